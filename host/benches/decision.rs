@@ -66,7 +66,7 @@ fn config(plugin: PluginRef, settings: serde_json::Value) -> PluginConfig {
 fn view() -> View {
     let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
     let tool = Item {
-        tally: Default::default(),
+        series_link: Default::default(),
         kind: ItemKind::Tool,
         source: "files".parse().unwrap(),
         group: None,

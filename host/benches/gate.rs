@@ -27,7 +27,7 @@ settings.allow = ["calc__*"]
 settings.deny = [{ tool = "calc__subtract", arguments = { b = 1000 } }]
 "#;
 
-const REST: &str = r#"
+const REDACT_AND_JSONL: &str = r#"
 [[transforms]]
 plugin = "builtin:redact"
 [[sinks]]
@@ -42,7 +42,7 @@ fn gate(criterion: &mut Criterion) {
     let rows = [
         ("no plugin", SOURCE.to_owned()),
         ("rules", format!("{SOURCE}{RULES}")),
-        ("rules+redact+jsonl", format!("{SOURCE}{RULES}{REST}")),
+        ("rules+redact+jsonl", format!("{SOURCE}{RULES}{REDACT_AND_JSONL}")),
     ];
     for (name, config) in rows {
         let dir = tempfile::tempdir().unwrap();

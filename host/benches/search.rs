@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use portcullis::catalog::{Index, Wanted, items_of};
+use portcullis::catalog::{Index, ToolQuery, items_of};
 use portcullis::config::Config;
 use portcullis::item::{Item, ItemKind};
 use portcullis::protocol::Json;
@@ -57,7 +57,7 @@ fn search(c: &mut Criterion) {
     for (name, words) in
         [("query, few tools found", "the q42 of q4 and q711"), ("query, all found", "merge the branch of issue 4711")]
     {
-        let wanted = Wanted { query: Some(words.to_owned()), ..Wanted::default() };
+        let wanted = ToolQuery { query: Some(words.to_owned()), ..ToolQuery::default() };
         group.bench_function(name, |b| b.iter(|| black_box(index.find(&wanted).unwrap().len())));
     }
     group.finish();

@@ -226,8 +226,8 @@ impl Broker {
 
     /// Discovers every configured source in parallel, and returns each result; `check`, `tools` and `lock` use it.
     pub async fn discover(&self) -> BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>> {
-        let nobody: Arc<dyn SourceClient> = Arc::new(NoClient);
-        let found = join_all(self.inner.upstreams.values().map(|upstream| upstream.discover(&nobody))).await;
+        let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
+        let found = join_all(self.inner.upstreams.values().map(|upstream| upstream.discover(&no_client))).await;
         let found = found.into_iter().map(|met| met.map(|met| met.tools.items));
         self.inner.upstreams.keys().cloned().zip(found).collect()
     }
@@ -303,8 +303,8 @@ impl Broker {
     fn start_eager(&self) {
         for upstream in self.inner.upstreams.values().filter(|upstream| upstream.config.eager).cloned() {
             tokio::spawn(async move {
-                let nobody: Arc<dyn SourceClient> = Arc::new(NoClient);
-                if let Err(error) = upstream.discover(&nobody).await {
+                let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
+                if let Err(error) = upstream.discover(&no_client).await {
                     tracing::warn!(source = %upstream.config.name, %error, "an eager source did not start");
                 }
             });

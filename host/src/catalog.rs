@@ -15,7 +15,7 @@ pub use collect::{Collected, Remark, items_of};
 pub use filter::{Filter, FilterError};
 pub use naming::{MAX_EXPOSED_BYTES, MAX_URI_BYTES, NamingError};
 pub(crate) use naming::{ResolvedUri, exposed_uri, resolve_uri};
-pub use search::{Index, Wanted};
+pub use search::{Index, ToolQuery};
 
 /// All items of one kind that a set of sources offers.
 #[derive(Debug, Clone, Default)]

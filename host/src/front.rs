@@ -20,4 +20,4 @@ pub const DRAIN: Duration = Duration::from_secs(5);
 
 /// How long writing the answers to calls that were cut may take. They are short, and an agent that does not read them
 /// is not waited for.
-const LAST_WORD: Duration = Duration::from_secs(1);
+const CUT_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);

@@ -26,7 +26,7 @@ use crate::config::{Approve, Detail};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, Ledger, shape};
 use crate::lockfile::Acceptance;
-use crate::metrics::{Decisions, Series, Traffic};
+use crate::metrics::{Decisions, Series, SourceMetrics};
 use crate::plugin::{Approval, Change, Identity, Policy, Transform};
 use crate::protocol::{Json, canonical};
 
@@ -76,9 +76,9 @@ pub struct Circumstances<'a> {
     /// that go on with a call or a task are no calls of their own and are never refused, but their bytes are paid.
     pub budget: Option<&'a Arc<Budget>>,
     /// The counters of the source's calls.
-    pub(crate) traffic: &'a Traffic,
+    pub(crate) metrics: &'a SourceMetrics,
     /// The way back to the agent.
-    pub contact: &'a Arc<dyn AgentPeer>,
+    pub peer: &'a Arc<dyn AgentPeer>,
     /// True if the call was let through before, and comes again with answers to its source's questions. No person is
     /// asked twice; what is denied stays denied.
     pub resumed: bool,
@@ -123,7 +123,7 @@ impl Gate {
     /// [`Refusal`] if the call is denied, waits for a person, or cannot be recorded.
     pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<Admitted, Refusal> {
         let mut trail = Trail::new(around.record);
-        let series = call.series(around.traffic);
+        let series = call.series(around.metrics);
         let mut call = Arc::new(call);
         let mut undecided = Undecided { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
         let outcome = self.pass_within_budget(&mut call, around, &mut trail).await;
@@ -249,7 +249,7 @@ impl Gate {
         let arguments_digest = Digest::of(arguments.as_bytes());
         let (identity, record) = (around.identity, around.record);
         let question = Question { call, reasons: asks, arguments_digest, identity, out_of_band, record };
-        self.approvals.settle(question, around.contact).await
+        self.approvals.settle(question, around.peer).await
     }
 
     async fn judge_call(&self, call: &Arc<Call>, trail: &mut Trail) -> Result<Vec<Reason>, Refusal> {

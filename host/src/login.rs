@@ -12,11 +12,11 @@ use url::Url;
 use crate::config::{Config, Endpoint, OAuthConfig, SourceConfig};
 use crate::egress::{Challenge, Reach, shown};
 use crate::name::SourceName;
-use crate::oauth::callback::{Arrival, Callback};
+use crate::oauth::callback::{Callback, CallbackParameters};
 use crate::oauth::identity::{self, Known};
 use crate::oauth::metadata::{self, Resource, Server};
 use crate::oauth::store::{Login, LoginRecord, Logins};
-use crate::oauth::{OAuthError, Web, token};
+use crate::oauth::{OAuthError, OAuthHttp, token};
 use crate::secret::Secrets;
 use crate::source::{HttpSource, NoClient, Source as _};
 use crate::visible::visible;
@@ -58,18 +58,18 @@ pub async fn login(
 ) -> Result<LoggedIn, OAuthError> {
     let target = Target::of(config, source)?;
     let logins = Logins::new(&config.data_dir);
-    let open = target.meet(config).await?;
+    let open = target.probe(config).await?;
     let record = logins.read(source, target.url).unwrap_or_else(|_| LoginRecord::new(source, target.url));
     let challenge = record.challenge.unwrap_or_default();
     let resource = target.resource(&challenge, open && record.login.is_none()).await?;
-    let server = metadata::server(&target.web, &resource.issuer).await?;
+    let server = metadata::server(&target.http, &resource.issuer).await?;
     let before = record.login.filter(|login| login.issuer == server.issuer);
     let scopes = scopes(target.oauth, &challenge, &resource, &server, before.as_ref());
 
     let callback = Callback::bind(port).await?;
     let redirect = callback.redirect();
     let known = target.known(config)?;
-    let client = identity::identity(&target.web, &server, known, &redirect, &scopes).await?;
+    let client = identity::identity(&target.http, &server, known, &redirect, &scopes).await?;
     let (state, verifier) = (random()?, random()?);
     let mut address = server.authorization.clone();
     address
@@ -92,7 +92,7 @@ pub async fn login(
         ("code_verifier", &verifier),
         ("resource", &resource.id),
     ];
-    let tokens = token::ask(&target.web, &server.token, &client, &form).await?;
+    let tokens = token::ask(&target.http, &server.token, &client, &form).await?;
     let login = Login {
         issuer: server.issuer,
         endpoint: server.token.into(),
@@ -120,7 +120,7 @@ struct Target<'a> {
     source: &'a SourceConfig,
     url: &'a Url,
     oauth: &'a OAuthConfig,
-    web: Web,
+    http: OAuthHttp,
 }
 
 impl<'a> Target<'a> {
@@ -134,11 +134,11 @@ impl<'a> Target<'a> {
             return Err(refuse("has an `Authorization` among its `headers`; remove it to log in"));
         }
         let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
-        Ok(Self { source, url, oauth, web: Web::new(url, reach)? })
+        Ok(Self { source, url, oauth, http: OAuthHttp::new(url, reach)? })
     }
 
     /// Discovers the source, so that it sends its challenge. Returns true if that works without a login.
-    async fn meet(&self, config: &Config) -> Result<bool, OAuthError> {
+    async fn probe(&self, config: &Config) -> Result<bool, OAuthError> {
         let secrets = Secrets::open(&config.data_dir)?;
         let Endpoint::Url { headers, .. } = &self.source.endpoint else { return Ok(false) };
         let mut resolved = Vec::with_capacity(headers.len());
@@ -157,7 +157,7 @@ impl<'a> Target<'a> {
     async fn resource(&self, challenge: &Challenge, open: bool) -> Result<Resource, OAuthError> {
         let issuer = self.oauth.issuer.as_deref();
         let named = challenge.resource_metadata.as_deref();
-        if let Some(resource) = metadata::resource(&self.web, self.url, named, issuer).await? {
+        if let Some(resource) = metadata::resource(&self.http, self.url, named, issuer).await? {
             return Ok(resource);
         }
         if open && *challenge == Challenge::default() {
@@ -206,9 +206,9 @@ fn scopes(
 
 /// Returns the authorization code if the answer comes from the server that was asked (RFC 9207, section 2.4: compared
 /// as text).
-fn code(arrival: Arrival, server: &Server) -> Result<String, OAuthError> {
+fn code(parameters: CallbackParameters, server: &Server) -> Result<String, OAuthError> {
     let issuer = visible(&server.issuer).into_owned();
-    match arrival.iss {
+    match parameters.iss {
         Some(iss) if iss != server.issuer => {
             return Err(OAuthError::Callback(format!(
                 "the answer says that it comes from `{}`, but `{issuer}` was asked",
@@ -220,11 +220,11 @@ fn code(arrival: Arrival, server: &Server) -> Result<String, OAuthError> {
         }
         _ => {}
     }
-    if let Some(code) = arrival.error {
-        let why = arrival.error_description.map(|why| visible(&why).into_owned());
+    if let Some(code) = parameters.error {
+        let why = parameters.error_description.map(|why| visible(&why).into_owned());
         return Err(OAuthError::Refused { code: visible(&code).into_owned(), why });
     }
-    arrival.code.ok_or_else(|| OAuthError::Callback("the answer holds neither a code nor an error".to_owned()))
+    parameters.code.ok_or_else(|| OAuthError::Callback("the answer holds neither a code nor an error".to_owned()))
 }
 
 async fn keep(logins: Logins, source: SourceName, url: Url, login: Login) -> Result<(), OAuthError> {

@@ -12,20 +12,20 @@
 mod bearer;
 pub(crate) mod callback;
 mod error;
+mod http;
 pub(crate) mod identity;
 mod logout;
 pub(crate) mod metadata;
 pub(crate) mod store;
 pub(crate) mod token;
-mod web;
 
 pub(crate) use bearer::Bearer;
 pub use error::OAuthError;
+pub(crate) use http::OAuthHttp;
 pub use logout::{LoggedOut, logout};
-pub(crate) use web::Web;
 
 /// Returns what a person does about a source that needs a login.
-pub(crate) fn way_out(source: &crate::name::SourceName) -> String {
+pub(crate) fn hint(source: &crate::name::SourceName) -> String {
     format!("needs login: run `portcullis login {source}`")
 }
 

@@ -84,7 +84,7 @@ pub struct Session {
     sink: AgentSink,
     listeners: Listeners,
     upstream_subscriptions: UpstreamSubscriptions,
-    said: NotificationQueue,
+    agent_notifications: NotificationQueue,
     asking: OpenQuestions,
     ended: AtomicBool,
     began: Instant,
@@ -130,7 +130,7 @@ impl Session {
             sink: AgentSink::default(),
             listeners: Listeners::default(),
             upstream_subscriptions: UpstreamSubscriptions::default(),
-            said: NotificationQueue::default(),
+            agent_notifications: NotificationQueue::default(),
             asking: OpenQuestions::default(),
             ended: AtomicBool::new(false),
             began: Instant::now(),
@@ -193,30 +193,30 @@ impl Session {
 
     /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, whole. Dropping
     /// the future cancels the call at its source and records that its outcome is unknown.
-    pub async fn request(&self, method: impl Into<Method>, params: Json, contact: Arc<dyn AgentPeer>) -> Answer {
-        let request = Request::new(self, method.into(), params, contact);
+    pub async fn request(&self, method: impl Into<Method>, params: Json, peer: Arc<dyn AgentPeer>) -> Answer {
+        let request = Request::new(self, method.into(), params, peer);
         let log = request.log();
         request.handle().instrument(log).await
     }
 
     /// Sets the channel over which the agent is told, and asked, what belongs to no call. It is used until the agent
     /// goes or another channel is set.
-    pub fn attach(&self, contact: Arc<dyn AgentPeer>) {
-        self.sink.open(contact);
+    pub fn attach(&self, peer: Arc<dyn AgentPeer>) {
+        self.sink.open(peer);
         if let Some(me) = self.me.upgrade() {
             tokio::spawn(async move { me.follow_lists().await });
         }
     }
 
     /// Ends the agent's subscriptions, which would never end by themselves, so that the session can be closed.
-    pub fn quiet(&self) {
+    pub fn end_listeners(&self) {
         self.listeners.end();
     }
 
     /// Ends the run in the ledger, after waiting for at most three seconds until the agent's last notifications have
     /// reached their sources. Idempotent.
     pub async fn close(&self) {
-        self.said.finish().await;
+        self.agent_notifications.finish().await;
         self.end(json!({}));
     }
 

@@ -32,7 +32,7 @@ pub(crate) use component::{CommandSource, Program};
 pub(crate) use concurrency::ConcurrencyLimit;
 pub(crate) use http::HttpSource;
 pub(crate) use link::pages_needed;
-pub(crate) use pipe::{Secrets, Wire};
+pub(crate) use pipe::{PipeConfig, Secrets};
 #[cfg(feature = "process")]
 pub(crate) use process::ProcessSource;
 pub(crate) use supervised::SupervisionConfig;
@@ -65,7 +65,7 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     async fn notify(&self, permit: Permit, client: &Arc<dyn SourceClient>) -> Result<(), SourceError>;
 
     /// Delivers a notification that the broker itself wrote, if this session has a connection of its own.
-    fn tell(&self, _session: &SessionId, _notification: Notification) {}
+    fn queue_notification(&self, _session: &SessionId, _notification: Notification) {}
 
     /// Releases what is kept for a session that has ended.
     fn end_session(&self, _session: &SessionId) {}
@@ -85,12 +85,12 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     async fn ping(&self) {}
 
     /// Ends its connections, and connects again if one is wanted: pending answers have [`DRAIN_DEADLINE`] to arrive.
-    /// `cause` is for the ledger. Returns its status once the next connection is open, or after `patience`. The restart
+    /// `cause` is for the ledger. Returns its status once the next connection is open, or after `timeout`. The restart
     /// goes on if the future is dropped.
     ///
     /// # Errors
     /// [`SourceError`] if the next connection cannot be made, or if there is nothing that could be ended.
-    async fn restart(&self, _cause: &str, _patience: Duration) -> Result<Status, SourceError> {
+    async fn restart(&self, _cause: &str, _timeout: Duration) -> Result<Status, SourceError> {
         let why = "it is a component that is made anew for each call, so that there is nothing to restart";
         Err(SourceError::Start(why.into()))
     }

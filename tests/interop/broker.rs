@@ -15,48 +15,48 @@ use crate::installed::{self, TOOLS};
 
 /// The timeout of every wait in these tests. Interpreters start slowly on a busy machine, and no test depends on how
 /// slowly.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A folder with `portcullis.toml`, `docs/hello.txt` and a git repository `repo/` with one commit.
-pub(crate) struct Place {
+pub(crate) struct TestDir {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl TestDir {
     /// Creates a place with all servers as sources, and `more` at the end of the configuration.
     pub(crate) async fn new(more: &str) -> Self {
-        let place = Self { dir: tempfile::Builder::new().prefix("portcullis-interop-").tempdir().unwrap() };
+        let dir = Self { dir: tempfile::Builder::new().prefix("portcullis-interop-").tempdir().unwrap() };
         for folder in ["docs", "home", "memory"] {
-            std::fs::create_dir(place.path().join(folder)).unwrap();
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
         }
-        std::fs::write(place.path().join("docs/hello.txt"), "hello, café\n").unwrap();
-        place.git(&["init", "--quiet", "repo"]).await;
-        std::fs::write(place.path().join("repo/file"), "one\n").unwrap();
-        place.git(&["-C", "repo", "add", "file"]).await;
+        std::fs::write(dir.path().join("docs/hello.txt"), "hello, café\n").unwrap();
+        dir.git(&["init", "--quiet", "repo"]).await;
+        std::fs::write(dir.path().join("repo/file"), "one\n").unwrap();
+        dir.git(&["-C", "repo", "add", "file"]).await;
         let author = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.com"];
-        place.git(&[&["-C", "repo"], &author[..], &["commit", "--quiet", "--message", "the first"]].concat()).await;
+        dir.git(&[&["-C", "repo"], &author[..], &["commit", "--quiet", "--message", "the first"]].concat()).await;
 
         let mut toml = String::from("[serve]\nlisten = \"127.0.0.1:0\"\n");
         for (server, _) in TOOLS {
-            let command = serde_json::to_string(&installed::command(server, place.path())).unwrap();
+            let command = serde_json::to_string(&installed::command(server, dir.path())).unwrap();
             toml += &format!("[sources.{server}]\ncommand = {command}\ntimeout = \"120s\"\n");
-            for [option, value] in installed::cell(server, place.path()) {
+            for [option, value] in installed::cell(server, dir.path()) {
                 toml += &format!("cell.{} = [{value:?}]\n", option.trim_start_matches("--"));
             }
             if server == "memory" {
-                toml += &format!("env = {{ MEMORY_FILE_PATH = '{}' }}\n", place.at("memory/graph.json"));
+                toml += &format!("env = {{ MEMORY_FILE_PATH = '{}' }}\n", dir.at("memory/graph.json"));
             }
         }
-        std::fs::write(place.path().join("portcullis.toml"), toml + more).unwrap();
-        place
+        std::fs::write(dir.path().join("portcullis.toml"), toml + more).unwrap();
+        dir
     }
 
     /// Creates a place with this configuration and nothing else.
     pub(crate) fn bare(configuration: &str) -> Self {
-        let place = Self { dir: tempfile::Builder::new().prefix("portcullis-interop-").tempdir().unwrap() };
-        std::fs::create_dir(place.path().join("home")).unwrap();
-        std::fs::write(place.path().join("portcullis.toml"), configuration).unwrap();
-        place
+        let dir = Self { dir: tempfile::Builder::new().prefix("portcullis-interop-").tempdir().unwrap() };
+        std::fs::create_dir(dir.path().join("home")).unwrap();
+        std::fs::write(dir.path().join("portcullis.toml"), configuration).unwrap();
+        dir
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -102,7 +102,7 @@ impl Place {
     pub(crate) async fn serve(&self) -> Served {
         let mut child = self.portcullis(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
-        let url = timeout(PATIENCE, async {
+        let url = timeout(DEADLINE, async {
             while let Some(line) = said.next_line().await.unwrap() {
                 assert!(!line.contains('\x1b'), "colours although this is not a terminal: {line:?}");
                 if let Some(url) = line.strip_prefix("serving ") {
@@ -157,7 +157,7 @@ impl Served {
     /// Asks it to end, as a person or a service manager would, and waits until it has.
     pub(crate) async fn end(mut self) {
         terminate(&self.child);
-        let ended = timeout(PATIENCE, async {
+        let ended = timeout(DEADLINE, async {
             while let Some(line) = self.said.next_line().await.unwrap() {
                 assert!(!line.contains("ERROR"), "{line}");
             }
@@ -177,7 +177,7 @@ pub(crate) fn terminate(child: &Child) {
 /// Runs a program to its end and returns its output.
 pub(crate) async fn output(mut command: impl std::borrow::BorrowMut<Command>) -> Output {
     let command = command.borrow_mut().stdout(Stdio::piped()).stderr(Stdio::piped());
-    timeout(PATIENCE, command.output()).await.expect("it ends").unwrap()
+    timeout(DEADLINE, command.output()).await.expect("it ends").unwrap()
 }
 
 /// Returns the standard output of a program that must have succeeded.

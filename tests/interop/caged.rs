@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::broker::{Place, output};
+use crate::broker::{TestDir, output};
 use crate::installed;
 
 /// Sources by name, the package that each installs, and the number of its tools. The versions are fixed, because these
@@ -24,13 +24,13 @@ const PYPI: [(&str, &str, usize); 4] = [
 
 /// Returns the configuration of all of them. The file server itself is told to allow `/`, so that only its cell
 /// decides.
-fn configuration(place: &Path) -> String {
+fn configuration(dir: &Path) -> String {
     let mut toml = String::new();
     let mut source = |name: &str, command: Vec<String>, more: &str| {
         let command = serde_json::to_string(&command).unwrap();
         toml += &format!("[sources.{name}]\ncommand = {command}\ntimeout = \"120s\"\n{more}\n");
     };
-    let at = |name: &str| place.join(name).display().to_string();
+    let at = |name: &str| dir.join(name).display().to_string();
     for (name, package, _) in NPM {
         let mut command = vec!["npx".to_owned(), "-y".to_owned(), package.to_owned()];
         command.extend((name == "files").then(|| "/".to_owned()));
@@ -59,11 +59,11 @@ fn configuration(place: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_of_npx_and_uvx_are_installed_in_one_cell_and_run_in_another() {
-    let place = Place::new("").await;
-    std::fs::write(place.at("portcullis.toml"), configuration(place.path())).unwrap();
-    keep_a_key(&place);
+    let dir = TestDir::new("").await;
+    std::fs::write(dir.at("portcullis.toml"), configuration(dir.path())).unwrap();
+    keep_a_key(&dir);
 
-    let report = place.json(&["check"]).await;
+    let report = dir.json(&["check"]).await;
     for (name, package, tools) in NPM.into_iter().chain(PYPI) {
         let source = source(&report, name);
         assert_eq!(source["tools"], tools, "{source}");
@@ -75,63 +75,63 @@ async fn servers_of_npx_and_uvx_are_installed_in_one_cell_and_run_in_another() {
         let harmless = !matches!(name, "files" | "sqlite");
         assert_eq!(cell["harmless"], harmless, "{name}");
     }
-    let locked = place.json(&["lock", "show"]).await;
+    let locked = dir.json(&["lock", "show"]).await;
     assert_eq!(locked["packages"].as_array().unwrap().len(), NPM.len() + PYPI.len());
 
-    keeps_to_what_is_granted(&place).await;
-    place.verify(None).await;
+    keeps_to_what_is_granted(&dir).await;
+    dir.verify(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_are_started_directly_are_confined_to_their_grants() {
-    let place = Place::new("[profiles.default]\napprove = \"never\"\n").await;
+    let dir = TestDir::new("[profiles.default]\napprove = \"never\"\n").await;
     // As in the other configuration, the file server itself allows everything.
-    let toml = std::fs::read_to_string(place.at("portcullis.toml")).unwrap();
-    let docs = format!(",{:?}]", place.at("docs"));
+    let toml = std::fs::read_to_string(dir.at("portcullis.toml")).unwrap();
+    let docs = format!(",{:?}]", dir.at("docs"));
     assert!(toml.contains(&docs), "{toml}");
-    std::fs::write(place.at("portcullis.toml"), toml.replace(&docs, ",\"/\"]")).unwrap();
-    keep_a_key(&place);
+    std::fs::write(dir.at("portcullis.toml"), toml.replace(&docs, ",\"/\"]")).unwrap();
+    keep_a_key(&dir);
 
-    let report = place.json(&["check"]).await;
+    let report = dir.json(&["check"]).await;
     for (name, tools) in installed::TOOLS {
         let source = source(&report, name);
         assert_eq!(source["tools"], tools, "{source}");
         assert_eq!(source["cell"]["isolation"]["tier"], "full", "{source}");
         assert!(source["cell"]["package"].is_null(), "{source}");
     }
-    keeps_to_what_is_granted(&place).await;
-    place.verify(None).await;
+    keeps_to_what_is_granted(&dir).await;
+    dir.verify(None).await;
 }
 
-fn keep_a_key(place: &Place) {
-    std::fs::create_dir(place.at("home/.ssh")).unwrap();
-    std::fs::write(place.at("home/.ssh/id_rsa"), "the key").unwrap();
+fn keep_a_key(dir: &TestDir) {
+    std::fs::create_dir(dir.at("home/.ssh")).unwrap();
+    std::fs::write(dir.at("home/.ssh/id_rsa"), "the key").unwrap();
 }
 
 /// Checks that the servers can use `docs`, `repo` and `memory`, and nothing beside them.
-async fn keeps_to_what_is_granted(place: &Place) {
+async fn keeps_to_what_is_granted(dir: &TestDir) {
     let call =
-        async |tool: &str, arguments: Value| output(place.portcullis(&["call", tool, &arguments.to_string()])).await;
+        async |tool: &str, arguments: Value| output(dir.portcullis(&["call", tool, &arguments.to_string()])).await;
     let said = |output: &std::process::Output| {
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
     };
-    let written = call("files__write_file", json!({ "path": place.at("docs/new.txt"), "content": "new" })).await;
+    let written = call("files__write_file", json!({ "path": dir.at("docs/new.txt"), "content": "new" })).await;
     assert!(written.status.success(), "{}", said(&written));
-    assert_eq!(std::fs::read_to_string(place.at("docs/new.txt")).unwrap(), "new");
+    assert_eq!(std::fs::read_to_string(dir.at("docs/new.txt")).unwrap(), "new");
     // Beside the granted folders there are only empty folders of the cell: what is written there appears nowhere else.
     for elsewhere in ["elsewhere.txt", "repo/file", "home/.ssh/authorized_keys", ".portcullis/token"] {
-        let before = std::fs::read(place.at(elsewhere)).ok();
-        let tried = call("files__write_file", json!({ "path": place.at(elsewhere), "content": "new" })).await;
-        assert_eq!(std::fs::read(place.at(elsewhere)).ok(), before, "{elsewhere}: {}", said(&tried));
+        let before = std::fs::read(dir.at(elsewhere)).ok();
+        let tried = call("files__write_file", json!({ "path": dir.at(elsewhere), "content": "new" })).await;
+        assert_eq!(std::fs::read(dir.at(elsewhere)).ok(), before, "{elsewhere}: {}", said(&tried));
     }
     let refused = call("files__write_file", json!({ "path": "/usr/evil", "content": "new" })).await;
     assert!(said(&refused).contains("EROFS"), "{}", said(&refused));
-    let key = call("files__read_text_file", json!({ "path": place.at("home/.ssh/id_rsa") })).await;
+    let key = call("files__read_text_file", json!({ "path": dir.at("home/.ssh/id_rsa") })).await;
     assert!(said(&key).contains("ENOENT: no such file or directory"), "{}", said(&key));
-    let log = call("git__git_log", json!({ "repo_path": place.at("repo") })).await;
+    let log = call("git__git_log", json!({ "repo_path": dir.at("repo") })).await;
     assert!(said(&log).contains("the first"), "{}", said(&log));
     let table = call("sqlite__create_table", json!({ "query": "CREATE TABLE t (n INTEGER)" })).await;
-    assert!(table.status.success() && Path::new(&place.at("memory/db")).exists(), "{}", said(&table));
+    assert!(table.status.success() && Path::new(&dir.at("memory/db")).exists(), "{}", said(&table));
     let page = call("fetch__fetch", json!({ "url": "https://example.com/" })).await;
     assert!(!said(&page).contains("Example Domain"), "{}", said(&page));
 }
@@ -161,10 +161,10 @@ async fn a_registry_that_requires_credentials_gets_none_and_the_error_says_so() 
         (json!(["npx", "-y", "some-server"]), None),
         (json!([uvx, "some-server"]), Some(("UV_INDEX_URL", format!("http://me:hunter2@127.0.0.1:{port}/simple")))),
     ] {
-        let place = Place::bare(&format!("[sources.locked]\ncommand = {command}\n"));
+        let dir = TestDir::bare(&format!("[sources.locked]\ncommand = {command}\n"));
         let npmrc = format!("registry=http://127.0.0.1:{port}/\n//127.0.0.1:{port}/:_authToken=hunter2\n");
-        std::fs::write(place.at("home/.npmrc"), npmrc).unwrap();
-        let mut check = place.portcullis(&["check"]);
+        std::fs::write(dir.at("home/.npmrc"), npmrc).unwrap();
+        let mut check = dir.portcullis(&["check"]);
         check.envs(variable);
         let ran = output(check).await;
         let said = String::from_utf8_lossy(&ran.stdout);
@@ -175,45 +175,45 @@ async fn a_registry_that_requires_credentials_gets_none_and_the_error_says_so() 
         let heard = heard.try_iter().collect::<String>();
         assert!(heard.contains("some-server"), "{heard}");
         assert!(!heard.to_ascii_lowercase().contains("authorization"), "{heard}");
-        place.verify(None).await;
+        dir.verify(None).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_that_differs_from_its_pin_does_not_start() {
-    let place = Place::new("").await;
+    let dir = TestDir::new("").await;
     let config = "[sources.time]\ncommand = [@, \"--from\", \"mcp-server-time==2026.10.19\", \"mcp-server-time\"]\n";
     let uvx = format!("{:?}", installed::python("uvx"));
-    std::fs::write(place.at("portcullis.toml"), config.replace('@', &uvx)).unwrap();
-    let first = place.json(&["check"]).await;
+    std::fs::write(dir.at("portcullis.toml"), config.replace('@', &uvx)).unwrap();
+    let first = dir.json(&["check"]).await;
     assert_eq!(source(&first, "time")["tools"], 2);
 
     // The installed files are removed, and the lock expects other bytes of one dependency.
-    std::fs::remove_dir_all(place.at(".portcullis/sources/time/packages")).unwrap();
-    let again = place.json(&["check"]).await;
+    std::fs::remove_dir_all(dir.at(".portcullis/sources/time/packages")).unwrap();
+    let again = dir.json(&["check"]).await;
     assert_eq!(source(&again, "time")["tools"], 2, "the same bytes are installed again");
-    std::fs::remove_dir_all(place.at(".portcullis/sources/time/packages")).unwrap();
-    other_bytes(&place);
-    let refused = output(place.portcullis(&["check", "--json"])).await;
+    std::fs::remove_dir_all(dir.at(".portcullis/sources/time/packages")).unwrap();
+    other_bytes(&dir);
+    let refused = output(dir.portcullis(&["check", "--json"])).await;
     let refused: Value = serde_json::from_slice(&refused.stdout).unwrap();
     let error = source(&refused, "time")["error"].as_str().unwrap_or_default();
     assert!(error.contains("is not what was pinned") && error.contains("lock accept --packages"), "{refused}");
 
-    let renewed = place.json(&["lock", "accept", "--packages"]).await;
+    let renewed = dir.json(&["lock", "accept", "--packages"]).await;
     assert_eq!(renewed[0]["now"]["version"], "2026.10.19", "{renewed}");
-    let store = std::fs::read_dir(place.at(".portcullis/sources/time/packages")).unwrap().flatten();
+    let store = std::fs::read_dir(dir.at(".portcullis/sources/time/packages")).unwrap().flatten();
     let trees = store.filter(|entry| entry.file_type().unwrap().is_dir()).count();
     assert_eq!(trees, 1, "what is pinned, and nothing older");
-    let accepted = place.json(&["check"]).await;
+    let accepted = dir.json(&["check"]).await;
     assert_eq!(source(&accepted, "time")["tools"], 2);
-    place.verify(None).await;
+    dir.verify(None).await;
 }
 
 /// Rewrites the lock file as if one dependency, and the tree that it is part of, had been pinned with other bytes.
-fn other_bytes(place: &Place) {
+fn other_bytes(dir: &TestDir) {
     use portcullis::lockfile::Lock;
     use portcullis::lockfile::{ResolvedPackage, Unit};
-    let data_dir = Path::new(&place.at(".portcullis")).to_owned();
+    let data_dir = Path::new(&dir.at(".portcullis")).to_owned();
     Lock::change(&data_dir, |lock| {
         let pin = lock.packages()[0].clone();
         let other = |unit: &Unit| Unit {

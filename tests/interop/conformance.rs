@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::broker::{PATIENCE, Place, output, terminate};
+use crate::broker::{DEADLINE, TestDir, output, terminate};
 use crate::installed;
 
 /// The configuration of the broker. The suite sends no token, which a loopback listener can be configured not to need.
@@ -59,11 +59,11 @@ async fn server_scenarios(era: &str, revision: &str) {
 
 /// Runs server scenarios against the broker, which is in front of the fixture and keeps its tool names.
 async fn against(era: &str, scenarios: &[&str]) {
-    let place = Place::bare(&fixture(era));
-    let broker = serving(place.portcullis(&["serve"]), "serving ").await;
-    suite(&place, &broker.url, "results", scenarios).await;
+    let dir = TestDir::bare(&fixture(era));
+    let broker = serving(dir.portcullis(&["serve"]), "serving ").await;
+    suite(&dir, &broker.url, "results", scenarios).await;
     broker.end().await;
-    place.verify(None).await;
+    dir.verify(None).await;
 }
 
 /// A running server. Dropping this kills it.
@@ -76,7 +76,7 @@ impl Serving {
     /// Sends SIGTERM to the server and waits until it has ended.
     pub(crate) async fn end(mut self) {
         terminate(&self.child);
-        assert!(timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().success());
+        assert!(timeout(DEADLINE, self.child.wait()).await.expect("it ends").unwrap().success());
     }
 }
 
@@ -84,7 +84,7 @@ impl Serving {
 pub(crate) async fn serving(mut command: Command, words: &str) -> Serving {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
-    let url = timeout(PATIENCE, async {
+    let url = timeout(DEADLINE, async {
         loop {
             let line = said.next_line().await.unwrap().expect("it serves");
             if let Some((_, url)) = line.split_once(words) {
@@ -98,8 +98,8 @@ pub(crate) async fn serving(mut command: Command, words: &str) -> Serving {
 }
 
 /// Runs server scenarios. The results of their checks are written to this folder of the place.
-pub(crate) async fn suite(place: &Place, url: &str, results: &str, scenarios: &[&str]) {
-    let mut suite = place.command(&installed::node());
+pub(crate) async fn suite(dir: &TestDir, url: &str, results: &str, scenarios: &[&str]) {
+    let mut suite = dir.command(&installed::node());
     suite.arg(installed::conformance()).args(["server", "--url", url, "-o", results]).args(scenarios);
     let ended = output(suite).await;
     let report = String::from_utf8_lossy(&ended.stdout);
@@ -171,11 +171,11 @@ async fn the_upstream_side_passes_every_login_scenario() {
 }
 
 async fn client_scenarios(wanted: [(&str, Vec<String>); 2]) {
-    let place = Place::bare("");
+    let dir = TestDir::bare("");
     let agent = installed::example("conformance-agent");
     for (revision, scenarios) in wanted {
         for scenario in &scenarios {
-            let mut suite = place.command(&installed::node());
+            let mut suite = dir.command(&installed::node());
             suite.arg(installed::conformance()).arg("client").arg("--command").arg(&agent);
             suite.args(["--scenario", scenario, "--spec-version", revision, "-o", "results"]);
             // The agent in front of the broker is legacy, so without `era` a connection would begin with `initialize`.

@@ -7,19 +7,19 @@ use portcullis_test_support::edge_host;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
-use crate::broker::{Place, output};
+use crate::broker::{TestDir, output};
 use crate::installed;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_host_serves_only_code_that_was_compiled_ahead_of_time() {
     for (host, target) in [(edge_host(&[]), None), (edge_host(&["pulley"]), Some("pulley64"))] {
-        let place = Place::bare("");
-        let mut compile = place.command(&example("compile.sh"));
-        compile.arg(place.path()).args(target).env("PORTCULLIS", installed::portcullis());
+        let dir = TestDir::bare("");
+        let mut compile = dir.command(&example("compile.sh"));
+        compile.arg(dir.path()).args(target).env("PORTCULLIS", installed::portcullis());
         let compiled = output(compile).await;
         assert!(compiled.status.success(), "{compiled:?}");
 
-        let answers = serve(&place, &host).await;
+        let answers = serve(&dir, &host).await;
         let names: Vec<_> =
             answers[1]["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
         assert!(names.contains(&&json!("calc__add")), "{names:?}");
@@ -27,17 +27,17 @@ async fn an_edge_host_serves_only_code_that_was_compiled_ahead_of_time() {
         assert!(answers[3].to_string().contains("denied"), "{}", answers[3]);
 
         // Code with another digest, code that was not compiled, and a source that would be a process are refused.
-        let configuration = std::fs::read_to_string(place.path().join("portcullis.toml")).unwrap();
-        let altered = std::fs::read(place.path().join("calculator.cwasm")).unwrap();
-        std::fs::write(place.path().join("calculator.cwasm"), [&altered[..], b"\0"].concat()).unwrap();
+        let configuration = std::fs::read_to_string(dir.path().join("portcullis.toml")).unwrap();
+        let altered = std::fs::read(dir.path().join("calculator.cwasm")).unwrap();
+        std::fs::write(dir.path().join("calculator.cwasm"), [&altered[..], b"\0"].concat()).unwrap();
         for (configuration, reason) in [
             (configuration.as_str(), "has changed"),
             ("sources.calc.component = \"builtin:calculator\"", "this program has no compiler"),
             ("sources.calc.component = \"calculator.cwasm\"", "compiled code, which runs unchecked"),
             ("sources.calc.command = [\"true\"]", "this program starts none"),
         ] {
-            std::fs::write(place.path().join("portcullis.toml"), configuration).unwrap();
-            let mut refused = place.command(&host);
+            std::fs::write(dir.path().join("portcullis.toml"), configuration).unwrap();
+            let mut refused = dir.command(&host);
             refused.arg("portcullis.toml");
             let refused = output(refused).await;
             assert!(String::from_utf8_lossy(&refused.stderr).contains(reason), "{refused:?}");
@@ -46,7 +46,7 @@ async fn an_edge_host_serves_only_code_that_was_compiled_ahead_of_time() {
 }
 
 /// Runs the whole conversation of one agent. Returns the responses by request id.
-async fn serve(place: &Place, host: &Path) -> Vec<Value> {
+async fn serve(dir: &TestDir, host: &Path) -> Vec<Value> {
     let call = |name: &str| json!({ "name": name, "arguments": { "a": 20, "b": 22 } });
     let hello = json!({
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
@@ -57,7 +57,7 @@ async fn serve(place: &Place, host: &Path) -> Vec<Value> {
         ("tools/call", call("calc__add")),
         ("tools/call", call("calc__divide")),
     ];
-    let mut command = place.command(host);
+    let mut command = dir.command(host);
     command.arg("portcullis.toml").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let (mut input, mut lines) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::broker::Place;
+use crate::broker::TestDir;
 use crate::installed;
 use crate::lines::{Era, Lines};
 
@@ -34,12 +34,12 @@ async fn the_everything_server_answers_the_same_bytes_through_the_broker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_filesystem_server_answers_the_same_bytes_through_the_broker() {
-    let docs = |place: &Place| place.at("docs");
-    same_in("files", Era::Legacy, |place| {
+    let docs = |dir: &TestDir| dir.at("docs");
+    same_in("files", Era::Legacy, |dir| {
         vec![
-            ("read_text_file", json!({ "path": docs(place) + "/hello.txt" })),
-            ("read_media_file", json!({ "path": docs(place) + "/hello.txt" })),
-            ("directory_tree", json!({ "path": docs(place) })),
+            ("read_text_file", json!({ "path": docs(dir) + "/hello.txt" })),
+            ("read_media_file", json!({ "path": docs(dir) + "/hello.txt" })),
+            ("directory_tree", json!({ "path": docs(dir) })),
             ("list_allowed_directories", json!({})),
             ("read_text_file", json!({ "path": "/etc/hostname" })),
         ]
@@ -60,12 +60,12 @@ async fn the_memory_server_answers_the_same_bytes_through_the_broker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_git_server_answers_the_same_bytes_through_the_broker() {
-    same_in("git", Era::Modern, |place| {
+    same_in("git", Era::Modern, |dir| {
         vec![
-            ("git_log", json!({ "repo_path": place.at("repo") })),
-            ("git_status", json!({ "repo_path": place.at("repo") })),
-            ("git_show", json!({ "repo_path": place.at("repo"), "revision": "HEAD" })),
-            ("git_log", json!({ "repo_path": place.at("docs") })),
+            ("git_log", json!({ "repo_path": dir.at("repo") })),
+            ("git_status", json!({ "repo_path": dir.at("repo") })),
+            ("git_show", json!({ "repo_path": dir.at("repo"), "revision": "HEAD" })),
+            ("git_log", json!({ "repo_path": dir.at("docs") })),
         ]
     })
     .await;
@@ -87,27 +87,27 @@ async fn same(server: &str, era: Era, calls: &[(&str, Value)]) {
 }
 
 /// Makes the calls directly and through `portcullis wrap`, in the same place, and compares the answers.
-async fn same_in<'a>(server: &str, era: Era, calls: impl Fn(&Place) -> Vec<(&'a str, Value)>) {
-    let place = Place::new("").await;
-    let calls = calls(&place);
-    let graph = format!("MEMORY_FILE_PATH={}", place.at("memory/graph.json"));
+async fn same_in<'a>(server: &str, era: Era, calls: impl Fn(&TestDir) -> Vec<(&'a str, Value)>) {
+    let dir = TestDir::new("").await;
+    let calls = calls(&dir);
+    let graph = format!("MEMORY_FILE_PATH={}", dir.at("memory/graph.json"));
 
-    let argv = installed::command(server, place.path());
-    let mut direct = place.command(Path::new(&argv[0]));
-    direct.args(&argv[1..]).env("MEMORY_FILE_PATH", place.at("memory/graph.json"));
+    let argv = installed::command(server, dir.path());
+    let mut direct = dir.command(Path::new(&argv[0]));
+    direct.args(&argv[1..]).env("MEMORY_FILE_PATH", dir.at("memory/graph.json"));
     let (direct_tools, direct) = answers(direct, era, &calls).await;
-    let _ = std::fs::remove_file(place.at("memory/graph.json"));
+    let _ = std::fs::remove_file(dir.at("memory/graph.json"));
 
-    let data_dir = place.at("data");
-    let mut wrapped = place.portcullis(&["wrap", "--approve", "never", "--data-dir", &data_dir, "--env", &graph]);
-    wrapped.args(installed::cell(server, place.path()).into_iter().flatten()).arg("--").args(&argv);
+    let data_dir = dir.at("data");
+    let mut wrapped = dir.portcullis(&["wrap", "--approve", "never", "--data-dir", &data_dir, "--env", &graph]);
+    wrapped.args(installed::cell(server, dir.path()).into_iter().flatten()).arg("--").args(&argv);
     let (wrapped_tools, wrapped) = answers(wrapped, era, &calls).await;
 
     assert_eq!(wrapped_tools, direct_tools);
     for ((call, wrapped), direct) in calls.iter().zip(wrapped).zip(direct) {
         assert_eq!(wrapped, direct, "{call:?}");
     }
-    place.verify(Some(&data_dir)).await;
+    dir.verify(Some(&data_dir)).await;
 }
 
 /// Returns the definitions by name and the answer to each call, as the bytes that were received.

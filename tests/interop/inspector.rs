@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::broker::{Place, Served, output, succeeded};
+use crate::broker::{Served, TestDir, output, succeeded};
 use crate::installed::{self, TOOLS};
 
 const CONFIG: &str = r#"
@@ -17,10 +17,10 @@ approve = "never"
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_inspector_lists_tools_and_its_calls_run_or_are_denied_in_both_eras() {
-    let place = Place::new(CONFIG).await;
-    let served = place.serve().await;
+    let dir = TestDir::new(CONFIG).await;
+    let served = dir.serve().await;
     for era in ["legacy", "modern"] {
-        let inspector = Inspector { place: &place, served: &served, era };
+        let inspector = Inspector { dir: &dir, served: &served, era };
 
         let tools = inspector.list().await;
         for (server, _) in TOOLS {
@@ -37,46 +37,46 @@ async fn the_inspector_lists_tools_and_its_calls_run_or_are_denied_in_both_eras(
         let result =
             inspector.result("everything__trigger-long-running-operation", json!({ "duration": 1, "steps": 2 })).await;
         assert!(text(&result).contains("completed"), "{result}");
-        let result = inspector.result("files__read_text_file", json!({ "path": place.at("docs/hello.txt") })).await;
+        let result = inspector.result("files__read_text_file", json!({ "path": dir.at("docs/hello.txt") })).await;
         assert_eq!(text(&result), "hello, café\n");
-        let result = inspector.result("git__git_log", json!({ "repo_path": place.at("repo") })).await;
+        let result = inspector.result("git__git_log", json!({ "repo_path": dir.at("repo") })).await;
         assert!(text(&result).contains("the first"), "{result}");
         let result = inspector.result("memory__read_graph", json!({})).await;
         assert_eq!(result["structuredContent"], json!({ "entities": [], "relations": [] }));
         let result = inspector.result("time__get_current_time", json!({ "timezone": "UTC" })).await;
         assert!(text(&result).contains("UTC"), "{result}");
 
-        let denied = inspector.call("git__git_reset", json!({ "repo_path": place.at("repo") })).await;
+        let denied = inspector.call("git__git_reset", json!({ "repo_path": dir.at("repo") })).await;
         let said = String::from_utf8_lossy(&denied.stderr);
         assert!(!denied.status.success() && said.contains("denied by the rule `*__git_reset`"), "{said}");
 
-        let file = place.at(&format!("docs/{era}.txt"));
+        let file = dir.at(&format!("docs/{era}.txt"));
         let (result, ()) = tokio::join!(
             inspector.result("files__write_file", json!({ "path": file, "content": era })),
-            approve(&place, "files__write_file")
+            approve(&dir, "files__write_file")
         );
         assert!(text(&result).starts_with("Successfully wrote"), "{result}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), era);
     }
     served.end().await;
-    place.verify(None).await;
+    dir.verify(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_inspector_without_the_token_is_refused() {
-    let place = Place::new("").await;
-    let mut served = place.serve().await;
+    let dir = TestDir::new("").await;
+    let mut served = dir.serve().await;
     served.token = "guessed".to_owned();
     for era in ["legacy", "modern"] {
-        let refused = Inspector { place: &place, served: &served, era }.call("everything__echo", json!({})).await;
+        let refused = Inspector { dir: &dir, served: &served, era }.call("everything__echo", json!({})).await;
         assert!(!refused.status.success(), "{era}: {}", String::from_utf8_lossy(&refused.stdout));
     }
     served.end().await;
-    place.verify(None).await;
+    dir.verify(None).await;
 }
 
 struct Inspector<'a> {
-    place: &'a Place,
+    dir: &'a TestDir,
     served: &'a Served,
     era: &'a str,
 }
@@ -101,7 +101,7 @@ impl Inspector<'_> {
     }
 
     async fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = self.place.command(&installed::node());
+        let mut command = self.dir.command(&installed::node());
         command.arg(installed::inspector()).args(["--cli", &self.served.url, "--transport", "http"]);
         command.args(["--header", &format!("Authorization: Bearer {}", self.served.token)]);
         // The first listing waits for seven interpreters to start.
@@ -116,16 +116,16 @@ fn text(result: &Value) -> &str {
 }
 
 /// Approves the next question about a tool as a person at another terminal would.
-pub(crate) async fn approve(place: &Place, tool: &str) {
-    let ask = tokio::time::timeout(crate::broker::PATIENCE, async {
+pub(crate) async fn approve(dir: &TestDir, tool: &str) {
+    let ask = tokio::time::timeout(crate::broker::DEADLINE, async {
         loop {
-            let open = place.json(&["approvals", "list"]).await;
+            let open = dir.json(&["approvals", "list"]).await;
             if let Some(ask) = open.as_array().unwrap().iter().find(|ask| ask["tool"] == tool) {
                 return ask["id"].as_str().unwrap().to_owned();
             }
         }
     });
     let ask = ask.await.expect("the call asks");
-    let said = place.run(&["approvals", "approve", &ask]).await;
+    let said = dir.run(&["approvals", "approve", &ask]).await;
     assert!(said.starts_with(&format!("approved: {tool}")), "{said}");
 }

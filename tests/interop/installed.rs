@@ -22,16 +22,16 @@ pub(crate) fn shows(server: &str, tools: usize) -> bool {
     TOOLS.iter().any(|(name, least)| *name == server && (*least..=least + asks).contains(&tools))
 }
 
-/// Returns the program and arguments of a server. `place` holds the folder `docs/` and the git repository `repo/`.
-pub(crate) fn command(server: &str, place: &Path) -> Vec<String> {
+/// Returns the program and arguments of a server. `dir` holds the folder `docs/` and the git repository `repo/`.
+pub(crate) fn command(server: &str, dir: &Path) -> Vec<String> {
     let npm = |name: &str| node_modules().join(format!("@modelcontextprotocol/server-{name}/dist/index.js"));
     let words: Vec<PathBuf> = match server {
         "everything" => vec![node(), npm("everything")],
         "fetch" => vec![python("mcp-server-fetch")],
-        "files" => vec![node(), npm("filesystem"), place.join("docs")],
+        "files" => vec![node(), npm("filesystem"), dir.join("docs")],
         "memory" => vec![node(), npm("memory")],
-        "git" => vec![python("mcp-server-git"), "--repository".into(), place.join("repo")],
-        "sqlite" => vec![root().join("old/bin/mcp-server-sqlite"), "--db-path".into(), place.join("memory/db")],
+        "git" => vec![python("mcp-server-git"), "--repository".into(), dir.join("repo")],
+        "sqlite" => vec![root().join("old/bin/mcp-server-sqlite"), "--db-path".into(), dir.join("memory/db")],
         "thinking" => vec![node(), npm("sequential-thinking")],
         "time" => vec![python("python"), "-m".into(), "mcp_server_time".into(), "--local-timezone=UTC".into()],
         other => panic!("no server {other:?} is installed"),
@@ -41,8 +41,8 @@ pub(crate) fn command(server: &str, place: &Path) -> Vec<String> {
 
 /// Returns the grants of the server's cell as options of `wrap`: only what its work needs. `everything` gets a host
 /// that does not exist, so that its calls are risky.
-pub(crate) fn cell(server: &str, place: &Path) -> Vec<[String; 2]> {
-    let write = |name: &str| vec![["--write".to_owned(), place.join(name).display().to_string()]];
+pub(crate) fn cell(server: &str, dir: &Path) -> Vec<[String; 2]> {
+    let write = |name: &str| vec![["--write".to_owned(), dir.join(name).display().to_string()]];
     match server {
         "everything" => vec![["--network".to_owned(), "nowhere.invalid:443".to_owned()]],
         "files" => write("docs"),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use portcullis_test_support::outside;
 use tokio::time::timeout;
 
-use crate::broker::{PATIENCE, Place, output};
+use crate::broker::{DEADLINE, TestDir, output};
 use crate::installed;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -21,14 +21,14 @@ async fn the_same_tool_in_every_language_gives_the_same_answers() {
             component.display().to_string()
         )
     });
-    let place = Place::bare(&tables.concat());
+    let dir = TestDir::bare(&tables.concat());
     // The first start compiles two language runtimes, which takes longer than anything else here.
-    let compiled = timeout(10 * PATIENCE, place.portcullis(&["tools"]).output()).await.expect("it ends").unwrap();
+    let compiled = timeout(10 * DEADLINE, dir.portcullis(&["tools"]).output()).await.expect("it ends").unwrap();
     assert!(compiled.status.success(), "{compiled:?}");
     for name in ["rust", "javascript", "python"] {
-        let said = place.run(&["call", &format!("{name}__count"), r#"{"text":"one two  three"}"#]).await;
+        let said = dir.run(&["call", &format!("{name}__count"), r#"{"text":"one two  three"}"#]).await;
         assert_eq!(said.trim(), "3", "{name}");
-        let refused = output(place.portcullis(&["call", &format!("{name}__count"), r#"{"text":3}"#])).await;
+        let refused = output(dir.portcullis(&["call", &format!("{name}__count"), r#"{"text":3}"#])).await;
         assert!(String::from_utf8_lossy(&refused.stderr).contains("text"), "{name}: {refused:?}");
     }
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines as To
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::broker::PATIENCE;
+use crate::broker::DEADLINE;
 
 /// The era that the client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Lines {
         self.next += 1;
         let id = self.next;
         self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
-        let answer = timeout(PATIENCE, async {
+        let answer = timeout(DEADLINE, async {
             loop {
                 let line = self.output.next_line().await.unwrap().expect("it answers before it ends");
                 let answer: Answer = serde_json::from_str(&line).unwrap();
@@ -82,7 +82,7 @@ impl Lines {
     /// Closes the input of the server, as a client that disconnects does, and waits for its end.
     pub(crate) async fn end(mut self) {
         drop(self.input);
-        timeout(PATIENCE, self.child.wait()).await.expect("it ends with its input").unwrap();
+        timeout(DEADLINE, self.child.wait()).await.expect("it ends with its input").unwrap();
     }
 
     async fn send(&mut self, message: Value) {

@@ -1,17 +1,17 @@
 //! Risky tools ask until a person accepts them, as a new user experiences it with a third party's server.
 
-use crate::broker::{Place, output};
+use crate::broker::{TestDir, output};
 use crate::inspector::approve;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_risky_tool_asks_until_it_is_accepted() {
-    let place = Place::new("").await;
-    let mut echo = place.portcullis(&["call", "everything__echo", r#"{"message":"hi"}"#]);
+    let dir = TestDir::new("").await;
+    let mut echo = dir.portcullis(&["call", "everything__echo", r#"{"message":"hi"}"#]);
 
-    let (asked, ()) = tokio::join!(output(&mut echo), approve(&place, "everything__echo"));
+    let (asked, ()) = tokio::join!(output(&mut echo), approve(&dir, "everything__echo"));
     assert_eq!(String::from_utf8_lossy(&asked.stdout), "Echo: hi\n");
 
-    let accepted = place.json(&["lock", "accept"]).await;
+    let accepted = dir.json(&["lock", "accept"]).await;
     assert!(
         accepted["accepted"].as_array().unwrap().iter().any(|tool| tool["tool"] == "everything__echo"),
         "{accepted}"
@@ -20,5 +20,5 @@ async fn a_risky_tool_asks_until_it_is_accepted() {
     let accepted = output(&mut echo).await;
     assert_eq!(String::from_utf8_lossy(&accepted.stdout), "Echo: hi\n");
 
-    place.verify(None).await;
+    dir.verify(None).await;
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::broker::Place;
+use crate::broker::TestDir;
 use crate::conformance::{CONFIG, Serving, serving, suite};
 use crate::installed;
 
@@ -67,43 +67,43 @@ async fn checks_that_pass_directly_with_the_official_sdk_pass_through_the_broker
 
 async fn passes_through(revision: &str, exceptions: &[Exception]) {
     let server = server().await;
-    let direct = checks(&server.place, &server.serving.url, revision).await;
+    let direct = checks(&server.dir, &server.serving.url, revision).await;
     assert!(direct.values().flatten().filter(|status| *status == "SUCCESS").count() > 50, "{direct:?}");
 
     let url = format!("url = {:?}\ndangerous-allow-private = true", server.serving.url);
     let command = json!([installed::sdk("python"), "-c", OVER_STDIO]);
     for (transport, source) in [("HTTP", url), ("stdio", format!("command = {command}"))] {
-        let place = Place::bare(&format!("{CONFIG}[sources.official]\nnames = \"plain\"\n{source}\n"));
-        let broker = serving(place.portcullis(&["serve"]), "serving ").await;
-        let through = checks(&place, &broker.url, revision).await;
+        let dir = TestDir::bare(&format!("{CONFIG}[sources.official]\nnames = \"plain\"\n{source}\n"));
+        let broker = serving(dir.portcullis(&["serve"]), "serving ").await;
+        let through = checks(&dir, &broker.url, revision).await;
         broker.end().await;
-        place.verify(None).await;
+        dir.verify(None).await;
         compare(&direct, &through, exceptions, &format!("{revision} over {transport}"));
     }
 }
 
 /// The server of the SDK in a place of its own. It is killed when this is dropped.
 struct Server {
-    place: Place,
+    dir: TestDir,
     serving: Serving,
 }
 
 async fn server() -> Server {
-    let place = Place::bare("");
-    let mut command = place.command(&installed::sdk("mcp-everything-server"));
+    let dir = TestDir::bare("");
+    let mut command = dir.command(&installed::sdk("mcp-everything-server"));
     command.args(["--port", "0"]);
     let mut serving = serving(command, "Uvicorn running on ").await;
     serving.url.push_str("/mcp");
-    Server { place, serving }
+    Server { dir, serving }
 }
 
 /// The statuses of each check, by scenario and name. Some checks are made several times.
 type Checks = BTreeMap<(String, String), Vec<String>>;
 
-async fn checks(place: &Place, url: &str, revision: &str) -> Checks {
-    suite(place, url, "results", &["--requirements", revision]).await;
+async fn checks(dir: &TestDir, url: &str, revision: &str) -> Checks {
+    suite(dir, url, "results", &["--requirements", revision]).await;
     let mut checks = Checks::new();
-    for folder in fs::read_dir(place.path().join("results")).unwrap() {
+    for folder in fs::read_dir(dir.path().join("results")).unwrap() {
         let folder = folder.unwrap();
         let name = folder.file_name().into_string().unwrap();
         // The name is like `server-ping-2026-07-28T12-00-00-000Z`.

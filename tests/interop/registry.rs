@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::broker::{PATIENCE, Place, output};
+use crate::broker::{DEADLINE, TestDir, output};
 use crate::installed;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -27,32 +27,32 @@ async fn a_component_of_a_registry_is_pinned_and_called_and_then_needs_no_regist
     let folder = tempfile::tempdir().unwrap();
     let (mut registry, address) = start(&program, folder.path()).await;
     let first = push(&address, &std::fs::read(guest("shapes")).unwrap()).await;
-    let place = Place::bare(&format!("[sources.tagged]\ncomponent = \"oci://{address}/team/shapes:1\"\n"));
+    let dir = TestDir::bare(&format!("[sources.tagged]\ncomponent = \"oci://{address}/team/shapes:1\"\n"));
 
-    let refused = output(place.portcullis(&["tools"])).await;
+    let refused = output(dir.portcullis(&["tools"])).await;
     assert!(String::from_utf8_lossy(&refused.stderr).contains("portcullis lock accept --components"), "{refused:?}");
-    let accepted = place.json(&["lock", "accept", "--components"]).await;
+    let accepted = dir.json(&["lock", "accept", "--components"]).await;
     assert_eq!((&accepted[0]["before"], &accepted[0]["now"]), (&Value::Null, &json!(first)));
-    greets(&place).await;
+    greets(&dir).await;
 
     // The tag moves, and the accepted component stays in use.
     let second = push(&address, &std::fs::read(guest("counter")).unwrap()).await;
-    greets(&place).await;
+    greets(&dir).await;
     registry.kill().await.unwrap();
-    greets(&place).await;
+    greets(&dir).await;
     let pinned = format!("[sources.tagged]\ncomponent = \"oci://{address}/team/shapes@{first}\"\n");
-    std::fs::write(place.path().join("portcullis.toml"), &pinned).unwrap();
-    greets(&place).await;
+    std::fs::write(dir.path().join("portcullis.toml"), &pinned).unwrap();
+    greets(&dir).await;
 
     // A component that was never fetched needs the registry.
-    std::fs::write(place.path().join("portcullis.toml"), pinned.replace(&first.to_string(), &second.to_string()))
+    std::fs::write(dir.path().join("portcullis.toml"), pinned.replace(&first.to_string(), &second.to_string()))
         .unwrap();
-    let refused = output(place.portcullis(&["tools"])).await;
+    let refused = output(dir.portcullis(&["tools"])).await;
     assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot be fetched"), "{refused:?}");
 }
 
-async fn greets(place: &Place) {
-    let said = place.run(&["call", "tagged__greet", r#"{"name":"you"}"#]).await;
+async fn greets(dir: &TestDir) {
+    let said = dir.run(&["call", "tagged__greet", r#"{"name":"you"}"#]).await;
     assert!(said.contains("hello you"), "{said}");
 }
 
@@ -77,7 +77,7 @@ async fn start(program: &Path, folder: &Path) -> (Child, String) {
         }
         panic!("the registry did not start: {said}");
     };
-    let address = timeout(PATIENCE, listening).await.unwrap();
+    let address = timeout(DEADLINE, listening).await.unwrap();
     tokio::spawn(async move { while lines.next_line().await.is_ok_and(|line| line.is_some()) {} });
     (registry, address)
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::broker::{PATIENCE, Place, Served};
+use crate::broker::{DEADLINE, Served, TestDir};
 use crate::installed::{self, TOOLS};
 
 const CONFIG: &str = r#"
@@ -28,40 +28,40 @@ approve = "never"
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_rmcp_client_works_over_http_in_both_eras() {
-    let place = Place::new(CONFIG).await;
-    let served = place.serve().await;
+    let dir = TestDir::new(CONFIG).await;
+    let served = dir.serve().await;
     for era in [Era::Legacy, Era::Modern] {
         let client = over_http(&served, era).await;
-        works(&client, &place).await;
+        works(&client, &dir).await;
         client.cancel().await.unwrap();
     }
     served.end().await;
-    place.verify(None).await;
+    dir.verify(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_rmcp_client_works_over_stdio_in_both_eras() {
-    let place = Place::new(CONFIG).await;
+    let dir = TestDir::new(CONFIG).await;
     for era in [Era::Legacy, Era::Modern] {
-        let mut command = place.portcullis(&["serve", "--stdio"]);
+        let mut command = dir.portcullis(&["serve", "--stdio"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let client = over_stdio(&mut child, era).await;
-        works(&client, &place).await;
+        works(&client, &dir).await;
         client.cancel().await.unwrap();
-        let ended = timeout(PATIENCE, child.wait()).await.expect("it ends with its client").unwrap();
+        let ended = timeout(DEADLINE, child.wait()).await.expect("it ends with its client").unwrap();
         assert!(ended.success(), "{ended}");
     }
-    place.verify(None).await;
+    dir.verify(None).await;
 }
 
 /// Uses the command that a client's configuration has for a wrapped server.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrapped_server_keeps_its_tool_names_and_asks_a_person() {
-    let place = Place::new("").await;
-    let data_dir = place.at("data");
-    let mut command = place.portcullis(&["wrap", "--data-dir", &data_dir, "--env", "GREETING=hi"]);
-    command.args(installed::cell("everything", place.path()).into_iter().flatten()).arg("--");
-    command.args(installed::command("everything", place.path()));
+    let dir = TestDir::new("").await;
+    let data_dir = dir.at("data");
+    let mut command = dir.portcullis(&["wrap", "--data-dir", &data_dir, "--env", "GREETING=hi"]);
+    command.args(installed::cell("everything", dir.path()).into_iter().flatten()).arg("--");
+    command.args(installed::command("everything", dir.path()));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let client = over_stdio(&mut child, Era::Legacy).await;
 
@@ -72,22 +72,22 @@ async fn a_wrapped_server_keeps_its_tool_names_and_asks_a_person() {
     assert!(refused.contains("refused"), "{refused}");
 
     client.cancel().await.unwrap();
-    let ended = timeout(PATIENCE, child.wait()).await.expect("it ends with its client").unwrap();
+    let ended = timeout(DEADLINE, child.wait()).await.expect("it ends with its client").unwrap();
     assert!(ended.success(), "{ended}");
-    place.verify(Some(&data_dir)).await;
+    dir.verify(Some(&data_dir)).await;
 }
 
 /// Checks that every server answers, that the rules hold, and that questions reach the person at the client.
-async fn works(client: &Client, place: &Place) {
+async fn works(client: &Client, dir: &TestDir) {
     let tools = client.list_all_tools().await.unwrap();
     for (server, _) in TOOLS {
         let shown = tools.iter().filter(|tool| tool.name.starts_with(&format!("{server}__"))).count();
         assert!(installed::shows(server, shown), "{shown} tools of {server}");
     }
 
-    let result = call(client, "files__read_text_file", json!({ "path": place.at("docs/hello.txt") })).await.unwrap();
+    let result = call(client, "files__read_text_file", json!({ "path": dir.at("docs/hello.txt") })).await.unwrap();
     assert_eq!(result.structured_content, Some(json!({ "content": "hello, café\n" })));
-    let result = call(client, "git__git_status", json!({ "repo_path": place.at("repo") })).await.unwrap();
+    let result = call(client, "git__git_status", json!({ "repo_path": dir.at("repo") })).await.unwrap();
     assert!(text(&result).contains("nothing to commit"), "{result:?}");
     let result = call(client, "memory__read_graph", json!({})).await.unwrap();
     assert_eq!(result.structured_content, Some(json!({ "entities": [], "relations": [] })));
@@ -101,7 +101,7 @@ async fn works(client: &Client, place: &Place) {
     assert_eq!(seen.keys().collect::<Vec<_>>(), ["HOME", "LANG", "PATH", "TMPDIR"]);
     assert_eq!(seen["HOME"], "/home/source");
 
-    let denied = call(client, "git__git_reset", json!({ "repo_path": place.at("repo") })).await.unwrap_err();
+    let denied = call(client, "git__git_reset", json!({ "repo_path": dir.at("repo") })).await.unwrap_err();
     assert!(denied.contains("denied by the rule `*__git_reset`"), "{denied}");
 
     let sum = call(client, "everything__get-sum", json!({ "a": 2, "b": 3 })).await.unwrap();
@@ -155,18 +155,18 @@ impl ClientHandler for Person {
 async fn over_http(served: &Served, era: Era) -> Client {
     let config = StreamableHttpClientTransportConfig::with_uri(served.url.as_str()).auth_header(served.token.as_str());
     let transport = StreamableHttpClientTransport::from_config(config);
-    timeout(PATIENCE, Person.serve_with_lifecycle(transport, era.lifecycle())).await.expect("it connects").unwrap()
+    timeout(DEADLINE, Person.serve_with_lifecycle(transport, era.lifecycle())).await.expect("it connects").unwrap()
 }
 
 async fn over_stdio(child: &mut Child, era: Era) -> Client {
     let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
-    timeout(PATIENCE, Person.serve_with_lifecycle(streams, era.lifecycle())).await.expect("it connects").unwrap()
+    timeout(DEADLINE, Person.serve_with_lifecycle(streams, era.lifecycle())).await.expect("it connects").unwrap()
 }
 
 /// Calls a tool. Returns the result, or the text of the error.
 async fn call(client: &Client, tool: &'static str, arguments: Value) -> Result<CallToolResult, String> {
     let params = CallToolRequestParams::new(tool).with_arguments(arguments.as_object().unwrap().clone());
-    let answer = timeout(PATIENCE, client.call_tool(params)).await.unwrap_or_else(|_| panic!("no answer of {tool}"));
+    let answer = timeout(DEADLINE, client.call_tool(params)).await.unwrap_or_else(|_| panic!("no answer of {tool}"));
     answer.map_err(|error| error.to_string())
 }
 

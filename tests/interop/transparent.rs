@@ -8,19 +8,19 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::broker::{PATIENCE, Place, output, succeeded};
+use crate::broker::{DEADLINE, TestDir, output, succeeded};
 use crate::installed;
 
 /// Returns the requests of a client, in order.
-fn requests(server: &str, place: &Place) -> Vec<(&'static str, Value)> {
+fn requests(server: &str, dir: &TestDir) -> Vec<(&'static str, Value)> {
     let tool = |name: &str, arguments: Value| ("tools/call", json!({ "name": name, "arguments": arguments }));
     if server == "files" {
-        let file = place.at("docs/hello.txt");
+        let file = dir.at("docs/hello.txt");
         return vec![
             ("tools/list", json!({})),
-            tool("list_directory", json!({ "path": place.at("docs") })),
+            tool("list_directory", json!({ "path": dir.at("docs") })),
             tool("read_text_file", json!({ "path": file })),
-            tool("get_file_info", json!({ "path": place.at("nowhere") })),
+            tool("get_file_info", json!({ "path": dir.at("nowhere") })),
             tool("read_media_file", json!({ "path": file })),
             ("vendor/unknown", json!({ "x": 1 })),
         ];
@@ -67,30 +67,30 @@ async fn a_conversation_with_the_filesystem_server_is_the_same_without_the_broke
 }
 
 async fn same(server: &str) {
-    let place = Place::new("").await;
-    let argv = installed::command(server, place.path());
-    let mut direct = place.command(argv[0].as_ref());
+    let dir = TestDir::new("").await;
+    let argv = installed::command(server, dir.path());
+    let mut direct = dir.command(argv[0].as_ref());
     direct.args(&argv[1..]);
-    let direct = conversation(direct, server, &place).await;
+    let direct = conversation(direct, server, &dir).await;
 
     let mut toml = format!(
         "[profiles.default]\napprove = \"never\"\nsampling = true\n[sources.plain]\ncommand = {}\nnames = \"plain\"\n",
         json!(argv)
     );
-    for [option, value] in installed::cell(server, place.path()) {
+    for [option, value] in installed::cell(server, dir.path()) {
         toml += &format!("cell.{} = [{value:?}]\n", option.trim_start_matches("--"));
     }
-    std::fs::write(place.path().join("portcullis.toml"), toml).unwrap();
-    let through = conversation(place.portcullis(&["serve", "--stdio"]), server, &place).await;
+    std::fs::write(dir.path().join("portcullis.toml"), toml).unwrap();
+    let through = conversation(dir.portcullis(&["serve", "--stdio"]), server, &dir).await;
     assert_eq!(through.len(), direct.len());
     for (through, direct) in through.iter().zip(&direct) {
         assert_eq!(through, direct);
     }
-    place.verify(None).await;
+    dir.verify(None).await;
 }
 
 /// Runs a conversation and returns all messages of the server, in order.
-async fn conversation(command: Command, server: &str, place: &Place) -> Vec<String> {
+async fn conversation(command: Command, server: &str, dir: &TestDir) -> Vec<String> {
     // Roots would make the filesystem server change its folders at an unpredictable time.
     let capabilities = match server {
         "files" => json!({}),
@@ -98,7 +98,7 @@ async fn conversation(command: Command, server: &str, place: &Place) -> Vec<Stri
     };
     let mut client = Client::start(command, &capabilities).await;
     let mut seen = Vec::new();
-    for (method, params) in requests(server, place) {
+    for (method, params) in requests(server, dir) {
         seen.push(format!("-> {method} {params}"));
         let id = client.send(method, &params).await;
         while !client.hear(id, &mut seen).await {}
@@ -156,7 +156,7 @@ impl Client {
         client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
         // Tools that depend on the capabilities of the client are registered a moment later.
         let wanted = ["get-roots-list", "trigger-sampling-request", "trigger-elicitation-request"];
-        let patience = timeout(PATIENCE, async {
+        let listed = timeout(DEADLINE, async {
             loop {
                 let mut seen = Vec::new();
                 let id = client.send("tools/list", &json!({})).await;
@@ -168,7 +168,7 @@ impl Client {
                 }
             }
         });
-        patience.await.expect("all tools are listed");
+        listed.await.expect("all tools are listed");
         client
     }
 
@@ -186,7 +186,7 @@ impl Client {
 
     /// Receives one message, and answers it if it is a request. Returns true if it is the response to the request `id`.
     async fn hear(&mut self, id: u64, seen: &mut Vec<String>) -> bool {
-        let line = timeout(PATIENCE, self.output.next_line()).await.expect("it says something").unwrap();
+        let line = timeout(DEADLINE, self.output.next_line()).await.expect("it says something").unwrap();
         let message: Message = serde_json::from_str(&line.expect("it answers before it ends")).unwrap();
         let bytes = |part: &Option<Box<RawValue>>| part.as_ref().map_or("", |part| part.get()).to_owned();
         match (&message.method, &message.id) {
@@ -216,7 +216,7 @@ impl Client {
 
     async fn end(mut self) {
         drop(self.input);
-        timeout(PATIENCE, self.child.wait()).await.expect("it ends with its input").unwrap();
+        timeout(DEADLINE, self.child.wait()).await.expect("it ends with its input").unwrap();
     }
 }
 
@@ -238,17 +238,17 @@ fn unnamed(params: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_inspector_prints_the_same_with_and_without_wrap() {
-    let place = Place::new("").await;
-    let argv = installed::command("everything", place.path());
-    let data_dir = place.at("data");
+    let dir = TestDir::new("").await;
+    let argv = installed::command("everything", dir.path());
+    let data_dir = dir.at("data");
     let mut wrapped = vec![installed::portcullis().display().to_string(), "wrap".to_owned()];
     wrapped.extend(["--approve", "never", "--data-dir", &data_dir, "--"].map(str::to_owned));
     wrapped.extend(argv.iter().cloned());
     let server = |argv: &[String]| json!({ "command": argv[0], "args": argv[1..] });
     let servers = json!({ "mcpServers": { "direct": server(&argv), "wrapped": server(&wrapped) } });
-    std::fs::write(place.path().join("servers.json"), servers.to_string()).unwrap();
+    std::fs::write(dir.path().join("servers.json"), servers.to_string()).unwrap();
     let print = async |name: &str, arguments: &[&str]| {
-        let mut command = place.command(&installed::node());
+        let mut command = dir.command(&installed::node());
         command.arg(installed::inspector()).args(["--cli", "--config", "servers.json", "--server", name]);
         command.args(["--protocol-era", "legacy", "--format", "json"]).args(arguments);
         succeeded(output(command).await, &[&[name], arguments].concat())
@@ -264,5 +264,5 @@ async fn the_inspector_prints_the_same_with_and_without_wrap() {
     ] {
         assert_eq!(print("wrapped", arguments).await, print("direct", arguments).await, "{arguments:?}");
     }
-    place.verify(Some(&data_dir)).await;
+    dir.verify(Some(&data_dir)).await;
 }

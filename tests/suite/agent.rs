@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::place::{DEADLINE, Place, signal};
+use crate::test_dir::{DEADLINE, TestDir, signal};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Era {
@@ -59,7 +59,7 @@ impl Running {
     }
 
     /// Closes the standard input of the broker.
-    pub(crate) fn hang_up(&mut self) {
+    pub(crate) fn close_input(&mut self) {
         drop(self.stdin.take());
     }
 
@@ -121,19 +121,19 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// Starts `portcullis serve --stdio` and an agent that supports elicitation.
-    pub(crate) fn start(place: &Place, era: Era) -> Self {
-        Self::of(place.command(&["serve", "--stdio"]), era, json!({ "elicitation": {} }))
+    pub(crate) fn start(dir: &TestDir, era: Era) -> Self {
+        Self::of(dir.command(&["serve", "--stdio"]), era, json!({ "elicitation": {} }))
     }
 
     /// Starts the same as [`start`](Self::start), with a profile.
-    pub(crate) fn under(place: &Place, profile: &str, era: Era) -> Self {
-        let command = place.command(&["serve", "--stdio", "--profile", profile]);
+    pub(crate) fn under(dir: &TestDir, profile: &str, era: Era) -> Self {
+        let command = dir.command(&["serve", "--stdio", "--profile", profile]);
         Self::of(command, era, json!({ "elicitation": {} }))
     }
 
     /// Starts an agent that does not support elicitation.
-    pub(crate) fn alone(place: &Place, era: Era) -> Self {
-        Self::of(place.command(&["serve", "--stdio"]), era, json!({}))
+    pub(crate) fn alone(dir: &TestDir, era: Era) -> Self {
+        Self::of(dir.command(&["serve", "--stdio"]), era, json!({}))
     }
 
     pub(crate) fn of(command: Command, era: Era, capabilities: Value) -> Self {

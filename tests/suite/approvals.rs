@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, QUESTION, elicited, outcome, question_in};
-use crate::place::Place;
+use crate::test_dir::TestDir;
 use crate::web::Server;
 
 const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n";
@@ -19,50 +19,50 @@ fn sum() -> Value {
 #[test]
 fn a_call_is_approved_or_refused_from_another_terminal() {
     for era in ERAS {
-        let place = Place::new(FILES);
-        let mut agent = Agent::alone(&place, era);
+        let dir = TestDir::new(FILES);
+        let mut agent = Agent::alone(&dir, era);
         for (word, expected) in [
             ("approve", json!({ "ok": "3" })),
             ("refuse", json!({ "refused": "approval-refused", "message": "a person refused it" })),
         ] {
             let id = agent.send_call("files__add", &sum());
             let question = agent.question();
-            let shown = place.run(&["approvals", "show", &question, "--json"]);
+            let shown = dir.run(&["approvals", "show", &question, "--json"]);
             let shown: Value = serde_json::from_str(&shown.out).unwrap();
             assert_eq!(
                 (&shown["tool"], &shown["arguments"], &shown["waiting"]),
                 (&json!("files__add"), &sum(), &json!(1))
             );
-            let ran = place.run(&["approvals", word, &question]);
+            let ran = dir.run(&["approvals", word, &question]);
             assert_eq!(ran.code, Some(0), "{}", ran.err);
             assert_eq!(outcome(&agent.answer(id, None)), expected);
-            let again = place.run(&["approvals", word, &question]);
+            let again = dir.run(&["approvals", word, &question]);
             assert_eq!(again.code, Some(1), "an answer is given once");
         }
         agent.leave();
-        let by = place.records_of("call.answered")[0]["body"]["by"].clone();
+        let by = dir.records_of("call.answered")[0]["body"]["by"].clone();
         assert!(by.as_str().unwrap().starts_with("cli (uid "), "{by}");
-        place.assert_nothing_left();
+        dir.assert_nothing_left();
     }
 }
 
 #[test]
 fn a_question_that_is_not_answered_in_time_denies_the_call() {
     for era in ERAS {
-        let place = Place::new(&format!("[broker]\nask-timeout = \"1s\"\n{FILES}"));
-        let mut agent = Agent::alone(&place, era);
+        let dir = TestDir::new(&format!("[broker]\nask-timeout = \"1s\"\n{FILES}"));
+        let mut agent = Agent::alone(&dir, era);
         let denied = agent.call("files__add", &sum(), None);
         assert_eq!(denied["refused"], "approval-expired", "{denied}");
         agent.leave();
-        assert_eq!(place.records_of("call.answered")[0]["body"]["by"], "expiry");
-        assert_eq!(place.records_of("call.intent"), Vec::<Value>::new(), "the source saw nothing");
+        assert_eq!(dir.records_of("call.answered")[0]["body"]["by"], "expiry");
+        assert_eq!(dir.records_of("call.intent"), Vec::<Value>::new(), "the source saw nothing");
     }
 }
 
 #[test]
 fn a_question_that_expires_during_elicitation_denies_the_call_and_is_withdrawn() {
-    let place = Place::new(&format!("[broker]\nask-timeout = \"1s\"\n{FILES}"));
-    let mut agent = Agent::start(&place, Era::Legacy);
+    let dir = TestDir::new(&format!("[broker]\nask-timeout = \"1s\"\n{FILES}"));
+    let mut agent = Agent::start(&dir, Era::Legacy);
     let id = agent.send_call("files__add", &sum());
     let asked = agent.next().unwrap();
     assert_eq!(asked["method"], "elicitation/create");
@@ -79,13 +79,13 @@ fn a_question_that_expires_during_elicitation_denies_the_call_and_is_withdrawn()
     // This answer is too late.
     agent.running.write(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": elicited(Some("once")) }).to_string());
     agent.leave();
-    assert_eq!(place.records_of("call.intent"), Vec::<Value>::new());
+    assert_eq!(dir.records_of("call.intent"), Vec::<Value>::new());
 }
 
 #[test]
 fn an_approval_by_request_state_is_valid_once_and_only_for_its_call() {
-    let place = Place::new(FILES);
-    let mut agent = Agent::start(&place, Era::Modern);
+    let dir = TestDir::new(FILES);
+    let mut agent = Agent::start(&dir, Era::Modern);
     let retry = |agent: &mut Agent, arguments: Value, state: &Value| {
         let params = json!({
             "name": "files__add", "arguments": arguments,
@@ -106,27 +106,27 @@ fn an_approval_by_request_state_is_valid_once_and_only_for_its_call() {
     assert_eq!(retry(&mut agent, sum(), &state), json!({ "ok": "3" }));
     assert_eq!(retry(&mut agent, sum(), &state), json!({ "asked": true }), "a yes counts once");
 
-    let other = Place::new(FILES);
+    let other = TestDir::new(FILES);
     let mut stranger = Agent::start(&other, Era::Modern);
     assert_eq!(retry(&mut stranger, sum(), &state)["refused"], "request-state", "another broker's seal");
     stranger.leave();
     agent.leave();
-    assert_eq!(place.records_of("call.intent").len(), 1);
+    assert_eq!(dir.records_of("call.intent").len(), 1);
 }
 
 #[test]
 fn an_approval_for_the_arguments_covers_one_more_call() {
     for era in ERAS {
-        let place = Place::new(CALC);
-        let mut agent = Agent::start(&place, era);
+        let dir = TestDir::new(CALC);
+        let mut agent = Agent::start(&dir, era);
         assert_eq!(agent.call("calc__add", &sum(), Some("arguments")), json!({ "ok": "3" }));
         assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 3 }), Some("refuse"))["refused"], "approval-refused");
         // The call is not asked about: the answer would refuse it.
         assert_eq!(agent.call("calc__add", &sum(), Some("refuse")), json!({ "ok": "3" }));
         assert_eq!(agent.call("calc__add", &sum(), Some("refuse"))["refused"], "approval-refused");
         agent.leave();
-        let grant = place.records_of("grant.added")[0]["body"]["grant"].clone();
-        let intents = place.records_of("call.intent");
+        let grant = dir.records_of("grant.added")[0]["body"]["grant"].clone();
+        let intents = dir.records_of("call.intent");
         assert_eq!(intents[1]["body"]["approval"]["grant"], grant, "the ledger says by which grant");
     }
 }
@@ -134,8 +134,8 @@ fn an_approval_for_the_arguments_covers_one_more_call() {
 #[test]
 fn an_approval_for_the_session_covers_only_its_tool_in_that_session() {
     for era in ERAS {
-        let place = Place::new(CALC);
-        let mut agent = Agent::start(&place, era);
+        let dir = TestDir::new(CALC);
+        let mut agent = Agent::start(&dir, era);
         assert_eq!(agent.call("calc__add", &sum(), Some("session")), json!({ "ok": "3" }));
         for b in 0..3 {
             assert_eq!(
@@ -145,10 +145,10 @@ fn an_approval_for_the_session_covers_only_its_tool_in_that_session() {
         }
         assert_eq!(agent.call("calc__divide", &sum(), Some("refuse"))["refused"], "approval-refused");
         agent.leave();
-        let mut next = Agent::start(&place, era);
+        let mut next = Agent::start(&dir, era);
         assert_eq!(next.call("calc__add", &sum(), Some("refuse"))["refused"], "approval-refused");
         next.leave();
-        place.assert_nothing_left();
+        dir.assert_nothing_left();
     }
 }
 
@@ -157,25 +157,25 @@ fn an_approval_for_the_session_covers_only_its_tool_in_that_session() {
 #[test]
 fn a_grant_is_void_when_the_definition_changes() {
     for (mode, holds) in [("plain", true), ("rug-pull", false)] {
-        let place = Place::new(&format!(
+        let dir = TestDir::new(&format!(
             "[sources.files]\ncommand = [\"@source@\", \"{mode}\"]\n@cell@\n[[approvals]]\nplugin = \"builtin:approval-memory\"\n"
         ));
-        let server = Server::start(&place);
-        let mut first = server.door.session(&json!({}));
+        let server = Server::start(&dir);
+        let mut first = server.endpoint.session(&json!({}));
         let mut reply = first.send_call("files__add", &sum()).unwrap();
         let question = std::iter::from_fn(|| reply.next()).find_map(|message| question_in(&message)).unwrap();
-        let ran = place.run(&["approvals", "approve", &question, "--scope", "arguments"]);
+        let ran = dir.run(&["approvals", "approve", &question, "--scope", "arguments"]);
         assert_eq!(ran.code, Some(0), "{}", ran.err);
         assert_eq!(outcome(&reply.answer().unwrap()), json!({ "ok": "3" }));
 
-        let mut second = server.door.session(&json!({}));
+        let mut second = server.endpoint.session(&json!({}));
         let mut reply = second.send_call("files__add", &sum()).unwrap();
         let message = reply.next().unwrap();
         match question_in(&message) {
             None => assert!(holds && outcome(&message) == json!({ "ok": "3" }), "{mode}: {message}"),
             Some(question) => {
                 assert!(!holds, "{mode}: the grant does not hold");
-                assert_eq!(place.run(&["approvals", "refuse", &question]).code, Some(0));
+                assert_eq!(dir.run(&["approvals", "refuse", &question]).code, Some(0));
                 assert_eq!(outcome(&reply.answer().unwrap())["refused"], "approval-refused");
             }
         }
@@ -184,39 +184,39 @@ fn a_grant_is_void_when_the_definition_changes() {
 
 #[test]
 fn an_accepted_tool_runs_and_a_changed_one_asks_out_of_band_and_says_what_changed() {
-    let place = Place::new("[sources.files]\ncommand = [\"@source@\", \"rug-pull\", \"@dir@/open/pulled\"]\n@cell@\n");
-    let accepted = place.run(&["lock", "accept", "files__add"]);
+    let dir = TestDir::new("[sources.files]\ncommand = [\"@source@\", \"rug-pull\", \"@dir@/open/pulled\"]\n@cell@\n");
+    let accepted = dir.run(&["lock", "accept", "files__add"]);
     assert_eq!(accepted.code, Some(0), "{}", accepted.err);
-    let shown = place.run(&["lock", "show", "--json"]);
+    let shown = dir.run(&["lock", "show", "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&shown.out).unwrap()["tools"].as_array().unwrap().len(), 1);
 
-    let server = Server::start(&place);
+    let server = Server::start(&dir);
     // A session with elicitation has a source process of its own; the first list of each process is the accepted one.
-    let mut first = server.door.session(&json!({ "elicitation": {} }));
+    let mut first = server.endpoint.session(&json!({ "elicitation": {} }));
     assert_eq!(first.call("files__add", &sum()), Some(json!({ "ok": "3" })), "accepted, so not asked");
 
-    std::fs::write(place.path("open/pulled"), "").unwrap();
-    let mut second = server.door.session(&json!({ "elicitation": {} }));
+    std::fs::write(dir.path("open/pulled"), "").unwrap();
+    let mut second = server.endpoint.session(&json!({ "elicitation": {} }));
     let mut reply = second.send_call("files__add", &sum()).unwrap();
     let message = reply.next().unwrap();
     let question = question_in(&message).unwrap_or_else(|| panic!("not asked out of band: {message}"));
-    let shown = place.run(&["approvals", "show", &question]);
+    let shown = dir.run(&["approvals", "show", &question]);
     let says = "the tool is not the one that was accepted: description changed from";
     assert!(shown.out.contains(says) && shown.out.contains("version 2"), "{}", shown.out);
-    assert_eq!(place.run(&["approvals", "approve", &question]).code, Some(0));
+    assert_eq!(dir.run(&["approvals", "approve", &question]).code, Some(0));
     assert_eq!(outcome(&reply.answer().unwrap()), json!({ "ok": "3" }));
     drop((first, second));
     server.running.signal(rustix::process::Signal::TERM);
     let (code, err) = server.running.end();
     assert_eq!(code, Some(0), "{err}");
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn a_question_about_a_sources_own_method_names_the_method() {
-    let place =
-        Place::new("[profiles.default]\napprove = \"always\"\n[sources.far]\ncommand = [\"@source@\", \"mirror\"]\n");
-    let mut agent = Agent::start(&place, Era::Legacy);
+    let dir =
+        TestDir::new("[profiles.default]\napprove = \"always\"\n[sources.far]\ncommand = [\"@source@\", \"mirror\"]\n");
+    let mut agent = Agent::start(&dir, Era::Legacy);
     agent.send("vendor/erase", json!({ "x": 1 }));
     let asked = loop {
         let message = agent.next().unwrap();
@@ -225,11 +225,11 @@ fn a_question_about_a_sources_own_method_names_the_method() {
         }
     };
     assert!(asked.contains("may method `vendor/erase` of source `far` run?"), "{asked}");
-    let listed = place.run(&["approvals"]).out;
+    let listed = dir.run(&["approvals"]).out;
     assert!(listed.contains("vendor/erase  far"), "{listed}");
-    let open: Value = serde_json::from_str(&place.run(&["approvals", "--json"]).out).unwrap();
-    let shown = place.run(&["approvals", "show", open[0]["id"].as_str().unwrap()]).out;
+    let open: Value = serde_json::from_str(&dir.run(&["approvals", "--json"]).out).unwrap();
+    let shown = dir.run(&["approvals", "show", open[0]["id"].as_str().unwrap()]).out;
     assert!(shown.contains("method      vendor/erase"), "{shown}");
     agent.leave();
-    assert_eq!(place.records_of("call.asked")[0]["body"]["method"], "vendor/erase");
+    assert_eq!(dir.records_of("call.asked")[0]["body"]["method"], "vendor/erase");
 }

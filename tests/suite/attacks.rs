@@ -5,10 +5,10 @@
 //! as an ordinary user: if the tests run as root, everything here runs under a uid that no user has. Nothing leaves the
 //! machine, and attacks that use up resources stop by themselves.
 
-mod alone;
-mod drills;
-mod ground;
+mod behaviours;
+mod hostile_machine;
 mod table;
+mod without_broker;
 
 use std::io::Write as _;
 use std::process::Command;
@@ -17,8 +17,8 @@ use std::sync::Mutex;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era};
-use crate::place::Ran;
-use ground::Ground;
+use crate::test_dir::Ran;
+use hostile_machine::HostileMachine;
 use table::{Row, Rows};
 
 /// The confinement under which a hostile program runs.
@@ -29,8 +29,8 @@ enum Tier {
     Reduced,
 }
 
-/// The attacks that a tool tries and answers with what it obtained. The others are in `drills`, and without a cell in
-/// `alone`.
+/// The attacks that a tool tries and answers with what it obtained. The others are in `behaviours`, and without
+/// a cell in `without_broker`.
 const TRIED: [u8; 35] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
     39, 41, 44, 45,
@@ -44,12 +44,12 @@ fn every_attack_has_the_results_that_the_table_in_security_md_lists() {
     let _alone = ALONE.lock().unwrap();
     let mut rows = Rows::new();
     tried(Tier::Uncaged, &mut rows);
-    alone::all(&mut rows);
-    for (tier, drills) in [(Tier::Full, drills::full as fn(&mut Rows)), (Tier::Reduced, drills::reduced)] {
+    without_broker::all(&mut rows);
+    for (tier, behaviours) in [(Tier::Full, behaviours::full as fn(&mut Rows)), (Tier::Reduced, behaviours::reduced)] {
         match refusal(tier) {
             None => {
                 tried(tier, &mut rows);
-                drills(&mut rows);
+                behaviours(&mut rows);
             }
             Some(why) => say_loudly(&format!(
                 "this machine has no {tier:?} cell, so what leaks from one is NOT TESTED here: {why}"
@@ -61,27 +61,27 @@ fn every_attack_has_the_results_that_the_table_in_security_md_lists() {
 
 /// Returns the reason why this machine has no cell of this tier, or `None` if it has one.
 fn refusal(tier: Tier) -> Option<String> {
-    let ground = Ground::new(tier);
-    let Ran { code, err, .. } = ground.run(&["tools"]);
+    let machine = HostileMachine::new(tier);
+    let Ran { code, err, .. } = machine.run(&["tools"]);
     (code != Some(0)).then_some(err)
 }
 
 fn tried(tier: Tier, rows: &mut Rows) {
-    let ground = Ground::new(tier);
-    let mut agent = agent(&ground);
+    let machine = HostileMachine::new(tier);
+    let mut agent = agent(&machine);
     // A reduced cell does not start with the configuration that attack 45 is about in its folder.
     for number in TRIED.into_iter().filter(|number| tier != Tier::Reduced || *number != 45) {
-        let probes = attack(&mut agent, &ground, number);
+        let probes = attack(&mut agent, &machine, number);
         rows.add(Row { number, tier, probes });
     }
     agent.leave();
     if tier != Tier::Uncaged {
-        ground.await_no_process();
-        ground.assert_untouched();
+        machine.await_no_process();
+        machine.assert_untouched();
     }
     if tier == Tier::Full {
         // The ledger has every attempt to get out by name, and every forged name.
-        let refused = ground.records("egress.refused");
+        let refused = machine.records("egress.refused");
         for (via, host) in [
             ("dns", "c2VjcmV0.exfiltration.test"),
             ("http", "declared.example"),
@@ -90,24 +90,24 @@ fn tried(tier: Tier, rows: &mut Rows) {
         ] {
             assert!(refused.iter().any(|body| body["via"] == via && body["host"] == host), "{via} {host}: {refused:?}");
         }
-        assert_eq!(ground.records("egress.allowed"), Vec::<Value>::new());
+        assert_eq!(machine.records("egress.allowed"), Vec::<Value>::new());
     }
 }
 
 /// Starts an agent of the hostile program itself, or of the broker in front of it.
-fn agent(ground: &Ground) -> Agent {
-    match ground.tier {
-        Tier::Uncaged => Agent::of(ground.uncaged(), Era::Legacy, json!({})),
-        _ => Agent::of(ground.broker(&["serve", "--stdio"]), Era::Legacy, json!({})),
+fn agent(machine: &HostileMachine) -> Agent {
+    match machine.tier {
+        Tier::Uncaged => Agent::of(machine.uncaged(), Era::Legacy, json!({})),
+        _ => Agent::of(machine.broker(&["serve", "--stdio"]), Era::Legacy, json!({})),
     }
 }
 
 /// Runs an attack. Returns its probes: the name, whether it leaks, and what it saw.
-fn attack(agent: &mut Agent, ground: &Ground, number: u8) -> Vec<(String, bool, String)> {
-    let name = tool(ground.tier, number);
-    let bait = ground.bait(agent.running.pid());
-    let answer = agent.call(&name, &bait, None);
-    let Some(text) = answer["ok"].as_str() else { panic!("{name} in {:?}: {answer}", ground.tier) };
+fn attack(agent: &mut Agent, machine: &HostileMachine, number: u8) -> Vec<(String, bool, String)> {
+    let name = tool(machine.tier, number);
+    let arguments = machine.arguments(agent.running.pid());
+    let answer = agent.call(&name, &arguments, None);
+    let Some(text) = answer["ok"].as_str() else { panic!("{name} in {:?}: {answer}", machine.tier) };
     let probes: Vec<Value> = serde_json::from_str(text).unwrap();
     let text = |probe: &Value, key: &str| probe[key].as_str().unwrap().to_owned();
     probes.iter().map(|probe| (text(probe, "what"), probe["leak"] == true, text(probe, "saw"))).collect()
@@ -127,7 +127,7 @@ fn say_loudly(text: &str) {
 fn ordinary(command: &Command) -> Command {
     let mut ordinary = match rustix::process::geteuid().is_root() {
         true => {
-            let user = ground::USER.to_string();
+            let user = hostile_machine::USER.to_string();
             let mut outer = Command::new("setpriv");
             outer.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--"]).arg(command.get_program());
             outer

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era};
 use crate::cases::golden;
-use crate::place::{Place, tests_folder};
+use crate::test_dir::{TestDir, tests_folder};
 
 #[test]
 fn every_bad_input_gets_one_clear_error_and_leaves_nothing_behind() {
@@ -30,17 +30,17 @@ fn every_bad_input_gets_one_clear_error_and_leaves_nothing_behind() {
 
 fn run(case: &Path) -> Result<(), String> {
     let config = fs::read_to_string(case.join("portcullis.toml"));
-    let place = Place::new(config.as_deref().unwrap_or_default());
+    let dir = TestDir::new(config.as_deref().unwrap_or_default());
     if config.is_err() {
-        fs::remove_file(place.path("portcullis.toml")).unwrap();
+        fs::remove_file(dir.path("portcullis.toml")).unwrap();
     }
     let arguments = fs::read_to_string(case.join("arguments.txt")).unwrap_or_else(|_| "serve\n--stdio".into());
-    let ran = place.run(&arguments.lines().collect::<Vec<_>>());
+    let ran = dir.run(&arguments.lines().collect::<Vec<_>>());
     let name = case.file_name().unwrap().to_string_lossy();
     assert!(matches!(ran.code, Some(1 | 2)), "{name}: {:?} {}{}", ran.code, ran.out, ran.err);
     assert_eq!(ran.out, "", "{name}");
-    place.assert_nothing_left();
-    golden(&case.join("error.txt"), &place.plain(&steady(&ran.err)))
+    dir.assert_nothing_left();
+    golden(&case.join("error.txt"), &dir.plain(&steady(&ran.err)))
 }
 
 /// Removes log lines, which begin with the time, and line breaks within messages, whose positions depend on the length
@@ -62,11 +62,11 @@ fn steady(err: &str) -> String {
 fn a_required_source_that_fails_ends_the_run_and_no_tool_is_served() {
     for (mode, part) in [("exit-now", "database"), ("garbage", "I am"), ("endless-line", "line")] {
         for era in crate::agent::ERAS {
-            let place = Place::new(&format!(
+            let dir = TestDir::new(&format!(
                 "[sources.good]\ncomponent = \"builtin:calculator\"\n\
                  [sources.bad]\ncommand = [\"@source@\", \"{mode}\"]\n"
             ));
-            let mut agent = Agent::start(&place, era);
+            let mut agent = Agent::start(&dir, era);
             let listed = agent.list();
             assert_eq!(listed["refused"], "discovery-failed", "{mode}: {listed}");
             let message = listed["message"].as_str().unwrap().to_owned();
@@ -76,28 +76,28 @@ fn a_required_source_that_fails_ends_the_run_and_no_tool_is_served() {
             agent.leave();
             // `mcp.error`, then `run.error`, with the same text: what is told without what the source itself said.
             let errors: Vec<_> = ["mcp.error", "run.error"]
-                .map(|kind| place.records_of(kind).last().unwrap()["body"]["error"].clone())
+                .map(|kind| dir.records_of(kind).last().unwrap()["body"]["error"].clone())
                 .into();
             assert_eq!(errors[0], errors[1]);
             let recorded = errors[0].as_str().unwrap();
             assert!(message.starts_with(recorded) && !recorded.contains("database") && !recorded.contains("I am"));
-            place.assert_nothing_left();
+            dir.assert_nothing_left();
         }
     }
 }
 
 #[test]
 fn an_optional_source_that_fails_does_not_affect_the_others() {
-    let place = Place::new(
+    let dir = TestDir::new(
         "[sources.good]\ncomponent = \"builtin:calculator\"\n\
          [sources.bad]\ncommand = [\"@source@\", \"exit-now\"]\nrequired = false\n",
     );
-    let mut agent = Agent::start(&place, Era::Modern);
+    let mut agent = Agent::start(&dir, Era::Modern);
     assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 4);
     assert_eq!(agent.call("good__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
-    assert_eq!(place.records_of("mcp.error")[0]["body"]["required"], false);
-    place.assert_nothing_left();
+    assert_eq!(dir.records_of("mcp.error")[0]["body"]["required"], false);
+    dir.assert_nothing_left();
 }
 
 /// Also where a label or a URL holds words with which the broker introduces what a source said.
@@ -107,20 +107,20 @@ fn what_a_source_says_of_its_failure_is_told_and_reaches_no_record() {
     let address = listener.local_addr().unwrap();
     // It ends with this process.
     std::thread::spawn(move || listener.incoming().for_each(|stream| refuse(stream.unwrap())));
-    let place = Place::new(&format!(
+    let dir = TestDir::new(&format!(
         "[sources.down]\ncommand = [\"@source@\", \"exit-now\", \"; its last words: \"]\nrequired = false\n\
          [sources.ends]\ncommand = [\"@source@\", \"exit-mid-call\", \"; it wrote \"]\n\
          [sources.web]\nurl = \"http://{address}/;%20it%20wrote%20\"\ndangerous-allow-private = true\nrequired = false\n\
          [profiles.default]\napprove = \"never\"\n",
     ));
-    let mut agent = Agent::start(&place, Era::Modern);
+    let mut agent = Agent::start(&dir, Era::Modern);
     agent.list();
     let called = agent.call("ends__echo", &json!({ "a": 1 }), None);
     assert_eq!(called["refused"], "outcome-unknown", "{called}");
     assert!(called["message"].as_str().unwrap().contains("its last words: thread panicked at the worst moment"));
     agent.leave();
     let causes = |kind: &str| -> Vec<String> {
-        let records = place.records_of(kind);
+        let records = dir.records_of(kind);
         records.iter().map(|record| record["body"]["error"].as_str().unwrap().to_owned()).collect()
     };
     let failed = causes("mcp.error");
@@ -132,12 +132,12 @@ fn what_a_source_says_of_its_failure_is_told_and_reaches_no_record() {
     assert!(failed.iter().any(|cause| cause.ends_with("the source refused `initialize` (code -32000)")), "{failed:?}");
     let ended = causes("tool.completed");
     assert!(ended[0].ends_with("exit-mid-call ; it wrote ` exited with status 101"), "{ended:?}");
-    for record in place.records() {
+    for record in dir.records() {
         for words in ["worst moment", "database", "from the body"] {
             assert!(!record.to_string().contains(words), "{record}");
         }
     }
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 /// Answers a POST with an error in the body.
@@ -165,9 +165,9 @@ fn refuse(stream: TcpStream) {
 fn a_port_that_is_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let place = Place::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
-    let ran = place.run(&["serve", "--listen", &address]);
+    let dir = TestDir::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
+    let ran = dir.run(&["serve", "--listen", &address]);
     assert_eq!((ran.code, &*ran.out), (Some(1), ""));
     assert!(ran.err.contains(&address) && ran.err.contains("in use"), "{}", ran.err);
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }

@@ -6,47 +6,45 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS};
-use crate::place::{Place, Ran};
+use crate::test_dir::{Ran, TestDir};
 
-fn call(place: &Place, tool: &str, arguments: &Value) -> Ran {
-    place.run(&["call", tool, &arguments.to_string()])
+fn call(dir: &TestDir, tool: &str, arguments: &Value) -> Ran {
+    dir.run(&["call", tool, &arguments.to_string()])
 }
 
 #[test]
 fn the_filesystem_source_reaches_only_the_granted_folders() {
-    let place = Place::new(
+    let dir = TestDir::new(
         "[sources.files]\ncomponent = \"builtin:filesystem\"\ncell = { read = [\"open\"], write = [\"drop\"] }\n\
          [profiles.default]\napprove = \"never\"\n",
     );
-    std::fs::create_dir(place.path("drop")).unwrap();
-    std::fs::write(place.path("open/note.txt"), "a needle\nin a haystack\n").unwrap();
-    std::fs::write(place.path("secret.txt"), "hunter22").unwrap();
-    std::os::unix::fs::symlink(place.path("secret.txt"), place.path("drop/link")).unwrap();
+    std::fs::create_dir(dir.path("drop")).unwrap();
+    std::fs::write(dir.path("open/note.txt"), "a needle\nin a haystack\n").unwrap();
+    std::fs::write(dir.path("secret.txt"), "hunter22").unwrap();
+    std::os::unix::fs::symlink(dir.path("secret.txt"), dir.path("drop/link")).unwrap();
     let good = |tool: &str, arguments: Value| {
-        let ran = call(&place, tool, &arguments);
+        let ran = call(&dir, tool, &arguments);
         assert_eq!(ran.code, Some(0), "{tool}: {}{}", ran.out, ran.err);
         ran.out
     };
     let listed = good("files__list", json!({}));
-    assert!(
-        listed.contains(place.path("open").to_str().unwrap()) && listed.contains(place.path("drop").to_str().unwrap())
-    );
-    assert!(good("files__list", json!({ "path": place.path("open") })).contains("note.txt (23 bytes)"));
-    assert!(good("files__read", json!({ "path": place.path("open/note.txt") })).contains("in a haystack"));
+    assert!(listed.contains(dir.path("open").to_str().unwrap()) && listed.contains(dir.path("drop").to_str().unwrap()));
+    assert!(good("files__list", json!({ "path": dir.path("open") })).contains("note.txt (23 bytes)"));
+    assert!(good("files__read", json!({ "path": dir.path("open/note.txt") })).contains("in a haystack"));
     assert!(good("files__search", json!({ "text": "NEEDLE" })).contains("note.txt:1: a needle"));
-    good("files__write", json!({ "path": place.path("drop/deep/new.txt"), "text": "mine" }));
-    assert_eq!(std::fs::read_to_string(place.path("drop/deep/new.txt")).unwrap(), "mine");
+    good("files__write", json!({ "path": dir.path("drop/deep/new.txt"), "text": "mine" }));
+    assert_eq!(std::fs::read_to_string(dir.path("drop/deep/new.txt")).unwrap(), "mine");
     for (tool, path) in [
-        ("files__read", place.path("secret.txt")),
-        ("files__read", place.path("open/../secret.txt")),
-        ("files__read", place.path("drop/link")),
+        ("files__read", dir.path("secret.txt")),
+        ("files__read", dir.path("open/../secret.txt")),
+        ("files__read", dir.path("drop/link")),
         ("files__read", "/etc/passwd".into()),
         ("files__list", "/".into()),
-        ("files__write", place.path("open/note.txt")),
-        ("files__write", place.path("portcullis.toml")),
+        ("files__write", dir.path("open/note.txt")),
+        ("files__write", dir.path("portcullis.toml")),
     ] {
         let ran = call(
-            &place,
+            &dir,
             tool,
             &match tool {
                 "files__write" => json!({ "path": path, "text": "theirs" }),
@@ -56,24 +54,24 @@ fn the_filesystem_source_reaches_only_the_granted_folders() {
         assert_ne!(ran.code, Some(0), "{tool} {}: {}", path.display(), ran.out);
         assert!(!ran.out.contains("hunter22") && !ran.out.contains("root:"), "{}", ran.out);
     }
-    assert_eq!(std::fs::read_to_string(place.path("open/note.txt")).unwrap(), "a needle\nin a haystack\n");
+    assert_eq!(std::fs::read_to_string(dir.path("open/note.txt")).unwrap(), "a needle\nin a haystack\n");
 }
 
 #[test]
 fn stored_facts_survive_a_killed_broker_and_are_listed_as_resources() {
-    let place = Place::new(
+    let dir = TestDir::new(
         "[sources.memory]\ncomponent = \"builtin:memory\"\ngrant = [\"key-value\"]\n\
          [profiles.default]\napprove = \"never\"\n[profiles.other]\napprove = \"never\"\n",
     );
-    let mut agent = Agent::start(&place, ERAS[0]);
+    let mut agent = Agent::start(&dir, ERAS[0]);
     let fact = json!({ "entity": "Ada", "kind": "person", "observations": ["wrote the first program"] });
     let answer = agent.call("memory__remember", &fact, None);
     assert!(answer["ok"].as_str().is_some(), "{answer}");
     agent.running.signal(Signal::KILL);
     drop(agent);
-    place.await_no_process();
+    dir.await_no_process();
     for era in ERAS {
-        let mut agent = Agent::start(&place, era);
+        let mut agent = Agent::start(&dir, era);
         let recalled = agent.call("memory__recall", &json!({ "words": "FIRST program" }), None);
         assert!(recalled["ok"].as_str().is_some_and(|text| text.contains("Ada (person)")), "{recalled}");
         let listed = agent.request("resources/list", json!({}));
@@ -85,7 +83,7 @@ fn stored_facts_survive_a_killed_broker_and_are_listed_as_resources() {
         assert!(missing["error"]["code"].as_i64().is_some(), "{missing}");
         agent.leave();
     }
-    let mut other = Agent::under(&place, "other", ERAS[0]);
+    let mut other = Agent::under(&dir, "other", ERAS[0]);
     let recalled = other.call("memory__recall", &json!({}), None);
     assert!(recalled["ok"].as_str().is_some_and(|text| text.contains("nothing is known")), "{recalled}");
     other.leave();
@@ -129,12 +127,12 @@ fn pages_are_fetched_as_text_and_only_from_granted_hosts() {
              [profiles.default]\napprove = \"never\"\n"
         )
     };
-    let place = Place::new(&config("dangerous-allow-private = true\n"));
-    let fetch = |place: &Place, url: &str| call(place, "web__fetch", &json!({ "url": url }));
-    let page = fetch(&place, &format!("http://localhost:{port}/"));
+    let dir = TestDir::new(&config("dangerous-allow-private = true\n"));
+    let fetch = |dir: &TestDir, url: &str| call(dir, "web__fetch", &json!({ "url": url }));
+    let page = fetch(&dir, &format!("http://localhost:{port}/"));
     assert!(page.out.contains("# Welcome") && page.out.contains("to the <web>"), "{}{}", page.out, page.err);
     assert!(!page.out.contains("no()"), "{}", page.out);
-    let followed = fetch(&place, &format!("http://localhost:{port}/to//page"));
+    let followed = fetch(&dir, &format!("http://localhost:{port}/to//page"));
     assert!(followed.out.contains("# Welcome"), "{}{}", followed.out, followed.err);
     for url in [
         format!("http://localhost:{port}/to/http://169.254.169.254/latest/meta-data/"),
@@ -143,14 +141,14 @@ fn pages_are_fetched_as_text_and_only_from_granted_hosts() {
         "https://example.com/".to_owned(),
         "file:///etc/passwd".to_owned(),
     ] {
-        let ran = fetch(&place, &url);
+        let ran = fetch(&dir, &url);
         let said = format!("{}{}", ran.out, ran.err);
         assert_ne!(ran.code, Some(0), "{url}: {said}");
         assert!(said.contains("is not granted") || said.contains("is not an HTTP address"), "{url}: {said}");
     }
-    let refused = place.records_of("egress.refused");
+    let refused = dir.records_of("egress.refused");
     assert!(refused.iter().any(|record| record["body"]["host"] == "169.254.169.254"), "{refused:?}");
-    let near = Place::new(&config(""));
+    let near = TestDir::new(&config(""));
     let ran = fetch(&near, &format!("http://localhost:{port}/"));
     let said = format!("{}{}", ran.out, ran.err);
     assert!(ran.code != Some(0) && !said.contains("Welcome"), "{said}");
@@ -158,11 +156,11 @@ fn pages_are_fetched_as_text_and_only_from_granted_hosts() {
 
 #[test]
 fn check_shows_the_grants_and_the_risk_of_builtin_sources() {
-    let place = Place::new(
+    let dir = TestDir::new(
         "[sources.files]\ncomponent = \"builtin:filesystem\"\ncell = { read = [\"open\"] }\n\
          [sources.memory]\ncomponent = \"builtin:memory\"\ngrant = [\"key-value\"]\n",
     );
-    let ran = place.run(&["check", "--json"]);
+    let ran = dir.run(&["check", "--json"]);
     let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err));
     let of = |name: &str| {
         let sources = report["sources"].as_array().unwrap();
@@ -172,7 +170,7 @@ fn check_shows_the_grants_and_the_risk_of_builtin_sources() {
     let imports = of("memory")["imports"].to_string();
     assert!(imports.contains("key-value"), "{imports}");
 
-    let place = Place::new("[sources.memory]\ncomponent = \"builtin:memory\"\n");
-    let ran = place.run(&["check"]);
+    let dir = TestDir::new("[sources.memory]\ncomponent = \"builtin:memory\"\n");
+    let ran = dir.run(&["check"]);
     assert!(ran.code != Some(0) && ran.err.contains("add `grant = [\"key-value\"]`"), "{}", ran.err);
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, outcome};
-use crate::place::{Place, files, tests_folder};
+use crate::test_dir::{TestDir, files, tests_folder};
 
 #[test]
 fn every_call_case_has_its_expected_outcome_in_both_eras() {
@@ -49,26 +49,26 @@ pub(crate) fn golden(file: &Path, seen: &str) -> Result<(), String> {
 }
 
 fn play(case: &Path, requests: &[Value], era: Era) -> Value {
-    let place = Place::new(&fs::read_to_string(case.join("portcullis.toml")).unwrap());
+    let dir = TestDir::new(&fs::read_to_string(case.join("portcullis.toml")).unwrap());
     let mut agents: BTreeMap<String, Agent> = BTreeMap::new();
     let mut names = Names::default();
     let mut outcomes = Vec::new();
     for request in requests {
         let profile = request["profile"].as_str().unwrap_or("default");
-        let agent = agents.entry(profile.to_owned()).or_insert_with(|| Agent::under(&place, profile, era));
+        let agent = agents.entry(profile.to_owned()).or_insert_with(|| Agent::under(&dir, profile, era));
         let seen = if request["list"] == true { agent.list() } else { call(agent, request, era, &names) };
-        outcomes.push(names.shorten(&place.plain(&seen.to_string())));
+        outcomes.push(names.shorten(&dir.plain(&seen.to_string())));
     }
     agents.into_values().for_each(Agent::leave);
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
     for absent in fs::read_to_string(case.join("absent.txt")).unwrap_or_default().lines() {
-        for file in files(&place.path(".portcullis")) {
+        for file in files(&dir.path(".portcullis")) {
             let bytes = fs::read(&file).unwrap();
             let found = bytes.windows(absent.len()).any(|window| window == absent.as_bytes());
             assert!(!found, "{absent:?} stands in {}", file.display());
         }
     }
-    let ledger: Vec<_> = place.records().iter().filter_map(|record| line(record, &names)).collect();
+    let ledger: Vec<_> = dir.records().iter().filter_map(|record| line(record, &names)).collect();
     json!({ "outcomes": outcomes, "ledger": ledger })
 }
 

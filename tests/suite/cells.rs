@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era};
-use crate::place::Place;
+use crate::test_dir::TestDir;
 
 const PLAIN: &str = "[broker]\nask-timeout = \"1s\"\n[sources.files]\ncommand = [\"@source@\", \"plain\"]\n";
 
-fn checked(place: &Place) -> Value {
-    let ran = place.run(&["check", "--json"]);
+fn checked(dir: &TestDir) -> Value {
+    let ran = dir.run(&["check", "--json"]);
     serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err))
 }
 
@@ -20,37 +20,37 @@ fn a_confined_source_runs_without_asking_only_if_it_can_neither_write_nor_reach_
         ("cell.write = [\"open\"]", false),
         ("cell.network = [\"nowhere.invalid:443\"]", false),
     ] {
-        let place = Place::new(&format!("{PLAIN}{cell}\n"));
-        let ran = place.run(&["call", "files__add", r#"{"a":1,"b":2}"#]);
+        let dir = TestDir::new(&format!("{PLAIN}{cell}\n"));
+        let ran = dir.run(&["call", "files__add", r#"{"a":1,"b":2}"#]);
         assert_eq!(ran.code == Some(0), harmless, "{cell}: {}{}", ran.out, ran.err);
-        let intents = place.records_of("call.intent");
+        let intents = dir.records_of("call.intent");
         assert_eq!(intents.len(), usize::from(harmless), "{cell}");
-        assert_eq!(place.records_of("call.asked").len(), usize::from(!harmless), "{cell}");
+        assert_eq!(dir.records_of("call.asked").len(), usize::from(!harmless), "{cell}");
     }
 }
 
 #[test]
 fn check_status_and_the_ledger_report_what_a_cell_enforces() {
-    let place = Place::new(&format!("{PLAIN}cell.read = [\"open\"]\n"));
-    let report = checked(&place);
+    let dir = TestDir::new(&format!("{PLAIN}cell.read = [\"open\"]\n"));
+    let report = checked(&dir);
     let cell = &report["sources"][0]["cell"];
     assert_eq!(cell["isolation"]["tier"], "full", "{report}");
-    assert_eq!(cell["read"], json!([place.path("open")]));
+    assert_eq!(cell["read"], json!([dir.path("open")]));
     let subjects: Vec<_> =
         cell["isolation"]["aspects"].as_array().unwrap().iter().map(|a| a["subject"].clone()).collect();
     let expected = ["environment", "descriptors", "files", "network", "memory", "processes", "cpu", "kill-tree"];
     assert_eq!(subjects, expected);
     assert!(!cell["isolation"]["leaks"].as_array().unwrap().is_empty());
 
-    let mut agent = Agent::start(&place, Era::Modern);
+    let mut agent = Agent::start(&dir, Era::Modern);
     agent.list();
-    let status: Value = serde_json::from_str(&place.run(&["status", "--json"]).out).unwrap();
+    let status: Value = serde_json::from_str(&dir.run(&["status", "--json"]).out).unwrap();
     assert_eq!(status[0]["sources"][0]["cell"]["isolation"], cell["isolation"]);
-    let said = place.run(&["status"]).out;
+    let said = dir.run(&["status"]).out;
     assert!(said.contains("full cell (memory best-effort, cpu none)"), "{said}");
     agent.leave();
 
-    let started = place.records_of("source.started");
+    let started = dir.records_of("source.started");
     assert_eq!(started.len(), 2, "by check and by serve");
     assert_eq!(started[0]["body"]["isolation"], cell["isolation"]);
     assert_eq!(started[0]["body"]["source"], "files");
@@ -58,11 +58,11 @@ fn check_status_and_the_ledger_report_what_a_cell_enforces() {
 
 #[test]
 fn a_grant_that_cannot_be_given_stops_the_start_and_says_why() {
-    let place = Place::new(&format!("{PLAIN}cell.read = [\"absent\"]\n"));
-    let ran = place.run(&["check"]);
+    let dir = TestDir::new(&format!("{PLAIN}cell.read = [\"absent\"]\n"));
+    let ran = dir.run(&["check"]);
     assert_eq!(ran.code, Some(1));
     let why = "`read` names";
     assert!(ran.out.contains(why) && ran.out.contains("does not exist; create it"), "{}", ran.out);
     assert!(ran.out.contains("none was built, and no code of the source has run"), "{}", ran.out);
-    assert!(place.records_of("source.started").is_empty());
+    assert!(dir.records_of("source.started").is_empty());
 }

@@ -7,30 +7,30 @@ use portcullis_test_support::guest;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS};
-use crate::place::{Place, broker};
+use crate::test_dir::{TestDir, broker};
 
 #[test]
 fn an_mcp_server_compiled_to_a_component_is_a_source_like_any_other() {
     for mode in ["", "modern"] {
         for era in ERAS {
-            let place = Place::new(&format!(
+            let dir = TestDir::new(&format!(
                 "[sources.notes]\ncomponent = \"@guest:server@\"\nenv = {{ MODE = \"{mode}\" }}\ncell = {{ read = [\"open\"] }}\n"
             ));
-            let note = place.path("open/note.txt");
+            let note = dir.path("open/note.txt");
             std::fs::write(&note, "a note").unwrap();
-            let mut agent = Agent::start(&place, era);
+            let mut agent = Agent::start(&dir, era);
             let read = agent.call("notes__read", &json!({ "path": note }), None);
             assert!(read["ok"].as_str().is_some_and(|text| text.contains("a note")), "{read}");
             let passwd = agent.call("notes__read", &json!({ "path": "/etc/passwd" }), None);
             assert!(passwd["ok"].as_str().is_some_and(|text| text.contains("os error")), "{passwd}");
             agent.leave();
-            let started = place.records_of("source.started");
+            let started = dir.records_of("source.started");
             assert_eq!(
                 (&started[0]["body"]["source"], &started[0]["body"]["kind"]),
                 (&json!("notes"), &json!("command"))
             );
             assert_eq!(started[0]["body"]["harmless"], true);
-            place.assert_nothing_left();
+            dir.assert_nothing_left();
         }
     }
 }
@@ -38,38 +38,38 @@ fn an_mcp_server_compiled_to_a_component_is_a_source_like_any_other() {
 #[test]
 fn check_shows_what_serves_each_import_and_the_risk_follows_from_the_grants() {
     for (key, harmless) in [("read", true), ("write", false)] {
-        let place = Place::new(&format!(
+        let dir = TestDir::new(&format!(
             "[broker]\nask-timeout = \"1s\"\n[sources.notes]\ncomponent = \"@guest:server@\"\ncell.{key} = [\"open\"]\n"
         ));
-        let ran = place.run(&["check", "--json"]);
+        let ran = dir.run(&["check", "--json"]);
         let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err));
         let cell = &report["sources"][0]["cell"];
         assert_eq!((&cell["harmless"], &cell["isolation"]["tier"]), (&json!(harmless), &json!("wasm")), "{cell}");
         let files = cell["imports"].as_array().unwrap().iter().find(|i| i["package"] == "wasi:filesystem@0.2").unwrap();
-        assert!(files["behind"].as_str().unwrap().contains(place.path("open").to_str().unwrap()), "{files}");
-        let said = place.run(&["check"]).out;
+        assert!(files["behind"].as_str().unwrap().contains(dir.path("open").to_str().unwrap()), "{files}");
+        let said = dir.run(&["check"]).out;
         assert!(said.contains("wasi:filesystem@0.2") && said.contains("(command)"), "{said}");
-        let ran = place.run(&["call", "notes__echo", "{}"]);
+        let ran = dir.run(&["call", "notes__echo", "{}"]);
         assert_eq!(ran.code == Some(0), harmless, "{}{}", ran.out, ran.err);
     }
 }
 
 #[test]
 fn a_pinned_component_that_changed_does_not_start_until_it_is_accepted() {
-    let place = Place::new("[sources.pinned]\ncomponent = \"counter.wasm\"\n");
-    let component = place.path("counter.wasm");
+    let dir = TestDir::new("[sources.pinned]\ncomponent = \"counter.wasm\"\n");
+    let component = dir.path("counter.wasm");
     std::fs::copy(guest("counter"), &component).unwrap();
     let accept = || {
-        let ran = place.run(&["lock", "accept", "--components", "--json"]);
+        let ran = dir.run(&["lock", "accept", "--components", "--json"]);
         assert_eq!(ran.code, Some(0), "{}", ran.err);
         serde_json::from_str::<Value>(&ran.out).unwrap()[0].clone()
     };
     let first = accept();
     assert_eq!((&first["component"], &first["before"]), (&json!(component), &Value::Null));
-    assert_eq!(place.run(&["tools"]).code, Some(0));
+    assert_eq!(dir.run(&["tools"]).code, Some(0));
 
     std::fs::copy(guest("shapes"), &component).unwrap();
-    let refused = place.run(&["tools"]);
+    let refused = dir.run(&["tools"]);
     assert_eq!(refused.code, Some(1), "{}", refused.out);
     assert!(refused.err.contains(first["now"].as_str().unwrap()), "{}", refused.err);
     assert!(refused.err.contains("portcullis lock accept --components"), "{}", refused.err);
@@ -77,39 +77,39 @@ fn a_pinned_component_that_changed_does_not_start_until_it_is_accepted() {
     let second = accept();
     assert_eq!(second["before"], first["now"]);
     assert!(refused.err.contains(second["now"].as_str().unwrap()), "{}", refused.err);
-    assert_eq!(place.run(&["tools"]).code, Some(0));
-    let shown: Value = serde_json::from_str(&place.run(&["lock", "show", "--json"]).out).unwrap();
+    assert_eq!(dir.run(&["tools"]).code, Some(0));
+    let shown: Value = serde_json::from_str(&dir.run(&["lock", "show", "--json"]).out).unwrap();
     assert_eq!(shown["components"][0]["digest"], second["now"]);
-    let accepted: Vec<_> = place.records_of("lock.accepted").iter().map(|r| r["body"]["digest"].clone()).collect();
+    let accepted: Vec<_> = dir.records_of("lock.accepted").iter().map(|r| r["body"]["digest"].clone()).collect();
     assert_eq!(accepted, [first["now"].clone(), second["now"].clone()]);
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn functions_of_a_third_party_component_are_tools() {
-    let place = Place::new("[sources.shapes]\ncomponent = \"@guest:shapes@\"\n");
+    let dir = TestDir::new("[sources.shapes]\ncomponent = \"@guest:shapes@\"\n");
     for era in ERAS {
-        let mut agent = Agent::start(&place, era);
+        let mut agent = Agent::start(&dir, era);
         let answer = agent.call("shapes__greet", &json!({ "name": "you" }), None);
         assert!(answer["ok"].as_str().is_some_and(|text| text.contains("hello you")), "{answer}");
         agent.leave();
     }
-    let ran = place.run(&["call", "shapes__divide", r#"{"a":7,"b":0}"#]);
+    let ran = dir.run(&["call", "shapes__divide", r#"{"a":7,"b":0}"#]);
     assert!(format!("{}{}", ran.out, ran.err).contains("division by zero"), "{}{}", ran.out, ran.err);
 }
 
 #[test]
 fn a_call_that_exceeds_a_component_limit_fails_and_names_the_setting_that_raises_it() {
-    let place = Place::new(
+    let dir = TestDir::new(
         "[sources.explorer]\ncomponent = \"@guest:explorer@\"\ntimeout = \"1s\"\n\
          cell = { memory = \"8MiB\", output = \"1KiB\", instances = 1, read = [\"open\"] }\n",
     );
-    let large = place.path("open/large.txt");
+    let large = dir.path("open/large.txt");
     std::fs::write(&large, "x".repeat(4096)).unwrap();
-    let limits = serde_json::from_str::<Value>(&place.run(&["check", "--json"]).out).unwrap();
+    let limits = serde_json::from_str::<Value>(&dir.run(&["check", "--json"]).out).unwrap();
     let limits = &limits["sources"][0]["cell"]["limits"];
     assert_eq!((&limits["output"], &limits["instances"]), (&json!(1024), &json!(1)), "{limits}");
-    let mut agent = Agent::start(&place, ERAS[0]);
+    let mut agent = Agent::start(&dir, ERAS[0]);
     for (tool, path, line) in [
         ("explorer__grow", "", "cell = { memory = \"16MiB\" }"),
         ("explorer__sleep", "", "raise `timeout` in its source"),
@@ -126,8 +126,8 @@ fn a_call_that_exceeds_a_component_limit_fails_and_names_the_setting_that_raises
 
 #[test]
 fn an_import_that_no_grant_covers_stops_the_start_with_an_error() {
-    let place = Place::new("[sources.far]\ncomponent = \"@guest:dialer@\"\n");
-    let ran = place.run(&["check"]);
+    let dir = TestDir::new("[sources.far]\ncomponent = \"@guest:dialer@\"\n");
+    let ran = dir.run(&["check"]);
     assert_ne!(ran.code, Some(0));
     assert!(ran.err.contains("wasi:sockets/") && ran.err.contains("cell = { network = "), "{}", ran.err);
 }
@@ -141,30 +141,30 @@ fn a_component_reaches_only_the_hosts_of_its_cell_and_each_attempt_is_recorded()
             let _ = stream.write_all(b"welcome");
         }
     });
-    let place = Place::new(&format!(
+    let dir = TestDir::new(&format!(
         "[sources.far]\ncomponent = \"@guest:dialer@\"\ncell = {{ network = [\"localhost:{port}\"] }}\n\
          dangerous-allow-private = true\n[profiles.default]\napprove = \"never\"\n"
     ));
-    let said = place.run(&["check"]).out;
+    let said = dir.run(&["check"]).out;
     assert!(said.contains(&format!("connections to localhost:{port}")), "{said}");
-    let mut agent = Agent::start(&place, ERAS[0]);
+    let mut agent = Agent::start(&dir, ERAS[0]);
     let connect = |agent: &mut Agent, to: &str| agent.call("far__connect", &json!({ "address": to, "send": "" }), None);
     let answer = connect(&mut agent, &format!("localhost:{port}"));
     assert!(answer["ok"].as_str().is_some_and(|text| text.contains("welcome")), "{answer}");
     let answer = connect(&mut agent, "169.254.169.254:80");
     assert!(!answer.to_string().contains("welcome"), "{answer}");
     agent.leave();
-    assert_eq!(place.records_of("egress.allowed")[0]["body"]["host"], "localhost");
-    assert_eq!(place.records_of("egress.refused")[0]["body"]["host"], "169.254.169.254");
-    place.assert_nothing_left();
+    assert_eq!(dir.records_of("egress.allowed")[0]["body"]["host"], "localhost");
+    assert_eq!(dir.records_of("egress.refused")[0]["body"]["host"], "169.254.169.254");
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn the_broker_raises_its_descriptor_limit_to_what_the_system_allows() {
-    let place = Place::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
+    let dir = TestDir::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "ulimit -S -n 300; exec \"$0\" serve --stdio"]).arg(broker());
-    place.settle(&mut command);
+    dir.prepare(&mut command);
     let mut agent = Agent::of(command, ERAS[0], json!({}));
     agent.list();
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", agent.running.pid())).unwrap();

@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era};
-use crate::place::{DEADLINE, Place};
 use crate::sources::{arrived, gate};
+use crate::test_dir::{DEADLINE, TestDir};
 use crate::web::Server;
 
 const CLIENTS: u64 = 8;
@@ -19,14 +19,14 @@ const ANSWERED: usize = 200;
 
 #[test]
 fn a_killed_broker_loses_no_call_that_it_answered() {
-    let place = Place::new(
+    let dir = TestDir::new(
         "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
          [sources.slow]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
          [profiles.default]\napprove = \"never\"\nrecord = \"full\"\n",
     );
-    let gate = gate(&place);
-    let mut server = Server::start(&place);
-    let mut stuck = server.door.session(&json!({}));
+    let gate = gate(&dir);
+    let mut server = Server::start(&dir);
+    let mut stuck = server.endpoint.session(&json!({}));
     let path = gate.display().to_string();
     let stuck = std::thread::spawn(move || stuck.call("slow__gate", &json!({ "path": path })));
     let open = arrived(&gate);
@@ -34,9 +34,9 @@ fn a_killed_broker_loses_no_call_that_it_answered() {
     let (sender, answered) = mpsc::channel();
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
-            let (door, sender) = (server.door.clone(), sender.clone());
+            let (endpoint, sender) = (server.endpoint.clone(), sender.clone());
             std::thread::spawn(move || {
-                let mut session = door.session(&json!({}));
+                let mut session = endpoint.session(&json!({}));
                 for n in 0.. {
                     let number = client * 1_000_000 + n;
                     // Both eras, in turn.
@@ -44,7 +44,7 @@ fn a_killed_broker_loses_no_call_that_it_answered() {
                         session.call("files__add", &json!({ "a": number, "b": 0 }))
                     } else {
                         let params = json!({ "name": "files__add", "arguments": { "a": number, "b": 0 } });
-                        door.modern("tools/call", params).map(|answer| crate::agent::outcome(&answer))
+                        endpoint.modern("tools/call", params).map(|answer| crate::agent::outcome(&answer))
                     };
                     let Some(seen) = seen else { break };
                     assert_eq!(seen, json!({ "ok": number.to_string() }));
@@ -61,12 +61,12 @@ fn a_killed_broker_loses_no_call_that_it_answered() {
     numbers.extend(answered.iter());
     assert_eq!(server.running.ended().0, None, "killed");
     drop(open);
-    place.await_no_process();
+    dir.await_no_process();
 
-    let ran = place.run(&["audit", "verify"]);
+    let ran = dir.run(&["audit", "verify"]);
     assert_eq!(ran.code, Some(2), "{}{}", ran.out, ran.err);
     assert!(ran.out.starts_with("incomplete"), "{}", ran.out);
-    let calls = calls(&place);
+    let calls = calls(&dir);
     for number in &numbers {
         let (_, outcome) =
             calls.get(number).unwrap_or_else(|| panic!("call {number} was answered and is not recorded"));
@@ -74,22 +74,22 @@ fn a_killed_broker_loses_no_call_that_it_answered() {
     }
     // Every call with an intent and no outcome is shown as unknown.
     for (call, _) in calls.values().filter(|(_, outcome)| outcome.is_null()) {
-        assert_eq!(place.state_of(call), "unknown");
+        assert_eq!(dir.state_of(call), "unknown");
     }
-    let stuck = place.records_of("call.intent").into_iter().find(|intent| intent["body"]["tool"] == "slow__gate");
-    assert_eq!(place.state_of(&stuck.unwrap()["call"]), "unknown");
+    let stuck = dir.records_of("call.intent").into_iter().find(|intent| intent["body"]["tool"] == "slow__gate");
+    assert_eq!(dir.state_of(&stuck.unwrap()["call"]), "unknown");
 
     // A new broker works with the ledger of the old one, whose chain it seals.
-    let mut agent = Agent::start(&place, Era::Modern);
+    let mut agent = Agent::start(&dir, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
-    place.assert_good();
-    assert_eq!(place.processes(), Vec::<String>::new());
+    dir.assert_good();
+    assert_eq!(dir.processes(), Vec::<String>::new());
 }
 
 /// Returns calls by the number in their arguments: the id of each call with an intent, and its outcome or null.
-pub(crate) fn calls(place: &Place) -> BTreeMap<u64, (Value, Value)> {
-    let records = place.records();
+pub(crate) fn calls(dir: &TestDir) -> BTreeMap<u64, (Value, Value)> {
+    let records = dir.records();
     let ends: BTreeMap<String, Value> = records
         .iter()
         .filter(|record| record["kind"] == "tool.completed")

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS};
-use crate::place::Place;
+use crate::test_dir::TestDir;
 
 const CONFIG: &str = r#"
 [profiles.default]
@@ -28,9 +28,9 @@ fn names(agent: &mut Agent, arguments: &Value) -> Vec<String> {
 
 #[test]
 fn an_agent_finds_describes_and_calls_deferred_tools_and_the_gate_checks_the_inner_call() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     for era in ERAS {
-        let mut agent = Agent::start(&place, era);
+        let mut agent = Agent::start(&dir, era);
         let listed = agent.request("tools/list", json!({}));
         let listed: Vec<_> = listed["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
         assert_eq!(listed, ["find_tools", "describe_tool", "call_tool"]);
@@ -76,10 +76,10 @@ fn an_agent_finds_describes_and_calls_deferred_tools_and_the_gate_checks_the_inn
         assert_eq!(refused["result"]["content"][0]["text"], "`limit` must be from 1 to 100, not 0", "{refused}");
         agent.leave();
     }
-    let called = place.records_of("tool.completed");
+    let called = dir.records_of("tool.completed");
     let tools: Vec<_> = called.iter().map(|record| record["body"]["tool"].as_str().unwrap()).collect();
     assert_eq!(tools, ["calc__add"; 4], "finding and describing reach no source");
-    place.assert_good();
+    dir.assert_good();
 }
 
 #[test]
@@ -88,10 +88,10 @@ fn a_source_that_offers_a_tool_with_a_reserved_name_is_refused() {
         "[sources.echo]\ncommand = [\"@source@\", \"echo\"]",
         "[sources.echo]\ncommand = [\"@source@\", \"finder\"]\nnames = \"plain\"",
     );
-    let place = Place::new(&config);
-    let ran = place.run(&["call", "calc__add", r#"{"a":1,"b":2}"#]);
+    let dir = TestDir::new(&config);
+    let ran = dir.run(&["call", "calc__add", r#"{"a":1,"b":2}"#]);
     assert_eq!(ran.code, Some(1), "{}", ran.out);
     assert!(ran.err.contains("source `echo` offers a tool `find_tools`"), "{}", ran.err);
-    let ran = place.run(&["tools"]);
+    let ran = dir.run(&["tools"]);
     assert!(ran.err.contains("give the source another `names`"), "{}", ran.err);
 }

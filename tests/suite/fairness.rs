@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era, outcome};
 use crate::groups::{NEVER, members, scripted};
-use crate::place::{Place, until};
+use crate::test_dir::{TestDir, until};
 
 fn echo(agent: &mut Agent, source: &str, text: &str) -> Value {
     agent.call(&format!("{source}__echo"), &json!({ "text": text }), None)
@@ -24,8 +24,8 @@ fn flood(agent: &mut Agent) -> Vec<u64> {
 #[test]
 fn calls_to_a_hanging_source_are_limited_and_do_not_block_other_sources() {
     let config = format!("{}{NEVER}", members("concurrency = 1\nqueue = 1"));
-    let place = scripted(&config, "hang-call", "well");
-    let mut agent = Agent::alone(&place, Era::Modern);
+    let dir = scripted(&config, "hang-call", "well");
+    let mut agent = Agent::alone(&dir, Era::Modern);
     agent.list();
     let waiting = flood(&mut agent);
     for _ in 0..3 {
@@ -35,26 +35,26 @@ fn calls_to_a_hanging_source_are_limited_and_do_not_block_other_sources() {
         agent.notify("notifications/cancelled", json!({ "requestId": id }));
     }
     until("both have ended", || {
-        let ended = place.records_of("tool.completed");
+        let ended = dir.records_of("tool.completed");
         ended.iter().filter(|record| record["body"]["source"] == "a").count() == 3
     });
     // The cancelled calls have freed their places.
     flood(&mut agent);
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
-fn spending(budget: &str) -> (Place, Agent) {
+fn spending(budget: &str) -> (TestDir, Agent) {
     let profile = format!("[profiles.default]\napprove = \"never\"\nbudget = {budget}\n");
-    let place = scripted(&format!("{}{profile}", members("")), "well", "well");
-    let agent = Agent::alone(&place, Era::Modern);
-    (place, agent)
+    let dir = scripted(&format!("{}{profile}", members("")), "well", "well");
+    let agent = Agent::alone(&dir, Era::Modern);
+    (dir, agent)
 }
 
 #[test]
 fn a_spent_budget_denies_calls_before_the_intent_and_says_when_calls_are_possible_again() {
     for (budget, of) in [("{ calls = \"2/d\" }", "calls"), ("{ bytes = \"900B/d\" }", "bytes")] {
-        let (place, mut agent) = spending(budget);
+        let (dir, mut agent) = spending(budget);
         let text = "x".repeat(300);
         assert!(echo(&mut agent, "a", &text)["ok"].is_string(), "{of}");
         assert!(echo(&mut agent, "b", &text)["ok"].is_string(), "{of}");
@@ -64,9 +64,9 @@ fn a_spent_budget_denies_calls_before_the_intent_and_says_when_calls_are_possibl
         assert!(message.starts_with(&format!("the profile's `budget` of {of} is spent; a call is possible again in ")));
         assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 2, "listing tools costs nothing");
         agent.leave();
-        assert_eq!(place.records_of("call.intent").len(), 2, "{of}");
-        let denied = place.records_of("call.denied");
+        assert_eq!(dir.records_of("call.intent").len(), 2, "{of}");
+        let denied = dir.records_of("call.denied");
         assert_eq!((denied.len(), &denied[0]["body"]["code"]), (1, &json!("budget-spent")), "{of}");
-        place.assert_nothing_left();
+        dir.assert_nothing_left();
     }
 }

@@ -8,7 +8,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 
 use crate::agent::{Agent, ERAS, Era};
-use crate::place::{DEADLINE, Place};
+use crate::test_dir::{DEADLINE, TestDir};
 
 const CONFIG: &str = r#"
 [profiles.default]
@@ -20,8 +20,8 @@ context = ["vendor.example/f"]
 
 #[test]
 fn messages_that_are_not_rewritten_pass_byte_for_byte_in_both_directions() {
-    let place = Place::new(CONFIG);
-    let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
+    let dir = TestDir::new(CONFIG);
+    let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
     agent.list();
     let agent = RefCell::new(agent);
     let requests = prop_oneof![
@@ -70,9 +70,9 @@ fn messages_that_are_not_rewritten_pass_byte_for_byte_in_both_directions() {
 
 #[test]
 fn unknown_members_beside_the_arguments_reach_no_source_and_are_recorded() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     for era in ERAS {
-        let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
+        let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), era, json!({}));
         let smuggled = json!({ "name": "far__mirror", "arguments": { "a": 1 }, "vendor": "smuggled", "task.x": 1 });
         let called = agent.request("tools/call", smuggled);
         let echo = called["result"]["echo"].as_object().unwrap();
@@ -83,7 +83,7 @@ fn unknown_members_beside_the_arguments_reach_no_source_and_are_recorded() {
         assert!(!got.to_string().contains("smuggled"), "{era:?}: {got}");
         agent.leave();
         let dropped =
-            |at: usize| place.records_of("call.intent").into_iter().rev().nth(at).unwrap()["body"]["dropped"].clone();
+            |at: usize| dir.records_of("call.intent").into_iter().rev().nth(at).unwrap()["body"]["dropped"].clone();
         assert_eq!(dropped(0), json!({ "count": 1, "members": ["who"] }));
         assert_eq!(dropped(1), json!({ "count": 2, "members": ["vendor", "task.x"] }));
     }
@@ -91,9 +91,9 @@ fn unknown_members_beside_the_arguments_reach_no_source_and_are_recorded() {
 
 #[test]
 fn icons_titles_and_meta_pass_unchanged_in_both_eras() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     for era in ERAS {
-        let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
+        let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), era, json!({}));
         let mut line = |method: &str, params: serde_json::Value| {
             agent.send(method, params);
             agent.running.out.recv_timeout(DEADLINE).expect("the broker says nothing")

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::Running;
-use crate::place::Place;
+use crate::test_dir::TestDir;
 use crate::web::Server;
 
 const OPEN: &str = "[profiles.default]\napprove = \"never\"\n";
@@ -140,57 +140,57 @@ fn browse(address: &str) -> Option<String> {
 #[test]
 fn a_login_makes_calls_possible_and_a_logout_revokes_its_tokens() {
     let remote = Remote::start(wants_login);
-    let place = Place::new(&remote.source(""));
-    let checked = place.run(&["check"]);
+    let dir = TestDir::new(&remote.source(""));
+    let checked = dir.run(&["check"]);
     assert_eq!(checked.code, Some(1));
     assert!(checked.out.contains("needs login: run `portcullis login web`"), "{}", checked.out);
-    let refused = place.run(&["call", "web__t"]);
+    let refused = dir.run(&["call", "web__t"]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("needs login: run `portcullis login web`"), "{}", refused.err);
 
     // The broker runs during the login and needs no restart.
-    let mut server = Server::start(&place);
-    let mut login = Running::start(place.command(&["login", "web"]));
+    let mut server = Server::start(&dir);
+    let mut login = Running::start(dir.command(&["login", "web"]));
     let address = login.says("http://127.0.0.1");
     let back = browse(address.trim()).unwrap();
     assert_eq!(browse(&back), None);
     let (code, said) = login.ended();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("logged in to web"), "{said}");
-    assert_eq!(server.door.session(&json!({})).call("web__t", &json!({})).unwrap()["ok"], "done");
-    assert_eq!(place.run(&["call", "web__t"]).code, Some(0));
+    assert_eq!(server.endpoint.session(&json!({})).call("web__t", &json!({})).unwrap()["ok"], "done");
+    assert_eq!(dir.run(&["call", "web__t"]).code, Some(0));
 
-    let out = place.run(&["logout", "web"]);
+    let out = dir.run(&["logout", "web"]);
     assert_eq!(out.code, Some(0));
     assert!(out.err.contains("is forgotten, and its server has revoked the tokens"), "{}", out.err);
     assert!(remote.seen().contains("POST /revoke"));
-    let refused = place.run(&["call", "web__t"]);
+    let refused = dir.run(&["call", "web__t"]);
     assert!(refused.err.contains("needs login"), "{}", refused.err);
-    assert_eq!(place.run(&["logout", "web"]).code, Some(1));
+    assert_eq!(dir.run(&["logout", "web"]).code, Some(1));
     server.running.signal(Signal::TERM);
     let (_, said) = server.running.ended();
-    let told = [checked.out, refused.err, said, format!("{:?}", place.records())].concat();
+    let told = [checked.out, refused.err, said, format!("{:?}", dir.records())].concat();
     assert!(!told.contains("issued-s3cret") && !told.contains("the-c0de"), "{told}");
 }
 
 #[test]
 fn a_token_for_the_broker_reaches_no_source() {
     let remote = Remote::start(|request, _| mcp(request));
-    let place = Place::new(&format!(
+    let dir = TestDir::new(&format!(
         "{}[serve.callers.ci]\ntoken = \"the-token-of-ci\"\nprofile = \"default\"\n",
         remote.source("headers = { X-Mine = \"listed\" }")
     ));
-    let mut server = Server::start(&place);
-    let door = server.door.clone();
-    assert_eq!(door.session(&json!({})).call("web__t", &json!({})).unwrap()["ok"], "done");
-    let ci = door.with_token("the-token-of-ci");
+    let mut server = Server::start(&dir);
+    let endpoint = server.endpoint.clone();
+    assert_eq!(endpoint.session(&json!({})).call("web__t", &json!({})).unwrap()["ok"], "done");
+    let ci = endpoint.with_token("the-token-of-ci");
     assert_eq!(ci.session(&json!({})).call("web__t", &json!({})).unwrap()["ok"], "done");
     assert!(ci.modern("tools/list", json!({})).is_some());
     let seen = remote.seen().to_ascii_lowercase();
     assert!(seen.contains("x-mine: listed"), "{seen}");
-    let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_ascii_lowercase();
+    let own = std::fs::read_to_string(dir.data("token")).unwrap().trim().to_ascii_lowercase();
     assert!(!seen.contains("authorization") && !seen.contains("the-token-of-ci") && !seen.contains(&own), "{seen}");
-    assert!(place.records_of("run.started").iter().any(|record| record.to_string().contains("token:ci")));
+    assert!(dir.records_of("run.started").iter().any(|record| record.to_string().contains("token:ci")));
     server.running.signal(Signal::TERM);
     assert_eq!(server.running.ended().0, Some(0));
 }

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
-use crate::place::Place;
+use crate::test_dir::TestDir;
 use crate::web::Server;
 
 /// The size of the result in bytes. For buffers this large, the resident memory is the memory that is held: the
@@ -107,9 +107,9 @@ fn growth(pid: u32, call: impl FnOnce()) -> usize {
 fn a_large_result_takes_at_most_twice_its_size_in_memory() {
     let limit = 2 * BYTES + REST;
     for events in [false, true] {
-        let place = Place::new(&CONFIG.replace("@url@", &server(events)));
+        let dir = TestDir::new(&CONFIG.replace("@url@", &server(events)));
         for era in ERAS {
-            let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
+            let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), era, json!({}));
             for tool in ["far__big", "web__big"] {
                 let pid = agent.running.pid();
                 let mut call = |bytes: usize| {
@@ -122,8 +122,8 @@ fn a_large_result_takes_at_most_twice_its_size_in_memory() {
             }
             agent.leave();
         }
-        let server = Server::start(&place);
-        let mut session = server.door.session(&json!({}));
+        let server = Server::start(&dir);
+        let mut session = server.endpoint.session(&json!({}));
         for tool in ["far__big", "web__big"] {
             session.call(tool, &json!({ "bytes": 1 })).unwrap();
             let grown = growth(server.running.pid(), || {
@@ -140,10 +140,10 @@ const SESSION: usize = 64 << 10;
 
 #[test]
 fn an_idle_session_takes_at_most_64_kib() {
-    let place = Place::new(&CONFIG.replace("@url@", &server(false)));
-    let server = Server::start(&place);
+    let dir = TestDir::new(&CONFIG.replace("@url@", &server(false)));
+    let server = Server::start(&dir);
     let open = |count: usize| {
-        let sessions: Vec<_> = (0..count).map(|_| server.door.session(&json!({}))).collect();
+        let sessions: Vec<_> = (0..count).map(|_| server.endpoint.session(&json!({}))).collect();
         for mut session in sessions {
             session.send("tools/list", json!({})).unwrap().answer().unwrap();
             assert_eq!(session.call("far__echo", &json!({ "a": 1 })).unwrap()["ok"], json!({ "a": 1 }).to_string());
@@ -160,8 +160,8 @@ fn an_idle_session_takes_at_most_64_kib() {
 #[test]
 fn a_message_over_the_configured_limit_fails_with_its_size() {
     let config = CONFIG.replace("@url@", &server(false));
-    let place = Place::new(&format!("[broker]\nmax-message = \"1MiB\"\n{config}"));
-    let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
+    let dir = TestDir::new(&format!("[broker]\nmax-message = \"1MiB\"\n{config}"));
+    let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
     for tool in ["far__big", "web__big"] {
         let answer = agent.request("tools/call", json!({ "name": tool, "arguments": { "bytes": 1 << 20 } }));
         let said = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));

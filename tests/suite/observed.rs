@@ -6,22 +6,22 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, Running};
-use crate::place::{Place, files, until};
+use crate::test_dir::{TestDir, files, until};
 use crate::web::Server;
 
 #[test]
 fn metrics_count_calls_and_need_the_metrics_token() {
-    let place = Place::new(
+    let dir = TestDir::new(
         "serve = { metrics-token = \"scrape\" }\n[profiles.default]\napprove = \"never\"\n\
          [sources.calc]\ncomponent = \"builtin:calculator\"\n[sources.old]\ncommand = [\"@source@\", \"echo\"]",
     );
-    let server = Server::start(&place);
-    let mut session = server.door.session(&json!({}));
+    let server = Server::start(&dir);
+    let mut session = server.endpoint.session(&json!({}));
     for _ in 0..3 {
         session.call("calc__add", &json!({ "a": 1, "b": 2 })).unwrap();
     }
     session.call("calc__divide", &json!({ "a": 1, "b": 0 })).unwrap();
-    let (status, text) = server.door.with_token("scrape").get("/metrics");
+    let (status, text) = server.endpoint.with_token("scrape").get("/metrics");
     assert_eq!(status, "200", "{text}");
     let count = "mcp_client_operation_duration_seconds_count{source=\"calc\",method=\"tools/call\"";
     for (series, value) in [
@@ -33,10 +33,10 @@ fn metrics_count_calls_and_need_the_metrics_token() {
         let line = format!("{series} {value}");
         assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
     }
-    assert_eq!(server.door.get("/metrics").0, "401");
-    assert_eq!(server.door.with_token("scrape").get("/mcp").0, "401");
+    assert_eq!(server.endpoint.get("/metrics").0, "401");
+    assert_eq!(server.endpoint.with_token("scrape").get("/mcp").0, "401");
 
-    let brokers: Value = serde_json::from_str(&place.run(&["status", "--json"]).out).unwrap();
+    let brokers: Value = serde_json::from_str(&dir.run(&["status", "--json"]).out).unwrap();
     let calc = brokers[0]["sources"].as_array().unwrap().iter().find(|source| source["name"] == "calc").unwrap();
     assert_eq!(calc["calls"], json!({ "ok": 3, "tool_error": 1, "denied": 0 }), "{brokers}");
 }
@@ -45,7 +45,7 @@ fn metrics_count_calls_and_need_the_metrics_token() {
 fn caller_context_reaches_only_the_sources_that_are_configured_for_it() {
     let source =
         |name: &str, context: &str| format!("[sources.{name}]\ncommand = [\"@source@\", \"modern\"]\n{context}\n");
-    let place = Place::new(&format!(
+    let dir = TestDir::new(&format!(
         "profiles.default.approve = \"never\"\n{}{}",
         source("trusted", "context = [\"user_context\", \"request_id\", \"traceparent\"]"),
         source("other", ""),
@@ -58,7 +58,7 @@ fn caller_context_reaches_only_the_sources_that_are_configured_for_it() {
         "example.com/secret": "s",
     });
     for era in ERAS {
-        let mut agent = Agent::alone(&place, era);
+        let mut agent = Agent::alone(&dir, era);
         let mut told = |source: &str| -> Value {
             let params = json!({ "name": format!("{source}__meta"), "arguments": {}, "_meta": said });
             let answer = agent.request("tools/call", params);
@@ -76,13 +76,13 @@ fn caller_context_reaches_only_the_sources_that_are_configured_for_it() {
 #[test]
 fn a_source_gets_the_traceparent_of_its_own_call() {
     // Nothing listens at this address, which does not affect calls.
-    let place = Place::new(
+    let dir = TestDir::new(
         "telemetry.otlp = \"http://127.0.0.1:9\"\nprofiles.default.approve = \"never\"\n\
          [sources.new]\ncommand = [\"@source@\", \"modern\"]\ncontext = [\"traceparent\"]\n\
          [sources.other]\ncommand = [\"@source@\", \"modern\"]\n",
     );
     let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
-    let mut agent = Agent::alone(&place, Era::Modern);
+    let mut agent = Agent::alone(&dir, Era::Modern);
     let mut told = |source: &str, flags: &str| -> Value {
         let meta = json!({ "traceparent": format!("00-{trace}-{span}-{flags}") });
         let params = json!({ "name": format!("{source}__meta"), "arguments": {}, "_meta": meta });
@@ -99,14 +99,14 @@ fn a_source_gets_the_traceparent_of_its_own_call() {
 
 #[test]
 fn an_agent_can_read_the_status_of_its_sources_if_its_profile_allows_it() {
-    let place = Place::new(
+    let dir = TestDir::new(
         "[profiles.default]\napprove = \"never\"\n\
          [profiles.watcher]\nsources = [\"calc\", \"gone\"]\ndeny = [\"calc__divide\"]\nstatus = true\n\
          [sources.calc]\ncomponent = \"builtin:calculator\"\n[sources.old]\ncommand = [\"@source@\", \"echo\"]\n\
          [sources.gone]\ncommand = [\"@dir@/absent\"]\nrequired = false\n",
     );
     for era in ERAS {
-        let mut agent = Agent::under(&place, "watcher", era);
+        let mut agent = Agent::under(&dir, "watcher", era);
         let listed = agent.request("resources/list", json!({}));
         assert_eq!(listed["result"]["resources"][0]["uri"], "portcullis://status", "{listed}");
         let read = agent.request("resources/read", json!({ "uri": "portcullis://status" }));
@@ -133,7 +133,7 @@ fn an_agent_can_read_the_status_of_its_sources_if_its_profile_allows_it() {
         assert!(state["total_tools"] == 3 && state["last_discovery"].is_u64(), "{state}");
         agent.leave();
 
-        let mut other = Agent::under(&place, "default", era);
+        let mut other = Agent::under(&dir, "default", era);
         assert_eq!(other.request("resources/list", json!({}))["result"]["resources"], json!([]));
         let read = other.request("resources/read", json!({ "uri": "portcullis://status" }));
         assert!(read["error"]["code"].is_i64(), "{read}");
@@ -143,36 +143,36 @@ fn an_agent_can_read_the_status_of_its_sources_if_its_profile_allows_it() {
 
 #[test]
 fn the_log_of_a_source_is_shown_with_control_characters_escaped() {
-    let place = Place::new(
+    let dir = TestDir::new(
         "[sources.loud]\ncommand = [\"@source@\", \"exit-now\"]\nrequired = false\n\
          [sources.far]\nurl = \"http://127.0.0.1:9/mcp\"\ndangerous-allow-private = true\nrequired = false\n[sources.quiet]\ncommand = [\"@source@\", \"echo\"]\n",
     );
-    place.run(&["tools"]);
-    let ran = place.run(&["logs", "loud", "--lines", "1"]);
+    dir.run(&["tools"]);
+    let ran = dir.run(&["logs", "loud", "--lines", "1"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let line = "fatal: no \\u{1b}[31mdatabase\\u{1b}[0m";
     assert!(ran.out.ends_with(&format!("Z {line}\n")) && ran.out.lines().count() == 1, "{}", ran.out);
-    let ran = place.run(&["logs", "loud", "--json"]);
+    let ran = dir.run(&["logs", "loud", "--json"]);
     let first: Value = serde_json::from_str(ran.out.lines().next().unwrap()).unwrap();
     assert_eq!(first["text"], line, "{}", ran.out);
     assert!(first["at"].as_str().unwrap().ends_with('Z'), "{}", ran.out);
 
-    let ran = place.run(&["logs", "lout"]);
+    let ran = dir.run(&["logs", "lout"]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.contains("no source \"lout\" is known here; there is far, loud, quiet"), "{}", ran.err);
-    assert!(place.run(&["logs", "../token"]).err.contains("no source"));
-    assert!(place.run(&["logs", "far"]).err.contains("what it writes stays where it runs"));
-    let ran = place.run(&["logs", "quiet"]);
+    assert!(dir.run(&["logs", "../token"]).err.contains("no source"));
+    assert!(dir.run(&["logs", "far"]).err.contains("what it writes stays where it runs"));
+    let ran = dir.run(&["logs", "quiet"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), ""), "{}", ran.err);
     assert!(ran.err.contains("has written nothing"), "{}", ran.err);
 
     // Lines that are written from now on are shown, also those in a new file.
-    let following = Running::start(place.command(&["logs", "loud", "--follow", "--lines", "0"]));
-    let log = place.data("logs/loud.log");
+    let following = Running::start(dir.command(&["logs", "loud", "--follow", "--lines", "0"]));
+    let log = dir.data("logs/loud.log");
     let mut seen = String::new();
     for (round, line) in ["now", "after it was rotated"].into_iter().enumerate() {
         if round == 1 {
-            std::fs::rename(&log, place.data("logs/loud.log.1")).unwrap();
+            std::fs::rename(&log, dir.data("logs/loud.log.1")).unwrap();
         }
         // A follower that starts late skips lines written before, so the line is written until it is shown.
         until("the line is shown", || {
@@ -186,28 +186,28 @@ fn the_log_of_a_source_is_shown_with_control_characters_escaped() {
 
 #[test]
 fn payloads_appear_in_no_log_at_any_level() {
-    let place = Place::new(
+    let dir = TestDir::new(
         "policies = [{ plugin = \"builtin:rules\", settings = { deny = [\"old__add\"] } }]\n\
          profiles.default.approve = \"never\"\n[sources.old]\ncommand = [\"@source@\", \"echo\"]\n\
          [sources.new]\ncommand = [\"@source@\", \"modern\"]\ncontext = [\"user_context\"]\n",
     );
-    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
+    let mut command = dir.command(&["serve", "--listen", "127.0.0.1:0"]);
     // The compiler crates are silenced: they log what they compile, and nothing of any call.
     command.env("PORTCULLIS_LOG", "trace,cranelift_codegen=off,cranelift_frontend=off,regalloc2=off");
-    let server = Server::of(command, &place);
+    let server = Server::of(command, &dir);
     let marked = "m4rked";
-    let mut session = server.door.session(&json!({}));
+    let mut session = server.endpoint.session(&json!({}));
     for tool in ["old__echo", "new__echo", "old__add", "old__absent"] {
         let echoed = session.call(tool, &json!({ "text": marked })).unwrap();
         assert!(!tool.ends_with("echo") || echoed.to_string().contains(marked), "{tool}: {echoed}");
     }
     let meta = json!({ "deps": { "user_context": marked } });
-    server.door.modern("tools/call", json!({ "name": "new__meta", "arguments": {}, "_meta": meta })).unwrap();
+    server.endpoint.modern("tools/call", json!({ "name": "new__meta", "arguments": {}, "_meta": meta })).unwrap();
     server.running.signal(Signal::TERM);
     let (_, log) = { server.running }.ended();
     assert!(log.contains("TRACE") && log.contains("request{"), "it logs: {log}");
     assert!(!log.contains(marked), "{}", log.lines().find(|line| line.contains(marked)).unwrap_or_default());
-    for file in files(&place.data("")) {
+    for file in files(&dir.data("")) {
         let bytes = std::fs::read(&file).unwrap();
         let found = bytes.windows(marked.len()).any(|window| window == marked.as_bytes());
         assert!(!found, "a payload is in {}", file.display());

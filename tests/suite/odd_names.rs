@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
-use crate::place::Place;
+use crate::test_dir::TestDir;
 
 const CONFIG: &str = r#"
 [profiles.default]
@@ -16,8 +16,8 @@ command = ["@source@", "odd-names"]
 fn a_tool_with_an_unsafe_name_does_not_affect_others_and_is_reported_once() {
     let long = format!("odd__{}", "e".repeat(65));
     for era in ERAS {
-        let place = Place::new(CONFIG);
-        let mut agent = Agent::alone(&place, era);
+        let dir = TestDir::new(CONFIG);
+        let mut agent = Agent::alone(&dir, era);
         let listed = agent.list();
         let names: Vec<_> = listed["tools"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
         let expected = ["odd__echo", "odd___u435_cho", "odd__e_u20_cho", "odd__ns_u3a_echo", "odd___u67e5__u8be2_"];
@@ -30,7 +30,7 @@ fn a_tool_with_an_unsafe_name_does_not_affect_others_and_is_reported_once() {
         }
         agent.leave();
 
-        let connected = &place.records_of("mcp.connected")[0]["body"];
+        let connected = &dir.records_of("mcp.connected")[0]["body"];
         let remarks = connected["remarks"].as_array().unwrap();
         let left_out: Vec<_> = remarks.iter().filter(|remark| remark["exposed"].is_null()).collect();
         assert_eq!(left_out.iter().map(|remark| &remark["name"]).collect::<Vec<_>>(), ["echo", "e\u{200b}cho", ""]);
@@ -40,8 +40,8 @@ fn a_tool_with_an_unsafe_name_does_not_affect_others_and_is_reported_once() {
 
 #[test]
 fn check_and_the_log_report_tools_that_are_renamed_or_left_out() {
-    let place = Place::new(CONFIG);
-    let ran = place.run(&["check"]);
+    let dir = TestDir::new(CONFIG);
+    let ran = dir.run(&["check"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     for said in [
         r#""ns:echo" is offered as `odd__ns_u3a_echo`"#,
@@ -50,7 +50,7 @@ fn check_and_the_log_report_tools_that_are_renamed_or_left_out() {
     ] {
         assert!(ran.out.contains(said), "{said}: {}", ran.out);
     }
-    let mut agent = Agent::alone(&place, Era::Modern);
+    let mut agent = Agent::alone(&dir, Era::Modern);
     agent.list();
     agent.list();
     let (code, log) = agent.running.end();
@@ -59,9 +59,9 @@ fn check_and_the_log_report_tools_that_are_renamed_or_left_out() {
 
 #[test]
 fn json_output_holds_no_invisible_or_control_characters() {
-    let place = Place::new(&CONFIG.replace("odd-names", "echo"));
+    let dir = TestDir::new(&CONFIG.replace("odd-names", "echo"));
     let hidden = "a\u{202e}b\u{200b}c\u{9b}d";
-    let ran = place.run(&["call", "odd__echo", &json!({ "text": hidden }).to_string(), "--json"]);
+    let ran = dir.run(&["call", "odd__echo", &json!({ "text": hidden }).to_string(), "--json"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(!ran.out.contains(['\u{202e}', '\u{200b}', '\u{9b}']) && ran.out.contains("\\u202e"), "{:?}", ran.out);
     let result: Value = serde_json::from_str(&ran.out).unwrap();

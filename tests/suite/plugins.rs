@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
-use crate::place::{Place, broker};
+use crate::test_dir::{TestDir, broker};
 
 const FILES: &str =
     "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n[profiles.default]\napprove = \"never\"\n";
@@ -14,31 +14,31 @@ const FILES: &str =
 fn a_component_from_outside_the_workspace_changes_a_decision_without_a_rebuild() {
     let before = fs::metadata(broker()).unwrap().modified().unwrap();
     for era in ERAS {
-        let place = Place::new(FILES);
+        let dir = TestDir::new(FILES);
         let inside = json!({ "path": "/srv/project/a" });
         let outside = json!({ "path": "/etc/passwd" });
-        let mut agent = Agent::start(&place, era);
+        let mut agent = Agent::start(&dir, era);
         assert!(agent.call("files__echo", &outside, None)["ok"].is_string());
         agent.leave();
 
-        place.configure(&format!(
+        dir.configure(&format!(
             "{FILES}\n[[policies]]\nplugin = \"@outside@\"\nsettings = {{ under = \"/srv/project\" }}\n"
         ));
-        let mut agent = Agent::start(&place, era);
+        let mut agent = Agent::start(&dir, era);
         assert!(agent.call("files__echo", &inside, None)["ok"].is_string());
         let denied = agent.call("files__echo", &outside, None);
         assert_eq!(denied["refused"], "outside", "{denied}");
         assert!(denied["message"].as_str().unwrap().contains("/etc/passwd is not under /srv/project"));
         agent.leave();
-        place.assert_nothing_left();
+        dir.assert_nothing_left();
     }
     assert_eq!(fs::metadata(broker()).unwrap().modified().unwrap(), before);
 }
 
 #[test]
 fn a_plugin_with_the_log_grant_cannot_forge_log_lines() {
-    let place = Place::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:needs-log@\"\ngrant = [\"log\"]\n"));
-    let mut agent = Agent::start(&place, Era::Modern);
+    let dir = TestDir::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:needs-log@\"\ngrant = [\"log\"]\n"));
+    let mut agent = Agent::start(&dir, Era::Modern);
     assert!(agent.call("files__echo", &json!({}), None)["ok"].is_string());
     let line = agent.running.says("saw ");
     assert!(!line.contains('\u{1b}') && line.contains("forged"), "one line, without escapes: {line:?}");
@@ -48,8 +48,8 @@ fn a_plugin_with_the_log_grant_cannot_forge_log_lines() {
 #[test]
 fn notifications_during_a_call_pass_the_plugins_too() {
     let config = "[sources.far]\ncommand = [\"@source@\", \"full\"]\n[profiles.default]\napprove = \"never\"\n";
-    let said = |place: &Place, era: Era| {
-        let mut agent = Agent::alone(place, era);
+    let said = |dir: &TestDir, era: Era| {
+        let mut agent = Agent::alone(dir, era);
         agent.list();
         let mut meta = json!({ "progressToken": "t" });
         if era == Era::Modern {
@@ -72,12 +72,12 @@ fn notifications_during_a_call_pass_the_plugins_too() {
         said
     };
     for era in ERAS {
-        let plain = said(&Place::new(config), era);
+        let plain = said(&TestDir::new(config), era);
         assert_eq!(plain.len(), 4, "{plain:?}");
         assert!(plain.iter().all(|message| message.to_string().contains("to ann@example.com")), "{plain:?}");
 
         let redact = "[[transforms]]\nplugin = \"builtin:redact\"\nsettings = { detect = [\"email\"] }\n";
-        let redacted = said(&Place::new(&format!("{redact}{config}")), era);
+        let redacted = said(&TestDir::new(&format!("{redact}{config}")), era);
         let methods = |said: &[Value]| said.iter().map(|message| message["method"].clone()).collect::<Vec<_>>();
         assert_eq!(methods(&redacted), methods(&plain), "all of it, in its order");
         assert_eq!(redacted[0]["params"]["progressToken"], "t");
@@ -88,13 +88,13 @@ fn notifications_during_a_call_pass_the_plugins_too() {
 
         let deny =
             "[[policies]]\nplugin = \"builtin:rules\"\non = [\"result\"]\nsettings = { deny = [\"far__say\"] }\n";
-        let withheld = said(&Place::new(&format!("{deny}{config}")), era);
+        let withheld = said(&TestDir::new(&format!("{deny}{config}")), era);
         assert_eq!(withheld.len(), 1, "notifications of a withheld result are withheld, too: {withheld:?}");
         assert!(!withheld[0].to_string().contains("ann@example.com"));
 
         // A notification that is not one of the protocol's is denied by its own method.
         let deny = deny.replace("\"far__say\"", "{ method = \"notifications/vendor\" }");
-        let withheld = said(&Place::new(&format!("{deny}{config}")), era);
+        let withheld = said(&TestDir::new(&format!("{deny}{config}")), era);
         assert_eq!(withheld.len(), 3, "{withheld:?}");
         assert!(withheld.iter().all(|message| message["method"] != "notifications/vendor"), "{withheld:?}");
     }
@@ -102,17 +102,16 @@ fn notifications_during_a_call_pass_the_plugins_too() {
 
 #[test]
 fn sinks_get_every_record_in_order() {
-    let place = Place::new(&format!(
+    let dir = TestDir::new(&format!(
         "{FILES}\n[[sinks]]\nplugin = \"builtin:jsonl\"\n[[sinks]]\nplugin = \"@guest:scribe@\"\nfile = \"scribe.jsonl\"\n"
     ));
-    let mut agent = Agent::start(&place, Era::Legacy);
+    let mut agent = Agent::start(&dir, Era::Legacy);
     for n in 0..20 {
         assert!(agent.call("files__echo", &json!({ "n": n }), None)["ok"].is_string());
     }
     agent.leave();
-    let recorded: Vec<_> =
-        place.records().iter().map(|record| (record["seq"].clone(), record["kind"].clone())).collect();
-    for file in [place.data("audit.jsonl"), place.path("scribe.jsonl")] {
+    let recorded: Vec<_> = dir.records().iter().map(|record| (record["seq"].clone(), record["kind"].clone())).collect();
+    for file in [dir.data("audit.jsonl"), dir.path("scribe.jsonl")] {
         let text = fs::read_to_string(&file).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let got: Vec<_> = lines.iter().map(|line| (line["seq"].clone(), line["kind"].clone())).collect();
@@ -126,8 +125,8 @@ fn sinks_get_every_record_in_order() {
 /// The plugin fails for some calls of one agent, and its other calls go on.
 #[test]
 fn a_plugin_that_fails_on_one_call_does_not_affect_other_calls() {
-    let place = Place::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:trap@\"\n"));
-    let mut agent = Agent::start(&place, Era::Modern);
+    let dir = TestDir::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:trap@\"\n"));
+    let mut agent = Agent::start(&dir, Era::Modern);
     agent.list();
     let words = ["hello", "panic", "chatter", "recurse"];
     let ids: Vec<_> =
@@ -143,5 +142,5 @@ fn a_plugin_that_fails_on_one_call_does_not_affect_other_calls() {
         assert_eq!(answers[&id]["refused"], expected, "call {n}: {}", answers[&id]);
     }
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }

@@ -4,7 +4,7 @@ use portcullis_test_support::source_program;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
-use crate::place::{Place, until};
+use crate::test_dir::{TestDir, until};
 
 const CONFIG: &str = r#"
 [profiles.default]
@@ -22,15 +22,15 @@ fn all() -> Value {
     json!({ "elicitation": {}, "sampling": {}, "roots": {} })
 }
 
-fn agent(place: &Place, era: Era) -> Agent {
-    Agent::of(place.command(&["serve", "--stdio"]), era, all())
+fn agent(dir: &TestDir, era: Era) -> Agent {
+    Agent::of(dir.command(&["serve", "--stdio"]), era, all())
 }
 
 #[test]
 fn prompts_and_resources_lead_back_to_their_source() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     for era in ERAS {
-        let mut agent = agent(&place, era);
+        let mut agent = agent(&dir, era);
         let prompts = agent.request("prompts/list", json!({}));
         assert_eq!(prompts["result"]["prompts"][0]["name"], "far__greet", "{prompts}");
         let got = agent.request("prompts/get", json!({ "name": "far__greet", "arguments": { "who": "you" } }));
@@ -69,9 +69,9 @@ fn a_policy_decides_on_every_method() {
     let deny = r#"
 policies = [{ plugin = "builtin:rules", settings = { deny = [{ method = "prompts/get" }, { tool = "*mem://a*" }] } }]
 "#;
-    let place = Place::new(&format!("{deny}{CONFIG}"));
+    let dir = TestDir::new(&format!("{deny}{CONFIG}"));
     for era in ERAS {
-        let mut agent = agent(&place, era);
+        let mut agent = agent(&dir, era);
         let got = agent.request("prompts/get", json!({ "name": "far__greet" }));
         assert_eq!(got["error"]["data"]["code"], "rule", "{got}");
         let read = agent.request("resources/read", json!({ "uri": "portcullis://far/mem://a" }));
@@ -84,9 +84,9 @@ policies = [{ plugin = "builtin:rules", settings = { deny = [{ method = "prompts
 
 #[test]
 fn subscribers_get_resource_updates_in_both_eras() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     let uri = "portcullis://far/mem://a";
-    let mut legacy = agent(&place, Era::Legacy);
+    let mut legacy = agent(&dir, Era::Legacy);
     let id = legacy.send("resources/subscribe", json!({ "uri": uri }));
     let (mut answered, mut updated) = (false, false);
     while !(answered && updated) {
@@ -96,7 +96,7 @@ fn subscribers_get_resource_updates_in_both_eras() {
     }
     legacy.leave();
 
-    let mut modern = agent(&place, Era::Modern);
+    let mut modern = agent(&dir, Era::Modern);
     let wanted = json!({ "resourceSubscriptions": [uri], "toolsListChanged": true });
     let id = modern.send("subscriptions/listen", json!({ "notifications": wanted }));
     let first = modern.next().unwrap();
@@ -112,10 +112,10 @@ fn subscribers_get_resource_updates_in_both_eras() {
 
 #[test]
 fn a_question_of_a_source_reaches_the_agent_and_names_the_source() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     let person = json!({ "action": "accept", "content": { "name": "Ann" } });
 
-    let mut legacy = agent(&place, Era::Legacy);
+    let mut legacy = agent(&dir, Era::Legacy);
     let id = legacy.send_call("far__elicit", &json!({}));
     let asked = legacy.next().unwrap();
     assert_eq!(asked["method"], "elicitation/create", "{asked}");
@@ -126,7 +126,7 @@ fn a_question_of_a_source_reaches_the_agent_and_names_the_source() {
     legacy.leave();
 
     // A modern agent is asked by a result, and the call to the source waits meanwhile.
-    let mut modern = agent(&place, Era::Modern);
+    let mut modern = agent(&dir, Era::Modern);
     let asked = modern.request("tools/call", json!({ "name": "far__elicit", "arguments": {} }));
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
     let (key, request) = asked["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
@@ -148,8 +148,8 @@ fn a_question_of_a_source_reaches_the_agent_and_names_the_source() {
 
 #[test]
 fn a_request_state_is_valid_only_for_the_request_that_it_was_issued_for() {
-    let place = Place::new(CONFIG);
-    let mut modern = agent(&place, Era::Modern);
+    let dir = TestDir::new(CONFIG);
+    let mut modern = agent(&dir, Era::Modern);
     let asked = modern.request("tools/call", json!({ "name": "far__elicit", "arguments": {} }));
     let other =
         json!({ "name": "far__elicit", "arguments": { "other": 1 }, "requestState": asked["result"]["requestState"] });
@@ -160,9 +160,9 @@ fn a_request_state_is_valid_only_for_the_request_that_it_was_issued_for() {
 
 #[test]
 fn a_source_cannot_ask_a_person_for_a_secret() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     for era in ERAS {
-        let mut agent = agent(&place, era);
+        let mut agent = agent(&dir, era);
         let answer = agent.call("far__secret", &json!({}), None);
         assert!(answer["ok"].as_str().unwrap().contains("asks a person for a secret"), "{answer}");
         agent.leave();
@@ -171,13 +171,13 @@ fn a_source_cannot_ask_a_person_for_a_secret() {
 
 #[test]
 fn a_source_may_use_sampling_only_if_the_profile_allows_it() {
-    let place = Place::new(CONFIG);
-    let mut agent = agent(&place, Era::Legacy);
+    let dir = TestDir::new(CONFIG);
+    let mut agent = agent(&dir, Era::Legacy);
     let answer = agent.call("far__sample", &json!({}), None);
     assert!(answer["ok"].as_str().unwrap().contains("`sampling = true`"), "{answer}");
     agent.leave();
 
-    let command = place.command(&["serve", "--stdio", "--profile", "modelled"]);
+    let command = dir.command(&["serve", "--stdio", "--profile", "modelled"]);
     let mut agent = Agent::of(command, Era::Legacy, all());
     let id = agent.send_call("far__sample", &json!({}));
     let asked = agent.next().unwrap();
@@ -191,7 +191,7 @@ fn a_source_may_use_sampling_only_if_the_profile_allows_it() {
     let source = source_program("portcullis-test-source").display().to_string();
     for sampling in [&["--sampling"][..], &[]] {
         let wrap = [&["wrap", "--approve", "never", "--data-dir", "data"], sampling, &["--", &source, "full"]].concat();
-        let mut agent = Agent::of(place.command(&wrap), Era::Legacy, all());
+        let mut agent = Agent::of(dir.command(&wrap), Era::Legacy, all());
         agent.send_call("sample", &json!({}));
         let next = agent.next().unwrap();
         assert_eq!(next["method"] == "sampling/createMessage", !sampling.is_empty(), "{next}");
@@ -211,8 +211,8 @@ fn a_list_is_cacheable_as_public_only_if_every_agent_gets_the_same() {
         (&*profiles, "private", 60_000),
         (&*policies, "private", 60_000),
     ] {
-        let place = Place::new(config);
-        let mut modern = agent(&place, Era::Modern);
+        let dir = TestDir::new(config);
+        let mut modern = agent(&dir, Era::Modern);
         let listed = modern.request("tools/list", json!({}));
         let said = (&listed["result"]["cacheScope"], &listed["result"]["ttlMs"]);
         assert_eq!(said, (&json!(scope), &json!(ttl)), "{config}");
@@ -222,9 +222,9 @@ fn a_list_is_cacheable_as_public_only_if_every_agent_gets_the_same() {
 
 #[test]
 fn cancelling_a_call_withdraws_its_open_question() {
-    let place = Place::new(&format!("{CONFIG}[sources.new]\ncommand = [\"@source@\", \"modern\"]\n"));
+    let dir = TestDir::new(&format!("{CONFIG}[sources.new]\ncommand = [\"@source@\", \"modern\"]\n"));
     let pages = json!({ "elicitation": { "form": {}, "url": {} } });
-    let mut legacy = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, pages);
+    let mut legacy = Agent::of(dir.command(&["serve", "--stdio"]), Era::Legacy, pages);
     for tool in ["new__page", "far__elicit"] {
         let id = legacy.send_call(tool, &json!({}));
         let asked = legacy.next().unwrap();
@@ -244,8 +244,8 @@ fn cancelling_a_call_withdraws_its_open_question() {
 
 #[test]
 fn a_call_cancelled_after_its_question_was_answered_is_cancelled_at_the_source() {
-    let place = Place::new(CONFIG);
-    let mut modern = agent(&place, Era::Modern);
+    let dir = TestDir::new(CONFIG);
+    let mut modern = agent(&dir, Era::Modern);
     let asked = modern.request("tools/call", json!({ "name": "far__linger", "arguments": {} }));
     let key = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
     let id = modern.send(
@@ -268,8 +268,8 @@ fn a_call_cancelled_after_its_question_was_answered_is_cancelled_at_the_source()
 
 #[test]
 fn a_task_status_reaches_the_source_whose_question_became_the_task() {
-    let place = Place::new(CONFIG);
-    let mut legacy = agent(&place, Era::Legacy);
+    let dir = TestDir::new(CONFIG);
+    let mut legacy = agent(&dir, Era::Legacy);
     let id = legacy.send_call("far__elicit", &json!({}));
     let asked = legacy.next().unwrap();
     let task = json!({ "taskId": "mine", "status": "working" });
@@ -283,15 +283,15 @@ fn a_task_status_reaches_the_source_whose_question_became_the_task() {
     let told = json!({ "taskId": "mine", "status": "completed" });
     assert_eq!(heard["params"]["data"]["heard"], told, "{heard}");
     legacy.leave();
-    let told = place.records_of("call.intent");
+    let told = dir.records_of("call.intent");
     let told = told.iter().filter(|record| record["body"]["method"] == "notifications/tasks/status").count();
     assert_eq!(told, 1, "the status of an unknown task reaches no source");
 }
 
 #[test]
 fn progress_on_an_answer_reaches_the_source_that_asked() {
-    let place = Place::new(CONFIG);
-    let mut legacy = agent(&place, Era::Legacy);
+    let dir = TestDir::new(CONFIG);
+    let mut legacy = agent(&dir, Era::Legacy);
     let id = legacy.send_call("far__elicit", &json!({}));
     let asked = legacy.next().unwrap();
     let token = &asked["params"]["_meta"]["progressToken"];
@@ -305,17 +305,17 @@ fn progress_on_an_answer_reaches_the_source_that_asked() {
     legacy.answer(id, None);
     legacy.notify("notifications/progress", json!({ "progressToken": token, "progress": 3 }));
     legacy.leave();
-    let told = place.records_of("call.intent");
+    let told = dir.records_of("call.intent");
     let told = told.iter().filter(|record| record["body"]["method"] == "notifications/progress").count();
     assert_eq!(told, 1, "progress with an unknown or expired token reaches no source");
 }
 
 #[test]
 fn a_method_that_looks_like_one_of_the_protocol_reaches_no_source() {
-    let place =
-        Place::new("[profiles.default]\napprove = \"never\"\n[sources.far]\ncommand = [\"@source@\", \"mirror\"]\n");
+    let dir =
+        TestDir::new("[profiles.default]\napprove = \"never\"\n[sources.far]\ncommand = [\"@source@\", \"mirror\"]\n");
     for era in ERAS {
-        let mut agent = agent(&place, era);
+        let mut agent = agent(&dir, era);
         // The source answers every method that reaches it; this one does.
         assert!(agent.request("vendor/do", json!({ "x": 1 }))["result"].is_object());
         for method in [
@@ -339,5 +339,5 @@ fn a_method_that_looks_like_one_of_the_protocol_reaches_no_source() {
         }
         agent.leave();
     }
-    assert_eq!(place.records_of("call.intent").len(), 2, "only the source's own method, once in each era");
+    assert_eq!(dir.records_of("call.intent").len(), 2, "only the source's own method, once in each era");
 }

@@ -13,8 +13,8 @@ use portcullis_test_support::Chance;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::healing::write;
-use crate::place::{Place, until};
+use crate::recovery::write;
+use crate::test_dir::{TestDir, until};
 use crate::web::{Server, Session};
 
 /// The faults from which those of a source's connections are drawn.
@@ -64,7 +64,7 @@ fn under_random_faults_nothing_leaks_and_every_call_has_one_outcome() {
     println!("PORTCULLIS_SOAK_SEED={seed}");
     let mut chance = Chance(seed);
 
-    let place = Place::new("");
+    let dir = TestDir::new("");
     let mut config = "[profiles.default]\napprove = \"never\"\n".to_owned();
     for source in 0..size.sources {
         let manner = ["", "", "lifecycle = \"per-call\"", "discovery = \"live\""][source % 4];
@@ -73,18 +73,18 @@ fn under_random_faults_nothing_leaks_and_every_call_has_one_outcome() {
              required = false\ntimeout = \"1s\"\nidle = \"1s\"\n{manner}\n"
         ));
     }
-    place.configure(&config);
-    let server = Server::start(&place);
+    dir.configure(&config);
+    let server = Server::start(&dir);
     // Some agents have connections of their own, each of which needs a cell of its own. A machine with 16 GiB could not
     // hold those of more agents.
     let can = |n: usize| if n < 20 && n % 2 == 1 { json!({ "roots": {} }) } else { json!({}) };
-    let sessions: Vec<_> = (0..size.sessions).map(|n| Mutex::new(server.door.session(&can(n)))).collect();
+    let sessions: Vec<_> = (0..size.sessions).map(|n| Mutex::new(server.endpoint.session(&can(n)))).collect();
     let calls = AtomicUsize::new(0);
 
     let mut half = |number: u64| {
         for source in 0..size.sources {
             let faults: Vec<_> = (0..STORE).map(|_| chance.of(&FAULTS)).collect();
-            write(&place, &source.to_string(), &faults.join("\n"));
+            write(&dir, &source.to_string(), &faults.join("\n"));
         }
         let end = Instant::now() + size.lasts;
         std::thread::scope(|scope| {
@@ -100,7 +100,7 @@ fn under_random_faults_nothing_leaks_and_every_call_has_one_outcome() {
         });
         // Without faults again, every session can call every source.
         for source in 0..size.sources {
-            write(&place, &source.to_string(), "well");
+            write(&dir, &source.to_string(), "well");
         }
         std::thread::scope(|scope| {
             for session in &sessions {
@@ -120,10 +120,10 @@ fn under_random_faults_nothing_leaks_and_every_call_has_one_outcome() {
     server.running.signal(Signal::TERM);
     let (code, err) = server.running.end();
     assert_eq!(code, Some(0), "{err}");
-    place.await_no_process();
-    place.assert_nothing_left();
+    dir.await_no_process();
+    dir.assert_nothing_left();
     let mut outcomes: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    for record in place.records() {
+    for record in dir.records() {
         let call = record["call"].to_string();
         match record["kind"].as_str().unwrap() {
             "call.intent" => outcomes.entry(call).or_default().0 += 1,

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, outcome};
-use crate::place::{Place, finish, until};
+use crate::test_dir::{TestDir, finish, until};
 use crate::web::Server;
 
 const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
@@ -20,11 +20,11 @@ fn files(mode: &str, more: &str) -> String {
 }
 
 /// Creates a named pipe that keeps a call of the tool `gate` in flight until it is written.
-pub(crate) fn gate(place: &Place) -> PathBuf {
-    let path = place.path("open/gate");
+pub(crate) fn gate(dir: &TestDir) -> PathBuf {
+    let path = dir.path("open/gate");
     let mut command = Command::new("mkfifo");
     command.arg(&path);
-    place.settle(&mut command);
+    dir.prepare(&mut command);
     assert_eq!(finish(command).code, Some(0));
     path
 }
@@ -37,37 +37,37 @@ pub(crate) fn arrived(gate: &PathBuf) -> fs::File {
 #[test]
 fn a_source_that_crashes_during_a_call_leaves_an_unknown_outcome_and_is_restarted() {
     for era in ERAS {
-        let place = Place::new(&files("plain", ""));
-        let mut agent = Agent::start(&place, era);
+        let dir = TestDir::new(&files("plain", ""));
+        let mut agent = Agent::start(&dir, era);
         let lost = agent.call("files__exit", &json!({}), None);
         assert_eq!(lost["refused"], "outcome-unknown", "{lost}");
         let next = agent.call("files__add", &json!({ "a": 1, "b": 2 }), None);
         assert_eq!(next, json!({ "ok": "3" }), "the next call starts it again");
         agent.leave();
-        let intents = place.records_of("call.intent");
-        assert_eq!(place.state_of(&intents[0]["call"]), "unknown");
-        assert_eq!(place.state_of(&intents[1]["call"]), "done");
-        place.assert_nothing_left();
+        let intents = dir.records_of("call.intent");
+        assert_eq!(dir.state_of(&intents[0]["call"]), "unknown");
+        assert_eq!(dir.state_of(&intents[1]["call"]), "done");
+        dir.assert_nothing_left();
     }
 }
 
 #[test]
 fn the_error_of_a_crashed_source_quotes_its_stderr() {
-    let place = Place::new(&files("exit-mid-call", ""));
-    let mut agent = Agent::start(&place, Era::Modern);
+    let dir = TestDir::new(&files("exit-mid-call", ""));
+    let mut agent = Agent::start(&dir, Era::Modern);
     for _ in 0..2 {
         let lost = agent.call("files__echo", &json!({}), None);
         assert_eq!(lost["refused"], "outcome-unknown", "{lost}");
         assert!(lost["message"].as_str().unwrap().contains("the worst moment"), "{lost}");
     }
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn a_call_that_hangs_ends_at_its_timeout_and_does_not_delay_others() {
-    let place = Place::new(&files("plain", "timeout = \"3s\""));
-    let mut agent = Agent::start(&place, Era::Modern);
+    let dir = TestDir::new(&files("plain", "timeout = \"3s\""));
+    let mut agent = Agent::start(&dir, Era::Modern);
     let hanging = agent.send_call("files__hang", &json!({}));
     let quick = agent.send_call("files__add", &json!({ "a": 1, "b": 2 }));
     assert_eq!(outcome(&agent.answer(quick, None)), json!({ "ok": "3" }));
@@ -77,36 +77,36 @@ fn a_call_that_hangs_ends_at_its_timeout_and_does_not_delay_others() {
     let cancelled = agent.call("files__cancelled", &json!({}), None);
     assert_ne!(cancelled, json!({ "ok": "[]" }), "{cancelled}");
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn a_program_that_floods_before_the_handshake_fails_discovery() {
-    let place = Place::new(&files("flood", ""));
-    let mut agent = Agent::start(&place, Era::Legacy);
+    let dir = TestDir::new(&files("flood", ""));
+    let mut agent = Agent::start(&dir, Era::Legacy);
     let listed = agent.list();
     assert_eq!(listed["refused"], "discovery-failed", "{listed}");
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn a_line_over_the_limit_fails_the_call_and_the_broker_goes_on() {
-    let place = Place::new(&files("plain", ""));
-    let mut agent = Agent::start(&place, Era::Modern);
+    let dir = TestDir::new(&files("plain", ""));
+    let mut agent = Agent::start(&dir, Era::Modern);
     let whole = agent.call("files__big", &json!({ "bytes": 1 << 20 }), None);
     assert_eq!(whole["ok"].as_str().unwrap().len(), 1 << 20);
     let over = agent.call("files__big", &json!({ "bytes": (64 << 20) + 1 }), None);
     assert!(over["refused"].is_string(), "{over}");
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn a_source_inherits_neither_environment_nor_descriptors_of_the_broker() {
-    let place = Place::new(&files("plain", "env = { LISTED = \"yes\" }"));
-    let mut command = place.command(&["serve", "--stdio"]);
+    let dir = TestDir::new(&files("plain", "env = { LISTED = \"yes\" }"));
+    let mut command = dir.command(&["serve", "--stdio"]);
     command.env("SECRET_OF_THE_SHELL", "hunter2");
     let mut agent = Agent::of(command, Era::Modern, json!({}));
     let seen = agent.call("files__look", &json!({}), None);
@@ -120,64 +120,64 @@ fn a_source_inherits_neither_environment_nor_descriptors_of_the_broker() {
 
 #[test]
 fn sigterm_lets_calls_in_flight_finish_over_http() {
-    let place = Place::new(&files("plain", ""));
-    let gate = gate(&place);
-    let server = Server::start(&place);
-    let mut session = server.door.session(&json!({}));
+    let dir = TestDir::new(&files("plain", ""));
+    let gate = gate(&dir);
+    let server = Server::start(&dir);
+    let mut session = server.endpoint.session(&json!({}));
     let path = gate.display().to_string();
     let call = std::thread::spawn(move || session.call("files__gate", &json!({ "path": path })));
     let mut open = arrived(&gate);
     server.running.signal(Signal::TERM);
-    until("it listens no more", || TcpStream::connect(&server.door.address).is_err());
+    until("it listens no more", || TcpStream::connect(&server.endpoint.address).is_err());
     open.write_all(b"at last").unwrap();
     drop(open);
     assert_eq!(call.join().unwrap(), Some(json!({ "ok": "at last" })));
     let (code, err) = server.running.end();
     assert_eq!(code, Some(0), "{err}");
-    place.assert_nothing_left();
-    assert_eq!(place.state_of(&place.records_of("call.intent")[0]["call"]), "done");
+    dir.assert_nothing_left();
+    assert_eq!(dir.state_of(&dir.records_of("call.intent")[0]["call"]), "done");
 }
 
 #[test]
 fn sigterm_ends_a_broker_over_stdio_and_a_source_that_ignores_it() {
-    let place = Place::new("");
-    let child = place.path("open/child");
-    place.configure(&format!(
+    let dir = TestDir::new("");
+    let child = dir.path("open/child");
+    dir.configure(&format!(
         "[sources.stubborn]\ncommand = [\"@source@\", \"ignores-term\", \"{}\"]\n@cell@\n{NEVER}",
         child.display()
     ));
-    let mut agent = Agent::start(&place, Era::Modern);
+    let mut agent = Agent::start(&dir, Era::Modern);
     assert_eq!(agent.call("stubborn__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.running.signal(Signal::TERM);
     let (code, err) = agent.running.ended();
     assert_eq!(code, Some(0), "{err}");
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 /// Each agent has a broker of its own; the ledger, the inbox and the status are shared.
 #[test]
 fn two_brokers_share_a_data_folder() {
-    let place = Place::new("[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n");
-    let mut agents = [Agent::alone(&place, Era::Legacy), Agent::alone(&place, Era::Modern)];
+    let dir = TestDir::new("[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n");
+    let mut agents = [Agent::alone(&dir, Era::Legacy), Agent::alone(&dir, Era::Modern)];
     let ids: Vec<_> = agents
         .iter_mut()
         .enumerate()
         .map(|(n, agent)| agent.send_call("files__add", &json!({ "a": n, "b": 1 })))
         .collect();
     let questions: Vec<_> = agents.iter().map(Agent::question).collect();
-    let status: Value = serde_json::from_str(&place.run(&["status", "--json"]).out).unwrap();
+    let status: Value = serde_json::from_str(&dir.run(&["status", "--json"]).out).unwrap();
     assert_eq!(status.as_array().unwrap().len(), 2);
-    let listed: Value = serde_json::from_str(&place.run(&["approvals", "list", "--json"]).out).unwrap();
+    let listed: Value = serde_json::from_str(&dir.run(&["approvals", "list", "--json"]).out).unwrap();
     assert_eq!(listed.as_array().unwrap().len(), 2);
     for (n, (agent, id)) in agents.iter_mut().zip(ids).enumerate() {
-        let ran = place.run(&["approvals", "approve", &questions[n]]);
+        let ran = dir.run(&["approvals", "approve", &questions[n]]);
         assert_eq!(ran.code, Some(0), "{}", ran.err);
         assert_eq!(outcome(&agent.answer(id, None)), json!({ "ok": (n + 1).to_string() }));
     }
-    place.assert_good();
+    dir.assert_good();
     agents.into_iter().for_each(Agent::leave);
-    place.assert_nothing_left();
-    let mut chains: Vec<_> = place.records().iter().map(|record| record["chain"].to_string()).collect();
+    dir.assert_nothing_left();
+    let mut chains: Vec<_> = dir.records().iter().map(|record| record["chain"].to_string()).collect();
     chains.sort();
     chains.dedup();
     assert_eq!(chains.len(), 2, "each wrote its own chain");

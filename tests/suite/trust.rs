@@ -11,20 +11,20 @@ use std::process::{Command, Stdio};
 use portcullis_test_support::{guest, source_program};
 use serde_json::Value;
 
-use crate::place::{Place, Ran, broker, finish};
+use crate::test_dir::{Ran, TestDir, broker, finish};
 
 mod planted;
 
 const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\ncell.write = [\"open\"]\n";
 
-/// A place whose user has never seen its configuration.
-fn untrusted(config: &str) -> Place {
-    let place = Place::new("");
-    place.write_configuration(config);
-    fs::remove_dir_all(place.state()).unwrap();
-    fs::remove_dir(place.data("")).unwrap();
-    place
+/// A folder whose user has never seen its configuration.
+fn untrusted(config: &str) -> TestDir {
+    let dir = TestDir::new("");
+    dir.write_configuration(config);
+    fs::remove_dir_all(dir.state()).unwrap();
+    fs::remove_dir(dir.data("")).unwrap();
+    dir
 }
 
 #[track_caller]
@@ -43,12 +43,12 @@ fn works(ran: &Ran) {
 }
 
 /// Runs `portcullis tools` in a folder, on a terminal on which a person gives this answer.
-fn ask(place: &Place, folder: &Path, answer: &str) -> (Option<i32>, String) {
+fn ask(dir: &TestDir, folder: &Path, answer: &str) -> (Option<i32>, String) {
     // `script` is available nearly everywhere, and creates a terminal.
     let mut command = Command::new("script");
     let line = format!("{} tools", broker().display());
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
-    place.settle(&mut command);
+    dir.prepare(&mut command);
     command.current_dir(folder).stdin(Stdio::piped());
     let child = command.spawn().unwrap();
     writeln!(child.stdin.as_ref().unwrap(), "{answer}").unwrap();
@@ -58,46 +58,46 @@ fn ask(place: &Place, folder: &Path, answer: &str) -> (Option<i32>, String) {
 
 #[test]
 fn a_configuration_found_in_a_folder_is_used_only_as_it_was_trusted() {
-    let place = untrusted(&format!("{CALC}{FILES}"));
+    let dir = untrusted(&format!("{CALC}{FILES}"));
     for command in [&["tools"][..], &["serve", "--stdio"], &["secret", "list"], &["status"]] {
-        fails(&place.run(command), &["is not trusted", "portcullis trust", "--config"]);
+        fails(&dir.run(command), &["is not trusted", "portcullis trust", "--config"]);
     }
-    assert!(!place.data("").exists(), "nothing was started and nothing written");
-    fails(&place.run(&["trust"]), &["source files: starts", "nobody can be asked", "portcullis trust --yes"]);
-    fails(&place.run(&["tools"]), &["is not trusted"]);
-    works(&place.run(&["--config", "portcullis.toml", "tools"]));
+    assert!(!dir.data("").exists(), "nothing was started and nothing written");
+    fails(&dir.run(&["trust"]), &["source files: starts", "nobody can be asked", "portcullis trust --yes"]);
+    fails(&dir.run(&["tools"]), &["is not trusted"]);
+    works(&dir.run(&["--config", "portcullis.toml", "tools"]));
 
     // Trusting it would also trust what was accepted in its data folder meanwhile.
     let ways_out = ["is there already", "run `mv '", "on a terminal", "--config"];
-    fails(&place.run(&["trust", "--yes"]), &ways_out);
-    fails(&place.run(&["tools"]), &["is not trusted"]);
-    fs::rename(place.data(""), place.path(".portcullis.old")).unwrap();
-    let ran = place.run(&["trust", "--yes"]);
+    fails(&dir.run(&["trust", "--yes"]), &ways_out);
+    fails(&dir.run(&["tools"]), &["is not trusted"]);
+    fs::rename(dir.data(""), dir.path(".portcullis.old")).unwrap();
+    let ran = dir.run(&["trust", "--yes"]);
     works(&ran);
     assert!(ran.err.contains("+ source calc: runs the component builtin:calculator"), "{}", ran.err);
-    works(&place.run(&["tools"]));
-    let listed: Value = serde_json::from_str(&place.run(&["trust", "--list", "--json"]).out).unwrap();
+    works(&dir.run(&["tools"]));
+    let listed: Value = serde_json::from_str(&dir.run(&["trust", "--list", "--json"]).out).unwrap();
     assert_eq!(listed["trusted"][0]["state"], "as trusted", "{listed}");
 
     // One more byte, without any effect; then another source.
-    place.write_configuration(&format!("{CALC}{FILES}#\n"));
-    fails(&place.run(&["tools"]), &["is not what you trusted", "portcullis trust"]);
-    assert!(place.run(&["trust", "--list"]).out.contains("changed"));
-    place.write_configuration(&format!("{CALC}[sources.more]\nurl = \"https://example.com/mcp\"\n"));
-    let ran = place.run(&["trust", "--yes"]);
+    dir.write_configuration(&format!("{CALC}{FILES}#\n"));
+    fails(&dir.run(&["tools"]), &["is not what you trusted", "portcullis trust"]);
+    assert!(dir.run(&["trust", "--list"]).out.contains("changed"));
+    dir.write_configuration(&format!("{CALC}[sources.more]\nurl = \"https://example.com/mcp\"\n"));
+    let ran = dir.run(&["trust", "--yes"]);
     works(&ran);
     assert!(ran.err.contains("+ source more: reaches https://example.com/mcp"), "{}", ran.err);
     assert!(ran.err.contains("- source files: starts") && !ran.err.contains("source calc"), "{}", ran.err);
 
-    works(&place.run(&["trust", "--revoke"]));
-    fails(&place.run(&["status"]), &["is not trusted"]);
-    fails(&place.run(&["trust", "--revoke"]), &["is not trusted", "--list"]);
+    works(&dir.run(&["trust", "--revoke"]));
+    fails(&dir.run(&["status"]), &["is not trusted"]);
+    fails(&dir.run(&["trust", "--revoke"]), &["is not trusted", "--list"]);
 }
 
 #[test]
 fn on_a_terminal_a_new_or_changed_configuration_shows_its_effects_and_asks() {
-    let place = untrusted(CALC);
-    let ask = |answer: &str| ask(&place, &place.path("."), answer);
+    let dir = untrusted(CALC);
+    let ask = |answer: &str| ask(&dir, &dir.path("."), answer);
     let (code, said) = ask("no");
     assert!(code == Some(1) && said.contains("Do you trust it?") && said.contains("is not trusted"), "{said}");
     assert!(
@@ -106,8 +106,8 @@ fn on_a_terminal_a_new_or_changed_configuration_shows_its_effects_and_asks() {
     );
     let (code, said) = ask("yes");
     assert!(code == Some(0) && said.contains("calc__add"), "{said}");
-    works(&place.run(&["tools"]));
-    place.write_configuration(&format!("{CALC}priority = 60\n"));
+    works(&dir.run(&["tools"]));
+    dir.write_configuration(&format!("{CALC}priority = 60\n"));
     let (code, said) = ask("no");
     assert!(code == Some(1) && said.contains("is not what you trusted"), "{said}");
     assert!(said.contains("nothing that it starts, reaches, reads or writes"), "{said}");
@@ -115,21 +115,21 @@ fn on_a_terminal_a_new_or_changed_configuration_shows_its_effects_and_asks() {
 
 #[test]
 fn the_users_own_configuration_is_used_without_a_question() {
-    let place = untrusted(CALC);
-    let own = place.path("home/.config/portcullis");
+    let dir = untrusted(CALC);
+    let own = dir.path("home/.config/portcullis");
     fs::create_dir_all(&own).unwrap();
-    fs::rename(place.path("portcullis.toml"), own.join("portcullis.toml")).unwrap();
-    works(&place.run(&["tools"]));
-    let mut there = place.command(&["tools"]);
+    fs::rename(dir.path("portcullis.toml"), own.join("portcullis.toml")).unwrap();
+    works(&dir.run(&["tools"]));
+    let mut there = dir.command(&["tools"]);
     there.current_dir(&own);
     works(&finish(there));
 }
 
 #[test]
 fn without_a_home_folder_a_configuration_must_be_named() {
-    let place = Place::new(CALC);
+    let dir = TestDir::new(CALC);
     let without = |arguments: &[&str]| {
-        let mut command = place.command(arguments);
+        let mut command = dir.command(arguments);
         command.env_remove("HOME");
         finish(command)
     };
@@ -139,31 +139,31 @@ fn without_a_home_folder_a_configuration_must_be_named() {
 
 #[test]
 fn a_configuration_written_by_import_is_trusted_only_as_it_was_written() {
-    let place = Place::new("");
-    fs::remove_file(place.path("portcullis.toml")).unwrap();
+    let dir = TestDir::new("");
+    fs::remove_file(dir.path("portcullis.toml")).unwrap();
     let program = source_program("portcullis-test-source");
     let client = serde_json::json!({ "mcpServers": { "plain": { "command": program, "args": ["plain"] } } });
-    fs::write(place.path("mcp.json"), client.to_string()).unwrap();
+    fs::write(dir.path("mcp.json"), client.to_string()).unwrap();
     let import = |file: fs::File| {
         file.set_permissions(Permissions::from_mode(0o644)).unwrap();
-        let mut command = place.command(&["import", "mcp.json"]);
+        let mut command = dir.command(&["import", "mcp.json"]);
         command.stdout(file);
         works(&finish(command));
     };
-    import(fs::File::create(place.path("portcullis.toml")).unwrap());
-    works(&place.run(&["tools"]));
+    import(fs::File::create(dir.path("portcullis.toml")).unwrap());
+    works(&dir.run(&["tools"]));
     // The file then begins with what was there before, and is not what `import` wrote.
-    place.write_configuration(CALC);
-    import(fs::File::options().append(true).open(place.path("portcullis.toml")).unwrap());
-    fails(&place.run(&["tools"]), &["is not what you trusted"]);
+    dir.write_configuration(CALC);
+    import(fs::File::options().append(true).open(dir.path("portcullis.toml")).unwrap());
+    fails(&dir.run(&["tools"]), &["is not what you trusted"]);
 }
 
 #[test]
 fn a_configuration_that_other_users_can_write_is_refused_even_if_it_is_named() {
-    let place = Place::new(CALC);
-    fs::set_permissions(place.path("portcullis.toml"), Permissions::from_mode(0o646)).unwrap();
+    let dir = TestDir::new(CALC);
+    fs::set_permissions(dir.path("portcullis.toml"), Permissions::from_mode(0o646)).unwrap();
     for arguments in [&["tools"][..], &["--config", "portcullis.toml", "tools"], &["trust", "--yes"]] {
-        fails(&place.run(arguments), &["can be written by other users", "chmod go-w"]);
+        fails(&dir.run(arguments), &["can be written by other users", "chmod go-w"]);
     }
 }
 
@@ -176,24 +176,24 @@ fn nothing_beside_a_configuration_is_loaded_as_code() {
     };
     // A key that an attacker knows, where early versions kept their key: they loaded any code that was authenticated
     // with it.
-    let place = Place::new(CALC);
-    let planted = place.data("cache");
+    let dir = TestDir::new(CALC);
+    let planted = dir.data("cache");
     fs::create_dir_all(&planted).unwrap();
     fs::write(planted.join("key"), [7; 32]).unwrap();
-    for (path, mode) in [(place.data(""), 0o700), (planted.clone(), 0o700), (planted.join("key"), 0o600)] {
+    for (path, mode) in [(dir.data(""), 0o700), (planted.clone(), 0o700), (planted.join("key"), 0o600)] {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
-    works(&place.run(&["tools"]));
+    works(&dir.run(&["tools"]));
     assert_eq!(names(&planted), ["key"], "nothing is kept there, and nothing is taken from there");
-    let own = place.state().join("compiled");
+    let own = dir.state().join("compiled");
     assert_ne!(fs::read(own.join("key")).unwrap(), [7; 32]);
 
     // All data folders of a user share one cache.
     let before = names(&own);
     assert!(before.len() > 1, "the key and what was compiled");
-    let other = Place::new(CALC);
+    let other = TestDir::new(CALC);
     let mut command = other.command(&["--config", "portcullis.toml", "tools"]);
-    command.env("HOME", place.path("home"));
+    command.env("HOME", dir.path("home"));
     works(&finish(command));
     assert_eq!(names(&own), before, "nothing had to be compiled again");
     assert!(!other.state().join("compiled").exists() && !other.data("cache").exists());
@@ -201,49 +201,49 @@ fn nothing_beside_a_configuration_is_loaded_as_code() {
 
 #[test]
 fn a_state_folder_that_other_users_can_write_prevents_startup_and_the_error_names_the_fix() {
-    let place = Place::new(CALC);
-    fs::set_permissions(place.state(), Permissions::from_mode(0o770)).unwrap();
+    let dir = TestDir::new(CALC);
+    fs::set_permissions(dir.state(), Permissions::from_mode(0o770)).unwrap();
     for arguments in [&["tools"][..], &["--config", "portcullis.toml", "tools"]] {
-        fails(&place.run(arguments), &["is open to other users", "chmod 700"]);
+        fails(&dir.run(arguments), &["is open to other users", "chmod 700"]);
     }
-    fs::set_permissions(place.state(), Permissions::from_mode(0o700)).unwrap();
-    fs::rename(place.state(), place.path("home/moved")).unwrap();
-    symlink(place.path("home/moved"), place.state()).unwrap();
-    fails(&place.run(&["--config", "portcullis.toml", "tools"]), &["is a symbolic link"]);
+    fs::set_permissions(dir.state(), Permissions::from_mode(0o700)).unwrap();
+    fs::rename(dir.state(), dir.path("home/moved")).unwrap();
+    symlink(dir.path("home/moved"), dir.state()).unwrap();
+    fails(&dir.run(&["--config", "portcullis.toml", "tools"]), &["is a symbolic link"]);
 }
 
 #[test]
 fn a_log_folder_that_other_users_can_write_or_that_is_a_link_prevents_startup() {
-    let place = Place::new(CALC);
-    works(&place.run(&["tools"]));
-    let logs = place.data("logs");
+    let dir = TestDir::new(CALC);
+    works(&dir.run(&["tools"]));
+    let logs = dir.data("logs");
     fs::create_dir_all(&logs).unwrap();
     fs::set_permissions(&logs, Permissions::from_mode(0o777)).unwrap();
-    fails(&place.run(&["tools"]), &["is open to other users", "chmod 700"]);
+    fails(&dir.run(&["tools"]), &["is open to other users", "chmod 700"]);
     fs::remove_dir(&logs).unwrap();
-    symlink(place.path("open"), &logs).unwrap();
-    fails(&place.run(&["tools"]), &["logs is a symbolic link"]);
+    symlink(dir.path("open"), &logs).unwrap();
+    fails(&dir.run(&["tools"]), &["logs is a symbolic link"]);
 }
 
 #[test]
 fn files_that_the_broker_loads_or_writes_may_not_be_in_a_folder_that_a_source_may_write() {
-    let place = Place::new("");
-    fs::copy(guest("plain"), place.path("open/policy.wasm")).unwrap();
+    let dir = TestDir::new("");
+    fs::copy(guest("plain"), dir.path("open/policy.wasm")).unwrap();
     for (more, what) in [
         ("[[sinks]]\nplugin = \"builtin:jsonl\"\nfile = \"open/audit.jsonl\"\n", "the sink's file"),
         ("[[policies]]\nplugin = \"open/policy.wasm\"\n", "the plugin"),
         ("[sources.other]\ncomponent = \"open/policy.wasm\"\n", "the plugin"),
     ] {
-        place.configure(&format!("{FILES}{more}"));
-        fails(&place.run(&["check"]), &[what, "which source `files` may write"]);
+        dir.configure(&format!("{FILES}{more}"));
+        fails(&dir.run(&["check"]), &[what, "which source `files` may write"]);
     }
     // A symbolic link is another name for the same folder.
-    symlink("open", place.path("linked")).unwrap();
-    place.configure(&format!("{FILES}[[policies]]\nplugin = \"linked/policy.wasm\"\n"));
-    fails(&place.run(&["check"]), &["which source `files` may write", "lock accept --components"]);
+    symlink("open", dir.path("linked")).unwrap();
+    dir.configure(&format!("{FILES}[[policies]]\nplugin = \"linked/policy.wasm\"\n"));
+    fails(&dir.run(&["check"]), &["which source `files` may write", "lock accept --components"]);
     // Once accepted, it may be loaded: other bytes than the accepted ones would be refused.
-    works(&place.run(&["lock", "accept", "--components"]));
-    works(&place.run(&["check"]));
+    works(&dir.run(&["lock", "accept", "--components"]));
+    works(&dir.run(&["check"]));
 }
 
 #[test]
@@ -251,11 +251,11 @@ fn a_folder_whose_name_is_not_utf8_is_checked_like_any_other() {
     let around = tempfile::tempdir().unwrap();
     let odd = around.path().join(OsStr::from_bytes(b"odd \xff"));
     fs::create_dir(&odd).unwrap();
-    let place = Place::beneath(&odd, "[sources.notes]\ncomponent = \"builtin:filesystem\"\ncell.write = [\"open\"]\n");
-    let ran = place.run(&["check", "--json"]);
+    let dir = TestDir::beneath(&odd, "[sources.notes]\ncomponent = \"builtin:filesystem\"\ncell.write = [\"open\"]\n");
+    let ran = dir.run(&["check", "--json"]);
     assert!(!ran.err.contains("panicked"), "{}", ran.err);
     works(&ran);
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     assert!(report["dataDir"].as_str().unwrap().contains("odd \u{fffd}"), "{report}");
-    works(&place.run(&["check"]));
+    works(&dir.run(&["check"]));
 }

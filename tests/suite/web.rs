@@ -7,24 +7,24 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::agent::{Running, meta, outcome};
-use crate::place::{DEADLINE, Place};
+use crate::test_dir::{DEADLINE, TestDir};
 
 /// A running `portcullis serve` on a free port.
 pub(crate) struct Server {
     pub(crate) running: Running,
-    pub(crate) door: Door,
+    pub(crate) endpoint: Endpoint,
 }
 
 /// The address of a server, and the token for it.
 #[derive(Clone)]
-pub(crate) struct Door {
+pub(crate) struct Endpoint {
     pub(crate) address: String,
     token: String,
 }
 
 /// A session of the legacy era.
 pub(crate) struct Session {
-    door: Door,
+    endpoint: Endpoint,
     id: String,
     last: u64,
 }
@@ -37,21 +37,21 @@ pub(crate) struct Reply {
 }
 
 impl Server {
-    pub(crate) fn start(place: &Place) -> Self {
-        Self::of(place.command(&["serve", "--listen", "127.0.0.1:0"]), place)
+    pub(crate) fn start(dir: &TestDir) -> Self {
+        Self::of(dir.command(&["serve", "--listen", "127.0.0.1:0"]), dir)
     }
 
     /// Starts a server with this command.
-    pub(crate) fn of(command: Command, place: &Place) -> Self {
+    pub(crate) fn of(command: Command, dir: &TestDir) -> Self {
         let running = Running::start(command);
         let line = running.says("serving http://");
         let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
-        let token = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
-        Self { running, door: Door { address, token } }
+        let token = std::fs::read_to_string(dir.data("token")).unwrap().trim().to_owned();
+        Self { running, endpoint: Endpoint { address, token } }
     }
 }
 
-impl Door {
+impl Endpoint {
     /// Returns the same address with another token.
     pub(crate) fn with_token(&self, token: &str) -> Self {
         Self { address: self.address.clone(), token: token.to_owned() }
@@ -94,7 +94,7 @@ impl Door {
 
     /// Opens a session whose agent has these capabilities.
     pub(crate) fn session(&self, capabilities: &Value) -> Session {
-        let mut session = Session { door: self.clone(), id: String::new(), last: 0 };
+        let mut session = Session { endpoint: self.clone(), id: String::new(), last: 0 };
         let params = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": capabilities,
@@ -153,19 +153,19 @@ impl Session {
         let body = json!({ "jsonrpc": "2.0", "id": self.last, "method": method, "params": params }).to_string();
         let id = self.id.clone();
         let headers = [("mcp-session-id", &*id), ("mcp-protocol-version", "2025-11-25")];
-        self.door.post(&body, if id.is_empty() { &[] } else { &headers })
+        self.endpoint.post(&body, if id.is_empty() { &[] } else { &headers })
     }
 
     /// Sends a notification.
     pub(crate) fn notify(&self, method: &str, params: &Value) {
         let body = json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string();
         let headers = [("mcp-session-id", &*self.id), ("mcp-protocol-version", "2025-11-25")];
-        self.door.post(&body, &headers).unwrap();
+        self.endpoint.post(&body, &headers).unwrap();
     }
 
     /// Opens the stream for messages that belong to no request.
     pub(crate) fn listen(&self) -> Option<Reply> {
-        self.door.send("GET", "", &[("mcp-session-id", &*self.id), ("mcp-protocol-version", "2025-11-25")])
+        self.endpoint.send("GET", "", &[("mcp-session-id", &*self.id), ("mcp-protocol-version", "2025-11-25")])
     }
 
     pub(crate) fn send_call(&mut self, tool: &str, arguments: &Value) -> Option<Reply> {

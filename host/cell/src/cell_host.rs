@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use portcullis_config::{CellConfig, SourceConfig};
 use portcullis_core::name::SourceName;
-use portcullis_core::trust::Trust;
+use portcullis_core::trust::TrustStore;
 use portcullis_jail::Launcher;
 #[cfg(feature = "process")]
 use portcullis_jail::Ready;
@@ -34,7 +34,7 @@ pub struct CellHost {
     pub own: Vec<PathBuf>,
     /// The configurations that the user trusts. A source that may write to a folder around one cannot change the
     /// configuration.
-    trust: Option<Trust>,
+    trust: Option<TrustStore>,
     record: Recorder,
     /// The tiers that this machine can build, probed when the first source starts.
     #[cfg(feature = "process")]
@@ -48,7 +48,7 @@ impl CellHost {
         launcher: Launcher,
         data_dir: &Path,
         own: Vec<PathBuf>,
-        trust: Option<Trust>,
+        trust: Option<TrustStore>,
         record: impl Fn(Event) + Send + Sync + 'static,
     ) -> Self {
         #[cfg(not(feature = "process"))]
@@ -70,7 +70,7 @@ impl CellHost {
     /// # Errors
     /// [`CellError`]; also if the broker cannot find out what the user trusts.
     pub fn grant(&self, source: &SourceConfig) -> Result<Grant, CellError> {
-        let known = self.trust.as_ref().map(|trust| trust.within(&source.cell.write)).transpose();
+        let known = self.trust.as_ref().map(|trust| trust.overlapping(&source.cell.write)).transpose();
         let known = known.map_err(|error| CellError::Trust(error.to_string()))?;
         Grant::of(source, &self.own, &known.unwrap_or_default())
     }

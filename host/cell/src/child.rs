@@ -64,7 +64,7 @@ impl Child {
 
     /// Kills every process in the cell.
     pub fn kill(&self) {
-        self.control.hang_up();
+        self.control.close();
     }
 
     /// Waits until every process in the cell has ended, and returns when that was. Cancellation safe.
@@ -99,7 +99,7 @@ impl Child {
             let status = process.wait().ok();
             let _ = tell.send(Some(End { status, at: Instant::now() }));
         };
-        std::thread::Builder::new().name("portcullis-warden".to_owned()).spawn(watch)?;
+        std::thread::Builder::new().name("cell-watcher".to_owned()).spawn(watch)?;
         Ok((Self { control, ended }, Streams { input, output, error }, ready))
     }
 }

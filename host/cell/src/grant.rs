@@ -28,7 +28,7 @@ pub struct Grant {
     pub write: Vec<PathBuf>,
     /// Configurations and data folders of brokers that lie in the writable folders. The source may read them, but not
     /// change them.
-    pub kept: Vec<PathBuf>,
+    pub protected: Vec<PathBuf>,
     /// The destinations that the source may reach, as `host:port`.
     pub network: Vec<String>,
     /// The working directory of the source, or `None` for its private home.
@@ -46,7 +46,7 @@ impl Grant {
         Self {
             read: Vec::new(),
             write: Vec::new(),
-            kept: Vec::new(),
+            protected: Vec::new(),
             network: Vec::new(),
             directory: None,
             limits: Limits::default(),
@@ -88,7 +88,7 @@ impl Grant {
         let grant = Self {
             read: read.clone(),
             write: write.clone(),
-            kept: write.iter().map(|path| kept_in(path, known)).collect::<Result<Vec<_>, _>>()?.concat(),
+            protected: write.iter().map(|path| protected_in(path, known)).collect::<Result<Vec<_>, _>>()?.concat(),
             network: network.clone(),
             directory: None,
             limits: Limits {
@@ -104,21 +104,21 @@ impl Grant {
         if let Endpoint::Component { .. } = &source.endpoint {
             // A component can change nothing under these names, wherever it is.
             let by_name = |path: &Path| KEPT_NAMES.iter().any(|name| path.file_name().is_some_and(|it| it == *name));
-            grant.can_keep("a component, to which no mount applies,", by_name)?;
+            grant.check_protected("a component, to which no mount applies,", by_name)?;
         }
         Ok(grant)
     }
 
     /// Refuses the grant if a writable folder contains a path that must be protected and is not. `who` could then
     /// change that path.
-    pub(crate) fn can_keep(&self, who: &str, is_kept: impl Fn(&Path) -> bool) -> Result<(), CellError> {
-        let Some(open) = self.kept.iter().find(|path| !is_kept(path)) else { return Ok(()) };
+    pub(crate) fn check_protected(&self, who: &str, is_protected: impl Fn(&Path) -> bool) -> Result<(), CellError> {
+        let Some(open) = self.protected.iter().find(|path| !is_protected(path)) else { return Ok(()) };
         let folder = self.write.iter().find(|folder| open.starts_with(folder)).unwrap_or(open);
         Err(CellError::Path {
             key: "write",
             path: folder.clone(),
             reason: format!("holds {}, which brokers trust and {who} could change", open.display()),
-            way_out: "name smaller folders, or run a program in a full cell, which protects it".to_owned(),
+            hint: "name smaller folders, or run a program in a full cell, which protects it".to_owned(),
         })
     }
 
@@ -142,7 +142,7 @@ impl Grant {
 /// Checks that a path exists under its real name, is a file or a folder, and belongs neither to the kernel nor to the
 /// cell.
 fn sound(key: &'static str, path: &Path) -> Result<(), CellError> {
-    let refuse = |reason: String, way_out: String| Err(CellError::Path { key, path: path.to_owned(), reason, way_out });
+    let refuse = |reason: String, hint: String| Err(CellError::Path { key, path: path.to_owned(), reason, hint });
     if let Some(folder) = KERNEL.iter().find(|folder| path.starts_with(folder)) {
         let reason = format!("lies in {folder}, where the kernel shows the whole machine");
         return refuse(reason, "a cell has its own; take it out".to_owned());
@@ -185,16 +185,15 @@ fn apart_from(key: &'static str, path: &Path, own: &[PathBuf]) -> Result<(), Cel
         key,
         path: path.to_owned(),
         reason: format!("would open the broker's own {} to the source", file.display()),
-        way_out: "name smaller folders, or keep configuration and `data-dir` elsewhere".to_owned(),
+        hint: "name smaller folders, or keep configuration and `data-dir` elsewhere".to_owned(),
     })
 }
 
 /// Returns the protected paths in a writable folder: the configuration and data folder at its top, and the known ones
 /// at any depth. Refuses a grant of a protected path itself, and a link under such a name, which everything that looks
 /// for a configuration would follow.
-fn kept_in(path: &Path, known: &[PathBuf]) -> Result<Vec<PathBuf>, CellError> {
-    let refuse =
-        |reason: String, way_out: String| CellError::Path { key: "write", path: path.to_owned(), reason, way_out };
+fn protected_in(path: &Path, known: &[PathBuf]) -> Result<Vec<PathBuf>, CellError> {
+    let refuse = |reason: String, hint: String| CellError::Path { key: "write", path: path.to_owned(), reason, hint };
     if let Some(name) = KEPT_NAMES.into_iter().find(|name| path.components().any(|part| part.as_os_str() == *name)) {
         let reason = format!("is or lies in `{name}`, by which brokers find what they trust");
         return Err(refuse(reason, "grant another folder".to_owned()));
@@ -208,13 +207,13 @@ fn kept_in(path: &Path, known: &[PathBuf]) -> Result<Vec<PathBuf>, CellError> {
         let link = || refuse(format!("holds the link {}", name.display()), format!("run `rm '{}'`", name.display()));
         Some(if about.is_symlink() { Err(link()) } else { Ok(name) })
     });
-    let mut kept = there.collect::<Result<Vec<_>, _>>()?;
+    let mut protected = there.collect::<Result<Vec<_>, _>>()?;
     for known in known.iter().filter(|known| known.starts_with(path)) {
-        if !kept.iter().any(|kept| known.starts_with(kept)) {
-            kept.push(known.clone());
+        if !protected.iter().any(|protected| known.starts_with(protected)) {
+            protected.push(known.clone());
         }
     }
-    Ok(kept)
+    Ok(protected)
 }
 
 /// Refuses a path that lies within another: which of the two grants a file gets would depend on the order of mounts.
@@ -226,20 +225,16 @@ fn disjoint(named: &[(&'static str, &PathBuf)]) -> Result<(), CellError> {
                 key,
                 path: (*path).clone(),
                 reason: format!("lies within {}, granted by `{other_key}`", other.display()),
-                way_out: "keep one of them, or name the smaller folders separately".to_owned(),
+                hint: "keep one of them, or name the smaller folders separately".to_owned(),
             });
         }
     }
     Ok(())
 }
 
-fn is_folder(key: &'static str, path: &Path, way_out: &str) -> Result<(), CellError> {
-    let refuse = || CellError::Path {
-        key,
-        path: path.to_owned(),
-        reason: "is not a folder".to_owned(),
-        way_out: way_out.to_owned(),
-    };
+fn is_folder(key: &'static str, path: &Path, hint: &str) -> Result<(), CellError> {
+    let refuse =
+        || CellError::Path { key, path: path.to_owned(), reason: "is not a folder".to_owned(), hint: hint.to_owned() };
     path.is_dir().then_some(()).ok_or_else(refuse)
 }
 

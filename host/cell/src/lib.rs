@@ -61,7 +61,7 @@ pub(crate) use run::run_to_end;
 #[non_exhaustive]
 pub enum CellError {
     /// A path that the configuration names cannot be granted.
-    #[error("`{key}` names {}, which {reason}; {way_out}", .path.display())]
+    #[error("`{key}` names {}, which {reason}; {hint}", .path.display())]
     Path {
         /// The configuration key that names the path: `read`, `write` or `cwd`.
         key: &'static str,
@@ -70,7 +70,7 @@ pub enum CellError {
         /// Why the path cannot be granted.
         reason: String,
         /// What to write instead.
-        way_out: String,
+        hint: String,
     },
     /// The program, or something it needs, is missing or does not work in a cell.
     #[error("{0}")]

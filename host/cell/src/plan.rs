@@ -54,7 +54,7 @@ impl Platform {
         let why = match reduced {
             Ok(enforced) if grant.dangerous_allow_reduced && grant.network.is_empty() => {
                 // Landlock cannot exempt a path within a writable folder.
-                grant.can_keep("a program in a reduced cell", |_| false)?;
+                grant.check_protected("a program in a reduced cell", |_| false)?;
                 return Ok((Tier::Reduced, enforced));
             }
             Ok(_) if grant.dangerous_allow_reduced => {
@@ -149,7 +149,7 @@ fn view(grant: &Grant, profile: &Profile) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)
             view.push(Mount { path: path.clone(), access });
         }
     }
-    view.extend(grant.kept.iter().map(Mount::read));
+    view.extend(grant.protected.iter().map(Mount::read));
     links.extend(profile.links.clone());
     links.retain(|(link, _)| !view.iter().any(|mount| link.starts_with(&mount.path)));
     (view, links)

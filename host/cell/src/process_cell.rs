@@ -68,7 +68,7 @@ impl Described {
             "needs": texts(&profile.read),
             "read": texts(&grant.read),
             "write": texts(&grant.write),
-            "kept": texts(&grant.kept),
+            "kept": texts(&grant.protected),
             "network": grant.network,
             "directory": grant.directory.as_deref().map(Path::to_string_lossy),
             "limits": grant.limits,

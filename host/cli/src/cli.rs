@@ -45,7 +45,7 @@ impl Global {
     /// Loads the configuration that the arguments name, or the one that was found. On a terminal the user is asked
     /// whether to trust the latter.
     pub(crate) fn load(&self) -> Result<portcullis::config::Config, portcullis::config::ConfigError> {
-        trust::counted(portcullis::config::Found::look(self.config.as_deref())?)
+        trust::into_usable(portcullis::config::ConfigCandidate::load(self.config.as_deref())?)
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 pub(crate) const ASK: &str = "__thief";
 
 /// How long a connection attempt may take. A refusal comes at once, but a dropped packet gets no answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const IO_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Becomes the server if the program was started as such, and then never returns. Otherwise does nothing.
 pub(crate) fn main_if_asked() {
@@ -106,8 +106,8 @@ fn others() -> std::io::Result<String> {
 
 fn call(address: &str) -> std::io::Result<String> {
     let address: SocketAddr = address.parse().map_err(std::io::Error::other)?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&address, IO_TIMEOUT)?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
     let mut greeting = [0; 1];
     // The connection was made, whether the other side sends something or not.
     let _ = stream.read(&mut greeting);

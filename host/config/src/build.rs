@@ -14,7 +14,7 @@ use super::cell;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
-    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group, plugin, share,
+    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group, plugin, quota,
     source, telemetry, value,
 };
 
@@ -64,7 +64,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     let ask_timeout = ask_timeout
         .and_then(|at| faults.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
         .unwrap_or(ASK_TIMEOUT);
-    let own = cell::Own { file: file.as_deref(), data_dir: &data_dir };
+    let own = cell::OwnFiles { file: file.as_deref(), data_dir: &data_dir };
     let mut sources = sources(raw, base, &own, &mut faults);
     group::build(raw, &mut sources, &mut faults);
     let max_message = raw.broker.max_message.as_ref().and_then(|at| max_message(at, &mut faults));
@@ -165,7 +165,7 @@ fn origin(at: &At<String>) -> Result<String, Fault> {
 fn sources(
     raw: &RawConfig,
     base: &Path,
-    own: &cell::Own<'_>,
+    own: &cell::OwnFiles<'_>,
     faults: &mut Faults,
 ) -> BTreeMap<SourceName, SourceConfig> {
     let mut sources = BTreeMap::new();
@@ -325,6 +325,6 @@ fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, fault
         sampling: raw.sampling.unwrap_or(false),
         status: raw.status.unwrap_or(false),
         record: raw.record.unwrap_or(Detail::Shape),
-        budget: raw.budget.as_ref().map(|at| share::budget(at, faults)),
+        budget: raw.budget.as_ref().map(|at| quota::budget(at, faults)),
     }
 }

@@ -26,13 +26,13 @@ const MAX_CPU: f64 = 4096.0;
 const OUTPUT_LIMITS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
 
 /// The broker's own files, which may not be granted to any source (ARCHITECTURE.md, invariant 6).
-pub(super) struct Own<'a> {
+pub(super) struct OwnFiles<'a> {
     pub file: Option<&'a Path>,
     pub data_dir: &'a Path,
 }
 
 /// Validates a cell; every problem is added to `faults`.
-pub(super) fn cell(raw: &RawCell, base: &Path, own: &Own<'_>, faults: &mut Faults) -> CellConfig {
+pub(super) fn cell(raw: &RawCell, base: &Path, own: &OwnFiles<'_>, faults: &mut Faults) -> CellConfig {
     let read = paths(&raw.read, base, own, Access::Read, faults);
     let write = paths(&raw.write, base, own, Access::Write, faults);
     let size = |at: &Option<At<String>>, faults: &mut Faults| {
@@ -77,7 +77,7 @@ pub(super) fn cell(raw: &RawCell, base: &Path, own: &Own<'_>, faults: &mut Fault
 }
 
 /// Returns a fault for each key of a cell that does not apply to a source of this kind.
-pub(super) fn of_another<'a>(raw: &'a RawCell, kind: &'a str) -> impl Iterator<Item = Fault> + 'a {
+pub(super) fn inapplicable_keys<'a>(raw: &'a RawCell, kind: &'a str) -> impl Iterator<Item = Fault> + 'a {
     let (command, component) = ("command", "component");
     let keys = [
         (command, "processes", raw.processes.as_ref().map(At::span), "a component cannot start any"),
@@ -106,7 +106,7 @@ enum Access {
 }
 
 /// Validates the paths of a cell, and refuses those that would open the broker's own files.
-fn paths(list: &[At<String>], base: &Path, own: &Own<'_>, access: Access, faults: &mut Faults) -> Vec<PathBuf> {
+fn paths(list: &[At<String>], base: &Path, own: &OwnFiles<'_>, access: Access, faults: &mut Faults) -> Vec<PathBuf> {
     let check = |at: &At<String>| {
         let path = value::path(at, base)?;
         let refuse =

@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use portcullis_core::digest::Digest;
-use portcullis_core::trust::{CONFIG_FILE, DataFolder, Trust, Trusted};
+use portcullis_core::trust::{CONFIG_FILE, DataFolder, TrustStore, Trusted};
 use portcullis_core::visible::visible;
 
 use super::error::ConfigError;
@@ -17,7 +17,7 @@ use super::{Config, MAX_FILE_BYTES, owner, search, unreadable};
 
 /// A configuration that was read, before it is known whether it may be used.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct ConfigCandidate {
     config: Config,
     /// The file, under the real name of its folder.
     file: PathBuf,
@@ -25,72 +25,72 @@ pub struct Found {
     /// The data folder that existed when the file was read.
     data: Option<DataFolder>,
     /// True if the file was neither named nor is in the user's own configuration folder.
-    lies_here: bool,
+    found_in_cwd: bool,
 }
 
 /// Whether a configuration may be used. It "counts" if it may.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum TrustStatus {
     /// The file was named, is the user's own, or is as the user trusted it.
-    Counts,
+    Usable,
     /// The user has never trusted this file.
     Unknown,
     /// The file or its data folder is not the one that the user trusted.
     Changed(Trusted),
 }
 
-impl Found {
+impl ConfigCandidate {
     /// Reads the named file, or else `./portcullis.toml`, or else `portcullis/portcullis.toml` in `$XDG_CONFIG_HOME` or
     /// `~/.config`.
     ///
     /// # Errors
     /// No file; a file that cannot be read, that another user owns or may write, or that is larger than
     /// [`MAX_FILE_BYTES`](super::MAX_FILE_BYTES); or anything that [`Config::parse`] refuses.
-    pub fn look(path: Option<&Path>) -> Result<Self, ConfigError> {
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let named = |path: &Path| Ok((path.to_owned(), false));
-        let (written, lies_here) = path.map_or_else(search_for_one, named)?;
+        let (written, found_in_cwd) = path.map_or_else(search_for_one, named)?;
         let text = read(&written)?;
         let mut config = Config::parse(&text, &written)?;
         config.state_dir = search::user_state_dir();
         let file = real_file(config.file.as_deref().unwrap_or(&written));
         let data = DataFolder::at(&config.data_dir);
-        Ok(Self { config, file, digest: Digest::of(text.as_bytes()), data, lies_here })
+        Ok(Self { config, file, digest: Digest::of(text.as_bytes()), data, found_in_cwd })
     }
 
     /// Returns whether the configuration may be used.
     ///
     /// # Errors
     /// If that cannot be determined: no home folder is known, or other users may write the state folder.
-    pub fn standing(&self) -> Result<Standing, ConfigError> {
-        if !self.lies_here {
-            return Ok(Standing::Counts);
+    pub fn trust_status(&self) -> Result<TrustStatus, ConfigError> {
+        if !self.found_in_cwd {
+            return Ok(TrustStatus::Usable);
         }
-        let trusted = self.trust()?.of(&self.file).map_err(unusable)?;
+        let trusted = self.trust()?.get(&self.file).map_err(unusable)?;
         Ok(match trusted {
-            None => Standing::Unknown,
-            Some(trusted) if self.is_as(&trusted) => Standing::Counts,
-            Some(trusted) => Standing::Changed(trusted),
+            None => TrustStatus::Unknown,
+            Some(trusted) if self.matches(&trusted) => TrustStatus::Usable,
+            Some(trusted) => TrustStatus::Changed(trusted),
         })
     }
 
     /// Returns the user's record of trust in this file, whatever the file contains now.
     ///
     /// # Errors
-    /// As for [`Found::standing`].
+    /// As for [`ConfigCandidate::trust_status`].
     pub fn trusted(&self) -> Result<Option<Trusted>, ConfigError> {
-        self.trust()?.of(&self.file).map_err(unusable)
+        self.trust()?.get(&self.file).map_err(unusable)
     }
 
     /// Reports whether the file is as the user trusted it, and its data folder is the same one as then or does not
     /// exist.
     #[must_use]
-    pub fn is_as(&self, trusted: &Trusted) -> bool {
-        trusted.digest == self.digest && !self.has_strange_data(Some(trusted))
+    pub fn matches(&self, trusted: &Trusted) -> bool {
+        trusted.digest == self.digest && !self.has_unknown_data_folder(Some(trusted))
     }
 
     /// Reports whether a data folder exists that is not the one that the user trusted with this configuration.
     #[must_use]
-    pub fn has_strange_data(&self, trusted: Option<&Trusted>) -> bool {
+    pub fn has_unknown_data_folder(&self, trusted: Option<&Trusted>) -> bool {
         self.data.is_some() && self.data.as_ref() != trusted.and_then(|trusted| trusted.data.as_ref())
     }
 
@@ -98,22 +98,24 @@ impl Found {
     ///
     /// # Errors
     /// A [`ConfigError`] that says how to look at the file and trust it.
-    pub fn counted(self) -> Result<Config, ConfigError> {
+    pub fn into_usable(self) -> Result<Config, ConfigError> {
         let shown = visible(&self.file.to_string_lossy()).into_owned();
         let data = visible(&self.config.data_dir.to_string_lossy()).into_owned();
         let strange =
             || format!("{shown} was found in this folder, and {data} is not the data folder that you trusted with it");
-        let mut message = match self.standing()? {
-            Standing::Counts if !self.lies_here || self.data.is_some() => return Ok(self.config),
-            Standing::Counts if self.trust()?.settle(&self.file, &self.config.data_dir).map_err(unusable)? => {
+        let mut message = match self.trust_status()? {
+            TrustStatus::Usable if !self.found_in_cwd || self.data.is_some() => return Ok(self.config),
+            TrustStatus::Usable
+                if self.trust()?.ensure_data_folder(&self.file, &self.config.data_dir).map_err(unusable)? =>
+            {
                 return Ok(self.config);
             }
-            Standing::Counts => strange(),
-            Standing::Changed(trusted) if trusted.digest == self.digest => strange(),
-            Standing::Unknown => {
+            TrustStatus::Usable => strange(),
+            TrustStatus::Changed(trusted) if trusted.digest == self.digest => strange(),
+            TrustStatus::Unknown => {
                 format!("{shown} was found in this folder and is not trusted, so it is not used")
             }
-            Standing::Changed(_) => {
+            TrustStatus::Changed(_) => {
                 format!("{shown} was found in this folder and is not what you trusted, so it is not used")
             }
         };
@@ -139,14 +141,14 @@ impl Found {
             let message = format!("the data folder cannot be made: {error}");
             ConfigError::without_place(message, "look at what is there, and run the command again")
         })?;
-        self.trust()?.keep(file, *digest, config.effects(), data).map_err(unusable)?;
+        self.trust()?.record(file, *digest, config.effects(), data).map_err(unusable)?;
         Ok(self.config)
     }
 
     /// Returns the sources of other configurations that may have written this file.
     ///
     /// # Errors
-    /// As for [`Found::standing`].
+    /// As for [`ConfigCandidate::trust_status`].
     pub fn writers(&self) -> Result<Vec<Writer>, ConfigError> {
         let all = self.trust()?.list().map_err(unusable)?;
         Ok(others::writers(&self.file, &all))
@@ -170,7 +172,7 @@ impl Found {
         self.digest
     }
 
-    fn trust(&self) -> Result<Trust, ConfigError> {
+    fn trust(&self) -> Result<TrustStore, ConfigError> {
         trust(self.config.state_dir.as_deref())
     }
 }
@@ -179,16 +181,16 @@ impl Found {
 ///
 /// # Errors
 /// If no home folder is known.
-pub fn user_trust() -> Result<Trust, ConfigError> {
+pub fn user_trust() -> Result<TrustStore, ConfigError> {
     trust(search::user_state_dir().as_deref())
 }
 
-fn trust(state_dir: Option<&Path>) -> Result<Trust, ConfigError> {
+fn trust(state_dir: Option<&Path>) -> Result<TrustStore, ConfigError> {
     let without = || {
         let message = "there is no home folder, so it is not known which configurations you trust";
         ConfigError::without_place(message, "set HOME or XDG_STATE_HOME, or name the file with `--config FILE`")
     };
-    Ok(Trust::new(state_dir.ok_or_else(without)?))
+    Ok(TrustStore::new(state_dir.ok_or_else(without)?))
 }
 
 fn unusable(error: portcullis_core::trust::TrustError) -> ConfigError {
@@ -207,8 +209,8 @@ fn search_for_one() -> Result<(PathBuf, bool), ConfigError> {
         ));
     };
     let own = search::user_config_dir().map(|folder| real_file(&folder.join(CONFIG_FILE)));
-    let lies_here = own.is_none_or(|own| own != real_file(file));
-    Ok((file.clone(), lies_here))
+    let found_in_cwd = own.is_none_or(|own| own != real_file(file));
+    Ok((file.clone(), found_in_cwd))
 }
 
 /// Returns the absolute path of a file, with the real name of its folder, so that a file has one name however it is

@@ -17,10 +17,10 @@ mod oauth;
 mod others;
 mod owner;
 mod plugin;
+mod quota;
 mod raw;
 mod raw_source;
 mod search;
-mod share;
 mod source;
 mod telemetry;
 #[cfg(test)]
@@ -43,13 +43,13 @@ use portcullis_net::egress::Reach;
 pub use builder::Builder;
 pub use callers::{CallerConfig, JwtConfig};
 pub use error::{ConfigError, Problem};
-pub use find::{Found, Standing, real_file, user_trust};
+pub use find::{ConfigCandidate, TrustStatus, real_file, user_trust};
 pub use group::Membership;
 pub use oauth::OAuthConfig;
 pub use others::Writer;
 pub use plugin::{PluginConfig, PluginRef};
+pub use quota::{BudgetConfig, ConcurrencyConfig, Rate};
 pub use search::{user_config_dir, user_data_dir, user_state_dir};
-pub use share::{BudgetConfig, Places, Rate};
 pub use source::{OWN_HEADERS, TIMEOUT};
 pub use telemetry::TelemetryConfig;
 pub use wrap::Wrap;
@@ -94,9 +94,9 @@ impl Config {
     /// `~/.config`. A file that was only found in the working directory is used only if the user has trusted it.
     ///
     /// # Errors
-    /// As for [`Found::look`] and [`Found::counted`].
+    /// As for [`ConfigCandidate::load`] and [`ConfigCandidate::into_usable`].
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
-        Found::look(path)?.counted()
+        ConfigCandidate::load(path)?.into_usable()
     }
 
     /// Parses the text of a file. `file` appears in messages, and relative paths start at its folder; it is not opened.
@@ -196,7 +196,7 @@ pub struct SourceConfig {
     /// The timeout of one call, including the time in which it waits for its turn.
     pub timeout: Duration,
     /// How many calls the source handles at once, or `None` for no limit.
-    pub places: Option<Places>,
+    pub concurrency: Option<ConcurrencyConfig>,
     /// Whether sessions follow changes of the source's tools.
     pub discovery: DiscoveryMode,
     /// Whether a connection outlives a call.
@@ -250,7 +250,7 @@ pub enum Endpoint {
         /// Whether loopback and private addresses may be reached.
         dangerous_allow_private: bool,
         /// The transport.
-        carrier: Carrier,
+        transport_kind: HttpTransportKind,
     },
     /// A WebAssembly component.
     Component {
@@ -267,7 +267,7 @@ pub enum Endpoint {
 
 /// The transport that carries messages to a `url`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Carrier {
+pub enum HttpTransportKind {
     /// Streamable HTTP, or the older HTTP with SSE if the server refuses streamable HTTP.
     #[default]
     Detect,

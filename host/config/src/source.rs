@@ -8,10 +8,12 @@ use portcullis_core::name::SourceName;
 use portcullis_core::protocol::{Era, header};
 
 use super::build::{Faults, grant_list, json_settings};
-use super::cell::{self, Own};
+use super::cell::{self, OwnFiles};
 use super::error::{Fault, suggest};
 use super::raw::{At, RawCommand, RawDiscovery, RawEra, RawLifecycle, RawSource, RawStart, RawValue};
-use super::{Carrier, DiscoveryMode, Endpoint, Lifecycle, SourceConfig, Value, plugin, share, value, variable};
+use super::{
+    DiscoveryMode, Endpoint, HttpTransportKind, Lifecycle, SourceConfig, Value, plugin, quota, value, variable,
+};
 
 /// The default timeout of a call, which is what MCP's own SDKs wait, and the limits of the setting.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -48,7 +50,7 @@ pub(super) fn build(
     name: Option<&SourceName>,
     raw: &RawSource,
     base: &Path,
-    own: &Own<'_>,
+    own: &OwnFiles<'_>,
     faults: &mut Faults,
 ) -> Option<SourceConfig> {
     let endpoint = endpoint(at, raw, base, faults);
@@ -60,7 +62,7 @@ pub(super) fn build(
     Some(SourceConfig {
         names: raw.names.as_ref().and_then(|at| faults.keep(value::names(at))).unwrap_or_default(),
         group: None,
-        priority: share::priority(raw, faults),
+        priority: quota::priority(raw, faults),
         tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
         required: raw.required.unwrap_or(true),
         eager: raw.start == Some(RawStart::Eager),
@@ -74,7 +76,7 @@ pub(super) fn build(
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         cell,
         timeout: timeout.unwrap_or(TIMEOUT),
-        places: share::places(raw, faults),
+        concurrency: quota::concurrency(raw, faults),
         discovery: match raw.discovery {
             Some(RawDiscovery::Live) => DiscoveryMode::Live,
             Some(RawDiscovery::Snapshot) | None => DiscoveryMode::Snapshot,
@@ -111,11 +113,11 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
         faults.0.push(Fault::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
         return None;
     };
-    let caged = if *kind == "url" { "command" } else { kind };
+    let confined_kind = if *kind == "url" { "command" } else { kind };
     for (key, belongs, span) in [
-        ("env", caged, raw.env.as_ref().map(At::span)),
+        ("env", confined_kind, raw.env.as_ref().map(At::span)),
         ("cwd", "command", raw.cwd.as_ref().map(At::span)),
-        ("cell", caged, raw.cell.as_ref().map(At::span)),
+        ("cell", confined_kind, raw.cell.as_ref().map(At::span)),
         ("headers", "url", raw.headers.as_ref().map(At::span)),
         ("oauth", "url", raw.oauth.as_ref().map(At::span)),
         ("transport", "url", raw.transport.as_ref().map(At::span)),
@@ -127,7 +129,7 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
             faults.0.push(Fault::new(span, message).help(format!("take `{key}` out")));
         }
     }
-    faults.0.extend(raw.cell.as_ref().into_iter().flat_map(|raw| cell::of_another(raw, kind)));
+    faults.0.extend(raw.cell.as_ref().into_iter().flat_map(|raw| cell::inapplicable_keys(raw, kind)));
     match (&raw.command, &raw.url, &raw.component) {
         (Some(command), ..) => {
             let argv = faults.keep(argv(command, base));
@@ -141,10 +143,11 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
         (_, Some(at), _) => {
             let headers = raw.headers.as_ref().map(|headers| self::headers(headers, faults)).unwrap_or_default();
             let dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
-            let carrier = raw.transport.as_ref().and_then(|at| faults.keep(carrier(at))).unwrap_or_default();
+            let transport_kind =
+                raw.transport.as_ref().and_then(|at| faults.keep(transport_kind(at))).unwrap_or_default();
             let has_header = headers.contains_key("authorization");
             let oauth = raw.oauth.as_ref().map(|at| super::oauth::oauth(at, has_header, faults)).unwrap_or_default();
-            Some(Endpoint::Url { url: faults.keep(url(at))?, headers, oauth, dangerous_allow_private, carrier })
+            Some(Endpoint::Url { url: faults.keep(url(at))?, headers, oauth, dangerous_allow_private, transport_kind })
         }
         (_, _, Some(at)) => {
             let settings = faults.keep(json_settings(raw.settings.as_ref()));
@@ -259,10 +262,10 @@ pub(super) fn header_problem(name: &str, value: &str) -> Option<(&'static str, &
     None
 }
 
-fn carrier(at: &At<String>) -> Result<Carrier, Fault> {
+fn transport_kind(at: &At<String>) -> Result<HttpTransportKind, Fault> {
     match at.as_str() {
-        "http" => Ok(Carrier::Http),
-        "sse" => Ok(Carrier::Sse),
+        "http" => Ok(HttpTransportKind::Http),
+        "sse" => Ok(HttpTransportKind::Sse),
         other => Err(Fault::new(at.span(), format!("unknown value {other:?} for `transport`")).help(suggest(
             other,
             &["http", "sse"],

@@ -52,7 +52,7 @@ fn the_documented_example_means_what_the_documentation_says() {
     let mirror = source(&config, "mirror");
     assert_eq!((mirror.era, source(&config, "archive").era), (None, Some(portcullis_core::protocol::Era::Legacy)));
     assert_eq!((mirror.priority, mirror.required), (40, false));
-    assert_eq!(mirror.places, Some(Places { concurrency: 8, queue: 16 }));
+    assert_eq!(mirror.concurrency, Some(ConcurrencyConfig { concurrency: 8, queue: 16 }));
     let groups: Vec<_> = config.groups().into_iter().collect();
     let [(name, members)] = groups.as_slice() else { panic!("{groups:?}") };
     let members: Vec<_> = members.iter().map(|source| source.name.as_str()).collect();

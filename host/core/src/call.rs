@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::item::{Item, ItemKind};
-use crate::metrics::{Series, Traffic};
+use crate::metrics::{Series, SourceMetrics};
 use crate::name::{ProfileName, SourceName};
 use crate::protocol::{Answer, Json, Method};
 
@@ -183,10 +183,10 @@ impl Call {
     }
 
     /// Returns the series in which the call is counted in the traffic of its source.
-    pub fn series(&self, traffic: &Traffic) -> Arc<Series> {
+    pub fn series(&self, metrics: &SourceMetrics) -> Arc<Series> {
         match self.item.kind {
-            ItemKind::Tool => traffic.of_tool(&self.item.exposed, &self.item.tally),
-            _ => traffic.of_method(&self.method),
+            ItemKind::Tool => metrics.of_tool(&self.item.exposed, &self.item.series_link),
+            _ => metrics.of_method(&self.method),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::digest::Digest;
-use crate::metrics::Tally;
+use crate::metrics::SeriesLink;
 use crate::name::SourceName;
 use crate::protocol::{Json, Method};
 
@@ -112,7 +112,7 @@ pub struct Item {
     /// The tags of the source.
     pub tags: Arc<[String]>,
     /// The counters of its calls.
-    pub tally: Tally,
+    pub series_link: SeriesLink,
 }
 
 impl Item {
@@ -147,7 +147,7 @@ impl Item {
             definition,
             hints: Hints::default(),
             tags: tags.into(),
-            tally: Tally::default(),
+            series_link: SeriesLink::default(),
         }
     }
 
@@ -161,7 +161,7 @@ impl Item {
     /// Reports whether both tools take the same arguments: their `inputSchema` is equal in canonical form. Only then
     /// may one be called instead of the other, which a caller was shown.
     #[must_use]
-    pub fn takes_what(&self, other: &Self) -> bool {
+    pub fn accepts_same_arguments(&self, other: &Self) -> bool {
         let schema = |item: &Self| {
             let schema = item.definition.get("inputSchema").unwrap_or_else(Json::empty_object);
             Digest::of_json(&schema).ok()
@@ -204,7 +204,7 @@ impl Hints {
     /// Reports whether the tool may destroy something or reach beyond its source. MCP's default is yes, unless the
     /// source denies it.
     #[must_use]
-    pub fn grave(self) -> bool {
+    pub fn may_do_harm(self) -> bool {
         let destructive = self.destructive.unwrap_or(true) && self.read_only != Some(true);
         destructive || self.open_world.unwrap_or(true)
     }

@@ -111,7 +111,7 @@ pub const SLOT_WAIT: Duration = Duration::from_secs(5);
 pub const SESSION_WAIT: Duration = Duration::from_secs(30);
 
 /// Instances of a plugin that are kept ready, instantiated and configured. Two hide the start from a single caller.
-pub const STOCK: usize = 2;
+pub const READY_INSTANCES: usize = 2;
 
 /// Bytes of memory that a pooled slot keeps between uses instead of returning them to the system.
 pub const KEEP_RESIDENT_BYTES: usize = 256 << 10;
@@ -125,7 +125,7 @@ pub struct Limits {
     /// Processor time.
     pub deadline: Duration,
     /// Wall-clock time, for a guest that waits for the host.
-    pub patience: Duration,
+    pub wall_clock: Duration,
     /// Bytes that may pass in one call.
     pub output: usize,
     /// True if these limits come from the configuration of a source: errors then name the setting.
@@ -146,11 +146,11 @@ impl Limits {
     /// and servers until the source's `timeout`, which applies to each call and is meant to end it; the wall-clock
     /// limit here is therefore longer.
     pub const fn tool(deadline: Duration, timeout: Duration, output: usize) -> Self {
-        let patience = timeout.saturating_add(WALL_CLOCK_GRACE);
-        Self { configured: true, patience, ..Self::of(deadline, output) }
+        let wall_clock = timeout.saturating_add(WALL_CLOCK_GRACE);
+        Self { configured: true, wall_clock, ..Self::of(deadline, output) }
     }
 
     const fn of(deadline: Duration, output: usize) -> Self {
-        Self { deadline, patience: deadline.saturating_add(WALL_CLOCK_GRACE), output, configured: false }
+        Self { deadline, wall_clock: deadline.saturating_add(WALL_CLOCK_GRACE), output, configured: false }
     }
 }

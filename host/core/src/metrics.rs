@@ -122,7 +122,7 @@ impl Series {
 
 /// A tool's link to its series, which is empty until the tool's first call.
 #[derive(Debug, Clone, Default)]
-pub struct Tally(OnceLock<Arc<Series>>);
+pub struct SeriesLink(OnceLock<Arc<Series>>);
 
 /// A series, with the method and the tool that it counts.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ pub struct Counted {
 
 /// The counts of all calls of one source.
 #[derive(Debug, Default)]
-pub struct Traffic {
+pub struct SourceMetrics {
     methods: [OnceLock<Arc<Series>>; METHODS.len()],
     /// The series of all methods without one of their own.
     other_methods: OnceLock<Arc<Series>>,
@@ -146,11 +146,11 @@ pub struct Traffic {
     other_tools: OnceLock<Arc<Series>>,
 }
 
-impl Traffic {
-    /// Returns the series of a tool, by its exposed name. `tally` keeps it, so that only a tool's first call is looked
+impl SourceMetrics {
+    /// Returns the series of a tool, by its exposed name. `link` keeps it, so that only a tool's first call is looked
     /// up.
-    pub(crate) fn of_tool(&self, exposed: &Arc<str>, tally: &Tally) -> Arc<Series> {
-        Arc::clone(tally.0.get_or_init(|| self.tool(exposed)))
+    pub(crate) fn of_tool(&self, exposed: &Arc<str>, link: &SeriesLink) -> Arc<Series> {
+        Arc::clone(link.0.get_or_init(|| self.tool(exposed)))
     }
 
     /// Returns the series of a method.

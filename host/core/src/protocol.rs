@@ -19,7 +19,7 @@ pub use canonical::{CanonicalError, canonical};
 pub use error::RpcError;
 pub use json::Json;
 pub use json::Members;
-pub use message::make_room;
+pub use message::reserve_for_message;
 pub use message::{
     Answer, Id, MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_NESTING, Message, MessageError, Notification, Request, Response,
 };

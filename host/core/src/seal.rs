@@ -34,7 +34,7 @@ impl Seal {
     }
 
     /// Returns the sealed form as URL-safe text; an empty text, which never opens, if the system has no randomness.
-    pub fn close(&self, plain: &[u8]) -> String {
+    pub fn seal(&self, plain: &[u8]) -> String {
         let mut nonce = [0; NONCE_BYTES];
         let sealed = getrandom::fill(&mut nonce).ok().and_then(|()| {
             let payload = Payload { msg: plain, aad: self.purpose.as_bytes() };
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn only_the_same_purpose_in_the_same_process_opens() {
         let seal = Seal::new("a");
-        let text = seal.close(b"state");
+        let text = seal.seal(b"state");
         assert_eq!(seal.open(&text).as_deref(), Some(b"state".as_slice()));
         assert_eq!(Seal::new("a").open(&text), None);
         for at in 0..text.len() {

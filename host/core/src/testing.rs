@@ -26,7 +26,7 @@ pub fn view(arguments: &str) -> View {
         definition,
         hints: Default::default(),
         tags: Arc::from([]),
-        tally: Default::default(),
+        series_link: Default::default(),
     };
     let caller = Caller {
         principal: "local".into(),

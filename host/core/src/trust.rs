@@ -76,11 +76,11 @@ type All = BTreeMap<String, Trusted>;
 
 /// The records of what one user trusts.
 #[derive(Debug, Clone)]
-pub struct Trust {
+pub struct TrustStore {
     state_dir: PathBuf,
 }
 
-impl Trust {
+impl TrustStore {
     /// Returns the records in a state folder, which need not exist yet. Opens nothing.
     #[must_use]
     pub fn new(state_dir: &Path) -> Self {
@@ -91,7 +91,7 @@ impl Trust {
     ///
     /// # Errors
     /// If the state folder cannot be used.
-    pub fn of(&self, file: &Path) -> Result<Option<Trusted>, TrustError> {
+    pub fn get(&self, file: &Path) -> Result<Option<Trusted>, TrustError> {
         Ok(self.read()?.remove(&key(file)))
     }
 
@@ -109,7 +109,13 @@ impl Trust {
     ///
     /// # Errors
     /// If the state folder cannot be used.
-    pub fn keep(&self, file: &Path, digest: Digest, effects: Vec<String>, data: DataFolder) -> Result<(), TrustError> {
+    pub fn record(
+        &self,
+        file: &Path,
+        digest: Digest,
+        effects: Vec<String>,
+        data: DataFolder,
+    ) -> Result<(), TrustError> {
         let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let trusted = Trusted { path: file.to_string_lossy().into_owned(), digest, at, effects, data: Some(data) };
         self.change(|all| Ok(all.insert(key(file), trusted))).map(drop)
@@ -120,7 +126,7 @@ impl Trust {
     ///
     /// # Errors
     /// If the state folder cannot be used, or the data folder cannot be created.
-    pub fn settle(&self, file: &Path, data_dir: &Path) -> Result<bool, TrustError> {
+    pub fn ensure_data_folder(&self, file: &Path, data_dir: &Path) -> Result<bool, TrustError> {
         self.change(|all| {
             let Some(trusted) = all.get_mut(&key(file)) else { return Ok(false) };
             match DataFolder::at(data_dir) {
@@ -140,18 +146,18 @@ impl Trust {
     ///
     /// # Errors
     /// If the state folder cannot be used.
-    pub fn within(&self, folders: &[PathBuf]) -> Result<Vec<PathBuf>, TrustError> {
-        let touched = |path: &Path| folders.iter().any(|folder| path.starts_with(folder) || folder.starts_with(path));
+    pub fn overlapping(&self, folders: &[PathBuf]) -> Result<Vec<PathBuf>, TrustError> {
+        let overlaps = |path: &Path| folders.iter().any(|folder| path.starts_with(folder) || folder.starts_with(path));
         let mut known = Vec::new();
         let mut gone = Vec::new();
         for (key, Trusted { path, data, .. }) in if folders.is_empty() { All::new() } else { self.read()? } {
             let file = PathBuf::from(path);
             let beside = KEPT_NAMES.map(|name| file.with_file_name(name));
-            let there = |path: &PathBuf| touched(path) && path.canonicalize().is_ok_and(|real| real == *path);
+            let there = |path: &PathBuf| overlaps(path) && path.canonicalize().is_ok_and(|real| real == *path);
             known.extend(beside.into_iter().chain([file]).filter(there));
             match data {
-                Some(data) if !touched(Path::new(&data.path)) => {}
-                Some(data) if data.stands() => known.push(data.path.into()),
+                Some(data) if !overlaps(Path::new(&data.path)) => {}
+                Some(data) if data.is_in_place() => known.push(data.path.into()),
                 Some(data) => gone.push((key, data)),
                 None => {}
             }
@@ -228,14 +234,14 @@ mod tests {
     #[test]
     fn a_file_is_trusted_by_path_and_bytes_until_it_is_revoked() {
         let dir = tempfile::tempdir().unwrap();
-        let trust = Trust::new(&dir.path().join("state"));
+        let trust = TrustStore::new(&dir.path().join("state"));
         let (file, one, other) = (Path::new("/p/portcullis.toml"), Digest::of(b"one"), Digest::of(b"other"));
-        assert!(trust.of(file).unwrap().is_none() && !dir.path().join("state").exists(), "reading creates nothing");
+        assert!(trust.get(file).unwrap().is_none() && !dir.path().join("state").exists(), "reading creates nothing");
         let data = DataFolder::make(&dir.path().join("data")).unwrap();
-        trust.keep(file, one, vec!["source a: starts b".to_owned()], data.clone()).unwrap();
-        assert_eq!(trust.of(file).unwrap().unwrap().digest, one);
-        assert!(trust.of(Path::new("/q/portcullis.toml")).unwrap().is_none(), "another file with the same bytes");
-        trust.keep(file, other, Vec::new(), data).unwrap();
+        trust.record(file, one, vec!["source a: starts b".to_owned()], data.clone()).unwrap();
+        assert_eq!(trust.get(file).unwrap().unwrap().digest, one);
+        assert!(trust.get(Path::new("/q/portcullis.toml")).unwrap().is_none(), "another file with the same bytes");
+        trust.record(file, other, Vec::new(), data).unwrap();
         let [kept] = trust.list().unwrap().try_into().unwrap();
         assert_eq!((kept.digest, kept.path.as_str()), (other, "/p/portcullis.toml"));
         assert!(trust.revoke(file).unwrap() && !trust.revoke(file).unwrap());
@@ -246,9 +252,9 @@ mod tests {
     fn a_state_folder_that_others_could_write_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
-        let trust = Trust::new(&state);
+        let trust = TrustStore::new(&state);
         let data = DataFolder::make(&dir.path().join("data")).unwrap();
-        trust.keep(Path::new("/p/portcullis.toml"), Digest::of(b""), Vec::new(), data).unwrap();
+        trust.record(Path::new("/p/portcullis.toml"), Digest::of(b""), Vec::new(), data).unwrap();
         fs::set_permissions(&state, Permissions::from_mode(0o770)).unwrap();
         let error = trust.list().unwrap_err().to_string();
         assert!(error.contains(&format!("chmod 700 '{}'", state.display())), "{error}");
@@ -261,29 +267,32 @@ mod tests {
     #[test]
     fn a_data_folder_that_was_moved_while_others_could_write_there_is_no_longer_trusted() {
         let dir = tempfile::tempdir().unwrap();
-        let trust = Trust::new(&dir.path().join("state"));
+        let trust = TrustStore::new(&dir.path().join("state"));
         let at = |name: &str| dir.path().join(name);
         let (file, data_dir) = (at("open/sub/portcullis.toml"), at("open/sub/.portcullis"));
         let data = DataFolder::make(&data_dir).unwrap();
         fs::write(&file, "").unwrap();
-        trust.keep(&file, Digest::of(b""), Vec::new(), data.clone()).unwrap();
-        let within = |folder: &str| trust.within(&[at(folder)]).unwrap();
-        let remembered = || trust.of(&file).unwrap().unwrap().data;
-        assert_eq!(within("open"), [data_dir.clone(), file.clone()]);
+        trust.record(&file, Digest::of(b""), Vec::new(), data.clone()).unwrap();
+        let overlapping = |folder: &str| trust.overlapping(&[at(folder)]).unwrap();
+        let remembered = || trust.get(&file).unwrap().unwrap().data;
+        assert_eq!(overlapping("open"), [data_dir.clone(), file.clone()]);
         assert_eq!(
-            within("open/sub/.portcullis/run"),
+            overlapping("open/sub/.portcullis/run"),
             std::slice::from_ref(&data_dir),
             "a writable folder inside a data folder counts too"
         );
-        assert!(trust.within(&[]).unwrap().is_empty());
-        assert!(trust.settle(&file, &data_dir).unwrap());
+        assert!(trust.overlapping(&[]).unwrap().is_empty());
+        assert!(trust.ensure_data_folder(&file, &data_dir).unwrap());
 
         fs::rename(at("open/sub"), at("open/moved")).unwrap();
-        assert!(within("elsewhere").is_empty() && remembered() == Some(data), "none of the folders contains it");
-        assert!(within("open").is_empty() && remembered().is_none());
+        assert!(overlapping("elsewhere").is_empty() && remembered() == Some(data), "none of the folders contains it");
+        assert!(overlapping("open").is_empty() && remembered().is_none());
         fs::rename(at("open/moved"), at("open/sub")).unwrap();
-        assert!(!trust.settle(&file, &data_dir).unwrap(), "the same folder, but its content may have changed");
+        assert!(
+            !trust.ensure_data_folder(&file, &data_dir).unwrap(),
+            "the same folder, but its content may have changed"
+        );
         fs::remove_dir_all(&data_dir).unwrap();
-        assert!(trust.settle(&file, &data_dir).unwrap() && remembered().is_some(), "a new folder is empty");
+        assert!(trust.ensure_data_folder(&file, &data_dir).unwrap() && remembered().is_some(), "a new folder is empty");
     }
 }

@@ -204,7 +204,7 @@ impl Control {
     }
 
     /// Kills everything in the cell, by closing the connection. A cell that is gone is not an error.
-    pub fn hang_up(&self) {
+    pub fn close(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }

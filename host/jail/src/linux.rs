@@ -17,7 +17,6 @@ mod bwrap;
 mod full;
 mod grants;
 mod idmap;
-mod keeper;
 mod landlock;
 mod limits;
 mod memory;
@@ -26,6 +25,7 @@ mod reduced;
 mod root;
 mod seccomp;
 mod source;
+mod supervisor;
 mod sys;
 
 /// The exit status of a launcher that refused.
@@ -33,15 +33,15 @@ const FAILED: i32 = 126;
 
 /// Builds the cell that the request on standard input describes, and waits for its end. Returns the exit status.
 pub(crate) fn run() -> i32 {
-    let heard = match hear() {
-        Ok(heard) => heard,
+    let received = match receive_request() {
+        Ok(received) => received,
         Err(error) => {
             eprintln!("portcullis-jail is started by the broker, not by hand: {error}");
             return FAILED;
         }
     };
-    let told = heard.control.try_clone();
-    match (build(heard), told) {
+    let told = received.control.try_clone();
+    match (build(received), told) {
         (Ok(status), _) => status,
         (Err(refusal), Ok(control)) => {
             refuse(&control, refusal);
@@ -53,7 +53,7 @@ pub(crate) fn run() -> i32 {
 }
 
 /// The request that came over standard input, with its descriptors.
-struct Heard {
+struct Received {
     ask: Ask,
     streams: Streams,
     /// The control connection to the broker.
@@ -64,7 +64,7 @@ struct Heard {
     cgroup: Option<File>,
 }
 
-fn build(Heard { ask, streams, control, outside, cgroup }: Heard) -> Result<i32, Refusal> {
+fn build(Received { ask, streams, control, outside, cgroup }: Received) -> Result<i32, Refusal> {
     if let Some(outside) = outside {
         return bwrap::inside(&ask, &control, streams, outside);
     }
@@ -80,7 +80,7 @@ fn build(Heard { ask, streams, control, outside, cgroup }: Heard) -> Result<i32,
 }
 
 /// Takes the connection from standard input, which becomes `/dev/null`, and reads the request from it.
-fn hear() -> io::Result<Heard> {
+fn receive_request() -> io::Result<Received> {
     sys::close_from(3)?;
     let line = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
     rustix::stdio::dup2_stdin(rustix::stdio::stdout())?;
@@ -94,7 +94,7 @@ fn hear() -> io::Result<Heard> {
         let cgroup = ask.cgroup.then(next).transpose()?;
         (line, None, cgroup.map(File::from))
     };
-    Ok(Heard { ask, streams, control, outside, cgroup })
+    Ok(Received { ask, streams, control, outside, cgroup })
 }
 
 /// Detaches this process from the session that the broker was started in.

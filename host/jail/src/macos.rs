@@ -28,8 +28,8 @@ const FAILED: i32 = 126;
 
 /// Builds the cell that the request on standard input describes, and waits for its end. Returns the exit status.
 pub(crate) fn run() -> i32 {
-    let (ask, control, streams) = match hear() {
-        Ok(heard) => heard,
+    let (ask, control, streams) = match receive_request() {
+        Ok(received) => received,
         Err(error) => {
             eprintln!("portcullis-jail is started by the broker, not by hand: {error}");
             return FAILED;
@@ -46,10 +46,10 @@ pub(crate) fn run() -> i32 {
     let enforced = Enforced { landlock: 0, cgroup: false, user: rustix::process::geteuid().as_raw() };
     // If the broker is gone, the closed connection shows below.
     let _ = wire::send(&control, &Ok::<_, Refusal>(enforced), &[]);
-    keep(child, control)
+    supervise(child, control)
 }
 
-fn hear() -> io::Result<(Ask, UnixStream, [Stdio; 3])> {
+fn receive_request() -> io::Result<(Ask, UnixStream, [Stdio; 3])> {
     close_descriptors();
     let control = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
     rustix::stdio::dup2_stdin(rustix::stdio::stdout())?;
@@ -110,7 +110,7 @@ fn limit(limits: &Limits) -> rustix::io::Result<()> {
 }
 
 /// Waits for the end of the source, and on another thread for the broker's requests.
-fn keep(mut child: Child, mut control: UnixStream) -> i32 {
+fn supervise(mut child: Child, mut control: UnixStream) -> i32 {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     // The source leads its process group. An empty group is not an error.
     let signal = move |signal| {

@@ -6,7 +6,7 @@ use crate::cell::Tier;
 
 /// An error that says why a cell was not built. The source was not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[error("step `{step}` failed: {cause}{}", self.way_out())]
+#[error("step `{step}` failed: {cause}{}", self.hint())]
 pub struct Refusal {
     /// The step that failed, such as `namespaces` or `mount /proc`.
     pub step: String,
@@ -21,7 +21,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn way_out(&self) -> String {
+    fn hint(&self) -> String {
         let setting = self.setting.as_ref().map(|setting| format!(" (decided by {setting})")).unwrap_or_default();
         let remedy = self.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
         setting + &remedy

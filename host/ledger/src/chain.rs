@@ -22,11 +22,11 @@ use super::record::Hash;
 pub(super) const FOLDER: &str = "chains";
 
 /// The age at which a lock file that was not yet renamed belongs to a broker that died: a start takes milliseconds.
-const HALF_MADE: Duration = Duration::from_secs(60);
+const UNFINISHED_AGE: Duration = Duration::from_secs(60);
 
 /// The last record of a chain. An empty chain has number 0 and a hash of zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct End {
+pub(super) struct ChainTip {
     pub(super) seq: u64,
     pub(super) hash: Hash,
 }
@@ -52,7 +52,8 @@ impl Lock {
         let named = flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from);
         let lock = Self { chain, path: path.clone(), held: file };
         // The first position is written now, so that the file has its space before the disk can be full.
-        let named = named.and_then(|()| lock.tell(End::default())).and_then(|()| fs::rename(&fresh, &path));
+        let named =
+            named.and_then(|()| lock.write_position(ChainTip::default())).and_then(|()| fs::rename(&fresh, &path));
         if let Err(error) = named {
             // If this fails too, the next broker removes it.
             let _ = fs::remove_file(&fresh);
@@ -63,7 +64,7 @@ impl Lock {
 
     /// Writes how far the chain has come. It writes in place, so that it needs no more space on the disk, and does not
     /// sync, since only a crash of the machine could lose the write.
-    pub(super) fn tell(&self, end: End) -> io::Result<()> {
+    pub(super) fn write_position(&self, end: ChainTip) -> io::Result<()> {
         self.held.write_all_at(line(end).as_bytes(), 0)
     }
 
@@ -92,10 +93,10 @@ pub(super) fn is_dead(data_dir: &Path, chain: &str) -> bool {
 }
 
 /// Returns how far a chain had come when its broker last wrote its lock file, or `None` if the file does not say so.
-pub(super) fn witness(data_dir: &Path, chain: &str) -> Option<End> {
+pub(super) fn witness(data_dir: &Path, chain: &str) -> Option<ChainTip> {
     let text = fs::read_to_string(path(data_dir, chain)).ok()?;
     let mut words = text.split_ascii_whitespace();
-    let end = End { seq: words.next()?.parse().ok()?, hash: hash_of(words.next()?)? };
+    let end = ChainTip { seq: words.next()?.parse().ok()?, hash: hash_of(words.next()?)? };
     // This also rejects a text that was read while it was being written.
     (line(end) == text).then_some(end)
 }
@@ -113,20 +114,20 @@ pub(super) fn hash_of(digits: &str) -> Option<Hash> {
 }
 
 /// Returns the last record of a chain in the database.
-pub(super) fn end(conn: &Connection, chain: &str) -> rusqlite::Result<End> {
+pub(super) fn tip(conn: &Connection, chain: &str) -> rusqlite::Result<ChainTip> {
     let sql = "SELECT seq, hash FROM events WHERE chain = ?1 ORDER BY seq DESC LIMIT 1";
     let last = conn
         .prepare_cached(sql)?
-        .query_row([chain], |row| Ok(End { seq: row.get::<_, i64>(0)?.cast_unsigned(), hash: row.get(1)? }))
+        .query_row([chain], |row| Ok(ChainTip { seq: row.get::<_, i64>(0)?.cast_unsigned(), hash: row.get(1)? }))
         .optional()?;
     Ok(last.unwrap_or_default())
 }
 
 /// Removes unfinished lock files of brokers that died while they started.
-pub(super) fn remove_half_made(data_dir: &Path) {
+pub(super) fn remove_unfinished(data_dir: &Path) {
     for entry in fs::read_dir(data_dir.join(FOLDER)).into_iter().flatten().flatten() {
         let age = || entry.metadata().and_then(|found| found.modified()).ok()?.elapsed().ok();
-        if entry.path().extension().is_some_and(|kind| kind == "new") && age().is_some_and(|age| age > HALF_MADE) {
+        if entry.path().extension().is_some_and(|kind| kind == "new") && age().is_some_and(|age| age > UNFINISHED_AGE) {
             // An error means that another broker removed it first.
             let _ = fs::remove_file(entry.path());
         }
@@ -156,7 +157,7 @@ fn path(data_dir: &Path, chain: &str) -> PathBuf {
 }
 
 /// Returns the text of a lock file. Its length is constant, and its checksum rejects a half-written text.
-fn line(End { seq, hash }: End) -> String {
+fn line(ChainTip { seq, hash }: ChainTip) -> String {
     let text = format!("{seq:020} {}", hex(&hash));
     let sum = hex(&Sha256::digest(text.as_bytes()));
     format!("{text} {}\n", sum.get(..16).unwrap_or_default())

@@ -12,14 +12,14 @@ use super::{LedgerError, store};
 /// The identities of the database and its write-ahead log, as they were when the writer opened them.
 #[derive(Debug)]
 pub(super) struct Files {
-    database: Open,
+    database: WatchedFile,
     /// `None` if the file system does not support a write-ahead log.
-    log: Option<Open>,
+    log: Option<WatchedFile>,
 }
 
 /// A file, identified by its path, device and inode.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct WatchedFile {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -35,19 +35,19 @@ pub(super) struct Sizes {
 impl Files {
     /// Identifies the files: the database as it was found before it was opened, and the log that the connection
     /// created.
-    pub(super) fn of(database: Open) -> Result<Self, LedgerError> {
+    pub(super) fn of(database: WatchedFile) -> Result<Self, LedgerError> {
         // SQLite follows symbolic links and puts the log beside the file that it finds.
         let real = database.path.canonicalize();
         let mut log = real.map_err(|error| LedgerError::file("find", &database.path, error))?.into_os_string();
         log.push("-wal");
-        Ok(Self { database, log: Open::of(log.into()).ok() })
+        Ok(Self { database, log: WatchedFile::of(log.into()).ok() })
     }
 
     /// Checks both files and returns their sizes. This takes two system calls and reads no content.
     ///
     /// # Errors
     /// [`LedgerError::Moved`] if one of them is not the file that the writer has open.
-    pub(super) fn look(&self) -> Result<Sizes, LedgerError> {
+    pub(super) fn check(&self) -> Result<Sizes, LedgerError> {
         let moved = || LedgerError::Moved(self.database.path.clone());
         let database = self.database.size().ok_or_else(moved)?;
         let log = match &self.log {
@@ -58,7 +58,7 @@ impl Files {
     }
 }
 
-impl Open {
+impl WatchedFile {
     /// Identifies the database of a data folder before it is opened: a file that is there before and after is the one
     /// that was opened.
     pub(super) fn database(data_dir: &Path) -> Result<Self, LedgerError> {
@@ -67,7 +67,7 @@ impl Open {
     }
 
     fn of(path: PathBuf) -> io::Result<Self> {
-        let Found { device, inode, .. } = find(&path)?;
+        let FileIdentity { device, inode, .. } = find(&path)?;
         Ok(Self { path, device, inode })
     }
 
@@ -79,7 +79,7 @@ impl Open {
 }
 
 /// The identity and size of the file that was found at a path.
-struct Found {
+struct FileIdentity {
     device: u64,
     inode: u64,
     size: u64,
@@ -88,16 +88,16 @@ struct Found {
 /// Finds a file without asking for its timestamps. Since Linux 6.13, a write that follows a query of the last
 /// modification time gets a new timestamp, which the next `fdatasync` then writes too: a tenth of what a call costs.
 #[cfg(target_os = "linux")]
-fn find(path: &Path) -> io::Result<Found> {
+fn find(path: &Path) -> io::Result<FileIdentity> {
     let found = statx(CWD, path, AtFlags::empty(), StatxFlags::INO | StatxFlags::SIZE)?;
     let device = makedev(found.stx_dev_major, found.stx_dev_minor);
-    Ok(Found { device, inode: found.stx_ino, size: found.stx_size })
+    Ok(FileIdentity { device, inode: found.stx_ino, size: found.stx_size })
 }
 
 #[cfg(not(target_os = "linux"))]
-fn find(path: &Path) -> io::Result<Found> {
+fn find(path: &Path) -> io::Result<FileIdentity> {
     use std::os::unix::fs::MetadataExt as _;
 
     let found = std::fs::metadata(path)?;
-    Ok(Found { device: found.dev(), inode: found.ino(), size: found.len() })
+    Ok(FileIdentity { device: found.dev(), inode: found.ino(), size: found.len() })
 }

@@ -49,7 +49,7 @@ impl Health {
     }
 
     /// Notes that a `ledger.gap` with this many lost records was written.
-    pub(super) fn told(&self, lost: u64) {
+    pub(super) fn gap_written(&self, lost: u64) {
         self.lost.fetch_sub(lost, Ordering::Relaxed);
     }
 

@@ -54,7 +54,7 @@ use files::Files;
 use health::Health;
 use queue::{QUEUE, Queue};
 use store::Limits;
-use writer::Side;
+use writer::SideEffect;
 
 /// A callback that records the events of a source or a cell in the ledger. It must not call back into its caller.
 pub type Recorder = Arc<dyn Fn(Event) + Send + Sync>;
@@ -106,13 +106,13 @@ impl Ledger {
         blocking(move || {
             let data_dir = store::prepare(&data_dir)?;
             let key = key::Key::open(&data_dir)?;
-            let database = files::Open::database(&data_dir)?;
+            let database = files::WatchedFile::database(&data_dir)?;
             let conn = store::open(&data_dir, limits)?;
             let reader = store::open_reader(&data_dir, limits)?;
             let files = Arc::new(Files::of(database)?);
             grant::delete_expired(&conn).map_err(|e| store::error(&data_dir, &e))?;
             let seals = seal::due(&conn, &data_dir)?;
-            chain::remove_half_made(&data_dir);
+            chain::remove_unfinished(&data_dir);
             let lock = chain::Lock::create(&data_dir)?;
             let chain: Arc<str> = lock.chain().into();
             let health = Arc::new(Health::default());
@@ -150,7 +150,7 @@ impl Ledger {
     /// [`LedgerError`]: the record is not known to be durable. The chain stays intact, and later appends are attempted
     /// again.
     pub async fn append(&self, event: Event) -> Result<u64, LedgerError> {
-        self.write(Some(event), Side::None).await
+        self.write(Some(event), SideEffect::None).await
     }
 
     /// Records an event, in order with all others, without waiting. An event for which the queue has no place, or that
@@ -172,8 +172,8 @@ impl Ledger {
         consume: Option<Consume>,
     ) -> Result<(PendingIntent, OutcomeSlot), LedgerError> {
         let asked = Instant::now();
-        let side = consume.map_or(Side::None, Side::Consume);
-        let answer = self.0.queue.append(Some(event.draft()?), side).await?;
+        let effect = consume.map_or(SideEffect::None, SideEffect::Consume);
+        let answer = self.0.queue.append(Some(event.draft()?), effect).await?;
         Ok(PendingIntent::new(self.clone(), asked, answer))
     }
 
@@ -182,7 +182,7 @@ impl Ledger {
     /// # Errors
     /// As for [`Ledger::append`]; the grant is then not stored either.
     pub async fn add_grant(&self, grant: Grant, event: Event) -> Result<(), LedgerError> {
-        self.write(Some(event), Side::Add(Box::new(grant))).await.map(drop)
+        self.write(Some(event), SideEffect::Add(Box::new(grant))).await.map(drop)
     }
 
     /// Returns the live grants that cover a call, oldest first. Another call may spend a returned grant before an
@@ -217,7 +217,7 @@ impl Ledger {
     /// `None` while calls are allowed. Looks at the files' metadata and reads no content.
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
-        let gone = || Some(Trouble { error: self.0.files.look().err()?, lost: 0 });
+        let gone = || Some(Trouble { error: self.0.files.check().err()?, lost: 0 });
         self.0.health.trouble().or_else(gone)
     }
 
@@ -226,7 +226,7 @@ impl Ledger {
     /// # Errors
     /// As for [`Ledger::append`].
     pub async fn flush(&self) -> Result<(), LedgerError> {
-        self.write(None, Side::None).await.map(drop)
+        self.write(None, SideEffect::None).await.map(drop)
     }
 
     /// Writes what is queued, then `broker.stopped`, and releases the chain. Idempotent. A failure is logged at ERROR,
@@ -236,9 +236,9 @@ impl Ledger {
         self.0.queue.stop().await;
     }
 
-    async fn write(&self, event: Option<Event>, side: Side) -> Result<u64, LedgerError> {
+    async fn write(&self, event: Option<Event>, effect: SideEffect) -> Result<u64, LedgerError> {
         let asked = Instant::now();
-        let answer = self.0.queue.append(event.map(Event::draft).transpose()?, side).await?;
+        let answer = self.0.queue.append(event.map(Event::draft).transpose()?, effect).await?;
         let answer = answer.await.unwrap_or(Err(LedgerError::Closed));
         self.0.appended.record(asked.elapsed());
         answer

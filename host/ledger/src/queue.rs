@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::health::Health;
 use super::record::{Draft, Event};
-use super::writer::{Item, Side, Work};
+use super::writer::{Item, SideEffect, Work};
 use super::{Ledger, LedgerError};
 
 /// How many appends, and how many notes, may wait for the writer. At this depth the disk is minutes behind.
@@ -39,11 +39,11 @@ impl Queue {
     pub(super) async fn append(
         &self,
         draft: Option<Draft>,
-        side: Side,
+        effect: SideEffect,
     ) -> Result<oneshot::Receiver<Reply>, LedgerError> {
         let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        self.send(Item { draft, side, reply: Some(reply), outcome: false, _room: Some(room) })?;
+        self.send(Item { draft, effect, reply: Some(reply), outcome: false, _room: Some(room) })?;
         Ok(answer)
     }
 
@@ -133,6 +133,6 @@ impl fmt::Debug for OutcomeSlot {
 impl Item {
     /// Creates the item for a record that nobody waits for.
     pub(super) fn of(draft: Draft, room: Option<OwnedSemaphorePermit>) -> Self {
-        Self { draft: Some(draft), side: Side::None, reply: None, outcome: false, _room: room }
+        Self { draft: Some(draft), effect: SideEffect::None, reply: None, outcome: false, _room: room }
     }
 }

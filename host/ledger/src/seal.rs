@@ -8,7 +8,7 @@ use portcullis_core::digest::hex;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::json;
 
-use super::chain::{self, End};
+use super::chain::{self, ChainTip};
 use super::record::{Event, EventKind};
 use super::{LedgerError, store};
 
@@ -16,13 +16,13 @@ use super::{LedgerError, store};
 #[derive(Debug)]
 pub(super) struct Seal {
     pub(super) chain: String,
-    end: End,
+    end: ChainTip,
 }
 
 impl Seal {
     /// Returns the event that seals the chain.
     pub(super) fn event(&self) -> Event {
-        let End { seq, hash } = self.end;
+        let ChainTip { seq, hash } = self.end;
         Event::new(EventKind::ChainSealed, json!({ "chain": self.chain, "seq": seq, "hash": hex(&hash) }))
     }
 }
@@ -37,7 +37,7 @@ pub(super) fn due(conn: &Connection, data_dir: &Path) -> Result<Vec<Seal>, Ledge
         if ended.contains(&chain) || !chain::is_dead(data_dir, &chain) {
             continue;
         }
-        let found = chain::end(conn, &chain).map_err(failed)?;
+        let found = chain::tip(conn, &chain).map_err(failed)?;
         let end = match chain::witness(data_dir, &chain) {
             Some(witness) if witness.seq > found.seq => witness,
             _ => found,

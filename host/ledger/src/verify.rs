@@ -10,7 +10,7 @@ use portcullis_core::protocol::{Json, canonical};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
-use super::chain::{self, End};
+use super::chain::{self, ChainTip};
 use super::record::{EventKind, Hash, Record, VERSION, hash};
 use super::store::{self, Limits, SCHEMA};
 use super::{LedgerError, is_live};
@@ -205,12 +205,12 @@ struct Walk {
     /// The seals, by the chain that is sealed.
     seals: BTreeMap<String, Seal>,
     /// How far each chain had come, according to its lock file.
-    witnesses: BTreeMap<String, End>,
+    witnesses: BTreeMap<String, ChainTip>,
 }
 
 /// The end of a chain as another chain records it.
 struct Seal {
-    at: End,
+    at: ChainTip,
     by: String,
 }
 
@@ -256,10 +256,10 @@ impl Walk {
 }
 
 /// Returns the chain that a `chain.sealed` record seals, and the end that it records.
-fn sealed(record: &Record) -> Option<(String, End)> {
+fn sealed(record: &Record) -> Option<(String, ChainTip)> {
     let text = |key: &str| record.body.get(key)?.as_str();
     let hash = chain::hash_of(text("hash")?)?;
-    Some((text("chain")?.to_owned(), End { seq: record.body.get("seq")?.as_u64()?, hash }))
+    Some((text("chain")?.to_owned(), ChainTip { seq: record.body.get("seq")?.as_u64()?, hash }))
 }
 
 fn check(report: &ChainReport, seq: u64, text: &[u8], found: &[u8], before: &Hash) -> Result<(Hash, Record), String> {

@@ -2,7 +2,7 @@
 //! it.
 
 mod gather;
-mod owed;
+mod outstanding;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
-use super::chain::{self, End, Lock};
+use super::chain::{self, ChainTip, Lock};
 use super::files::{Files, Sizes};
 use super::grant::{self, Consume, Grant};
 use super::health::Health;
@@ -21,7 +21,7 @@ use super::seal::{self, Seal};
 use super::store::{Limits, WAL_KEEP};
 use super::{LedgerError, Started, feed, store};
 use gather::gather;
-use owed::Owed;
+use outstanding::OutstandingOutcomes;
 
 /// How many items one transaction takes at most. It bounds how long other brokers with the same data folder wait for
 /// their turn.
@@ -39,7 +39,7 @@ pub(super) enum Work {
 /// A unit of work: all of it is written, or none of it.
 pub(super) struct Item {
     pub(super) draft: Option<Draft>,
-    pub(super) side: Side,
+    pub(super) effect: SideEffect,
     /// Where the result is sent, or `None` if nobody waits for it.
     pub(super) reply: Option<oneshot::Sender<Result<u64, LedgerError>>>,
     /// True if the record is the outcome of a call, which is kept until it can be written.
@@ -49,7 +49,7 @@ pub(super) struct Item {
 }
 
 /// A change that is written together with a record.
-pub(super) enum Side {
+pub(super) enum SideEffect {
     None,
     Consume(Consume),
     Add(Box<Grant>),
@@ -87,16 +87,16 @@ pub(super) fn start(
         limits,
         files,
         sizes: Sizes::default(),
-        tip: End::default(),
+        tip: ChainTip::default(),
         attempted: None,
         health,
         cause: None,
-        owed: Owed::default(),
+        outstanding: OutstandingOutcomes::default(),
         published,
     };
     if let Err(error) = writer.begin(started, seals) {
         // If the first record may be on disk after all, the chain stays and the next broker seals it.
-        if writer.tip == End::default() && writer.attempted.is_none_or(|end| end == End::default()) {
+        if writer.tip == ChainTip::default() && writer.attempted.is_none_or(|end| end == ChainTip::default()) {
             writer.lock.abandon();
         }
         return Err(error);
@@ -120,14 +120,14 @@ struct Writer {
     /// The sizes of the files at the last check.
     sizes: Sizes,
     /// The last record that is known to be durable.
-    tip: End,
+    tip: ChainTip,
     /// Where a transaction that failed would have ended. Until the file has been queried, either end may be true.
-    attempted: Option<End>,
+    attempted: Option<ChainTip>,
     health: Arc<Health>,
     /// Why the last records could not be written; `None` while writing succeeds.
     cause: Option<LedgerError>,
     /// Outcomes that could not be written yet.
-    owed: Owed,
+    outstanding: OutstandingOutcomes,
     published: watch::Sender<u64>,
 }
 
@@ -138,7 +138,7 @@ impl Writer {
         let mut items = vec![Item::of(Event::new(EventKind::BrokerStarted, body).draft()?, None)];
         for seal in seals {
             tracing::warn!(chain = seal.chain, "a broker died without ending its chain in the ledger; sealing it");
-            items.push(Item { side: Side::Seal(seal.chain.clone()), ..Item::of(seal.event().draft()?, None) });
+            items.push(Item { effect: SideEffect::Seal(seal.chain.clone()), ..Item::of(seal.event().draft()?, None) });
         }
         for batch in items.chunks(MAX_BATCH) {
             self.commit(batch)?.into_iter().try_for_each(|outcome| outcome.map(drop))?;
@@ -148,18 +148,18 @@ impl Writer {
 
     fn run(mut self, mut work: mpsc::UnboundedReceiver<Work>, clock: &Runtime) {
         let mut stop = None;
-        let mut in_company = false;
+        let mut batching = false;
         while let Some(first) = self.next(&mut work, clock) {
             let items;
-            (items, stop) = gather(first, &mut work, in_company, clock);
-            in_company = items.iter().filter(|item| item.reply.is_some()).count() > 1;
+            (items, stop) = gather(first, &mut work, batching, clock);
+            batching = items.iter().filter(|item| item.reply.is_some()).count() > 1;
             self.settle(items);
             if stop.is_some() {
                 break;
             }
         }
         if stop.is_some() {
-            let ended = self.write_owed().and_then(|()| {
+            let ended = self.write_outstanding().and_then(|()| {
                 let draft = Event::new(EventKind::BrokerStopped, json!({})).draft()?;
                 self.commit(&[Item::of(draft, None)])
             });
@@ -193,7 +193,7 @@ impl Writer {
         if items.is_empty() && self.cause.is_none() {
             return;
         }
-        let ready = self.write_owed().and_then(|()| self.find_tip());
+        let ready = self.write_outstanding().and_then(|()| self.find_tip());
         let tried = ready.is_ok();
         let written = ready.and_then(|()| self.commit(&items));
         let mut failed = written.as_ref().err().cloned();
@@ -220,7 +220,7 @@ impl Writer {
                 self.cause = None;
             }
             Some(error) => {
-                lost += self.owed.add(outcomes, tried && self.attempted.is_some());
+                lost += self.outstanding.add(outcomes, tried && self.attempted.is_some());
                 self.health.failed(&error, lost);
                 self.cause = Some(error);
             }
@@ -232,17 +232,17 @@ impl Writer {
     }
 
     /// Writes the outcomes that could not be written before.
-    fn write_owed(&mut self) -> Result<(), LedgerError> {
-        while !self.owed.is_empty() {
+    fn write_outstanding(&mut self) -> Result<(), LedgerError> {
+        while !self.outstanding.is_empty() {
             self.find_tip()?;
-            let batch = self.owed.take(MAX_BATCH);
+            let batch = self.outstanding.take(MAX_BATCH);
             let written = self.commit(&batch);
             let failed = match &written {
                 Ok(outcomes) => outcomes.iter().find_map(|outcome| outcome.as_ref().err()),
                 Err(error) => Some(error),
             };
             if let Some(error) = failed.cloned() {
-                self.owed.put_back(batch, &written, self.attempted.is_some());
+                self.outstanding.put_back(batch, &written, self.attempted.is_some());
                 return Err(error);
             }
         }
@@ -269,7 +269,7 @@ impl Writer {
             tip = insert(&transaction, chain, tip, &gap).map_err(failed)?;
         }
         for item in items {
-            let (outcome, ended) = if matches!(item.side, Side::None) {
+            let (outcome, ended) = if matches!(item.effect, SideEffect::None) {
                 // A single statement is atomic by itself.
                 (apply(&transaction, chain, tip, item, data_dir), Ok(()))
             } else {
@@ -291,18 +291,18 @@ impl Writer {
         self.attempted = Some(tip);
         transaction.commit().map_err(failed)?;
         self.attempted = None;
-        self.health.told(lost);
+        self.health.gap_written(lost);
         self.advance(tip);
         Ok(outcomes)
     }
 
     /// Sets the end of the chain, which is now known.
-    fn advance(&mut self, tip: End) {
+    fn advance(&mut self, tip: ChainTip) {
         if self.tip == tip {
             return;
         }
         self.tip = tip;
-        if let Err(error) = self.lock.tell(tip) {
+        if let Err(error) = self.lock.write_position(tip) {
             // From here on the file's content is old, but not wrong.
             tracing::debug!(%error, "the lock file of this broker's chain cannot be written");
         }
@@ -316,13 +316,13 @@ impl Writer {
         if !self.conn.is_autocommit() {
             self.conn.execute_batch("ROLLBACK").map_err(failed)?;
         }
-        let last = chain::end(&self.conn, self.lock.chain()).map_err(failed)?;
+        let last = chain::tip(&self.conn, self.lock.chain()).map_err(failed)?;
         if last != self.tip && last != attempted {
             let cause =
                 format!("chain {} ends at record {} that this broker did not write there", self.lock.chain(), last.seq);
             return Err(LedgerError::Damaged { path: store::path(&self.data_dir), cause });
         }
-        self.owed.resolve(last != self.tip);
+        self.outstanding.resolve(last != self.tip);
         self.attempted = None;
         self.advance(last);
         Ok(())
@@ -331,7 +331,7 @@ impl Writer {
     /// Checks that the files in the data folder are those that the connection writes to, and that they were not
     /// truncated.
     fn find_files(&mut self) -> Result<(), LedgerError> {
-        let sizes = self.files.look()?;
+        let sizes = self.files.check()?;
         // Only SQLite itself truncates the log, and to no less than `WAL_KEEP`.
         if sizes.database < self.sizes.database || sizes.log < self.sizes.log.min(WAL_KEEP) {
             let cut = |cause: String| LedgerError::Cut { path: store::path(&self.data_dir), cause };
@@ -353,31 +353,31 @@ impl Writer {
 
 /// Checks that the last record of the chain is still the one that was written: somebody with a SQLite shell may have
 /// removed it.
-fn check_tip(conn: &Connection, chain: &str, tip: End, data_dir: &Path) -> Result<(), LedgerError> {
+fn check_tip(conn: &Connection, chain: &str, tip: ChainTip, data_dir: &Path) -> Result<(), LedgerError> {
     let failed = |error: rusqlite::Error| store::error(data_dir, &error);
-    if tip.seq > 0 && chain::end(conn, chain).map_err(failed)? != tip {
+    if tip.seq > 0 && chain::tip(conn, chain).map_err(failed)? != tip {
         let cause = format!("record {} of chain {chain}, which is the last one, is not there any more", tip.seq);
         return Err(LedgerError::Damaged { path: store::path(data_dir), cause });
     }
     Ok(())
 }
 
-fn apply(conn: &Connection, chain: &str, tip: End, item: &Item, data_dir: &Path) -> Result<End, LedgerError> {
+fn apply(conn: &Connection, chain: &str, tip: ChainTip, item: &Item, data_dir: &Path) -> Result<ChainTip, LedgerError> {
     let failed = |error: rusqlite::Error| store::error(data_dir, &error);
-    match &item.side {
-        Side::None => {}
-        Side::Consume(consume) => {
+    match &item.effect {
+        SideEffect::None => {}
+        SideEffect::Consume(consume) => {
             if !grant::consume(conn, consume).map_err(failed)? {
                 return Err(LedgerError::GrantSpent(consume.grant.clone()));
             }
         }
-        Side::Add(grant) => grant::add(conn, grant).map_err(failed)?,
-        Side::Seal(sealed) => {
+        SideEffect::Add(grant) => grant::add(conn, grant).map_err(failed)?,
+        SideEffect::Seal(sealed) => {
             if seal::is_sealed(conn, sealed).map_err(failed)? {
                 return Ok(tip);
             }
         }
-        Side::Advance { sink, seq } => feed::advance(conn, sink, chain, *seq).map_err(failed)?,
+        SideEffect::Advance { sink, seq } => feed::advance(conn, sink, chain, *seq).map_err(failed)?,
     }
     match &item.draft {
         Some(draft) => insert(conn, chain, tip, draft).map_err(failed),
@@ -385,7 +385,7 @@ fn apply(conn: &Connection, chain: &str, tip: End, item: &Item, data_dir: &Path)
     }
 }
 
-fn insert(conn: &Connection, chain: &str, tip: End, draft: &Draft) -> rusqlite::Result<End> {
+fn insert(conn: &Connection, chain: &str, tip: ChainTip, draft: &Draft) -> rusqlite::Result<ChainTip> {
     let seq = tip.seq + 1;
     let text = draft.text(chain, seq);
     let hash = hash(&tip.hash, text.as_bytes());
@@ -395,5 +395,5 @@ fn insert(conn: &Connection, chain: &str, tip: End, draft: &Draft) -> rusqlite::
         text,
         hash
     ])?;
-    Ok(End { seq, hash })
+    Ok(ChainTip { seq, hash })
 }

@@ -87,7 +87,7 @@ impl Egress {
     /// If the URL itself is refused, or the system has no certificates to trust.
     pub fn client_for(&self, url: &Url, reach: Reach) -> Result<HttpClient, EgressError> {
         target::check(url, reach)?;
-        Ok(HttpClient { http: self.http(reach)?, reach, home: None })
+        Ok(HttpClient { http: self.http(reach)?, reach, private_origin: None })
     }
 
     /// Returns a client that may reach the origin of `url` even at a private address, and otherwise public addresses
@@ -97,8 +97,8 @@ impl Egress {
     /// As for [`Egress::client_for`].
     pub fn client_at(&self, url: &Url) -> Result<HttpClient, EgressError> {
         target::check(url, Reach::Private)?;
-        let home = Some((url.origin(), self.http(Reach::Private)?));
-        Ok(HttpClient { http: self.http(Reach::Public)?, reach: Reach::Public, home })
+        let private_origin = Some((url.origin(), self.http(Reach::Private)?));
+        Ok(HttpClient { http: self.http(Reach::Public)?, reach: Reach::Public, private_origin })
     }
 
     fn http(&self, reach: Reach) -> Result<reqwest::Client, EgressError> {
@@ -124,7 +124,7 @@ pub struct HttpClient {
     http: reqwest::Client,
     reach: Reach,
     /// The origin that may have a private address, and the client for it.
-    home: Option<(Origin, reqwest::Client)>,
+    private_origin: Option<(Origin, reqwest::Client)>,
 }
 
 impl HttpClient {
@@ -153,7 +153,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// [`EgressError`]; [`EgressError::Redirect`] for any redirect.
-    pub async fn send_here(&self, mut request: Outgoing) -> Result<Response, EgressError> {
+    pub async fn send_without_redirects(&self, mut request: Outgoing) -> Result<Response, EgressError> {
         let response = self.hop(&mut request).await?;
         match redirect(&request, &response)? {
             None => Ok(response),
@@ -168,7 +168,7 @@ impl HttpClient {
 impl HttpClient {
     /// Sends a request to its current URL.
     async fn hop(&self, request: &mut Outgoing) -> Result<Response, EgressError> {
-        let (http, reach) = match &self.home {
+        let (http, reach) = match &self.private_origin {
             Some((origin, http)) if *origin == request.url.origin() => (http, Reach::Private),
             _ => (&self.http, self.reach),
         };

@@ -39,7 +39,7 @@ pub enum OciError {
     Egress(EgressError),
     /// The registry leads to an address that may not be reached.
     #[error("`{host}` is refused: it is {what}, and only the registry itself may have such an address; {DOWNLOAD}")]
-    Near {
+    PrivateAddress {
         /// The host that the registry leads to.
         host: String,
         /// What the host's address is, such as "a private address".
@@ -95,7 +95,7 @@ const DOWNLOAD: &str = "download the component by other means and name its path"
 impl From<EgressError> for OciError {
     fn from(error: EgressError) -> Self {
         match error {
-            EgressError::Refused { host, what, .. } => Self::Near { host, what },
+            EgressError::Refused { host, what, .. } => Self::PrivateAddress { host, what },
             other => Self::Egress(other),
         }
     }

@@ -32,8 +32,8 @@ fn compiled_in(state_dir: &Path) -> Result<Option<PathBuf>, NotPrivate> {
     match private::folder(state_dir) {
         Ok(()) => Ok(Some(state_dir.join(COMPILED))),
         Err(NotPrivate::Io { path, error }) => {
-            let way_out = "set XDG_STATE_HOME to a folder that this user may write";
-            tracing::warn!(folder = path, %error, "compiled plugins are not kept, and each start compiles them; {way_out}");
+            let hint = "set XDG_STATE_HOME to a folder that this user may write";
+            tracing::warn!(folder = path, %error, "compiled plugins are not kept, and each start compiles them; {hint}");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -50,19 +50,19 @@ fn apart_from_grants(config: &Config, lock: &Lock) -> Result<(), BuildError> {
     let pinned = |name: &str| lock.components().iter().any(|entry| entry.component == name);
     let plugins = config.plugins().into_iter().filter_map(|plugin| match plugin {
         PluginRef::Path(path) if !pinned(&plugin.to_string()) => {
-            let way_out = "move it away, or pin it with `portcullis lock accept --components`";
-            Some(("the plugin", path.clone(), way_out))
+            let hint = "move it away, or pin it with `portcullis lock accept --components`";
+            Some(("the plugin", path.clone(), hint))
         }
         _ => None,
     });
-    for (what, file, way_out) in sinks.chain(plugins) {
+    for (what, file, hint) in sinks.chain(plugins) {
         let names = [real_file(&file), file.canonicalize().unwrap_or_else(|_| file.clone()), file.clone()];
         for source in config.sources.values().filter(|source| !matches!(source.endpoint, Endpoint::Url { .. })) {
             let holds = |folder: &Path| names.iter().any(|name| name.starts_with(folder));
             let real = |folder: &PathBuf| folder.canonicalize().is_ok_and(|folder| holds(&folder));
             if let Some(folder) = source.cell.write.iter().find(|folder| holds(folder) || real(folder)) {
                 let (source_name, folder) = (source.name.clone(), folder.clone());
-                return Err(BuildError::Writable { what, file, source_name, folder, way_out });
+                return Err(BuildError::Writable { what, file, source_name, folder, hint });
             }
         }
     }

@@ -63,7 +63,7 @@ impl Inner {
         let series: Vec<_> = self
             .upstreams
             .iter()
-            .flat_map(|(name, upstream)| upstream.traffic.series().into_iter().map(move |one| (name.as_str(), one)))
+            .flat_map(|(name, upstream)| upstream.metrics.series().into_iter().map(move |one| (name.as_str(), one)))
             .collect();
         families.durations(
             "mcp_client_operation_duration",

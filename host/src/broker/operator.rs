@@ -13,7 +13,7 @@ use crate::ledger::Trouble;
 
 /// How long a source may take to come back before the operator is told that it is not connected yet: less than
 /// [`control::DEADLINE`](crate::control::DEADLINE).
-const RESTART_PATIENCE: Duration = Duration::from_secs(8);
+const RESTART_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Opens the control socket.
 pub(super) fn listen(inner: &Arc<Inner>) -> Result<Control, ControlError> {
@@ -52,7 +52,7 @@ async fn restart(inner: &Inner, source: &str, by: &str) -> Reply {
         Refusal::Absent(format!("no source {source:?} is configured in this broker; there is {}", known.join(", ")))
     })?;
     tracing::warn!(source, by, "a source is restarted");
-    let restarted = upstream.restart(&format!("restarted by {by}"), RESTART_PATIENCE).await;
+    let restarted = upstream.restart(&format!("restarted by {by}"), RESTART_TIMEOUT).await;
     let status = restarted.map_err(|error| Refusal::Error(format!("source `{source}`: {error}")))?;
     Ok(json!({ "source": source, "state": status.as_str() }))
 }

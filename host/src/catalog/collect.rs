@@ -11,7 +11,7 @@ use crate::config::{Naming, SourceConfig};
 use crate::digest::Digest;
 use crate::item::{Hints, Item, ItemKind};
 use crate::limits::{MAX_DEFINITION_BYTES, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
-use crate::metrics::Tally;
+use crate::metrics::SeriesLink;
 use crate::protocol::{CanonicalError, Json};
 
 /// The number of characters of a bad name that a remark repeats. A name may be of any length and hold anything.
@@ -101,7 +101,7 @@ pub fn items_of(kind: ItemKind, config: &SourceConfig, definitions: &[Json]) -> 
         // order.
         let shared = !exposed.is_exact() && wanted.get(&exposed.name).is_some_and(|count| *count > 1);
         let odd = exposed.is_escaped();
-        let exposed: Arc<str> = if shared { exposed.apart() } else { exposed.name }.into();
+        let exposed: Arc<str> = if shared { exposed.disambiguated() } else { exposed.name }.into();
         if !taken.insert(exposed.clone()) {
             collected.leave_out(&name, &Flaw::Twice);
             continue;
@@ -124,7 +124,7 @@ pub fn items_of(kind: ItemKind, config: &SourceConfig, definitions: &[Json]) -> 
             digest,
             hints: Hints::of(definition),
             tags: tags.clone(),
-            tally: Tally::default(),
+            series_link: SeriesLink::default(),
         }));
     }
     Ok(collected)

@@ -68,7 +68,7 @@ impl Exposed {
     }
 
     /// Returns another safe form of the name, which ends with digits of its digest and so differs from all others.
-    pub(super) fn apart(&self) -> String {
+    pub(super) fn disambiguated(&self) -> String {
         shortened(&self.name, &self.full)
     }
 }

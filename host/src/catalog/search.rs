@@ -35,7 +35,7 @@ const SCHEMA: &str = "
 
 /// A search for tools. A field that is `None` excludes no tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ToolQuery {
     /// What the tools do, in any words; the first 32 count. A tool that has one of the words is found; tools that have
     /// more of them, or rarer ones, come first.
     pub query: Option<String>,
@@ -92,12 +92,12 @@ impl Index {
     ///
     /// # Errors
     /// An error of SQLite, which only a lack of memory can cause.
-    pub fn find(&self, wanted: &Wanted) -> rusqlite::Result<Vec<Arc<Item>>> {
+    pub fn find(&self, query: &ToolQuery) -> rusqlite::Result<Vec<Arc<Item>>> {
         let of_source =
-            |item: &Arc<Item>| wanted.source.as_ref().is_none_or(|source| item.offered_by().as_str() == source);
-        let tagged = |item: &Arc<Item>| wanted.tag.as_ref().is_none_or(|tag| item.tags.contains(tag));
+            |item: &Arc<Item>| query.source.as_ref().is_none_or(|source| item.offered_by().as_str() == source);
+        let tagged = |item: &Arc<Item>| query.tag.as_ref().is_none_or(|tag| item.tags.contains(tag));
         let rest = |item: &&Arc<Item>| of_source(item) && tagged(item);
-        let Some(query) = wanted.query.as_deref().filter(|query| !query.trim().is_empty()) else {
+        let Some(query) = query.query.as_deref().filter(|query| !query.trim().is_empty()) else {
             return Ok(self.items.iter().filter(rest).cloned().collect());
         };
         let Some(query) = match_expression(query) else { return Ok(Vec::new()) };

@@ -28,7 +28,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         allow: None,
         deny: vec![],
         cell: CellConfig::default(),
-        places: None,
+        concurrency: None,
         timeout: std::time::Duration::from_secs(1),
         max_message: crate::protocol::MAX_MESSAGE_BYTES,
     }

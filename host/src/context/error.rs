@@ -51,7 +51,7 @@ pub enum BuildError {
     #[error(transparent)]
     Private(#[from] NotPrivate),
     /// A source may write what the broker loads or writes.
-    #[error("{what} {} lies in {}, which source `{source_name}` may write: {way_out}, or grant smaller folders", .file.display(), .folder.display())]
+    #[error("{what} {} lies in {}, which source `{source_name}` may write: {hint}, or grant smaller folders", .file.display(), .folder.display())]
     Writable {
         /// What the file is for.
         what: &'static str,
@@ -62,7 +62,7 @@ pub enum BuildError {
         /// The granted folder or file.
         folder: std::path::PathBuf,
         /// What to do.
-        way_out: &'static str,
+        hint: &'static str,
     },
     /// Spans cannot be exported as configured.
     #[error("`[telemetry]`: {0}")]

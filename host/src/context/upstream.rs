@@ -17,7 +17,7 @@ use crate::cell::ProcessCell;
 use crate::config::{Endpoint, SourceConfig};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
-use crate::metrics::Traffic;
+use crate::metrics::SourceMetrics;
 use crate::plugin::ComponentCell;
 use crate::protocol::{Era, Json};
 use crate::source::{Health, Listed, Source, SourceClient, SourceError, Status};
@@ -40,10 +40,10 @@ pub(crate) struct Upstream {
     /// The cell of a component source.
     pub(crate) component_cell: Option<Arc<ComponentCell>>,
     /// The counters of the calls to the source.
-    pub(crate) traffic: Traffic,
+    pub(crate) metrics: SourceMetrics,
     last: Mutex<Last>,
     /// The remarks on the last list of each kind, as they were logged.
-    said: Mutex<HashMap<ItemKind, Vec<Remark>>>,
+    recorded_remarks: Mutex<HashMap<ItemKind, Vec<Remark>>>,
     /// The results of discovering a required source, by the capabilities of the client.
     met: Mutex<HashMap<Json, DiscoveredSource>>,
 }
@@ -111,9 +111,9 @@ impl Upstream {
             #[cfg(feature = "process")]
             process_cell: built.process_cell,
             component_cell: built.component_cell,
-            traffic: Traffic::default(),
+            metrics: SourceMetrics::default(),
             last: Mutex::default(),
-            said: Mutex::default(),
+            recorded_remarks: Mutex::default(),
             met: Mutex::default(),
         })
     }
@@ -130,9 +130,9 @@ impl Upstream {
     }
 
     /// Ends the source and starts it again. See [`Source::restart`].
-    pub(crate) async fn restart(&self, cause: &str, patience: Duration) -> Result<Status, SourceError> {
+    pub(crate) async fn restart(&self, cause: &str, timeout: Duration) -> Result<Status, SourceError> {
         self.met.lock().clear();
-        self.source.restart(cause, patience).await
+        self.source.restart(cause, timeout).await
     }
 
     fn keep_met(&self, client: &Arc<dyn SourceClient>, met: &DiscoveredSource) {
@@ -166,7 +166,7 @@ impl Upstream {
                 Some(items) => (items, last.remarks.clone()),
                 None => {
                     let (items, remarks) = self.named(ItemKind::Tool, &listed.items)?;
-                    self.traffic.keep_tools(items.iter().map(|item| &item.exposed));
+                    self.metrics.keep_tools(items.iter().map(|item| &item.exposed));
                     (items, remarks)
                 }
             };
@@ -215,13 +215,13 @@ impl Upstream {
         let collected = catalog::items_of(kind, &self.config, definitions);
         let Collected { items, remarks } =
             collected.map_err(|error| SourceError::Protocol(unprefixed(error, &self.config)))?;
-        let mut said = self.said.lock();
-        if said.get(&kind) != Some(&remarks) {
+        let mut recorded_remarks = self.recorded_remarks.lock();
+        if recorded_remarks.get(&kind) != Some(&remarks) {
             for remark in remarks.iter().take(MAX_REMARKS) {
                 let remark = remark.to_string();
                 tracing::warn!(source = %self.config.name, kind = kind.as_str(), "{}", visible(&remark));
             }
-            said.insert(kind, remarks.clone());
+            recorded_remarks.insert(kind, remarks.clone());
         }
         Ok((items.into(), remarks.into()))
     }
@@ -301,7 +301,7 @@ impl Upstream {
             "protocol": last.protocol,
             "server": last.server.as_ref().map(Json::to_value),
             "error": error.as_ref().or(last.error.as_ref()),
-            "calls": self.traffic.totals(),
+            "calls": self.metrics.totals(),
             "required": self.config.required,
             "cell": self.cell(),
         })

@@ -15,7 +15,12 @@ use crate::session::{ListPage, ServerInfo, Session};
 #[async_trait]
 pub(crate) trait Backend: Send + Sync {
     /// See [`Broker::open_session_of`].
-    async fn open(&self, profile: &ProfileName, principal: &str, agent: Agent) -> Result<Arc<dyn Run>, RpcError>;
+    async fn open(
+        &self,
+        profile: &ProfileName,
+        principal: &str,
+        agent: Agent,
+    ) -> Result<Arc<dyn FrontSession>, RpcError>;
 
     /// See [`Broker::metrics`].
     fn metrics(&self) -> String;
@@ -28,7 +33,7 @@ pub(crate) trait Backend: Send + Sync {
 
 /// One open session; a *run* in the ledger.
 #[async_trait]
-pub(crate) trait Run: Send + Sync {
+pub(crate) trait FrontSession: Send + Sync {
     /// See [`Session::offers`].
     async fn offers(&self) -> ServerInfo;
 
@@ -36,16 +41,16 @@ pub(crate) trait Run: Send + Sync {
     async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError>;
 
     /// See [`Session::request`]: dropping the future cancels the call.
-    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn AgentPeer>) -> Answer;
+    async fn request(&self, method: &Method, params: Json, peer: Arc<dyn AgentPeer>) -> Answer;
 
     /// See [`Session::notified`].
     fn notified(&self, notification: &Notification);
 
     /// See [`Session::attach`].
-    fn attach(&self, contact: Arc<dyn AgentPeer>);
+    fn attach(&self, peer: Arc<dyn AgentPeer>);
 
-    /// See [`Session::quiet`].
-    fn quiet(&self) {}
+    /// See [`Session::end_listeners`].
+    fn end_listeners(&self) {}
 
     /// See [`Session::ended`].
     fn ended(&self) -> bool {
@@ -58,8 +63,13 @@ pub(crate) trait Run: Send + Sync {
 
 #[async_trait]
 impl Backend for Broker {
-    async fn open(&self, profile: &ProfileName, principal: &str, agent: Agent) -> Result<Arc<dyn Run>, RpcError> {
-        let session: Arc<dyn Run> = self.open_session_of(profile, principal, agent).await?;
+    async fn open(
+        &self,
+        profile: &ProfileName,
+        principal: &str,
+        agent: Agent,
+    ) -> Result<Arc<dyn FrontSession>, RpcError> {
+        let session: Arc<dyn FrontSession> = self.open_session_of(profile, principal, agent).await?;
         Ok(session)
     }
 
@@ -73,7 +83,7 @@ impl Backend for Broker {
 }
 
 #[async_trait]
-impl Run for Session {
+impl FrontSession for Session {
     async fn offers(&self) -> ServerInfo {
         Self::offers(self).await
     }
@@ -82,20 +92,20 @@ impl Run for Session {
         Self::list(self, kind).await
     }
 
-    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn AgentPeer>) -> Answer {
-        Self::request(self, method.clone(), params, contact).await
+    async fn request(&self, method: &Method, params: Json, peer: Arc<dyn AgentPeer>) -> Answer {
+        Self::request(self, method.clone(), params, peer).await
     }
 
     fn notified(&self, notification: &Notification) {
         Self::notified(self, notification);
     }
 
-    fn attach(&self, contact: Arc<dyn AgentPeer>) {
-        Self::attach(self, contact);
+    fn attach(&self, peer: Arc<dyn AgentPeer>) {
+        Self::attach(self, peer);
     }
 
-    fn quiet(&self) {
-        Self::quiet(self);
+    fn end_listeners(&self) {
+        Self::end_listeners(self);
     }
 
     fn ended(&self) -> bool {

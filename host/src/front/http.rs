@@ -13,10 +13,10 @@ mod headers;
 mod jwt;
 mod listener;
 mod params;
-mod places;
 mod post;
 mod reply;
 mod sessions;
+mod shared_limit;
 mod streams;
 mod table;
 pub mod token;
@@ -39,9 +39,9 @@ use self::admission::Admission;
 use self::body::Bodies;
 use self::guard::Guard;
 use self::jwt::Verifier;
-use self::places::Places;
 use self::reply::Refusal;
 use self::sessions::Sessions;
+use self::shared_limit::SharedLimit;
 use self::token::Tokens;
 use super::backend::Backend;
 use super::protocol::Calls;
@@ -63,8 +63,8 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 /// The path of the health check, which needs no token: `ok`, or 503 with the reason while calls are refused.
 pub const HEALTH_PATH: &str = "/healthz";
 
-/// How many requests may be in progress at once, of all callers together. By the rule of [`Places`] one caller alone
-/// gets half of them, and would need four sessions full of calls to reach that.
+/// How many requests may be in progress at once, of all callers together. By the rule of [`SharedLimit`] one caller
+/// alone gets half of them, and would need four sessions full of calls to reach that.
 const MAX_REQUESTS: u64 = 512;
 
 /// How many streams of events may be open at once, of all callers together: one for each agent of a large team, and
@@ -119,8 +119,8 @@ pub(crate) struct Shared {
     admission: Admission,
     sessions: Sessions,
     on_rejected: OnRejected,
-    requests: Arc<Places>,
-    streams: Arc<Places>,
+    requests: Arc<SharedLimit>,
+    streams: Arc<SharedLimit>,
     bodies: Bodies,
     /// The open calls of the modern era. Those of the legacy era belong to their session.
     calls: Calls,
@@ -178,8 +178,8 @@ impl HttpFront {
             admission,
             sessions: Sessions::default(),
             on_rejected,
-            requests: Places::new(MAX_REQUESTS),
-            streams: Places::new(MAX_STREAMS),
+            requests: SharedLimit::new(MAX_REQUESTS),
+            streams: SharedLimit::new(MAX_STREAMS),
             bodies: Bodies::new(max_body),
             calls: Calls::default(),
         };
@@ -270,8 +270,8 @@ async fn route(shared: &Arc<Shared>, in_progress: &mut InProgress, request: Requ
             let session = shared.sessions.legacy(&caller, &parts.headers)?;
             let last_event = headers::single(&parts.headers, header::LAST_EVENT_ID)?;
             let reader = last_event.map_or_else(|| session.listen(), |id| session.resume(id))?;
-            let primed = last_event.is_none() && session.resumable().primed;
-            Ok(events::resumable(reader, primed, session))
+            let starts_with_id = last_event.is_none() && session.resumable().starts_with_id;
+            Ok(events::resumable(reader, starts_with_id, session))
         }
         Method::DELETE => {
             shared.sessions.end(&caller, &parts.headers).await?;

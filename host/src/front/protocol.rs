@@ -3,9 +3,9 @@
 //! A front hands over each [`Message`] and gets a [`Step`]. Specification: MCP 2025-11-25 and 2026-07-28, "Lifecycle",
 //! "Cancellation", "Pagination", "Elicitation".
 
+pub(crate) mod agent_channel;
 mod calls;
 pub(crate) mod client;
-pub(crate) mod contact;
 mod dialect;
 pub(crate) mod legacy;
 pub(crate) mod modern;
@@ -17,8 +17,8 @@ use std::time::Duration;
 
 pub(crate) use calls::{Calls, Work};
 
+use self::agent_channel::Out;
 use self::client::ClientInfo;
-use self::contact::Out;
 use self::legacy::Legacy;
 use self::session_handle::SessionHandle;
 use super::backend::Backend;
@@ -31,7 +31,7 @@ use crate::session::ServerInfo;
 
 /// How many descriptions of its client one connection may send, each of which gets a session. A client has one name,
 /// but may declare other capabilities for other requests.
-const MAX_DESKS: usize = 16;
+const MAX_CLIENT_DESCRIPTIONS: usize = 16;
 
 /// The instructions for a model that is about to use the broker.
 const INSTRUCTIONS: &str = "Calls pass a policy and may be held until a person approves them.";
@@ -159,8 +159,8 @@ impl AgentConnection {
         if let Some((_, handle)) = handles.iter().find(|(agent, _)| *agent == client.agent) {
             return Ok(modern::serve(handle, &client, request, out, calls));
         }
-        if handles.len() >= MAX_DESKS {
-            let why = format!("this connection has described its client in {MAX_DESKS} ways already");
+        if handles.len() >= MAX_CLIENT_DESCRIPTIONS {
+            let why = format!("this connection has described its client in {MAX_CLIENT_DESCRIPTIONS} ways already");
             return Err(RpcError::new(RpcError::INVALID_REQUEST, why));
         }
         let opened = self.backend.open(&self.profile, self.principal, client.agent.clone()).await;
@@ -171,11 +171,11 @@ impl AgentConnection {
 
     /// Notes that the agent sends nothing any more: open questions fail, and modern requests without an end of their
     /// own end.
-    pub(crate) fn hang_up(&self) {
+    pub(crate) fn input_ended(&self) {
         match &self.state {
             State::Fresh => {}
-            State::Legacy(legacy) => legacy.hang_up(),
-            State::Modern { handles, .. } => handles.iter().for_each(|(_, handle)| handle.quiet()),
+            State::Legacy(legacy) => legacy.input_ended(),
+            State::Modern { handles, .. } => handles.iter().for_each(|(_, handle)| handle.end_listeners()),
         }
     }
 
@@ -188,13 +188,13 @@ impl AgentConnection {
         }
     }
 
-    /// Waits for open calls, but no longer than `patience`, then ends the session, if one was opened.
-    pub(crate) async fn close(&self, patience: Duration) {
+    /// Waits for open calls, but no longer than `timeout`, then ends the session, if one was opened.
+    pub(crate) async fn close(&self, timeout: Duration) {
         match &self.state {
             State::Fresh => {}
-            State::Legacy(legacy) => legacy.close(patience).await,
+            State::Legacy(legacy) => legacy.close(timeout).await,
             State::Modern { handles, .. } => {
-                futures_util::future::join_all(handles.iter().map(|(_, handle)| handle.close(patience))).await;
+                futures_util::future::join_all(handles.iter().map(|(_, handle)| handle.close(timeout))).await;
             }
         }
     }

@@ -14,9 +14,9 @@ use tokio::task::JoinSet;
 
 use self::lines::{Line, Lines};
 use super::backend::Backend;
-use super::protocol::contact::{OUT_QUEUE, Out};
+use super::protocol::agent_channel::{OUT_QUEUE, Out};
 use super::protocol::{AgentConnection, Step, malformed};
-use super::{DRAIN, LAST_WORD};
+use super::{CUT_ANSWER_TIMEOUT, DRAIN};
 use crate::broker::Broker;
 use crate::name::ProfileName;
 use crate::protocol::{Message, MessageError};
@@ -61,14 +61,14 @@ pub(crate) async fn serve(
     let mut calls = JoinSet::new();
     let read = converse(&mut agent, &mut calls, Lines::new(input, max_line), &out).await;
 
-    agent.hang_up();
+    agent.input_ended();
     let ended = tokio::time::timeout(DRAIN, async { while calls.join_next().await.is_some() {} });
     if ended.await.is_err() {
         tracing::warn!(open = calls.len(), "calls that are still open are cut");
         agent.cut();
         let answered = async { while calls.join_next().await.is_some() {} };
         // An agent that does not read its answers is not waited for.
-        let _ = tokio::time::timeout(LAST_WORD, answered).await;
+        let _ = tokio::time::timeout(CUT_ANSWER_TIMEOUT, answered).await;
     }
     calls.shutdown().await;
     agent.close(DRAIN).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::{Mutex, Notify, mpsc};
 
-use super::backend::{Backend, Run};
+use super::backend::{Backend, FrontSession};
 use crate::agent::{Agent, AgentPeer, Elicitation};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
@@ -48,7 +48,12 @@ impl Fake {
 
 #[async_trait]
 impl Backend for Fake {
-    async fn open(&self, profile: &ProfileName, principal: &str, agent: Agent) -> Result<Arc<dyn Run>, RpcError> {
+    async fn open(
+        &self,
+        profile: &ProfileName,
+        principal: &str,
+        agent: Agent,
+    ) -> Result<Arc<dyn FrontSession>, RpcError> {
         self.say(format!("open {profile} {principal} {}", agent.name));
         Ok(Arc::new(Self { stuck: &*agent.name == "stuck", ..self.clone() }))
     }
@@ -62,7 +67,7 @@ impl Backend for Fake {
 pub(crate) const ECHO: &str = r#"{"name":"echo", "inputSchema":{"type":"object"},"x-vendor":1E+40}"#;
 
 #[async_trait]
-impl Run for Fake {
+impl FrontSession for Fake {
     async fn offers(&self) -> ServerInfo {
         if self.stuck {
             let _dropped = SayOnDrop(Some((self.clone(), "dropped")));
@@ -86,7 +91,7 @@ impl Run for Fake {
 
     fn attach(&self, _: Arc<dyn AgentPeer>) {}
 
-    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn AgentPeer>) -> Answer {
+    async fn request(&self, method: &Method, params: Json, peer: Arc<dyn AgentPeer>) -> Answer {
         if method != "tools/call" {
             return Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "no such method")));
         }
@@ -110,11 +115,11 @@ impl Run for Fake {
                 for progress in 1..=3 {
                     let params = Json::of(&serde_json::json!({ "progress": progress }));
                     let params = params.with("progressToken", &token);
-                    contact.notify(Notification { method: "notifications/progress".into(), params }).await;
+                    peer.notify(Notification { method: "notifications/progress".into(), params }).await;
                 }
                 Answer::Result(Json::parse(r#"{"content":[]}"#).unwrap())
             }
-            Some("ask") => ask(&*contact).await,
+            Some("ask") => ask(&*peer).await,
             _ => Answer::Error(Json::of(&RpcError::new(RpcError::INVALID_PARAMS, "unknown tool"))),
         }
     }
@@ -124,8 +129,8 @@ impl Run for Fake {
     }
 }
 
-async fn ask(contact: &dyn AgentPeer) -> Answer {
-    match contact.elicitation() {
+async fn ask(peer: &dyn AgentPeer) -> Answer {
+    match peer.elicitation() {
         Elicitation::None => Answer::Error(Json::of(&RpcError::new(RpcError::PENDING, "nobody to ask"))),
         Elicitation::InputRequired => {
             Answer::Result(Json::parse(r#"{"resultType":"input_required","requestState":"sealed"}"#).unwrap())
@@ -133,7 +138,7 @@ async fn ask(contact: &dyn AgentPeer) -> Answer {
         Elicitation::Request => {
             let schema = serde_json::json!({ "type": "object", "properties": {} });
             let params = Json::of(&serde_json::json!({ "message": "may it?", "requestedSchema": schema }));
-            match contact.request(&Method::ElicitationCreate, Some(params)).await {
+            match peer.request(&Method::ElicitationCreate, Some(params)).await {
                 Answer::Result(answer) => {
                     Answer::Result(Json::parse(format!(r#"{{"content":[],"answer":{}}}"#, answer.as_str())).unwrap())
                 }

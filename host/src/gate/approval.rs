@@ -84,11 +84,7 @@ impl Approvals {
         self.plugins.iter()
     }
 
-    pub(super) async fn settle(
-        &self,
-        question: Question<'_>,
-        contact: &Arc<dyn AgentPeer>,
-    ) -> Result<Approved, Refusal> {
+    pub(super) async fn settle(&self, question: Question<'_>, peer: &Arc<dyn AgentPeer>) -> Result<Approved, Refusal> {
         let call = question.call;
         let binding = Binding {
             principal: call.caller.principal.to_string(),
@@ -108,13 +104,13 @@ impl Approvals {
                 Ok(Approved { consume: Some(Consume { grant, binding }), how })
             }
             Plan::Ask(offer) => {
-                let elicitation = if question.out_of_band { Elicitation::None } else { contact.elicitation() };
+                let elicitation = if question.out_of_band { Elicitation::None } else { peer.elicitation() };
                 let waits = elicitation != Elicitation::InputRequired;
                 let opened = self.inbox.open(self.draft(&question, binding, offer), waits).await;
                 // Held until the answer has been used, so that an answer which arrives before this call listens for it
                 // still counts for this call.
                 let (pending, _waiting) = opened.map_err(inbox_refusal)?;
-                self.ask(call, &pending, elicitation, contact).await
+                self.ask(call, &pending, elicitation, peer).await
             }
         }
     }
@@ -123,7 +119,7 @@ impl Approvals {
     /// offers narrow each other.
     async fn plan(&self, question: &Question<'_>, binding: &Binding) -> Result<Plan, Refusal> {
         let mut grants = self.ledger.grants(binding).await.map_err(Refusal::from_ledger)?;
-        let grave = question.call.item.hints.grave() || question.out_of_band;
+        let grave = question.call.item.hints.may_do_harm() || question.out_of_band;
         // An earlier answer does not count if its scope would not be offered now, whatever a plugin decides.
         grants.retain(|grant| all_scopes(grave).contains(&reach(grant.scope)));
         let facts = AskFacts { reasons: question.texts(), grants: grants.iter().map(facts).collect(), grave };
@@ -183,7 +179,7 @@ impl Approvals {
         call: &Call,
         pending: &Arc<Pending>,
         elicitation: Elicitation,
-        contact: &Arc<dyn AgentPeer>,
+        peer: &Arc<dyn AgentPeer>,
     ) -> Result<Approved, Refusal> {
         let state = match elicitation {
             Elicitation::InputRequired => return Err(Refusal::InputRequired(self.input_required(pending))),
@@ -191,11 +187,11 @@ impl Approvals {
                 let deadline = pending.expires();
                 tokio::select! {
                     state = pending.wait(deadline) => state,
-                    state = self.elicit(pending, contact) => state,
+                    state = self.elicit(pending, peer) => state,
                 }
             }
             Elicitation::None => {
-                announce(call, pending, contact).await;
+                announce(call, pending, peer).await;
                 pending.wait(pending.expires().min(Instant::now() + HOLD)).await
             }
         };
@@ -224,9 +220,9 @@ impl Approvals {
     }
 
     /// Asks over the agent's own connection (2025-06-18 to 2025-11-25).
-    async fn elicit(&self, pending: &Arc<Pending>, contact: &Arc<dyn AgentPeer>) -> Option<State> {
+    async fn elicit(&self, pending: &Arc<Pending>, peer: &Arc<dyn AgentPeer>) -> Option<State> {
         let params = Json::of(&elicitation(pending));
-        let answer = match contact.request(&Method::ElicitationCreate, Some(params)).await {
+        let answer = match peer.request(&Method::ElicitationCreate, Some(params)).await {
             Answer::Result(result) => read_elicitation(&result),
             Answer::Error(error) => {
                 let error = error.get_str("message").unwrap_or_default();
@@ -259,7 +255,7 @@ impl Approvals {
             client: call.caller.client.to_string(),
             reasons: question.texts(),
             arguments: call.arguments.to_value(),
-            grave: call.item.hints.grave(),
+            grave: call.item.hints.may_do_harm(),
             scopes: offer.scopes.iter().copied().map(word).collect(),
             waiting: 0,
             expires_in: 0,
@@ -273,7 +269,7 @@ impl Approvals {
         Json::of(&json!({
             "resultType": "input_required",
             "inputRequests": { INPUT: { "method": Method::ElicitationCreate, "params": elicitation(pending) } },
-            "requestState": self.seal.close(pending.id.as_bytes()),
+            "requestState": self.seal.seal(pending.id.as_bytes()),
         }))
     }
 }
@@ -334,9 +330,9 @@ fn narrow(offer: &mut Offer, wanted: &Offer) {
 }
 
 /// Tells an agent that listens to progress what its call is waiting for.
-async fn announce(call: &Call, pending: &Pending, contact: &Arc<dyn AgentPeer>) {
+async fn announce(call: &Call, pending: &Pending, peer: &Arc<dyn AgentPeer>) {
     let Some(token) = call.params.progress_token() else { return };
     let message = format!("waiting for a person: portcullis approvals approve {}", pending.id);
     let params = Json::of(&json!({ "progress": 0, "message": message })).with("progressToken", &token);
-    contact.notify(Notification { method: Method::NotificationsProgress.to_owned(), params }).await;
+    peer.notify(Notification { method: Method::NotificationsProgress.to_owned(), params }).await;
 }

@@ -67,7 +67,7 @@ impl Bench {
         acceptance: Acceptance,
     ) -> Admitting {
         let (call, gate, vault) = (self.call(params), self.gate.clone(), self.vault.clone());
-        let contact: Arc<dyn AgentPeer> = Arc::new(Agent(elicitation));
+        let peer: Arc<dyn AgentPeer> = Arc::new(Agent(elicitation));
         tokio::spawn(async move {
             let around = Circumstances {
                 vault: &vault,
@@ -76,8 +76,8 @@ impl Bench {
                 acceptance: &acceptance,
                 identity: Digest::of(b"source"),
                 budget: None,
-                traffic: &Traffic::default(),
-                contact: &contact,
+                metrics: &SourceMetrics::default(),
+                peer: &peer,
                 resumed: false,
             };
             gate.admit(call, &around).await

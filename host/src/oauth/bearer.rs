@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::store::{Login, LoginRecord, Logins};
-use super::{OAuthError, Web, token, way_out};
+use super::{OAuthError, OAuthHttp, hint, token};
 use crate::egress::{Challenge, Reach};
 use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
@@ -24,14 +24,14 @@ const MARGIN: i64 = 30;
 
 /// How long a renewal is not retried after it failed, so that many calls do not wait one after another for a server
 /// that is down.
-const REST: Duration = Duration::from_secs(10);
+const RENEWAL_BACKOFF: Duration = Duration::from_secs(10);
 
 /// The login of one source, as the source's transport uses it.
 pub(crate) struct Bearer {
     source: SourceName,
     url: Url,
     logins: Logins,
-    web: Web,
+    http: OAuthHttp,
     held: Mutex<Held>,
     /// Locked by the task that renews the login.
     turn: tokio::sync::Mutex<()>,
@@ -66,7 +66,7 @@ impl Bearer {
             source: source.clone(),
             url: url.clone(),
             logins: Logins::new(data_dir),
-            web: Web::new(url, reach)?,
+            http: OAuthHttp::new(url, reach)?,
             held: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         }))
@@ -111,7 +111,7 @@ impl Bearer {
         if !wants_login(response.status(), &challenge) {
             return None;
         }
-        let mut advice = format!("source `{}` {}", self.source, way_out(&self.source));
+        let mut advice = format!("source `{}` {}", self.source, hint(&self.source));
         if let (StatusCode::FORBIDDEN, Some(scope)) = (response.status(), &challenge.scope) {
             advice = format!("{advice} (it wants the scope `{}`)", crate::visible::visible(scope));
         } else if let Some((problem, _)) = &self.held().problem {
@@ -160,7 +160,7 @@ impl Bearer {
                 Ok(access) => Some(access),
                 Err(error) => {
                     tracing::warn!(source = %this.source, %error, "a login was not renewed");
-                    this.held().problem = Some((error.to_string(), Instant::now() + REST));
+                    this.held().problem = Some((error.to_string(), Instant::now() + RENEWAL_BACKOFF));
                     None
                 }
             }
@@ -188,8 +188,8 @@ impl Bearer {
             ("refresh_token", refresh.expose_secret()),
             ("resource", login.resource.as_str()),
         ];
-        let endpoint = self.web.url(&login.endpoint, &login.issuer)?;
-        let login = match token::ask(&self.web, &endpoint, &login.client, &form).await {
+        let endpoint = self.http.url(&login.endpoint, &login.issuer)?;
+        let login = match token::ask(&self.http, &endpoint, &login.client, &form).await {
             Ok(tokens) => login.renewed(tokens),
             Err(error) => {
                 if matches!(&error, OAuthError::Refused { code, .. } if code == "invalid_grant") {

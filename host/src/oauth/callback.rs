@@ -22,7 +22,7 @@ use url::form_urlencoded;
 use super::OAuthError;
 
 /// How long a person may take to log in, including whatever their provider asks of them.
-const PATIENCE: Duration = Duration::from_secs(10 * 60);
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// How long the head of a request may take to arrive: it comes from a browser on this machine.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CONNECTIONS: usize = 16;
 
 /// How long the delivery of the last page to the browser may take.
-const FAREWELL: Duration = Duration::from_secs(2);
+const LAST_PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const PATH: &str = "/callback";
 
@@ -43,7 +43,7 @@ pub(crate) struct Callback {
 
 /// The parameters that the authorization server sent through the browser. Their `state` was found to match.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Arrival {
+pub(crate) struct CallbackParameters {
     pub(crate) code: Option<String>,
     pub(crate) iss: Option<String>,
     pub(crate) error: Option<String>,
@@ -71,14 +71,14 @@ impl Callback {
 
     /// Waits for the answer to the request that carried `state`. An answer with another state is rejected, and the wait
     /// continues.
-    pub(crate) async fn wait(self, state: &str) -> Result<Arrival, OAuthError> {
+    pub(crate) async fn wait(self, state: &str) -> Result<CallbackParameters, OAuthError> {
         let mut connections = JoinSet::new();
         let (found, mut arrivals) = mpsc::channel(1);
         let page = Arc::new(Page { host: self.address.to_string(), state: state.to_owned(), found });
-        let arrived = tokio::time::timeout(PATIENCE, async {
+        let arrived = tokio::time::timeout(LOGIN_TIMEOUT, async {
             loop {
                 tokio::select! {
-                    Some(arrival) = arrivals.recv() => return arrival,
+                    Some(parameters) = arrivals.recv() => return parameters,
                     Ok((stream, _)) = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                         connections.spawn(serve(Arc::clone(&page), stream));
                     }
@@ -86,10 +86,11 @@ impl Callback {
                 }
             }
         });
-        let arrived = arrived.await.map_err(|_| OAuthError::Abandoned(PATIENCE.as_secs()))?;
+        let arrived = arrived.await.map_err(|_| OAuthError::Abandoned(LOGIN_TIMEOUT.as_secs()))?;
         drop(self.listener);
         // Otherwise the person would see a broken page.
-        let _ = tokio::time::timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
+        let _ =
+            tokio::time::timeout(LAST_PAGE_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
         Ok(arrived)
     }
 }
@@ -97,7 +98,7 @@ impl Callback {
 struct Page {
     host: String,
     state: String,
-    found: mpsc::Sender<Arrival>,
+    found: mpsc::Sender<CallbackParameters>,
 }
 
 async fn serve(page: Arc<Page>, stream: TcpStream) {
@@ -117,8 +118,8 @@ impl Page {
         if !ours || request.method() != Method::GET || request.uri().path() != PATH {
             return page(StatusCode::NOT_FOUND, "There is nothing here.\n");
         }
-        let arrival = read(request.uri().query().unwrap_or_default(), &self.state);
-        match arrival.map(|arrival| self.found.try_send(arrival)) {
+        let parameters = read(request.uri().query().unwrap_or_default(), &self.state);
+        match parameters.map(|parameters| self.found.try_send(parameters)) {
             Some(Ok(())) => {
                 page(StatusCode::OK, "Portcullis has received the answer. The terminal shows the result.\n")
             }
@@ -129,23 +130,23 @@ impl Page {
 }
 
 /// Returns the parameters, if they belong to the request that carried `state` and none is given twice.
-fn read(query: &str, state: &str) -> Option<Arrival> {
-    let mut arrival = Arrival::default();
+fn read(query: &str, state: &str) -> Option<CallbackParameters> {
+    let mut parameters = CallbackParameters::default();
     let mut given = None;
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         let place = match &*name {
             "state" => &mut given,
-            "code" => &mut arrival.code,
-            "iss" => &mut arrival.iss,
-            "error" => &mut arrival.error,
-            "error_description" => &mut arrival.error_description,
+            "code" => &mut parameters.code,
+            "iss" => &mut parameters.iss,
+            "error" => &mut parameters.error,
+            "error_description" => &mut parameters.error_description,
             _ => continue,
         };
         if place.replace(value.into_owned()).is_some() {
             return None;
         }
     }
-    bool::from(given?.as_bytes().ct_eq(state.as_bytes())).then_some(arrival)
+    bool::from(given?.as_bytes().ct_eq(state.as_bytes())).then_some(parameters)
 }
 
 fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
@@ -165,7 +166,8 @@ mod tests {
 
     #[test]
     fn only_the_answer_with_our_state_is_read() {
-        let code = |code: &str| Some(Arrival { code: Some(code.to_owned()), ..Arrival::default() });
+        let code =
+            |code: &str| Some(CallbackParameters { code: Some(code.to_owned()), ..CallbackParameters::default() });
         assert_eq!(read("code=a%20b&state=s3cret&extra=1", "s3cret"), code("a b"));
         for bad in [
             "code=a",

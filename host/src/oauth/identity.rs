@@ -6,11 +6,11 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use super::http::parse;
 use super::metadata::Server;
 use super::store::exposed;
 use super::token::refused;
-use super::web::parse;
-use super::{OAuthError, Web};
+use super::{OAuthError, OAuthHttp};
 
 /// The name of the client, which a person sees when asked for consent.
 const CLIENT_NAME: &str = "Portcullis";
@@ -71,7 +71,7 @@ pub(crate) struct Known {
 
 /// Returns the identity to use at `server`, chosen in the order of MCP's "Client Registration Approaches".
 pub(crate) async fn identity(
-    web: &Web,
+    http: &OAuthHttp,
     server: &Server,
     known: Known,
     redirect: &str,
@@ -88,7 +88,7 @@ pub(crate) async fn identity(
         return Ok(Identity { id: document.into(), secret: None, method: Method::None });
     }
     match &server.registration {
-        Some(endpoint) => register(web, server, endpoint, redirect, scopes).await,
+        Some(endpoint) => register(http, server, endpoint, redirect, scopes).await,
         None => Err(OAuthError::Answer {
             url: server.issuer.clone(),
             what: "registers no clients by itself: register one there, with a loopback redirect, and configure it as \
@@ -99,7 +99,7 @@ pub(crate) async fn identity(
 }
 
 async fn register(
-    web: &Web,
+    http: &OAuthHttp,
     server: &Server,
     endpoint: &Url,
     redirect: &str,
@@ -133,7 +133,7 @@ async fn register(
         scope: (!scopes.is_empty()).then(|| scopes.join(" ")),
     };
     let request = serde_json::json!(request).to_string();
-    let (status, text) = web.post(endpoint, "application/json", request, None).await?;
+    let (status, text) = http.post(endpoint, "application/json", request, None).await?;
     if !matches!(status, StatusCode::CREATED | StatusCode::OK) {
         return Err(refused(endpoint, status, &text, &[]));
     }

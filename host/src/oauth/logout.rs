@@ -4,7 +4,7 @@
 use url::Url;
 
 use super::store::{Login, Logins};
-use super::{OAuthError, Web, token};
+use super::{OAuthError, OAuthHttp, token};
 use crate::config::{Config, Endpoint};
 use crate::egress::Reach;
 use crate::name::SourceName;
@@ -52,10 +52,10 @@ pub async fn logout(config: &Config, source: &SourceName) -> Result<Option<Logge
 /// Revokes the refresh token first, since it lasts longer: most servers revoke the access token with it.
 async fn revoke(url: &str, reach: Reach, endpoint: &str, login: &Login) -> Result<(), OAuthError> {
     let url = Url::parse(url).map_err(|error| OAuthError::Source(error.to_string()))?;
-    let web = Web::new(&url, reach)?;
-    let endpoint = web.url(endpoint, &login.issuer)?;
+    let http = OAuthHttp::new(&url, reach)?;
+    let endpoint = http.url(endpoint, &login.issuer)?;
     if let Some(refresh) = &login.refresh {
-        token::revoke(&web, &endpoint, &login.client, refresh, "refresh_token").await?;
+        token::revoke(&http, &endpoint, &login.client, refresh, "refresh_token").await?;
     }
-    token::revoke(&web, &endpoint, &login.client, &login.access, "access_token").await
+    token::revoke(&http, &endpoint, &login.client, &login.access, "access_token").await
 }

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use url::Url;
 
-use super::{OAuthError, Web};
+use super::{OAuthError, OAuthHttp};
 use crate::egress::shown;
 use crate::visible::visible;
 
@@ -71,18 +71,18 @@ struct RawServer {
 /// If `issuer` is configured, it must be among the authorization servers that the source names. Returns `None` if the
 /// source has no description.
 pub(crate) async fn resource(
-    web: &Web,
+    http: &OAuthHttp,
     url: &Url,
     named: Option<&str>,
     issuer: Option<&str>,
 ) -> Result<Option<Resource>, OAuthError> {
     let places = match named {
-        Some(named) => vec![web.url(named, &shown(url))?],
+        Some(named) => vec![http.url(named, &shown(url))?],
         None => well_known(url, "oauth-protected-resource"),
     };
     for place in places {
-        if let Some(raw) = web.get::<RawResource>(&place).await? {
-            return checked_resource(web, url, &place, raw, issuer).map(Some);
+        if let Some(raw) = http.get::<RawResource>(&place).await? {
+            return checked_resource(http, url, &place, raw, issuer).map(Some);
         }
     }
     match named {
@@ -95,7 +95,7 @@ pub(crate) async fn resource(
 }
 
 fn checked_resource(
-    web: &Web,
+    http: &OAuthHttp,
     url: &Url,
     place: &Url,
     raw: RawResource,
@@ -116,7 +116,7 @@ fn checked_resource(
             None => refuse("nothing about an authorization server that it trusts".to_owned()),
         };
     };
-    web.url(&issuer, &shown(place))?;
+    http.url(&issuer, &shown(place))?;
     Ok(Resource { id: raw.resource, issuer, scopes: raw.scopes_supported })
 }
 
@@ -129,18 +129,18 @@ fn covers(id: &Url, url: &Url) -> bool {
 }
 
 /// Returns the description that the authorization server `issuer` gives of itself.
-pub(crate) async fn server(web: &Web, issuer: &str) -> Result<Server, OAuthError> {
-    let base = web.url(issuer, issuer)?;
+pub(crate) async fn server(http: &OAuthHttp, issuer: &str) -> Result<Server, OAuthError> {
+    let base = http.url(issuer, issuer)?;
     for place in server_places(&base) {
-        if let Some(raw) = web.get::<RawServer>(&place).await? {
-            return checked_server(web, issuer, &place, raw);
+        if let Some(raw) = http.get::<RawServer>(&place).await? {
+            return checked_server(http, issuer, &place, raw);
         }
     }
     let what = "does not say how to get tokens from it (RFC 8414, OpenID Connect Discovery)".to_owned();
     Err(OAuthError::Answer { url: shown(&base), what })
 }
 
-fn checked_server(web: &Web, issuer: &str, place: &Url, raw: RawServer) -> Result<Server, OAuthError> {
+fn checked_server(http: &OAuthHttp, issuer: &str, place: &Url, raw: RawServer) -> Result<Server, OAuthError> {
     let refuse = |what: &str| Err(OAuthError::Metadata { url: shown(place), what: what.to_owned() });
     if !same_issuer(&raw.issuer, issuer) {
         let (its, asked) = (visible(&raw.issuer), visible(issuer));
@@ -152,7 +152,7 @@ fn checked_server(web: &Web, issuer: &str, place: &Url, raw: RawServer) -> Resul
     if !raw.response_types_supported.is_empty() && !raw.response_types_supported.iter().any(|kind| kind == "code") {
         return refuse("that it issues no codes");
     }
-    let url = |text: &str| web.url(text, &shown(place));
+    let url = |text: &str| http.url(text, &shown(place));
     Ok(Server {
         authorization: url(&raw.authorization_endpoint)?,
         token: url(&raw.token_endpoint)?,

@@ -113,7 +113,7 @@ impl Logins {
     pub(crate) fn write(&self, source: &SourceName, record: &LoginRecord) -> Result<(), SecretError> {
         let path = self.file(source);
         let json = serde_json::to_vec(record).map(Zeroizing::new).map_err(|error| io(&path, error.into()))?;
-        let sealed = Seal::with_key(&*self.key_or_new()?, FOLDER).close(&json);
+        let sealed = Seal::with_key(&*self.key_or_new()?, FOLDER).seal(&json);
         if sealed.is_empty() {
             return Err(io(&path, std::io::Error::other("the system gives no random numbers")));
         }

@@ -11,9 +11,9 @@ use serde::Deserialize;
 use url::Url;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
+use super::http::{answered, parse};
 use super::identity::{Identity, Method};
-use super::web::{answered, parse};
-use super::{OAuthError, Web};
+use super::{OAuthError, OAuthHttp};
 use crate::visible::visible;
 
 /// The longest token that is accepted, in bytes: it travels in a header, and servers accept heads of 8 to 16 KiB.
@@ -48,12 +48,12 @@ struct RawTokens {
 /// [`OAuthError::Refused`] with OAuth's error code; others if the server cannot be reached or its response is not
 /// valid.
 pub(crate) async fn ask(
-    web: &Web,
+    http: &OAuthHttp,
     endpoint: &Url,
     client: &Identity,
     form: &[(&str, &str)],
 ) -> Result<Tokens, OAuthError> {
-    let text = send(web, endpoint, client, form).await?;
+    let text = send(http, endpoint, client, form).await?;
     let raw: RawTokens = parse(endpoint, &text)?;
     if !raw.token_type.eq_ignore_ascii_case("bearer") {
         return Err(answered(endpoint, "gave a token of a kind that is not `Bearer`"));
@@ -85,18 +85,18 @@ pub(crate) async fn ask(
 /// # Errors
 /// As for [`ask`].
 pub(crate) async fn revoke(
-    web: &Web,
+    http: &OAuthHttp,
     endpoint: &Url,
     client: &Identity,
     token: &SecretString,
     kind: &str,
 ) -> Result<(), OAuthError> {
     let form = [("token", token.expose_secret()), ("token_type_hint", kind)];
-    send(web, endpoint, client, &form).await.map(drop)
+    send(http, endpoint, client, &form).await.map(drop)
 }
 
 /// Posts a form as this client, and returns the body of a successful response.
-async fn send(web: &Web, endpoint: &Url, client: &Identity, form: &[(&str, &str)]) -> Result<Bytes, OAuthError> {
+async fn send(http: &OAuthHttp, endpoint: &Url, client: &Identity, form: &[(&str, &str)]) -> Result<Bytes, OAuthError> {
     let secret = client.secret.as_ref().map(|secret| secret.expose_secret());
     let id = ("client_id", client.id.as_str());
     let (authorization, proof) = match (client.method, secret) {
@@ -105,7 +105,7 @@ async fn send(web: &Web, endpoint: &Url, client: &Identity, form: &[(&str, &str)
         _ => (None, vec![id]),
     };
     let body = Serializer::new(String::new()).extend_pairs(form).extend_pairs(proof).finish();
-    let (status, text) = web.post(endpoint, "application/x-www-form-urlencoded", body, authorization).await?;
+    let (status, text) = http.post(endpoint, "application/x-www-form-urlencoded", body, authorization).await?;
     if status != StatusCode::OK {
         let sent: Vec<&str> = form.iter().map(|(_, value)| *value).chain(secret).collect();
         return Err(refused(endpoint, status, &text, &sent));

@@ -22,7 +22,7 @@ use crate::visible::visible;
 
 /// How many notifications of one agent may wait in the queue. Each is judged before the next, and one may wait for a
 /// person.
-const MAX_SAID: usize = 64;
+const MAX_AGENT_NOTIFICATIONS: usize = 64;
 
 /// How long a session that ends waits for its agent's last notifications to be delivered.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -126,7 +126,7 @@ impl Session {
         if notification.method == Method::NotificationsRootsListChanged {
             let changed = Notification { method: Method::NotificationsRootsListChanged.to_owned(), params: None };
             for (upstream, _) in self.context.admitted(&self.caller.profile) {
-                upstream.source.tell(&self.caller.session, changed.clone());
+                upstream.source.queue_notification(&self.caller.session, changed.clone());
             }
         } else if notification.method.is_reserved() && !is_of_a_question(&notification.method) {
             tracing::debug!(method = %visible(&notification.method), "a notification of the agent is for no source");
@@ -136,12 +136,12 @@ impl Session {
     }
 
     fn queue(&self, notification: Notification) {
-        let mut waiting = self.said.lock();
+        let mut waiting = self.agent_notifications.lock();
         let (queue, _) = waiting.get_or_insert_with(|| {
-            let (queue, mut said) = mpsc::channel(MAX_SAID);
+            let (queue, mut notifications) = mpsc::channel(MAX_AGENT_NOTIFICATIONS);
             let me = self.me.clone();
             let worker = tokio::spawn(async move {
-                while let Some(notification) = said.recv().await {
+                while let Some(notification) = notifications.recv().await {
                     let Some(session) = me.upgrade() else { return };
                     if let Err(refusal) = session.hand_over(notification).await {
                         tracing::debug!(?refusal, "a notification of the agent was not handed over");
@@ -151,7 +151,7 @@ impl Session {
             (queue, worker)
         });
         if let Err(full) = queue.try_send(notification) {
-            let text = format!("{MAX_SAID} notifications of this agent wait already");
+            let text = format!("{MAX_AGENT_NOTIFICATIONS} notifications of this agent wait already");
             let _ = self.turned_away("too-many-notifications", ItemKind::Source, &full.into_inner().method, &text);
         }
     }
@@ -177,8 +177,8 @@ impl Session {
             return turned_away("session-ended", "this session has ended");
         }
         // A notification has no answer, so a question can only be put to an agent that takes requests.
-        if let Some(contact) = self.sink.now().filter(|_| self.agent.era == Era::Legacy) {
-            request.contact = contact;
+        if let Some(peer) = self.sink.now().filter(|_| self.agent.era == Era::Legacy) {
+            request.peer = peer;
         }
         let Admitted { permit, ticket } = request.admit(&target, None, asked).await?;
         let sent = target.upstream.source.notify(permit, &self.client()).await;

@@ -39,13 +39,13 @@ const SECRET_ALONE: [&str; 5] = ["pin", "cvv", "cvc", "otp", "ssn"];
 
 impl Session {
     /// Puts a request of a source to the agent.
-    pub(super) async fn ask(&self, upstream: &Upstream, request: Request, contact: &Arc<dyn AgentPeer>) -> Answer {
-        match self.question(upstream, String::new(), &request.method, request.params, contact).await {
+    pub(super) async fn ask(&self, upstream: &Upstream, request: Request, peer: &Arc<dyn AgentPeer>) -> Answer {
+        match self.question(upstream, String::new(), &request.method, request.params, peer).await {
             Ok(question) => {
                 let meta = question.permit.source_params().get("_meta");
                 let token = meta.and_then(|meta| meta.get("progressToken"));
                 let _open = token.map(|token| self.asking.begin(token, &upstream.config.name));
-                let answer = question.put(contact).await;
+                let answer = question.put_to_agent(peer).await;
                 let answer = self.context.gate.release(question.ticket, Outcome::Answered(answer)).await;
                 self.asking.answered(&answer, &upstream.config.name);
                 answer
@@ -59,12 +59,12 @@ impl Session {
         &self,
         upstream: &Upstream,
         asked: Vec<Asked>,
-        contact: &Arc<dyn AgentPeer>,
+        peer: &Arc<dyn AgentPeer>,
     ) -> Vec<Question> {
         let mut questions = Vec::new();
         for (number, Asked { request, reply }) in asked.into_iter().enumerate() {
             let key = format!("source-{number}");
-            match self.question(upstream, key, &request.method, request.params, contact).await {
+            match self.question(upstream, key, &request.method, request.params, peer).await {
                 Ok(question) => questions.push(Question { reply: Some(reply), ..question }),
                 // A source that gave up has dropped the other side.
                 Err(refusal) => drop(reply.send(refusal)),
@@ -78,13 +78,13 @@ impl Session {
         &self,
         upstream: &Upstream,
         result: &Json,
-        contact: &Arc<dyn AgentPeer>,
+        peer: &Arc<dyn AgentPeer>,
     ) -> Result<(Vec<Question>, Option<Json>), Answer> {
         let [requests, state] = result.get_all(["inputRequests", "requestState"]);
         let mut questions = Vec::new();
         for (key, request) in requests.and_then(|requests| requests.members()).unwrap_or_default() {
             let method = request.get_str("method").unwrap_or_default();
-            questions.push(self.question(upstream, key, &Method::from(method), request.get("params"), contact).await?);
+            questions.push(self.question(upstream, key, &Method::from(method), request.get("params"), peer).await?);
         }
         Ok((questions, state))
     }
@@ -96,13 +96,13 @@ impl Session {
         key: String,
         method: &Method,
         params: Option<Json>,
-        contact: &Arc<dyn AgentPeer>,
+        peer: &Arc<dyn AgentPeer>,
     ) -> Result<Question, Answer> {
         let params = self.admissible(upstream, method, params.unwrap_or_else(Json::empty_object));
         let params = params.map_err(|why| self.refuse_to_ask(upstream, method, &why))?;
         let item = Arc::new(upstream.whole_item());
         let call = Call::new(method, Params::parse(method, params), &self.caller, item, Risk::Harmless);
-        let around = Circumstances::of_question(self, upstream, contact);
+        let around = Circumstances::of_question(self, upstream, peer);
         let admitted = self.context.gate.admit(call, &around).await;
         let Admitted { permit, ticket } = admitted.map_err(|refusal| refusal.to_answer())?;
         Ok(Question { key, permit, ticket, reply: None })
@@ -139,9 +139,9 @@ impl Session {
 
 impl Question {
     /// Puts the question to an agent that takes requests.
-    pub(super) async fn put(&self, contact: &Arc<dyn AgentPeer>) -> Answer {
+    pub(super) async fn put_to_agent(&self, peer: &Arc<dyn AgentPeer>) -> Answer {
         let params = Some(self.permit.source_params().clone()).filter(|params| *params != Json::empty_object());
-        contact.request(self.permit.method(), params).await
+        peer.request(self.permit.method(), params).await
     }
 }
 

@@ -12,17 +12,17 @@ use crate::lockfile::Acceptance;
 
 impl<'a> Circumstances<'a> {
     /// Makes the circumstances of a call of the session's agent that comes for the first time.
-    pub(super) fn of_call(session: &'a Session, target: &'a VisibleItem, contact: &'a Arc<dyn AgentPeer>) -> Self {
+    pub(super) fn of_call(session: &'a Session, target: &'a VisibleItem, peer: &'a Arc<dyn AgentPeer>) -> Self {
         Self {
             budget: session.context.budget(&session.caller.profile),
             approve: session.profile.approve,
             acceptance: &target.acceptance,
-            ..Self::of_question(session, &target.upstream, contact)
+            ..Self::of_question(session, &target.upstream, peer)
         }
     }
 
     /// Makes the circumstances of a question that a source has for the session's agent.
-    pub(super) fn of_question(session: &'a Session, upstream: &'a Upstream, contact: &'a Arc<dyn AgentPeer>) -> Self {
+    pub(super) fn of_question(session: &'a Session, upstream: &'a Upstream, peer: &'a Arc<dyn AgentPeer>) -> Self {
         Self {
             vault: &session.continuations.vault,
             // No further approval is needed: the person who is asked decides by answering.
@@ -31,8 +31,8 @@ impl<'a> Circumstances<'a> {
             acceptance: &Acceptance::Unknown,
             identity: upstream.identity,
             budget: None,
-            traffic: &upstream.traffic,
-            contact,
+            metrics: &upstream.metrics,
+            peer,
             resumed: false,
         }
     }

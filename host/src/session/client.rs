@@ -21,48 +21,48 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// How long a request of a source that belongs to no call waits for the agent to listen. Agents listen as soon as they
 /// are initialised.
-const LISTEN_PATIENCE: Duration = Duration::from_secs(10);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The levels of log messages, from the least to the most severe.
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 /// Reports whether a log message is at least as severe as the wanted level. False if no level is wanted.
-pub(super) fn is_grave_enough(wanted: Option<&str>, said: Option<&str>) -> bool {
+pub(super) fn is_severe_enough(wanted: Option<&str>, said: Option<&str>) -> bool {
     let rank = |level: Option<&str>| LEVELS.iter().position(|known| Some(*known) == level);
     rank(wanted).is_some_and(|wanted| rank(said).is_none_or(|said| said >= wanted))
 }
 
 /// The channel to the agent for what belongs to no call, and the log level that the agent wants.
 pub(super) struct AgentSink {
-    contact: watch::Sender<Option<Arc<dyn AgentPeer>>>,
+    peer: watch::Sender<Option<Arc<dyn AgentPeer>>>,
     level: Mutex<Option<Json>>,
 }
 
 impl Default for AgentSink {
     fn default() -> Self {
-        Self { contact: watch::Sender::new(None), level: Mutex::default() }
+        Self { peer: watch::Sender::new(None), level: Mutex::default() }
     }
 }
 
 impl AgentSink {
-    pub(super) fn open(&self, contact: Arc<dyn AgentPeer>) {
-        self.contact.send_replace(Some(contact));
+    pub(super) fn open(&self, peer: Arc<dyn AgentPeer>) {
+        self.peer.send_replace(Some(peer));
     }
 
     pub(super) fn offer(&self, notification: Notification) {
-        if let Some(contact) = self.now() {
-            contact.offer(notification);
+        if let Some(peer) = self.now() {
+            peer.offer(notification);
         }
     }
 
     /// Returns the channel to the agent, if it listens.
     pub(super) fn now(&self) -> Option<Arc<dyn AgentPeer>> {
-        self.contact.borrow().clone()
+        self.peer.borrow().clone()
     }
 
-    async fn contact(&self) -> Option<Arc<dyn AgentPeer>> {
-        let mut contact = self.contact.subscribe();
-        let open = tokio::time::timeout(LISTEN_PATIENCE, contact.wait_for(Option::is_some)).await;
+    async fn peer(&self) -> Option<Arc<dyn AgentPeer>> {
+        let mut peer = self.peer.subscribe();
+        let open = tokio::time::timeout(LISTEN_TIMEOUT, peer.wait_for(Option::is_some)).await;
         open.ok()?.ok()?.clone()
     }
 
@@ -123,15 +123,15 @@ impl Session {
     }
 
     /// Passes a notification of a source that belongs to no call to the agent, if it must be told.
-    async fn tell(&self, upstream: &Arc<Upstream>, notification: Notification) {
+    async fn notify_agent(&self, upstream: &Arc<Upstream>, notification: Notification) {
         if !self.changed(upstream, &notification.method) {
             return;
         }
-        let nobody: Arc<dyn AgentPeer> = Arc::new(NoAgent);
-        let Some(notification) = self.notification_of_no_call(upstream, notification, &nobody).await else { return };
+        let no_agent: Arc<dyn AgentPeer> = Arc::new(NoAgent);
+        let Some(notification) = self.notification_of_no_call(upstream, notification, &no_agent).await else { return };
         match self.agent.era {
             Era::Legacy => self.sink.offer(notification),
-            Era::Modern => self.listeners.tell(&notification),
+            Era::Modern => self.listeners.notify(&notification),
         }
     }
 
@@ -175,7 +175,7 @@ impl SourceClient for Session {
             let (me, upstream) = (me.upgrade(), Arc::clone(&upstream));
             Box::pin(async move {
                 if let Some(session) = me {
-                    session.tell(&upstream, notification).await;
+                    session.notify_agent(&upstream, notification).await;
                 }
             })
         };
@@ -183,9 +183,9 @@ impl SourceClient for Session {
     }
 
     async fn request(&self, source: &str, request: protocol::Request) -> Answer {
-        let contact = if self.agent.era == Era::Legacy { self.sink.contact().await } else { None };
-        match (self.upstream(source), contact) {
-            (Some(upstream), Some(contact)) => self.ask(&upstream, request, &contact).await,
+        let peer = if self.agent.era == Era::Legacy { self.sink.peer().await } else { None };
+        match (self.upstream(source), peer) {
+            (Some(upstream), Some(peer)) => self.ask(&upstream, request, &peer).await,
             _ => nobody_to_ask(),
         }
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::listing::{Listing, VisibleItem};
 use super::request::Request;
 use super::{ListPage, Session, shortened};
-use crate::catalog::{Catalog, Wanted};
+use crate::catalog::{Catalog, ToolQuery};
 use crate::config::Exposure;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, RpcError};
@@ -170,7 +170,7 @@ async fn find(listing: &Listing, arguments: &Json) -> Result<Json, String> {
         return Err(format!("`limit` must be from 1 to {MAX_LIMIT}, not {limit}"));
     }
     let index = listing.index().await?;
-    let found = tokio::task::spawn_blocking(move || index.find(&Wanted { query, source, tag })).await;
+    let found = tokio::task::spawn_blocking(move || index.find(&ToolQuery { query, source, tag })).await;
     let found = found.map_err(|error| error.to_string())?.map_err(|error| format!("the search failed: {error}"))?;
     let shown = found.iter().skip(offset).take(limit).filter_map(|item| listing.get(&item.exposed));
     let tools: Vec<_> = shown.map(summary).collect();

@@ -20,11 +20,11 @@ use crate::source::{SourceClient, SourceError};
 
 /// How long a session waits for a source that it can begin without: an interpreter has started by then, and no agent
 /// has given up.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The items of one kind that a source has listed.
 #[derive(Debug, Clone)]
-pub(super) struct Told {
+pub(super) struct ListedItems {
     pub(super) offer: OfferedItems,
     /// The result of discovery, if the items are tools.
     pub(super) met: Option<DiscoveredSource>,
@@ -33,13 +33,13 @@ pub(super) struct Told {
 }
 
 /// The result of asking a source. The cause of a failure names the source.
-pub(super) type Answered = (Arc<Upstream>, Result<Told, Cause>);
+pub(super) type Answered = (Arc<Upstream>, Result<ListedItems, Cause>);
 
 /// A source that is still being asked.
 pub(super) struct Late {
     pub(super) upstream: Arc<Upstream>,
     pub(super) kind: ItemKind,
-    pub(super) told: BoxFuture<'static, Result<Told, SourceError>>,
+    pub(super) listed: BoxFuture<'static, Result<ListedItems, SourceError>>,
 }
 
 /// The results of asking all sources, in their order, and the sources that are still being asked.
@@ -59,11 +59,11 @@ pub(super) async fn ask_all(
     kind: ItemKind,
 ) -> Asked {
     let asked = upstreams.iter().map(|upstream| ask(upstream, client, kind));
-    let told = join_all(asked).await;
+    let listed = join_all(asked).await;
     let mut asked = Asked::default();
-    for (upstream, (told, late)) in upstreams.into_iter().zip(told) {
-        let told = noted(context, caller, kind, &upstream, told);
-        asked.answered.push((upstream, told));
+    for (upstream, (listed, late)) in upstreams.into_iter().zip(listed) {
+        let listed = noted(context, caller, kind, &upstream, listed);
+        asked.answered.push((upstream, listed));
         asked.late.extend(late);
     }
     asked
@@ -73,29 +73,29 @@ async fn ask(
     upstream: &Arc<Upstream>,
     client: &Arc<dyn SourceClient>,
     kind: ItemKind,
-) -> (Result<Told, SourceError>, Option<Late>) {
+) -> (Result<ListedItems, SourceError>, Option<Late>) {
     let required = upstream.config.required;
     let before = if required && kind == ItemKind::Tool { upstream.met_by(client) } else { None };
-    let before = before.map(|met| Told { offer: met.tools.clone(), met: Some(met), old: true });
-    let mut told = question(upstream, client, kind);
+    let before = before.map(|met| ListedItems { offer: met.tools.clone(), met: Some(met), old: true });
+    let mut listed = question(upstream, client, kind);
     if required && before.is_none() {
-        return (told.await, None);
+        return (listed.await, None);
     }
-    match (timeout(PATIENCE, &mut told).await, before) {
+    match (timeout(DISCOVERY_TIMEOUT, &mut listed).await, before) {
         (Ok(Err(error)), Some(before)) if upstream.is_coming_back() => {
             let source = &upstream.config.name;
             tracing::warn!(%source, %error, "a session begins with what a source listed before, as the source fails now");
             (Ok(before), None)
         }
-        (Ok(told), _) => (told, None),
+        (Ok(listed), _) => (listed, None),
         (Err(_), before) => {
             let late = || {
                 SourceError::Start(Cause::own(format!(
                     "it did not list what it offers within {} s; the session begins without it, and adds it as soon as it has",
-                    PATIENCE.as_secs()
+                    DISCOVERY_TIMEOUT.as_secs()
                 )))
             };
-            let late_one = Late { upstream: Arc::clone(upstream), kind, told };
+            let late_one = Late { upstream: Arc::clone(upstream), kind, listed };
             (before.ok_or_else(late), Some(late_one))
         }
     }
@@ -106,14 +106,14 @@ pub(super) fn question(
     upstream: &Arc<Upstream>,
     client: &Arc<dyn SourceClient>,
     kind: ItemKind,
-) -> BoxFuture<'static, Result<Told, SourceError>> {
+) -> BoxFuture<'static, Result<ListedItems, SourceError>> {
     let (upstream, client) = (Arc::clone(upstream), Arc::clone(client));
     Box::pin(async move {
         if kind != ItemKind::Tool {
-            return Ok(Told { offer: upstream.list(&client, kind).await?, met: None, old: false });
+            return Ok(ListedItems { offer: upstream.list(&client, kind).await?, met: None, old: false });
         }
         let met = upstream.discover(&client).await?;
-        Ok(Told { offer: met.tools.clone(), met: Some(met), old: false })
+        Ok(ListedItems { offer: met.tools.clone(), met: Some(met), old: false })
     })
 }
 
@@ -123,15 +123,15 @@ pub(super) fn noted(
     caller: &Caller,
     kind: ItemKind,
     upstream: &Upstream,
-    told: Result<Told, SourceError>,
-) -> Result<Told, Cause> {
+    listed: Result<ListedItems, SourceError>,
+) -> Result<ListedItems, Cause> {
     let name = &upstream.config.name;
-    match told {
-        Ok(told) => {
-            if !told.old {
-                note_listed(context, caller, kind, upstream, &told.offer);
+    match listed {
+        Ok(listed) => {
+            if !listed.old {
+                note_listed(context, caller, kind, upstream, &listed.offer);
             }
-            Ok(told)
+            Ok(listed)
         }
         Err(error) => {
             let cause = error.into_cause().under(format!("source `{name}`: "));

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::expose;
-use super::in_flight::{InFlightCall, Pause};
+use super::in_flight::{DriveEnd, InFlightCall};
 use super::listing::VisibleItem;
 use super::request::Request;
 use super::rounds::{Round, Then};
@@ -88,14 +88,14 @@ impl<'a> Execution<'a> {
             Ok(admitted) => admitted,
             Err(refusal) => return ControlFlow::Break(Attempted::answered(refusal)),
         };
-        let (session, contact, upstream) = (self.request.session, &self.request.contact, &self.target.upstream);
+        let (session, peer, upstream) = (self.request.session, &self.request.peer, &self.target.upstream);
         // A source that has the call already gets the answers alone.
         let mut in_flight = open.unwrap_or_else(|| self.start(permit));
         let outcome = loop {
-            match session.drive(&mut in_flight, contact).await {
-                Pause::Ended(outcome) => break outcome,
-                Pause::Asked(asked) => {
-                    let questions = session.questions(upstream, asked, contact).await;
+            match session.drive(&mut in_flight, peer).await {
+                DriveEnd::Ended(outcome) => break outcome,
+                DriveEnd::Asked(asked) => {
+                    let questions = session.questions(upstream, asked, peer).await;
                     // If all were refused, the source has been told, and goes on.
                     if !questions.is_empty() {
                         let round = Round { about: self.about(), questions, then: Then::Open(in_flight) };

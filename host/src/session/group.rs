@@ -49,7 +49,7 @@ impl Group {
     ) -> Option<VisibleItem> {
         let first = seen.first()?.clone();
         let (members, unlike): (Vec<_>, Vec<_>) =
-            seen.into_iter().partition(|member| member.item.takes_what(&first.item));
+            seen.into_iter().partition(|member| member.item.accepts_same_arguments(&first.item));
         let unlike = unlike.into_iter().map(|member| member.item.source.clone()).collect();
         let is_member = |(upstream, _): &&(Arc<Upstream>, Cause)| upstream.config.offered_as() == name;
         let absent = absent.iter().filter(is_member);

@@ -8,7 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
 use super::Session;
-use super::client::is_grave_enough;
+use super::client::is_severe_enough;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome};
 use crate::context::Upstream;
@@ -28,11 +28,11 @@ pub(super) struct InFlightCall {
     call: BoxFuture<'static, Outcome>,
     /// The span of the call, which ends with it.
     span: Option<Span>,
-    said: mpsc::Receiver<CallEvent>,
+    events: mpsc::Receiver<CallEvent>,
 }
 
 /// The reason why driving a call has stopped.
-pub(super) enum Pause {
+pub(super) enum DriveEnd {
     /// The call has ended.
     Ended(Outcome),
     /// The source has questions for a modern agent, which can be asked only by a result.
@@ -54,18 +54,18 @@ impl InFlightCall {
             Some(span) => permit.within(span),
             None => permit,
         };
-        let (out, said) = mpsc::channel(RELAY_QUEUE);
+        let (out, events) = mpsc::channel(RELAY_QUEUE);
         let (owned, about) = (Arc::clone(upstream), permit.shared_call());
         let call = Box::pin(async move { owned.source.call(permit, &client, Relay { token, out }).await });
-        Self { upstream: Arc::clone(upstream), about, call, span, said }
+        Self { upstream: Arc::clone(upstream), about, call, span, events }
     }
 }
 
 impl Session {
     /// Drives a call until it ends or needs the agent.
-    pub(super) async fn drive(&self, in_flight: &mut InFlightCall, contact: &Arc<dyn AgentPeer>) -> Pause {
-        let InFlightCall { upstream, about, call, span, said } = in_flight;
-        contact.handed_over();
+    pub(super) async fn drive(&self, in_flight: &mut InFlightCall, peer: &Arc<dyn AgentPeer>) -> DriveEnd {
+        let InFlightCall { upstream, about, call, span, events } = in_flight;
+        peer.handed_over();
         let mut asked = FuturesUnordered::new();
         let outcome = loop {
             tokio::select! {
@@ -74,23 +74,23 @@ impl Session {
                 biased;
                 outcome = &mut *call => break outcome,
                 Some(()) = asked.next(), if !asked.is_empty() => {}
-                Some(said_now) = said.recv() => match said_now {
-                    CallEvent::Notification(notification) => self.pass_on(upstream, about, notification, contact).await,
+                Some(event) = events.recv() => match event {
+                    CallEvent::Notification(notification) => self.pass_on(upstream, about, notification, peer).await,
                     CallEvent::Request(question) if self.agent.era == Era::Modern => {
                         let mut questions = vec![question];
-                        for more in std::iter::from_fn(|| said.try_recv().ok()).take(RELAY_QUEUE) {
+                        for more in std::iter::from_fn(|| events.try_recv().ok()).take(RELAY_QUEUE) {
                             match more {
                                 CallEvent::Request(question) => questions.push(question),
-                                CallEvent::Notification(notification) => self.pass_on(upstream, about, notification, contact).await,
+                                CallEvent::Notification(notification) => self.pass_on(upstream, about, notification, peer).await,
                             }
                         }
-                        return Pause::Asked(questions);
+                        return DriveEnd::Asked(questions);
                     }
                     // A question that the source has withdrawn is withdrawn from the agent, too, so that no more are
                     // open here than there.
                     CallEvent::Request(Asked { request, mut reply }) => asked.push(async {
                         let answer = tokio::select! {
-                            answer = self.ask(upstream, request, contact) => answer,
+                            answer = self.ask(upstream, request, peer) => answer,
                             () = reply.closed() => return,
                         };
                         // An agent or source that gave up at this moment has dropped the other side.
@@ -99,15 +99,15 @@ impl Session {
                 },
             }
         };
-        while let Ok(left) = said.try_recv() {
+        while let Ok(left) = events.try_recv() {
             if let CallEvent::Notification(notification) = left {
-                self.pass_on(upstream, about, notification, contact).await;
+                self.pass_on(upstream, about, notification, peer).await;
             }
         }
         if let Some(span) = span.take() {
             span.ended(&outcome);
         }
-        Pause::Ended(outcome)
+        DriveEnd::Ended(outcome)
     }
 
     /// Passes on a notification that a source sends during a call, if the gate lets it pass.
@@ -116,13 +116,13 @@ impl Session {
         upstream: &Upstream,
         call: &Arc<Call>,
         notification: Notification,
-        contact: &Arc<dyn AgentPeer>,
+        peer: &Arc<dyn AgentPeer>,
     ) {
         if !self.wants(call, &notification) {
             return;
         }
-        if let Some(notification) = self.notification_for_agent(upstream, call, notification, contact).await {
-            contact.notify(notification).await;
+        if let Some(notification) = self.notification_for_agent(upstream, call, notification, peer).await {
+            peer.notify(notification).await;
         }
     }
 
@@ -133,8 +133,8 @@ impl Session {
             return true;
         }
         let wanted = call.params.meta().and_then(|meta| meta.get_str(meta::LOG_LEVEL));
-        let said = notification.params.as_ref().and_then(|params| params.get_str("level"));
-        is_grave_enough(wanted.as_deref(), said.as_deref())
+        let level = notification.params.as_ref().and_then(|params| params.get_str("level"));
+        is_severe_enough(wanted.as_deref(), level.as_deref())
     }
 }
 

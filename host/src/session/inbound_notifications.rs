@@ -17,7 +17,7 @@ impl Session {
         upstream: &Upstream,
         call: &Arc<Call>,
         notification: Notification,
-        contact: &Arc<dyn AgentPeer>,
+        peer: &Arc<dyn AgentPeer>,
     ) -> Option<Notification> {
         let Notification { method, params } = notification;
         let params = match params {
@@ -37,7 +37,7 @@ impl Session {
                     None => said,
                 };
                 let asks = method == Method::NotificationsTasks;
-                Some(if asks { self.with_task_questions(upstream, said, contact).await.ok()? } else { said })
+                Some(if asks { self.with_task_questions(upstream, said, peer).await.ok()? } else { said })
             }
             params => params,
         };
@@ -49,13 +49,13 @@ impl Session {
         &self,
         upstream: &Upstream,
         notification: Notification,
-        contact: &Arc<dyn AgentPeer>,
+        peer: &Arc<dyn AgentPeer>,
     ) -> Option<Notification> {
         let item = Arc::new(upstream.whole_item());
         let method = &notification.method;
         let params = Params::parse(method, Json::empty_object());
         let call = Call::new(method, params, &self.caller, item, Risk::Harmless);
-        self.notification_for_agent(upstream, &Arc::new(call), notification, contact).await
+        self.notification_for_agent(upstream, &Arc::new(call), notification, peer).await
     }
 }
 

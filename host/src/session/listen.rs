@@ -45,7 +45,7 @@ impl Default for Listeners {
 
 impl Listeners {
     /// Sends a change, under its exposed name, to every stream that wants it.
-    pub(super) fn tell(&self, notification: &Notification) {
+    pub(super) fn notify(&self, notification: &Notification) {
         for (wants, out) in &*self.lock() {
             if wants.takes(notification) && out.try_send(notification.clone()).is_err() {
                 tracing::debug!("an agent does not read its subscription; a change was dropped");
@@ -64,11 +64,11 @@ impl Listeners {
     }
 
     fn open(&self, wants: SubscriptionFilter) -> (mpsc::Sender<Notification>, mpsc::Receiver<Notification>) {
-        let (out, said) = mpsc::channel(LISTEN_QUEUE);
+        let (out, changes) = mpsc::channel(LISTEN_QUEUE);
         let mut open = self.lock();
         open.retain(|(_, out)| !out.is_closed());
         open.push((wants, out.clone()));
-        (out, said)
+        (out, changes)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(SubscriptionFilter, mpsc::Sender<Notification>)>> {
@@ -80,8 +80,8 @@ impl Request<'_> {
     /// Tells the agent of changes until the agent goes or the session ends. Dropping the future ends the subscriptions
     /// at the sources too.
     pub(super) async fn listen(&self) -> Result<Answer, RpcError> {
-        let Self { session, params, contact, .. } = self;
-        let Some(id) = contact.request_id() else {
+        let Self { session, params, peer, .. } = self;
+        let Some(id) = peer.request_id() else {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, "there is no stream that could carry a subscription"));
         };
         let tools = session.listing(ItemKind::Tool).await?;
@@ -89,7 +89,7 @@ impl Request<'_> {
         let mut wants = asked.served_by(tools.sources().map(|(_, met)| met));
         // A source that could not be discovered may be there later; only the broker can announce that change.
         wants.tools |= asked.tools && tools.is_partial();
-        let (out, mut said) = session.listeners.open(wants.clone());
+        let (out, mut changes) = session.listeners.open(wants.clone());
         let feeds = tools.sources().filter_map(|(upstream, met)| {
             let wants = wants.at(upstream, met);
             (wants != SubscriptionFilter::default()).then(|| session.feed(upstream, met.era, wants, Some(out.clone())))
@@ -97,15 +97,14 @@ impl Request<'_> {
         let mut feeds: FuturesUnordered<_> = feeds.collect();
         let mut over = session.listeners.over.subscribe();
         let first = Json::empty_object().with("notifications", &wants.to_json());
-        contact
-            .notify(marked(
-                Notification { method: Method::NotificationsSubscriptionsAcknowledged.to_owned(), params: first },
-                &id,
-            ))
-            .await;
+        peer.notify(marked(
+            Notification { method: Method::NotificationsSubscriptionsAcknowledged.to_owned(), params: first },
+            &id,
+        ))
+        .await;
         loop {
             tokio::select! {
-                Some(change) = said.recv() => contact.notify(marked(change, &id)).await,
+                Some(change) = changes.recv() => peer.notify(marked(change, &id)).await,
                 // If the stream of one source ends, the others go on.
                 Some(()) = feeds.next(), if !feeds.is_empty() => {}
                 () = ended(&mut over) => break,
@@ -310,9 +309,9 @@ mod tests {
     #[test]
     fn each_change_says_which_stream_it_is_of() {
         let updated = || change("notifications/resources/updated", r#"{"uri":"a:b","_meta":{"x":1}}"#);
-        let said = marked(updated(), &Json::of(&"l")).params.unwrap();
-        assert_eq!(said.as_str(), r#"{"uri":"a:b","_meta":{"x":1,"io.modelcontextprotocol/subscriptionId":"l"}}"#);
-        let plain = unmarked(Notification { params: Some(said), ..updated() });
+        let params = marked(updated(), &Json::of(&"l")).params.unwrap();
+        assert_eq!(params.as_str(), r#"{"uri":"a:b","_meta":{"x":1,"io.modelcontextprotocol/subscriptionId":"l"}}"#);
+        let plain = unmarked(Notification { params: Some(params), ..updated() });
         assert_eq!(plain.params.unwrap().as_str(), r#"{"uri":"a:b","_meta":{"x":1}}"#);
     }
 }

@@ -96,40 +96,41 @@ impl Listing {
             |upstream: &Upstream| upstream.config.group.is_some() && upstream.config.offered_as().as_str() == group;
         let of_group = |(upstream, _): &&Answered| of_group(upstream);
         let members = || self.answered.iter().filter(of_group);
-        let causes: Vec<_> = members().filter_map(|(_, told)| Some(told.as_ref().err()?.to_string())).collect();
+        let causes: Vec<_> = members().filter_map(|(_, listed)| Some(listed.as_ref().err()?.to_string())).collect();
         let none = !causes.is_empty() && causes.len() == members().count();
         none.then(|| format!("no member of group `{group}` is there: {}", causes.join("; ")))
     }
 
     /// Reports whether a source is missing that may be there later, or has not yet answered this session.
     pub(super) fn is_partial(&self) -> bool {
-        self.answered.iter().any(|(_, told)| told.as_ref().map_or(true, |told| told.old))
+        self.answered.iter().any(|(_, listed)| listed.as_ref().map_or(true, |listed| listed.old))
     }
 
     /// Returns why a source was not discovered. `None` if it was.
     pub(super) fn absence(&self, source: &SourceName) -> Option<&Cause> {
-        let (_, told) = self.answered.iter().find(|(upstream, _)| upstream.config.name == *source)?;
-        told.as_ref().err()
+        let (_, listed) = self.answered.iter().find(|(upstream, _)| upstream.config.name == *source)?;
+        listed.as_ref().err()
     }
 
     /// Reports whether a source is absent, or has not answered this session.
     pub(super) fn lacks(&self, source: &SourceName) -> bool {
-        let told = self.answered.iter().find(|(upstream, _)| upstream.config.name == *source).map(|(_, told)| told);
-        told.is_some_and(|told| told.as_ref().map_or(true, |told| told.old))
+        let listed =
+            self.answered.iter().find(|(upstream, _)| upstream.config.name == *source).map(|(_, listed)| listed);
+        listed.is_some_and(|listed| listed.as_ref().map_or(true, |listed| listed.old))
     }
 
     /// Returns the sources that could not be discovered.
     pub(super) fn absent(&self) -> impl Iterator<Item = &Arc<Upstream>> {
-        self.answered.iter().filter(|(_, told)| told.is_err()).map(|(upstream, _)| upstream)
+        self.answered.iter().filter(|(_, listed)| listed.is_err()).map(|(upstream, _)| upstream)
     }
 
     /// Returns the result of asking each source, with newer results in the place of some.
     pub(super) fn answered_but(&self, other: Vec<Answered>) -> Vec<Answered> {
         let mut answered = self.answered.clone();
-        for (upstream, told) in other {
+        for (upstream, listed) in other {
             match answered.iter_mut().find(|(before, _)| before.config.name == upstream.config.name) {
-                Some((_, before)) => *before = told,
-                None => answered.push((upstream, told)),
+                Some((_, before)) => *before = listed,
+                None => answered.push((upstream, listed)),
             }
         }
         answered
@@ -149,7 +150,7 @@ impl Listing {
 
     /// Returns the sources that were discovered, with the result of discovery. For lists of tools only.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<Upstream>, &DiscoveredSource)> {
-        self.answered.iter().filter_map(|(upstream, told)| Some((upstream, told.as_ref().ok()?.met.as_ref()?)))
+        self.answered.iter().filter_map(|(upstream, listed)| Some((upstream, listed.as_ref().ok()?.met.as_ref()?)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Session;
-use super::discovery::{self, Answered, Asked, Told};
+use super::discovery::{self, Answered, Asked, ListedItems};
 use super::listing::Listing;
 use crate::context::Upstream;
 use crate::item::ItemKind;
@@ -110,14 +110,19 @@ impl Session {
     }
 
     /// Adds the items of a source that was no longer waited for, and tells the agent.
-    pub(super) async fn list_arrived(&self, upstream: Arc<Upstream>, kind: ItemKind, told: Result<Told, SourceError>) {
-        let told = discovery::noted(&self.context, &self.caller, kind, &upstream, told);
-        if told.is_err() {
+    pub(super) async fn list_arrived(
+        &self,
+        upstream: Arc<Upstream>,
+        kind: ItemKind,
+        listed: Result<ListedItems, SourceError>,
+    ) {
+        let listed = discovery::noted(&self.context, &self.caller, kind, &upstream, listed);
+        if listed.is_err() {
             return;
         }
         let mut place = self.lists.of(kind).lock().await;
         let Some(before) = place.as_ref() else { return };
-        match self.build_list(before.answered_but(vec![(upstream, told)]), kind).await {
+        match self.build_list(before.answered_but(vec![(upstream, listed)]), kind).await {
             Ok(listing) => *place = Some(Arc::new(listing)),
             Err(error) => return tracing::warn!(error = error.message, "a session keeps the lists that it has"),
         }
@@ -127,10 +132,10 @@ impl Session {
 
     /// Tells the agent that a list has changed.
     pub(super) fn tell_change(&self, kind: ItemKind) {
-        let told = Notification { method: kind.changed_method(), params: None };
+        let changed = Notification { method: kind.changed_method(), params: None };
         match self.agent.era {
-            Era::Legacy => self.sink.offer(told),
-            Era::Modern => self.listeners.tell(&told),
+            Era::Legacy => self.sink.offer(changed),
+            Era::Modern => self.listeners.notify(&changed),
         }
     }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::Session;
-use super::discovery::{self, Late, Told};
+use super::discovery::{self, Late, ListedItems};
 use super::listing::Listing;
 use super::lists::KINDS;
 use crate::config::DiscoveryMode;
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// How long a refresh waits for its source: as long as a source may take to connect. After that the session keeps its
 /// tools.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How many added, removed and changed names a log line shows; the ledger has all.
 const SHOWN: usize = 16;
@@ -121,16 +121,16 @@ impl Session {
 
     /// Waits in the background for sources that are still being asked, and adds what they list.
     pub(super) fn wait_for(&self, late: Vec<Late>) {
-        for Late { upstream, kind, told } in late {
+        for Late { upstream, kind, listed } in late {
             let me = self.me.clone();
             tokio::spawn(async move {
-                let told = told.await;
+                let listed = listed.await;
                 let Some(session) = me.upgrade().filter(|session| !session.ended()) else { return };
                 if kind != ItemKind::Tool {
-                    return session.list_arrived(upstream, kind, told).await;
+                    return session.list_arrived(upstream, kind, listed).await;
                 }
-                if let Ok(told) = discovery::noted(&session.context, &session.caller, kind, &upstream, told) {
-                    session.take_in(&upstream, told).await;
+                if let Ok(listed) = discovery::noted(&session.context, &session.caller, kind, &upstream, listed) {
+                    session.take_in(&upstream, listed).await;
                 }
             });
         }
@@ -139,11 +139,11 @@ impl Session {
     async fn take_anew(&self, upstream: &Arc<Upstream>) {
         let source = &upstream.config.name;
         let asked = discovery::question(upstream, &self.client(), ItemKind::Tool);
-        match timeout(PATIENCE, asked).await {
-            Ok(Ok(told)) => {
-                let told = discovery::noted(&self.context, &self.caller, ItemKind::Tool, upstream, Ok(told));
-                if let Ok(told) = told {
-                    let changed = self.take_in(upstream, told).await;
+        match timeout(LIST_TIMEOUT, asked).await {
+            Ok(Ok(listed)) => {
+                let listed = discovery::noted(&self.context, &self.caller, ItemKind::Tool, upstream, Ok(listed));
+                if let Ok(listed) = listed {
+                    let changed = self.take_in(upstream, listed).await;
                     // An agent that subscribed is told of each change that a source announces, even if it changes
                     // nothing that the agent sees.
                     if !changed && upstream.config.discovery == DiscoveryMode::Snapshot && self.listeners.want_tools() {
@@ -152,20 +152,22 @@ impl Session {
                 }
             }
             Ok(Err(error)) => tracing::warn!(%source, %error, "a source did not list its tools again"),
-            Err(_) => tracing::warn!(%source, "a source did not list its tools again within {} s", PATIENCE.as_secs()),
+            Err(_) => {
+                tracing::warn!(%source, "a source did not list its tools again within {} s", LIST_TIMEOUT.as_secs())
+            }
         }
     }
 
     /// Replaces what a source offered with what it offers now, and tells the agent if that changes anything that it
     /// sees. Returns true if it does.
-    async fn take_in(&self, upstream: &Arc<Upstream>, told: Told) -> bool {
+    async fn take_in(&self, upstream: &Arc<Upstream>, listed: ListedItems) -> bool {
         let _turn = self.refresh.turn.lock().await;
         // Tools that have not been listed yet will be up to date anyway.
         let Some(Ok(before)) = self.lock_tools().get().cloned() else { return false };
         let source = &upstream.config.name;
         let is_new = before.absence(source).is_some();
-        let capabilities = told.met.as_ref().map(|met| met.capabilities.clone());
-        let answered = before.answered_but(vec![(Arc::clone(upstream), Ok(told))]);
+        let capabilities = listed.met.as_ref().map(|met| met.capabilities.clone());
+        let answered = before.answered_but(vec![(Arc::clone(upstream), Ok(listed))]);
         let built = self.build_listing(answered, false, ItemKind::Tool).await;
         let after = match built {
             Ok(after) => Arc::new(after.after(&before)),

@@ -20,13 +20,13 @@ pub(super) struct Request<'a> {
     pub(super) method: Method,
     pub(super) params: Params,
     /// The channel to the agent.
-    pub(super) contact: Arc<dyn AgentPeer>,
+    pub(super) peer: Arc<dyn AgentPeer>,
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn new(session: &'a Session, method: Method, params: Json, contact: Arc<dyn AgentPeer>) -> Self {
+    pub(super) fn new(session: &'a Session, method: Method, params: Json, peer: Arc<dyn AgentPeer>) -> Self {
         let params = Params::parse(&method, params);
-        Self { session, method, params, contact }
+        Self { session, method, params, peer }
     }
 
     /// Returns the span of the request for the log.
@@ -38,7 +38,7 @@ impl<'a> Request<'a> {
             mcp.session.id = self.session.caller.session.as_str(),
             mcp.method.name = shortened(&self.method),
             gen_ai.tool.name = tool(),
-            jsonrpc.request.id = self.contact.request_id().map(|id| id.as_str().to_owned()),
+            jsonrpc.request.id = self.peer.request_id().map(|id| id.as_str().to_owned()),
         )
     }
 
@@ -56,7 +56,7 @@ impl<'a> Request<'a> {
     fn trace(&mut self) -> Option<Span> {
         let Session { context, caller, agent, .. } = self.session;
         let telemetry = context.telemetry.as_ref()?;
-        let id = self.contact.request_id();
+        let id = self.peer.request_id();
         let (span, params) = telemetry.serving(&self.method, &self.params, (caller, agent), id)?;
         self.set_params(params);
         Some(span)
@@ -97,9 +97,9 @@ impl<'a> Request<'a> {
         attempt: Option<Attempt>,
         resumed: bool,
     ) -> Result<Admitted, Answer> {
-        let Self { session, method, params, contact } = self;
+        let Self { session, method, params, peer } = self;
         let call = Call::new(method, params.clone(), &session.caller, target.item.clone(), target.risk);
-        let around = Circumstances { resumed, ..Circumstances::of_call(session, target, contact) };
+        let around = Circumstances { resumed, ..Circumstances::of_call(session, target, peer) };
         let admitted = session.context.gate.admit(Call { attempt, ..call }, &around).await;
         admitted.map_err(|refusal| refusal.to_answer())
     }
@@ -111,7 +111,7 @@ impl<'a> Request<'a> {
 
     /// Returns the same request with other parameters.
     pub(super) fn with_params(&self, params: Json) -> Self {
-        Self::new(self.session, self.method.clone(), params, Arc::clone(&self.contact))
+        Self::new(self.session, self.method.clone(), params, Arc::clone(&self.peer))
     }
 
     /// Returns the digest that a retry must have in common with the first request.

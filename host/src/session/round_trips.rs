@@ -55,9 +55,9 @@ impl Execution<'_> {
     /// Asks the agent for the input that a result asks for. Returns `Ok` if the agent's answers are in the request,
     /// which must then be sent again, and the answer for the agent otherwise.
     pub(super) async fn ask_for_input(&mut self, ticket: Ticket, result: Json) -> Result<Option<InFlightCall>, Answer> {
-        let Request { session, params, contact, .. } = &self.request;
+        let Request { session, params, peer, .. } = &self.request;
         let (session, gate) = (*session, &session.context.gate);
-        let (questions, state) = match session.questions_in(&self.target.upstream, &result, contact).await {
+        let (questions, state) = match session.questions_in(&self.target.upstream, &result, peer).await {
             Ok(asked) => asked,
             Err(refusal) => {
                 let _ = gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
@@ -76,13 +76,13 @@ impl Execution<'_> {
     /// Asks a modern agent to have a person open pages and to come back, if a legacy source refuses a request until
     /// then. Any other agent gets the error as it is.
     pub(super) async fn ask_for_pages(&self, error: Json) -> Answer {
-        let Request { session, method, contact, .. } = &self.request;
+        let Request { session, method, peer, .. } = &self.request;
         let agent = &session.agent;
         let modern = agent.era == Era::Modern && agent.opens_pages() && method.may_be_retried();
         let mut questions = Vec::new();
         for (number, page) in pages_needed(&error).into_iter().enumerate().filter(|_| modern) {
             let (upstream, key) = (&self.target.upstream, format!("page-{number}"));
-            match session.question(upstream, key, &Method::ElicitationCreate, Some(page), contact).await {
+            match session.question(upstream, key, &Method::ElicitationCreate, Some(page), peer).await {
                 Ok(question) => questions.push(question),
                 Err(refusal) => return refusal,
             }
@@ -141,9 +141,9 @@ impl Execution<'_> {
 
     /// Asks a legacy agent, and puts its answers into the request.
     async fn ask_by_request(&mut self, round: Round) -> Result<Option<InFlightCall>, Answer> {
-        let Request { session, contact, .. } = &self.request;
+        let Request { session, peer, .. } = &self.request;
         let asked = round.questions.into_iter().map(async |question| {
-            let answer = question.put(contact).await;
+            let answer = question.put_to_agent(peer).await;
             Ok((question.key, session.released(question.ticket, answer).await?))
         });
         let answered: Result<Vec<_>, Answer> = futures_util::future::join_all(asked).await.into_iter().collect();

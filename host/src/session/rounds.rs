@@ -20,7 +20,7 @@ use crate::sync::{Mutex, MutexGuard};
 const MAX_ROUNDS: usize = 64;
 
 /// How long a round waits for the agent to come back. A person who has not answered by then has left.
-const ROUND_PATIENCE: Duration = Duration::from_secs(10 * 60);
+const ROUND_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
 /// The rounds that wait for one caller.
 pub(super) struct Rounds {
@@ -124,8 +124,8 @@ async fn sweep(open: Weak<Mutex<Open>>) {
         let (expired, next) = {
             let Some(open) = open.upgrade() else { return };
             let mut open = open.lock();
-            let expired: Vec<_> = open.rounds.extract_if(|_, kept| kept.since.elapsed() >= ROUND_PATIENCE).collect();
-            let next = open.rounds.values().map(|kept| kept.since + ROUND_PATIENCE).min();
+            let expired: Vec<_> = open.rounds.extract_if(|_, kept| kept.since.elapsed() >= ROUND_LIFETIME).collect();
+            let next = open.rounds.values().map(|kept| kept.since + ROUND_LIFETIME).min();
             open.sweeping = next.is_some();
             (expired, next)
         };
@@ -150,7 +150,7 @@ impl Rounds {
         if !std::mem::replace(&mut open.sweeping, true) {
             tokio::spawn(sweep(Arc::downgrade(&self.open)));
         }
-        Some(self.seal.close(number.to_string().as_bytes()))
+        Some(self.seal.seal(number.to_string().as_bytes()))
     }
 
     /// Returns the digest of the request that a handle leads back to.
@@ -162,7 +162,7 @@ impl Rounds {
     pub(super) fn take(&self, handle: &str) -> Result<Round, Lost> {
         let number = self.number(handle).ok_or(Lost::Foreign)?;
         let kept = self.lock().rounds.remove(&number).ok_or(Lost::Gone)?;
-        if kept.since.elapsed() < ROUND_PATIENCE { Ok(kept.round) } else { Err(Lost::Gone) }
+        if kept.since.elapsed() < ROUND_LIFETIME { Ok(kept.round) } else { Err(Lost::Gone) }
     }
 
     fn number(&self, handle: &str) -> Option<u64> {
@@ -217,10 +217,10 @@ mod tests {
         let rounds = Rounds::default();
         let session = SessionId::new();
         rounds.keep(&session, round()).unwrap();
-        tokio::time::sleep(ROUND_PATIENCE / 2).await;
+        tokio::time::sleep(ROUND_LIFETIME / 2).await;
         rounds.keep(&session, round()).unwrap();
         for left in [1, 0] {
-            tokio::time::sleep(ROUND_PATIENCE / 2 + Duration::from_millis(1)).await;
+            tokio::time::sleep(ROUND_LIFETIME / 2 + Duration::from_millis(1)).await;
             assert_eq!(rounds.lock().rounds.len(), left);
         }
         assert!(!rounds.lock().sweeping);

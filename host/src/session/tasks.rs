@@ -124,7 +124,7 @@ impl Execution<'_> {
     /// Remembers the task that a result begins, takes the questions of a task through the gate, and leaves only this
     /// caller's tasks in a list.
     pub(super) async fn with_tasks(&self, result: Json) -> Result<Json, Answer> {
-        let Request { session, method, contact, .. } = &self.request;
+        let Request { session, method, peer, .. } = &self.request;
         let (known, upstream) = (&session.continuations.tasks, &self.target.upstream);
         if is_handle(&result) && !session.agent.extends(meta::TASKS_EXTENSION) {
             let text = "the source began a task, and this agent did not declare that it supports tasks";
@@ -136,7 +136,7 @@ impl Execution<'_> {
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         }
         match method {
-            Method::TasksGet => session.with_task_questions(upstream, result, contact).await,
+            Method::TasksGet => session.with_task_questions(upstream, result, peer).await,
             // Several agents may share one connection to the source; each sees its own tasks.
             Method::TasksList => {
                 let tasks = result.get("tasks").and_then(|tasks| tasks.items()).unwrap_or_default();
@@ -156,7 +156,7 @@ impl Session {
         &self,
         upstream: &Upstream,
         state: Json,
-        contact: &Arc<dyn AgentPeer>,
+        peer: &Arc<dyn AgentPeer>,
     ) -> Result<Json, Answer> {
         let asked = state.get("inputRequests").and_then(|asked| asked.members());
         let (Some(asked), Some(id)) = (asked, state.get_str("taskId")) else { return Ok(state) };
@@ -167,7 +167,7 @@ impl Session {
                 None => {
                     let method = put.get_str("method").unwrap_or_default();
                     let question =
-                        self.question(upstream, key.clone(), &Method::from(method), put.get("params"), contact).await?;
+                        self.question(upstream, key.clone(), &Method::from(method), put.get("params"), peer).await?;
                     let request = question.as_request();
                     self.continuations.tasks.keep(&id, put, question);
                     request

@@ -51,7 +51,7 @@ impl ComponentSource {
         Self {
             tools: Callee::Tools(tools),
             timeout: config.timeout,
-            concurrency: ConcurrencyLimit::new(&config.name, config.places),
+            concurrency: ConcurrencyLimit::new(&config.name, config.concurrency),
             sealed,
         }
     }
@@ -60,7 +60,7 @@ impl ComponentSource {
     /// [`ComponentSource::new`].
     #[must_use]
     pub fn of_functions(functions: Functions, config: &SourceConfig) -> Self {
-        let (sealed, concurrency) = (functions.is_sealed(), ConcurrencyLimit::new(&config.name, config.places));
+        let (sealed, concurrency) = (functions.is_sealed(), ConcurrencyLimit::new(&config.name, config.concurrency));
         Self { tools: Callee::Functions(functions), timeout: config.timeout, concurrency, sealed }
     }
 
@@ -141,7 +141,7 @@ impl Source for ComponentSource {
     async fn call(&self, permit: Permit, _: &Arc<dyn SourceClient>, _: Relay) -> Outcome {
         let caller = &permit.call().caller;
         let deadline = Instant::now() + self.timeout;
-        let _turn = match self.concurrency.turn(permit.method(), deadline).await {
+        let _guard = match self.concurrency.acquire(permit.method(), deadline).await {
             Ok(turn) => turn,
             Err(busy) => return Outcome::NotSent(busy),
         };

@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::Cause;
-use crate::config::Places;
+use crate::config::ConcurrencyConfig;
 use crate::name::SourceName;
 use crate::protocol::Method;
 
@@ -24,12 +24,12 @@ pub(crate) struct ConcurrencyLimit {
 
 /// The right to use the source, held by a call. Dropping it admits the next call.
 #[derive(Debug)]
-pub(crate) struct Turn(#[expect(dead_code, reason = "held, to be dropped")] Option<OwnedSemaphorePermit>);
+pub(crate) struct ConcurrencyGuard(#[expect(dead_code, reason = "held, to be dropped")] Option<OwnedSemaphorePermit>);
 
 impl ConcurrencyLimit {
-    pub(crate) fn new(source: &SourceName, places: Option<Places>) -> Self {
-        let concurrency = places.map(|places| (places.concurrency, Arc::new(Semaphore::new(places.concurrency))));
-        let queue = places.map_or(0, |places| places.queue);
+    pub(crate) fn new(source: &SourceName, config: Option<ConcurrencyConfig>) -> Self {
+        let concurrency = config.map(|config| (config.concurrency, Arc::new(Semaphore::new(config.concurrency))));
+        let queue = config.map_or(0, |config| config.queue);
         Self { source: source.clone(), concurrency, queue, waiting: AtomicUsize::new(0) }
     }
 
@@ -38,13 +38,13 @@ impl ConcurrencyLimit {
     ///
     /// # Errors
     /// A text for people: too many calls wait already, or the deadline has passed.
-    pub(crate) async fn turn(&self, method: &Method, deadline: Instant) -> Result<Turn, Cause> {
+    pub(crate) async fn acquire(&self, method: &Method, deadline: Instant) -> Result<ConcurrencyGuard, Cause> {
         let Some((most, places)) = self.concurrency.as_ref().filter(|_| method.is_work()) else {
-            return Ok(Turn(None));
+            return Ok(ConcurrencyGuard(None));
         };
         let source = &self.source;
         if let Ok(place) = Arc::clone(places).try_acquire_owned() {
-            return Ok(Turn(Some(place)));
+            return Ok(ConcurrencyGuard(Some(place)));
         }
         let waits = Waits::begin(&self.waiting);
         if waits.before >= self.queue {
@@ -56,7 +56,7 @@ impl ConcurrencyLimit {
         }
         match timeout_at(deadline, Arc::clone(places).acquire_owned()).await {
             // The semaphore is never closed.
-            Ok(place) => Ok(Turn(place.ok())),
+            Ok(place) => Ok(ConcurrencyGuard(place.ok())),
             Err(_) => Err(Cause::own(format!(
                 "source `{source}` is busy: its {most} places (`concurrency`) were taken until the call's time was over; nothing \
                  was sent"
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     fn concurrency(concurrency: usize, queue: usize) -> ConcurrencyLimit {
-        ConcurrencyLimit::new(&"s".parse().unwrap(), Some(Places { concurrency, queue }))
+        ConcurrencyLimit::new(&"s".parse().unwrap(), Some(ConcurrencyConfig { concurrency, queue }))
     }
 
     fn soon() -> Instant {
@@ -102,27 +102,27 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_beyond_the_concurrency_wait_and_calls_beyond_the_queue_are_refused() {
         let concurrency = concurrency(1, 1);
-        let first = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap();
-        let mut second = Box::pin(concurrency.turn(&Method::ToolsCall, soon()));
+        let first = concurrency.acquire(&Method::ToolsCall, soon()).await.unwrap();
+        let mut second = Box::pin(concurrency.acquire(&Method::ToolsCall, soon()));
         assert!(futures_util::poll!(&mut second).is_pending());
-        let full = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap_err();
+        let full = concurrency.acquire(&Method::ToolsCall, soon()).await.unwrap_err();
         assert!(full.contains("source `s` is busy") && full.contains("1 wait"), "{full}");
-        assert!(concurrency.turn(&Method::TasksResult, soon()).await.is_ok(), "it continues a call");
+        assert!(concurrency.acquire(&Method::TasksResult, soon()).await.is_ok(), "it continues a call");
         drop(first);
         drop(second.await.unwrap());
-        assert!(concurrency.turn(&Method::ToolsCall, soon()).await.is_ok(), "the queue is empty again");
+        assert!(concurrency.acquire(&Method::ToolsCall, soon()).await.is_ok(), "the queue is empty again");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_waits_for_its_turn_until_its_deadline_and_leaves_the_queue_when_dropped() {
         let concurrency = concurrency(1, 1);
-        let _first = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap();
-        let late = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap_err();
+        let _first = concurrency.acquire(&Method::ToolsCall, soon()).await.unwrap();
+        let late = concurrency.acquire(&Method::ToolsCall, soon()).await.unwrap_err();
         assert!(late.contains("nothing was sent"), "{late}");
-        let mut gone = Box::pin(concurrency.turn(&Method::ToolsCall, soon()));
+        let mut gone = Box::pin(concurrency.acquire(&Method::ToolsCall, soon()));
         assert!(futures_util::poll!(&mut gone).is_pending());
         drop(gone);
-        let mut next = Box::pin(concurrency.turn(&Method::ToolsCall, soon()));
+        let mut next = Box::pin(concurrency.acquire(&Method::ToolsCall, soon()));
         assert!(futures_util::poll!(&mut next).is_pending(), "there is room in the queue");
     }
 }

@@ -8,17 +8,17 @@ use async_trait::async_trait;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::link::{Deadlines, Link, Party};
-use super::supervised::{Dial, Supervised, SupervisionConfig};
+use super::link::{Deadlines, Link, LinkConfig};
+use super::supervised::{Connect, Supervised, SupervisionConfig};
 use super::{Discovery, SourceError};
 use crate::call::Cause;
-use crate::config::{Carrier, Endpoint, OWN_HEADERS, SourceConfig};
+use crate::config::{Endpoint, HttpTransportKind, OWN_HEADERS, SourceConfig};
 use crate::egress::{Egress, EgressError, Reach, shown};
 use crate::ledger::Recorder;
 use crate::name::SourceName;
 use crate::oauth::Bearer;
 use legacy_sse::LegacySse;
-use transport::{HttpTransport, Shared, Way};
+use transport::{HttpTransport, ServerAccess, Shared};
 
 mod exchange;
 mod headers;
@@ -32,8 +32,8 @@ pub(crate) type HttpSource = Supervised<Server>;
 
 /// The server of a source, and how it is reached.
 pub(crate) struct Server {
-    way: Way,
-    carrier: Carrier,
+    access: ServerAccess,
+    transport_kind: HttpTransportKind,
     /// The largest message, in bytes.
     limit: usize,
     /// True once the server has turned out to use the transport of 2024-11-05.
@@ -54,7 +54,7 @@ impl HttpSource {
         data_dir: &Path,
         record: Recorder,
     ) -> Result<Self, SourceError> {
-        let Endpoint::Url { url, dangerous_allow_private, carrier, .. } = &config.endpoint else {
+        let Endpoint::Url { url, dangerous_allow_private, transport_kind, .. } = &config.endpoint else {
             return Err(SourceError::Start(Cause::own(format!("source `{}` has no `url`", config.name))));
         };
         let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
@@ -67,27 +67,27 @@ impl HttpSource {
                     .map_err(|error| SourceError::Start(Cause::of(error)))?,
             ),
         };
-        let way = Way { source: config.name.clone(), url: url.clone(), client, headers, bearer };
-        let (carrier, limit) = (*carrier, config.max_message);
-        let server = Server { way, carrier, limit, speaks_sse: AtomicBool::new(false) };
+        let access = ServerAccess { source: config.name.clone(), url: url.clone(), client, headers, bearer };
+        let (transport_kind, limit) = (*transport_kind, config.max_message);
+        let server = Server { access, transport_kind, limit, speaks_sse: AtomicBool::new(false) };
         Ok(Self::of(SupervisionConfig::of(config, record), server))
     }
 }
 
 #[async_trait]
-impl Dial for Server {
-    async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
+impl Connect for Server {
+    async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
         let explained = |error| self.explain(error);
-        if self.carrier == Carrier::Sse || self.speaks_sse.load(Ordering::Relaxed) {
-            return self.dial_sse(deadlines, party).await.map_err(explained);
+        if self.transport_kind == HttpTransportKind::Sse || self.speaks_sse.load(Ordering::Relaxed) {
+            return self.connect_sse(deadlines, config).await.map_err(explained);
         }
-        let transport = Arc::new(HttpTransport::new(self.way.clone(), self.limit));
-        let refused = match Link::open(transport, deadlines.clone(), party.clone()).await {
-            Err(SourceError::Protocol(why)) if self.carrier == Carrier::Detect => why,
+        let transport = Arc::new(HttpTransport::new(self.access.clone(), self.limit));
+        let refused = match Link::open(transport, deadlines.clone(), config.clone()).await {
+            Err(SourceError::Protocol(why)) if self.transport_kind == HttpTransportKind::Detect => why,
             opened => return opened.map_err(explained),
         };
         // A server that refuses a POST may be one of 2024-11-05.
-        match self.dial_sse(deadlines, party).await {
+        match self.connect_sse(deadlines, config).await {
             Ok(opened) => {
                 self.speaks_sse.store(true, Ordering::Relaxed);
                 Ok(opened)
@@ -97,21 +97,21 @@ impl Dial for Server {
     }
 
     async fn settle(&self) {
-        if let Some(bearer) = &self.way.bearer {
+        if let Some(bearer) = &self.access.bearer {
             bearer.settle().await;
         }
     }
 }
 
 impl Server {
-    async fn dial_sse(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
-        let (shared, inbox) = Shared::new(self.way.clone(), self.limit);
+    async fn connect_sse(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
+        let (shared, inbox) = Shared::new(self.access.clone(), self.limit);
         let transport = Arc::new(LegacySse::open(shared, inbox).await?);
-        Link::open(transport, Deadlines { probe: None, ..deadlines }, party).await
+        Link::open(transport, Deadlines { probe: None, ..deadlines }, config).await
     }
 
     fn explain(&self, error: SourceError) -> SourceError {
-        let shown = shown(&self.way.url);
+        let shown = shown(&self.access.url);
         match error {
             SourceError::Timeout { method, seconds } => SourceError::Start(Cause::own(format!(
                 "`{shown}` did not answer `{method}` within {seconds} s; is it an MCP endpoint?"
@@ -125,7 +125,7 @@ impl Server {
 impl std::fmt::Debug for Server {
     // Headers and the URL's query hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Way { source, url, .. } = &self.way;
+        let ServerAccess { source, url, .. } = &self.access;
         f.debug_struct("Server").field("name", source).field("url", &shown(url)).finish_non_exhaustive()
     }
 }

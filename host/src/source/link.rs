@@ -33,7 +33,7 @@ mod time;
 use control_queue::ControlMessage;
 use handshake::Agreed;
 pub(crate) use handshake::{Deadlines, Opening};
-use meta::Hop;
+use meta::RequestFacts;
 pub(crate) use pages::needed as pages_needed;
 use pending::{Caller, Lost, Shared};
 pub(crate) use subscribers::Subscribers;
@@ -44,7 +44,7 @@ pub(crate) use time::CallTime;
 const MAX_CONTROL_MESSAGES: usize = 64;
 
 /// The timeout of a request that is meant to stay open. Short enough for a counter of milliseconds.
-const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// An open connection. Dropping it ends it.
 pub(crate) struct Link {
@@ -67,7 +67,7 @@ pub(crate) struct Ended {
 
 /// The parameters of a new connection.
 #[derive(Clone)]
-pub(crate) struct Party {
+pub(crate) struct LinkConfig {
     /// The source's configured name, which notifications and requests to sessions carry.
     pub(crate) source: SourceName,
     /// The era in which the connection is made.
@@ -91,13 +91,13 @@ impl Link {
     pub(crate) async fn open(
         transport: Arc<dyn Transport>,
         deadlines: Deadlines,
-        party: Party,
+        config: LinkConfig,
     ) -> Result<(Self, Discovery), SourceError> {
         let whole = deadlines.whole;
         let (control_queue, queue) = mpsc::channel(MAX_CONTROL_MESSAGES);
         let shared = Arc::new(Shared {
             transport: Arc::clone(&transport),
-            party,
+            config,
             owner: OnceLock::new(),
             control_queue,
             pending: Mutex::default(),
@@ -177,19 +177,20 @@ impl Link {
     ) -> Outcome {
         // If that fails, the call goes on, with fewer log messages.
         let _ = timeout(time.left() / 2, self.set_level(params)).await;
-        let left = if method == Method::SubscriptionsListen { FOR_GOOD } else { time.left() };
+        let left = if method == Method::SubscriptionsListen { UNLIMITED } else { time.left() };
         if left.is_zero() {
             return Outcome::NotSent(time.is_over());
         }
         let (capabilities, level) = (client.capabilities(), client.log_level());
         let progress = relay.token.is_some();
-        let dress = |id| {
-            let context = &self.shared.party.context;
-            let hop = Hop { era: self.agreed.era, capabilities: &capabilities, level: level.as_ref(), context };
-            meta::dress(params, &hop, progress.then_some(id))
+        let with_facts = |id| {
+            let context = &self.shared.config.context;
+            let facts =
+                RequestFacts { era: self.agreed.era, capabilities: &capabilities, level: level.as_ref(), context };
+            meta::with_facts(params, &facts, progress.then_some(id))
         };
         let caller = Caller { session: client.session().cloned(), relay };
-        match self.shared.request(method, dress, Some(caller), left).await {
+        match self.shared.request(method, with_facts, Some(caller), left).await {
             Ok(answer) => Outcome::Answered(answer),
             Err(Lost::NotSent(why)) => Outcome::NotSent(why),
             Err(Lost::Timeout) => Outcome::Unknown(Cause::own(format!(
@@ -221,7 +222,7 @@ impl Link {
 
     /// Returns the client capabilities that were declared to the source, if it is a legacy one.
     pub(crate) fn declared(&self) -> &Json {
-        &self.shared.party.capabilities
+        &self.shared.config.capabilities
     }
 
     /// Sends a notification of the client's agent, and waits at most `timeout` until it has been sent.
@@ -233,9 +234,9 @@ impl Link {
         timeout: Duration,
     ) -> Result<(), SourceError> {
         let capabilities = client.capabilities();
-        let context = &self.shared.party.context;
-        let hop = Hop { era: self.agreed.era, capabilities: &capabilities, level: None, context };
-        let params = Some(meta::dress(params, &hop, None));
+        let context = &self.shared.config.context;
+        let facts = RequestFacts { era: self.agreed.era, capabilities: &capabilities, level: None, context };
+        let params = Some(meta::with_facts(params, &facts, None));
         let message = Message::Notification(Notification { method: method.clone(), params });
         let sent = tokio::time::timeout(timeout, self.shared.transport.send(&message)).await;
         sent.map_err(|_| handshake::late(method, timeout))?.map_err(|error| {
@@ -245,7 +246,7 @@ impl Link {
     }
 
     /// Queues a notification, which is sent when the source takes it.
-    pub(crate) fn tell(&self, notification: Notification) {
+    pub(crate) fn queue_notification(&self, notification: Notification) {
         self.shared.send_soon(Message::Notification(notification));
     }
 
@@ -285,7 +286,7 @@ impl Link {
     /// request of the source.
     pub(crate) fn unused_since(&self) -> Option<Instant> {
         let pending = self.shared.pending();
-        let in_use = pending.slots.values().any(|slot| slot.awaited || slot.caller.is_some());
+        let in_use = pending.requests.values().any(|entry| entry.awaited || entry.caller.is_some());
         (!in_use && pending.asked.is_empty()).then(|| pending.used.unwrap_or_else(Instant::now))
     }
 
@@ -295,10 +296,10 @@ impl Link {
     /// # Errors
     /// [`SourceError`] if nothing comes within `deadline`, or the connection has ended.
     pub(crate) async fn ping(&self, deadline: Duration) -> Result<(), SourceError> {
-        let hop = Hop::quiet(self.agreed.era);
+        let facts = RequestFacts::of_broker(self.agreed.era);
         let method = if self.is_modern() { Method::ServerDiscover } else { Method::Ping };
-        let dressed = |_| meta::dress(&Json::empty_object(), &hop, None);
-        match self.shared.request(&method, dressed, None, deadline).await {
+        let with_facts = |_| meta::with_facts(&Json::empty_object(), &facts, None);
+        match self.shared.request(&method, with_facts, None, deadline).await {
             Ok(_) => Ok(()),
             Err(lost) => Err(handshake::explain(&method, deadline, lost)),
         }
@@ -331,10 +332,10 @@ impl Link {
     }
 
     /// Waits until the control messages queued so far, such as cancellations, have been sent. Cancellation safe.
-    pub(crate) async fn said(&self) {
+    pub(crate) async fn flushed(&self) {
         let (done, said) = oneshot::channel();
         // An error means that the connection has ended: nothing more can be sent.
-        if self.shared.control_queue.send(ControlMessage::Said(done)).await.is_ok() {
+        if self.shared.control_queue.send(ControlMessage::Flushed(done)).await.is_ok() {
             let _ = said.await;
         }
     }

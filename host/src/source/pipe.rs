@@ -49,7 +49,7 @@ const DRAIN: Duration = Duration::from_millis(500);
 
 /// The program behind the streams. Dropping it ends the program.
 #[async_trait]
-pub(super) trait Body: Send + Sync {
+pub(super) trait RunningProgram: Send + Sync {
     /// Waits until the program has ended, and returns when that was. Cancellation safe.
     async fn wait(&self) -> Instant;
     /// Asks the program to end.
@@ -59,9 +59,9 @@ pub(super) trait Body: Send + Sync {
     /// Returns how the program ended, if it has: "exited with status 1".
     fn fate(&self) -> Option<String>;
     /// Notes that a message is about to be sent to the program.
-    fn told(&self) {}
+    fn sending(&self) {}
     /// Notes that a message came from the program.
-    fn heard(&self) {}
+    fn received(&self) {}
     /// Releases what served the program while it ran.
     fn settled(&self) {}
 }
@@ -77,7 +77,7 @@ pub(super) struct Streams {
 pub(super) struct Pipe {
     /// The command, for messages to people.
     label: String,
-    body: Box<dyn Body>,
+    program: Box<dyn RunningProgram>,
     /// The largest message, in bytes.
     limit: usize,
     secrets: Secrets,
@@ -93,7 +93,7 @@ pub(super) struct Pipe {
 
 /// The settings for a source's streams.
 #[derive(Clone)]
-pub(crate) struct Wire {
+pub(crate) struct PipeConfig {
     /// The largest message, in bytes.
     pub(crate) limit: usize,
     /// The file that standard error is logged to.
@@ -125,26 +125,26 @@ struct Findings {
 impl Pipe {
     /// Returns a connection to a source that was just started.
     pub(super) fn with(
-        body: Box<dyn Body>,
+        program: Box<dyn RunningProgram>,
         Streams { input, output, error }: Streams,
         label: String,
-        Wire { limit, log, secrets }: Wire,
+        PipeConfig { limit, log, secrets }: PipeConfig,
     ) -> Self {
         let lines = Lines::new(output, limit, limit.saturating_mul(MAX_SKIPPED));
         let words = LastWords::default();
         let (outgoing, queue) = mpsc::channel(QUEUE);
         let (done, captured) = watch::channel(());
-        let (kept, blotted_out) = (words.clone(), secrets.clone());
+        let (kept, redacted_values) = (words.clone(), secrets.clone());
         let tasks = [
             tokio::spawn(write(input, queue)),
             tokio::spawn(async move {
-                capture(error, log, blotted_out, kept).await;
+                capture(error, log, redacted_values, kept).await;
                 drop(done);
             }),
         ];
         Self {
             label,
-            body,
+            program,
             limit,
             secrets,
             words,
@@ -184,18 +184,18 @@ impl Pipe {
 
     /// Waits until the source has ended and its remaining output had time to be read.
     async fn outlived(&self) {
-        let ended = self.body.wait().await;
+        let ended = self.program.wait().await;
         tokio::time::sleep_until(ended + DRAIN).await;
     }
 
     /// Ends the source, by force if it does not end by itself, and collects its last words.
     async fn settle(&self) {
-        if timeout(GRACE, self.body.wait()).await.is_err() {
-            self.body.kill();
+        if timeout(GRACE, self.program.wait()).await.is_err() {
+            self.program.kill();
             // The rest is up to the kernel, which only a hung device delays.
-            let _ = timeout(DRAIN, self.body.wait()).await;
+            let _ = timeout(DRAIN, self.program.wait()).await;
         }
-        self.body.settled();
+        self.program.settled();
         let mut captured = self.captured.clone();
         // An error is the awaited end of the stream, and a timeout is accepted.
         let _ = timeout(DRAIN / 2, captured.changed()).await;
@@ -216,7 +216,7 @@ impl Pipe {
         };
         match Message::parse(text.clone()) {
             Ok(message) => {
-                self.body.heard();
+                self.program.received();
                 incoming.garbage = 0;
                 self.findings.lock().first = None;
                 Some(Ok(message))
@@ -228,7 +228,7 @@ impl Pipe {
             Err(error) => {
                 tracing::debug!(command = %label, code = error.code(), "a line that is not a message was ignored");
                 incoming.garbage += 1;
-                let shown = || self.secrets.blotted(&text).chars().take(SHOWN_CHARS).collect::<String>();
+                let shown = || self.secrets.redacted(&text).chars().take(SHOWN_CHARS).collect::<String>();
                 let first = self.findings.lock().first.get_or_insert_with(shown).clone();
                 (incoming.garbage > MAX_GARBAGE_LINES).then(|| {
                     let why = "writes garbage to standard output, where only MCP messages are allowed";
@@ -244,7 +244,7 @@ impl Pipe {
         findings.over = true;
         findings.verdict = Some(why.clone());
         drop(findings);
-        self.body.kill();
+        self.program.kill();
         TransportError::Garbage(why)
     }
 
@@ -265,7 +265,7 @@ impl Transport for Pipe {
             return Err(TransportError::NotSent(Cause::of(MessageError::TooLarge { size, limit })));
         }
         line.push(b'\n');
-        self.body.told();
+        self.program.sending();
         let (tell, written) = oneshot::channel();
         queue.send((line.into(), tell)).await.map_err(|_| gone())?;
         written.await.unwrap_or_else(|_| Err(gone()))
@@ -296,8 +296,8 @@ impl Transport for Pipe {
 
     async fn close(&self) {
         self.outgoing().take();
-        if timeout(GRACE, self.body.wait()).await.is_err() {
-            self.body.terminate();
+        if timeout(GRACE, self.program.wait()).await.is_err() {
+            self.program.terminate();
         }
         self.settle().await;
     }
@@ -309,14 +309,14 @@ impl Transport for Pipe {
         }
         let over = findings.over;
         drop(findings);
-        let fate = self.body.fate().or_else(|| over.then(|| "closed its standard output".to_owned()))?;
+        let fate = self.program.fate().or_else(|| over.then(|| "closed its standard output".to_owned()))?;
         Some(self.remarked(Cause::own(format!("{} {fate}", self.label))))
     }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        self.body.kill();
+        self.program.kill();
         for task in &self.tasks {
             task.abort();
         }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::link::{Deadlines, Link, Party};
-use super::pipe::{Pipe, Secrets, Wire, escape};
-use super::supervised::{Dial, Supervised, SupervisionConfig};
+use super::link::{Deadlines, Link, LinkConfig};
+use super::pipe::{Pipe, PipeConfig, Secrets, escape};
+use super::supervised::{Connect, Supervised, SupervisionConfig};
 use super::transport::Transport;
 use super::{Discovery, SourceError, log_file};
 use crate::call::Cause;
@@ -61,19 +61,19 @@ impl ProcessSource {
 }
 
 #[async_trait]
-impl Dial for Program {
-    async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
+impl Connect for Program {
+    async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
         let plan = self.process_cell.plan(&self.env).await.map_err(|error| SourceError::Start(Cause::of(error)))?;
         tracing::info!(source = %self.process_cell.source(), program = %plan.launch.program.display(), "program of the source");
         let cells = &self.process_cell.cells;
         let log = log_file(&cells.data_dir, self.process_cell.source());
-        let wire = Wire { limit: self.limit, log, secrets: self.secrets.clone() };
+        let pipe_config = PipeConfig { limit: self.limit, log, secrets: self.secrets.clone() };
         let started =
             Running::start(plan.launch, cells.launcher.clone(), |ready| self.process_cell.started(ready)).await;
         let (running, streams) = started.map_err(|error| self.not_started(error))?;
-        let pipe = Arc::new(Pipe::with(Box::new(running), streams, self.label(), wire));
+        let pipe = Arc::new(Pipe::with(Box::new(running), streams, self.label(), pipe_config));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
-        Link::open(transport, deadlines, party).await.map_err(|error| pipe.explain(error))
+        Link::open(transport, deadlines, config).await.map_err(|error| pipe.explain(error))
     }
 }
 

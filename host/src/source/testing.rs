@@ -17,7 +17,7 @@ use crate::item::Item;
 use crate::protocol::{Answer, Era, Json, Method, Notification, Request};
 use portcullis_core::testing::view;
 
-pub(crate) fn nobody() -> Arc<dyn SourceClient> {
+pub(crate) fn no_client() -> Arc<dyn SourceClient> {
     Arc::new(NoClient)
 }
 
@@ -26,21 +26,21 @@ pub(crate) fn silent() -> Relay {
 }
 
 /// A session that declares no capabilities and records the methods of the notifications that it receives.
-pub(crate) struct Ear {
+pub(crate) struct RecordingClient {
     pub(crate) session: SessionId,
     era: Option<Era>,
-    told: Mutex<Vec<String>>,
+    received: Mutex<Vec<String>>,
     news: Notify,
 }
 
-impl Ear {
+impl RecordingClient {
     pub(crate) fn new() -> Arc<Self> {
         Self::of(None)
     }
 
     /// Returns a session whose agent speaks this era.
     pub(crate) fn of(era: Option<Era>) -> Arc<Self> {
-        Arc::new(Self { session: SessionId::new(), era, told: Mutex::default(), news: Notify::new() })
+        Arc::new(Self { session: SessionId::new(), era, received: Mutex::default(), news: Notify::new() })
     }
 
     /// Returns the session as the client of a source.
@@ -49,21 +49,21 @@ impl Ear {
     }
 
     /// Returns the methods of all notifications received so far.
-    pub(crate) fn heard(&self) -> Vec<String> {
-        self.told.lock().unwrap().clone()
+    pub(crate) fn received(&self) -> Vec<String> {
+        self.received.lock().unwrap().clone()
     }
 
     /// Waits until a notification has been received, and returns all methods.
-    pub(crate) async fn hears(&self) -> Vec<String> {
-        while self.heard().is_empty() {
+    pub(crate) async fn received_any(&self) -> Vec<String> {
+        while self.received().is_empty() {
             self.news.notified().await;
         }
-        self.heard()
+        self.received()
     }
 }
 
 #[async_trait]
-impl SourceClient for Ear {
+impl SourceClient for RecordingClient {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.session)
     }
@@ -77,7 +77,7 @@ impl SourceClient for Ear {
         None
     }
     async fn notify(&self, _: &str, notification: Notification) {
-        self.told.lock().unwrap().push(notification.method.to_string());
+        self.received.lock().unwrap().push(notification.method.to_string());
         self.news.notify_one();
     }
     async fn request(&self, _: &str, _: Request) -> Answer {

@@ -155,7 +155,7 @@ impl Collector {
         let (url, secrets) = (self.url.clone(), self.headers.clone());
         let body = Some(Bytes::from(body));
         let outgoing = Outgoing { method: Method::POST, url, headers, secrets, body, on_body: None };
-        let response = self.client.send_here(outgoing).await.map_err(|error| error.to_string())?;
+        let response = self.client.send_without_redirects(outgoing).await.map_err(|error| error.to_string())?;
         match response.status() {
             status if status.is_success() => Ok(()),
             status => Err(format!("status {}", status.as_u16())),

@@ -141,7 +141,7 @@ impl Confinement {
 
     /// Reports whether an instance may be made in advance, before a call needs it.
     pub(crate) fn has_room(&self) -> bool {
-        !self.opens() || self.descriptors.abound()
+        !self.opens() || self.descriptors.are_plentiful()
     }
 
     fn opens(&self) -> bool {
@@ -154,17 +154,17 @@ impl Confinement {
     ///
     /// # Errors
     /// [`FailureCode::Busy`], whose text names the setting that raises the limit.
-    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    pub(crate) async fn instance_permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
         let turn = timeout(self.access.timeout / 2, Arc::clone(&self.turns).acquire_owned()).await;
         turn.ok().and_then(Result::ok).ok_or_else(|| {
             let most = self.access.instances;
-            let way_out = match most.saturating_mul(2).min(limits::SOURCE_INSTANCES_MOST) {
+            let hint = match most.saturating_mul(2).min(limits::SOURCE_INSTANCES_MOST) {
                 more if more > most => {
                     format!("to let it have more, write `cell = {{ instances = {more} }}` in its source")
                 }
                 _ => "no setting raises this limit".to_owned(),
             };
-            Failure::new(FailureCode::Busy, format!("all {most} instances that it may have are at work; {way_out}"))
+            Failure::new(FailureCode::Busy, format!("all {most} instances that it may have are at work; {hint}"))
         })
     }
 }
@@ -172,7 +172,7 @@ impl Confinement {
 /// Returns why a component may not have an import and what to do about it, or `None` if it may.
 pub(crate) fn refusal(import: &str, access: &Access) -> Option<String> {
     let refusal = match wasi(import) {
-        Some((package, _)) => behind(package, access).err()?.to_owned(),
+        Some((package, _)) => provides(package, access).err()?.to_owned(),
         None if import.starts_with("wasi:") => format!("this host serves WASI {SERVED}; build it for that"),
         None => "no grant exists for it; compose the component with one that provides it".to_owned(),
     };
@@ -265,7 +265,7 @@ pub(crate) fn opened(imports: &[String], access: &Access) -> Vec<Opened> {
     let mut packages = BTreeMap::<String, Opened>::new();
     for import in imports {
         let (package, interface, behind) = match (wasi(import), interface(import)) {
-            (Some((package, interface)), _) => match behind(package, access) {
+            (Some((package, interface)), _) => match provides(package, access) {
                 Ok(behind) => (format!("wasi:{package}@{SERVED}"), interface, behind),
                 Err(_) => continue,
             },
@@ -290,7 +290,7 @@ pub(crate) fn wasi(name: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns what a component gets from a WASI package, or else what to do to get it.
-fn behind(package: &str, Access { env, grant, .. }: &Access) -> Result<String, &'static str> {
+fn provides(package: &str, Access { env, grant, .. }: &Access) -> Result<String, &'static str> {
     let folders = |paths: &[PathBuf]| match paths {
         [] => "nothing".to_owned(),
         paths => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "),

@@ -17,13 +17,13 @@ use wasmtime::component::{Component, Instance, Lift, WasmList};
 use wasmtime_wizer::{ComponentInstanceState, Wizer};
 
 use super::guest::{State, arm, guard};
-use super::instance_pool::Unready;
+use super::instance_pool::StartError;
 use super::v0_1::World;
 
 /// Why no configured component could be made.
-pub(crate) enum Unbaked {
+pub(crate) enum BakeError {
     /// The plugin cannot be used with these settings.
-    Unready(Unready),
+    Start(StartError),
     /// The plugin may be usable, but Wizer or the engine cannot bake it.
     Unable(wasmtime::Error),
 }
@@ -35,10 +35,10 @@ pub(crate) async fn bake<W: World>(
     wasm: &[u8],
     settings: &String,
     link: impl FnOnce(&Component) -> wasmtime::Result<W::Pre>,
-) -> Result<Component, Unbaked> {
+) -> Result<Component, BakeError> {
     if shares_memory(wasm)? {
         // Wizer would panic, or produce something that is not a component.
-        return Err(Unbaked::Unable(wasmtime::format_err!("a core module imports its memory")));
+        return Err(BakeError::Unable(wasmtime::format_err!("a core module imports its memory")));
     }
     let engine = store.engine().clone();
     let mut wizer = Wizer::new();
@@ -52,8 +52,8 @@ pub(crate) async fn bake<W: World>(
         Ok((world.configure(&mut store, settings).await?, instance))
     };
     let (configured, instance) =
-        guard(armed, configured).await.map_err(|failure| Unbaked::Unready(Unready::Failed(failure)))?;
-    configured.map_err(|reason| Unbaked::Unready(Unready::Refused(reason)))?;
+        guard(armed, configured).await.map_err(|failure| BakeError::Start(StartError::Failed(failure)))?;
+    configured.map_err(|reason| BakeError::Start(StartError::Refused(reason)))?;
 
     let _armed = arm(&mut store, Limits::START);
     // Whole memories are read here; they have a limit of their own.
@@ -80,7 +80,7 @@ fn shares_memory(wasm: &[u8]) -> wasmtime::Result<bool> {
     Ok(false)
 }
 
-impl From<wasmtime::Error> for Unbaked {
+impl From<wasmtime::Error> for BakeError {
     fn from(error: wasmtime::Error) -> Self {
         Self::Unable(error)
     }

@@ -20,7 +20,7 @@ pub(crate) struct Clock {
 }
 
 /// A guard that keeps the clock running while a guest runs.
-pub(crate) struct Turn(Arc<Clock>);
+pub(crate) struct ClockGuard(Arc<Clock>);
 
 impl Clock {
     /// Starts the clock's thread for an engine. The thread ends when the clock is dropped.
@@ -33,15 +33,15 @@ impl Clock {
     }
 
     /// Keeps the clock ticking until the returned turn is dropped.
-    pub(crate) fn turn(self: &Arc<Self>) -> Turn {
+    pub(crate) fn guard(self: &Arc<Self>) -> ClockGuard {
         if self.running.fetch_add(1, Ordering::SeqCst) == 0 {
             self.thread.unpark();
         }
-        Turn(self.clone())
+        ClockGuard(self.clone())
     }
 }
 
-impl Drop for Turn {
+impl Drop for ClockGuard {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::SeqCst);
     }

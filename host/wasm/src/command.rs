@@ -40,7 +40,7 @@ pub struct Running {
     stop: CancellationToken,
     meter: Meter,
     /// True if the program was sent a message and has sent none since.
-    owes: AtomicBool,
+    owes_reply: AtomicBool,
 }
 
 /// The host's ends of the program's standard streams.
@@ -79,7 +79,7 @@ impl Command {
     /// [`Failure`] if the component itself fails, or no instance or slot is free.
     pub async fn start(&self) -> Result<(Running, Streams), Failure> {
         let loaded = &self.0;
-        let turn = loaded.confinement.turn().await?;
+        let permit = loaded.confinement.instance_permit().await?;
         let slot = Arc::clone(&loaded.host.commands).acquire_many_owned(loaded.weight);
         let Ok(Ok(slot)) = timeout(limits::SLOT_WAIT, slot).await else {
             return Err(Failure::new(FailureCode::Busy, "every slot for components that run is in use"));
@@ -104,10 +104,10 @@ impl Command {
             };
             // The memory is released before anyone learns that the program ended.
             drop(store);
-            drop::<[OwnedSemaphorePermit; 2]>([slot, turn]);
+            drop::<[OwnedSemaphorePermit; 2]>([slot, permit]);
             let _ = tell.send(Some((Instant::now(), fate)));
         });
-        Ok((Running { ended, stop, meter, owes: AtomicBool::new(false) }, Streams { input, output, error }))
+        Ok((Running { ended, stop, meter, owes_reply: AtomicBool::new(false) }, Streams { input, output, error }))
     }
 
     async fn instance<I, O>(&self, streams: Streams<I, O>) -> Result<(Store<State>, Program), Failure>
@@ -141,15 +141,15 @@ impl fmt::Debug for Command {
 impl Running {
     /// Notes that a message was sent to the program. A program that owed no message gets its whole processor time anew;
     /// a busy one gets nothing extra, so that further calls do not keep a hanging program alive.
-    pub fn told(&self) {
-        if !self.owes.swap(true, Ordering::Relaxed) {
+    pub fn message_sent(&self) {
+        if !self.owes_reply.swap(true, Ordering::Relaxed) {
             self.meter.reset();
         }
     }
 
     /// Notes that the program sent a message: its processor time starts anew.
-    pub fn heard(&self) {
-        self.owes.store(false, Ordering::Relaxed);
+    pub fn message_received(&self) {
+        self.owes_reply.store(false, Ordering::Relaxed);
         self.meter.reset();
     }
 
@@ -202,18 +202,18 @@ mod tests {
     async fn a_command_gets_new_processor_time_with_each_message_but_none_while_it_is_busy() {
         let (_tell, ended) = watch::channel(None);
         let meter = Meter::new(TICK * 50, 1.0);
-        let running = Running { ended, stop: CancellationToken::new(), meter, owes: AtomicBool::new(false) };
+        let running = Running { ended, stop: CancellationToken::new(), meter, owes_reply: AtomicBool::new(false) };
         let works = async || running.meter.run(work(30)).await;
         // Each of these runs needs more than was left of the budget before the reset.
         for _ in 0..3 {
-            running.told();
+            running.message_sent();
             assert_eq!(works().await, Ok(()), "asked");
-            running.heard();
+            running.message_received();
             assert_eq!(works().await, Ok(()), "after a word of its own");
         }
-        running.told();
+        running.message_sent();
         assert_eq!(works().await, Ok(()));
-        running.told();
+        running.message_sent();
         assert_eq!(works().await, Err(OutOfTime), "it still owes a word");
     }
 }

@@ -6,10 +6,10 @@ use portcullis_core::digest::Digest;
 use wasmparser::{ComponentTypeRef, Parser, Payload, TypeBounds};
 use wasmtime::component::Component;
 
-use super::bake::{Unbaked, bake};
+use super::bake::{BakeError, bake};
 use super::compiled::Precompiled;
 use super::guest::State;
-use super::instance_pool::Unready;
+use super::instance_pool::StartError;
 use super::load::{Allowed, Code, Form, Manifest, Wasm, link};
 use super::v0_1::{Facts, World};
 use super::{Host, PluginError, engine, limits};
@@ -39,7 +39,7 @@ pub(super) fn configured<W: World>(
     let store = match &allowed.confinement {
         None => State::store(&host.engine, &host.clock, facts),
         Some(confinement) => State::confined(&host.engine, &host.clock, facts, confinement)
-            .map_err(|failure| Unready::Failed(failure).of(&wasm.plugin))?,
+            .map_err(|failure| StartError::Failed(failure).of(&wasm.plugin))?,
     };
     let baked =
         bake::<W>(
@@ -53,8 +53,8 @@ pub(super) fn configured<W: World>(
             keep(host, &wasm.plugin, &digest, &component);
             Ok(Some(host.loaded.keep(code, component)))
         }
-        Err(Unbaked::Unready(unready)) => Err(unready.of(&wasm.plugin)),
-        Err(Unbaked::Unable(error)) => {
+        Err(BakeError::Start(start_error)) => Err(start_error.of(&wasm.plugin)),
+        Err(BakeError::Unable(error)) => {
             tracing::debug!(plugin = %wasm.plugin, %error, "plugin is configured in each instance");
             Ok(None)
         }

@@ -18,7 +18,7 @@ pub struct Component {
     /// The component's imports, and what it gets from them.
     pub imports: Vec<Opened>,
     /// True if the component has a key-value store.
-    pub keeps: bool,
+    pub has_store: bool,
 }
 
 /// The kinds of components that are sources.
@@ -56,7 +56,7 @@ impl Component {
         };
         let (wasm, manifest) = blocking(scan).await?;
         let shape = Shape::of(&wasm, &manifest)?;
-        useful(&wasm, &manifest, &access)?;
+        check_grants_are_used(&wasm, &manifest, &access)?;
         if let Some(import) = manifest.imports.iter().find(|name| interface(name) == Some(KEY_VALUE)) {
             if shape == Shape::Command {
                 let imports = format!("{import}, which no program can have: it serves all profiles at once");
@@ -65,7 +65,7 @@ impl Component {
         } else {
             access.key_value = None;
         }
-        let keeps = access.key_value.is_some();
+        let has_store = access.key_value.is_some();
         let offers_resources = ToolsWorld::offers_resources(&manifest.exports);
         let imports = access::opened(&manifest.imports, &access);
         let confinement = Arc::new(Confinement::new(access, &manifest.imports, &plugins.0.descriptors));
@@ -89,7 +89,7 @@ impl Component {
                 blocking(load).await?
             }
         };
-        Ok(Self { kind, imports, keeps })
+        Ok(Self { kind, imports, has_store })
     }
 }
 
@@ -162,7 +162,7 @@ impl Shape {
 
 /// Checks that the component imports what each of its grants is for. Otherwise it could never use the grant, and would
 /// count as risky without need.
-fn useful(wasm: &Wasm, manifest: &Manifest, access: &Access) -> Result<(), PluginError> {
+fn check_grants_are_used(wasm: &Wasm, manifest: &Manifest, access: &Access) -> Result<(), PluginError> {
     let imports = |wanted| manifest.imports.iter().any(|name| access::wasi(name) == Some(wanted));
     let (variables, folders) = (("cli", "environment"), ("filesystem", "preopens"));
     let (sockets, http) = (("sockets", "tcp"), ("http", "outgoing-handler"));

@@ -22,7 +22,7 @@ pub struct ComponentCell {
     /// The files, network and resources that the component is granted.
     pub grant: Grant,
     /// True if it has a key-value store, in which it can leave data for later calls.
-    pub keeps: bool,
+    pub has_store: bool,
     /// The processor time of one call.
     pub processor_time: Duration,
     /// How many instances may run at once.
@@ -35,7 +35,7 @@ impl ComponentCell {
     /// Reports whether the source can neither change anything nor send anything out.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
-        self.grant.is_harmless() && !self.keeps
+        self.grant.is_harmless() && !self.has_store
     }
 
     /// Returns what is enforced, in the order of [`Report::aspects`](portcullis_cell::Report::aspects).
@@ -46,7 +46,7 @@ impl ComponentCell {
             (0, 0) => "there are none".to_owned(),
             (read, write) => format!("granted folders, opened at its start; {read} to read, {write} to write"),
         };
-        let files = if self.keeps { format!("{files}; a store of its own for each profile") } else { files };
+        let files = if self.has_store { format!("{files}; a store of its own for each profile") } else { files };
         let network = match self.grant.network.is_empty() {
             true => "there is none",
             false => "by granted names, whose addresses are checked; no UDP, and nothing listens",
@@ -90,7 +90,7 @@ impl ComponentCell {
             "imports": imports,
             "read": texts(&grant.read),
             "write": texts(&grant.write),
-            "kept": texts(&grant.kept),
+            "kept": texts(&grant.protected),
             "network": grant.network,
             "limits": {
                 "memory": grant.limits.memory,

@@ -44,7 +44,7 @@ impl Descriptors {
     }
 
     /// Reports whether enough descriptors are free to make instances in advance, before a call needs them.
-    pub(super) fn abound(&self) -> bool {
+    pub(super) fn are_plentiful(&self) -> bool {
         self.free.available_permits() > self.all / 2
     }
 
@@ -82,7 +82,7 @@ mod tests {
         for _ in 0..SHARES {
             shares.push(few.share().await.unwrap());
         }
-        assert!(!few.abound());
+        assert!(!few.are_plentiful());
         let refused = few.share().await.unwrap_err();
         assert!(refused.code == FailureCode::Busy && refused.detail.contains("all 512 descriptors"), "{refused}");
         shares.pop();

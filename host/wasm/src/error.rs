@@ -45,7 +45,7 @@ pub enum PluginError {
         error: OciError,
     },
     /// The plugin does not match the digest that it is pinned to.
-    #[error("{plugin} has changed: it is {found} now, and {by} {pinned}; {way_out}")]
+    #[error("{plugin} has changed: it is {found} now, and {by} {pinned}; {hint}")]
     Changed {
         /// The plugin.
         plugin: String,
@@ -56,7 +56,7 @@ pub enum PluginError {
         /// Where the pin comes from.
         by: &'static str,
         /// What to do if the change is wanted.
-        way_out: &'static str,
+        hint: &'static str,
     },
     /// The plugin is WebAssembly, and this program has no compiler.
     #[error(

@@ -125,7 +125,7 @@ impl Functions {
             Err(why) => return Ok(Err(ToolFailure::InvalidArguments(why))),
         };
         let mut results = vec![Val::Bool(false); usize::from(function.result.is_some())];
-        let _turn = self.0.confinement.turn().await?;
+        let _permit = self.0.confinement.instance_permit().await?;
         let slots = Arc::clone(&self.0.host.tools.free).acquire_many_owned(self.0.weight);
         let Ok(Ok(_slot)) = timeout(limits::SLOT_WAIT, slots).await else {
             return Err(Failure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
@@ -164,15 +164,15 @@ impl Function {
         }
         let parameters: Vec<_> = ty.params().map(|(name, ty)| (name.to_owned(), ty)).collect();
         let result = ty.results().next();
-        let mut room = schema::Room::default();
-        let input = schema::object(parameters.iter().map(|(name, ty)| (name.as_str(), ty.clone())), &mut room)?;
+        let mut budget = schema::TypeBudget::default();
+        let input = schema::object(parameters.iter().map(|(name, ty)| (name.as_str(), ty.clone())), &mut budget)?;
         let output = match result.as_ref().and_then(answered) {
-            Some(ty) => Some(schema::object([("result", ty)].into_iter(), &mut room)?),
+            Some(ty) => Some(schema::object([("result", ty)].into_iter(), &mut budget)?),
             None => None,
         };
         if let Some(error) = result.as_ref().and_then(failed) {
             // The error type is not part of the tool's schema, but it must be one that can be written as JSON.
-            schema::of(&error, &mut room)?;
+            schema::of(&error, &mut budget)?;
         }
         let members = [
             ("name", Some(json!(tool))),

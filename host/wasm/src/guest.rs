@@ -14,7 +14,7 @@ use wasmtime::{Engine, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, 
 use wasmtime_wasi::WasiCtxBuilder;
 
 use super::access::{Confinement, Wasi};
-use super::clock::{Clock, Turn};
+use super::clock::{Clock, ClockGuard};
 use super::error::{Failure, FailureCode};
 use super::meter::{Meter, OutOfTime};
 use super::v0_1::Facts;
@@ -166,7 +166,7 @@ pub(crate) struct Armed {
     limits: Limits,
     /// The meter of a guest whose time is measured.
     meter: Option<Meter>,
-    _turn: Turn,
+    _clock: ClockGuard,
 }
 
 /// Gives the next call of this store its budget. Its deadline counts from here.
@@ -180,24 +180,24 @@ pub(crate) fn arm(store: &mut Store<State>, limits: Limits) -> Armed {
     store.set_hostcall_fuel(limits.output);
     let state = store.data();
     let meter = state.share.map(|share| Meter::new(limits.deadline, share));
-    Armed { limits, meter, _turn: state.clock.turn() }
+    Armed { limits, meter, _clock: state.clock.guard() }
 }
 
 /// Waits for a call into a guest for as long as its limits allow. Dropping the future stops the guest.
 pub(crate) async fn guard<T>(armed: Armed, call: impl Future<Output = wasmtime::Result<T>>) -> Result<T, Failure> {
     let limits = armed.limits;
     let call = match armed.meter {
-        None => timeout(limits.patience, call).await,
+        None => timeout(limits.wall_clock, call).await,
         Some(meter) => {
             // Boxed to keep this future small for guests that are not metered: those decide.
-            let metered = Box::pin(timeout(limits.patience, meter.run(call))).await;
+            let metered = Box::pin(timeout(limits.wall_clock, meter.run(call))).await;
             metered.map(|done| done.unwrap_or_else(|spent| Err(spent.into())))
         }
     };
     match call {
         Ok(result) => result.map_err(|error| failure(limits, &error)),
         Err(_) if limits.configured => {
-            let detail = format!("it did not answer within {} s", limits.patience.as_secs_f32());
+            let detail = format!("it did not answer within {} s", limits.wall_clock.as_secs_f32());
             Err(Failure::new(FailureCode::Deadline, detail))
         }
         Err(_) => Err(deadline(limits)),

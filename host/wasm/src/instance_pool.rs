@@ -44,13 +44,13 @@ impl Slots {
 }
 
 /// Why an instance could not be made.
-pub(crate) enum Unready {
+pub(crate) enum StartError {
     /// `configure` refused the settings; the plugin's own text.
     Refused(String),
     Failed(Failure),
 }
 
-impl Unready {
+impl StartError {
     /// Returns the error with which loading this plugin fails.
     pub(crate) fn of(self, plugin: &str) -> PluginError {
         let plugin = plugin.to_owned();
@@ -103,9 +103,9 @@ impl<W: World> InstancePool<W> {
         match ready {
             Some(live) => Ok(live),
             None => self.0.fresh().await.map_err(|unready| match unready {
-                Unready::Failed(failure) => failure,
+                StartError::Failed(failure) => failure,
                 // It accepted them when it was loaded, and a decision must not depend on anything else.
-                Unready::Refused(text) => {
+                StartError::Refused(text) => {
                     Failure::new(FailureCode::Error, format!("it now refuses its settings: {text}"))
                 }
             }),
@@ -121,7 +121,7 @@ impl<W: World> InstancePool<W> {
         let done = Refilling(Arc::downgrade(&self.0));
         tokio::spawn(async move {
             while let Some(shared) = done.0.upgrade() {
-                if shared.lock().len() >= limits::STOCK || !shared.has_room() {
+                if shared.lock().len() >= limits::READY_INSTANCES || !shared.has_room() {
                     break;
                 }
                 let Ok(slot) = shared.slots.clone().try_acquire_many_owned(shared.linked.weight) else { break };
@@ -144,22 +144,22 @@ impl<W: World> Drop for Refilling<W> {
 }
 
 impl<W: World> Shared<W> {
-    async fn fresh(&self) -> Result<Live<W>, Unready> {
+    async fn fresh(&self) -> Result<Live<W>, StartError> {
         let busy = |_| Failure::new(FailureCode::Busy, "every slot for plugin instances is in use");
         let slot = self.slots.clone().acquire_many_owned(self.linked.weight);
         let slot =
             tokio::time::timeout(limits::SLOT_WAIT, slot).await.map_err(|_| ()).and_then(|slot| slot.map_err(|_| ()));
-        self.instance(slot.map_err(busy).map_err(Unready::Failed)?).await
+        self.instance(slot.map_err(busy).map_err(StartError::Failed)?).await
     }
 
-    async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<Live<W>, Unready> {
+    async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<Live<W>, StartError> {
         let facts = Facts { plugin: self.linked.plugin.clone(), ..Facts::default() };
         let mut store = match &self.linked.confinement {
             None => State::store(&self.engine, &self.clock, facts),
             Some(confinement) => {
-                let share = confinement.share().await.map_err(Unready::Failed)?;
+                let share = confinement.share().await.map_err(StartError::Failed)?;
                 let store = State::confined(&self.engine, &self.clock, facts, confinement);
-                let mut store = store.map_err(Unready::Failed)?;
+                let mut store = store.map_err(StartError::Failed)?;
                 store.data_mut().descriptors = share;
                 store
             }
@@ -173,8 +173,8 @@ impl<W: World> Shared<W> {
         };
         match guard(armed, world).await {
             Ok(Ok(world)) => Ok(Live::new(world, store, slot)),
-            Ok(Err(reason)) => Err(Unready::Refused(reason)),
-            Err(failure) => Err(Unready::Failed(failure)),
+            Ok(Err(reason)) => Err(StartError::Refused(reason)),
+            Err(failure) => Err(StartError::Failed(failure)),
         }
     }
 

@@ -159,7 +159,7 @@ impl Store {
                 Some(connection) => connection,
                 none => none.insert(open(&store.file)?),
             };
-            work(connection).map_err(|error| told(&error))
+            work(connection).map_err(|error| message_for_guest(&error))
         });
         done.await.unwrap_or_else(|error| Err(format!("the store was cut off: {error}")))
     }
@@ -205,7 +205,7 @@ fn prepared(file: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Returns the text of an error for the component: without paths of this machine.
-fn told(error: &rusqlite::Error) -> String {
+fn message_for_guest(error: &rusqlite::Error) -> String {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => {
             format!("the store is full: each profile may store {} MiB", STORE_BYTES >> 20)

@@ -46,7 +46,7 @@ impl Meter {
     pub(crate) async fn run_by<T>(&self, clock: &Arc<Clock>, guest: impl Future<Output = T>) -> Result<T, OutOfTime> {
         let mut guest = pin!(guest);
         let turns = poll_fn(|context| {
-            let _turn = clock.turn();
+            let _clock = clock.guard();
             guest.as_mut().poll(context)
         });
         self.run(turns).await

@@ -72,13 +72,12 @@ impl Origin {
                 };
             }
             PluginRef::Pinned(path, digest) => {
-                let (by, way_out) = ("the configuration says", "if that is wanted, write what it is now");
-                (path, Some(Pin { digest: *digest, by, way_out }))
+                let (by, hint) = ("the configuration says", "if that is wanted, write what it is now");
+                (path, Some(Pin { digest: *digest, by, hint }))
             }
             PluginRef::Path(path) => {
-                let way_out = "if that is wanted, run `portcullis lock accept --components`";
-                let pin =
-                    self.pins.get(&name).map(|digest| Pin { digest: *digest, by: "portcullis.lock says", way_out });
+                let hint = "if that is wanted, run `portcullis lock accept --components`";
+                let pin = self.pins.get(&name).map(|digest| Pin { digest: *digest, by: "portcullis.lock says", hint });
                 (path, pin)
             }
         };
@@ -97,12 +96,12 @@ struct Pin {
     digest: Digest,
     /// Where the pin comes from.
     by: &'static str,
-    way_out: &'static str,
+    hint: &'static str,
 }
 
 impl Pin {
     fn open(self, path: &Path) -> Result<Wasm, PluginError> {
-        let Self { digest: pinned, by, way_out } = self;
+        let Self { digest: pinned, by, hint } = self;
         let (plugin, bytes) = (path.display().to_string(), file(path)?);
         let found = if is_compiled(path) {
             match Precompiled::open(bytes, pinned) {
@@ -120,7 +119,7 @@ impl Pin {
             }
             wasm.digest
         };
-        Err(PluginError::Changed { plugin, found, pinned, by, way_out })
+        Err(PluginError::Changed { plugin, found, pinned, by, hint })
     }
 }
 

@@ -46,12 +46,12 @@ struct Sessions {
 }
 
 struct Session {
-    place: Place,
+    instance: SessionInstance,
     used: u64,
 }
 
 /// The instance of one session; empty before its first call, and after one that failed or was cancelled.
-type Place = Arc<tokio::sync::Mutex<Option<(Live<ToolsWorld>, ToolSession)>>>;
+type SessionInstance = Arc<tokio::sync::Mutex<Option<(Live<ToolsWorld>, ToolSession)>>>;
 
 impl Tools {
     pub(super) async fn start(
@@ -94,7 +94,7 @@ impl Tools {
     /// # Errors
     /// [`FailureCode::Output`] if they are not an array of objects; otherwise as for any call.
     pub async fn definitions(&self) -> Result<Vec<Json>, Failure> {
-        let _turn = self.turn().await?;
+        let _permit = self.instance_permit().await?;
         array("definitions", self.instance_pool.take().await?.definitions().await?)
     }
 
@@ -110,7 +110,7 @@ impl Tools {
     /// # Errors
     /// The errors of [`Tools::definitions`]; [`FailureCode::Error`] with the component's own text.
     pub async fn resources(&self, profile: Option<&ProfileName>) -> Result<Vec<Json>, Failure> {
-        let _turn = self.turn().await?;
+        let _permit = self.instance_permit().await?;
         match self.take(profile).await?.list_resources().await? {
             None => Ok(Vec::new()),
             Some(listed) => array("resources", own_error(listed)?),
@@ -123,7 +123,7 @@ impl Tools {
     /// # Errors
     /// The errors of [`Tools::resources`].
     pub async fn read(&self, profile: &ProfileName, uri: &str) -> Result<Option<Json>, Failure> {
-        let _turn = self.turn().await?;
+        let _permit = self.instance_permit().await?;
         let Some(text) = own_error(self.take(Some(profile)).await?.read_resource(uri).await?)? else { return Ok(None) };
         let contents: Vec<_> = array("contents", text)?.iter().map(Json::to_value).collect();
         Ok(Some(Json::of(&serde_json::json!({ "contents": contents }))))
@@ -142,22 +142,22 @@ impl Tools {
     ) -> Result<Result<Json, ToolFailure>, Failure> {
         let arguments = arguments.as_str().to_owned();
         if !self.keeps_state {
-            let _turn = self.turn().await?;
+            let _permit = self.instance_permit().await?;
             let (mut live, open) = self.open(caller).await?;
             return answer(live.call(open, tool, &arguments).await?);
         }
-        let place = self.place(&caller.session);
-        let Ok(mut place) = tokio::time::timeout(SESSION_WAIT, place.lock()).await else {
+        let instance = self.session_instance(&caller.session);
+        let Ok(mut instance) = tokio::time::timeout(SESSION_WAIT, instance.lock()).await else {
             return Err(Failure::new(FailureCode::Busy, "earlier calls of this session are still running"));
         };
-        let _turn = self.turn().await?;
+        let _permit = self.instance_permit().await?;
         // Taken out during the call, so that an instance that trapped or was cancelled is not used again.
-        let (mut live, open) = match place.take() {
+        let (mut live, open) = match instance.take() {
             Some(kept) => kept,
             None => self.open(caller).await?,
         };
         let result = live.call(open, tool, &arguments).await?;
-        *place = Some((live, open));
+        *instance = Some((live, open));
         answer(result)
     }
 
@@ -171,9 +171,9 @@ impl Tools {
         self.sessions().live.clear();
     }
 
-    async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+    async fn instance_permit(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
         match self.instance_pool.confinement() {
-            Some(confinement) => confinement.turn().await.map(Some),
+            Some(confinement) => confinement.instance_permit().await.map(Some),
             None => Ok(None),
         }
     }
@@ -192,14 +192,14 @@ impl Tools {
         Ok((live, session))
     }
 
-    fn place(&self, id: &SessionId) -> Place {
+    fn session_instance(&self, id: &SessionId) -> SessionInstance {
         let mut sessions = self.sessions();
         sessions.uses += 1;
         let used = sessions.uses;
-        let fresh = || Session { place: Place::default(), used };
+        let fresh = || Session { instance: SessionInstance::default(), used };
         let session = sessions.live.entry(id.clone()).or_insert_with(fresh);
         session.used = used;
-        let place = session.place.clone();
+        let instance = session.instance.clone();
         let most =
             self.instance_pool.confinement().map_or(SOURCE_INSTANCES, |confinement| confinement.access.instances);
         // A kept instance keeps its slots, so one source may keep at most half of them: the rest is for others.
@@ -210,7 +210,7 @@ impl Tools {
             tracing::info!(plugin = %self.identity.name, session = %oldest, "too many sessions; the least recently used one starts anew");
             sessions.live.remove(&oldest);
         }
-        place
+        instance
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {

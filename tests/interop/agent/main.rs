@@ -25,7 +25,7 @@ fn main() {
         .ok()
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default();
-    let place = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let oauth = match &context["client_id"] {
         Value::Null => format!("client-metadata = {}", json!(CLIENT_METADATA)),
         id => format!("client-id = {id}, client-secret = {}, issuer = {}", context["client_secret"], context["issuer"]),
@@ -37,12 +37,12 @@ fn main() {
          dangerous-allow-private = true\nnames = \"plain\"\ntimeout = \"20s\"\n",
         json!(url)
     );
-    std::fs::write(place.path().join("portcullis.toml"), configuration).unwrap();
+    std::fs::write(dir.path().join("portcullis.toml"), configuration).unwrap();
     let mut logins = 0;
-    while let Err(said) = session(place.path(), &scenario, &context) {
+    while let Err(said) = session(dir.path(), &scenario, &context) {
         assert!(said.contains("portcullis login suite") && logins < MAX_LOGINS, "{scenario}: {said}");
         logins += 1;
-        login(place.path());
+        login(dir.path());
     }
 }
 
@@ -52,13 +52,13 @@ const CLIENT_METADATA: &str = "https://conformance-test.local/client-metadata.js
 /// The number of logins at most: the first one, and one more for a further scope or another server.
 const MAX_LOGINS: u32 = 2;
 
-fn portcullis(place: &Path, arguments: &[&str]) -> Child {
+fn portcullis(dir: &Path, arguments: &[&str]) -> Child {
     let program = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("portcullis");
     let mut command = Command::new(program);
     command
         .args(["--config", "portcullis.toml"])
         .args(arguments)
-        .current_dir(place)
+        .current_dir(dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     if arguments.contains(&"login") {
@@ -68,8 +68,8 @@ fn portcullis(place: &Path, arguments: &[&str]) -> Child {
 }
 
 /// Runs one session of the agent. Returns an error with the broker's message if the broker requires something.
-fn session(place: &Path, scenario: &str, context: &Value) -> Result<(), String> {
-    let mut broker = portcullis(place, &["serve", "--stdio"]);
+fn session(dir: &Path, scenario: &str, context: &Value) -> Result<(), String> {
+    let mut broker = portcullis(dir, &["serve", "--stdio"]);
     let (out, lines) = (broker.stdin.take().unwrap(), BufReader::new(broker.stdout.take().unwrap()));
     let ran = Agent { out, lines, last: 0 }.run(scenario, context);
     assert!(broker.wait().unwrap().success());
@@ -77,8 +77,8 @@ fn session(place: &Path, scenario: &str, context: &Value) -> Result<(), String> 
 }
 
 /// Runs `portcullis login` with a person whose browser follows every redirect.
-fn login(place: &Path) {
-    let mut login = portcullis(place, &["login", "suite"]);
+fn login(dir: &Path) {
+    let mut login = portcullis(dir, &["login", "suite"]);
     let mut said = String::new();
     let mut lines = BufReader::new(login.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut next = || lines.next().inspect(|line| said.extend([line, "\n"]));

@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Instant;
 
 use super::{Tier, say_loudly};
-use crate::place::tests_folder;
+use crate::test_dir::tests_folder;
 
 const BEGIN: &str = "<!-- attacks: written by `UPDATE_GOLDEN=1 cargo test --test suite attacks` -->\n";
 const END: &str = "<!-- attacks: end -->\n";

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::sized;
 use crate::agent::{Agent, ERAS, Era, outcome};
 use crate::memory::resident;
-use crate::place::{Place, until};
-use crate::web::{Door, Server};
+use crate::test_dir::{TestDir, until};
+use crate::web::{Endpoint, Server};
 
 const CONFIG: &str = r#"
 [serve.callers.ci]
@@ -39,8 +39,8 @@ const STREAMS: usize = 512;
 struct Raw(BufReader<TcpStream>);
 
 impl Raw {
-    fn open(door: &Door) -> Self {
-        let stream = TcpStream::connect(&door.address).unwrap();
+    fn open(endpoint: &Endpoint) -> Self {
+        let stream = TcpStream::connect(&endpoint.address).unwrap();
         stream.set_read_timeout(Some(PROMPT)).unwrap();
         Self(BufReader::new(stream))
     }
@@ -60,8 +60,8 @@ impl Raw {
     }
 
     /// Requests `/healthz` and keeps the connection open.
-    fn health(&mut self, door: &Door) {
-        self.say(format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", door.address));
+    fn health(&mut self, endpoint: &Endpoint) {
+        self.say(format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", endpoint.address));
         assert_eq!(self.head().0, "HTTP/1.1 200 OK");
         let mut body = [0; 3];
         self.0.read_exact(&mut body).unwrap();
@@ -69,11 +69,11 @@ impl Raw {
     }
 
     /// Announces a body of this many bytes and reads the response, which is `100 Continue` if the body may be sent.
-    fn announce(&mut self, door: &Door, token: &str, bytes: usize) -> (String, String) {
+    fn announce(&mut self, endpoint: &Endpoint, token: &str, bytes: usize) -> (String, String) {
         self.say(format!(
             "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
              Accept: application/json, text/event-stream\r\nContent-Length: {bytes}\r\nExpect: 100-continue\r\n\r\n",
-            door.address
+            endpoint.address
         ));
         self.head()
     }
@@ -86,115 +86,115 @@ impl Raw {
     }
 }
 
-fn echo(door: &Door) {
+fn echo(endpoint: &Endpoint) {
     let params = json!({ "name": "far__echo", "arguments": { "a": 1 } });
-    let answer = door.modern("tools/call", params).unwrap();
+    let answer = endpoint.modern("tools/call", params).unwrap();
     assert_eq!(outcome(&answer)["ok"], json!({ "a": 1 }).to_string());
 }
 
 #[test]
 fn idle_connections_do_not_block_other_callers() {
-    let place = Place::new(CONFIG);
-    let server = Server::start(&place);
-    let door = &server.door;
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
+    let endpoint = &server.endpoint;
     // Some send nothing, some half a head, and some stay idle after a request. None of them closes its connection.
     let count = sized(WAITING + 60, 10_000);
     let mut idle: Vec<Raw> = Vec::new();
     for at in 0..count {
-        let mut raw = Raw::open(door);
+        let mut raw = Raw::open(endpoint);
         match at % 3 {
             0 => {}
             1 => raw.say(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Slow: "),
-            _ => raw.health(door),
+            _ => raw.health(endpoint),
         }
         idle.push(raw);
         if idle.len() > 2 * WAITING {
             idle.drain(..WAITING);
         }
     }
-    let mut last = Raw::open(door);
-    last.health(door);
-    echo(door);
-    assert!(place.run(&["status"]).out.contains("far"), "the operator is answered");
+    let mut last = Raw::open(endpoint);
+    last.health(endpoint);
+    echo(endpoint);
+    assert!(dir.run(&["status"]).out.contains("far"), "the operator is answered");
     assert!(last.is_open(), "room was made by others");
     assert!(!idle[0].is_open(), "the oldest made room");
 }
 
 #[test]
 fn a_caller_that_uses_up_its_requests_does_not_affect_other_callers() {
-    let place = Place::new(CONFIG);
-    let server = Server::start(&place);
-    let door = &server.door;
-    let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
+    let endpoint = &server.endpoint;
+    let own = std::fs::read_to_string(dir.data("token")).unwrap().trim().to_owned();
     let invited = "HTTP/1.1 100 Continue";
-    let mut open: Vec<Raw> = (0..REQUESTS).map(|_| Raw::open(door)).collect();
+    let mut open: Vec<Raw> = (0..REQUESTS).map(|_| Raw::open(endpoint)).collect();
     for raw in &mut open {
-        assert_eq!(raw.announce(door, &own, 10).0, invited);
+        assert_eq!(raw.announce(endpoint, &own, 10).0, invited);
     }
-    let (status, head) = Raw::open(door).announce(door, &own, 10);
+    let (status, head) = Raw::open(endpoint).announce(endpoint, &own, 10);
     assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
     assert!(head.contains("retry-after: 1"), "{head}");
     // Other callers are not affected.
-    Raw::open(door).health(door);
-    echo(&door.with_token("the-token-of-ci"));
+    Raw::open(endpoint).health(endpoint);
+    echo(&endpoint.with_token("the-token-of-ci"));
     drop(open);
-    until("the share is free again", || Raw::open(door).announce(door, &own, 10).0 == invited);
+    until("the share is free again", || Raw::open(endpoint).announce(endpoint, &own, 10).0 == invited);
 }
 
 #[test]
 fn streams_do_not_count_against_requests() {
-    let place = Place::new(CONFIG);
-    let server = Server::start(&place);
-    let door = &server.door;
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
+    let endpoint = &server.endpoint;
     // One session may have at most 64 calls in flight; other capabilities make another session.
     let listen = |at: usize| {
         let capabilities = json!({ "experimental": { "number": at / 64 } });
         let wants = json!({ "notifications": { "toolsListChanged": true } });
-        let mut reply = door.say_modern(&capabilities, Some(1), "subscriptions/listen", wants).unwrap();
+        let mut reply = endpoint.say_modern(&capabilities, Some(1), "subscriptions/listen", wants).unwrap();
         assert_eq!(reply.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
         reply
     };
     let streams: Vec<_> = (0..STREAMS + 20).map(listen).collect();
-    echo(door);
-    Raw::open(door).health(door);
+    echo(endpoint);
+    Raw::open(endpoint).health(endpoint);
     // Streams over the limit for streams count as requests.
-    let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
-    let mut open: Vec<Raw> = (0..REQUESTS - 20).map(|_| Raw::open(door)).collect();
+    let own = std::fs::read_to_string(dir.data("token")).unwrap().trim().to_owned();
+    let mut open: Vec<Raw> = (0..REQUESTS - 20).map(|_| Raw::open(endpoint)).collect();
     for raw in &mut open {
-        assert_eq!(raw.announce(door, &own, 10).0, "HTTP/1.1 100 Continue");
+        assert_eq!(raw.announce(endpoint, &own, 10).0, "HTTP/1.1 100 Continue");
     }
-    assert_eq!(Raw::open(door).announce(door, &own, 10).0, "HTTP/1.1 503 Service Unavailable");
+    assert_eq!(Raw::open(endpoint).announce(endpoint, &own, 10).0, "HTTP/1.1 503 Service Unavailable");
     drop(streams);
 }
 
 #[test]
 fn large_bodies_wait_for_memory_and_small_ones_do_not() {
-    let place = Place::new(&format!("[broker]\nmax-message = \"1MiB\"\n{CONFIG}"));
-    let server = Server::start(&place);
-    let door = &server.door;
-    let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
-    let [mut first, mut second, mut third] = [(); 3].map(|()| Raw::open(door));
+    let dir = TestDir::new(&format!("[broker]\nmax-message = \"1MiB\"\n{CONFIG}"));
+    let server = Server::start(&dir);
+    let endpoint = &server.endpoint;
+    let own = std::fs::read_to_string(dir.data("token")).unwrap().trim().to_owned();
+    let [mut first, mut second, mut third] = [(); 3].map(|()| Raw::open(endpoint));
     for raw in [&mut first, &mut second] {
-        assert_eq!(raw.announce(door, &own, 1 << 20).0, "HTTP/1.1 100 Continue");
+        assert_eq!(raw.announce(endpoint, &own, 1 << 20).0, "HTTP/1.1 100 Continue");
     }
     // The third is answered when it has waited for too long. Meanwhile all others are served.
     let waiting = std::thread::spawn({
-        let (door, own) = (door.clone(), own.clone());
-        move || match third.announce(&door, &own, 1 << 20) {
+        let (endpoint, own) = (endpoint.clone(), own.clone());
+        move || match third.announce(&endpoint, &own, 1 << 20) {
             // The broker reads the rest of the body, so that a sender that does not wait for `100 Continue` gets the
             // response.
             (status, _) if status.contains("100") => third.head(),
             refused => refused,
         }
     });
-    echo(door);
-    let mut other = Raw::open(door);
-    assert_eq!(other.announce(door, "the-token-of-ci", 1 << 20).0, "HTTP/1.1 100 Continue");
+    echo(endpoint);
+    let mut other = Raw::open(endpoint);
+    assert_eq!(other.announce(endpoint, "the-token-of-ci", 1 << 20).0, "HTTP/1.1 100 Continue");
     assert!(!waiting.is_finished());
     let (status, head) = waiting.join().unwrap();
     assert!(status.contains("503") && head.contains("retry-after: 1"), "{head}");
     drop((first, second));
-    until("there is room again", || Raw::open(door).announce(door, &own, 1 << 20).0 == "HTTP/1.1 100 Continue");
+    until("there is room again", || Raw::open(endpoint).announce(endpoint, &own, 1 << 20).0 == "HTTP/1.1 100 Continue");
 }
 
 /// The largest message of the memory test, in bytes; the memory budget for bodies that follows from it; and the memory
@@ -205,22 +205,22 @@ const REST: usize = 24 << 20;
 
 #[test]
 fn the_memory_of_large_bodies_is_bounded_and_released() {
-    let place = Place::new(&format!("[broker]\nmax-message = \"8MiB\"\n{CONFIG}"));
-    let server = Server::start(&place);
-    let (door, pid) = (&server.door, server.running.pid());
-    let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
-    echo(door);
+    let dir = TestDir::new(&format!("[broker]\nmax-message = \"8MiB\"\n{CONFIG}"));
+    let server = Server::start(&dir);
+    let (endpoint, pid) = (&server.endpoint, server.running.pid());
+    let own = std::fs::read_to_string(dir.data("token")).unwrap().trim().to_owned();
+    echo(endpoint);
     let (before, _) = resident(pid);
     let count = 100;
     let [sent, go] = [(); 2].map(|()| Barrier::new(count + 1));
     let most = std::thread::scope(|scope| {
         for _ in 0..count {
             scope.spawn(|| {
-                let mut raw = Raw::open(door);
+                let mut raw = Raw::open(endpoint);
                 raw.say(format!(
                     "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {own}\r\nContent-Type: application/json\r\n\
                      Content-Length: {LARGEST}\r\n\r\n",
-                    door.address
+                    endpoint.address
                 ));
                 raw.say(vec![b' '; LARGEST - 1]);
                 sent.wait();
@@ -237,20 +237,20 @@ fn the_memory_of_large_bodies_is_bounded_and_released() {
         most
     });
     assert!(most <= before + BUDGET + REST, "{most} bytes, from {before}");
-    echo(door);
+    echo(endpoint);
     until("the memory is given back", || resident(pid).0 <= before + REST);
 }
 
 /// Returns the response to a call that hangs when the broker is shut down.
-fn cut_over_stdio(place: &Place, era: Era, by_signal: bool) -> Value {
-    let mut agent = Agent::alone(place, era);
+fn cut_over_stdio(dir: &TestDir, era: Era, by_signal: bool) -> Value {
+    let mut agent = Agent::alone(dir, era);
     agent.list();
     let hanging = agent.send_call("far__hang", &json!({}));
-    until("the source has the call", || place.records_of("call.intent").len() == 1);
+    until("the source has the call", || dir.records_of("call.intent").len() == 1);
     if by_signal {
         agent.running.signal(Signal::TERM);
     } else {
-        agent.running.hang_up();
+        agent.running.close_input();
     }
     let answer = agent.answer(hanging, None);
     assert_eq!(agent.running.ended().0, Some(0));
@@ -261,53 +261,53 @@ fn cut_over_stdio(place: &Place, era: Era, by_signal: bool) -> Value {
 fn a_call_cut_off_by_shutdown_is_answered_with_its_outcome_over_stdio() {
     for era in ERAS {
         for by_signal in [true, false] {
-            let place = Place::new(CONFIG);
-            let answer = cut_over_stdio(&place, era, by_signal);
+            let dir = TestDir::new(CONFIG);
+            let answer = cut_over_stdio(&dir, era, by_signal);
             assert_eq!(answer["error"]["data"]["code"], "outcome-unknown", "{era:?} {by_signal}: {answer}");
             assert!(answer["error"]["message"].as_str().unwrap().contains("the broker stopped"), "{answer}");
-            assert_eq!(place.records_of("tool.completed")[0]["body"]["outcome"], "unknown");
-            place.assert_nothing_left();
+            assert_eq!(dir.records_of("tool.completed")[0]["body"]["outcome"], "unknown");
+            dir.assert_nothing_left();
         }
     }
 }
 
 #[test]
 fn a_call_that_waits_for_approval_at_shutdown_is_answered_as_not_sent() {
-    let place = Place::new(CONFIG);
-    let mut agent = Agent::of(place.command(&["serve", "--stdio", "--profile", "asking"]), Era::Legacy, json!({}));
+    let dir = TestDir::new(CONFIG);
+    let mut agent = Agent::of(dir.command(&["serve", "--stdio", "--profile", "asking"]), Era::Legacy, json!({}));
     let waiting = agent.send_call("far__echo", &json!({ "a": 1 }));
     agent.question();
     agent.running.signal(Signal::TERM);
     let answer = agent.answer(waiting, None);
     assert_eq!(answer["error"]["data"]["code"], "not-sent", "{answer}");
     assert_eq!(agent.running.ended().0, Some(0));
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn a_call_cut_off_by_shutdown_is_answered_with_its_outcome_over_http() {
-    let place = Place::new(CONFIG);
-    let mut server = Server::start(&place);
-    let mut session = server.door.session(&json!({}));
-    let door = server.door.clone();
-    let modern = std::thread::spawn(move || door.modern("tools/call", json!({ "name": "far__hang" })));
+    let dir = TestDir::new(CONFIG);
+    let mut server = Server::start(&dir);
+    let mut session = server.endpoint.session(&json!({}));
+    let endpoint = server.endpoint.clone();
+    let modern = std::thread::spawn(move || endpoint.modern("tools/call", json!({ "name": "far__hang" })));
     let legacy = std::thread::spawn(move || session.send("tools/call", json!({ "name": "far__hang" }))?.answer());
-    until("the source has both calls", || place.records_of("call.intent").len() == 2);
+    until("the source has both calls", || dir.records_of("call.intent").len() == 2);
     server.running.signal(Signal::TERM);
     for answer in [modern, legacy].map(|waiting| waiting.join().unwrap()) {
         let answer = answer.expect("the connection was dropped without an answer");
         assert_eq!(answer["error"]["data"]["code"], "outcome-unknown", "{answer}");
     }
     assert_eq!(server.running.ended().0, Some(0));
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn a_subscription_does_not_delay_shutdown_and_ends_with_a_result() {
-    let place = Place::new(CONFIG);
-    let mut server = Server::start(&place);
+    let dir = TestDir::new(CONFIG);
+    let mut server = Server::start(&dir);
     let wants = json!({ "notifications": { "toolsListChanged": true } });
-    let mut stream = server.door.send_modern("subscriptions/listen", wants).unwrap();
+    let mut stream = server.endpoint.send_modern("subscriptions/listen", wants).unwrap();
     assert_eq!(stream.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
     server.running.signal(Signal::TERM);
     let last = stream.answer().unwrap();
@@ -317,14 +317,14 @@ fn a_subscription_does_not_delay_shutdown_and_ends_with_a_result() {
 
 #[test]
 fn sighup_does_not_end_a_broker() {
-    let place = Place::new(CONFIG);
-    let server = Server::start(&place);
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
     for _ in 0..2 {
         server.running.signal(Signal::HUP);
         server.running.says("SIGHUP: the configuration is not reloaded while the broker runs");
     }
-    echo(&server.door);
-    let mut agent = Agent::alone(&place, Era::Modern);
+    echo(&server.endpoint);
+    let mut agent = Agent::alone(&dir, Era::Modern);
     agent.list();
     agent.running.signal(Signal::HUP);
     agent.running.says("SIGHUP");

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::sized;
 use crate::agent::{Agent, Era, Running};
-use crate::place::{DEADLINE, Place, Ran, finish, until};
-use crate::web::{Door, Server};
+use crate::test_dir::{DEADLINE, Ran, TestDir, finish, until};
+use crate::web::{Endpoint, Server};
 
 const FILES: &str =
     "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n[profiles.default]\napprove = \"never\"\n";
@@ -26,22 +26,22 @@ const CALLERS: usize = 16;
 
 #[test]
 fn a_flood_without_a_token_makes_few_records_and_every_call_has_one_outcome() {
-    let place = Place::new(FILES);
-    let mut server = Server::start(&place);
+    let dir = TestDir::new(FILES);
+    let mut server = Server::start(&dir);
     let (flooding, refused) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
     let floods: Vec<_> = (0..4)
         .map(|_| {
-            let (door, flooding, refused) = (server.door.clone(), flooding.clone(), refused.clone());
-            thread::spawn(move || flood(&door, &flooding, &refused))
+            let (endpoint, flooding, refused) = (server.endpoint.clone(), flooding.clone(), refused.clone());
+            thread::spawn(move || flood(&endpoint, &flooding, &refused))
         })
         .collect();
     until("the flood is there", || refused.load(Ordering::SeqCst) > 0);
     let calls = sized(20, 500);
     let callers: Vec<_> = (0..CALLERS)
         .map(|_| {
-            let door = server.door.clone();
+            let endpoint = server.endpoint.clone();
             thread::spawn(move || {
-                let mut session = door.session(&json!({}));
+                let mut session = endpoint.session(&json!({}));
                 for n in 0..calls {
                     let seen = session.call("files__add", &json!({ "a": n, "b": 0 })).unwrap();
                     assert_eq!(seen, json!({ "ok": n.to_string() }));
@@ -56,27 +56,27 @@ fn a_flood_without_a_token_makes_few_records_and_every_call_has_one_outcome() {
     server.running.signal(Signal::TERM);
     assert_eq!(server.running.ended().0, Some(0));
 
-    let rejected = place.records_of("front.rejected");
+    let rejected = dir.records_of("front.rejected");
     let counted: u64 = rejected.iter().filter_map(|record| record["body"]["count"].as_u64()).sum();
     assert_eq!(counted, refused.load(Ordering::SeqCst) as u64, "none is forgotten");
     assert!(rejected.len() <= 130, "{} records of a flood", rejected.len());
     let mut outcomes: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for end in place.records_of("tool.completed") {
+    for end in dir.records_of("tool.completed") {
         outcomes.entry(end["call"].to_string()).or_default().push(end["body"]["outcome"].clone());
     }
-    let intents = place.records_of("call.intent");
+    let intents = dir.records_of("call.intent");
     assert_eq!(intents.len(), CALLERS * calls);
     for intent in intents {
         assert_eq!(outcomes.get(&intent["call"].to_string()), Some(&vec![json!("ok")]), "{intent}");
     }
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 /// Sends requests without a token, one after the other over one connection.
-fn flood(door: &Door, flooding: &AtomicBool, refused: &AtomicUsize) {
-    let mut stream = TcpStream::connect(&door.address).unwrap();
+fn flood(endpoint: &Endpoint, flooding: &AtomicBool, refused: &AtomicUsize) {
+    let mut stream = TcpStream::connect(&endpoint.address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    let request = format!("POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", door.address);
+    let request = format!("POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", endpoint.address);
     let mut buffer = [0; 4096];
     while flooding.load(Ordering::SeqCst) {
         stream.write_all(request.as_bytes()).unwrap();
@@ -91,111 +91,111 @@ fn flood(door: &Door, flooding: &AtomicBool, refused: &AtomicUsize) {
 /// broker.
 #[test]
 fn a_ledger_that_is_deleted_moved_replaced_or_truncated_stops_calls_and_lost_records_are_detected() {
-    type Harm = fn(&Place);
+    type Harm = fn(&TestDir);
     let harms: [(&str, i32, Harm); 5] = [
-        ("deleted", 1, |place| fs::remove_file(place.data("ledger.sqlite")).unwrap()),
-        ("moved", 1, |place| fs::rename(place.data("ledger.sqlite"), place.path("elsewhere")).unwrap()),
-        ("replaced", 0, |place| {
-            let bytes = fs::read(place.data("ledger.sqlite")).unwrap();
-            fs::remove_file(place.data("ledger.sqlite")).unwrap();
-            fs::write(place.data("ledger.sqlite"), bytes).unwrap();
+        ("deleted", 1, |dir| fs::remove_file(dir.data("ledger.sqlite")).unwrap()),
+        ("moved", 1, |dir| fs::rename(dir.data("ledger.sqlite"), dir.path("elsewhere")).unwrap()),
+        ("replaced", 0, |dir| {
+            let bytes = fs::read(dir.data("ledger.sqlite")).unwrap();
+            fs::remove_file(dir.data("ledger.sqlite")).unwrap();
+            fs::write(dir.data("ledger.sqlite"), bytes).unwrap();
         }),
-        ("cut", 1, |place| {
+        ("cut", 1, |dir| {
             for name in ["ledger.sqlite", "ledger.sqlite-wal"] {
-                OpenOptions::new().write(true).open(place.data(name)).unwrap().set_len(0).unwrap();
+                OpenOptions::new().write(true).open(dir.data(name)).unwrap().set_len(0).unwrap();
             }
         }),
-        ("shortened", 1, |place| {
-            let shell = Connection::open(place.data("ledger.sqlite")).unwrap();
+        ("shortened", 1, |dir| {
+            let shell = Connection::open(dir.data("ledger.sqlite")).unwrap();
             shell.execute("DELETE FROM events WHERE seq > 2", []).unwrap();
         }),
     ];
     // A replacement with the same bytes holds all records, so `verify` accepts it, although the broker refuses to write
     // it.
     for (what, code, harm) in harms {
-        let place = Place::new(FILES);
-        let mut server = Server::start(&place);
-        let mut session = server.door.session(&json!({}));
+        let dir = TestDir::new(FILES);
+        let mut server = Server::start(&dir);
+        let mut session = server.endpoint.session(&json!({}));
         assert_eq!(session.call("files__add", &json!({ "a": 1, "b": 2 })), Some(json!({ "ok": "3" })), "{what}");
-        assert_eq!(server.door.get("/healthz").0, "200");
+        assert_eq!(server.endpoint.get("/healthz").0, "200");
         // Waits for the outcome, so that no record is still to be written.
-        until("the outcome is there", || !place.records_of("tool.completed").is_empty());
-        harm(&place);
+        until("the outcome is there", || !dir.records_of("tool.completed").is_empty());
+        harm(&dir);
         for _ in 0..2 {
             let refused = session.call("files__add", &json!({ "a": 1, "b": 2 })).unwrap();
             assert_eq!(refused["refused"], "ledger-unavailable", "{what}: {refused}");
         }
         let line = server.running.says("calls are refused");
         assert!(line.contains("ledger.sqlite") && line.contains("portcullis"), "{what}: {line}");
-        let (status, page) = server.door.get("/healthz");
+        let (status, page) = server.endpoint.get("/healthz");
         assert_eq!(status, "503", "{what}: {page}");
         assert!(page.contains("calls are refused") && !page.contains("sqlite"), "{what}: {page}");
-        let verified = place.run(&["audit", "verify"]);
+        let verified = dir.run(&["audit", "verify"]);
         assert_eq!(verified.code, Some(code), "{what}: {}{}", verified.out, verified.err);
         server.running.signal(Signal::TERM);
         server.running.ended();
         // The next broker works, and `verify` still finds the damage.
-        let mut agent = Agent::start(&place, Era::Modern);
+        let mut agent = Agent::start(&dir, Era::Modern);
         if what != "cut" {
             assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }), "{what}");
         }
         agent.leave();
-        let verified = place.run(&["audit", "verify"]);
+        let verified = dir.run(&["audit", "verify"]);
         assert_eq!(verified.code, Some(code), "{what}: {}{}", verified.out, verified.err);
     }
 }
 
 #[test]
 fn calls_resume_when_a_moved_ledger_is_back() {
-    let place = Place::new(FILES);
-    let mut agent = Agent::start(&place, Era::Modern);
+    let dir = TestDir::new(FILES);
+    let mut agent = Agent::start(&dir, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
-    fs::rename(place.data("ledger.sqlite"), place.path("elsewhere")).unwrap();
+    fs::rename(dir.data("ledger.sqlite"), dir.path("elsewhere")).unwrap();
     let refused = agent.call("files__add", &json!({ "a": 1, "b": 2 }), None);
     assert_eq!(refused["refused"], "ledger-unavailable", "{refused}");
-    let status = place.run(&["status"]);
+    let status = dir.run(&["status"]);
     assert_eq!(status.code, Some(1), "{}", status.out);
     assert!(status.out.contains("calls are refused") && status.out.contains("ledger.sqlite"), "{}", status.out);
-    fs::rename(place.path("elsewhere"), place.data("ledger.sqlite")).unwrap();
+    fs::rename(dir.path("elsewhere"), dir.data("ledger.sqlite")).unwrap();
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
-    let status = place.run(&["status"]);
+    let status = dir.run(&["status"]);
     assert_eq!(status.code, Some(0), "{}", status.out);
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn the_next_broker_seals_the_chain_of_a_killed_one_and_a_later_truncation_is_detected() {
-    let place = Place::new(FILES);
+    let dir = TestDir::new(FILES);
     let mut chains = Vec::new();
     for _ in 0..2 {
-        let mut agent = Agent::start(&place, Era::Modern);
+        let mut agent = Agent::start(&dir, Era::Modern);
         assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
         agent.running.signal(Signal::KILL);
         agent.running.ended();
-        place.await_no_process();
-        chains.push(place.records().last().unwrap()["chain"].as_str().unwrap().to_owned());
-        assert_eq!(place.run(&["audit", "verify"]).code, Some(2), "the end of its chain is missing");
+        dir.await_no_process();
+        chains.push(dir.records().last().unwrap()["chain"].as_str().unwrap().to_owned());
+        assert_eq!(dir.run(&["audit", "verify"]).code, Some(2), "the end of its chain is missing");
     }
-    let mut agent = Agent::start(&place, Era::Modern);
+    let mut agent = Agent::start(&dir, Era::Modern);
     agent.list();
     // Another broker beside it seals no chain a second time, and does not seal the chain of a running broker.
-    let mut beside = Agent::start(&place, Era::Modern);
+    let mut beside = Agent::start(&dir, Era::Modern);
     beside.list();
-    place.assert_good();
+    dir.assert_good();
     [agent, beside].into_iter().for_each(Agent::leave);
-    place.assert_good();
-    let sealed = place.records_of("chain.sealed");
+    dir.assert_good();
+    let sealed = dir.records_of("chain.sealed");
     let of: Vec<_> = sealed.iter().map(|record| record["body"]["chain"].as_str().unwrap()).collect();
     assert_eq!(of, chains);
 
-    let shell = Connection::open(place.data("ledger.sqlite")).unwrap();
+    let shell = Connection::open(dir.data("ledger.sqlite")).unwrap();
     for chain in &chains {
         let last = "SELECT max(seq) FROM events WHERE chain = ?1";
         shell.execute(&format!("DELETE FROM events WHERE chain = ?1 AND seq = ({last})"), [chain]).unwrap();
     }
     drop(shell);
-    let Ran { code, out, .. } = place.run(&["audit", "verify"]);
+    let Ran { code, out, .. } = dir.run(&["audit", "verify"]);
     assert_eq!(code, Some(1), "{out}");
     for chain in &chains {
         assert!(out.lines().any(|line| line.contains("tampered with") && line.contains(chain)), "{chain}: {out}");
@@ -204,33 +204,33 @@ fn the_next_broker_seals_the_chain_of_a_killed_one_and_a_later_truncation_is_det
 
 #[test]
 fn a_broker_that_is_stopped_during_startup_leaves_a_ledger_that_the_next_one_repairs() {
-    let place = Place::new(FILES);
+    let dir = TestDir::new(FILES);
     for round in 0..sized(6, 60) {
-        let mut starting = Running::start(place.command(&["serve", "--stdio"]));
-        let before = locks(&place).len();
+        let mut starting = Running::start(dir.command(&["serve", "--stdio"]));
+        let before = locks(&dir).len();
         // The earliest moment that can be observed here: its chain has a lock file.
-        until("a chain is begun", || locks(&place).len() > before || round % 2 == 1);
+        until("a chain is begun", || locks(&dir).len() > before || round % 2 == 1);
         starting.signal(Signal::TERM);
         starting.ended();
     }
-    place.await_no_process();
-    let mut agent = Agent::start(&place, Era::Modern);
+    dir.await_no_process();
+    let mut agent = Agent::start(&dir, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
-    place.assert_good();
+    dir.assert_good();
 }
 
-fn locks(place: &Place) -> Vec<PathBuf> {
-    let entries = fs::read_dir(place.data("chains")).into_iter().flatten().flatten();
+fn locks(dir: &TestDir) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir.data("chains")).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "lock")).collect()
 }
 
 #[test]
 fn a_full_disk_is_logged_once_shown_in_status_and_health_and_recovered_from() {
-    let place = Place::new(FILES);
-    place.run(&["tools"]);
-    let mut server = Server::of(crate::storage::cramped(&place, 512, "serve --listen 127.0.0.1:0"), &place);
-    let mut session = server.door.session(&json!({}));
+    let dir = TestDir::new(FILES);
+    dir.run(&["tools"]);
+    let mut server = Server::of(crate::storage::cramped(&dir, 512, "serve --listen 127.0.0.1:0"), &dir);
+    let mut session = server.endpoint.session(&json!({}));
     let padding: BTreeMap<String, u8> = (0..60).map(|n| (format!("{n:060}"), 0)).collect();
     let call = |session: &mut crate::web::Session| {
         let arguments = json!({ "a": 1, "b": 2, "padding": padding });
@@ -248,10 +248,10 @@ fn a_full_disk_is_logged_once_shown_in_status_and_health_and_recovered_from() {
     assert_eq!(refused["refused"], "ledger-unavailable", "{refused}");
     let line = server.running.says("calls are refused");
     assert!(line.contains("ledger.sqlite"), "{line}");
-    let (status, page) = server.door.get("/healthz");
+    let (status, page) = server.endpoint.get("/healthz");
     assert_eq!(status, "503", "{page}");
     assert!(page.contains("calls are refused: "), "{page}");
-    assert_eq!(place.run(&["status"]).code, Some(1));
+    assert_eq!(dir.run(&["status"]).code, Some(1));
     for _ in 0..50 {
         assert_eq!(call(&mut session)["refused"], "ledger-unavailable");
     }
@@ -262,22 +262,22 @@ fn a_full_disk_is_logged_once_shown_in_status_and_health_and_recovered_from() {
     assert!(lines <= 2, "{lines} lines: {err}");
 
     // With space again, the next broker records what the last one could not.
-    let mut agent = Agent::start(&place, Era::Modern);
+    let mut agent = Agent::start(&dir, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
-    place.assert_good();
+    dir.assert_good();
 }
 
 #[test]
 fn texts_of_a_policy_about_a_call_are_recorded_like_its_payload() {
     for (record, kept) in [("shape", false), ("full", true)] {
-        let place = Place::new(&format!(
+        let dir = TestDir::new(&format!(
             "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
              [profiles.default]\napprove = \"never\"\nrecord = \"{record}\"\n\
              [[policies]]\nplugin = \"@guest:plain@\"\nsettings = {{ refuse = \"hunter2-refuse\", ask = \"hunter2-ask\" }}\n\
              [[policies]]\nplugin = \"@guest:plain@\"\non = [\"result\"]\nsettings = {{ refuse = \"hunter2-late\" }}\n"
         ));
-        let mut agent = Agent::start(&place, Era::Legacy);
+        let mut agent = Agent::start(&dir, Era::Legacy);
         let denied = agent.call("files__echo", &json!({ "say": "hunter2-refuse" }), None);
         assert_eq!(denied["refused"], "plain-refused");
         assert!(denied["message"].as_str().unwrap().contains("hunter2-refuse"), "the agent reads it: {denied}");
@@ -293,14 +293,14 @@ fn texts_of_a_policy_about_a_call_are_recorded_like_its_payload() {
         let failed = agent.call("files__echo", &json!({ "say": "please fail" }), None);
         assert_eq!(failed["refused"], "plugin-error");
         agent.leave();
-        let of = |kind: &str| place.records_of(kind).remove(0)["body"].clone();
+        let of = |kind: &str| dir.records_of(kind).remove(0)["body"].clone();
         assert_eq!(of("call.denied")["code"], "plain-refused", "codes stay readable");
         let texts = [
             &of("call.denied")["message"],
             &of("call.asked")["reasons"][0],
             &of("call.intent")["verdicts"][0]["verdict"]["ask"],
         ];
-        let completed = place.records_of("tool.completed");
+        let completed = dir.records_of("tool.completed");
         let withheld = &completed.iter().find(|end| end["body"]["outcome"] == "withheld").unwrap()["body"]["withheld"];
         assert_eq!(withheld["code"], "plain-refused");
         assert!(of("plugin.failed")["cause"]["hash"].is_string(), "a plugin's own words");
@@ -309,8 +309,8 @@ fn texts_of_a_policy_about_a_call_are_recorded_like_its_payload() {
             assert_eq!(text["body"].as_str().is_some_and(|body| body.contains("hunter2")), kept, "{text}");
             assert_eq!(text["shape"].is_null(), kept, "{text}");
         }
-        let found = place.run(&["audit", "tail", "-n", "1000", "--json"]).out.contains("hunter2");
+        let found = dir.run(&["audit", "tail", "-n", "1000", "--json"]).out.contains("hunter2");
         assert_eq!(found, kept, "record = {record}");
-        assert_eq!(finish(place.command(&["audit", "verify"])).code, Some(0));
+        assert_eq!(finish(dir.command(&["audit", "verify"])).code, Some(0));
     }
 }

@@ -35,9 +35,9 @@ impl Place {
     }
 
     #[track_caller]
-    fn refused(&self, more: &str, reason: &str, way_out: &str) {
+    fn refused(&self, more: &str, reason: &str, hint: &str) {
         let error = self.grant(more).unwrap_err().to_string();
-        assert!(error.contains(reason) && error.contains(way_out), "{error}");
+        assert!(error.contains(reason) && error.contains(hint), "{error}");
     }
 }
 
@@ -86,11 +86,11 @@ fn paths_that_are_not_what_they_seem_are_refused_with_the_reason_and_the_way_out
 #[test]
 fn configurations_and_data_folders_of_other_brokers_are_protected_in_a_writable_folder() {
     let place = Place::new();
-    assert_eq!(place.grant("cell.write = [\"out\"]").unwrap().kept, Vec::<PathBuf>::new());
+    assert_eq!(place.grant("cell.write = [\"out\"]").unwrap().protected, Vec::<PathBuf>::new());
     std::fs::create_dir_all(place.at("out/.portcullis/run")).unwrap();
     std::fs::write(place.at("out/portcullis.toml"), "").unwrap();
-    let kept = [place.at("out/portcullis.toml"), place.at("out/.portcullis")];
-    assert_eq!(place.grant("cell.write = [\"out\"]").unwrap().kept, kept);
+    let protected = [place.at("out/portcullis.toml"), place.at("out/.portcullis")];
+    assert_eq!(place.grant("cell.write = [\"out\"]").unwrap().protected, protected);
     place.refused("cell.write = [\"out/.portcullis/run\"]", "lies in `.portcullis`", "grant another folder");
     place.refused("cell.write = [\"out/portcullis.toml\"]", "is or lies in `portcullis.toml`", "grant another folder");
     std::fs::remove_file(place.at("out/portcullis.toml")).unwrap();
@@ -103,15 +103,15 @@ fn what_brokers_trust_is_protected_at_any_depth_of_a_writable_folder() {
     let mut place = Place::new();
     std::fs::create_dir_all(place.at("out/a/state/run")).unwrap();
     place.known = ["docs/note", "out/a/b.toml", "out/a/state", "out/a/state/run"].map(|name| place.at(name)).into();
-    let kept = [place.at("out/a/b.toml"), place.at("out/a/state")];
+    let protected = [place.at("out/a/b.toml"), place.at("out/a/state")];
     let grant = place.grant("cell.write = [\"out\"]").unwrap();
-    assert_eq!(grant.kept, kept, "what holds another is enough");
-    assert!(place.grant("cell.read = [\"docs\"]").unwrap().kept.is_empty());
+    assert_eq!(grant.protected, protected, "what holds another is enough");
+    assert!(place.grant("cell.read = [\"docs\"]").unwrap().protected.is_empty());
     place.refused("cell.write = [\"out/a/state/run\"]", "which a broker trusts", "grant another folder");
-    let error = grant.can_keep("somebody", |path| path == kept[0]).unwrap_err().to_string();
-    let parts = [place.at("out"), kept[1].clone()].map(|path| path.display().to_string());
+    let error = grant.check_protected("somebody", |path| path == protected[0]).unwrap_err().to_string();
+    let parts = [place.at("out"), protected[1].clone()].map(|path| path.display().to_string());
     assert!(parts.iter().all(|part| error.contains(part)) && error.contains("name smaller folders"), "{error}");
-    grant.can_keep("somebody", |_| true).unwrap();
+    grant.check_protected("somebody", |_| true).unwrap();
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::super::machine::is_program;
 use super::super::plan::Setting;
 use super::super::{CellError, CellHost, Grant, Machine, Plan, Profile};
 use super::registry::{Configured, Registry};
-use super::store::{Store, Turn};
+use super::store::{InstallLock, Store};
 use super::{Kind, Package, index, npm, uv};
 use crate::run_to_end;
 
@@ -114,7 +114,7 @@ impl<'a> Installer<'a> {
     /// # Errors
     /// [`CellError::Package`] if the registry's package differs from the pinned one, or a step fails.
     pub(crate) async fn ready(&self) -> Result<Installed, CellError> {
-        let _turn = self.turn().await?;
+        let _lock = self.install_lock().await?;
         let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let requested = self.package.requested();
         if let Some(pin) = lock.package(self.source.as_str(), &requested) {
@@ -133,7 +133,7 @@ impl<'a> Installer<'a> {
     /// # Errors
     /// [`CellError::Package`] if a step fails.
     pub(crate) async fn renew(&self) -> Result<(Option<LockedPackage>, Installed), CellError> {
-        let _turn = self.turn().await?;
+        let _lock = self.install_lock().await?;
         let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let before = lock.package(self.source.as_str(), &self.package.requested()).cloned();
         Ok((before, self.renew_in_turn().await?))
@@ -158,8 +158,8 @@ impl<'a> Installer<'a> {
         self.installed(pin)
     }
 
-    async fn turn(&self) -> Result<Turn, CellError> {
-        self.store.turn().await.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
+    async fn install_lock(&self) -> Result<InstallLock, CellError> {
+        self.store.install_lock().await.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
 
     /// Returns the main package at its pinned version, and the others as the command names them.
@@ -192,7 +192,7 @@ impl<'a> Installer<'a> {
                 Some(_) => String::new(),
                 None => self.default_address().await?,
             };
-            let mut registry = self.configured.clone().or(default)?;
+            let mut registry = self.configured.clone().with_default(default)?;
             if self.package.kind == Kind::Uv {
                 registry.links_to(index::links(&registry.address, &uv::normal(self.package.name())).await);
             }
@@ -234,11 +234,11 @@ impl<'a> Installer<'a> {
             }
         };
         self.reach("resolve", &commands, stage.path()).await?;
-        let recipe =
+        let lock_text =
             read_limited(&stage.path().join(lock)).map_err(|error| self.failed(&format!("left no {lock}: {error}")))?;
         let resolved = match self.package.kind {
-            Kind::Npm => npm::resolved(self.package.name(), recipe),
-            Kind::Uv => uv::resolved(self.package.name(), recipe),
+            Kind::Npm => npm::resolved(self.package.name(), lock_text),
+            Kind::Uv => uv::resolved(self.package.name(), lock_text),
         };
         resolved.map_err(|why| self.failed(&why))
     }
@@ -250,12 +250,12 @@ impl<'a> Installer<'a> {
         };
         let commands = match self.package.kind {
             Kind::Npm => {
-                write(npm::LOCK, &resolved.recipe)?;
-                write("package.json", &npm::manifest(&resolved.recipe))?;
+                write(npm::LOCK, &resolved.lock_text)?;
+                write("package.json", &npm::manifest(&resolved.lock_text))?;
                 vec![npm::install(&self.tool("npm")?)]
             }
             Kind::Uv => {
-                write(uv::LOCK, &resolved.recipe)?;
+                write(uv::LOCK, &resolved.lock_text)?;
                 uv::install(&self.tool("uv")?, &self.python()?).to_vec()
             }
         };
@@ -350,8 +350,8 @@ impl<'a> Installer<'a> {
             let plan = Plan::new(&grant, &profile, arguments, &environment, setting);
             // The user's own configuration names the registry, which may be at a private address. A registry on the
             // public internet must not lead to one.
-            let elsewhere = registry.map(|registry| registry.elsewhere.as_slice()).unwrap_or_default();
-            let declared = Declared::listed(&grant.network).public(elsewhere);
+            let must_be_public = registry.map(|registry| registry.must_be_public.as_slice()).unwrap_or_default();
+            let declared = Declared::listed(&grant.network).public(must_be_public);
             let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready);
             match run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve).await {
                 Ok(output) => said = output,

@@ -67,9 +67,9 @@ struct LockFile {
 ///
 /// # Errors
 /// If a package did not come from a registry, or has no integrity.
-pub(super) fn resolved(main: &str, recipe: String) -> Result<ResolvedPackage, String> {
+pub(super) fn resolved(main: &str, lock_text: String) -> Result<ResolvedPackage, String> {
     let lock: LockFile =
-        serde_json::from_str(&recipe).map_err(|error| format!("npm's lock file cannot be read: {error}"))?;
+        serde_json::from_str(&lock_text).map_err(|error| format!("npm's lock file cannot be read: {error}"))?;
     let mut units = Vec::new();
     for (place, entry) in &lock.packages {
         let Some((_, name)) = place.rsplit_once("node_modules/") else { continue };
@@ -84,12 +84,12 @@ pub(super) fn resolved(main: &str, recipe: String) -> Result<ResolvedPackage, St
         let name = text("name").unwrap_or_else(|| name.to_owned());
         units.push(Unit { name, version, integrity });
     }
-    ResolvedPackage::new(main, units, recipe)
+    ResolvedPackage::new(main, units, lock_text)
 }
 
 /// Returns the `package.json` that belongs to a lock file.
-pub(super) fn manifest(recipe: &str) -> String {
-    let lock: Value = serde_json::from_str(recipe).unwrap_or_default();
+pub(super) fn manifest(lock_text: &str) -> String {
+    let lock: Value = serde_json::from_str(lock_text).unwrap_or_default();
     json!({ "private": true, "dependencies": lock.pointer("/packages//dependencies") }).to_string()
 }
 

@@ -45,7 +45,7 @@ impl Configured {
     ///
     /// # Errors
     /// If the address is not the URL of a registry.
-    pub(super) fn or(self, default: String) -> Result<Registry, CellError> {
+    pub(super) fn with_default(self, default: String) -> Result<Registry, CellError> {
         let address = self.address.unwrap_or(default);
         let mut registry = Registry::new(address, self.scopes, self.certificates).map_err(CellError::Program)?;
         registry.has_credentials |= self.has_credentials;
@@ -70,14 +70,14 @@ pub(crate) struct Registry {
     /// All hosts that may be reached, as `host:port`.
     pub(super) hosts: Vec<String>,
     /// Those of `hosts` that the user did not name, and that must not have a private address.
-    pub(super) elsewhere: Vec<String>,
+    pub(super) must_be_public: Vec<String>,
 }
 
 impl Registry {
-    /// Adds the hosts that keep the registry's files, if those are elsewhere.
+    /// Adds the hosts that keep the registry's files, if those are on other hosts.
     pub(super) fn links_to(&mut self, Links { hosts, reach }: Links) {
         if reach == Reach::Public {
-            self.elsewhere = hosts.iter().filter(|host| !self.hosts.contains(host)).cloned().collect();
+            self.must_be_public = hosts.iter().filter(|host| !self.hosts.contains(host)).cloned().collect();
         }
         self.hosts.extend(hosts);
         self.hosts.sort();
@@ -106,7 +106,7 @@ impl Registry {
         hosts.dedup();
         let certificates =
             certificates.and_then(|file| Path::new(&file).canonicalize().ok()).filter(|file| file.is_file());
-        Ok(Self { address, scopes, certificates, has_credentials, has_proxy: false, hosts, elsewhere: Vec::new() })
+        Ok(Self { address, scopes, certificates, has_credentials, has_proxy: false, hosts, must_be_public: Vec::new() })
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
 
     fn known(configured: Configured) -> Result<Registry, CellError> {
         assert!(configured.address.is_some());
-        configured.or("https://default.example.com/".to_owned())
+        configured.with_default("https://default.example.com/".to_owned())
     }
 
     fn lines(text: &str) -> Settings {
@@ -211,7 +211,7 @@ mod tests {
     fn where_nothing_is_configured_the_installers_default_holds() {
         for configured in [npm(&Vec::new(), |_| None), index(&Vec::new(), |_| None)] {
             assert_eq!(configured.address, None);
-            let mut registry = configured.or("https://default.example.com/simple".to_owned()).unwrap();
+            let mut registry = configured.with_default("https://default.example.com/simple".to_owned()).unwrap();
             assert_eq!(registry.hosts, ["default.example.com:443"]);
             assert!(!registry.has_credentials);
             let hosts = vec!["files.example.com:443".to_owned(), "default.example.com:443".to_owned()];
@@ -221,8 +221,8 @@ mod tests {
             for registry in [&registry, &near] {
                 assert_eq!(registry.hosts, ["default.example.com:443", "files.example.com:443"]);
             }
-            assert_eq!(registry.elsewhere, ["files.example.com:443"], "what the user did not name must be public");
-            assert!(near.elsewhere.is_empty());
+            assert_eq!(registry.must_be_public, ["files.example.com:443"], "what the user did not name must be public");
+            assert!(near.must_be_public.is_empty());
         }
     }
 

@@ -24,7 +24,7 @@ pub(super) struct Store {
 
 /// The right to install for a source, held by one broker of all that share the data folder, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct InstallLock {
     _guard: File,
 }
 
@@ -35,7 +35,7 @@ impl Store {
     }
 
     /// Waits until nothing else installs for this source, then removes what an interrupted installation left.
-    pub(super) async fn turn(&self) -> io::Result<Turn> {
+    pub(super) async fn install_lock(&self) -> io::Result<InstallLock> {
         super::super::private(&self.folder).map_err(io::Error::other)?;
         let path = self.folder.join("guard");
         let wait = move || {
@@ -48,7 +48,7 @@ impl Store {
             // A folder that cannot be removed does no harm.
             let _ = fs::remove_dir_all(unfinished);
         }
-        Ok(Turn { _guard: guard })
+        Ok(InstallLock { _guard: guard })
     }
 
     /// Makes a folder for one step, which is removed with the returned value unless it is kept.
@@ -67,14 +67,14 @@ impl Store {
         self.folder.join(name)
     }
 
-    /// Keeps an installed tree in place while the returned file is open. Call this only while holding a [`Turn`].
+    /// Keeps an installed tree in place while the returned file is open. Call this only while holding a [`InstallLock`].
     pub(super) fn hold(&self, tree: &Digest) -> io::Result<File> {
         let folder = File::open(self.place(tree))?;
         flock(&folder, FlockOperation::LockShared)?;
         Ok(folder)
     }
 
-    /// Removes all trees except `kept` and those that are held. Call this only while holding a [`Turn`].
+    /// Removes all trees except `kept` and those that are held. Call this only while holding a [`InstallLock`].
     pub(super) fn sweep(&self, kept: &Digest) {
         let kept = self.place(kept);
         for old in self.folders().filter(|path| *path != kept && !is_stage(path) && is_free(path)) {
@@ -111,7 +111,7 @@ mod tests {
     async fn old_trees_go_once_nobody_holds_them() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path(), &"files".parse().unwrap());
-        let turn = store.turn().await.unwrap();
+        let lock = store.install_lock().await.unwrap();
         let trees = [b"old", b"run", b"new"].map(|name| Digest::of(name));
         for tree in &trees {
             let stage = store.stage().unwrap();
@@ -130,8 +130,8 @@ mod tests {
 
         // A broker that was killed during an installation leaves a stage folder.
         let given_up = store.stage().unwrap().keep();
-        drop(turn);
-        let _turn = store.turn().await.unwrap();
+        drop(lock);
+        let _lock = store.install_lock().await.unwrap();
         assert!(!given_up.exists());
         assert_eq!(store.folders().collect::<Vec<_>>(), [store.place(new)]);
     }

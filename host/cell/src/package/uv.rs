@@ -68,8 +68,8 @@ pub(super) fn environment(registry: Option<&Registry>) -> Vec<(String, String)> 
 ///
 /// # Errors
 /// If a requirement has no exact version or no hash.
-pub(super) fn resolved(main: &str, recipe: String) -> Result<ResolvedPackage, String> {
-    let joined = recipe.replace("\\\n", " ");
+pub(super) fn resolved(main: &str, lock_text: String) -> Result<ResolvedPackage, String> {
+    let joined = lock_text.replace("\\\n", " ");
     let mut units = Vec::new();
     for line in joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let mut words = line.split_whitespace();
@@ -86,7 +86,7 @@ pub(super) fn resolved(main: &str, recipe: String) -> Result<ResolvedPackage, St
         };
         units.push(Unit { name: normal(name), version: version.to_owned(), integrity });
     }
-    ResolvedPackage::new(&normal(main), units, recipe)
+    ResolvedPackage::new(&normal(main), units, lock_text)
 }
 
 /// Returns the normalised name of a package (PEP 503), without extras.

@@ -74,11 +74,11 @@ fn a_cell_holds_the_system_the_program_and_the_grant_and_nothing_else() {
 fn a_configuration_in_a_folder_that_may_be_written_is_mounted_to_be_read() {
     let mut grant = Grant::nothing();
     grant.write = vec!["/srv/work".into()];
-    grant.kept = vec!["/srv/work/.portcullis".into(), "/srv/work/portcullis.toml".into()];
+    grant.protected = vec!["/srv/work/.portcullis".into(), "/srv/work/portcullis.toml".into()];
     let plan = plan(&grant, &profile(&[]), Tier::Full);
     assert_eq!(access(&plan, "/srv/work"), Some(Access::Write));
-    for kept in ["/srv/work/.portcullis", "/srv/work/portcullis.toml"] {
-        assert_eq!(access(&plan, kept), Some(Access::Read), "{kept}");
+    for protected in ["/srv/work/.portcullis", "/srv/work/portcullis.toml"] {
+        assert_eq!(access(&plan, protected), Some(Access::Read), "{protected}");
     }
 }
 
@@ -88,7 +88,7 @@ fn a_reduced_cell_is_given_no_folder_with_a_configuration_in_it() {
     (grant.write, grant.dangerous_allow_reduced) = (vec!["/srv/work".into()], true);
     let reduced = platform(false, false, true);
     assert_eq!(reduced.tier_for(&grant).map(|(tier, _)| tier), Ok(Tier::Reduced));
-    grant.kept = vec!["/srv/work/sub/portcullis.toml".into()];
+    grant.protected = vec!["/srv/work/sub/portcullis.toml".into()];
     let why = reduced.tier_for(&grant).unwrap_err().to_string();
     let parts = ["`write` names /srv/work,", "holds /srv/work/sub/portcullis.toml", "smaller folders", "a full cell"];
     assert!(parts.iter().all(|part| why.contains(part)), "{why}");

@@ -188,7 +188,7 @@ fn a_python_script_brings_its_folder_and_a_module_none() {
 #[test]
 fn what_cannot_work_in_a_cell_says_what_to_write_instead() {
     let home = Home::new();
-    for (argv, way_out) in [
+    for (argv, hint) in [
         (&["docker", "run", "-i", "server"][..], "name the server's own program"),
         (&["uv", "--directory", "run"], "`uv sync`"),
         (&["bunx", "server"], "`npx PACKAGE`"),
@@ -201,7 +201,7 @@ fn what_cannot_work_in_a_cell_says_what_to_write_instead() {
     ] {
         home.file(&format!("bin/{}", argv[0]), "\x7fELF");
         let error = home.try_profile(&["bin"], argv).unwrap_err().to_string();
-        assert!(error.contains(way_out), "{error}");
+        assert!(error.contains(hint), "{error}");
     }
 }
 

@@ -24,7 +24,7 @@ use crate::run;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-type Found = BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>>;
+type Discovered = BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>>;
 
 pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let (report, good) = run::with_broker(global.load()?, async |broker| {
@@ -70,14 +70,14 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 
 /// Returns each group with its members in the order in which they are called, and with the tools that keep a member
 /// from standing in.
-fn groups(config: &Config, found: &Found) -> Vec<Data> {
+fn groups(config: &Config, found: &Discovered) -> Vec<Data> {
     let of = |(name, members): (&SourceName, Vec<&SourceConfig>)| {
         let mut shown: BTreeMap<&str, &Arc<Item>> = BTreeMap::new();
         let mut unlike = Vec::new();
         let listed = members.iter().filter_map(|member| found.get(&member.name)?.as_ref().ok());
         for tool in listed.flat_map(|tools| tools.iter()) {
             let first = shown.entry(&tool.exposed).or_insert(tool);
-            if !tool.takes_what(first) {
+            if !tool.accepts_same_arguments(first) {
                 unlike.push(json!({ "tool": &*tool.exposed, "source": tool.source, "shown": first.source }));
             }
         }

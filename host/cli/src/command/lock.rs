@@ -104,7 +104,7 @@ async fn accept(broker: &Broker, names: &[String], json: bool) -> anyhow::Result
     let discovered = discover(broker).await?;
     let all: Vec<_> = discovered.values().flatten().cloned().collect();
     let (chosen, left): (Vec<_>, Vec<_>) = if names.is_empty() {
-        all.into_iter().partition(|tool| !tool.hints.grave())
+        all.into_iter().partition(|tool| !tool.hints.may_do_harm())
     } else {
         let mut chosen = Vec::new();
         for name in names {

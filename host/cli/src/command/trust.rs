@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use portcullis::config::{Config, ConfigError, Found, Standing, real_file, user_trust};
+use portcullis::config::{Config, ConfigCandidate, ConfigError, TrustStatus, real_file, user_trust};
 use portcullis::digest::Digest;
 use portcullis::trust::Trusted;
 use serde_json::json;
@@ -59,10 +59,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     if args.revoke {
         return revoke(&file);
     }
-    let found = Found::look(Some(&file))?;
+    let found = ConfigCandidate::load(Some(&file))?;
     let before = found.trusted()?;
     let shown = visible(&found.file().to_string_lossy()).into_owned();
-    if before.as_ref().is_some_and(|before| found.is_as(before)) {
+    if before.as_ref().is_some_and(|before| found.matches(before)) {
         output::note(&format!("{shown} is trusted already"));
         return Ok(ExitCode::SUCCESS);
     }
@@ -86,17 +86,17 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 
 /// Returns the configuration that a command is to use, if it is trusted. On a terminal the user is asked about one that
 /// was found here.
-pub(crate) fn counted(found: Found) -> Result<Config, ConfigError> {
-    let before = match found.standing()? {
-        Standing::Unknown if terminal() => None,
-        Standing::Changed(before) if terminal() => Some(before),
-        _ => return found.counted(),
+pub(crate) fn into_usable(found: ConfigCandidate) -> Result<Config, ConfigError> {
+    let before = match found.trust_status()? {
+        TrustStatus::Unknown if terminal() => None,
+        TrustStatus::Changed(before) if terminal() => Some(before),
+        _ => return found.into_usable(),
     };
     output::note(&described(&found, before.as_ref())?);
     match agreed() {
         Ok(true) => found.accept(),
         // The same error as if nobody could be asked.
-        _ => found.counted(),
+        _ => found.into_usable(),
     }
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn keep_printed(text: &str) {
     if file.file_name().is_none_or(|name| name != FILE) {
         return;
     }
-    let kept = match Found::look(Some(&file)) {
+    let kept = match ConfigCandidate::load(Some(&file)) {
         // The file holds something else before or after what was printed.
         Ok(found) if found.digest() != Digest::of(text.as_bytes()) => return,
         found => found.map_err(anyhow::Error::from).and_then(|found| {
@@ -123,7 +123,7 @@ pub(crate) fn keep_printed(text: &str) {
 }
 
 /// Refuses to trust a configuration that nobody looks at if somebody should.
-fn needs_nobody(found: &Found, before: Option<&Trusted>) -> anyhow::Result<()> {
+fn needs_nobody(found: &ConfigCandidate, before: Option<&Trusted>) -> anyhow::Result<()> {
     data_is_seen(found, before)?;
     if let Some(writer) = found.writers()?.first() {
         let shown = visible(&found.file().to_string_lossy()).into_owned();
@@ -137,8 +137,8 @@ fn needs_nobody(found: &Found, before: Option<&Trusted>) -> anyhow::Result<()> {
 
 /// Refuses a data folder that was not trusted with the file: everything accepted in it would be used, though nobody has
 /// looked at it.
-fn data_is_seen(found: &Found, before: Option<&Trusted>) -> anyhow::Result<()> {
-    if !found.has_strange_data(before) {
+fn data_is_seen(found: &ConfigCandidate, before: Option<&Trusted>) -> anyhow::Result<()> {
+    if !found.has_unknown_data_folder(before) {
         return Ok(());
     }
     let shown = visible(&found.file().to_string_lossy()).into_owned();
@@ -156,7 +156,7 @@ fn terminal() -> bool {
 
 /// Returns the effects of a configuration as a difference to those that were trusted before, and reasons for a second
 /// look. The text is safe to show.
-fn described(found: &Found, before: Option<&Trusted>) -> Result<String, ConfigError> {
+fn described(found: &ConfigCandidate, before: Option<&Trusted>) -> Result<String, ConfigError> {
     let shown = visible(&found.file().to_string_lossy()).into_owned();
     let now = found.config().effects();
     let mut text = match before {
@@ -179,7 +179,7 @@ fn described(found: &Found, before: Option<&Trusted>) -> Result<String, ConfigEr
     if !differs && before.is_none_or(|before| before.digest != found.digest()) {
         text.push_str("  nothing that it starts, reaches, reads or writes, but something else in the file\n");
     }
-    if found.has_strange_data(before) {
+    if found.has_unknown_data_folder(before) {
         let data = visible(&found.config().data_dir.to_string_lossy()).into_owned();
         let since = if before.is_some() { "is not the data folder that you trusted" } else { "is there already" };
         let _ = writeln!(text, "  {BAD}!{BAD:#} {data} {since}: what was accepted and remembered in it counts");
@@ -199,8 +199,8 @@ fn agreed() -> std::io::Result<bool> {
 
 fn list(global: &Global) -> anyhow::Result<()> {
     let all = user_trust()?.list()?;
-    let state = |trusted: &Trusted| match Found::look(Some(Path::new(&trusted.path))) {
-        Ok(found) if found.is_as(trusted) => "as trusted",
+    let state = |trusted: &Trusted| match ConfigCandidate::load(Some(Path::new(&trusted.path))) {
+        Ok(found) if found.matches(trusted) => "as trusted",
         Err(_) if !Path::new(&trusted.path).exists() => "gone",
         Ok(_) | Err(_) => "changed",
     };

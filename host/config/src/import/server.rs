@@ -76,14 +76,14 @@ pub(super) fn read(wanted: &str, json: &Json, import: &mut Import) -> Option<Ser
         if READ.contains(&key.as_str()) || SILENT.contains(&key.as_str()) {
             continue;
         }
-        let way_out = match LOGIN.contains(&key.as_str()) && !is_command {
+        let hint = match LOGIN.contains(&key.as_str()) && !is_command {
             true => format!(
                 ": log in by `portcullis login {name}`; a client that was registered by hand needs its issuer too, as \
                  `oauth = {{ client-id = \"…\", issuer = \"https://…\" }}`"
             ),
             false => String::new(),
         };
-        import.note(&name, format_args!("`{key}` is not taken over{way_out}"));
+        import.note(&name, format_args!("`{key}` is not taken over{hint}"));
     }
     Some(Server { name, endpoint, cwd, env, headers })
 }
@@ -151,8 +151,8 @@ fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {
 fn env(source: &str, json: &Json, import: &mut Import) -> BTreeMap<String, Value> {
     let mut env = BTreeMap::new();
     for (key, value) in json.get("env").and_then(Json::as_object).into_iter().flatten() {
-        if let Some((why, way_out)) = variable::refusal(key) {
-            import.note(source, format_args!("the variable {key:?} is left out: it {why}; {way_out}"));
+        if let Some((why, hint)) = variable::refusal(key) {
+            import.note(source, format_args!("the variable {key:?} is left out: it {why}; {hint}"));
         } else if let Some(value) = value_of(source, "env", key, value, import) {
             env.insert(key.clone(), value);
         }

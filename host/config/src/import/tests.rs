@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use super::*;
-use crate::{Carrier, Config, Endpoint};
+use crate::{Config, Endpoint, HttpTransportKind};
 
 fn imported(text: &str) -> (Imported, Config) {
     let imported = import(text).unwrap();
@@ -80,7 +80,7 @@ fn an_old_transport_and_a_relative_path_are_taken_over() {
     let (old, config) = imported(CLAUDE);
     let sse = |name: &str| match &config.sources.values().find(|source| source.name.as_str() == name).unwrap().endpoint
     {
-        Endpoint::Url { carrier, .. } => *carrier == Carrier::Sse,
+        Endpoint::Url { transport_kind, .. } => *transport_kind == HttpTransportKind::Sse,
         _ => panic!("{}", old.toml),
     };
     assert!(sse("old") && !sse("remote"));

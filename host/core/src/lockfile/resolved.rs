@@ -29,15 +29,15 @@ pub struct ResolvedPackage {
     /// The digest of the tree: equal trees have equal digests on every machine.
     pub tree: Digest,
     /// What the installer needs to install exactly this tree: npm's lock file, or requirements with hashes.
-    pub recipe: String,
+    pub lock_text: String,
 }
 
 impl ResolvedPackage {
-    /// Makes a tree of these packages, including the requested one. `recipe` is what the installer needs.
+    /// Makes a tree of these packages, including the requested one. `lock_text` is what the installer needs.
     ///
     /// # Errors
     /// If the main package is not in the tree, or there are more than 5,000 packages.
-    pub fn new(main: &str, mut units: Vec<Unit>, recipe: String) -> Result<Self, String> {
+    pub fn new(main: &str, mut units: Vec<Unit>, lock_text: String) -> Result<Self, String> {
         if units.len() > MAX_UNITS {
             return Err(format!("it resolves to more than {MAX_UNITS} packages"));
         }
@@ -45,7 +45,7 @@ impl ResolvedPackage {
         let main = wanted.ok_or_else(|| format!("{main} is not in what it resolves to"))?;
         units.sort();
         units.dedup();
-        Ok(Self { main, tree: tree_of(&units), units, recipe })
+        Ok(Self { main, tree: tree_of(&units), units, lock_text })
     }
 }
 

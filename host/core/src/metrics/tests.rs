@@ -8,12 +8,12 @@ use crate::item::{Item, ItemKind};
 
 fn call(tool: &str) -> Call {
     let call = Call::clone(&view("{}").call);
-    let item = Item { exposed: tool.into(), tally: Tally::default(), ..Item::clone(&call.item) };
+    let item = Item { exposed: tool.into(), series_link: SeriesLink::default(), ..Item::clone(&call.item) };
     Call { item: item.into(), ..call }
 }
 
-fn counted(traffic: &Traffic, tool: &str) -> Option<u64> {
-    let all = traffic.series();
+fn counted(metrics: &SourceMetrics, tool: &str) -> Option<u64> {
+    let all = metrics.series();
     let found = all.iter().find(|counted| counted.tool.as_deref() == Some(tool))?;
     Some(found.series.endings().map(|(_, histogram)| histogram.count()).sum())
 }
@@ -35,36 +35,36 @@ fn a_duration_counts_in_the_first_bucket_that_holds_it() {
 
 #[test]
 fn names_that_sources_choose_make_a_bounded_number_of_series() {
-    let traffic = Traffic::default();
+    let metrics = SourceMetrics::default();
     for number in 0..MAX_TOOLS_PER_SOURCE + 5 {
-        call(&format!("files__{number}")).series(&traffic).ended(Ending::Ok, Duration::ZERO);
+        call(&format!("files__{number}")).series(&metrics).ended(Ending::Ok, Duration::ZERO);
     }
-    assert_eq!(traffic.series().len(), MAX_TOOLS_PER_SOURCE + 1);
-    assert_eq!(counted(&traffic, OTHER), Some(5));
+    assert_eq!(metrics.series().len(), MAX_TOOLS_PER_SOURCE + 1);
+    assert_eq!(counted(&metrics, OTHER), Some(5));
     let mut odd = call("files");
     odd.item = Arc::new(Item { kind: ItemKind::Source, ..Item::clone(&odd.item) });
     for number in 0..5 {
         odd.method = format!("vendor/{number}").into();
-        odd.series(&traffic).denied();
+        odd.series(&metrics).denied();
     }
-    let of_methods = traffic.series().into_iter().filter(|counted| counted.tool.is_none());
+    let of_methods = metrics.series().into_iter().filter(|counted| counted.tool.is_none());
     let of_methods: Vec<_> = of_methods.map(|counted| (counted.method.to_string(), counted.series.denials())).collect();
     assert_eq!(of_methods, [(OTHER.to_owned(), 5)]);
 }
 
 #[test]
 fn what_was_counted_of_a_removed_tool_is_counted_among_the_others() {
-    let traffic = Traffic::default();
+    let metrics = SourceMetrics::default();
     let held = call("files__held");
-    held.series(&traffic).ended(Ending::Error, Duration::from_secs(1));
+    held.series(&metrics).ended(Ending::Error, Duration::from_secs(1));
     for _ in 0..2 {
-        call("files__gone").series(&traffic).ended(Ending::Ok, Duration::from_secs(1));
+        call("files__gone").series(&metrics).ended(Ending::Ok, Duration::from_secs(1));
     }
-    traffic.keep_tools([].iter());
-    assert_eq!(counted(&traffic, "files__gone"), None);
-    assert_eq!(counted(&traffic, "files__held"), Some(1), "a session still has it");
-    assert_eq!(counted(&traffic, OTHER), Some(2));
-    assert_eq!(traffic.totals(), serde_json::json!({ "error": 1, "ok": 2, "denied": 0 }));
+    metrics.keep_tools([].iter());
+    assert_eq!(counted(&metrics, "files__gone"), None);
+    assert_eq!(counted(&metrics, "files__held"), Some(1), "a session still has it");
+    assert_eq!(counted(&metrics, OTHER), Some(2));
+    assert_eq!(metrics.totals(), serde_json::json!({ "error": 1, "ok": 2, "denied": 0 }));
 }
 
 #[test]

@@ -28,7 +28,7 @@ const LARGE_BYTES: usize = 64 * 1024;
 /// Reserves space in a buffer for `more` bytes of a message of at most `limit` bytes. A large buffer is grown to the
 /// limit at once: memory that is never written to is not resident, and growing in steps would hold the old and the new
 /// buffer together.
-pub fn make_room(buffer: &mut Vec<u8>, more: usize, limit: usize) {
+pub fn reserve_for_message(buffer: &mut Vec<u8>, more: usize, limit: usize) {
     let needed = buffer.len().saturating_add(more);
     if needed > buffer.capacity() && needed > LARGE_BUFFER_BYTES {
         buffer.reserve_exact(limit.max(needed) - buffer.len());
@@ -136,25 +136,25 @@ impl Message {
         if text.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
             return Err(MessageError::Batch);
         }
-        let wire: Wire<'_> = serde_json::from_slice(&text).map_err(MessageError::from_json)?;
-        if wire.jsonrpc != Some("2.0") {
+        let envelope: Envelope<'_> = serde_json::from_slice(&text).map_err(MessageError::from_json)?;
+        if envelope.jsonrpc != Some("2.0") {
             return Err(MessageError::Version);
         }
-        let id = match wire.id.map(RawValue::get) {
+        let id = match envelope.id.map(RawValue::get) {
             None | Some("null") => None,
             Some(id) => Some(Id::from_json(id)?),
         };
-        let params = wire.params.map(|raw| slice(&text, raw));
+        let params = envelope.params.map(|raw| slice(&text, raw));
         if let Some(params) = &params
             && !matches!(params.as_bytes().first(), Some(b'{' | b'['))
         {
             return Err(MessageError::BadParams);
         }
-        match (wire.method, wire.result, wire.error) {
+        match (envelope.method, envelope.result, envelope.error) {
             (Some(method), None, None) => {
                 let method = Method::from(&*method);
                 // With a null id the message is neither a request that can be answered nor a notification.
-                match (id, wire.id) {
+                match (id, envelope.id) {
                     (Some(id), _) => Ok(Self::Request(Request { id, method, params })),
                     (None, None) => Ok(Self::Notification(Notification { method, params })),
                     (None, Some(_)) => Err(MessageError::BadId),
@@ -167,7 +167,7 @@ impl Message {
             (None, None, Some(error)) => {
                 Ok(Self::Response(Response { id, answer: Answer::Error(slice(&text, error)) }))
             }
-            _ => Err(MessageError::NeitherNorBoth),
+            _ => Err(MessageError::AmbiguousKind),
         }
     }
 
@@ -279,7 +279,7 @@ pub enum MessageError {
     BadParams,
     /// The message has no method, result or error, or more than one of them.
     #[error("a message has exactly one of `method`, `result` and `error`")]
-    NeitherNorBoth,
+    AmbiguousKind,
 }
 
 impl MessageError {
@@ -298,7 +298,7 @@ impl MessageError {
 }
 
 #[derive(Deserialize)]
-struct Wire<'a> {
+struct Envelope<'a> {
     #[serde(borrow)]
     jsonrpc: Option<&'a str>,
     #[serde(borrow, default, deserialize_with = "present")]

@@ -20,14 +20,14 @@ const VALUES: [&str; 4] = ["default", "examples", "const", "enum"];
 
 /// An argument that is repeated in a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repeated {
+pub struct MirroredArgument {
     /// The name of the header, in lower case.
     pub header: String,
     /// The names of the properties that lead to the argument.
     path: Vec<String>,
 }
 
-impl Repeated {
+impl MirroredArgument {
     /// Returns the text of the argument before it is encoded for the header, or `None` if there is no such argument or
     /// its type cannot be repeated.
     pub fn value(&self, arguments: &Value) -> Option<String> {
@@ -45,21 +45,21 @@ impl Repeated {
 ///
 /// # Errors
 /// A text that says which rule of the protocol the schema breaks; such a tool cannot be offered over HTTP.
-pub fn repeated(schema: &Value) -> Result<Vec<Repeated>, String> {
+pub fn mirrored_arguments(schema: &Value) -> Result<Vec<MirroredArgument>, String> {
     let mut found = Vec::new();
     if schema.get(ANNOTATION).is_some() {
         return Err(format!("`{ANNOTATION}` at the root names no parameter"));
     }
     walk(schema, &mut Vec::new(), &mut found)?;
     let mut seen = HashSet::new();
-    match found.iter().find(|repeated| !seen.insert(&repeated.header)) {
+    match found.iter().find(|mirrored| !seen.insert(&mirrored.header)) {
         Some(twice) => Err(format!("header `{}` is requested by two parameters", twice.header)),
         None => Ok(found),
     }
 }
 
 // Recursion is bounded: messages are never nested deeper than `MAX_NESTING`.
-fn walk(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Repeated>) -> Result<(), String> {
+fn walk(schema: &Value, path: &mut Vec<String>, found: &mut Vec<MirroredArgument>) -> Result<(), String> {
     let Some(members) = schema.as_object() else { return Ok(()) };
     for (key, value) in members {
         match (key.as_str(), value.as_object()) {
@@ -67,7 +67,7 @@ fn walk(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Repeated>) -> Re
                 for (name, property) in properties {
                     path.push(name.clone());
                     if let Some(header) = property.get(ANNOTATION) {
-                        found.push(Repeated { header: header_of(header, property)?, path: path.clone() });
+                        found.push(MirroredArgument { header: header_of(header, property)?, path: path.clone() });
                     }
                     walk(property, path, found)?;
                     path.pop();
@@ -135,7 +135,7 @@ mod tests {
             "region": { "type": "string", "x-mcp-header": "Region" },
             "deep": { "type": "object", "properties": { "n": { "type": "integer", "x-mcp-header": "N" } } },
         } });
-        let found = repeated(&schema).unwrap();
+        let found = mirrored_arguments(&schema).unwrap();
         let values =
             |arguments: Value| found.iter().map(|r| (r.header.clone(), r.value(&arguments))).collect::<Vec<_>>();
         let name = |header: &str| format!("mcp-param-{header}");
@@ -156,12 +156,12 @@ mod tests {
             json!({ "type": "array", "items": { "type": "string", "x-mcp-header": "I" } }),
             json!({ "oneOf": [{ "type": "string", "x-mcp-header": "I" }] }),
         ] {
-            assert!(repeated(&json!({ "properties": { "p": property } })).is_err(), "{property}");
+            assert!(mirrored_arguments(&json!({ "properties": { "p": property } })).is_err(), "{property}");
         }
         let twice = json!({ "type": "string", "x-mcp-header": "A" });
         let other = json!({ "type": "string", "x-mcp-header": "a" });
-        assert!(repeated(&json!({ "properties": { "p": twice, "q": other } })).is_err());
-        assert!(repeated(&json!({ "$defs": { "d": twice } })).is_err());
+        assert!(mirrored_arguments(&json!({ "properties": { "p": twice, "q": other } })).is_err());
+        assert!(mirrored_arguments(&json!({ "$defs": { "d": twice } })).is_err());
     }
 
     #[test]

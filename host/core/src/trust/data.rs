@@ -59,7 +59,7 @@ impl DataFolder {
 
     /// Reports whether the folder is still in its place.
     #[must_use]
-    pub fn stands(&self) -> bool {
+    pub fn is_in_place(&self) -> bool {
         Self::at(Path::new(&self.path)).is_some_and(|there| there == *self)
     }
 }
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         fs::write(path.join("lock"), "").unwrap();
         assert!(
-            made.stands() && DataFolder::at(&path).as_ref() == Some(&made),
+            made.is_in_place() && DataFolder::at(&path).as_ref() == Some(&made),
             "the content is not part of the identity"
         );
         assert!(
@@ -91,15 +91,15 @@ mod tests {
 
         // The folder above is moved away and others take its place; then even the inode number is reused.
         fs::rename(dir.path().join("a"), dir.path().join("b")).unwrap();
-        assert!(!made.stands());
+        assert!(!made.is_in_place());
         for _ in 0..3 {
             fs::create_dir_all(&path).unwrap();
-            assert!(!made.stands());
+            assert!(!made.is_in_place());
             fs::remove_dir_all(dir.path().join("a")).unwrap();
         }
         fs::remove_dir_all(dir.path().join("b")).unwrap();
         fs::create_dir_all(&path).unwrap();
-        assert!(!made.stands());
+        assert!(!made.is_in_place());
         fs::remove_dir_all(dir.path().join("a")).unwrap();
         let elsewhere = DataFolder::make(&dir.path().join("elsewhere")).unwrap();
         fs::create_dir(dir.path().join("a")).unwrap();

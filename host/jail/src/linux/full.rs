@@ -18,9 +18,9 @@ use rustix::thread::{Gid, Uid, UnshareFlags, set_thread_groups, set_thread_res_g
 
 use super::grants::{self, Grant};
 use super::idmap::{Maps, NOBODY_ELSE};
-use super::keeper::{Watch, keep};
 use super::memory::Watcher;
-use super::source::{Streams, Word, become_source, drop_capabilities};
+use super::source::{StartReport, Streams, become_source, drop_capabilities};
+use super::supervisor::{Watch, supervise};
 use super::sys::{Fork, child_ends, fork, unshare};
 use super::{FAILED, die_with_parent, network, root};
 use crate::cell::{Tier, USER};
@@ -178,7 +178,7 @@ pub(super) fn start_and_keep(
     user: u32,
 ) -> Result<Option<WaitStatus>, Refusal> {
     let ends = child_ends().step("watch for ends")?;
-    let (words, tell) = io::pipe().step("pipe")?;
+    let (reports, tell) = io::pipe().step("pipe")?;
     let source = match fork().step("fork")? {
         Fork::Child => become_source(ask, streams, tell),
         Fork::Parent(source) => source,
@@ -194,26 +194,26 @@ pub(super) fn start_and_keep(
     });
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide memory")?;
     drop_capabilities().step("drop capabilities")?;
-    let landlock = listen_to(words)?;
+    let landlock = listen_to(reports)?;
     let enforced = Enforced { landlock, cgroup: ask.cgroup, user };
     let sockets: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
     wire::send(control, &Ok::<_, Refusal>(enforced), &sockets).step("tell the broker")?;
     // Only the broker may hold the sockets, so that closing them is up to it.
     drop(listeners);
-    Ok(keep(source, control, &ends, watch))
+    Ok(supervise(source, control, &ends, watch))
 }
 
 /// Reads what the process that becomes the source reports, until `exec` closes its pipe. Returns the version of
 /// Landlock.
-fn listen_to(mut words: io::PipeReader) -> Result<u32, Refusal> {
+fn listen_to(mut reports: io::PipeReader) -> Result<u32, Refusal> {
     let mut said = Vec::new();
-    words.read_to_end(&mut said).step("hear of the source")?;
+    reports.read_to_end(&mut said).step("hear of the source")?;
     let mut rest = said.as_slice();
     let mut landlock = None;
     while let Ok((word, more)) = postcard::take_from_bytes(rest) {
         match word {
-            Word::Fenced(version) => landlock = Some(version),
-            Word::Refused(refusal) => return Err(refusal),
+            StartReport::Restricted(version) => landlock = Some(version),
+            StartReport::Refused(refusal) => return Err(refusal),
         }
         rest = more;
     }

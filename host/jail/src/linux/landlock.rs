@@ -24,7 +24,7 @@ const PRIVATE: [&str; 2] = ["/tmp", "/dev/shm"];
 const DEVICES: [&str; 2] = ["/dev/null", "/dev/full"];
 
 /// Devices that are read-only. Mapping a writable `/dev/zero` yields memory that counts for no process.
-const SPRINGS: [&str; 3] = ["/dev/zero", "/dev/random", "/dev/urandom"];
+const READ_ONLY_DEVICES: [&str; 3] = ["/dev/zero", "/dev/random", "/dev/urandom"];
 
 /// Restricts this process and all that it will start. Returns the version of Landlock that the kernel has, 0 for none.
 /// Needs `no_new_privs`.
@@ -63,7 +63,7 @@ fn fence(cell: &Cell) -> Result<RulesetCreated, Refusal> {
     }
     ruleset
         .add_rules(path_beneath_rules(writable, write))
-        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(SPRINGS, AccessFs::ReadFile)))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(READ_ONLY_DEVICES, AccessFs::ReadFile)))
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(DEVICES, device)))
         .map_err(failed)
 }

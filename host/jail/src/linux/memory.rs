@@ -37,7 +37,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Checks once. To be called every [`PAUSE`].
-    pub(super) fn look(&mut self, allowed: u64) -> Option<Excess> {
+    pub(super) fn check(&mut self, allowed: u64) -> Option<Excess> {
         let mut sum = together(|task| count(&task.join("status"), &HELD));
         if sum.held > allowed {
             // Slower, but fair to processes that have forked. Some processes have no rollup to read.
@@ -142,9 +142,9 @@ mod tests {
             assert!(count(Path::new(file), names).unwrap() >= 64 << 20, "{file}");
         }
         assert!(count(Path::new("/proc/self/status"), &HELD).unwrap() > before);
-        assert!(matches!(Watcher::default().look(u64::try_from(held.len()).unwrap()), Some(Excess::Held(_))));
+        assert!(matches!(Watcher::default().check(u64::try_from(held.len()).unwrap()), Some(Excess::Held(_))));
         assert_eq!(count(Path::new("/proc/self/absent"), &HELD), None);
-        assert_eq!(Watcher::default().look(u64::MAX), None);
+        assert_eq!(Watcher::default().check(u64::MAX), None);
     }
 
     #[test]

@@ -30,9 +30,9 @@ pub(super) struct Streams {
 
 /// What this process reports to the supervising one before `exec` closes its pipe.
 #[derive(Serialize, Deserialize)]
-pub(super) enum Word {
+pub(super) enum StartReport {
     /// Landlock is enforced, in this version.
-    Fenced(u32),
+    Restricted(u32),
     /// The source was not started.
     Refused(Refusal),
 }
@@ -43,20 +43,20 @@ pub(super) fn become_source(ask: &Ask, streams: Streams, mut tell: io::PipeWrite
         Ok(()) if ask.rehearsal => 0,
         Ok(()) => {
             let Err(refusal) = execute(&ask.launch, streams);
-            say(&mut tell, &Word::Refused(refusal));
+            say(&mut tell, &StartReport::Refused(refusal));
             super::FAILED
         }
         Err(refusal) => {
-            say(&mut tell, &Word::Refused(refusal));
+            say(&mut tell, &StartReport::Refused(refusal));
             super::FAILED
         }
     };
     std::process::exit(status)
 }
 
-fn say(tell: &mut io::PipeWriter, word: &Word) {
+fn say(tell: &mut io::PipeWriter, report: &StartReport) {
     // If the supervising process is gone, this one is killed with it.
-    let _ = postcard::to_stdvec(word).map(|bytes| tell.write_all(&bytes));
+    let _ = postcard::to_stdvec(report).map(|bytes| tell.write_all(&bytes));
 }
 
 fn restrict(ask: &Ask, tell: &mut io::PipeWriter) -> Result<(), Refusal> {
@@ -71,7 +71,7 @@ fn restrict(ask: &Ask, tell: &mut io::PipeWriter) -> Result<(), Refusal> {
     processors.map_or(Ok(()), limits::pin).step("limit processors")?;
     drop_capabilities().step("drop capabilities")?;
     set_no_new_privs(true).step("no new privileges")?;
-    say(tell, &Word::Fenced(landlock::apply(&launch.cell)?));
+    say(tell, &StartReport::Restricted(landlock::apply(&launch.cell)?));
     let internet = launch.cell.tier != Tier::Reduced;
     seccomp::apply(seccomp::Rules { internet, pinned: processors.is_some(), counted: ask.cgroup }).step("seccomp")
 }

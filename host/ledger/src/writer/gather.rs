@@ -8,22 +8,22 @@ use super::{Item, MAX_BATCH, Work};
 
 /// How long records that nobody waits for are held back for one that somebody waits for: one `fsync` then serves both.
 /// A crash loses at most this much of them, and a call without its outcome reads `unknown`.
-const LINGER: Duration = Duration::from_millis(2);
+const NOTE_WAIT: Duration = Duration::from_millis(2);
 
 /// How long records that callers wait for are held back for more, if the last transaction answered several: their
 /// callers are about to return. A single caller never waits for others. Sharing a transaction halves the cost of a
 /// record, and this wait is shorter than a write to the disk.
-const COMPANY: Duration = Duration::from_micros(100);
+const BATCH_WAIT: Duration = Duration::from_micros(100);
 
 /// Takes the items of the next transaction, and the reply channel of a stop request if one ends it.
 pub(super) fn gather(
     first: Work,
     queue: &mut mpsc::UnboundedReceiver<Work>,
-    in_company: bool,
+    batching: bool,
     clock: &tokio::runtime::Runtime,
 ) -> (Vec<Item>, Option<oneshot::Sender<()>>) {
     let mut items = Vec::new();
-    let (mut waited_for, mut rested, mut patience) = (false, false, None);
+    let (mut waited_for, mut has_batched, mut notes_until) = (false, false, None);
     let mut next = Some(first);
     while let Some(work) = next {
         match work {
@@ -38,11 +38,11 @@ pub(super) fn gather(
         }
         next = queue.try_recv().ok();
         if next.is_none() && !waited_for {
-            let until = *patience.get_or_insert_with(|| tokio::time::Instant::now() + LINGER);
+            let until = *notes_until.get_or_insert_with(|| tokio::time::Instant::now() + NOTE_WAIT);
             next = clock.block_on(async { tokio::time::timeout_at(until, queue.recv()).await }).ok().flatten();
-        } else if next.is_none() && in_company && !std::mem::replace(&mut rested, true) {
+        } else if next.is_none() && batching && !std::mem::replace(&mut has_batched, true) {
             // The thread sleeps rather than waits for messages, so that senders need not wake it one after the other.
-            std::thread::sleep(COMPANY);
+            std::thread::sleep(BATCH_WAIT);
             next = queue.try_recv().ok();
         }
     }

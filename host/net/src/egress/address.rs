@@ -13,7 +13,7 @@ pub(super) enum Class {
     /// An address on the internet.
     Public,
     /// A nearby address, such as loopback or private; `dangerous-allow-private` allows it.
-    Near(&'static str),
+    Nearby(&'static str),
     /// An address that no setting allows.
     Never(&'static str),
 }
@@ -22,7 +22,7 @@ pub(super) enum Class {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Objection {
     pub(super) what: &'static str,
-    pub(super) way_out: &'static str,
+    pub(super) hint: &'static str,
 }
 
 /// The hint that names the setting for nearby addresses.
@@ -40,9 +40,9 @@ impl Class {
     /// Returns why the address may not be reached, or `None` if it may.
     pub(super) fn objection(self, reach: Reach) -> Option<Objection> {
         match (self, reach) {
-            (Self::Public, _) | (Self::Near(_), Reach::Private) => None,
-            (Self::Near(what), Reach::Public) => Some(Objection { what, way_out: OPT_IN }),
-            (Self::Never(what), _) => Some(Objection { what, way_out: "no setting allows it" }),
+            (Self::Public, _) | (Self::Nearby(_), Reach::Private) => None,
+            (Self::Nearby(what), Reach::Public) => Some(Objection { what, hint: OPT_IN }),
+            (Self::Never(what), _) => Some(Objection { what, hint: "no setting allows it" }),
         }
     }
 
@@ -57,14 +57,14 @@ impl Class {
             | [100, 100, 100, 200]
             | [192, 0, 0, 192]
             | [168, 63, 129, 16] => Self::Never("a cloud metadata address"),
-            [127, ..] => Self::Near("a loopback address"),
-            [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Self::Near("a private address"),
-            [100, 64..=127, ..] => Self::Near("a shared carrier address (100.64.0.0/10)"),
-            [169, 254, ..] => Self::Near("a link-local address"),
+            [127, ..] => Self::Nearby("a loopback address"),
+            [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Self::Nearby("a private address"),
+            [100, 64..=127, ..] => Self::Nearby("a shared carrier address (100.64.0.0/10)"),
+            [169, 254, ..] => Self::Nearby("a link-local address"),
             [0, 0, 0, 0] => Self::Never("the unspecified address"),
             [0, ..] => Self::Never("a reserved address (0.0.0.0/8)"),
             // The internet does not route these, and test labs use them for machines of their own.
-            [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Self::Near("a documentation address"),
+            [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Self::Nearby("a documentation address"),
             [192, 0, 0, _] | [192, 88, 99, _] => Self::Never("an address reserved for protocols"),
             [198, 18..=19, ..] => Self::Never("a benchmarking address"),
             [224..=239, ..] => Self::Never("a multicast address"),
@@ -78,7 +78,7 @@ impl Class {
         let [a, b, c, d, e, f, g, h] = address.segments();
         match [a, b, c, d, e, f, g, h] {
             [0, 0, 0, 0, 0, 0, 0, 0] => Self::Never("the unspecified address"),
-            [0, 0, 0, 0, 0, 0, 0, 1] => Self::Near("a loopback address"),
+            [0, 0, 0, 0, 0, 0, 0, 1] => Self::Nearby("a loopback address"),
             // IPv4-mapped addresses, and NAT64, through which IPv6-only networks reach the IPv4 internet.
             [0, 0, 0, 0, 0, 0xffff, _, _] | [0x64, 0xff9b, 0, 0, 0, 0, _, _] => Self::of_v4(v4(g, h)),
             // AWS, Google, Scaleway, Linode, OpenStack.
@@ -89,11 +89,11 @@ impl Class {
             | [0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe] => Self::Never("a cloud metadata address"),
             // ISATAP embeds an IPv4 address under any prefix.
             [_, _, _, _, 0 | 0x0200, 0x5efe, _, _] if Self::of_v4(v4(g, h)) != Self::Public => Self::of_v4(v4(g, h)),
-            [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Self::Near("a private address"),
-            [0xfe80..=0xfebf, ..] => Self::Near("a link-local address"),
+            [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Self::Nearby("a private address"),
+            [0xfe80..=0xfebf, ..] => Self::Nearby("a link-local address"),
             [0xff00..=0xffff, ..] => Self::Never("a multicast address"),
             [0x2001, 0, ..] => Self::Never("a Teredo address"),
-            [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Self::Near("a documentation address"),
+            [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Self::Nearby("a documentation address"),
             [0x2001, 0x0002, 0, ..] => Self::Never("a benchmarking address"),
             [0x2001, 0..=0x01ff, ..] => Self::Never("an address reserved for protocols"),
             [0x2002, ..] => Self::Never("a 6to4 address"),

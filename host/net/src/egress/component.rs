@@ -27,7 +27,7 @@ const DNS: u16 = 53;
 
 /// The reason and the hint that are given for a host that is not declared.
 const NOT_DECLARED: Objection =
-    Objection { what: "not declared", way_out: "add it to `network` in the source's cell if that is intended" };
+    Objection { what: "not declared", hint: "add it to `network` in the source's cell if that is intended" };
 
 /// The egress of one component. It reaches the declared destinations and nothing else, and those only at public
 /// addresses, unless `reach` allows nearby ones.
@@ -168,7 +168,7 @@ impl Found {
 
 impl Drop for ComponentEgress {
     fn drop(&mut self) {
-        self.journal.tell();
+        self.journal.report();
     }
 }
 
@@ -187,7 +187,7 @@ async fn tell_repeats(egress: Weak<ComponentEgress>) {
     loop {
         tokio::time::sleep(pause).await;
         let Some(egress) = egress.upgrade() else { return };
-        pause = egress.journal.tell_and_pause(pause);
+        pause = egress.journal.report_and_pause(pause);
     }
 }
 

@@ -14,7 +14,7 @@ use super::target::shown;
 #[non_exhaustive]
 pub enum EgressError {
     /// The address may not be reached.
-    #[error("connecting to `{host}`{} is refused: it is {what}; {way_out}", at(*.address))]
+    #[error("connecting to `{host}`{} is refused: it is {what}; {hint}", at(*.address))]
     Refused {
         /// The host as it is written in the URL.
         host: String,
@@ -23,7 +23,7 @@ pub enum EgressError {
         /// What the address is, such as "a private address".
         what: &'static str,
         /// What the user can do about it.
-        way_out: &'static str,
+        hint: &'static str,
     },
     /// The URL can never be requested.
     #[error("`{url}` is refused: {what}")]
@@ -82,8 +82,8 @@ pub enum EgressError {
 
 impl EgressError {
     pub(super) fn refused(host: &str, address: Option<IpAddr>, objection: Objection) -> Self {
-        let Objection { what, way_out } = objection;
-        Self::Refused { host: host.to_owned(), address, what, way_out }
+        let Objection { what, hint } = objection;
+        Self::Refused { host: host.to_owned(), address, what, hint }
     }
 
     /// Converts an error of the HTTP client.

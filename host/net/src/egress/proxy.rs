@@ -181,7 +181,7 @@ impl fmt::Debug for EgressProxy {
 impl Drop for EgressProxy {
     fn drop(&mut self) {
         self.shared.stop.cancel();
-        self.shared.journal.tell();
+        self.shared.journal.report();
     }
 }
 
@@ -236,7 +236,7 @@ async fn tell_repeats(shared: Arc<Shared>) {
     let mut pause = journal::PAUSE;
     loop {
         tokio::time::sleep(pause).await;
-        pause = shared.journal.tell_and_pause(pause);
+        pause = shared.journal.report_and_pause(pause);
     }
 }
 

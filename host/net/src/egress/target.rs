@@ -41,7 +41,7 @@ fn check_name(name: &str, url: &Url, reach: Reach) -> Result<(), EgressError> {
     }
     let local = name == "localhost" || name.ends_with(".localhost");
     if local && reach == Reach::Public {
-        return Err(EgressError::refused(name, None, Objection { what: "a name of this machine", way_out: OPT_IN }));
+        return Err(EgressError::refused(name, None, Objection { what: "a name of this machine", hint: OPT_IN }));
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::{MAX_MANIFEST_BYTES, OciError, Reference};
 use crate::egress::{Challenge, Egress, EgressError, HttpClient, Outgoing, shown};
 
 /// How long a registry may send nothing.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The largest response that contains a token, in bytes; tokens have up to 12 KiB.
 const MAX_TOKEN_BYTES: u64 = 64 << 10;
@@ -130,8 +130,8 @@ fn verified(url: &Url, bytes: Vec<u8>, found: Digest, wanted: Digest) -> Result<
 }
 
 async fn patient<T>(url: &Url, work: impl Future<Output = T>) -> Result<T, OciError> {
-    let silent = |_| answer(url, format!("was silent for {} s", PATIENCE.as_secs()));
-    tokio::time::timeout(PATIENCE, work).await.map_err(silent)
+    let silent = |_| answer(url, format!("was silent for {} s", RESPONSE_TIMEOUT.as_secs()));
+    tokio::time::timeout(RESPONSE_TIMEOUT, work).await.map_err(silent)
 }
 
 fn answer(url: &Url, what: impl Into<String>) -> OciError {

@@ -39,12 +39,12 @@ fn index() -> Index {
     Index::of([forge.unwrap().items, files.unwrap().items].concat()).unwrap()
 }
 
-fn found(wanted: &Wanted) -> Vec<String> {
+fn found(wanted: &ToolQuery) -> Vec<String> {
     index().find(wanted).unwrap().iter().map(|item| item.name.to_string()).collect()
 }
 
 fn by(query: &str) -> Vec<String> {
-    found(&Wanted { query: Some(query.to_owned()), ..Wanted::default() })
+    found(&ToolQuery { query: Some(query.to_owned()), ..ToolQuery::default() })
 }
 
 #[test]
@@ -67,25 +67,25 @@ fn a_sentence_finds_the_tool_that_shares_most_of_its_words() {
 
 #[test]
 fn a_source_and_a_tag_narrow_the_results() {
-    let all = Wanted::default();
+    let all = ToolQuery::default();
     assert_eq!(found(&all), ["read_file", "write_file", "createPullRequest", "list_issues", "merge"], "by name");
-    assert_eq!(found(&Wanted { source: Some("files".into()), ..all.clone() }), ["read_file", "write_file"]);
-    assert_eq!(found(&Wanted { tag: Some("code".into()), query: Some("merge".into()), ..all.clone() }), ["merge"]);
-    assert_eq!(found(&Wanted { tag: Some("other".into()), ..all }), [""; 0]);
+    assert_eq!(found(&ToolQuery { source: Some("files".into()), ..all.clone() }), ["read_file", "write_file"]);
+    assert_eq!(found(&ToolQuery { tag: Some("code".into()), query: Some("merge".into()), ..all.clone() }), ["merge"]);
+    assert_eq!(found(&ToolQuery { tag: Some("other".into()), ..all }), [""; 0]);
 }
 
 proptest! {
     /// Any text that a model sends is searched for; none is taken as syntax.
     #[test]
     fn no_query_is_an_error(query in ".{0,200}") {
-        index().find(&Wanted { query: Some(query), ..Wanted::default() }).unwrap();
+        index().find(&ToolQuery { query: Some(query), ..ToolQuery::default() }).unwrap();
     }
 }
 
 #[test]
 fn syntax_of_the_query_language_is_searched_for_as_text() {
     for query in ["\"", "a AND", "NEAR(", "name:x", "* ^", "-- ;", "OR", "{}", "  "] {
-        index().find(&Wanted { query: Some(query.to_owned()), ..Wanted::default() }).unwrap();
+        index().find(&ToolQuery { query: Some(query.to_owned()), ..ToolQuery::default() }).unwrap();
     }
     assert_eq!(by("\u{0}"), [""; 0]);
     assert_eq!(by("what can you do"), [""; 0]);

@@ -20,8 +20,8 @@ use crate::secret::{Secrets, Value};
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
-    CommandSource, ComponentSource, HttpSource, Program, Secrets as BlottedOut, Source, SourceError, SupervisionConfig,
-    Wire, log_file,
+    CommandSource, ComponentSource, HttpSource, PipeConfig, Program, Secrets as BlottedOut, Source, SourceError,
+    SupervisionConfig, log_file,
 };
 
 /// A builder of one configured source, with everything that it needs.
@@ -125,7 +125,7 @@ impl SourceBuilder<'_> {
             instances: access.instances,
             output: access.output,
             grant: access.grant,
-            keeps: loaded.keeps,
+            has_store: loaded.has_store,
         });
         let source: Box<dyn Source> = match loaded.kind {
             ComponentKind::Tools(tools) => Box::new(ComponentSource::new(tools, self.config)),
@@ -144,14 +144,14 @@ impl SourceBuilder<'_> {
     fn program(&self, command: Command, secrets: BlottedOut, cell: Arc<ComponentCell>) -> CommandSource {
         let Self { config, cells, .. } = self;
         let (cells, name) = (Arc::clone(cells), config.name.clone());
-        let wire = Wire {
+        let pipe_config = PipeConfig {
             limit: config.cell.output.map_or(config.max_message, bytes),
             log: log_file(&cells.data_dir, &name),
             secrets,
         };
         let supervision = SupervisionConfig::of(config, cells.recorder());
         let started = Box::new(move || cells.note_start(&name, cell.to_json()));
-        CommandSource::new(supervision, Program { command, wire, started })
+        CommandSource::new(supervision, Program { command, pipe_config, started })
     }
 
     fn variables(&self, env: &BTreeMap<String, Value>) -> Result<Vec<(String, String)>, BuildError> {

@@ -9,8 +9,8 @@ use axum::body::{Body, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::places::{Place, Places};
 use super::reply::Refusal;
+use super::shared_limit::{Share, SharedLimit};
 
 /// A clock that the accept loop advances, so that a request need not read the system's clock. It counts ticks.
 #[derive(Clone, Default)]
@@ -81,7 +81,7 @@ impl Activity {
     /// Notes that a request's head has been read.
     pub(super) fn begin(self: &Arc<Self>) -> InProgress {
         self.change(|phase| phase != Phase::Closing, Phase::Unadmitted);
-        InProgress { activity: self.clone(), place: None }
+        InProgress { activity: self.clone(), share: None }
     }
 
     fn received(&self) {
@@ -110,7 +110,7 @@ fn word(phase: Phase, since: u64) -> u64 {
 /// A request in progress, with the place that it holds among its caller's requests.
 pub(crate) struct InProgress {
     activity: Arc<Activity>,
-    place: Option<Place>,
+    share: Option<Share>,
 }
 
 impl InProgress {
@@ -118,22 +118,22 @@ impl InProgress {
     ///
     /// # Errors
     /// 503 if the caller already has its share in progress.
-    pub(super) fn admit(&mut self, places: &Arc<Places>, principal: &Arc<str>, what: &str) -> Result<(), Refusal> {
-        let place = places.try_take(principal, 1).ok_or_else(|| {
+    pub(super) fn admit(&mut self, limit: &Arc<SharedLimit>, principal: &Arc<str>, what: &str) -> Result<(), Refusal> {
+        let share = limit.try_take(principal, 1).ok_or_else(|| {
             let message = format!("this caller has its share of {what} open already; wait for one to end");
             Refusal::busy(message)
         })?;
-        self.place = Some(place);
+        self.share = Some(share);
         self.activity.change(|phase| phase == Phase::Unadmitted, Phase::Serving);
         Ok(())
     }
 
     /// Counts the request as a stream from now on, and no longer as a request. If there is no room among the streams it
     /// stays a request, because its call has already begun.
-    pub(super) fn streams(&mut self, places: &Arc<Places>) {
-        let place = self.place.as_ref().and_then(|place| places.try_take(place.principal(), 1));
-        if place.is_some() {
-            self.place = place;
+    pub(super) fn streams(&mut self, limit: &Arc<SharedLimit>) {
+        let share = self.share.as_ref().and_then(|share| limit.try_take(share.principal(), 1));
+        if share.is_some() {
+            self.share = share;
         }
     }
 
@@ -176,12 +176,12 @@ impl HttpBody for Answering {
 }
 
 /// A connection's byte stream, which notes when bytes pass.
-pub(super) struct Noted<S> {
+pub(super) struct ActivityStream<S> {
     pub(super) stream: S,
     pub(super) activity: Arc<Activity>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -196,7 +196,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         if written.is_ready() {

@@ -8,12 +8,12 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 
-use super::places::{Place, Places};
 use super::reply::Refusal;
-use crate::protocol::{MessageError, RpcError, make_room};
+use super::shared_limit::{Share, SharedLimit};
+use crate::protocol::{MessageError, RpcError, reserve_for_message};
 
 /// How many bodies of the largest size may be held at once, by all callers together: 256 MiB unless the configuration
-/// allows larger messages. By the rule of [`Places`] one caller gets two of them, and others still find room.
+/// allows larger messages. By the rule of [`SharedLimit`] one caller gets two of them, and others still find room.
 const LARGEST_AT_ONCE: u64 = 4;
 
 /// The size in bytes above which a body counts. The number of requests bounds smaller ones, which wait for nothing.
@@ -23,14 +23,14 @@ const SMALL_BYTES: usize = 64 * 1024;
 const ARRIVAL: Duration = Duration::from_secs(120);
 
 /// How long a body may wait for room. Longer than calls take that need no person; shorter than clients wait.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the rest of a refused body is read, so that its sender gets to read the answer.
 const LEFTOVER: Duration = Duration::from_secs(30);
 
 /// The memory budget for the bodies of all requests.
 pub(super) struct Bodies {
-    room: Arc<Places>,
+    room: Arc<SharedLimit>,
     /// The largest body, in bytes.
     max: usize,
 }
@@ -45,7 +45,7 @@ enum Unread {
 /// A body and its part of the budget, which is given back with the memory, however many slices of the body there are.
 struct Held {
     text: Vec<u8>,
-    _place: Option<Place>,
+    _share: Option<Share>,
 }
 
 impl AsRef<[u8]> for Held {
@@ -57,7 +57,7 @@ impl AsRef<[u8]> for Held {
 impl Bodies {
     /// Returns the budget for bodies of at most `max` bytes each.
     pub(super) fn new(max: usize) -> Self {
-        Self { room: Places::new(LARGEST_AT_ONCE.saturating_mul(max as u64)), max }
+        Self { room: SharedLimit::new(LARGEST_AT_ONCE.saturating_mul(max as u64)), max }
     }
 
     /// Reads a body to its end. A large body waits for room first.
@@ -123,7 +123,7 @@ impl Bodies {
                 text.reserve_exact(announced);
             }
             for piece in [std::mem::take(&mut first), data] {
-                make_room(&mut text, piece.len(), self.max);
+                reserve_for_message(&mut text, piece.len(), self.max);
                 text.extend_from_slice(&piece);
             }
         }
@@ -134,11 +134,11 @@ impl Bodies {
         if let Some(place) = &mut place {
             place.shrink(text.len() as u64);
         }
-        Ok(Bytes::from_owner(Held { text, _place: place }))
+        Ok(Bytes::from_owner(Held { text, _share: place }))
     }
 
-    async fn room(&self, principal: &Arc<str>, size: usize) -> Result<Place, Unread> {
-        self.room.take(principal, size as u64, PATIENCE).await.ok_or(Unread::NoRoom)
+    async fn room(&self, principal: &Arc<str>, size: usize) -> Result<Share, Unread> {
+        self.room.take(principal, size as u64, ROOM_TIMEOUT).await.ok_or(Unread::NoRoom)
     }
 }
 

@@ -154,7 +154,7 @@ fn network(peer: IpAddr) -> IpAddr {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::super::activity::InProgress;
-    use super::super::places::Places;
+    use super::super::shared_limit::SharedLimit;
     use super::*;
 
     /// Opens a connection that stays open, and returns its activity.
@@ -169,7 +169,7 @@ mod tests {
 
     fn request(activity: &Arc<Activity>) -> InProgress {
         let mut request = activity.begin();
-        request.admit(&Places::new(10), &"token".into(), "requests").unwrap();
+        request.admit(&SharedLimit::new(10), &"token".into(), "requests").unwrap();
         request
     }
 

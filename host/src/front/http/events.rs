@@ -21,16 +21,16 @@ const EVENTS: &str = "text/event-stream";
 /// An SSE comment, which shows that the stream is alive.
 const ALIVE: Bytes = Bytes::from_static(b":\n\n");
 
-/// Returns a stream of `first` and then of the messages from `said`, until all senders of these are gone. `held` is
+/// Returns a stream of `first` and then of the messages from `messages`, until all senders of these are gone. `held` is
 /// dropped when the stream ends or the peer disconnects.
-pub(crate) fn plain(first: Option<Message>, said: mpsc::Receiver<Message>, held: impl Send + 'static) -> Response {
+pub(crate) fn plain(first: Option<Message>, messages: mpsc::Receiver<Message>, held: impl Send + 'static) -> Response {
     let first = stream::iter(first.map(|message| event(None, &message)));
-    let rest = stream::unfold((said, held), |(mut said, held)| async move {
-        let pieces = match timeout(KEEP_ALIVE, said.recv()).await {
+    let rest = stream::unfold((messages, held), |(mut messages, held)| async move {
+        let pieces = match timeout(KEEP_ALIVE, messages.recv()).await {
             Ok(message) => event(None, &message?),
             Err(_) => vec![ALIVE],
         };
-        Some((pieces, (said, held)))
+        Some((pieces, (messages, held)))
     });
     response(first.chain(rest))
 }
@@ -38,11 +38,11 @@ pub(crate) fn plain(first: Option<Message>, said: mpsc::Receiver<Message>, held:
 /// After how many milliseconds an agent should resume a stream that broke.
 const RETRY_MILLIS: u32 = 1_000;
 
-/// Returns a stream of what a reader gets, each event with its id. `primed` streams begin with an event that has only
-/// an id and the time after which to resume, so that a stream that breaks before its first message can be resumed too
-/// (2025-11-25). `held` as for [`plain`].
-pub(crate) fn resumable(reader: Reader, primed: bool, held: impl Send + 'static) -> Response {
-    let prime = primed.then(|| {
+/// Returns a stream of what a reader gets, each event with its id. With `starts_with_id` the first event
+/// has only an id and the time after which to resume, so that a stream that breaks before its first message can be
+/// resumed too (2025-11-25). `held` as for [`plain`].
+pub(crate) fn resumable(reader: Reader, starts_with_id: bool, held: impl Send + 'static) -> Response {
+    let prime = starts_with_id.then(|| {
         let id = reader.position();
         vec![Bytes::from(format!("id: {id}\nretry: {RETRY_MILLIS}\ndata:\n\n"))]
     });

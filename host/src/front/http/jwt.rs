@@ -18,7 +18,7 @@ use super::admission::Admitted;
 use crate::config::JwtConfig;
 use crate::egress::{EgressError, Reach};
 use crate::name::ProfileName;
-use crate::oauth::Web;
+use crate::oauth::OAuthHttp;
 use crate::protocol::{Json, canonical};
 use crate::sync::{Mutex, MutexGuard};
 use crate::visible::is_hidden;
@@ -57,7 +57,7 @@ const MAX_PRINCIPAL: usize = 256;
 /// A verifier of the tokens of one issuer.
 pub(crate) struct Verifier {
     config: JwtConfig,
-    web: Web,
+    http: OAuthHttp,
     keys: Mutex<Keys>,
     /// Held by the task that requests keys.
     turn: tokio::sync::Mutex<()>,
@@ -96,8 +96,8 @@ impl Verifier {
         // Otherwise the library chooses a provider by its features, which other crates of a program could change.
         let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
         let reach = if config.dangerous_allow_private { Reach::Private } else { Reach::Public };
-        let web = Web::new(&config.keys, reach)?;
-        Ok(Self { config: config.clone(), web, keys: Mutex::default(), turn: tokio::sync::Mutex::default() })
+        let http = OAuthHttp::new(&config.keys, reach)?;
+        Ok(Self { config: config.clone(), http, keys: Mutex::default(), turn: tokio::sync::Mutex::default() })
     }
 
     /// Verifies a token and returns its caller. The caller's profile is `profile` unless the configuration maps claims
@@ -161,7 +161,7 @@ impl Verifier {
         }
         if rested {
             self.keys().asked = Some(Instant::now());
-            match self.web.get::<RawKeys>(&self.config.keys).await {
+            match self.http.get::<RawKeys>(&self.config.keys).await {
                 Ok(Some(raw)) => {
                     let mut keys = self.keys();
                     (keys.all, keys.came) = (usable(raw), Some(Instant::now()));

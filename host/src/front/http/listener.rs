@@ -16,11 +16,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::activity::{Activity, Noted};
+use super::activity::{Activity, ActivityStream};
 use super::connections::{Connections, TICK};
 use super::sessions::SWEEP;
 use super::{Shared, handle};
-use crate::front::{DRAIN, LAST_WORD};
+use crate::front::{CUT_ANSWER_TIMEOUT, DRAIN};
 
 /// The largest head of a request, in bytes. Arguments that are repeated in headers fit. Without this limit, connections
 /// that never complete a head would hold hundreds of kilobytes each.
@@ -70,7 +70,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: &Arc<Shared>, shutdown:
         tracing::warn!(open = connections.len(), "calls that are still open are cut");
         shared.calls.cut();
         shared.sessions.cut();
-        if tokio::time::timeout(LAST_WORD, connections.all_ended()).await.is_err() {
+        if tokio::time::timeout(CUT_ANSWER_TIMEOUT, connections.all_ended()).await.is_err() {
             tracing::warn!(open = connections.len(), "connections that are still open are dropped");
         }
     }
@@ -94,7 +94,7 @@ async fn connection(
         let (shared, in_progress) = (shared.clone(), activity.begin());
         async move { Ok::<_, Infallible>(handle(shared, peer, in_progress, request.map(Body::new)).await) }
     });
-    let stream = Noted { stream, activity: activity.clone() };
+    let stream = ActivityStream { stream, activity: activity.clone() };
     // `Connections` limits how long a head may take, without a timer for each request.
     let mut served = pin!(
         http1::Builder::new()

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::headers;
 use crate::protocol::Json;
-use crate::protocol::param_header::{self, ANNOTATION, Repeated};
+use crate::protocol::param_header::{self, ANNOTATION, MirroredArgument};
 
 /// Compares the headers of a `tools/call` with those arguments that the tool's schema wants repeated in headers.
 ///
@@ -18,16 +18,16 @@ pub(crate) fn check(headers: &HeaderMap, tools: &[Json], params: &Json) -> Resul
     let Some(schema) = schema.and_then(|schema| schema.read::<Value>().ok()) else { return Ok(()) };
     let arguments = params.get("arguments").and_then(|arguments| arguments.read().ok()).unwrap_or(Value::Null);
     // A schema whose annotations violate the protocol asks for no headers.
-    let repeated = param_header::repeated(&schema).unwrap_or_default();
-    repeated.iter().try_for_each(|repeated| agree(repeated, &arguments, headers))
+    let mirrored = param_header::mirrored_arguments(&schema).unwrap_or_default();
+    mirrored.iter().try_for_each(|mirrored| agree(mirrored, &arguments, headers))
 }
 
-fn agree(repeated: &Repeated, arguments: &Value, headers: &HeaderMap) -> Result<(), String> {
-    let header = &repeated.header;
+fn agree(mirrored: &MirroredArgument, arguments: &Value, headers: &HeaderMap) -> Result<(), String> {
+    let header = &mirrored.header;
     let given = headers::value(headers, header)?
         .map(|raw| param_header::decode(raw).ok_or_else(|| format!("header `{header}` is not valid Base64")))
         .transpose()?;
-    match (given, repeated.value(arguments)) {
+    match (given, mirrored.value(arguments)) {
         (None, Some(_)) => Err(format!("header `{header}` is missing, which the tool's schema asks for")),
         (Some(_), None) => Err(format!("header `{header}` is present, but its argument is missing")),
         (Some(given), Some(value)) if !same(&given, &value) => {

@@ -11,8 +11,8 @@ use super::admission::Admitted;
 use super::reply::{self, Refusal};
 use super::{Shared, headers, params};
 use crate::agent::{Agent, TransportKind};
+use crate::front::protocol::agent_channel::OUT_QUEUE;
 use crate::front::protocol::client::{self, ClientInfo};
-use crate::front::protocol::contact::OUT_QUEUE;
 use crate::front::protocol::legacy::Legacy;
 use crate::front::protocol::session_handle::SessionHandle;
 use crate::front::protocol::{Step, modern, unknown};
@@ -120,10 +120,10 @@ async fn modern_request(
         let agree = params::check(headers, &tools, params);
         agree.map_err(|why| bad_request(&RpcError::new(RpcError::HEADER_MISMATCH, why)).because("mismatch"))?;
     }
-    let (out, said) = mpsc::channel(OUT_QUEUE);
+    let (out, messages) = mpsc::channel(OUT_QUEUE);
     // Ids need to be unique only among the requests of one stream, and this request has a stream of its own.
     match modern::serve(&handle, &client, request, &out, &shared.calls.stream()) {
-        Step::Work(work) => Ok(reply::work(work, out, said, None, session).await),
+        Step::Work(work) => Ok(reply::work(work, out, messages, None, session).await),
         Step::Answer(answer) => Ok(reply::json(reply::modern_status(&answer), answer)),
         Step::Silence => Ok(reply::accepted()),
     }
@@ -144,10 +144,10 @@ async fn legacy_message(
     };
     let session = shared.sessions.legacy(caller, headers).map_err(|refusal| named(refusal, &message))?;
     headers::check_legacy_version(headers).map_err(|refusal| named(refusal, &message))?;
-    let (out, said) = mpsc::channel(OUT_QUEUE);
+    let (out, messages) = mpsc::channel(OUT_QUEUE);
     let resumable = session.resumable();
     match session.agent.accept(message, &out) {
-        Step::Work(work) => Ok(reply::work(work, out, said, Some(&resumable), session).await),
+        Step::Work(work) => Ok(reply::work(work, out, messages, Some(&resumable), session).await),
         Step::Answer(answer) => Ok(reply::json(StatusCode::OK, answer)),
         Step::Silence => Ok(reply::accepted()),
     }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::events;
 use super::streams::Streams;
-use crate::front::protocol::contact::Out;
+use crate::front::protocol::agent_channel::Out;
 use crate::front::protocol::{self, Work};
 use crate::protocol::{Answer, Id, Message, MessageError, Response as Answered, RpcError};
 
@@ -144,7 +144,7 @@ pub(crate) fn accepted() -> Response {
 pub(crate) async fn work(
     work: Work,
     out: Out,
-    mut said: mpsc::Receiver<Message>,
+    mut messages: mpsc::Receiver<Message>,
     streams: Option<&Resumable>,
     used: impl Send + 'static,
 ) -> Response {
@@ -155,12 +155,12 @@ pub(crate) async fn work(
         drop(used);
     };
     // Most calls send nothing but their answer, and need no task of their own.
-    let mut call = Here { call: Some(call.boxed()), cancel: streams.is_none() };
+    let mut call = InlineCall { call: Some(call.boxed()), cancel: streams.is_none() };
     let first = async {
         tokio::select! {
             biased;
-            message = said.recv() => message,
-            () = call.end() => said.recv().await,
+            message = messages.recv() => message,
+            () = call.end() => messages.recv().await,
         }
     };
     let (first, over) = match tokio::time::timeout(KEEP_ALIVE, first).await {
@@ -177,10 +177,10 @@ pub(crate) async fn work(
         (Some(Message::Response(response)), Some(_)) => json(StatusCode::OK, response),
         (first, Some(resumable)) if !over => {
             // The call goes on, whether the agent listens or not.
-            drop(call.elsewhere());
-            events::resumable(resumable.streams.open(first, said), resumable.primed, ())
+            drop(call.move_to_task());
+            events::resumable(resumable.streams.open(first, messages), resumable.starts_with_id, ())
         }
-        (first, _) => events::plain(first, said, call.elsewhere()),
+        (first, _) => events::plain(first, messages, call.move_to_task()),
     }
 }
 
@@ -189,18 +189,18 @@ pub(crate) async fn work(
 pub(crate) struct Resumable {
     pub(crate) streams: Arc<Streams>,
     /// Whether the agent accepts an event without data, which tells it the id at which a stream begins.
-    pub(crate) primed: bool,
+    pub(crate) starts_with_id: bool,
 }
 
 /// A call that is driven by the task of its connection. If the agent disconnects, a call that is to be finished goes on
 /// in a task of its own.
-struct Here {
+struct InlineCall {
     call: Option<BoxFuture<'static, ()>>,
     /// Whether it is cancelled when its agent disconnects.
     cancel: bool,
 }
 
-impl Here {
+impl InlineCall {
     async fn end(&mut self) {
         if let Some(call) = &mut self.call {
             call.await;
@@ -209,7 +209,7 @@ impl Here {
     }
 
     /// Gives the rest of the call a task of its own. The returned guard is to be held for as long as the agent listens.
-    fn elsewhere(&mut self) -> Option<AbortOnDrop> {
+    fn move_to_task(&mut self) -> Option<AbortOnDrop> {
         let call = self.call.take()?;
         // If the runtime is just being dropped there is none to go on in, and the call is dropped with it.
         let task = Handle::try_current().ok()?.spawn(call);
@@ -217,10 +217,10 @@ impl Here {
     }
 }
 
-impl Drop for Here {
+impl Drop for InlineCall {
     fn drop(&mut self) {
         if !self.cancel {
-            self.elsewhere();
+            self.move_to_task();
         }
     }
 }

@@ -15,7 +15,7 @@ use super::streams::{EventId, Reader, Streams};
 use super::table::{Entry, InUse, Table};
 use crate::agent::Agent;
 use crate::front::DRAIN;
-use crate::front::protocol::contact::{OUT_QUEUE, Out};
+use crate::front::protocol::agent_channel::{OUT_QUEUE, Out};
 use crate::front::protocol::legacy::Legacy;
 use crate::front::protocol::session_handle::SessionHandle;
 use crate::protocol::{Json, RpcError, header};
@@ -113,7 +113,7 @@ impl Sessions {
     /// Ends the streams that agents hold open, so that connections can end.
     pub(crate) fn end_streams(&self) {
         self.legacy.lock().values().for_each(|entry| entry.value.end_listening());
-        self.modern.lock().values().filter_map(|entry| entry.value.get()).for_each(|handle| handle.quiet());
+        self.modern.lock().values().filter_map(|entry| entry.value.get()).for_each(|handle| handle.end_listeners());
     }
 
     /// Answers the open calls of legacy sessions with an error that says that they were cut.
@@ -164,9 +164,9 @@ impl LegacySession {
             }
             self.streams.forget(*open);
         }
-        let (out, said) = mpsc::channel(OUT_QUEUE);
+        let (out, messages) = mpsc::channel(OUT_QUEUE);
         self.agent.attach(out.clone());
-        let reader = self.streams.open(None, said);
+        let reader = self.streams.open(None, messages);
         *listening = Some((reader.position(), out));
         Ok(reader)
     }
@@ -182,7 +182,7 @@ impl LegacySession {
 
     /// Returns how requests of this session are answered with streams.
     pub(crate) fn resumable(&self) -> Resumable {
-        Resumable { streams: self.streams.clone(), primed: self.agent.takes_empty_events() }
+        Resumable { streams: self.streams.clone(), starts_with_id: self.agent.takes_empty_events() }
     }
 
     fn end_listening(&self) {

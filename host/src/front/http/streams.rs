@@ -23,10 +23,10 @@ const MAX_KEPT_BYTES: usize = 1024 * 1024;
 const MAX_KEPT: usize = 256;
 
 /// How many streams without a reader are kept for one session: an agent that loses its connection can resume that many.
-const MAX_LEFT: usize = 16;
+const MAX_UNREAD: usize = 16;
 
 /// How long a stream without a reader can be resumed. A laptop that changes networks is back by then.
-pub(crate) const RESUME_PATIENCE: Duration = Duration::from_secs(2 * 60);
+pub(crate) const RESUME_WINDOW: Duration = Duration::from_secs(2 * 60);
 
 /// The id of an event: the number of its stream in the session, and its own number in the stream, from 1 on. Number 0
 /// is the position before the first event.
@@ -62,17 +62,17 @@ struct Open {
 }
 
 impl Streams {
-    /// Opens a stream of `first` and then of the messages from `said`, and returns its reader.
-    pub(crate) fn open(&self, first: Option<Message>, said: mpsc::Receiver<Message>) -> Reader {
+    /// Opens a stream of `first` and then of the messages from `messages`, and returns its reader.
+    pub(crate) fn open(&self, first: Option<Message>, messages: mpsc::Receiver<Message>) -> Reader {
         let mut open = self.lock();
         open.last += 1;
         let number = open.last;
         let mut kept = Kept::default();
         first.into_iter().for_each(|message| kept.push(message));
-        let (said, reader) = (tokio::sync::Mutex::new(said), watch::Sender::new(0));
-        let stream = Arc::new(Stream { number, said, kept: Mutex::new(kept), reader });
+        let (messages, reader) = (tokio::sync::Mutex::new(messages), watch::Sender::new(0));
+        let stream = Arc::new(Stream { number, messages, kept: Mutex::new(kept), reader });
         open.streams.insert(number, stream.clone());
-        open.forget_left();
+        open.forget_unread();
         Reader::begin(stream, 1)
     }
 
@@ -87,7 +87,7 @@ impl Streams {
 
     /// Reports whether a stream has a reader.
     pub(crate) fn is_read(&self, id: EventId) -> bool {
-        self.lock().streams.get(&id.stream).is_some_and(|stream| stream.kept().left.is_none())
+        self.lock().streams.get(&id.stream).is_some_and(|stream| stream.kept().unread_since.is_none())
     }
 
     /// Forgets a stream and ends its reader.
@@ -97,7 +97,7 @@ impl Streams {
 
     /// Forgets the streams that have been without a reader for too long.
     pub(crate) fn sweep(&self) {
-        self.lock().forget_left();
+        self.lock().forget_unread();
     }
 
     /// Forgets all streams.
@@ -115,13 +115,13 @@ impl Streams {
 impl Open {
     /// Forgets the streams that have been without a reader for too long, and those without one for longest if there are
     /// too many.
-    fn forget_left(&mut self) {
-        let left = self.streams.values().filter_map(|stream| Some((stream.kept().left?, stream.number)));
-        let mut left: Vec<_> = left.collect();
-        left.sort();
-        let too_many = left.len().saturating_sub(MAX_LEFT);
-        for (at, (since, number)) in left.into_iter().enumerate() {
-            if at < too_many || since.elapsed() >= RESUME_PATIENCE {
+    fn forget_unread(&mut self) {
+        let unread = self.streams.values().filter_map(|stream| Some((stream.kept().unread_since?, stream.number)));
+        let mut unread: Vec<_> = unread.collect();
+        unread.sort();
+        let too_many = unread.len().saturating_sub(MAX_UNREAD);
+        for (at, (since, number)) in unread.into_iter().enumerate() {
+            if at < too_many || since.elapsed() >= RESUME_WINDOW {
                 self.streams.remove(&number).as_deref().map(Stream::end);
             }
         }
@@ -131,7 +131,7 @@ impl Open {
 /// One stream of a session.
 struct Stream {
     number: u64,
-    said: tokio::sync::Mutex<mpsc::Receiver<Message>>,
+    messages: tokio::sync::Mutex<mpsc::Receiver<Message>>,
     kept: Mutex<Kept>,
     /// How many readers the stream has had. A reader that is not the latest one ends.
     reader: watch::Sender<u64>,
@@ -145,7 +145,7 @@ struct Kept {
     /// How many messages are no longer kept.
     dropped: u64,
     /// Since when the stream has no reader, if it has none.
-    left: Option<Instant>,
+    unread_since: Option<Instant>,
 }
 
 impl Kept {
@@ -190,7 +190,7 @@ impl Stream {
     /// Waits for one more message and keeps it. Returns `None` at the end. Cancellation safe: a message that was
     /// received is kept.
     async fn receive(&self) -> Option<()> {
-        let message = self.said.lock().await.recv().await?;
+        let message = self.messages.lock().await.recv().await?;
         self.kept().push(message);
         Some(())
     }
@@ -223,7 +223,7 @@ impl Reader {
         let turn = {
             // The previous reader takes this lock when it is dropped, and so cannot mark the stream as unread any more.
             let mut kept = stream.kept();
-            kept.left = None;
+            kept.unread_since = None;
             stream.end()
         };
         Self { stream, turn, next }
@@ -260,7 +260,7 @@ impl Drop for Reader {
             if *stream.reader.borrow() != turn {
                 return;
             }
-            kept.left = Some(Instant::now());
+            kept.unread_since = Some(Instant::now());
         }
         // The call that sends into the stream goes on, and must not wait for a reader that may never come.
         let Ok(runtime) = Handle::try_current() else { return };

@@ -18,11 +18,11 @@ use crate::sync::{Mutex, MutexGuard};
 pub(super) struct Table<K, V> {
     entries: Mutex<HashMap<K, Arc<Entry<V>>>>,
     idle: Duration,
-    principal: Whose<K, V>,
+    principal: PrincipalOf<K, V>,
 }
 
 /// A function that returns the principal of an entry.
-type Whose<K, V> = for<'a> fn(&'a K, &'a V) -> &'a Arc<str>;
+type PrincipalOf<K, V> = for<'a> fn(&'a K, &'a V) -> &'a Arc<str>;
 
 pub(super) struct Entry<V> {
     pub(super) value: V,
@@ -33,7 +33,7 @@ pub(super) struct Entry<V> {
 pub(super) type Entered<V> = (InUse<V>, Vec<Arc<Entry<V>>>);
 
 impl<K: Hash + Eq + Clone, V> Table<K, V> {
-    pub(super) fn new(idle: Duration, principal: Whose<K, V>) -> Self {
+    pub(super) fn new(idle: Duration, principal: PrincipalOf<K, V>) -> Self {
         Self { entries: Mutex::default(), idle, principal }
     }
 

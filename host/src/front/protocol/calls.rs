@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::contact::AgentChannel;
+use super::agent_channel::AgentChannel;
 use crate::protocol::{Answer, Id, Json, Response, RpcError};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -35,7 +35,7 @@ impl Calls {
         Self { shared: self.shared.clone(), stream }
     }
 
-    /// Adds a call. `line` is the agent's channel, which notes whether a source may have the call.
+    /// Adds a call. `channel` is the agent's channel, which notes whether a source may have the call.
     ///
     /// # Errors
     /// If the agent already has an open call with that id: the answers could not be told apart.
@@ -44,7 +44,7 @@ impl Calls {
         id: Id,
         slot: OwnedSemaphorePermit,
         future: BoxFuture<'static, Answer>,
-        line: Option<Arc<AgentChannel>>,
+        channel: Option<Arc<AgentChannel>>,
     ) -> Result<Work, RpcError> {
         let mut calls = self.lock();
         let key = (self.stream, id);
@@ -54,7 +54,7 @@ impl Calls {
         }
         let (end, ended) = oneshot::channel();
         calls.insert(key.clone(), Some(end));
-        Ok(Work { future, ended, open: Entry { key, calls: self.clone() }, slot, line })
+        Ok(Work { future, ended, open: Entry { key, calls: self.clone() }, slot, channel })
     }
 
     /// Cancels the call that `notifications/cancelled` names, if that is still open.
@@ -92,16 +92,16 @@ pub(crate) struct Work {
     ended: oneshot::Receiver<()>,
     open: Entry,
     slot: OwnedSemaphorePermit,
-    line: Option<Arc<AgentChannel>>,
+    channel: Option<Arc<AgentChannel>>,
 }
 
 impl Work {
     /// Runs the call and returns the response, or `None` if the agent cancelled, and so expects none.
     pub(crate) async fn run(self) -> Option<Response> {
-        let Self { future, ended, open, slot, line } = self;
+        let Self { future, ended, open, slot, channel } = self;
         let answer = tokio::select! {
             biased;
-            ended = ended => ended.ok().map(|()| cut(line.is_some_and(|line| line.is_handed_over()))),
+            ended = ended => ended.ok().map(|()| cut(channel.is_some_and(|channel| channel.is_handed_over()))),
             answer = future => Some(answer),
         };
         let response = answer.map(|answer| Response { id: Some(open.key.1.clone()), answer });

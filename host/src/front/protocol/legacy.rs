@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::agent_channel::{AgentChannel, Asks, Out};
 use super::calls::Calls;
 use super::client::ClientInfo;
-use super::contact::{AgentChannel, Asks, Out};
 use super::session_handle::SessionHandle;
 use super::{Step, instructions, server_info, unknown};
 use crate::agent::{NoAgent, TransportKind};
@@ -72,8 +72,8 @@ impl Legacy {
                 Step::Answer(Response::error(Some(request.id), &error))
             }
             _ => {
-                let line = self.line(out.clone(), Some(request.id.clone()));
-                self.handle.serve(Era::Legacy, request, line, &self.calls)
+                let channel = self.channel(out.clone(), Some(request.id.clone()));
+                self.handle.serve(Era::Legacy, request, channel, &self.calls)
             }
         }
     }
@@ -94,7 +94,7 @@ impl Legacy {
 
     /// Sends what belongs to no call to `out` from now on.
     pub(crate) fn attach(&self, out: Out) {
-        self.handle.attach(Arc::new(self.line(out, None)));
+        self.handle.attach(Arc::new(self.channel(out, None)));
     }
 
     /// Drops what belongs to no call from now on.
@@ -102,12 +102,12 @@ impl Legacy {
         self.handle.attach(Arc::new(NoAgent));
     }
 
-    fn line(&self, out: Out, id: Option<Id>) -> AgentChannel {
+    fn channel(&self, out: Out, id: Option<Id>) -> AgentChannel {
         AgentChannel::new(out, &self.client, self.asks.clone(), id)
     }
 
     /// Fails the agent's open questions and all later ones.
-    pub(crate) fn hang_up(&self) {
+    pub(crate) fn input_ended(&self) {
         self.asks.close();
     }
 
@@ -121,9 +121,9 @@ impl Legacy {
         self.calls.cut();
     }
 
-    /// Waits for open calls, but no longer than `patience`, then ends the session.
-    pub(crate) async fn close(&self, patience: Duration) {
-        self.hang_up();
-        self.handle.close(patience).await;
+    /// Waits for open calls, but no longer than `timeout`, then ends the session.
+    pub(crate) async fn close(&self, timeout: Duration) {
+        self.input_ended();
+        self.handle.close(timeout).await;
     }
 }

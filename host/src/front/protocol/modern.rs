@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::agent_channel::{AgentChannel, Asks, Out};
 use super::calls::Calls;
 use super::client::ClientInfo;
-use super::contact::{AgentChannel, Asks, Out};
 use super::session_handle::SessionHandle;
 use super::{Step, instructions, server_info, unknown};
 use crate::protocol::{Answer, Era, Json, Method, Request, RpcError, meta, revision};
@@ -51,6 +51,6 @@ pub(crate) fn serve(handle: &SessionHandle, client: &ClientInfo, request: Reques
         return Step::Answer(unknown(request));
     }
     // In this era a server sends no requests of its own, so no answer is ever awaited.
-    let line = AgentChannel::new(out.clone(), client, Asks::default(), Some(request.id.clone()));
-    handle.serve(Era::Modern, request, line, calls)
+    let channel = AgentChannel::new(out.clone(), client, Asks::default(), Some(request.id.clone()));
+    handle.serve(Era::Modern, request, channel, calls)
 }

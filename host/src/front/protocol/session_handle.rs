@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, TryAcquireError};
 
+use super::agent_channel::AgentChannel;
 use super::calls::Calls;
-use super::contact::AgentChannel;
 use super::{Step, dialect, page};
 use crate::agent::AgentPeer;
-use crate::front::backend::Run;
+use crate::front::backend::FrontSession;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Id, Json, Method, Request, Response, RpcError};
 
@@ -21,27 +21,27 @@ pub(crate) const MAX_CALLS: u32 = 64;
 /// A handle to an open session. Clones share the session and its limit.
 #[derive(Clone)]
 pub(crate) struct SessionHandle {
-    run: Arc<dyn Run>,
+    session: Arc<dyn FrontSession>,
     slots: Arc<Semaphore>,
 }
 
 /// What the session itself answers.
 impl Deref for SessionHandle {
-    type Target = dyn Run;
+    type Target = dyn FrontSession;
 
     fn deref(&self) -> &Self::Target {
-        &*self.run
+        &*self.session
     }
 }
 
 impl SessionHandle {
-    pub(crate) fn new(run: Arc<dyn Run>) -> Self {
-        Self { run, slots: Arc::new(Semaphore::new(MAX_CALLS as usize)) }
+    pub(crate) fn new(session: Arc<dyn FrontSession>) -> Self {
+        Self { session, slots: Arc::new(Semaphore::new(MAX_CALLS as usize)) }
     }
 
     /// Returns the tools of the session.
     pub(crate) async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
-        Ok(self.run.list(ItemKind::Tool).await?.items)
+        Ok(self.session.list(ItemKind::Tool).await?.items)
     }
 
     /// Reports whether no request is open.
@@ -50,31 +50,31 @@ impl SessionHandle {
     }
 
     /// Starts a request for the session.
-    pub(crate) fn serve(&self, era: Era, request: Request, line: AgentChannel, calls: &Calls) -> Step {
+    pub(crate) fn serve(&self, era: Era, request: Request, channel: AgentChannel, calls: &Calls) -> Step {
         let Request { id, method, params } = request;
-        let (run, params) = (self.run.clone(), params.unwrap_or_else(Json::empty_object));
-        let line = Arc::new(line);
-        let contact: Arc<dyn AgentPeer> = line.clone();
+        let (session, params) = (self.session.clone(), params.unwrap_or_else(Json::empty_object));
+        let channel = Arc::new(channel);
+        let peer: Arc<dyn AgentPeer> = channel.clone();
         let future = async move {
             let answer = match listed_by(&method) {
-                Some(kind) => list(&*run, era, kind, &params).await,
-                None => run.request(&method, params, contact).await,
+                Some(kind) => list(&*session, era, kind, &params).await,
+                None => session.request(&method, params, peer).await,
             };
             dialect::spoken(era, &method, answer)
         };
-        self.work(id, future, calls, Some(line))
+        self.work(id, future, calls, Some(channel))
     }
 
-    /// Starts work that takes time. `line` is the agent's channel, which notes whether a source may have the call.
+    /// Starts work that takes time. `channel` is the agent's channel, which notes whether a source may have the call.
     pub(crate) fn work(
         &self,
         id: Id,
         future: impl Future<Output = Answer> + Send + 'static,
         calls: &Calls,
-        line: Option<Arc<AgentChannel>>,
+        channel: Option<Arc<AgentChannel>>,
     ) -> Step {
         let work = match self.slots.clone().try_acquire_owned() {
-            Ok(slot) => calls.open(id.clone(), slot, future.boxed(), line),
+            Ok(slot) => calls.open(id.clone(), slot, future.boxed(), channel),
             Err(TryAcquireError::NoPermits) => Err(RpcError::new(
                 RpcError::INVALID_REQUEST,
                 format!("{MAX_CALLS} requests of this session are open already; wait for one to end"),
@@ -84,12 +84,12 @@ impl SessionHandle {
         work.map_or_else(|error| Step::Answer(Response::error(Some(id), &error)), Step::Work)
     }
 
-    /// Waits for the open calls, but no longer than `patience`, then ends the session.
-    pub(crate) async fn close(&self, patience: Duration) {
-        self.run.quiet();
-        let _ = tokio::time::timeout(patience, self.slots.acquire_many(MAX_CALLS)).await;
+    /// Waits for the open calls, but no longer than `timeout`, then ends the session.
+    pub(crate) async fn close(&self, timeout: Duration) {
+        self.session.end_listeners();
+        let _ = tokio::time::timeout(timeout, self.slots.acquire_many(MAX_CALLS)).await;
         self.slots.close();
-        self.run.close().await;
+        self.session.close().await;
     }
 }
 
@@ -98,8 +98,8 @@ fn listed_by(method: &Method) -> Option<ItemKind> {
     kinds.into_iter().find(|kind| kind.list_method() == *method)
 }
 
-async fn list(run: &dyn Run, era: Era, kind: ItemKind, params: &Json) -> Answer {
-    match run.list(kind).await.and_then(|list_page| page::page(era, kind, &list_page, params)) {
+async fn list(session: &dyn FrontSession, era: Era, kind: ItemKind, params: &Json) -> Answer {
+    match session.list(kind).await.and_then(|list_page| page::page(era, kind, &list_page, params)) {
         Ok(result) => Answer::Result(result),
         Err(error) => Answer::Error(Json::of(&error)),
     }

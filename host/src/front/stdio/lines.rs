@@ -5,7 +5,7 @@ use std::io;
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
-use crate::protocol::make_room;
+use crate::protocol::reserve_for_message;
 
 /// One line of input.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 None => (read, ended),
             };
             if self.skipped == 0 && self.held.len() + part.len() <= self.max {
-                make_room(&mut self.held, part.len(), self.max);
+                reserve_for_message(&mut self.held, part.len(), self.max);
                 self.held.extend_from_slice(part);
             } else {
                 self.skipped += self.held.len() + part.len();

@@ -70,7 +70,7 @@ impl Peer {
         answer
     }
 
-    async fn hang_up(self) -> Events {
+    async fn close_input(self) -> Events {
         drop(self.input);
         drop(self.output);
         self.served.await.unwrap().unwrap();
@@ -91,7 +91,7 @@ async fn a_legacy_conversation_keeps_every_byte() {
     let result = r#"{ "content":[{"type":"text","text":"echoed"}], "x":{"n":1e+2, "é":0} }"#;
     assert_eq!(peer.line().await, format!(r#"{{"jsonrpc":"2.0","id":1.0,"result":{result}}}"#));
     assert_eq!(peer.ask(2, "ping", json!({})).await["result"], json!({}));
-    peer.hang_up().await.expect("close").await;
+    peer.close_input().await.expect("close").await;
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn a_modern_conversation_needs_no_handshake() {
     peer.events.expect("dropped").await;
     let again = json!({ "_meta": meta(&json!({})), "protocolVersion": "2025-11-25" });
     assert_eq!(peer.ask(8, "initialize", again).await["error"]["code"], -32601);
-    peer.hang_up().await.expect("close").await;
+    peer.close_input().await.expect("close").await;
 }
 
 #[tokio::test]

@@ -14,8 +14,8 @@ async fn admitted(bench: &Bench, params: &str) -> Admitted {
 
 fn around<'a>(
     bench: &'a Bench,
-    contact: &'a Arc<dyn AgentPeer>,
-    traffic: &'a Traffic,
+    peer: &'a Arc<dyn AgentPeer>,
+    metrics: &'a SourceMetrics,
     budget: Option<&'a Arc<Budget>>,
 ) -> Circumstances<'a> {
     const UNKNOWN: &Acceptance = &Acceptance::Unknown;
@@ -26,8 +26,8 @@ fn around<'a>(
         acceptance: UNKNOWN,
         identity: Digest::of(b"source"),
         budget,
-        traffic,
-        contact,
+        metrics,
+        peer,
         resumed: false,
     }
 }
@@ -70,9 +70,9 @@ async fn an_intent_whose_caller_goes_away_has_an_outcome() {
     // A writer that is quick, or a test that was put to sleep, is answered before it asks a second time.
     for _ in 0..100 {
         let bench = Bench::new().await;
-        let contact: Arc<dyn AgentPeer> = Arc::new(Agent(Elicitation::None));
-        let traffic = Traffic::default();
-        let around = around(&bench, &contact, &traffic, None);
+        let peer: Arc<dyn AgentPeer> = Arc::new(Agent(Elicitation::None));
+        let metrics = SourceMetrics::default();
+        let around = around(&bench, &peer, &metrics, None);
         let mut admitting = Box::pin(bench.gate.admit(bench.call(CALL), &around));
         if admitting.as_mut().now_or_never().is_some() {
             continue;
@@ -91,9 +91,9 @@ async fn what_a_task_answers_later_is_paid_and_its_answer_is_never_refused() {
     let bench = Bench::new().await;
     let rate = crate::config::Rate { amount: 100.0, per: std::time::Duration::from_secs(3600) };
     let budget = Arc::new(Budget::new(&BudgetConfig { bytes: Some(rate), ..BudgetConfig::default() }));
-    let contact: Arc<dyn AgentPeer> = Arc::new(Agent(Elicitation::None));
-    let traffic = Traffic::default();
-    let around = around(&bench, &contact, &traffic, Some(&budget));
+    let peer: Arc<dyn AgentPeer> = Arc::new(Agent(Elicitation::None));
+    let metrics = SourceMetrics::default();
+    let around = around(&bench, &peer, &metrics, Some(&budget));
     let result = Json::of(&json!({ "content": [{ "type": "text", "text": "x".repeat(200) }] }));
     for (method, refused) in [("tasks/result", false), ("tasks/get", false), ("tools/call", true)] {
         let call = Call { method: method.into(), ..bench.call(CALL) };

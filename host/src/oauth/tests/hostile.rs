@@ -149,7 +149,7 @@ async fn a_server_that_hangs_is_not_waited_for() {
     // This server accepts connections and sends nothing.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = url::Url::parse(&format!("http://{}/keys", listener.local_addr().unwrap())).unwrap();
-    let web = Web::new(&url, crate::egress::Reach::Private).unwrap();
+    let web = OAuthHttp::new(&url, crate::egress::Reach::Private).unwrap();
     let error = web.get::<Value>(&url).await.unwrap_err().to_string();
     assert!(error.contains("no complete answer within 20 s"), "{error}");
 }

@@ -16,7 +16,7 @@ use crate::protocol::{Answer, Request};
 use portcullis_core::testing::view;
 
 /// How long a test waits before it takes something to go on for ever. Everything here is quick otherwise.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An agent that collects its notifications, and leaves questions open.
 #[derive(Default)]
@@ -70,9 +70,9 @@ fn in_flight(
     upstream: &Arc<Upstream>,
     call: impl Future<Output = Outcome> + Send + 'static,
 ) -> (InFlightCall, mpsc::Sender<CallEvent>) {
-    let (out, said) = mpsc::channel(RELAY_QUEUE);
+    let (out, events) = mpsc::channel(RELAY_QUEUE);
     let about = Arc::clone(&view("{}").call);
-    (InFlightCall { upstream: Arc::clone(upstream), about, call: Box::pin(call), span: None, said }, out)
+    (InFlightCall { upstream: Arc::clone(upstream), about, call: Box::pin(call), span: None, events }, out)
 }
 
 fn progress(method: &str) -> CallEvent {
@@ -84,7 +84,7 @@ async fn a_source_that_talks_without_pause_is_heard_until_its_call_ends_and_no_l
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, upstream) = session(folder.path()).await;
     let ear = Arc::new(Ear::default());
-    let contact: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
+    let peer: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
     let listener = Arc::clone(&ear);
     let (mut in_flight, out) = in_flight(&upstream, async move {
         while listener.count.load(Ordering::SeqCst) < 10 * RELAY_QUEUE {
@@ -96,8 +96,8 @@ async fn a_source_that_talks_without_pause_is_heard_until_its_call_ends_and_no_l
     });
     out.send(progress("notifications/progress")).await.unwrap();
     *ear.chatter.lock().unwrap() = Some(out);
-    let carried = tokio::time::timeout(PATIENCE, session.drive(&mut in_flight, &contact)).await;
-    let Ok(Pause::Ended(Outcome::Unknown(_))) = carried else { panic!("it is heard for ever") };
+    let carried = tokio::time::timeout(TEST_TIMEOUT, session.drive(&mut in_flight, &peer)).await;
+    let Ok(DriveEnd::Ended(Outcome::Unknown(_))) = carried else { panic!("it is heard for ever") };
     broker.shutdown().await;
 }
 
@@ -106,13 +106,13 @@ async fn what_a_source_says_before_it_answers_is_told_before_the_answer_in_its_o
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, upstream) = session(folder.path()).await;
     let ear = Arc::new(Ear::default());
-    let contact: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
+    let peer: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
     let words = ["notifications/a", "notifications/b", "notifications/c"];
     let (mut in_flight, out) = in_flight(&upstream, async { Outcome::Unknown("at once".into()) });
     for word in words {
         out.send(progress(word)).await.unwrap();
     }
-    let Pause::Ended(_) = session.drive(&mut in_flight, &contact).await else { panic!("nothing was asked") };
+    let DriveEnd::Ended(_) = session.drive(&mut in_flight, &peer).await else { panic!("nothing was asked") };
     assert_eq!(*ear.told.lock().unwrap(), words);
     broker.shutdown().await;
 }
@@ -122,7 +122,7 @@ async fn a_question_that_its_source_withdraws_is_withdrawn_from_the_agent() {
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, upstream) = session(folder.path()).await;
     let ear = Arc::new(Ear::default());
-    let contact: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
+    let peer: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
     let (mut in_flight, out) = in_flight(&upstream, std::future::pending());
     let (reply, answer) = oneshot::channel();
     let request = Request { id: crate::protocol::Id::number(1), method: "vendor/ask".into(), params: None };
@@ -133,8 +133,8 @@ async fn a_question_that_its_source_withdraws_is_withdrawn_from_the_agent() {
         ear.withdrawn.notified().await;
     };
     tokio::select! {
-        _ = session.drive(&mut in_flight, &contact) => panic!("the call is still open"),
-        done = tokio::time::timeout(PATIENCE, withdrawn) => assert!(done.is_ok(), "a dead question stays open"),
+        _ = session.drive(&mut in_flight, &peer) => panic!("the call is still open"),
+        done = tokio::time::timeout(TEST_TIMEOUT, withdrawn) => assert!(done.is_ok(), "a dead question stays open"),
     }
     broker.shutdown().await;
 }

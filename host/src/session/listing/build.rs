@@ -16,7 +16,7 @@ use crate::item::{Item, ItemKind};
 use crate::ledger::EventKind;
 use crate::lockfile::{Acceptance, Lock};
 use crate::name::SourceName;
-use crate::session::discovery::{Answered, Told};
+use crate::session::discovery::{Answered, ListedItems};
 use crate::session::group::Group;
 use crate::session::{Session, deferred, health};
 
@@ -108,8 +108,8 @@ impl Session {
         let (mut usable, mut absent) = (Vec::new(), Vec::new());
         for (upstream, filter) in self.context.admitted(&self.caller.profile) {
             let of_it = answered.iter().find(|(other, _)| other.config.name == upstream.config.name);
-            match of_it.map(|(_, told)| told) {
-                Some(Ok(Told { offer, .. })) => usable.push((upstream, filter, offer)),
+            match of_it.map(|(_, listed)| listed) {
+                Some(Ok(ListedItems { offer, .. })) => usable.push((upstream, filter, offer)),
                 Some(Err(error)) if upstream.config.required => return Err(error.clone()),
                 Some(Err(error)) => absent.push((upstream, error.clone())),
                 None => {}

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use crate::call::Cause;
 use crate::plugin::{Command, Running, Streams};
-use crate::source::link::{Deadlines, Link, Party};
-use crate::source::pipe::{self, Body, Pipe, Wire};
-use crate::source::supervised::{Dial, Supervised, SupervisionConfig};
+use crate::source::link::{Deadlines, Link, LinkConfig};
+use crate::source::pipe::{self, Pipe, PipeConfig, RunningProgram};
+use crate::source::supervised::{Connect, Supervised, SupervisionConfig};
 use crate::source::transport::Transport;
 use crate::source::{Discovery, SourceError};
 
@@ -20,7 +20,7 @@ pub(crate) type CommandSource = Supervised<Program>;
 /// The program of a source, and how its streams are handled.
 pub(crate) struct Program {
     pub(crate) command: Command,
-    pub(crate) wire: Wire,
+    pub(crate) pipe_config: PipeConfig,
     /// Called at each start.
     pub(crate) started: Box<dyn Fn() + Send + Sync>,
 }
@@ -33,8 +33,8 @@ impl CommandSource {
 }
 
 #[async_trait]
-impl Dial for Program {
-    async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
+impl Connect for Program {
+    async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
         let label = format!("`{}`", pipe::escape(&self.command.identity().name));
         let started = self.command.start().await;
         let (running, Streams { input, output, error }) = started.map_err(|failure| {
@@ -42,14 +42,14 @@ impl Dial for Program {
         })?;
         (self.started)();
         let streams = pipe::Streams { input: Box::new(input), output: Box::new(output), error: Box::new(error) };
-        let pipe = Arc::new(Pipe::with(Box::new(running), streams, label, self.wire.clone()));
+        let pipe = Arc::new(Pipe::with(Box::new(running), streams, label, self.pipe_config.clone()));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
-        Link::open(transport, deadlines, party).await.map_err(|error| pipe.explain(error))
+        Link::open(transport, deadlines, config).await.map_err(|error| pipe.explain(error))
     }
 }
 
 #[async_trait]
-impl Body for Running {
+impl RunningProgram for Running {
     async fn wait(&self) -> Instant {
         Running::wait(self).await
     }
@@ -67,12 +67,12 @@ impl Body for Running {
         Running::fate(self)
     }
 
-    fn told(&self) {
-        Running::told(self);
+    fn sending(&self) {
+        Running::message_sent(self);
     }
 
-    fn heard(&self) {
-        Running::heard(self);
+    fn received(&self) {
+        Running::message_received(self);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::config::PluginRef;
 use crate::item::Item;
 use crate::plugin::Access;
 use crate::plugin::testing::{plugins, tools};
-use crate::source::testing::{nobody, silent};
+use crate::source::testing::{no_client, silent};
 use portcullis_core::testing::view;
 
 async fn source(settings: serde_json::Value) -> ComponentSource {
@@ -40,7 +40,7 @@ fn permit(tool: &str, arguments: serde_json::Value) -> Permit {
 }
 
 async fn call(source: &ComponentSource, tool: &str) -> Answer {
-    match source.call(permit(tool, json!({})), &nobody(), silent()).await {
+    match source.call(permit(tool, json!({})), &no_client(), silent()).await {
         Outcome::Answered(answer) => answer,
         other => panic!("{other:?}"),
     }
@@ -63,7 +63,7 @@ fn of(timeout: Duration) -> crate::config::SourceConfig {
 
 #[tokio::test]
 async fn its_tools_are_discovered() {
-    let found = source(json!({})).await.discover(&nobody()).await.unwrap();
+    let found = source(json!({})).await.discover(&no_client()).await.unwrap();
     assert_eq!(found.protocol, "component");
     assert_eq!(found.tools.items.len(), 5);
     assert_eq!(found.tools.items[0].get_str("name").unwrap(), "count");
@@ -75,7 +75,7 @@ async fn its_answers_become_what_mcp_says() {
     assert_eq!(text(&call(&source, "count").await), (false, "1".into()));
     assert_eq!(text(&call(&source, "fail").await), (true, "told to".into()));
     assert_eq!(code(&call(&source, "missing").await), RpcError::INVALID_PARAMS);
-    let wrong = source.call(permit("count", json!({ "by": 2 })), &nobody(), silent()).await;
+    let wrong = source.call(permit("count", json!({ "by": 2 })), &no_client(), silent()).await;
     let Outcome::Answered(wrong) = wrong else { panic!("{wrong:?}") };
     assert_eq!(code(&wrong), RpcError::INVALID_PARAMS);
 }
@@ -103,7 +103,8 @@ async fn closing_ends_what_sessions_kept() {
     let source = source(json!({ "state": true })).await;
     let call_of = view("{}").call;
     let again = || async {
-        let Outcome::Answered(answer) = source.call(permit_in(&call_of, "count", json!({})), &nobody(), silent()).await
+        let Outcome::Answered(answer) =
+            source.call(permit_in(&call_of, "count", json!({})), &no_client(), silent()).await
         else {
             panic!()
         };
@@ -127,7 +128,7 @@ async fn tools_on_a_standard_library_have_what_is_granted_and_nothing_else() {
     std::fs::write(dir.path().join("open/note.txt"), "a note").unwrap();
     let source = explorer(access).await;
     let call = async |tool: &str, arguments| {
-        let Outcome::Answered(answer) = source.call(permit(tool, arguments), &nobody(), silent()).await else {
+        let Outcome::Answered(answer) = source.call(permit(tool, arguments), &no_client(), silent()).await else {
             panic!("{tool}")
         };
         text(&answer)
@@ -155,7 +156,7 @@ async fn a_component_neither_makes_nor_changes_a_configuration_in_what_it_may_wr
     let source = explorer(access).await;
     let call = async |tool: &str, path: &str| {
         let arguments = json!({ "path": dir.path().join(path), "text": "planted" });
-        let Outcome::Answered(answer) = source.call(permit(tool, arguments), &nobody(), silent()).await else {
+        let Outcome::Answered(answer) = source.call(permit(tool, arguments), &no_client(), silent()).await else {
             panic!()
         };
         text(&answer)
@@ -183,7 +184,7 @@ async fn a_link_that_takes_the_place_of_a_granted_folder_leads_nowhere() {
     let source = explorer(access).await;
     let read = async || {
         let arguments = json!({ "path": open.join("note.txt") });
-        let Outcome::Answered(answer) = source.call(permit("read", arguments), &nobody(), silent()).await else {
+        let Outcome::Answered(answer) = source.call(permit("read", arguments), &no_client(), silent()).await else {
             panic!()
         };
         text(&answer)
@@ -212,7 +213,7 @@ async fn what_is_neither_a_file_nor_a_folder_is_not_opened() {
     let source = explorer(access).await;
     for (tool, path) in [("read", &pipe), ("write", &pipe), ("read", &link)] {
         let arguments = json!({ "path": path, "text": "" });
-        let Outcome::Answered(answer) = source.call(permit(tool, arguments), &nobody(), silent()).await else {
+        let Outcome::Answered(answer) = source.call(permit(tool, arguments), &no_client(), silent()).await else {
             panic!()
         };
         let (is_error, said) = text(&answer);
@@ -227,7 +228,7 @@ async fn a_component_that_does_not_say_what_it_offers_is_given_up() {
     let component = plugins().component(&plugin, &json!({}), &[], access).await.unwrap();
     let crate::plugin::ComponentKind::Tools(tools) = component.kind else { panic!() };
     let source = ComponentSource::new(tools, &of(Duration::from_millis(50)));
-    let error = source.discover(&nobody()).await.unwrap_err();
+    let error = source.discover(&no_client()).await.unwrap_err();
     assert!(matches!(&error, SourceError::Timeout { method, .. } if method == "tools/list"), "{error}");
 }
 
@@ -241,7 +242,7 @@ async fn a_failure_names_the_setting_that_raises_the_limit_and_the_next_call_wor
     access.env.push(("HOARD".into(), dir.path().join("note.txt").to_str().unwrap().to_owned()));
     access.grant.read.push(dir.path().to_owned());
     let source = explorer(access).await;
-    for (tool, code, way_out) in [
+    for (tool, code, hint) in [
         (
             "spin",
             "plugin-deadline",
@@ -253,7 +254,7 @@ async fn a_failure_names_the_setting_that_raises_the_limit_and_the_next_call_wor
         ("flood", "plugin-memory", "more than 8 MiB of memory"),
     ] {
         let (is_error, text) = text(&call(&source, tool).await);
-        assert!(is_error && text.contains(code) && text.contains(way_out), "{tool}: {text}");
+        assert!(is_error && text.contains(code) && text.contains(hint), "{tool}: {text}");
         assert!(!self::text(&call(&source, "look").await).0, "after {tool}");
     }
 }
@@ -314,7 +315,7 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
         let access = Access { key_value: Some(Arc::new(stores)), ..Access::default() };
         let (plugin, grant) = (PluginRef::Builtin("memory".into()), ["key-value".to_owned()]);
         let loaded = plugins().component(&plugin, &json!({}), &grant, access).await.unwrap();
-        assert!(loaded.keeps);
+        assert!(loaded.has_store);
         match loaded.kind {
             crate::plugin::ComponentKind::Tools(tools) => ComponentSource::new(tools, &of(Duration::from_secs(600))),
             other => panic!("{other:?}"),
@@ -334,7 +335,7 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
     let say = async |source: &ComponentSource, profile: &str, tool: &str, arguments: serde_json::Value| {
         let params = json!({ "name": tool, "arguments": arguments });
         let Outcome::Answered(answer) =
-            source.call(permit_of(profile, "tools/call", params), &nobody(), silent()).await
+            source.call(permit_of(profile, "tools/call", params), &no_client(), silent()).await
         else {
             panic!("{tool}")
         };
@@ -354,10 +355,10 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
     assert_eq!(text(&say(&source, "yours", "recall", json!({})).await).1, "nothing is known");
     for (profile, there) in [("mine", true), ("yours", false)] {
         let permit = permit_of(profile, "resources/read", json!({ "uri": "memory:///it" }));
-        let Outcome::Answered(read) = source.call(permit, &nobody(), silent()).await else { panic!() };
+        let Outcome::Answered(read) = source.call(permit, &no_client(), silent()).await else { panic!() };
         assert_eq!(matches!(&read, Answer::Result(result) if result.as_str().contains("- 199")), there, "{read:?}");
     }
-    let found = source.discover(&nobody()).await.unwrap();
+    let found = source.discover(&no_client()).await.unwrap();
     assert!(found.capabilities.get("resources").is_some());
 }
 

@@ -15,7 +15,7 @@ use super::status::{self, Instead};
 use super::transport::Shared;
 use crate::call::Cause;
 use crate::egress::{EgressError, Outgoing};
-use crate::protocol::{self, Answer, Id, Message, Response, make_room, revision};
+use crate::protocol::{self, Answer, Id, Message, Response, reserve_for_message, revision};
 use crate::source::transport::{Received, TransportError};
 
 /// The largest body of an error status that is read, in bytes: room for an error object, not for a web page.
@@ -332,7 +332,7 @@ async fn body(mut response: HttpResponse, limit: usize) -> Result<Bytes, BodyErr
     loop {
         match response.chunk().await {
             Ok(Some(chunk)) => {
-                make_room(&mut text, chunk.len(), limit);
+                reserve_for_message(&mut text, chunk.len(), limit);
                 text.extend_from_slice(&chunk);
             }
             Ok(None) => {

@@ -4,7 +4,7 @@
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::protocol::param_header::{self, Repeated};
+use crate::protocol::param_header::{self, MirroredArgument};
 use crate::protocol::{Json, Message, Method, Request, header, meta, revision};
 
 pub(super) const SESSION: HeaderName = HeaderName::from_static(header::SESSION_ID);
@@ -16,11 +16,11 @@ const NAME: HeaderName = HeaderName::from_static(header::NAME);
 /// Returns the headers for one POST. For a request that carries its own protocol version, as modern ones do, they
 /// follow that version; for everything else, the agreed one.
 ///
-/// `repeated` returns the arguments of a tool that headers repeat.
+/// `mirrored` returns the arguments of a tool that are repeated in headers.
 pub(super) fn for_message(
     message: &Message,
     agreed: Option<&str>,
-    repeated: impl FnOnce(&str) -> Vec<Repeated>,
+    mirrored: impl FnOnce(&str) -> Vec<MirroredArgument>,
 ) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
@@ -40,21 +40,21 @@ pub(super) fn for_message(
     if let Some(name) = params.as_ref().and_then(|params| name_of(method, params)) {
         put(&mut headers, NAME, &name);
         if method == Method::ToolsCall {
-            put_arguments(&mut headers, params.as_ref(), &repeated(&name));
+            put_arguments(&mut headers, params.as_ref(), &mirrored(&name));
         }
     }
     headers
 }
 
-fn put_arguments(headers: &mut HeaderMap, params: Option<&Json>, repeated: &[Repeated]) {
-    if repeated.is_empty() {
+fn put_arguments(headers: &mut HeaderMap, params: Option<&Json>, mirrored: &[MirroredArgument]) {
+    if mirrored.is_empty() {
         return;
     }
     let arguments = params.and_then(|params| params.get("arguments")).and_then(|arguments| arguments.read().ok());
     let arguments: serde_json::Value = arguments.unwrap_or_default();
-    for repeated in repeated {
-        let name = HeaderName::from_bytes(repeated.header.as_bytes());
-        if let (Ok(name), Some(value)) = (name, repeated.value(&arguments)) {
+    for mirrored in mirrored {
+        let name = HeaderName::from_bytes(mirrored.header.as_bytes());
+        if let (Ok(name), Some(value)) = (name, mirrored.value(&arguments)) {
             put(headers, name, &value);
         }
     }

@@ -15,7 +15,7 @@ use url::Url;
 use super::egress_cause;
 use super::exchange::{End, is_stream, pump};
 use super::sse::{Events, TooLarge};
-use super::transport::{Arrival, Shared};
+use super::transport::{ReceiveResult, Shared};
 use crate::call::Cause;
 use crate::egress::shown;
 use crate::protocol::Message;
@@ -28,13 +28,13 @@ const ENDPOINT_DEADLINE: Duration = Duration::from_secs(10);
 /// A connection to one server.
 pub(super) struct LegacySse {
     shared: Arc<Shared>,
-    inbox: tokio::sync::Mutex<mpsc::Receiver<Arrival>>,
+    inbox: tokio::sync::Mutex<mpsc::Receiver<ReceiveResult>>,
     post_to: Url,
 }
 
 impl LegacySse {
     /// Opens the stream and waits for the URL. Cancellation safe.
-    pub(super) async fn open(shared: Arc<Shared>, inbox: mpsc::Receiver<Arrival>) -> Result<Self, SourceError> {
+    pub(super) async fn open(shared: Arc<Shared>, inbox: mpsc::Receiver<ReceiveResult>) -> Result<Self, SourceError> {
         let opened = tokio::time::timeout(ENDPOINT_DEADLINE, begin(&shared)).await;
         let (response, events, post_to) = opened.unwrap_or_else(|_| {
             let seconds = ENDPOINT_DEADLINE.as_secs();
@@ -128,7 +128,7 @@ impl Transport for LegacySse {
         }
     }
 
-    async fn receive(&self) -> Option<Arrival> {
+    async fn receive(&self) -> Option<ReceiveResult> {
         self.inbox.lock().await.recv().await
     }
 

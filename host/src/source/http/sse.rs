@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::protocol::make_room;
+use crate::protocol::reserve_for_message;
 
 /// An incremental parser of one event stream. Holds at most one event.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Events {
             if size > self.limit.saturating_add(16) {
                 return Err(TooLarge(size));
             }
-            make_room(&mut self.line, part.len(), self.limit.saturating_add(16));
+            reserve_for_message(&mut self.line, part.len(), self.limit.saturating_add(16));
             self.line.extend_from_slice(part);
             let Some((end, rest)) = rest.split_first() else { break };
             self.after_return = *end == b'\r';

@@ -19,10 +19,10 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use url::Url;
 
-use super::super::testing::nobody;
+use super::super::testing::no_client;
 use super::super::transport::{Transport, TransportError};
 use super::*;
-use crate::config::{Carrier, Naming};
+use crate::config::{HttpTransportKind, Naming};
 use crate::protocol::{Answer, Id, Message, Request};
 use crate::source::Source;
 
@@ -70,7 +70,7 @@ fn connect_to(address: SocketAddr, limit: usize) -> HttpTransport {
     let listed = [("X-Key".to_owned(), SecretString::from("k"))];
     let name: SourceName = "web".parse().unwrap();
     let headers = secret_headers(&name, &listed).unwrap();
-    HttpTransport::new(Way { source: name, url, client, headers, bearer: None }, limit)
+    HttpTransport::new(ServerAccess { source: name, url, client, headers, bearer: None }, limit)
 }
 
 fn request(id: u64, method: &str, params: Data) -> Message {

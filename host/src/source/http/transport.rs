@@ -26,7 +26,7 @@ use crate::egress::{EgressError, HttpClient, Outgoing, shown};
 use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
 use crate::oauth::Bearer;
-use crate::protocol::param_header::{self, Repeated};
+use crate::protocol::param_header::{self, MirroredArgument};
 use crate::protocol::{self, Id, Json, Message, Notification, Request, revision};
 use crate::source::transport::{Received, Transport, TransportError};
 use crate::sync::{Mutex, MutexGuard};
@@ -41,12 +41,12 @@ const MAX_INBOX: usize = 64;
 const ACCEPT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A message from the source, or an error.
-pub(super) type Arrival = Result<Received, TransportError>;
+pub(super) type ReceiveResult = Result<Received, TransportError>;
 
 /// A connection to one server. Opens nothing until the first message.
 pub(crate) struct HttpTransport {
     shared: Arc<Shared>,
-    inbox: tokio::sync::Mutex<mpsc::Receiver<Arrival>>,
+    inbox: tokio::sync::Mutex<mpsc::Receiver<ReceiveResult>>,
 }
 
 /// The state that the POSTs and the GET of one connection share.
@@ -65,7 +65,7 @@ pub(super) struct Shared {
 
 /// How a server is reached: its URL, the HTTP client, and what authorizes the broker.
 #[derive(Clone)]
-pub(super) struct Way {
+pub(super) struct ServerAccess {
     pub(super) source: SourceName,
     pub(super) url: Url,
     pub(super) client: HttpClient,
@@ -77,11 +77,11 @@ pub(super) struct Way {
 #[derive(Default)]
 struct State {
     /// `None` once the connection has ended.
-    inbox: Option<mpsc::Sender<Arrival>>,
+    inbox: Option<mpsc::Sender<ReceiveResult>>,
     protocol: Option<String>,
     session: Option<HeaderValue>,
     /// The arguments that headers repeat, by tool.
-    repeated: HashMap<String, Vec<Repeated>>,
+    mirrored: HashMap<String, Vec<MirroredArgument>>,
     /// True once a task listens to the server.
     listening: bool,
     tasks: HashMap<u64, (Option<Id>, AbortHandle)>,
@@ -91,8 +91,8 @@ struct State {
 
 impl HttpTransport {
     /// Returns a transport to a server. A message of more than `limit` bytes is neither sent nor read.
-    pub(super) fn new(way: Way, limit: usize) -> Self {
-        let (shared, inbox) = Shared::new(way, limit);
+    pub(super) fn new(access: ServerAccess, limit: usize) -> Self {
+        let (shared, inbox) = Shared::new(access, limit);
         Self { shared, inbox: tokio::sync::Mutex::new(inbox) }
     }
 }
@@ -117,7 +117,7 @@ impl Transport for HttpTransport {
         Ok(())
     }
 
-    async fn receive(&self) -> Option<Arrival> {
+    async fn receive(&self) -> Option<ReceiveResult> {
         self.inbox.lock().await.recv().await
     }
 
@@ -126,7 +126,7 @@ impl Transport for HttpTransport {
     }
 
     fn listed(&self, tools: Vec<Json>) -> Vec<Json> {
-        let mut repeated = HashMap::new();
+        let mut mirrored = HashMap::new();
         let usable = tools.into_iter().filter(|tool| {
             let name = tool.get_str("name").unwrap_or_default();
             if !tool.as_str().contains(param_header::ANNOTATION) {
@@ -134,8 +134,8 @@ impl Transport for HttpTransport {
             }
             let schema: serde_json::Value =
                 tool.get("inputSchema").and_then(|schema| schema.read().ok()).unwrap_or_default();
-            match param_header::repeated(&schema) {
-                Ok(arguments) => repeated.insert(name, arguments).is_none(),
+            match param_header::mirrored_arguments(&schema) {
+                Ok(arguments) => mirrored.insert(name, arguments).is_none(),
                 Err(why) => {
                     let tool = visible(&name);
                     tracing::warn!(source = %self.shared.source, %tool, why, "a tool that cannot be called over HTTP is left out");
@@ -144,7 +144,7 @@ impl Transport for HttpTransport {
             }
         });
         let usable = usable.collect();
-        self.shared.state().repeated = repeated;
+        self.shared.state().mirrored = mirrored;
         usable
     }
 
@@ -177,8 +177,8 @@ impl HttpTransport {
         let (left, mut leaving) = watch::channel(false);
         let (refuse, refused) = oneshot::channel();
         let (finish, finished) = oneshot::channel();
-        let repeated = |tool: &str| self.shared.state().repeated.get(tool).cloned().unwrap_or_default();
-        let headers = headers::for_message(message, self.shared.protocol().as_deref(), repeated);
+        let mirrored = |tool: &str| self.shared.state().mirrored.get(tool).cloned().unwrap_or_default();
+        let headers = headers::for_message(message, self.shared.protocol().as_deref(), mirrored);
         let mut outgoing = self.shared.outgoing(Method::POST, headers);
         outgoing.body = Some(body);
         outgoing.on_body = Some(left.clone());
@@ -229,8 +229,8 @@ impl Drop for HttpTransport {
 
 impl Shared {
     /// Returns a connection over which nothing was sent yet, and the receiver of what will arrive.
-    pub(super) fn new(way: Way, limit: usize) -> (Arc<Self>, mpsc::Receiver<Arrival>) {
-        let Way { source, url, client, headers: secrets, bearer } = way;
+    pub(super) fn new(access: ServerAccess, limit: usize) -> (Arc<Self>, mpsc::Receiver<ReceiveResult>) {
+        let ServerAccess { source, url, client, headers: secrets, bearer } = access;
         let (sender, inbox) = mpsc::channel(MAX_INBOX);
         let state = Mutex::new(State { inbox: Some(sender), ..State::default() });
         (Arc::new(Self { source, url, client, limit, secrets, bearer, state }), inbox)
@@ -286,11 +286,11 @@ impl Shared {
     }
 
     /// Passes a message or an error to the receiver; waits while the queue is full.
-    pub(super) async fn deliver(&self, arrival: Arrival) {
+    pub(super) async fn deliver(&self, received: ReceiveResult) {
         let inbox = self.state().inbox.clone();
         if let Some(inbox) = inbox {
             // After the end there is no receiver.
-            let _ = inbox.send(arrival).await;
+            let _ = inbox.send(received).await;
         }
     }
 

@@ -10,22 +10,22 @@ use crate::source::transport::Transport;
 
 /// An entry of the control queue.
 pub(super) enum ControlMessage {
-    Say(Message),
+    Send(Message),
     /// Signals that everything queued before it has been sent.
-    Said(oneshot::Sender<()>),
+    Flushed(oneshot::Sender<()>),
 }
 
 /// Sends the queued messages, in order, until the connection is dropped.
 pub(super) async fn run(transport: Arc<dyn Transport>, mut queue: mpsc::Receiver<ControlMessage>) {
     while let Some(message) = queue.recv().await {
         match message {
-            ControlMessage::Say(message) => {
+            ControlMessage::Send(message) => {
                 if let Err(error) = transport.send(&message).await {
                     tracing::debug!(%error, "a short message to a source was not sent");
                 }
             }
             // The waiting side may be gone already.
-            ControlMessage::Said(done) => drop(done.send(())),
+            ControlMessage::Flushed(done) => drop(done.send(())),
         }
     }
 }

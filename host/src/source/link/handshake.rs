@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::meta::{Hop, client_info, dress};
+use super::meta::{RequestFacts, client_info, with_facts};
 use super::pending::{Lost, Shared};
 use crate::call::Cause;
 use crate::item::ItemKind;
@@ -84,7 +84,7 @@ impl Default for Agreed {
 
 /// Agrees on an era and a revision.
 pub(super) async fn agree(shared: &Shared, deadlines: &Deadlines) -> Result<Agreed, SourceError> {
-    match shared.party.opening {
+    match shared.config.opening {
         Opening::Newest => agree_on_newest(shared, deadlines).await,
         Opening::LegacyFirst => match initialize(shared, deadlines.handshake).await {
             // The source may have refused the era. If it refused for another reason, that reason is the more helpful
@@ -100,23 +100,23 @@ pub(super) async fn agree(shared: &Shared, deadlines: &Deadlines) -> Result<Agre
 
 /// Probes for the modern era, and falls back to the legacy one.
 async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agreed, SourceError> {
-    let Some(patience) = deadlines.probe else { return initialize(shared, deadlines.handshake).await };
+    let Some(probe_timeout) = deadlines.probe else { return initialize(shared, deadlines.handshake).await };
     // The probe stays open after its deadline: a source that starts slowly reads both requests, and its answer to the
     // first counts if it refuses the second.
     let mut probe = std::pin::pin!(shared.request(
         &Method::ServerDiscover,
-        |_| dress(&Json::empty_object(), &Hop::quiet(Era::Modern), None),
+        |_| with_facts(&Json::empty_object(), &RequestFacts::of_broker(Era::Modern), None),
         None,
-        patience + deadlines.handshake,
+        probe_timeout + deadlines.handshake,
     ));
-    match tokio::time::timeout(patience, &mut probe).await {
+    match tokio::time::timeout(probe_timeout, &mut probe).await {
         Ok(Ok(Answer::Result(result))) if speaks_modern(&result) => Ok(modern(&result)),
         // The source knows the era and supports the version that we speak: try that once more, and do not fall back.
         Ok(Ok(Answer::Error(error))) if offers_modern(&error) => discover(shared, deadlines.handshake).await,
         // Whichever era it speaks, it does not answer without a login.
         Ok(Ok(Answer::Error(error))) if wants_login(&error) => Err(refused(&Method::ServerDiscover, &error)),
         Ok(Ok(_)) | Ok(Err(Lost::Timeout)) => initialize(shared, deadlines.handshake).await,
-        Ok(Err(lost)) => Err(explain(&Method::ServerDiscover, patience, lost)),
+        Ok(Err(lost)) => Err(explain(&Method::ServerDiscover, probe_timeout, lost)),
         Err(_) => {
             let mut late = None;
             let mut initialized = std::pin::pin!(initialize(shared, deadlines.handshake));
@@ -142,8 +142,8 @@ async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agree
 /// once more.
 async fn discover(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceError> {
     let ask = || {
-        let dressed = |_| dress(&Json::empty_object(), &Hop::quiet(Era::Modern), None);
-        shared.request(&Method::ServerDiscover, dressed, None, deadline)
+        let with_facts = |_| with_facts(&Json::empty_object(), &RequestFacts::of_broker(Era::Modern), None);
+        shared.request(&Method::ServerDiscover, with_facts, None, deadline)
     };
     let answer = match ask().await {
         Ok(Answer::Error(error)) if offers_modern(&error) => ask().await,
@@ -190,7 +190,7 @@ fn modern(discovered: &Json) -> Agreed {
 
 async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceError> {
     let [.., newest] = LEGACY;
-    let declared = &shared.party.capabilities;
+    let declared = &shared.config.capabilities;
     let params = json!({ "protocolVersion": newest, "capabilities": declared, "clientInfo": client_info() });
     let params = Json::of(&params);
     let result = match shared.request(&Method::Initialize, |_| params, None, deadline).await {
@@ -263,8 +263,8 @@ pub(super) async fn list(
     let (mut cursors, nothing) = (HashSet::new(), Json::of(&[(); 0]));
     let mut params = Json::empty_object();
     for _ in 0..MAX_PAGES {
-        let dressed = |_| dress(&params, &Hop::quiet(agreed.era), None);
-        let page = match shared.request(&method, dressed, None, deadline).await {
+        let with_facts = |_| with_facts(&params, &RequestFacts::of_broker(agreed.era), None);
+        let page = match shared.request(&method, with_facts, None, deadline).await {
             Ok(Answer::Result(page)) => page,
             // Tools are listed even if they are not declared, because some servers forget to declare them; and some
             // servers with resources do not know templates.

@@ -15,7 +15,7 @@ const DEPS: &str = "deps";
 const PARTS_OF_DEPS: [&str; 2] = ["user_context", "request_id"];
 
 /// The facts that a connection adds to each request.
-pub(super) struct Hop<'a> {
+pub(super) struct RequestFacts<'a> {
     pub(super) era: Era,
     /// The caller's capabilities, as far as the source may know them.
     pub(super) capabilities: &'a Json,
@@ -28,21 +28,21 @@ pub(super) struct Hop<'a> {
 /// An empty object that can be borrowed for as long as needed.
 static NONE: Json = Json::empty_object();
 
-impl Hop<'_> {
+impl RequestFacts<'_> {
     /// Returns the facts for a request of the broker's own, which declares no capabilities.
-    pub(super) fn quiet(era: Era) -> Self {
+    pub(super) fn of_broker(era: Era) -> Self {
         Self { era, capabilities: &NONE, level: None, context: &[] }
     }
 }
 
 /// Returns the parameters as they are sent to the source: with the connection's facts, and with a progress token only
 /// if the caller wants progress.
-pub(super) fn dress(params: &Json, hop: &Hop<'_>, progress: Option<u64>) -> Json {
+pub(super) fn with_facts(params: &Json, facts: &RequestFacts<'_>, progress: Option<u64>) -> Json {
     let before = params.get("_meta").filter(|meta| meta.read::<Members<'_>>().is_ok());
-    let level = before.as_ref().and_then(|meta| meta.get(LOG_LEVEL)).or_else(|| hop.level.cloned());
-    let mut meta = before.as_ref().map_or_else(Json::empty_object, |meta| admitted(meta, hop.context));
-    if hop.era == Era::Modern {
-        for (key, value) in facts(hop) {
+    let level = before.as_ref().and_then(|meta| meta.get(LOG_LEVEL)).or_else(|| facts.level.cloned());
+    let mut meta = before.as_ref().map_or_else(Json::empty_object, |meta| admitted(meta, facts.context));
+    if facts.era == Era::Modern {
+        for (key, value) in sender_facts(facts) {
             meta = meta.with(key, &value).unwrap_or(meta);
         }
         if let Some(level) = level {
@@ -60,11 +60,11 @@ pub(super) fn dress(params: &Json, hop: &Hop<'_>, progress: Option<u64>) -> Json
 }
 
 /// Returns the members with which every modern request describes its sender.
-fn facts(hop: &Hop<'_>) -> [(&'static str, Json); 3] {
+fn sender_facts(facts: &RequestFacts<'_>) -> [(&'static str, Json); 3] {
     [
         (PROTOCOL_VERSION, Json::of(&MODERN)),
         (CLIENT_INFO, client_info()),
-        (CLIENT_CAPABILITIES, hop.capabilities.clone()),
+        (CLIENT_CAPABILITIES, facts.capabilities.clone()),
     ]
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::Party;
+use super::LinkConfig;
 use super::control_queue::ControlMessage;
 use super::pages::Pages;
 use crate::call::{Cause, SessionId};
@@ -29,7 +29,7 @@ const GIVEN_UP_LATE: Duration = Duration::from_secs(10);
 /// The state that the callers, the reader and the control queue of a connection share.
 pub(super) struct Shared {
     pub(super) transport: Arc<dyn Transport>,
-    pub(super) party: Party,
+    pub(super) config: LinkConfig,
     /// The client that owns this connection, if it is not shared.
     pub(super) owner: OnceLock<Weak<dyn SourceClient>>,
     pub(super) control_queue: mpsc::Sender<ControlMessage>,
@@ -47,7 +47,7 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 pub(super) struct Pending {
-    pub(super) slots: HashMap<u64, Slot>,
+    pub(super) requests: HashMap<u64, PendingRequest>,
     pub(super) last: u64,
     pub(super) pages: Pages,
     /// The open requests of the source, by its ids.
@@ -67,12 +67,12 @@ pub(super) struct Pending {
 impl Pending {
     /// Returns the number of requests whose answers are awaited. Requests that are meant to stay open do not count.
     pub(super) fn awaited(&self) -> usize {
-        self.slots.values().filter(|slot| slot.awaited).count()
+        self.requests.values().filter(|entry| entry.awaited).count()
     }
 }
 
 /// A request that waits for its answer.
-pub(super) struct Slot {
+pub(super) struct PendingRequest {
     pub(super) reply: oneshot::Sender<Result<Answer, Lost>>,
     pub(super) caller: Option<Caller>,
     /// True if its answer is awaited; false for a request that is meant to stay open, or that only checks whether the
@@ -84,7 +84,7 @@ pub(super) struct Slot {
     pub(super) answered: Option<Instant>,
 }
 
-impl Slot {
+impl PendingRequest {
     /// Reports whether the source has sent the agent a request, which shows that it is alive.
     fn has_asked(&self) -> bool {
         self.asking > 0 || self.answered.is_some()
@@ -118,7 +118,7 @@ impl Shared {
     /// Makes the connection's client its owner: from here on, the source's requests and the notifications that belong
     /// to no call go to it.
     pub(super) fn settle_owner(&self) {
-        if let Some(client) = self.party.client.clone() {
+        if let Some(client) = self.config.client.clone() {
             // A connection is opened once, so it has no owner yet.
             let _ = self.owner.set(client);
         }
@@ -150,7 +150,7 @@ impl Shared {
                 Ok(Ok(answer)) => return answer,
                 Ok(Err(_)) => return Err(Lost::Broken("the connection to the source was dropped".into())),
                 // The agent that is asked has its own deadline.
-                Err(_) if self.pending().slots.get(&waiting.id).is_some_and(|slot| slot.has_time(timeout)) => {
+                Err(_) if self.pending().requests.get(&waiting.id).is_some_and(|entry| entry.has_time(timeout)) => {
                     deadline = Instant::now() + timeout;
                 }
                 Err(_) => {
@@ -171,18 +171,18 @@ impl Shared {
         if let Some(why) = &pending.ended {
             return Err(Lost::NotSent(why.clone()));
         }
-        if pending.slots.len() >= MAX_PENDING {
+        if pending.requests.len() >= MAX_PENDING {
             return Err(Lost::NotSent(Cause::own(format!("{MAX_PENDING} requests already wait for this source"))));
         }
         pending.last += 1;
         let id = pending.last;
         let (reply, answer) = oneshot::channel();
-        let awaited = timeout < super::FOR_GOOD && !matches!(method, Method::Ping | Method::ServerDiscover);
+        let awaited = timeout < super::UNLIMITED && !matches!(method, Method::Ping | Method::ServerDiscover);
         let begun = Instant::now();
         if awaited {
             pending.used = Some(begun);
         }
-        pending.slots.insert(id, Slot { reply, caller, awaited, asking: 0, answered: None });
+        pending.requests.insert(id, PendingRequest { reply, caller, awaited, asking: 0, answered: None });
         // The protocol forbids cancelling `initialize`, and nothing else may be sent before it.
         let cancellable = !matches!(method, Method::Initialize | Method::ServerDiscover);
         Ok((Waiting { shared: self, id, sent: true, cancellable, awaited, begun, timed_out: false }, answer))
@@ -191,7 +191,7 @@ impl Shared {
     /// Queues a short message, which is sent when the source takes it. Never waits; if the queue is full, drops the
     /// message.
     pub(super) fn send_soon(&self, message: Message) {
-        if self.control_queue.try_send(ControlMessage::Say(message)).is_err() {
+        if self.control_queue.try_send(ControlMessage::Send(message)).is_err() {
             tracing::debug!("a source takes no messages; a cancellation or an answer to it was dropped");
         }
     }
@@ -216,15 +216,15 @@ impl Shared {
 
     /// Fails all requests that wait, and all later ones.
     pub(super) fn end(&self, why: &Cause) {
-        let slots = {
+        let requests = {
             let mut pending = self.pending();
             pending.ended.get_or_insert_with(|| why.clone());
-            std::mem::take(&mut pending.slots)
+            std::mem::take(&mut pending.requests)
         };
         self.news.send_replace(());
-        for slot in slots.into_values() {
+        for entry in requests.into_values() {
             // A caller that gave up has dropped the receiver.
-            let _ = slot.reply.send(Err(Lost::Broken(why.clone())));
+            let _ = entry.reply.send(Err(Lost::Broken(why.clone())));
         }
     }
 
@@ -248,16 +248,16 @@ pub(super) struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let now = Instant::now();
-        let (slot, draining) = {
+        let (entry, draining) = {
             let mut pending = self.shared.pending();
             if self.awaited {
                 pending.used = Some(now);
             }
-            (pending.slots.remove(&self.id), pending.draining)
+            (pending.requests.remove(&self.id), pending.draining)
         };
-        let unanswered = slot.is_some();
+        let unanswered = entry.is_some();
         let late = self.timed_out || now - self.begun >= GIVEN_UP_LATE;
-        if self.awaited && late && slot.is_some_and(|slot| !slot.has_asked()) {
+        if self.awaited && late && entry.is_some_and(|entry| !entry.has_asked()) {
             self.shared.timed_out.fetch_add(1, Ordering::Relaxed);
             self.shared.news.send_replace(());
         }

@@ -16,14 +16,14 @@ use crate::source::{Asked, CallEvent, Relay, SourceClient, nobody_to_ask};
 
 /// How long a caller that does not take its notifications may delay the source's other messages. After that it gets no
 /// more.
-const RELAY_PATIENCE: Duration = Duration::from_secs(1);
+const RELAY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many requests of the source may be open on a connection. A person answers one at a time; a source that sends
 /// more is out of control.
 pub(super) const MAX_ASKED: usize = 16;
 
 /// How long an agent may take to answer a request of the source. A person who has not answered by then has left.
-const ASK_PATIENCE: Duration = Duration::from_secs(10 * 60);
+const ASK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Routes every message of the source, in order, until the connection ends.
 pub(super) async fn read(shared: Arc<Shared>) {
@@ -50,51 +50,51 @@ pub(super) async fn read(shared: Arc<Shared>) {
 
 fn answer(shared: &Shared, response: Response) {
     shared.lives();
-    let slot = response.id.and_then(|id| id.as_number()).and_then(|id| shared.pending().slots.remove(&id));
-    match slot {
-        Some(slot) => {
-            let session = slot.caller.as_ref().and_then(|caller| caller.session.as_ref());
+    let entry = response.id.and_then(|id| id.as_number()).and_then(|id| shared.pending().requests.remove(&id));
+    match entry {
+        Some(entry) => {
+            let session = entry.caller.as_ref().and_then(|caller| caller.session.as_ref());
             if let (Some(session), Answer::Error(error)) = (session, &response.answer) {
                 shared.pending().pages.note(session, error);
             }
             // A caller that gave up has dropped the receiver.
-            let _ = slot.reply.send(Ok(response.answer));
+            let _ = entry.reply.send(Ok(response.answer));
         }
         None => shared.stray("answer"),
     }
 }
 
 fn lose(shared: &Shared, id: &Id, reason: Cause) {
-    let slot = id.as_number().and_then(|id| shared.pending().slots.remove(&id));
-    if let Some(slot) = slot {
+    let entry = id.as_number().and_then(|id| shared.pending().requests.remove(&id));
+    if let Some(entry) = entry {
         // A caller that gave up has dropped the receiver.
-        let _ = slot.reply.send(Err(Lost::Broken(reason)));
+        let _ = entry.reply.send(Err(Lost::Broken(reason)));
     }
 }
 
 /// Marks the connection as expired: the source refused a message because it has forgotten the session, and will refuse
 /// all later ones.
 fn expire(shared: &Shared, id: Option<&Id>, reason: &Cause) {
-    let slot = {
+    let entry = {
         let mut pending = shared.pending();
         pending.expired = true;
         pending.broken.get_or_insert_with(|| reason.clone());
         shared.news.send_replace(());
-        id.and_then(Id::as_number).and_then(|id| pending.slots.remove(&id))
+        id.and_then(Id::as_number).and_then(|id| pending.requests.remove(&id))
     };
-    if let Some(slot) = slot {
+    if let Some(entry) = entry {
         // A caller that gave up has dropped the receiver.
-        let _ = slot.reply.send(Err(Lost::NotSent(reason.clone())));
+        let _ = entry.reply.send(Err(Lost::NotSent(reason.clone())));
     }
 }
 
 /// Fails all requests that wait: an answer whose id could not be read was lost, and any of them may be the one that it
 /// was for.
 fn fail_pending(shared: &Shared, why: &Cause) {
-    let slots = std::mem::take(&mut shared.pending().slots);
-    for slot in slots.into_values() {
+    let requests = std::mem::take(&mut shared.pending().requests);
+    for entry in requests.into_values() {
         // A caller that gave up has dropped the receiver.
-        let _ = slot.reply.send(Err(Lost::Broken(why.clone())));
+        let _ = entry.reply.send(Err(Lost::Broken(why.clone())));
     }
 }
 
@@ -123,7 +123,7 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
         }
         // A change concerns all sessions, unless the message belongs to a subscription.
         method if subscription(params).is_none() && is_change(method) => {
-            let (source, subscribers) = (&shared.party.source, &shared.party.subscribers);
+            let (source, subscribers) = (&shared.config.source, &shared.config.subscribers);
             let of_list = method.ends_with("/list_changed");
             if of_list {
                 subscribers.changed();
@@ -134,16 +134,16 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             }
             // Sessions without a connection of their own learn of it only here.
             if owner.is_none() || of_list {
-                subscribers.tell(source, &notification).await;
+                subscribers.notify(source, &notification).await;
             }
         }
         // A page that a person opened is completed, perhaps long after the call that asked for it.
         Method::NotificationsElicitationComplete => {
             let id = params.and_then(|params| params.get_str("elicitationId"));
             let asked = id.and_then(|id| shared.pending().pages.take(&id));
-            let client = shared.owner().or_else(|| shared.party.subscribers.of(&asked?));
+            let client = shared.owner().or_else(|| shared.config.subscribers.of(&asked?));
             match client {
-                Some(client) => client.notify(shared.party.source.as_str(), notification).await,
+                Some(client) => client.notify(shared.config.source.as_str(), notification).await,
                 None => shared.stray("completion"),
             }
         }
@@ -154,8 +154,8 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             let id = named.or_else(|| shared.newest().filter(|_| guessed));
             match id.and_then(|id| Some((id, shared.caller(id)?))) {
                 Some((id, caller)) => shared.relay(id, &caller.relay, notification).await,
-                None => match shared.owner().or_else(|| shared.party.subscribers.only()) {
-                    Some(owner) => owner.notify(shared.party.source.as_str(), notification).await,
+                None => match shared.owner().or_else(|| shared.config.subscribers.only()) {
+                    Some(owner) => owner.notify(shared.config.source.as_str(), notification).await,
                     None => shared.stray("notification"),
                 },
             }
@@ -195,7 +195,7 @@ fn ask(shared: &Arc<Shared>, request: Request, within: Option<&Id>) {
     let call = within.and_then(Id::as_number);
     match shared.pending().asked.entry(request.id.clone()) {
         Entry::Vacant(entry) => {
-            entry.insert(tokio::spawn(put(Arc::clone(shared), owner, request, call, place)).abort_handle());
+            entry.insert(tokio::spawn(put_to_agent(Arc::clone(shared), owner, request, call, place)).abort_handle());
         }
         Entry::Occupied(_) => {
             let why = "a request with this id is open already".to_owned();
@@ -206,7 +206,7 @@ fn ask(shared: &Arc<Shared>, request: Request, within: Option<&Id>) {
 
 /// Puts a request of the source to the agent, through the call that it belongs to, and sends the answer. Its place is
 /// free only after that: a source that reads no answers has no more requests put to the agent.
-async fn put(
+async fn put_to_agent(
     shared: Arc<Shared>,
     owner: Arc<dyn SourceClient>,
     request: Request,
@@ -226,11 +226,11 @@ async fn put(
                 }
                 answer.await.unwrap_or_else(|_| nobody_to_ask())
             }
-            None => owner.request(shared.party.source.as_str(), request).await,
+            None => owner.request(shared.config.source.as_str(), request).await,
         }
     };
-    let answer = tokio::time::timeout(ASK_PATIENCE, answered).await.unwrap_or_else(|_| {
-        let why = format!("the agent did not answer within {} s", ASK_PATIENCE.as_secs());
+    let answer = tokio::time::timeout(ASK_TIMEOUT, answered).await.unwrap_or_else(|_| {
+        let why = format!("the agent did not answer within {} s", ASK_TIMEOUT.as_secs());
         Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)))
     });
     shared.pending().asked.remove(&id);
@@ -247,8 +247,8 @@ struct Asking<'a> {
 
 impl<'a> Asking<'a> {
     fn begin(shared: &'a Shared, call: u64) -> Self {
-        if let Some(slot) = shared.pending().slots.get_mut(&call) {
-            slot.asking += 1;
+        if let Some(entry) = shared.pending().requests.get_mut(&call) {
+            entry.asking += 1;
         }
         Self { shared, call }
     }
@@ -256,9 +256,9 @@ impl<'a> Asking<'a> {
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        if let Some(slot) = self.shared.pending().slots.get_mut(&self.call) {
-            slot.asking = slot.asking.saturating_sub(1);
-            slot.answered = Some(Instant::now());
+        if let Some(entry) = self.shared.pending().requests.get_mut(&self.call) {
+            entry.asking = entry.asking.saturating_sub(1);
+            entry.answered = Some(Instant::now());
         }
     }
 }
@@ -270,11 +270,11 @@ impl Shared {
 
     /// Reports whether only one client has ever used the connection.
     fn is_for_one(&self) -> bool {
-        self.owner.get().is_some() || self.party.subscribers.is_of_one()
+        self.owner.get().is_some() || self.config.subscribers.is_of_one()
     }
 
     fn caller(&self, id: u64) -> Option<Caller> {
-        self.pending().slots.get(&id).and_then(|slot| slot.caller.clone())
+        self.pending().requests.get(&id).and_then(|entry| entry.caller.clone())
     }
 
     /// Returns the newest call, for messages that name none: on a connection of one session any of its calls leads to
@@ -282,7 +282,7 @@ impl Shared {
     /// lead to the wrong agent.
     fn newest(&self) -> Option<u64> {
         let pending = self.pending();
-        let callers = || pending.slots.iter().filter_map(|(id, slot)| Some((id, slot.caller.as_ref()?)));
+        let callers = || pending.requests.iter().filter_map(|(id, entry)| Some((id, entry.caller.as_ref()?)));
         let session = callers().next()?.1.session.clone();
         let one = self.owner.get().is_some() || callers().all(|(_, caller)| caller.session == session);
         one.then(|| callers().map(|(id, _)| *id).max()).flatten()
@@ -291,10 +291,10 @@ impl Shared {
     /// Passes a notification to the caller of a request. A caller that does not take it in time gets no more.
     async fn relay(&self, id: u64, relay: &Relay, notification: Notification) {
         let sent = relay.out.send(CallEvent::Notification(notification));
-        if !matches!(tokio::time::timeout(RELAY_PATIENCE, sent).await, Ok(Ok(())))
-            && let Some(slot) = self.pending().slots.get_mut(&id)
+        if !matches!(tokio::time::timeout(RELAY_TIMEOUT, sent).await, Ok(Ok(())))
+            && let Some(entry) = self.pending().requests.get_mut(&id)
         {
-            slot.caller = None;
+            entry.caller = None;
         }
     }
 }

@@ -67,7 +67,7 @@ impl Subscribers {
     }
 
     /// Sends a notification to all sessions, and waits until each has taken it.
-    pub(crate) async fn tell(&self, source: &SourceName, notification: &Notification) {
+    pub(crate) async fn notify(&self, source: &SourceName, notification: &Notification) {
         let clients: Vec<_> = self.lock().sessions.values().filter_map(Weak::upgrade).collect();
         let told = clients.iter().map(|client| client.notify(source.as_str(), notification.clone()));
         futures_util::future::join_all(told).await;

@@ -9,18 +9,18 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::protocol::{Answer, Era};
-use crate::source::testing::{Ear, nobody, silent};
+use crate::source::testing::{RecordingClient, no_client, silent};
 use crate::source::transport::Received;
 use crate::source::transport::TransportError;
 
 /// A transport whose other end is the test.
-struct Wire {
+struct FakeTransport {
     out: mpsc::Sender<Value>,
     source: AsyncMutex<mpsc::Receiver<Result<Message, TransportError>>>,
 }
 
 #[async_trait::async_trait]
-impl Transport for Wire {
+impl Transport for FakeTransport {
     async fn send(&self, message: &Message) -> Result<(), TransportError> {
         let value = serde_json::from_slice(&message.to_line()).unwrap();
         self.out.send(value).await.map_err(|_| TransportError::Closed("gone".into()))
@@ -60,10 +60,10 @@ impl Far {
     }
 }
 
-fn wire() -> (Arc<dyn Transport>, Far) {
+fn fake_transport() -> (Arc<dyn Transport>, Far) {
     let (out, heard) = mpsc::channel(16);
     let (say, source) = mpsc::channel(16);
-    (Arc::new(Wire { out, source: AsyncMutex::new(source) }), Far { heard, say })
+    (Arc::new(FakeTransport { out, source: AsyncMutex::new(source) }), Far { heard, say })
 }
 
 fn initialized(version: &str) -> Value {
@@ -71,9 +71,9 @@ fn initialized(version: &str) -> Value {
 }
 
 /// Returns the parameters of a shared connection.
-fn party() -> Party {
+fn config() -> LinkConfig {
     let source = "far".parse().unwrap();
-    Party {
+    LinkConfig {
         source,
         opening: Opening::Newest,
         capabilities: Json::empty_object(),
@@ -85,8 +85,8 @@ fn party() -> Party {
 
 /// Opens a legacy link.
 async fn linked() -> (Arc<Link>, Far) {
-    let (transport, mut far) = wire();
-    let open = Link::open(transport, Deadlines::default(), party());
+    let (transport, mut far) = fake_transport();
+    let open = Link::open(transport, Deadlines::default(), config());
     let serve = async {
         let probe = far.hear("server/discover").await;
         far.refuse(&probe).await;
@@ -112,7 +112,7 @@ fn call(link: &Arc<Link>, params: &str) -> JoinHandle<Outcome> {
         link.call(
             &crate::protocol::Method::ToolsCall,
             &params,
-            &nobody(),
+            &no_client(),
             silent(),
             CallTime::of(Duration::from_secs(60)),
         )
@@ -122,13 +122,13 @@ fn call(link: &Arc<Link>, params: &str) -> JoinHandle<Outcome> {
 
 #[tokio::test]
 async fn an_unknown_revision_is_refused_naming_both() {
-    let (transport, mut far) = wire();
+    let (transport, mut far) = fake_transport();
     let serve = async {
         let request = far.hear("initialize").await;
         far.answer(&request, initialized("1999-01-01")).await;
     };
     let (opened, ()) =
-        tokio::join!(Link::open(transport, Deadlines { probe: None, ..Deadlines::default() }, party()), serve);
+        tokio::join!(Link::open(transport, Deadlines { probe: None, ..Deadlines::default() }, config()), serve);
     let why = opened.err().unwrap().to_string();
     assert!(why.contains("1999-01-01") && why.contains("2025-11-25"), "{why}");
 }
@@ -148,7 +148,7 @@ async fn a_list_that_repeats_its_cursor_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_to_the_probe_counts_when_initialize_is_refused() {
-    let (transport, mut far) = wire();
+    let (transport, mut far) = fake_transport();
     let serve = async {
         let probe = far.hear("server/discover").await;
         let request = far.hear("initialize").await;
@@ -159,7 +159,7 @@ async fn a_late_answer_to_the_probe_counts_when_initialize_is_refused() {
         assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
         far.answer(&list, json!({ "tools": [] })).await;
     };
-    let (opened, ()) = tokio::join!(Link::open(transport, Deadlines::default(), party()), serve);
+    let (opened, ()) = tokio::join!(Link::open(transport, Deadlines::default(), config()), serve);
     assert!(opened.unwrap().0.is_modern());
 }
 
@@ -197,7 +197,7 @@ async fn a_dropped_call_is_cancelled_and_frees_its_slot() {
     waiting.abort();
     let cancelled = far.hear("notifications/cancelled").await;
     assert_eq!(cancelled["params"]["requestId"], request["id"]);
-    assert!(link.shared.pending().slots.is_empty());
+    assert!(link.shared.pending().requests.is_empty());
 }
 
 #[tokio::test]
@@ -218,13 +218,13 @@ fn meta_is_spliced_and_all_else_keeps_its_bytes() {
     )
     .unwrap();
     let context = ["x".to_owned(), "a".to_owned()];
-    let hop = |era| Hop { context: &context, ..Hop::quiet(era) };
-    let legacy = meta::dress(&params, &hop(Era::Legacy), None);
+    let facts = |era| RequestFacts { context: &context, ..RequestFacts::of_broker(era) };
+    let legacy = meta::with_facts(&params, &facts(Era::Legacy), None);
     assert_eq!(
         legacy.as_str(),
         r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/related-task":{"taskId":"t"}} }"#
     );
-    let modern = meta::dress(&params, &hop(Era::Modern), None);
+    let modern = meta::with_facts(&params, &facts(Era::Modern), None);
     assert!(
         modern.as_str().starts_with(
             r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/related-task":{"taskId":"t"},"io.modelcontextprotocol/protocolVersion":"2026-07-28","#
@@ -233,10 +233,10 @@ fn meta_is_spliced_and_all_else_keeps_its_bytes() {
         modern.as_str()
     );
     assert!(modern.as_str().ends_with(r#""io.modelcontextprotocol/logLevel":"debug"} }"#), "{}", modern.as_str());
-    let relayed = meta::dress(&Json::empty_object(), &Hop::quiet(Era::Legacy), Some(5));
+    let relayed = meta::with_facts(&Json::empty_object(), &RequestFacts::of_broker(Era::Legacy), Some(5));
     assert_eq!(relayed.as_str(), r#"{"_meta":{"progressToken":5}}"#);
     let untouched = Json::parse(&br#"{"_meta":{"a":1}, "b":2}"#[..]).unwrap();
-    assert_eq!(meta::dress(&untouched, &hop(Era::Legacy), None), untouched);
+    assert_eq!(meta::with_facts(&untouched, &facts(Era::Legacy), None), untouched);
 }
 
 #[test]
@@ -245,8 +245,12 @@ fn of_an_agents_meta_only_the_listed_members_are_passed_on() {
     let params = Json::parse(said).unwrap();
     let passed = |context: &[&str]| {
         let context: Vec<_> = context.iter().map(|&key| key.to_owned()).collect();
-        let dressed = meta::dress(&params, &Hop { context: &context, ..Hop::quiet(Era::Legacy) }, None);
-        dressed.get("_meta").unwrap().as_str().to_owned()
+        let with_facts = meta::with_facts(
+            &params,
+            &RequestFacts { context: &context, ..RequestFacts::of_broker(Era::Legacy) },
+            None,
+        );
+        with_facts.get("_meta").unwrap().as_str().to_owned()
     };
     let task = r#""io.modelcontextprotocol/related-task":{}"#;
     assert_eq!(passed(&[]), format!("{{{task}}}"), "the protocol's own words alone");
@@ -258,23 +262,26 @@ fn of_an_agents_meta_only_the_listed_members_are_passed_on() {
         [r#"{"_meta":{"deps":"user_context"}}"#, r#"{"_meta":{"deps":["user_context"]}}"#, r#"{"_meta":{"deps":{}}}"#]
     {
         let context = ["user_context".to_owned()];
-        let dressed =
-            meta::dress(&Json::parse(odd).unwrap(), &Hop { context: &context, ..Hop::quiet(Era::Legacy) }, None);
-        assert_eq!(dressed.as_str(), r#"{"_meta":{}}"#, "{odd}");
+        let with_facts = meta::with_facts(
+            &Json::parse(odd).unwrap(),
+            &RequestFacts { context: &context, ..RequestFacts::of_broker(Era::Legacy) },
+            None,
+        );
+        assert_eq!(with_facts.as_str(), r#"{"_meta":{}}"#, "{odd}");
     }
 }
 
 #[tokio::test]
 async fn a_notification_without_a_call_on_a_shared_connection_goes_to_the_only_session_that_ever_used_it() {
     let (link, mut far) = linked().await;
-    let subscribers = Arc::clone(&link.shared.party.subscribers);
-    let (first, second) = (Ear::new(), Ear::new());
+    let subscribers = Arc::clone(&link.shared.config.subscribers);
+    let (first, second) = (RecordingClient::new(), RecordingClient::new());
     let (one, two) = (first.client(), second.client());
     let notice = |method: &str| json!({ "jsonrpc": "2.0", "method": method, "params": {} });
     subscribers.join(&one);
     subscribers.join(&one);
     far.say(notice("vendor/first")).await;
-    assert_eq!(first.hears().await, ["vendor/first"]);
+    assert_eq!(first.received_any().await, ["vendor/first"]);
 
     // It may concern the session that has left.
     subscribers.join(&two);
@@ -294,8 +301,8 @@ async fn a_notification_without_a_call_on_a_shared_connection_goes_to_the_only_s
     far.answer(&request, json!({})).await;
     assert!(matches!(waiting.await.unwrap(), Outcome::Answered(_)));
     assert!(said.try_recv().is_err(), "neither notification certainly belongs to this call");
-    assert_eq!(second.hears().await, ["notifications/tools/list_changed"], "a change concerns all sessions");
-    assert_eq!(first.heard(), ["vendor/first"]);
+    assert_eq!(second.received_any().await, ["notifications/tools/list_changed"], "a change concerns all sessions");
+    assert_eq!(first.received(), ["vendor/first"]);
     assert_eq!(link.shared.strays.load(Ordering::Relaxed), 1);
 }
 
@@ -304,10 +311,11 @@ async fn a_notification_carries_the_same_meta_as_a_request() {
     let (link, mut far) = linked().await;
     let params =
         Json::parse(r#"{"x":1,"_meta":{"io.modelcontextprotocol/clientCapabilities":{},"vendor/y":2}}"#).unwrap();
-    link.notify(&"vendor/notice".into(), &params, &nobody(), Duration::from_secs(60)).await.unwrap();
+    link.notify(&"vendor/notice".into(), &params, &no_client(), Duration::from_secs(60)).await.unwrap();
     assert_eq!(far.hear("vendor/notice").await["params"], json!({ "x": 1, "_meta": { "vendor/y": 2 } }));
     drop(far.heard);
-    let refused = link.notify(&"vendor/notice".into(), &params, &nobody(), Duration::from_secs(60)).await.unwrap_err();
+    let refused =
+        link.notify(&"vendor/notice".into(), &params, &no_client(), Duration::from_secs(60)).await.unwrap_err();
     assert!(matches!(refused, SourceError::Closed(why) if why == "gone".into()));
     assert!(!link.is_open());
 }

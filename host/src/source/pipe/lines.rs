@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-use crate::protocol::make_room;
+use crate::protocol::reserve_for_message;
 
 /// The most bytes that are read at once. Pipes hold 64 KiB.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -50,7 +50,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             if self.skipped > 0 || self.line.len() + part.len() > self.limit {
                 self.skipped += std::mem::take(&mut self.line).len() + part.len();
             } else {
-                make_room(&mut self.line, part.len(), self.limit);
+                reserve_for_message(&mut self.line, part.len(), self.limit);
                 self.line.extend_from_slice(part);
             }
             let used = part.len() + usize::from(end.is_some());

@@ -69,7 +69,7 @@ impl Secrets {
     }
 
     /// Returns a line with secrets redacted and control characters escaped.
-    pub(super) fn blotted(&self, line: &[u8]) -> String {
+    pub(super) fn redacted(&self, line: &[u8]) -> String {
         let mut line = String::from_utf8_lossy(line).into_owned();
         for secret in &*self.0 {
             line = line.replace(secret.as_str(), "[secret]");
@@ -84,7 +84,7 @@ pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secret
     let mut lines = Lines::new(input, MAX_LINE_BYTES, MAX_LINE_BYTES);
     while let Ok(Some(line)) = lines.next().await {
         let text = match line {
-            Line::Whole(text) => secrets.blotted(&text),
+            Line::Whole(text) => secrets.redacted(&text),
             Line::Oversized { size, .. } => format!("[a line or a part of one, {size} bytes, left out]"),
         };
         words.push(&text);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::cell::{Child, StartError};
 use crate::egress::EgressProxy;
-use crate::source::pipe::{Body, Streams};
+use crate::source::pipe::{RunningProgram, Streams};
 use crate::sync::Mutex;
 
 /// A running cell and its egress proxy, which ends with the source.
@@ -38,7 +38,7 @@ impl Running {
 }
 
 #[async_trait]
-impl Body for Running {
+impl RunningProgram for Running {
     async fn wait(&self) -> Instant {
         self.child.wait().await
     }

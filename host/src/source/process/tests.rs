@@ -24,7 +24,7 @@ use crate::cell::CellHost;
 use crate::config::{CellConfig, Naming};
 use crate::gate::Permit;
 use crate::protocol::{Answer, Json};
-use crate::source::testing::{nobody, silent, text};
+use crate::source::testing::{no_client, silent, text};
 use crate::source::{CallEvent, Relay, Source, SourceClient};
 
 /// Returns the program of `tests/sources`, which is built once and is also the launcher.
@@ -82,7 +82,7 @@ impl Bench {
     }
 
     async fn call(&self, tool: &str, arguments: Data) -> Outcome {
-        self.source.call(permit(tool, arguments), &nobody(), silent()).await
+        self.source.call(permit(tool, arguments), &no_client(), silent()).await
     }
 
     /// Calls a tool and returns the text of its answer.
@@ -91,7 +91,7 @@ impl Bench {
     }
 
     async fn refusal(&self) -> String {
-        self.source.discover(&nobody()).await.unwrap_err().to_string()
+        self.source.discover(&no_client()).await.unwrap_err().to_string()
     }
 }
 
@@ -168,7 +168,7 @@ async fn signals_that_the_broker_ignores_are_not_ignored_in_the_source() {
 async fn declaring_starts_nothing_and_discovery_lists_the_tools() {
     let bench = Bench::new("echo");
     assert!(!bench.dir.path().join("data/logs").exists() && !bench.alive());
-    let discovery = bench.source.discover(&nobody()).await.unwrap();
+    let discovery = bench.source.discover(&no_client()).await.unwrap();
     assert_eq!(discovery.protocol, "2025-11-25");
     assert_eq!(discovery.server.get_str("name").as_deref(), Some("test-source"));
     assert_eq!(discovery.tools.items.first().and_then(|tool| tool.get_str("name")).as_deref(), Some("echo"));
@@ -180,7 +180,7 @@ async fn declaring_starts_nothing_and_discovery_lists_the_tools() {
 #[tokio::test]
 async fn a_modern_source_is_spoken_to_as_such() {
     let bench = Bench::new("modern");
-    let discovery = bench.source.discover(&nobody()).await.unwrap();
+    let discovery = bench.source.discover(&no_client()).await.unwrap();
     assert_eq!((discovery.protocol.as_str(), discovery.instructions.as_deref()), ("2026-07-28", Some("be brief")));
     assert_eq!(discovery.server.get_str("name").as_deref(), Some("modern"));
     let meta: Data = serde_json::from_str(&bench.text("meta", json!({})).await).unwrap();
@@ -191,19 +191,19 @@ async fn a_modern_source_is_spoken_to_as_such() {
 #[tokio::test]
 async fn a_source_that_dies_of_the_probe_is_started_again_without_it() {
     let bench = Bench::new("only-initialize");
-    assert_eq!(bench.source.discover(&nobody()).await.unwrap().protocol, "2025-11-25");
+    assert_eq!(bench.source.discover(&no_client()).await.unwrap().protocol, "2025-11-25");
 }
 
 #[tokio::test]
 async fn each_discovery_tells_what_the_source_says_now() {
     let bench = Bench::new("rug-pull");
-    let first = bench.source.discover(&nobody()).await.unwrap().tools.items;
-    assert_ne!(first, bench.source.discover(&nobody()).await.unwrap().tools.items);
+    let first = bench.source.discover(&no_client()).await.unwrap().tools.items;
+    assert_ne!(first, bench.source.discover(&no_client()).await.unwrap().tools.items);
 }
 
 #[tokio::test]
 async fn names_are_passed_on_for_the_catalog_to_judge() {
-    let listed = Bench::new("odd-names").source.discover(&nobody()).await.unwrap().tools.items;
+    let listed = Bench::new("odd-names").source.discover(&no_client()).await.unwrap().tools.items;
     assert_eq!(listed.len(), 9);
 }
 

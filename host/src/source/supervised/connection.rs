@@ -85,10 +85,10 @@ impl Connection {
         )))
     }
 
-    /// Waits at most `patience` for the awaited answers, and closes the connection.
-    pub(super) async fn retire(&self, patience: Duration) {
+    /// Waits at most `drain_time` for the awaited answers, and closes the connection.
+    pub(super) async fn retire(&self, drain_time: Duration) {
         // Calls that still wait then end as unknown.
-        let _ = tokio::time::timeout(patience, self.link.drained()).await;
+        let _ = tokio::time::timeout(drain_time, self.link.drained()).await;
         self.link.close().await;
     }
 

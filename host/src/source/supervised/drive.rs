@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::connection::Connection;
 use super::machine::Event;
 use super::slot::ConnectionSlot;
-use super::{Core, Dial};
+use super::{Connect, SupervisorState};
 use crate::call::Cause;
 use crate::item::ItemKind;
 use crate::protocol::Notification;
@@ -49,49 +49,53 @@ pub(super) struct End {
     pub(super) event: Event,
     pub(super) cause: Cause,
     /// How long awaited answers may still take.
-    pub(super) patience: Duration,
+    pub(super) drain_time: Duration,
     /// True if another connection is made afterwards.
     pub(super) again: bool,
 }
 
 /// Makes connections for as long as they are wanted and the slot is not stopped.
-pub(super) fn drive<D: Dial>(core: Arc<Core<D>>, line: Arc<ConnectionSlot>, begin: Begin) -> BoxFuture<'static, ()> {
-    Box::pin(work(core, line, begin))
+pub(super) fn drive<D: Connect>(
+    state: Arc<SupervisorState<D>>,
+    slot: Arc<ConnectionSlot>,
+    begin: Begin,
+) -> BoxFuture<'static, ()> {
+    Box::pin(work(state, slot, begin))
 }
 
-async fn work<D: Dial>(core: Arc<Core<D>>, line: Arc<ConnectionSlot>, begin: Begin) {
+async fn work<D: Connect>(state: Arc<SupervisorState<D>>, slot: Arc<ConnectionSlot>, begin: Begin) {
     let mut made = match begin {
-        Begin::Attempt(client) => attempt(&core, &line, client).await,
+        Begin::Attempt(client) => attempt(&state, &slot, client).await,
         Begin::Keep(connection) => Made::Here(connection),
         Begin::End(end) => {
             let again = end.again;
-            finish(&line, end).await;
-            if again { attempt(&core, &line, None).await } else { Made::Elsewhere }
+            finish(&slot, end).await;
+            if again { attempt(&state, &slot, None).await } else { Made::Elsewhere }
         }
     };
     loop {
         let needless = match made {
-            Made::Here(connection) => keep(&core, &line, connection).await,
+            Made::Here(connection) => keep(&state, &slot, connection).await,
             Made::Not => false,
             Made::Elsewhere => true,
         };
-        if needless || !core.wants(&line) {
-            return core.leave(&line);
+        if needless || !state.wants(&slot) {
+            return state.leave(&slot);
         }
-        made = attempt(&core, &line, None).await;
+        made = attempt(&state, &slot, None).await;
     }
 }
 
 /// Ends the previous driver and the connection of a slot.
-async fn finish(line: &ConnectionSlot, end: End) {
+async fn finish(slot: &ConnectionSlot, end: End) {
     if let Some(before) = end.before {
         before.abort();
         // Cancelled, most likely; an incomplete connection is dropped with it.
         let _ = before.await;
     }
-    line.ended(end.event, &end.cause);
+    slot.ended(end.event, &end.cause);
     if let Some(connection) = end.connection {
-        connection.retire(end.patience).await;
+        connection.retire(end.drain_time).await;
     }
 }
 
@@ -106,33 +110,33 @@ enum Made {
 }
 
 /// Makes one attempt to connect, once it is due.
-async fn attempt<D: Dial>(
-    core: &Arc<Core<D>>,
-    line: &Arc<ConnectionSlot>,
+async fn attempt<D: Connect>(
+    state: &Arc<SupervisorState<D>>,
+    slot: &Arc<ConnectionSlot>,
     whom: Option<Weak<dyn SourceClient>>,
 ) -> Made {
-    let Some(turn) = line.turn() else { return Made::Elsewhere };
-    sleep_until(turn).await;
-    let Some(client) = whom.and_then(|client| client.upgrade()).or_else(|| line.client()) else {
+    let Some(due) = slot.next_attempt_at() else { return Made::Elsewhere };
+    sleep_until(due).await;
+    let Some(client) = whom.and_then(|client| client.upgrade()).or_else(|| slot.client()) else {
         return Made::Elsewhere;
     };
-    let from_nothing = line.is_last_try();
-    if !line.begin("wanted") {
+    let from_nothing = slot.is_last_try();
+    if !slot.begin("wanted") {
         return Made::Elsewhere;
     }
-    match core.dial(&client, line.opening(), &line.subscribers, from_nothing).await {
-        Ok((link, discovery)) => settle(core, line, &client, link, discovery).await,
+    match state.connect(&client, slot.opening(), &slot.subscribers, from_nothing).await {
+        Ok((link, discovery)) => settle(state, slot, &client, link, discovery).await,
         Err(error) => {
-            line.refused(error);
+            slot.refused(error);
             Made::Not
         }
     }
 }
 
 /// Puts a new connection into the slot that it belongs to.
-async fn settle<D: Dial>(
-    core: &Arc<Core<D>>,
-    line: &Arc<ConnectionSlot>,
+async fn settle<D: Connect>(
+    state: &Arc<SupervisorState<D>>,
+    slot: &Arc<ConnectionSlot>,
     client: &Arc<dyn SourceClient>,
     link: Link,
     discovery: Discovery,
@@ -140,50 +144,50 @@ async fn settle<D: Dial>(
     let (modern, stateful, owned) = (link.is_modern(), link.keeps_state(), link.has_owner());
     let connection = Arc::new(Connection::new(link, &discovery.tools));
     // The first connection may show that the source cannot be shared, or speaks only one era.
-    let home = match line.is_shared() {
+    let home = match slot.is_shared() {
         true if owned => {
-            let own = core.own_line(client).filter(|own| core.place(own).is_ok());
+            let own = state.own_slot(client).filter(|own| state.place(own).is_ok());
             Some((own, "the source keeps state for each session"))
         }
-        true if modern && line.opening() == Opening::LegacyFirst => {
-            Some((Some(Arc::clone(&core.shared)), "the source speaks only the newest era"))
+        true if modern && slot.opening() == Opening::LegacyFirst => {
+            Some((Some(Arc::clone(&state.shared)), "the source speaks only the newest era"))
         }
-        true if !modern && !Arc::ptr_eq(line, core.line_with_initialize()) => {
-            Some((Some(Arc::clone(core.line_with_initialize())), "the source speaks only the older era"))
+        true if !modern && !Arc::ptr_eq(slot, state.slot_with_initialize()) => {
+            Some((Some(Arc::clone(state.slot_with_initialize())), "the source speaks only the older era"))
         }
         _ => None,
     };
     if let Some((home, cause)) = home {
         match home {
             Some(home) if home.begin("met by this session") => {
-                core.remember(&connection, &discovery);
+                state.remember(&connection, &discovery);
                 home.opened(&connection, discovery);
-                home.driven_by(tokio::spawn(drive(Arc::clone(core), Arc::clone(&home), Begin::Keep(connection))));
+                home.driven_by(tokio::spawn(drive(Arc::clone(state), Arc::clone(&home), Begin::Keep(connection))));
             }
             // That slot has a connection already, or may have none.
             _ => connection.link.close().await,
         }
-        core.learn(line.opening(), modern, stateful);
-        line.handed_over(cause);
+        state.learn(slot.opening(), modern, stateful);
+        slot.handed_over(cause);
         return Made::Elsewhere;
     }
-    core.learn(line.opening(), modern, stateful);
-    restore(line, &connection).await;
-    let anew = line.opened(&connection, discovery.clone());
+    state.learn(slot.opening(), modern, stateful);
+    restore(slot, &connection).await;
+    let anew = slot.opened(&connection, discovery.clone());
     if anew {
-        core.counters.changes.fetch_add(1, Ordering::Relaxed);
+        state.counters.changes.fetch_add(1, Ordering::Relaxed);
     }
-    core.remember(&connection, &discovery);
+    state.remember(&connection, &discovery);
     if anew {
-        announce(core, line, &connection).await;
+        announce(state, slot, &connection).await;
     }
     Made::Here(connection)
 }
 
 /// Restores a session's settings on its new connection. A refusal of the source is ignored.
-async fn restore(line: &ConnectionSlot, connection: &Connection) {
-    let held = line.held();
-    let told = held.requests().map(|(method, params)| connection.link.repeat(method, params));
+async fn restore(slot: &ConnectionSlot, connection: &Connection) {
+    let settings = slot.settings();
+    let told = settings.requests().map(|(method, params)| connection.link.repeat(method, params));
     if timeout(RESTORE_DEADLINE, join_all(told)).await.is_err() {
         tracing::warn!(
             "the log level and subscriptions of a session were not restored in time on its new connection to a source"
@@ -192,7 +196,7 @@ async fn restore(line: &ConnectionSlot, connection: &Connection) {
 }
 
 /// Notifies the sessions that use a slot that the source is back and its lists may have changed.
-async fn announce<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: &Connection) {
+async fn announce<D: Connect>(state: &SupervisorState<D>, slot: &ConnectionSlot, connection: &Connection) {
     for (kind, capability) in
         [(ItemKind::Tool, None), (ItemKind::Prompt, Some("prompts")), (ItemKind::Resource, Some("resources"))]
     {
@@ -200,11 +204,11 @@ async fn announce<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: &C
             continue;
         }
         let changed = Notification { method: kind.changed_method(), params: None };
-        match line.is_shared() {
-            true => line.subscribers.tell(&core.counters.name, &changed).await,
+        match slot.is_shared() {
+            true => slot.subscribers.notify(&state.counters.name, &changed).await,
             false => {
-                if let Some(client) = line.client() {
-                    client.notify(core.counters.name.as_str(), changed).await;
+                if let Some(client) = slot.client() {
+                    client.notify(state.counters.name.as_str(), changed).await;
                 }
             }
         }
@@ -212,14 +216,14 @@ async fn announce<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: &C
 }
 
 /// Watches a connection until it has ended. Reports whether it was closed because it was idle.
-async fn keep<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: Arc<Connection>) -> bool {
+async fn keep<D: Connect>(state: &SupervisorState<D>, slot: &ConnectionSlot, connection: Arc<Connection>) -> bool {
     let (mut silences, mut late) = (0, 0);
     let mut next_ping = Instant::now() + KEEPALIVE;
     // The connection of an eager source is kept even without a session.
-    let rests = !core.is_kept(line);
+    let may_close = !state.is_kept(slot);
     let mut dead = false;
     let (event, why) = loop {
-        let idle_from = if line.must_stay() { Instant::now() } else { connection.link.used() };
+        let idle_from = if slot.must_stay() { Instant::now() } else { connection.link.used() };
         tokio::select! {
             biased;
             Ended { why, expired } = connection.link.ended() => {
@@ -228,12 +232,12 @@ async fn keep<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: Arc<Co
             requests = connection.link.timed_out(late) => {
                 late = requests;
                 let why = Cause::own(format!("{requests} requests in a row had no answer in time"));
-                line.noticed(Event::TimedOut(requests), &why);
-                if line.is_doubted() {
-                    match ping(core, &connection).await {
+                slot.noticed(Event::TimedOut(requests), &why);
+                if slot.is_doubted() {
+                    match ping(state, &connection).await {
                         None => {
                             late = 0;
-                            line.noticed(Event::Answered, &"it answered a ping: it is slow".into());
+                            slot.noticed(Event::Answered, &"it answered a ping: it is slow".into());
                         }
                         Some(silence) => {
                             dead = true;
@@ -242,39 +246,39 @@ async fn keep<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: Arc<Co
                     }
                 }
             }
-            () = sleep_until(idle_from + core.supervision.idle), if rests => {
-                if !line.must_stay() && connection.link.used().elapsed() >= core.supervision.idle {
-                    let why = format!("not used for {} s", core.supervision.idle.as_secs_f32());
-                    break (Event::Rested, Cause::own(why));
+            () = sleep_until(idle_from + state.supervision.idle), if may_close => {
+                if !slot.must_stay() && connection.link.used().elapsed() >= state.supervision.idle {
+                    let why = format!("not used for {} s", state.supervision.idle.as_secs_f32());
+                    break (Event::Closed, Cause::own(why));
                 }
             }
-            () = sleep_until(next_ping), if core.supervision.remote => {
-                match ping(core, &connection).await {
+            () = sleep_until(next_ping), if state.supervision.remote => {
+                match ping(state, &connection).await {
                     None => {
                         silences = 0;
-                        line.noticed(Event::Answered, &"it answers again".into());
+                        slot.noticed(Event::Answered, &"it answers again".into());
                     }
                     Some(why) => {
                         silences += 1;
                         if silences >= MAX_SILENCES {
                             break (Event::Lost, why);
                         }
-                        line.noticed(Event::Silent, &why);
+                        slot.noticed(Event::Silent, &why);
                     }
                 }
                 next_ping = Instant::now() + KEEPALIVE;
             }
         }
     };
-    line.ended(event, &why);
+    slot.ended(event, &why);
     if dead {
         // No answer is on its way, and the next process may need what this one holds.
         connection.link.close().await;
         return false;
     }
     // Answers may still be on their way; waiting for them must not delay the next connection.
-    let (timeout, mut closes) = (core.timeout, core.closes.subscribe());
-    core.close_later(async move {
+    let (timeout, mut closes) = (state.timeout, state.closes.subscribe());
+    state.close_later(async move {
         // An error means that the source was dropped.
         let closes = async { closes.wait_for(|closes| *closes).await.is_ok() };
         tokio::select! {
@@ -282,18 +286,18 @@ async fn keep<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: Arc<Co
             _ = closes => connection.retire(DRAIN_DEADLINE).await,
         }
     });
-    event == Event::Rested
+    event == Event::Closed
 }
 
 /// Sends a ping to a source. Returns the error if it is not answered.
-pub(super) async fn ping<D>(core: &Core<D>, connection: &Connection) -> Option<Cause> {
+pub(super) async fn ping<D>(state: &SupervisorState<D>, connection: &Connection) -> Option<Cause> {
     match connection.link.ping(PING_DEADLINE).await {
         Ok(()) => {
-            core.counters.lives();
+            state.counters.lives();
             None
         }
         Err(error) => {
-            core.counters.failed();
+            state.counters.failed();
             Some(error.into_cause())
         }
     }

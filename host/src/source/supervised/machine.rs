@@ -50,7 +50,7 @@ pub(super) enum Event {
     /// again.
     Expired,
     /// The connection was idle, or its place was needed, and it was closed.
-    Rested,
+    Closed,
     /// The source did not answer a ping.
     Silent,
     /// The source answers pings again.
@@ -74,7 +74,7 @@ pub(super) struct Machine {
     /// When the connection was opened.
     since: Option<Instant>,
     /// True if there has ever been an open connection.
-    met: bool,
+    was_connected: bool,
     /// True if so many requests timed out that the source may be dead. Reset by an answer to a ping, or by the end of
     /// the connection.
     doubted: bool,
@@ -82,7 +82,7 @@ pub(super) struct Machine {
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { status: Status::Idle, not_before: None, spent: 0, since: None, met: false, doubted: false }
+        Self { status: Status::Idle, not_before: None, spent: 0, since: None, was_connected: false, doubted: false }
     }
 }
 
@@ -97,8 +97,8 @@ impl Machine {
     }
 
     /// Reports whether there has ever been an open connection.
-    pub(super) fn met(&self) -> bool {
-        self.met
+    pub(super) fn was_connected(&self) -> bool {
+        self.was_connected
     }
 
     /// Reports whether so many requests timed out that the source has to be sent a ping.
@@ -132,7 +132,7 @@ impl Machine {
                 Starting
             }
             (Starting, Event::Opened) => {
-                (self.since, self.met) = (Some(now), true);
+                (self.since, self.was_connected) = (Some(now), true);
                 Ready
             }
             (Starting, Event::Refused) => self.pause(now, chance),
@@ -144,7 +144,7 @@ impl Machine {
                 Idle
             }
             (Ready | Degraded, Event::Lost | Event::Expired) => self.pause(now, chance),
-            (Ready | Degraded | BackingOff | Failed, Event::Rested) => Idle,
+            (Ready | Degraded | BackingOff | Failed, Event::Closed) => Idle,
             (Starting | Ready | Degraded | BackingOff | Failed, Event::Restarted) => {
                 self.spent = 0;
                 Idle

@@ -17,13 +17,13 @@ pub(super) const MAX_OF_ONE: usize = MAX_OWN / 4 * 3;
 
 /// How many of these a principal's sessions must have before a further session is given the tools that were listed to
 /// another one which declared the same capabilities, instead of connecting only to list them again.
-pub(super) const CROWD: usize = 16;
+pub(super) const REUSE_FROM: usize = 16;
 
 /// The connection slots of the sessions that need their own.
 #[derive(Default)]
 pub(super) struct Own {
     /// All slots, including those without a connection: they keep the settings that the next connection must be told.
-    lines: HashMap<SessionId, Arc<ConnectionSlot>>,
+    slots: HashMap<SessionId, Arc<ConnectionSlot>>,
     /// The slots that have a connection, or make one.
     placed: HashMap<SessionId, Arc<ConnectionSlot>>,
 }
@@ -39,7 +39,7 @@ pub(super) enum Full {
 
 impl Own {
     pub(super) fn get(&self, session: &SessionId) -> Option<&Arc<ConnectionSlot>> {
-        self.lines.get(session)
+        self.slots.get(session)
     }
 
     pub(super) fn get_or_insert(
@@ -47,17 +47,17 @@ impl Own {
         session: &SessionId,
         make: impl FnOnce() -> Arc<ConnectionSlot>,
     ) -> Arc<ConnectionSlot> {
-        Arc::clone(self.lines.entry(session.clone()).or_insert_with(make))
+        Arc::clone(self.slots.entry(session.clone()).or_insert_with(make))
     }
 
     pub(super) fn remove(&mut self, session: &SessionId) -> Option<Arc<ConnectionSlot>> {
         self.placed.remove(session);
-        self.lines.remove(session)
+        self.slots.remove(session)
     }
 
     pub(super) fn drain(&mut self) -> Vec<Arc<ConnectionSlot>> {
         self.placed.clear();
-        self.lines.drain().map(|(_, line)| line).collect()
+        self.slots.drain().map(|(_, slot)| slot).collect()
     }
 
     /// Returns the slots that have a connection, or make one.
@@ -67,7 +67,7 @@ impl Own {
 
     /// Returns how many of these the sessions of a principal have.
     pub(super) fn count(&self, principal: &str) -> usize {
-        self.placed.values().filter(|line| line.owner().is_some_and(|owner| *owner.principal == *principal)).count()
+        self.placed.values().filter(|slot| slot.owner().is_some_and(|owner| *owner.principal == *principal)).count()
     }
 
     /// Gives a slot a place. Returns whether the place is new, and the slot that has to give up its own for it: the
@@ -75,38 +75,38 @@ impl Own {
     ///
     /// # Errors
     /// [`Full`] if every slot that could give up its place is in use.
-    pub(super) fn place(&mut self, line: &Arc<ConnectionSlot>) -> Result<(bool, Option<Arc<ConnectionSlot>>), Full> {
-        let Some(owner) = line.owner() else { return Ok((false, None)) };
+    pub(super) fn place(&mut self, slot: &Arc<ConnectionSlot>) -> Result<(bool, Option<Arc<ConnectionSlot>>), Full> {
+        let Some(owner) = slot.owner() else { return Ok((false, None)) };
         if self.placed.contains_key(&owner.session) {
             return Ok((false, None));
         }
         let leaving = if self.count(&owner.principal) >= MAX_OF_ONE {
-            Some(self.missed_least(Some(&owner.principal)).ok_or(Full::Share)?)
+            Some(self.least_needed(Some(&owner.principal)).ok_or(Full::Share)?)
         } else if self.placed.len() >= MAX_OWN {
             let mut counts: HashMap<&str, usize> = HashMap::new();
-            for placed in self.placed.values().filter_map(|line| line.owner()) {
+            for placed in self.placed.values().filter_map(|slot| slot.owner()) {
                 *counts.entry(&placed.principal).or_default() += 1;
             }
             let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(principal, _)| principal);
-            Some(self.missed_least(most).or_else(|| self.missed_least(None)).ok_or(Full::All)?)
+            Some(self.least_needed(most).or_else(|| self.least_needed(None)).ok_or(Full::All)?)
         } else {
             None
         };
         let leaving = leaving.and_then(|session| self.placed.remove(&session));
-        self.placed.insert(owner.session.clone(), Arc::clone(line));
+        self.placed.insert(owner.session.clone(), Arc::clone(slot));
         Ok((true, leaving))
     }
 
     /// Takes back the place of a slot. Reports whether it had one.
-    pub(super) fn release(&mut self, line: &ConnectionSlot) -> bool {
-        line.owner().is_some_and(|owner| self.placed.remove(&owner.session).is_some())
+    pub(super) fn release(&mut self, slot: &ConnectionSlot) -> bool {
+        slot.owner().is_some_and(|owner| self.placed.remove(&owner.session).is_some())
     }
 
-    fn missed_least(&self, of: Option<&str>) -> Option<SessionId> {
-        let candidates = self.placed.values().filter_map(|line| {
-            let owner = line.owner().filter(|owner| of.is_none_or(|principal| *owner.principal == *principal))?;
-            Some((line.worth()?, &owner.session))
+    fn least_needed(&self, of: Option<&str>) -> Option<SessionId> {
+        let candidates = self.placed.values().filter_map(|slot| {
+            let owner = slot.owner().filter(|owner| of.is_none_or(|principal| *owner.principal == *principal))?;
+            Some((slot.eviction_rank()?, &owner.session))
         });
-        candidates.min_by_key(|(worth, _)| *worth).map(|(_, session)| session.clone())
+        candidates.min_by_key(|(eviction_rank, _)| *eviction_rank).map(|(_, session)| session.clone())
     }
 }

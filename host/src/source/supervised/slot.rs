@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::connection::{Connection, Digests};
-use super::held::Held;
 use super::machine::{ATTEMPTS, Event, Machine, TIMEOUTS};
+use super::session_settings::SessionSettings;
 use crate::call::{Cause, SessionId, now_millis};
 use crate::ledger::{self, Recorder};
 use crate::name::SourceName;
@@ -52,7 +52,7 @@ pub(super) enum Patience {
     Elsewhere,
     /// Until the next attempt has failed, but not at all if the source is known to be unavailable, because a list
     /// begins without it.
-    Look,
+    List,
     /// Until the next attempt has failed.
     Attempt,
     /// Until all attempts are spent, if the source was ever connected: it may be back soon. Otherwise until the next
@@ -79,7 +79,7 @@ pub(super) struct ConnectionSlot {
     opening: Opening,
     /// The sessions that are notified of changes, if the slot is shared.
     pub(super) subscribers: Arc<Subscribers>,
-    kept: Mutex<Kept>,
+    state: Mutex<SlotState>,
     news: watch::Sender<()>,
 }
 
@@ -94,10 +94,10 @@ pub(super) struct Owner {
 /// The order in which slots give up their places: the smallest goes first. Slots whose session waits for nothing go
 /// before the others; among equals, slots without a connection go first, and then the one that was unused for the
 /// longest time.
-pub(super) type Worth = (bool, Option<Instant>);
+pub(super) type EvictionRank = (bool, Option<Instant>);
 
 #[derive(Default)]
-struct Kept {
+struct SlotState {
     machine: Machine,
     connection: Option<Arc<Connection>>,
     /// What the source said when the connection was made, for the first caller that takes it.
@@ -108,16 +108,16 @@ struct Kept {
     failures: u64,
     /// The tools that the sessions using this slot know. `None` before the first connection, and after a failed
     /// attempt.
-    believed: Option<Digests>,
+    known_tools: Option<Digests>,
     driver: Option<JoinHandle<()>>,
     /// The session's settings on its connection, which the next one must be told.
-    held: Held,
+    settings: SessionSettings,
 }
 
 impl ConnectionSlot {
     pub(super) fn new(counters: &Arc<HealthCounters>, whose: Option<Owner>, opening: Opening) -> Arc<Self> {
         let (news, subscribers) = (watch::Sender::new(()), Arc::new(Subscribers::counting(&counters.changes)));
-        Arc::new(Self { counters: Arc::clone(counters), whose, opening, subscribers, kept: Mutex::default(), news })
+        Arc::new(Self { counters: Arc::clone(counters), whose, opening, subscribers, state: Mutex::default(), news })
     }
 
     /// Returns the client for which the slot's driver makes a connection, or `None` if the session that owns the slot
@@ -143,24 +143,24 @@ impl ConnectionSlot {
     }
 
     pub(super) fn status(&self) -> Status {
-        self.kept().machine.status()
+        self.state().machine.status()
     }
 
     /// Returns the connection if it is open.
     pub(super) fn open(&self) -> Option<Arc<Connection>> {
-        self.kept().connection.as_ref().filter(|connection| connection.link.is_open()).map(Arc::clone)
+        self.state().connection.as_ref().filter(|connection| connection.link.is_open()).map(Arc::clone)
     }
 
     /// Reports whether so many requests timed out that the source has to prove with a ping that it is alive.
     pub(super) fn is_doubted(&self) -> bool {
-        self.kept().machine.is_doubted()
+        self.state().machine.is_doubted()
     }
 
     /// Returns the slot's rank for giving up its place, or `None` if it is in use.
-    pub(super) fn worth(&self) -> Option<Worth> {
-        let kept = self.kept();
-        let holds = kept.held.must_stay();
-        match (&kept.connection, kept.machine.status()) {
+    pub(super) fn eviction_rank(&self) -> Option<EvictionRank> {
+        let state = self.state();
+        let holds = state.settings.must_stay();
+        match (&state.connection, state.machine.status()) {
             (Some(connection), _) => Some((holds, Some(connection.link.unused_since()?))),
             (None, Status::BackingOff | Status::Failed) => Some((holds, None)),
             (None, _) => None,
@@ -168,23 +168,23 @@ impl ConnectionSlot {
     }
 
     /// The session's settings on its connection, which the next one must be told.
-    pub(super) fn held(&self) -> Held {
-        self.kept().held.clone()
+    pub(super) fn settings(&self) -> SessionSettings {
+        self.state().settings.clone()
     }
 
     /// Changes the session's settings that the next connection must be told.
-    pub(super) fn hold(&self, change: impl FnOnce(&mut Held)) {
-        change(&mut self.kept().held);
+    pub(super) fn change_settings(&self, change: impl FnOnce(&mut SessionSettings)) {
+        change(&mut self.state().settings);
     }
 
     /// Reports whether the connection must stay open although it is unused.
     pub(super) fn must_stay(&self) -> bool {
-        self.kept().held.must_stay()
+        self.state().settings.must_stay()
     }
 
     /// Returns why there is no connection, if there should be one.
     pub(super) fn error(&self) -> Option<String> {
-        self.kept().error.as_ref().map(ToString::to_string)
+        self.state().error.as_ref().map(ToString::to_string)
     }
 
     pub(super) fn news(&self) -> watch::Receiver<()> {
@@ -193,126 +193,126 @@ impl ConnectionSlot {
 
     /// Returns the number of attempts that have failed so far.
     pub(super) fn failures(&self) -> u64 {
-        self.kept().failures
+        self.state().failures
     }
 
     /// Returns the connection, or says whether to wait for one. `seen` is the number of failures when the wait began.
     /// If no driver runs, `start` starts one.
     pub(super) fn want(&self, patience: Patience, seen: u64, start: impl FnOnce() -> JoinHandle<()>) -> Wanted {
-        let mut kept = self.kept();
-        if patience == Patience::Look && kept.machine.is_doubted() {
+        let mut state = self.state();
+        if patience == Patience::List && state.machine.is_doubted() {
             return Wanted::Refused(SourceError::Closed(Cause::own(format!(
                 "it has left {TIMEOUTS} requests in a row unanswered, and is restarted unless it answers a `ping`"
             ))));
         }
-        if let Some(connection) = kept.connection.as_ref().filter(|connection| connection.link.is_open()) {
+        if let Some(connection) = state.connection.as_ref().filter(|connection| connection.link.is_open()) {
             let connection = Arc::clone(connection);
-            return Wanted::Open(connection, kept.discovery.take());
+            return Wanted::Open(connection, state.discovery.take());
         }
-        let error = || kept.error.clone().unwrap_or_else(|| SourceError::Closed("it did not start".into()));
-        match kept.machine.status() {
+        let error = || state.error.clone().unwrap_or_else(|| SourceError::Closed("it did not start".into()));
+        match state.machine.status() {
             Status::Stopped => {
                 return Wanted::Refused(SourceError::Closed("the source was stopped".into()));
             }
             // The circuit breaker is open, and the next attempt is not due.
-            Status::Failed if kept.machine.not_before().is_some_and(|at| Instant::now() < at) => {
-                let wait = kept.machine.not_before().map(|at| at.saturating_duration_since(Instant::now()));
+            Status::Failed if state.machine.not_before().is_some_and(|at| Instant::now() < at) => {
+                let wait = state.machine.not_before().map(|at| at.saturating_duration_since(Instant::now()));
                 return Wanted::Refused(error().left_alone(ATTEMPTS, wait.unwrap_or_default()));
             }
-            _ if kept.failures > seen && (patience != Patience::Reconnect || !kept.machine.met()) => {
+            _ if state.failures > seen && (patience != Patience::Reconnect || !state.machine.was_connected()) => {
                 return Wanted::Refused(error());
             }
             _ => {}
         }
-        let pauses = kept.machine.not_before().is_some_and(|at| Instant::now() < at);
-        let refused = kept.error.clone().filter(|_| match patience {
+        let pauses = state.machine.not_before().is_some_and(|at| Instant::now() < at);
+        let refused = state.error.clone().filter(|_| match patience {
             Patience::Elsewhere => true,
             // An attempt that is due may succeed, so it is waited for. One that is already under way is not: this
             // caller does without it.
-            Patience::Look => pauses || kept.driver.is_some(),
+            Patience::List => pauses || state.driver.is_some(),
             Patience::Attempt | Patience::Reconnect => false,
         });
-        if kept.driver.is_none() {
-            kept.driver = Some(start());
+        if state.driver.is_none() {
+            state.driver = Some(start());
         }
         refused.map_or(Wanted::Wait, Wanted::Refused)
     }
 
     /// Returns when the next connection may be begun, or `None` if the slot is stopped.
-    pub(super) fn turn(&self) -> Option<Instant> {
-        let kept = self.kept();
-        (kept.machine.status() != Status::Stopped).then(|| kept.machine.not_before().unwrap_or_else(Instant::now))
+    pub(super) fn next_attempt_at(&self) -> Option<Instant> {
+        let state = self.state();
+        (state.machine.status() != Status::Stopped).then(|| state.machine.not_before().unwrap_or_else(Instant::now))
     }
 
     /// Reports whether the attempts are spent, so that the next one relies on nothing that was learned before.
     pub(super) fn is_last_try(&self) -> bool {
-        self.kept().machine.is_last_try()
+        self.state().machine.is_last_try()
     }
 
     /// Notes that a connection is being made. Returns false if none may be made now.
     pub(super) fn begin(&self, cause: &'static str) -> bool {
-        self.note(&mut self.kept(), Event::Begun, &cause.into())
+        self.note(&mut self.state(), Event::Begun, &cause.into())
     }
 
     /// Notes that a connection is open. Reports whether the sessions that use this slot should be notified that the
     /// lists have changed.
     pub(super) fn opened(&self, connection: &Arc<Connection>, discovery: Discovery) -> bool {
         let tools = connection.tools();
-        let mut kept = self.kept();
-        kept.error = None;
-        kept.connection = Some(Arc::clone(connection));
-        kept.discovery = Some(discovery);
-        let again = kept.machine.met() || kept.failures > 0;
-        let other = kept.believed.as_ref() != Some(&tools);
-        kept.believed = Some(tools);
-        self.note(&mut kept, Event::Opened, &"connected".into()) && again && other
+        let mut state = self.state();
+        state.error = None;
+        state.connection = Some(Arc::clone(connection));
+        state.discovery = Some(discovery);
+        let again = state.machine.was_connected() || state.failures > 0;
+        let other = state.known_tools.as_ref() != Some(&tools);
+        state.known_tools = Some(tools);
+        self.note(&mut state, Event::Opened, &"connected".into()) && again && other
     }
 
     /// Notes that an attempt has failed.
     pub(super) fn refused(&self, error: SourceError) {
         self.counters.failed();
         let cause = error.clone().into_cause();
-        let mut kept = self.kept();
-        kept.error = Some(error);
-        kept.failures += 1;
-        kept.believed = None;
-        self.note(&mut kept, Event::Refused, &cause);
+        let mut state = self.state();
+        state.error = Some(error);
+        state.failures += 1;
+        state.known_tools = None;
+        self.note(&mut state, Event::Refused, &cause);
     }
 
     /// Notes that the connection was made, but belongs to another slot.
     pub(super) fn handed_over(&self, cause: &'static str) {
-        let mut kept = self.kept();
-        kept.error = None;
-        self.note(&mut kept, Event::HandedOver, &cause.into());
+        let mut state = self.state();
+        state.error = None;
+        self.note(&mut state, Event::HandedOver, &cause.into());
     }
 
     /// Notes that the connection has ended.
     pub(super) fn ended(&self, event: Event, cause: &Cause) {
-        let mut kept = self.kept();
-        (kept.connection, kept.discovery) = (None, None);
-        kept.held.end();
-        self.note(&mut kept, event, cause);
+        let mut state = self.state();
+        (state.connection, state.discovery) = (None, None);
+        state.settings.end();
+        self.note(&mut state, event, cause);
         // A connection that is made again at once does not count as failed.
-        if matches!(kept.machine.status(), Status::BackingOff | Status::Failed) {
+        if matches!(state.machine.status(), Status::BackingOff | Status::Failed) {
             self.counters.failed();
-            kept.error = Some(SourceError::Closed(cause.clone()));
+            state.error = Some(SourceError::Closed(cause.clone()));
         }
     }
 
     /// Notes an event that does not replace the connection.
     pub(super) fn noticed(&self, event: Event, cause: &Cause) {
-        self.note(&mut self.kept(), event, cause);
+        self.note(&mut self.state(), event, cause);
     }
 
     /// Notes that the driver has ended, and wakes the callers that wait: the next one starts another.
     pub(super) fn leave(&self) {
-        self.kept().driver = None;
+        self.state().driver = None;
         self.news.send_replace(());
     }
 
     /// Sets the driver of a connection that was made for another slot.
     pub(super) fn driven_by(&self, driver: JoinHandle<()>) {
-        self.kept().driver = Some(driver);
+        self.state().driver = Some(driver);
     }
 
     /// Replaces the driver with one that `start` makes, which gets the previous driver and the connection. From here
@@ -321,16 +321,16 @@ impl ConnectionSlot {
         &self,
         start: impl FnOnce(Option<JoinHandle<()>>, Option<Arc<Connection>>) -> JoinHandle<()>,
     ) {
-        let mut kept = self.kept();
-        if kept.machine.status() == Status::Stopped {
+        let mut state = self.state();
+        if state.machine.status() == Status::Stopped {
             return;
         }
-        let (before, connection) = (kept.driver.take(), kept.connection.take());
-        kept.driver = Some(start(before, connection));
+        let (before, connection) = (state.driver.take(), state.connection.take());
+        state.driver = Some(start(before, connection));
     }
 
-    /// Stops the slot for good: awaited answers have `patience` to arrive. Idempotent.
-    pub(super) async fn stop(&self, patience: Duration) {
+    /// Stops the slot for good: awaited answers have `drain_time` to arrive. Idempotent.
+    pub(super) async fn stop(&self, drain_time: Duration) {
         let (driver, connection) = self.cut("stopped");
         if let Some(driver) = driver {
             driver.abort();
@@ -338,7 +338,7 @@ impl ConnectionSlot {
             let _ = driver.await;
         }
         if let Some(connection) = connection {
-            connection.retire(patience).await;
+            connection.retire(drain_time).await;
         }
     }
 
@@ -351,16 +351,16 @@ impl ConnectionSlot {
     }
 
     fn cut(&self, cause: &'static str) -> (Option<JoinHandle<()>>, Option<Arc<Connection>>) {
-        let mut kept = self.kept();
-        self.note(&mut kept, Event::Stopped, &cause.into());
-        (kept.driver.take(), kept.connection.take())
+        let mut state = self.state();
+        self.note(&mut state, Event::Stopped, &cause.into());
+        (state.driver.take(), state.connection.take())
     }
 
     /// Passes an event to the machine, and records a change of state. Happens under the lock, so that the records are
     /// in order.
-    fn note(&self, kept: &mut Kept, event: Event, cause: &Cause) -> bool {
-        let Some(from) = kept.machine.on(event, Instant::now(), chance()) else { return false };
-        let to = kept.machine.status();
+    fn note(&self, state: &mut SlotState, event: Event, cause: &Cause) -> bool {
+        let Some(from) = state.machine.on(event, Instant::now(), chance()) else { return false };
+        let to = state.machine.status();
         let cause = cause.recorded();
         tracing::debug!(source = %self.counters.name, from = from.as_str(), to = to.as_str(), cause, "a source");
         let body = json!({ "source": self.counters.name, "from": from.as_str(), "to": to.as_str(), "cause": cause });
@@ -373,8 +373,8 @@ impl ConnectionSlot {
         true
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock()
+    fn state(&self) -> MutexGuard<'_, SlotState> {
+        self.state.lock()
     }
 }
 

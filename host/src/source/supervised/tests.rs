@@ -15,14 +15,14 @@ use tokio::time::Instant;
 use super::machine::{COOL_DOWN, STABLE};
 use super::*;
 use crate::call::{Attempt, Call};
-use crate::config::Places;
-use crate::source::testing::{Ear, nobody, silent, text};
+use crate::config::ConcurrencyConfig;
+use crate::source::testing::{RecordingClient, no_client, silent, text};
 use world::{Bench, Mood, shown};
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_is_made_again_and_only_the_call_in_flight_fails() {
     let bench = Bench::new(&[Mood::Dies, Mood::Well]);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     let lost = bench.call(&session).await;
     assert!(matches!(lost, Outcome::Unknown(_)), "it may have acted: {lost:?}");
     assert_eq!(text(bench.call(&session).await), "ok");
@@ -38,7 +38,7 @@ async fn a_lost_connection_is_made_again_and_only_the_call_in_flight_fails() {
 async fn a_call_that_was_never_sent_waits_for_the_connection_within_its_deadline() {
     let moods = [Mood::Dies, Mood::Absent, Mood::Absent, Mood::Well];
     let bench = Bench::new(&moods);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     bench.call(&session).await;
     assert_eq!(text(bench.call(&session).await), "ok", "it waited for three attempts");
     assert_eq!(bench.world.tried.lock().unwrap().len(), 4);
@@ -56,12 +56,12 @@ async fn a_call_that_was_never_sent_waits_for_the_connection_within_its_deadline
 
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_for_its_turn_and_for_its_answer_within_one_time() {
-    let places = Some(Places { concurrency: 1, queue: 1 });
+    let places = Some(ConcurrencyConfig { concurrency: 1, queue: 1 });
     let bench = Bench::with(&[Mood::Mute], |supervision| {
         (supervision.timeout, supervision.concurrency) =
             (Duration::from_secs(10), ConcurrencyLimit::new(&supervision.name, places));
     });
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     let late = async {
         tokio::time::sleep(Duration::from_secs(4)).await;
         let begun = Instant::now();
@@ -79,7 +79,7 @@ async fn a_call_whose_time_is_over_before_its_connection_stands_is_not_sent() {
         (supervision.timeout, supervision.lifecycle) = (Duration::from_secs(3), Lifecycle::PerCall);
     });
     let begun = Instant::now();
-    match bench.call(&Ear::new().client()).await {
+    match bench.call(&RecordingClient::new().client()).await {
         Outcome::NotSent(why) => assert!(why.contains("not ready for the call within 3 s"), "{why}"),
         other => panic!("{other:?}"),
     }
@@ -89,7 +89,7 @@ async fn a_call_whose_time_is_over_before_its_connection_stands_is_not_sent() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_another_source_can_take_does_not_wait_for_one_that_is_down() {
     let bench = Bench::new(&[Mood::Dies, Mood::Absent, Mood::Well]);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     let attempt = |others| {
         let call = Call { attempt: Some(Attempt { number: 1, others }), ..Call::clone(shown("a tool").call()) };
         bench.source.call(Permit::unchecked(call.into()), &session, silent())
@@ -108,8 +108,8 @@ async fn a_source_that_stays_away_is_left_alone_and_comes_back_by_itself() {
     moods.extend([Mood::Absent; 5]);
     moods.extend([Mood::Absent, Mood::Well]);
     let bench = Bench::new(&moods);
-    let ear = Ear::new();
-    let session = ear.client();
+    let recorder = RecordingClient::new();
+    let session = recorder.client();
     bench.call(&session).await;
     match bench.call(&session).await {
         Outcome::NotSent(why) => {
@@ -134,21 +134,21 @@ async fn a_source_that_stays_away_is_left_alone_and_comes_back_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn a_source_that_no_session_uses_is_not_reconnected() {
     let bench = Bench::new(&[Mood::Dies, Mood::Well]);
-    bench.call(&nobody()).await;
+    bench.call(&no_client()).await;
     tokio::time::sleep(STABLE * 10).await;
     assert_eq!(bench.world.tried.lock().unwrap().len(), 1);
     assert_eq!(bench.status(), Status::BackingOff);
-    assert_eq!(text(bench.call(&nobody()).await), "ok");
+    assert_eq!(text(bench.call(&no_client()).await), "ok");
 
     let eager = Bench::with(&[Mood::Dies, Mood::Well], |supervision| supervision.eager = true);
-    eager.call(&nobody()).await;
+    eager.call(&no_client()).await;
     eager.comes_to(&["starting", "ready", "backing-off", "starting", "ready"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_was_never_connected_fails_at_once() {
     let bench = Bench::new(&[Mood::Absent]);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     let begun = Instant::now();
     assert!(bench.source.discover(&session).await.is_err());
     assert_eq!(begun.elapsed(), Duration::ZERO);
@@ -159,29 +159,29 @@ async fn a_source_that_was_never_connected_fails_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_could_not_list_a_source_is_notified_when_it_connects() {
     let bench = Bench::new(&[Mood::Absent, Mood::Absent, Mood::Well]);
-    let (ear, gone) = (Ear::new(), Ear::new());
-    assert!(bench.source.discover(&ear.client()).await.is_err());
+    let (recorder, gone) = (RecordingClient::new(), RecordingClient::new());
+    assert!(bench.source.discover(&recorder.client()).await.is_err());
     assert!(bench.source.discover(&gone.client()).await.is_err());
     bench.source.end_session(&gone.session);
     bench.comes_to(&["starting", "backing-off", "starting", "backing-off", "starting", "ready"]).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(ear.heard(), ["notifications/tools/list_changed"]);
-    assert_eq!(gone.heard(), [""; 0], "a session that has ended is told nothing");
+    assert_eq!(recorder.received(), ["notifications/tools/list_changed"]);
+    assert_eq!(gone.received(), [""; 0], "a session that has ended is told nothing");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_is_notified_of_a_reconnected_source_only_if_its_tools_have_changed() {
     let bench = Bench::new(&[Mood::Dies, Mood::Dies, Mood::Changed]);
-    let ear = Ear::new();
-    let session = ear.client();
+    let recorder = RecordingClient::new();
+    let session = recorder.client();
     bench.call(&session).await;
     bench.call(&session).await;
-    assert_eq!(ear.heard(), [""; 0], "it came back with the same tools");
+    assert_eq!(recorder.received(), [""; 0], "it came back with the same tools");
     match bench.call(&session).await {
         Outcome::NotSent(why) => assert!(why.contains("has changed its definition"), "{why}"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(ear.heard(), ["notifications/tools/list_changed"]);
+    assert_eq!(recorder.received(), ["notifications/tools/list_changed"]);
     assert!(matches!(bench.source.call(shown("another"), &session, silent()).await, Outcome::Answered(_)));
 }
 
@@ -189,7 +189,7 @@ async fn a_session_is_notified_of_a_reconnected_source_only_if_its_tools_have_ch
 async fn an_expired_session_is_opened_anew_and_the_call_goes_through() {
     let bench = Bench::new(&[Mood::Forgets, Mood::Well]);
     let begun = Instant::now();
-    assert_eq!(text(bench.call(&Ear::new().client()).await), "ok");
+    assert_eq!(text(bench.call(&RecordingClient::new().client()).await), "ok");
     assert_eq!(begun.elapsed(), Duration::ZERO, "an expired session is not a failure, and there is no pause");
     assert_eq!(bench.world.states(), ["starting", "ready", "idle", "starting", "ready"]);
     assert_eq!(bench.source.health().error_count, 0);
@@ -198,15 +198,15 @@ async fn an_expired_session_is_opened_anew_and_the_call_goes_through() {
 #[tokio::test(start_paused = true)]
 async fn a_request_to_a_source_that_has_forgotten_the_session_is_repeated_over_a_new_one() {
     let bench = Bench::new(&[Mood::Forgets, Mood::Well]);
-    bench.source.discover(&Ear::new().client()).await.unwrap();
-    bench.source.discover(&Ear::new().client()).await.unwrap();
+    bench.source.discover(&RecordingClient::new().client()).await.unwrap();
+    bench.source.discover(&RecordingClient::new().client()).await.unwrap();
     let bench = Bench::new(&[Mood::Forgets, Mood::Well]);
-    bench.source.discover(&Ear::new().client()).await.unwrap();
-    bench.source.list(&Ear::new().client(), ItemKind::Tool).await.unwrap();
+    bench.source.discover(&RecordingClient::new().client()).await.unwrap();
+    bench.source.list(&RecordingClient::new().client(), ItemKind::Tool).await.unwrap();
     assert_eq!(bench.world.states(), ["starting", "ready", "idle", "starting", "ready"]);
 
     let bench = Bench::new(&[Mood::Deaf, Mood::Well]);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     bench.source.discover(&session).await.unwrap();
     bench.source.notify(shown("a tool"), &session).await.unwrap();
     assert_eq!(bench.world.told.load(Ordering::SeqCst), 1, "what was never sent is sent once");
@@ -218,7 +218,7 @@ async fn a_request_to_a_source_that_has_forgotten_the_session_is_repeated_over_a
 #[tokio::test(start_paused = true)]
 async fn a_source_that_forgets_every_session_is_left_alone() {
     let bench = Bench::new(&[Mood::Forgets]);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     for _ in 0..20 {
         assert!(matches!(bench.call(&session).await, Outcome::NotSent(_)));
     }
@@ -232,7 +232,7 @@ async fn a_source_that_forgets_every_session_is_left_alone() {
 async fn an_idle_connection_is_closed_and_made_again_when_needed() {
     let minute = Duration::from_secs(60);
     let bench = Bench::with(&[Mood::Well], |supervision| supervision.idle = minute);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     bench.call(&session).await;
     tokio::time::sleep(minute - Duration::from_secs(1)).await;
     bench.call(&session).await;
@@ -252,7 +252,7 @@ async fn an_idle_connection_is_closed_and_made_again_when_needed() {
 async fn remote_sources_are_pinged_and_given_up_when_silent_and_others_are_not() {
     let remote = |supervision: &mut SupervisionConfig| supervision.remote = true;
     let bench = Bench::with(&[Mood::Mute, Mood::Well], remote);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     bench.source.discover(&session).await.unwrap();
     bench.comes_to(&["starting", "ready", "degraded", "backing-off", "starting", "ready"]).await;
     assert_eq!(bench.source.health().last_ping, None);
@@ -273,7 +273,7 @@ async fn remote_sources_are_pinged_and_given_up_when_silent_and_others_are_not()
 async fn closing_lets_calls_end_that_are_almost_done() {
     for (mood, done) in [(Mood::Slow, true), (Mood::Mute, false)] {
         let bench = Bench::new(&[mood]);
-        let session = Ear::new().client();
+        let session = RecordingClient::new().client();
         bench.source.discover(&session).await.unwrap();
         let closed = async {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -292,7 +292,7 @@ async fn closing_lets_calls_end_that_are_almost_done() {
 async fn closing_waits_no_longer_for_a_connection_that_was_given_up_with_a_call_open() {
     let long = Duration::from_secs(3600);
     let bench = Bench::with(&[Mood::Mute], |supervision| (supervision.timeout, supervision.remote) = (long, true));
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     bench.source.discover(&session).await.unwrap();
     let begun = Instant::now();
     let closed = async {
@@ -311,7 +311,7 @@ async fn closing_waits_no_longer_for_a_connection_that_was_given_up_with_a_call_
 #[tokio::test(start_paused = true)]
 async fn a_call_with_a_connection_of_its_own_that_is_given_up_is_cancelled_at_its_source() {
     let bench = Bench::with(&[Mood::Mute], |supervision| supervision.lifecycle = Lifecycle::PerCall);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     let mut call = Box::pin(bench.call(&session));
     for _ in 0..1000 {
         assert!(futures_util::poll!(&mut call).is_pending());
@@ -326,7 +326,7 @@ async fn a_call_with_a_connection_of_its_own_that_is_given_up_is_cancelled_at_it
 #[tokio::test(start_paused = true)]
 async fn with_a_connection_for_each_call_nothing_is_kept() {
     let bench = Bench::with(&[Mood::Dies, Mood::Well], |supervision| supervision.lifecycle = Lifecycle::PerCall);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     assert!(matches!(bench.call(&session).await, Outcome::Unknown(_)));
     for _ in 0..2 {
         assert_eq!(text(bench.call(&session).await), "ok");

@@ -25,22 +25,22 @@ use super::wasi;
 
 /// The network of one instance; `None` if nothing is granted.
 #[derive(Default)]
-pub(super) struct Reachable(Option<Ways>);
+pub(super) struct Reachable(Option<Route>);
 
 #[derive(Clone)]
-struct Ways {
+struct Route {
     egress: Arc<ComponentEgress>,
     found: Arc<Found>,
 }
 
 impl Reachable {
     pub(super) fn by(egress: Option<&Arc<ComponentEgress>>) -> Self {
-        Self(egress.map(|egress| Ways { egress: Arc::clone(egress), found: Arc::default() }))
+        Self(egress.map(|egress| Route { egress: Arc::clone(egress), found: Arc::default() }))
     }
 
     /// Lets sockets connect to what is granted. By default a context allows no connection.
     pub(super) fn open(&self, builder: &mut WasiCtxBuilder) {
-        let Some(Ways { egress, found }) = self.0.clone() else { return };
+        let Some(Route { egress, found }) = self.0.clone() else { return };
         builder.allow_tcp(true).socket_addr_check(move |address, usage| {
             let admitted = match usage {
                 SocketAddrUse::TcpConnect => egress.admits(&found, address),
@@ -82,7 +82,7 @@ impl WasiHttpHooks for Reachable {
             let sent = async move { egress?.send(outgoing(request)?).await.map_err(refusal) };
             // A request without a timeout of its own is bounded by the timeout of the call.
             let response = match options.and_then(|options| options.first_byte_timeout) {
-                Some(patience) => timeout(patience, sent).await.unwrap_or(Err(Error::HttpResponseTimeout)),
+                Some(limit) => timeout(limit, sent).await.unwrap_or(Err(Error::HttpResponseTimeout)),
                 None => sent.await,
             };
             let broken = |error: reqwest::Error| Error::InternalError(Some(error.to_string()));

@@ -14,29 +14,33 @@ pub(super) const EXACT: u64 = (1 << 53) - 1;
 pub(super) const ODD_FLOATS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
 /// What is left of [`MAX_TYPES`] for a function.
-pub(super) struct Room(u32);
+pub(super) struct TypeBudget(u32);
 
-impl Default for Room {
+impl Default for TypeBudget {
     fn default() -> Self {
         Self(MAX_TYPES)
     }
 }
 
 /// Returns the schema of an object with these members. A member whose type is an option may be omitted.
-pub(super) fn object<'a>(fields: impl Iterator<Item = (&'a str, Type)>, room: &mut Room) -> Result<Value, String> {
+pub(super) fn object<'a>(
+    fields: impl Iterator<Item = (&'a str, Type)>,
+    budget: &mut TypeBudget,
+) -> Result<Value, String> {
     let (mut properties, mut required) = (serde_json::Map::new(), Vec::new());
     for (name, ty) in fields {
         if !matches!(ty, Type::Option(_)) {
             required.push(name.to_owned());
         }
-        properties.insert(name.to_owned(), of(&ty, room)?);
+        properties.insert(name.to_owned(), of(&ty, budget)?);
     }
     Ok(json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false }))
 }
 
 /// Returns the schema of a type, or why it has none.
-pub(super) fn of(ty: &Type, room: &mut Room) -> Result<Value, String> {
-    room.0 = room.0.checked_sub(1).ok_or_else(|| format!("its schema would contain more than {MAX_TYPES} types"))?;
+pub(super) fn of(ty: &Type, budget: &mut TypeBudget) -> Result<Value, String> {
+    budget.0 =
+        budget.0.checked_sub(1).ok_or_else(|| format!("its schema would contain more than {MAX_TYPES} types"))?;
     Ok(match ty {
         Type::Bool => json!({ "type": "boolean" }),
         Type::S8 => integer(i8::MIN, i8::MAX),
@@ -50,24 +54,24 @@ pub(super) fn of(ty: &Type, room: &mut Room) -> Result<Value, String> {
         Type::Float32 | Type::Float64 => json!({ "anyOf": [{ "type": "number" }, { "enum": ODD_FLOATS }] }),
         Type::Char => json!({ "type": "string", "minLength": 1, "maxLength": 1 }),
         Type::String => json!({ "type": "string" }),
-        Type::List(list) => json!({ "type": "array", "items": of(&list.ty(), room)? }),
+        Type::List(list) => json!({ "type": "array", "items": of(&list.ty(), budget)? }),
         Type::FixedLengthList(list) => {
-            json!({ "type": "array", "items": of(&list.ty(), room)?, "minItems": list.len(), "maxItems": list.len() })
+            json!({ "type": "array", "items": of(&list.ty(), budget)?, "minItems": list.len(), "maxItems": list.len() })
         }
-        Type::Map(map) => json!({ "type": "array", "items": tuple([map.key(), map.value()].iter(), room)? }),
-        Type::Tuple(types) => tuple(types.types().collect::<Vec<_>>().iter(), room)?,
-        Type::Record(record) => object(record.fields().map(|field| (field.name, field.ty)), room)?,
+        Type::Map(map) => json!({ "type": "array", "items": tuple([map.key(), map.value()].iter(), budget)? }),
+        Type::Tuple(types) => tuple(types.types().collect::<Vec<_>>().iter(), budget)?,
+        Type::Record(record) => object(record.fields().map(|field| (field.name, field.ty)), budget)?,
         Type::Enum(cases) => json!({ "enum": cases.names().collect::<Vec<_>>() }),
         Type::Flags(flags) => {
             json!({ "type": "array", "items": { "enum": flags.names().collect::<Vec<_>>() }, "uniqueItems": true })
         }
-        Type::Variant(variant) => cases(variant.cases().map(|case| (case.name, case.ty)), room)?,
-        Type::Result(result) => cases([("ok", result.ok()), ("err", result.err())].into_iter(), room)?,
+        Type::Variant(variant) => cases(variant.cases().map(|case| (case.name, case.ty)), budget)?,
+        Type::Result(result) => cases([("ok", result.ok()), ("err", result.err())].into_iter(), budget)?,
         Type::Option(option) => {
             let some = match option.ty() {
                 // A null for the inner option must not be taken for one for the outer option.
-                inner @ Type::Option(_) => case("some", Some(inner), room)?,
-                inner => of(&inner, room)?,
+                inner @ Type::Option(_) => case("some", Some(inner), budget)?,
+                inner => of(&inner, budget)?,
             };
             json!({ "anyOf": [some, { "type": "null" }] })
         }
@@ -89,21 +93,21 @@ fn long(pattern: &str, least: &Value, most: &Value) -> Value {
     json!({ "type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": pattern })
 }
 
-fn tuple<'a>(types: impl ExactSizeIterator<Item = &'a Type>, room: &mut Room) -> Result<Value, String> {
+fn tuple<'a>(types: impl ExactSizeIterator<Item = &'a Type>, budget: &mut TypeBudget) -> Result<Value, String> {
     let count = types.len();
-    let items = types.map(|ty| of(ty, room)).collect::<Result<Vec<_>, _>>()?;
+    let items = types.map(|ty| of(ty, budget)).collect::<Result<Vec<_>, _>>()?;
     Ok(json!({ "type": "array", "prefixItems": items, "minItems": count, "maxItems": count }))
 }
 
 /// Returns the schema of a variant: for each case its name alone, or an object with its name and payload.
-fn cases<'a>(all: impl Iterator<Item = (&'a str, Option<Type>)>, room: &mut Room) -> Result<Value, String> {
-    let all = all.map(|(name, ty)| case(name, ty, room)).collect::<Result<Vec<_>, _>>()?;
+fn cases<'a>(all: impl Iterator<Item = (&'a str, Option<Type>)>, budget: &mut TypeBudget) -> Result<Value, String> {
+    let all = all.map(|(name, ty)| case(name, ty, budget)).collect::<Result<Vec<_>, _>>()?;
     Ok(json!({ "oneOf": all }))
 }
 
-fn case(name: &str, ty: Option<Type>, room: &mut Room) -> Result<Value, String> {
+fn case(name: &str, ty: Option<Type>, budget: &mut TypeBudget) -> Result<Value, String> {
     let Some(ty) = ty else { return Ok(json!({ "const": name })) };
-    let carried = of(&ty, room)?;
+    let carried = of(&ty, budget)?;
     Ok(json!({
         "type": "object", "properties": { name: carried }, "required": [name], "additionalProperties": false,
     }))

@@ -63,12 +63,12 @@ async fn what_is_not_what_it_was_pinned_to_is_refused_with_both_digests_and_the_
     fs::copy(guest("loop"), &path).unwrap();
     plugins().policy(&by_path).await.unwrap();
     let now = Digest::of(&fs::read(&path).unwrap());
-    for (refused, way_out) in [
+    for (refused, hint) in [
         (plugins().policy(&pinned).await, "write what it is now"),
         (locked.policy(&by_path).await, "`portcullis lock accept --components`"),
     ] {
         let text = refused.unwrap_err().to_string();
-        for part in [&path.display().to_string(), &plain.to_string(), &now.to_string(), way_out] {
+        for part in [&path.display().to_string(), &plain.to_string(), &now.to_string(), hint] {
             assert!(text.contains(part), "{text}: {part}");
         }
     }

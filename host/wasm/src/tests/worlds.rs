@@ -100,12 +100,12 @@ async fn a_sink_follows_no_link_to_its_file() {
     std::fs::write(at("real/victim"), "").unwrap();
     std::os::unix::fs::symlink("real", at("linked")).unwrap();
     std::os::unix::fs::symlink("real/victim", at("audit.jsonl")).unwrap();
-    for (file, way_out) in [
+    for (file, hint) in [
         (at("audit.jsonl"), "name the file itself".to_owned()),
         (at("linked/new.jsonl"), format!("write {}", at("real/new.jsonl").display())),
     ] {
         let error = plugins().sink(&entry("scribe", json!({})), &file).await.map(drop).unwrap_err().to_string();
-        assert!(error.contains(&way_out), "{error}");
+        assert!(error.contains(&hint), "{error}");
     }
     assert!(!at("real/new.jsonl").exists());
 }

@@ -9,45 +9,47 @@ use super::host::imports::portcullis::plugin::{asks, types};
 use super::tools::world as tools;
 use super::worlds::{approval, policy, transform};
 
-type Wire<T> = Result<T, Failure>;
+type Converted<T> = Result<T, Failure>;
 
-pub(super) fn verdict(verdict: policy::exports::portcullis::plugin::policy::Verdict) -> Wire<Verdict> {
-    use policy::exports::portcullis::plugin::policy::Verdict as Theirs;
+pub(super) fn verdict(verdict: policy::exports::portcullis::plugin::policy::Verdict) -> Converted<Verdict> {
+    use policy::exports::portcullis::plugin::policy::Verdict as WitVerdict;
     Ok(match verdict {
-        Theirs::Pass => Verdict::Pass,
-        Theirs::Ask(reason) => Verdict::Ask(reason),
-        Theirs::Deny(why) => Verdict::Deny(denial(why)?),
+        WitVerdict::Pass => Verdict::Pass,
+        WitVerdict::Ask(reason) => Verdict::Ask(reason),
+        WitVerdict::Deny(why) => Verdict::Deny(denial(why)?),
     })
 }
 
-pub(super) fn change(change: transform::exports::portcullis::plugin::transform::Change) -> Wire<Change> {
-    use transform::exports::portcullis::plugin::transform::Change as Theirs;
+pub(super) fn change(change: transform::exports::portcullis::plugin::transform::Change) -> Converted<Change> {
+    use transform::exports::portcullis::plugin::transform::Change as WitChange;
     Ok(match change {
-        Theirs::Keep => Change::Keep,
-        Theirs::Replace(text) => Change::Replace(object(text)?),
-        Theirs::Refuse(why) => Change::Refuse(denial(why)?),
+        WitChange::Keep => Change::Keep,
+        WitChange::Replace(text) => Change::Replace(object(text)?),
+        WitChange::Refuse(why) => Change::Refuse(denial(why)?),
     })
 }
 
-pub(super) fn settlement(settlement: approval::exports::portcullis::plugin::approval::Settlement) -> Wire<Settlement> {
-    use approval::exports::portcullis::plugin::approval::Settlement as Theirs;
+pub(super) fn settlement(
+    settlement: approval::exports::portcullis::plugin::approval::Settlement,
+) -> Converted<Settlement> {
+    use approval::exports::portcullis::plugin::approval::Settlement as WitSettlement;
     Ok(match settlement {
-        Theirs::Question(offer) => Settlement::Question(Offer {
+        WitSettlement::Question(offer) => Settlement::Question(Offer {
             scopes: offer.scopes.into_iter().map(our_scope).collect(),
             valid_for: offer.valid_for,
             uses: offer.uses,
         }),
-        Theirs::Remembered(id) => Settlement::Remembered(id),
-        Theirs::Refuse(why) => Settlement::Refuse(denial(why)?),
+        WitSettlement::Remembered(id) => Settlement::Remembered(id),
+        WitSettlement::Refuse(why) => Settlement::Refuse(denial(why)?),
     })
 }
 
 pub(super) fn tool_failure(failure: tools::exports::portcullis::plugin::tools::Failure) -> ToolFailure {
-    use tools::exports::portcullis::plugin::tools::Failure as Theirs;
+    use tools::exports::portcullis::plugin::tools::Failure as WitFailure;
     match failure {
-        Theirs::UnknownTool => ToolFailure::UnknownTool,
-        Theirs::InvalidArguments(text) => ToolFailure::InvalidArguments(text),
-        Theirs::Failed(text) => ToolFailure::Failed(text),
+        WitFailure::UnknownTool => ToolFailure::UnknownTool,
+        WitFailure::InvalidArguments(text) => ToolFailure::InvalidArguments(text),
+        WitFailure::Failed(text) => ToolFailure::Failed(text),
     }
 }
 
@@ -70,7 +72,7 @@ pub(super) fn their_scope(scope: Scope) -> asks::Scope {
 }
 
 /// Converts a denial, and checks that its code is one that programs can rely on.
-fn denial(denial: types::Denial) -> Wire<Denial> {
+fn denial(denial: types::Denial) -> Converted<Denial> {
     let types::Denial { code, message } = denial;
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if code.is_empty() || code.len() > CODE_BYTES || !code.bytes().all(plain) {
@@ -82,7 +84,7 @@ fn denial(denial: types::Denial) -> Wire<Denial> {
 }
 
 /// Parses an array of objects, such as the lists of MCP.
-pub(crate) fn array(what: &str, text: String) -> Wire<Vec<Json>> {
+pub(crate) fn array(what: &str, text: String) -> Converted<Vec<Json>> {
     let bad = |reason: &dyn std::fmt::Display| {
         Failure::new(FailureCode::Output, format!("its {what} are not an array of objects: {reason}"))
     };
@@ -92,7 +94,7 @@ pub(crate) fn array(what: &str, text: String) -> Wire<Vec<Json>> {
 }
 
 /// Parses an object, such as the arguments and results of MCP.
-pub(crate) fn object(text: String) -> Wire<Json> {
+pub(crate) fn object(text: String) -> Converted<Json> {
     let json = Json::parse(text).map_err(|error| Failure::new(FailureCode::Output, format!("its JSON: {error}")))?;
     if json.as_bytes().first() != Some(&b'{') {
         return Err(Failure::new(FailureCode::Output, "it returned JSON that is not an object"));

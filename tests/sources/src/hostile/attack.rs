@@ -10,7 +10,7 @@ use crate::{behaviour, exhaust, files, kernel, network, processes};
 /// One attack. The numbers are those of SECURITY.md and never change their meaning.
 pub(crate) struct Attack {
     pub(crate) number: u8,
-    pub(crate) run: fn(&Bait<'_>) -> Vec<Probe>,
+    pub(crate) run: fn(&AttackArguments<'_>) -> Vec<Probe>,
 }
 
 impl Attack {
@@ -19,7 +19,7 @@ impl Attack {
     }
 }
 
-const fn attack(number: u8, run: fn(&Bait<'_>) -> Vec<Probe>) -> Attack {
+const fn attack(number: u8, run: fn(&AttackArguments<'_>) -> Vec<Probe>) -> Attack {
     Attack { number, run }
 }
 
@@ -73,12 +73,12 @@ pub(crate) const ATTACKS: &[Attack] = &[
 
 /// The arguments of an attack: they say where on the machine there is something to steal, for which a real attacker
 /// would have to search.
-pub(crate) struct Bait<'a> {
+pub(crate) struct AttackArguments<'a> {
     pub(crate) id: &'a Value,
     arguments: &'a Value,
 }
 
-impl<'a> Bait<'a> {
+impl<'a> AttackArguments<'a> {
     pub(crate) fn new(id: &'a Value, arguments: &'a Value) -> Self {
         Self { id, arguments }
     }

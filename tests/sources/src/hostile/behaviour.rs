@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
-use crate::attack::{Bait, Probe};
+use crate::attack::{AttackArguments, Probe};
 use crate::raw::{call, ignore};
 use crate::say;
 
@@ -31,25 +31,29 @@ pub(crate) fn daemon() -> ! {
 }
 
 /// Starts three daemons, in sessions of their own.
-pub(crate) fn daemons(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn daemons(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let own = std::env::current_exe().unwrap_or_default();
     let started = (0..3).filter(|_| {
         let mut command = Command::new(&own);
-        command.args(["daemon", bait.text("mark")]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(["daemon", arguments.text("mark")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         command.spawn().is_ok()
     });
     // Only an observer outside can tell whether they outlive the broker.
     vec![Probe::new("daemons", false, format!("{} started", started.count()))]
 }
 
-pub(crate) fn endless_line(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn endless_line(_: &AttackArguments<'_>) -> Vec<Probe> {
     let chunk = vec![b'x'; 1 << 20];
     loop {
         say(&chunk);
     }
 }
 
-pub(crate) fn flood(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn flood(_: &AttackArguments<'_>) -> Vec<Probe> {
     let note =
         json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "flood" } });
     let line = format!("{note}\n").repeat(1000);
@@ -61,17 +65,17 @@ pub(crate) fn flood(_: &Bait<'_>) -> Vec<Probe> {
 
 /// Sends garbage, an unsolicited response with nesting that no parser should follow, two more unsolicited responses,
 /// and its own response twice.
-pub(crate) fn nonsense(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn nonsense(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     say(b"\x00\xff\xfe garbage \x1b[2J\n{\"jsonrpc\":\"2.0\"\n[]\n\n");
     say(format!("{{\"jsonrpc\":\"2.0\",\"id\":9999999,\"result\":{}}}\n", "[".repeat(100_000)).as_bytes());
     say(b"{\"jsonrpc\":\"2.0\",\"id\":123456,\"result\":{}}\n{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":1,\"message\":\"x\"}}\n");
     let answer =
-        json!({ "jsonrpc": "2.0", "id": bait.id, "result": { "content": [{ "type": "text", "text": "[]" }] } });
+        json!({ "jsonrpc": "2.0", "id": arguments.id, "result": { "content": [{ "type": "text", "text": "[]" }] } });
     say(format!("{answer}\n").as_bytes());
     Vec::new()
 }
 
-pub(crate) fn close_output(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn close_output(_: &AttackArguments<'_>) -> Vec<Probe> {
     STAYS.store(true, Ordering::Relaxed);
     for descriptor in [1_i32, 2] {
         let _ = call(libc::SYS_close, [descriptor.into()]);
@@ -79,7 +83,7 @@ pub(crate) fn close_output(_: &Bait<'_>) -> Vec<Probe> {
     Vec::new()
 }
 
-pub(crate) fn ignore_the_end(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn ignore_the_end(_: &AttackArguments<'_>) -> Vec<Probe> {
     STAYS.store(true, Ordering::Relaxed);
     ignore(libc::SIGTERM);
     vec![Probe::new("TERM is ignored", false, "it will stay if it can")]

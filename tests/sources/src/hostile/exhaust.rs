@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::attack::{Bait, Probe};
+use crate::attack::{AttackArguments, Probe};
 use crate::raw::{Word, call, in_child, map, segment, sleeping_child, take_memory};
 
 const MEBIBYTE: usize = 1 << 20;
 
-pub(crate) fn forks(bait: &Bait<'_>) -> Vec<Probe> {
-    let most = bait.number("processes");
+pub(crate) fn forks(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let most = arguments.number("processes");
     let mut children = Vec::new();
     let end = loop {
         match sleeping_child() {
@@ -35,9 +35,9 @@ pub(crate) fn forks(bait: &Bait<'_>) -> Vec<Probe> {
 /// The time for which memory is held. The broker measures the memory of a cell several times in it.
 const HELD: Duration = Duration::from_secs(5);
 
-pub(crate) fn memory(bait: &Bait<'_>) -> Vec<Probe> {
-    let most = bait.number("memory");
-    match bait.text("hoard") {
+pub(crate) fn memory(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let most = arguments.number("memory");
+    match arguments.text("hoard") {
         "" => {}
         "read-only" => return vec![Probe::of("made read-only", in_child(|| read_only(most)))],
         _ => return vec![Probe::of("of many processes", many(most, "whole"))],
@@ -88,8 +88,8 @@ fn read_only(most: u64) -> io::Result<i64> {
 }
 
 /// Takes memory in processes whose first thread has ended: for such a process `/proc/PID` shows no memory.
-pub(crate) fn hidden(bait: &Bait<'_>) -> Vec<Probe> {
-    vec![Probe::of("of processes without a first thread", many(bait.number("memory"), "headless"))]
+pub(crate) fn hidden(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    vec![Probe::of("of processes without a first thread", many(arguments.number("memory"), "headless"))]
 }
 
 /// Starts four processes, none of which alone exceeds the limit.
@@ -152,8 +152,8 @@ fn first_thread_lives() -> bool {
     status.lines().any(|line| line.starts_with("State:") && !line.contains("zombie"))
 }
 
-pub(crate) fn descriptors(bait: &Bait<'_>) -> Vec<Probe> {
-    let most = bait.number("files");
+pub(crate) fn descriptors(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let most = arguments.number("files");
     let mut open = Vec::new();
     let end = loop {
         match File::open("/dev/null") {
@@ -183,10 +183,10 @@ pub(crate) fn descriptors(bait: &Bait<'_>) -> Vec<Probe> {
     vec![files, Probe::limit("watches of files", watches.len() as u64, most as u64, &end)]
 }
 
-pub(crate) fn disk(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn disk(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     // A file over the size limit must cause an error and not end the program.
     crate::raw::ignore(libc::SIGXFSZ);
-    let most = bait.number("tmp");
+    let most = arguments.number("tmp");
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| "/tmp".to_owned());
     let places =
         [("`/tmp`", variable("TMPDIR")), ("its home", variable("HOME")), ("`/dev/shm`", "/dev/shm".to_owned())];
@@ -216,9 +216,9 @@ fn fill(what: &str, folder: &Path, most: u64) -> Probe {
 }
 
 /// Spins for a while and then answers.
-pub(crate) fn spin(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn spin(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let begun = Instant::now();
-    let lasts = Duration::from_millis(bait.number("spin"));
+    let lasts = Duration::from_millis(arguments.number("spin"));
     let done = in_child(|| {
         while begun.elapsed() < lasts {
             std::hint::spin_loop();
@@ -230,6 +230,6 @@ pub(crate) fn spin(bait: &Bait<'_>) -> Vec<Probe> {
     let widened = call(libc::SYS_sched_setaffinity, [0_i32.into(), 128_usize.into(), Word::from(&mut all)]);
     let asked = call(libc::SYS_sched_getaffinity, [0_i32.into(), 128_usize.into(), Word::from(&mut may)]);
     let processors: u32 = may.iter().map(|word| word.count_ones()).sum();
-    let more = asked.is_err() || u64::from(processors) > bait.number("processors");
+    let more = asked.is_err() || u64::from(processors) > arguments.number("processors");
     vec![Probe::new("more processors than it is given", more, format!("{spun} on {processors}, {widened:?}"))]
 }

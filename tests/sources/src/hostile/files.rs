@@ -7,11 +7,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::attack::{Bait, Probe};
+use crate::attack::{AttackArguments, Probe};
 use crate::raw::{Word, call};
 
-pub(crate) fn secrets(bait: &Bait<'_>) -> Vec<Probe> {
-    let mut probes: Vec<_> = bait.texts("secrets").map(|path| Probe::of(shown(bait, path), read(path))).collect();
+pub(crate) fn secrets(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let mut probes: Vec<_> =
+        arguments.texts("secrets").map(|path| Probe::of(shown(arguments, path), read(path))).collect();
     for path in [
         "/etc/shadow",
         "/etc/sudoers",
@@ -26,17 +27,17 @@ pub(crate) fn secrets(bait: &Bait<'_>) -> Vec<Probe> {
     ] {
         probes.push(Probe::of(format!("`{path}`"), read(path)));
     }
-    probes.push(Probe::of("the list of a folder that is not given", list(&bait.path("folder"))));
-    if bait.caged() {
-        let given = read(bait.path("folder").join("given/readme"));
+    probes.push(Probe::of("the list of a folder that is not given", list(&arguments.path("folder"))));
+    if arguments.caged() {
+        let given = read(arguments.path("folder").join("given/readme"));
         probes.push(Probe::new("NOT what it is given", given.is_err(), format!("{given:?}")));
     }
     probes
 }
 
 /// Reads through a symbolic link that is part of a granted path.
-pub(crate) fn through_a_link(bait: &Bait<'_>) -> Vec<Probe> {
-    vec![Probe::of("a secret behind a link", read(bait.path("link").join("id_rsa")))]
+pub(crate) fn through_a_link(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    vec![Probe::of("a secret behind a link", read(arguments.path("link").join("id_rsa")))]
 }
 
 /// Lists a folder. Seeing only the entries that lead to granted paths is not a leak.
@@ -46,8 +47,8 @@ fn list(folder: &Path) -> io::Result<u8> {
 }
 
 /// Returns a path without the part that differs in every run.
-fn shown(bait: &Bait<'_>, path: &str) -> String {
-    format!("`{}`", path.strip_prefix(bait.text("folder")).map_or(path, |rest| rest.trim_start_matches('/')))
+fn shown(arguments: &AttackArguments<'_>, path: &str) -> String {
+    format!("`{}`", path.strip_prefix(arguments.text("folder")).map_or(path, |rest| rest.trim_start_matches('/')))
 }
 
 fn read(path: impl AsRef<Path>) -> io::Result<u8> {
@@ -61,11 +62,11 @@ fn append(path: impl AsRef<Path>) -> io::Result<()> {
     File::options().append(true).create(true).open(path)?.write_all(b"# was here\n")
 }
 
-pub(crate) fn shell(bait: &Bait<'_>) -> Vec<Probe> {
-    bait.texts("rc").map(|path| Probe::of(shown(bait, path), append(path))).collect()
+pub(crate) fn shell(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    arguments.texts("rc").map(|path| Probe::of(shown(arguments, path), append(path))).collect()
 }
 
-pub(crate) fn programs(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn programs(_: &AttackArguments<'_>) -> Vec<Probe> {
     let own = std::env::current_exe().unwrap_or_default();
     let beside = own.with_file_name("was-here");
     let mut probes = vec![Probe::of("beside its own program", append(&beside))];
@@ -84,36 +85,39 @@ pub(crate) fn programs(_: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
-pub(crate) fn links(bait: &Bait<'_>) -> Vec<Probe> {
-    let out = bait.path("out");
-    let Some(secret) = bait.texts("secrets").next() else { return Vec::new() };
+pub(crate) fn links(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let out = arguments.path("out");
+    let Some(secret) = arguments.texts("secrets").next() else { return Vec::new() };
     let (soft, hard, folder) = (out.join("soft"), out.join("hard"), out.join("folder"));
     let tried = [
         ("a symbolic link to a file", symlink(secret, &soft).and_then(|()| read(&soft))),
-        ("a symbolic link to a folder", symlink(bait.path("folder"), &folder).and_then(|()| list(&folder))),
+        ("a symbolic link to a folder", symlink(arguments.path("folder"), &folder).and_then(|()| list(&folder))),
         ("a hard link", fs::hard_link(secret, &hard).and_then(|()| read(&hard))),
         ("`..`", read(out.join("../home/.ssh/id_rsa"))),
-        ("moving a file in", fs::rename(bait.path("movable"), out.join("moved")).map(|()| 0)),
+        ("moving a file in", fs::rename(arguments.path("movable"), out.join("moved")).map(|()| 0)),
     ];
     for path in [soft, hard, folder] {
         let _ = fs::remove_file(path);
     }
     let mut probes: Vec<_> = tried.into_iter().map(|(what, tried)| Probe::of(what, tried)).collect();
-    if bait.caged() {
+    if arguments.caged() {
         let wrote = append(out.join("work"));
         probes.push(Probe::new("NOT the folder that it may write", wrote.is_err(), format!("{wrote:?}")));
     }
     probes
 }
 
-pub(crate) fn caches(bait: &Bait<'_>) -> Vec<Probe> {
-    bait.texts("caches").map(|path| Probe::of(shown(bait, path), append(Path::new(path).join("poison")))).collect()
+pub(crate) fn caches(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    arguments
+        .texts("caches")
+        .map(|path| Probe::of(shown(arguments, path), append(Path::new(path).join("poison"))))
+        .collect()
 }
 
 /// Attacks the configuration and the data folder of a broker at the top of a writable folder, where brokers find them
 /// by name. Every change but the last is undone.
-pub(crate) fn configurations(bait: &Bait<'_>) -> Vec<Probe> {
-    let out = bait.path("out");
+pub(crate) fn configurations(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let out = arguments.path("out");
     let (file, data) = (out.join("portcullis.toml"), out.join(".portcullis"));
     let (beside, aside) = (out.join("beside"), out.join("aside"));
     let replaced = |path: &Path| {
@@ -144,9 +148,9 @@ fn queue(bait_name: &str) -> CString {
     CString::new(bait_name).unwrap_or_default()
 }
 
-pub(crate) fn shared(bait: &Bait<'_>) -> Vec<Probe> {
-    let name = bait.text("shared");
-    let key = i32::try_from(bait.number("key")).unwrap_or_default();
+pub(crate) fn shared(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let name = arguments.text("shared");
+    let key = i32::try_from(arguments.number("key")).unwrap_or_default();
     let segment = call(libc::SYS_shmget, [key.into(), 0_i32.into(), 0o600_i32.into()]);
     let open = call(libc::SYS_mq_open, [Word::from(&*queue(name)), libc::O_RDONLY.into(), 0_i32.into(), 0_i32.into()]);
     vec![

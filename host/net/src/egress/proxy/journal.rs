@@ -95,33 +95,33 @@ impl Journal {
 
     /// Notes that a connection was made.
     pub(in crate::egress) fn allowed(&self, via: Via, to: &Destination) {
-        self.tell_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why: None });
+        self.record_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why: None });
     }
 
     /// Notes that a connection was allowed but could not be made.
     pub(in crate::egress) fn failed(&self, via: Via, to: &Destination, error: &EgressError) {
         let why = Some(error.to_string());
-        self.tell_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why });
+        self.record_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why });
     }
 
     /// Notes that an attempt was refused. `host` is what was asked for, as the source wrote it.
     pub(in crate::egress) fn refused(&self, via: Via, host: &str, port: u16, why: &Refusal) {
-        self.tell_once(&Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
+        self.record_once(&Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
     }
 
-    fn tell_once(&self, attempt: &Attempt) {
+    fn record_once(&self, attempt: &Attempt) {
         if self.repeats.is_first(attempt) {
             (self.record)(self.event(attempt, 1));
         }
     }
 
     /// Reports the counted repeats after a pause, and returns the length of the next pause.
-    pub(in crate::egress) fn tell_and_pause(&self, pause: Duration) -> Duration {
-        repeats::next_pause(pause, self.tell())
+    pub(in crate::egress) fn report_and_pause(&self, pause: Duration) -> Duration {
+        repeats::next_pause(pause, self.report())
     }
 
     /// Reports the counted repeats and starts anew. Returns true if there was nothing to report.
-    pub(in crate::egress) fn tell(&self) -> bool {
+    pub(in crate::egress) fn report(&self) -> bool {
         let report = self.repeats.report();
         for (attempt, repeats) in &report.repeated {
             (self.record)(self.event(attempt, *repeats));
@@ -181,10 +181,10 @@ mod tests {
             journal.refused(Via::Dns, "evil.test", 53, &Refusal::NotDeclared);
         }
         assert_eq!(told.lock().unwrap().len(), 1);
-        assert!(!journal.tell());
+        assert!(!journal.report());
         let last = told.lock().unwrap().last().unwrap().clone();
         assert_eq!((last["host"].as_str(), last["count"].as_u64()), (Some("evil.test"), Some(999)));
-        assert!(journal.tell(), "nothing is told twice");
+        assert!(journal.report(), "nothing is told twice");
         assert_eq!(told.lock().unwrap().len(), 2);
     }
 
@@ -199,7 +199,7 @@ mod tests {
             for n in 0..100_000 {
                 journal.refused(Via::Dns, &format!("{n}.evil.test"), 53, &Refusal::NotDeclared);
             }
-            journal.tell();
+            journal.report();
             assert_eq!(count.load(Ordering::Relaxed), (round + 1) * (MAX_KINDS + 1));
         }
     }

@@ -27,7 +27,7 @@ where
         Via::Tls => tls(shared, stream, &to, dialled).await,
         via => {
             if let Ok(upstream) = shared.dial(via, &to, dialled).await {
-                pour(stream, upstream).await;
+                copy_both(stream, upstream).await;
             }
         }
     }
@@ -41,7 +41,7 @@ where
         Ok(hello) => {
             let Ok(mut upstream) = shared.dial(Via::Tls, to, dialled).await else { return };
             if upstream.write_all(&hello).await.is_ok() {
-                pour(stream, upstream).await;
+                copy_both(stream, upstream).await;
             }
         }
         Err(refusal) => {
@@ -54,7 +54,10 @@ where
 }
 
 /// Copies bytes in both directions, each until its end.
-pub(super) async fn pour(mut near: impl AsyncRead + AsyncWrite + Unpin, mut far: impl AsyncRead + AsyncWrite + Unpin) {
+pub(super) async fn copy_both(
+    mut near: impl AsyncRead + AsyncWrite + Unpin,
+    mut far: impl AsyncRead + AsyncWrite + Unpin,
+) {
     // How a connection ends is up to its two sides, and its content is not inspected.
     let _ = tokio::io::copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER_BYTES, BUFFER_BYTES).await;
 }

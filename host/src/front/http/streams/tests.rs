@@ -24,10 +24,10 @@ fn id(text: &str) -> EventId {
 #[tokio::test]
 async fn a_stream_can_be_resumed_after_any_of_its_events() {
     let streams = Streams::default();
-    let (out, said) = mpsc::channel(8);
-    let mut reader = streams.open(Some(message("a")), said);
-    let (other, said) = mpsc::channel(8);
-    let _other = streams.open(None, said);
+    let (out, messages) = mpsc::channel(8);
+    let mut reader = streams.open(Some(message("a")), messages);
+    let (other, messages) = mpsc::channel(8);
+    let _other = streams.open(None, messages);
     other.send(message("of another stream")).await.unwrap();
     out.send(message("b")).await.unwrap();
     assert_eq!(next(&mut reader).await, expected("1-1", "a"));
@@ -50,8 +50,8 @@ async fn a_stream_can_be_resumed_after_any_of_its_events() {
 #[tokio::test]
 async fn a_new_reader_ends_the_previous_one() {
     let streams = Streams::default();
-    let (out, said) = mpsc::channel(8);
-    let mut first = streams.open(None, said);
+    let (out, messages) = mpsc::channel(8);
+    let mut first = streams.open(None, messages);
     let waiting = tokio::spawn(async move { next(&mut first).await });
     tokio::task::yield_now().await;
     let mut second = streams.resume(id("1-0")).unwrap();
@@ -64,8 +64,8 @@ async fn a_new_reader_ends_the_previous_one() {
 #[tokio::test]
 async fn a_stream_without_a_reader_blocks_no_sender_and_keeps_its_latest_messages() {
     let streams = Streams::default();
-    let (out, said) = mpsc::channel(1);
-    drop(streams.open(None, said));
+    let (out, messages) = mpsc::channel(1);
+    drop(streams.open(None, messages));
     for _ in 0..=MAX_KEPT {
         // The channel has room for one, so that each send waits until the message before it was taken.
         out.send(message("x")).await.unwrap();
@@ -82,8 +82,8 @@ async fn a_stream_without_a_reader_blocks_no_sender_and_keeps_its_latest_message
 #[tokio::test]
 async fn what_is_too_large_to_keep_is_delivered_once() {
     let streams = Streams::default();
-    let (out, said) = mpsc::channel(8);
-    let mut reader = streams.open(None, said);
+    let (out, messages) = mpsc::channel(8);
+    let mut reader = streams.open(None, messages);
     out.send(message(&"x".repeat(MAX_KEPT_BYTES + 1))).await.unwrap();
     assert!(next(&mut reader).await.is_some());
     drop(reader);
@@ -95,17 +95,17 @@ async fn what_is_too_large_to_keep_is_delivered_once() {
 async fn streams_are_forgotten_after_a_while_and_when_there_are_too_many() {
     let streams = Streams::default();
     let mut outs = Vec::new();
-    for _ in 0..MAX_LEFT + 2 {
-        let (out, said) = mpsc::channel(1);
+    for _ in 0..MAX_UNREAD + 2 {
+        let (out, messages) = mpsc::channel(1);
         outs.push(out);
-        drop(streams.open(None, said));
+        drop(streams.open(None, messages));
     }
     streams.sweep();
     let kept = |number: usize| streams.resume(EventId { stream: number as u64, number: 0 }).is_some();
     assert!(!kept(1) && !kept(2) && kept(3));
     outs[0].closed().await;
-    tokio::time::advance(RESUME_PATIENCE).await;
+    tokio::time::advance(RESUME_WINDOW).await;
     streams.sweep();
-    assert!(!kept(4) && !kept(MAX_LEFT + 2));
-    outs[MAX_LEFT].closed().await;
+    assert!(!kept(4) && !kept(MAX_UNREAD + 2));
+    outs[MAX_UNREAD].closed().await;
 }

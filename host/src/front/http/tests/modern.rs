@@ -4,7 +4,7 @@ use super::*;
 use crate::front::testing::meta;
 
 /// Longer than anything takes on a slow machine.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+const ANSWER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(120);
 
 impl Server {
     fn modern(&self, method: &str, mut params: Value, capabilities: &Value) -> reqwest::RequestBuilder {
@@ -117,7 +117,7 @@ async fn disconnecting_cancels_a_modern_call() {
     server.events.expect("slow").await;
     left.abort();
     let dropped = server.events.expect("dropped");
-    tokio::time::timeout(PATIENCE, dropped).await.expect("nobody cancelled it");
+    tokio::time::timeout(ANSWER_TIMEOUT, dropped).await.expect("nobody cancelled it");
 }
 
 #[tokio::test]

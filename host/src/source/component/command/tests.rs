@@ -15,7 +15,7 @@ use crate::plugin::{Access, ComponentKind, PluginError};
 use crate::protocol::MAX_MESSAGE_BYTES;
 use crate::source::Secrets;
 use crate::source::Source as _;
-use crate::source::testing::{nobody, permit, silent, supervision, text};
+use crate::source::testing::{no_client, permit, silent, supervision, text};
 
 /// A command with a folder of its own, in which it may read `open` and write `drop`.
 struct Bench {
@@ -32,8 +32,9 @@ async fn load(name: &str, access: Access) -> Result<Command, PluginError> {
 }
 
 fn source_of(command: Command, dir: &Path) -> CommandSource {
-    let wire = Wire { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: Secrets::new(["hunter22"]) };
-    let program = Program { command, wire, started: Box::new(|| {}) };
+    let pipe_config =
+        PipeConfig { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: Secrets::new(["hunter22"]) };
+    let program = Program { command, pipe_config, started: Box::new(|| {}) };
     // Longer than any guest runs on a busy machine.
     CommandSource::new(supervision(Duration::from_secs(600)), program)
 }
@@ -65,7 +66,7 @@ impl Bench {
     async fn call(&self, tool: &str, arguments: Data) -> Outcome {
         // The definition that the guest lists, as a session would have been shown it.
         let described = json!({ "name": tool, "inputSchema": { "type": "object" } });
-        self.source.call(permit(&described, arguments), &nobody(), silent()).await
+        self.source.call(permit(&described, arguments), &no_client(), silent()).await
     }
 
     async fn text(&self, tool: &str, arguments: Data) -> String {
@@ -80,7 +81,7 @@ impl Bench {
     }
 
     async fn refusal(&self) -> String {
-        self.source.discover(&nobody()).await.unwrap_err().to_string()
+        self.source.discover(&no_client()).await.unwrap_err().to_string()
     }
 }
 
@@ -88,7 +89,7 @@ impl Bench {
 async fn a_command_is_an_mcp_server_of_either_era() {
     for (mode, protocol) in [("", "2025-11-25"), ("modern", "2026-07-28")] {
         let bench = Bench::new(mode).await;
-        let found = bench.source.discover(&nobody()).await.unwrap();
+        let found = bench.source.discover(&no_client()).await.unwrap();
         assert_eq!(found.protocol, protocol);
         assert_eq!(found.server.get_str("name").as_deref(), Some("guest"));
         assert_eq!(found.tools.items.len(), 17);
@@ -166,7 +167,7 @@ async fn forged_replies_reach_no_call() {
 #[tokio::test]
 async fn a_dropped_call_leaves_the_command_as_it_was() {
     let bench = Bench::new("").await;
-    bench.source.discover(&nobody()).await.unwrap();
+    bench.source.discover(&no_client()).await.unwrap();
     let gave_up = tokio::time::timeout(Duration::from_millis(50), bench.call("hang", json!({}))).await;
     assert!(gave_up.is_err());
     assert_eq!(bench.text("echo", json!({})).await, "{}");
@@ -195,7 +196,7 @@ async fn a_command_that_is_not_a_server_fails_with_the_reason() {
 #[tokio::test]
 async fn further_calls_do_not_keep_a_hanging_command_alive() {
     let bench = Bench::new("").await;
-    bench.source.discover(&nobody()).await.unwrap();
+    bench.source.discover(&no_client()).await.unwrap();
     let calls = async {
         loop {
             let _ = tokio::time::timeout(Duration::from_millis(200), bench.call("echo", json!({}))).await;
@@ -212,7 +213,7 @@ async fn further_calls_do_not_keep_a_hanging_command_alive() {
 #[tokio::test]
 async fn many_calls_at_once_are_all_answered() {
     let bench = Bench::new("").await;
-    bench.source.discover(&nobody()).await.unwrap();
+    bench.source.discover(&no_client()).await.unwrap();
     let calls = (0..300).map(|n| bench.text("echo", json!({ "n": n })));
     let said = futures_util::future::join_all(calls).await;
     assert!(said.iter().enumerate().all(|(n, said)| *said == format!("{{\"n\":{n}}}")));
@@ -221,7 +222,7 @@ async fn many_calls_at_once_are_all_answered() {
 #[tokio::test]
 async fn a_command_ends_when_there_is_no_more_input() {
     let mut bench = Bench::new("").await;
-    let (running, streams) = bench.source.tune().dial.command.start().await.unwrap();
+    let (running, streams) = bench.source.tune().connector.command.start().await.unwrap();
     std::mem::drop(streams);
     running.wait().await;
     assert_eq!(running.fate().as_deref(), Some("exited with status 0"));
@@ -269,7 +270,7 @@ async fn a_command_reaches_what_is_granted_and_is_told_that_the_rest_is_denied()
     };
     let call = async |source: &CommandSource, tool: &str, arguments| {
         let described = json!({ "name": tool, "inputSchema": { "type": "object" } });
-        text(source.call(permit(&described, arguments), &nobody(), silent()).await)
+        text(source.call(permit(&described, arguments), &no_client(), silent()).await)
     };
     let near = source_of_reach(crate::egress::Reach::Private).await;
     let connect = async |address: String| call(&near, "connect", json!({ "address": address, "send": "hello" })).await;

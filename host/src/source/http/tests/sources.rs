@@ -10,7 +10,7 @@ fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Resul
             headers: BTreeMap::new(),
             oauth: crate::config::OAuthConfig::default(),
             dangerous_allow_private: private,
-            carrier: Carrier::Detect,
+            transport_kind: HttpTransportKind::Detect,
         },
         timeout: Duration::from_secs(60),
         ..crate::catalog::testing::source("web", Naming::Source)
@@ -43,7 +43,7 @@ async fn sources_of_both_eras_are_discovered() {
         })
         .await;
         let source = source(address, &[("Authorization", "Bearer k")], true).unwrap();
-        let discovery = source.discover(&nobody()).await.unwrap();
+        let discovery = source.discover(&no_client()).await.unwrap();
         assert_eq!(discovery.protocol, if modern { "2026-07-28" } else { "2025-06-18" });
         assert_eq!(discovery.tools.items.len(), 1);
         source.close().await;
@@ -82,7 +82,7 @@ async fn a_server_of_2024_is_found_and_spoken_to() {
     })
     .await;
     let source = source(address, &[("Authorization", "Bearer k")], true).unwrap();
-    let discovery = source.discover(&nobody()).await.unwrap();
+    let discovery = source.discover(&no_client()).await.unwrap();
     assert_eq!((discovery.protocol.as_str(), discovery.tools.items.len()), ("2024-11-05", 1));
     source.close().await;
     assert!(log.lock().unwrap().iter().all(|seen| seen.header("authorization") == Some("Bearer k")));
@@ -98,7 +98,7 @@ async fn messages_to_a_server_of_2024_go_to_its_own_origin_only() {
     let (name, url) = ("web".parse().unwrap(), Url::parse(&format!("http://{address}/mcp")).unwrap());
     let client = Egress::new().client_for(&url, Reach::Private).unwrap();
     let (shared, inbox) =
-        Shared::new(Way { source: name, url, client, headers: HeaderMap::new(), bearer: None }, 10_000);
+        Shared::new(ServerAccess { source: name, url, client, headers: HeaderMap::new(), bearer: None }, 10_000);
     let refused = LegacySse::open(shared, inbox).await.err().unwrap().to_string();
     assert!(refused.contains("another origin"), "{refused}");
 }

@@ -8,9 +8,9 @@ use crate::protocol::{Request, RpcError};
 
 /// Opens a link that one session owns, so that the source may send requests.
 async fn owned(client: &Arc<dyn SourceClient>) -> (Link, Far) {
-    let (transport, mut far) = wire();
+    let (transport, mut far) = fake_transport();
     let client = Some(Arc::downgrade(client));
-    let party = Party { capabilities: Json::of(&json!({ "elicitation": {} })), client, ..party() };
+    let config = LinkConfig { capabilities: Json::of(&json!({ "elicitation": {} })), client, ..config() };
     let serve = async {
         let request = far.hear("initialize").await;
         far.answer(&request, initialized("2025-06-18")).await;
@@ -19,7 +19,7 @@ async fn owned(client: &Arc<dyn SourceClient>) -> (Link, Far) {
         far.answer(&list, json!({ "tools": [] })).await;
     };
     let deadlines = Deadlines { probe: None, ..Deadlines::default() };
-    let (opened, ()) = tokio::join!(Link::open(transport, deadlines, party), serve);
+    let (opened, ()) = tokio::join!(Link::open(transport, deadlines, config), serve);
     (opened.unwrap().0, far)
 }
 
@@ -77,7 +77,7 @@ async fn the_open_requests_of_a_source_are_limited_and_have_different_ids() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_of_a_source_that_reads_no_answers_are_no_longer_put_to_the_agent() {
-    let client = Ear::new().client();
+    let client = RecordingClient::new().client();
     let (_link, mut far) = owned(&client).await;
     for number in 0..200 {
         far.say(question(&number.to_string())).await;
@@ -107,7 +107,7 @@ async fn a_list_of_many_slow_pages_times_out_as_a_whole() {
     };
     assert_eq!(late, SourceError::Timeout { method: Method::ToolsList, seconds: 45 });
 
-    let (transport, mut far) = wire();
+    let (transport, mut far) = fake_transport();
     let serve = async {
         let request = far.hear("initialize").await;
         sleep(Duration::from_secs(29)).await;
@@ -118,7 +118,7 @@ async fn a_list_of_many_slow_pages_times_out_as_a_whole() {
     };
     let deadlines = Deadlines { probe: None, ..Deadlines::default() };
     let late = tokio::select! {
-        opened = Link::open(transport, deadlines, party()) => opened.err().unwrap(),
+        opened = Link::open(transport, deadlines, config()) => opened.err().unwrap(),
         () = serve => panic!("the list is awaited for ever"),
     };
     assert_eq!(late, SourceError::Timeout { method: Method::ToolsList, seconds: 45 });
@@ -126,7 +126,7 @@ async fn a_list_of_many_slow_pages_times_out_as_a_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn a_log_level_that_is_not_answered_delays_one_call_by_half_its_time_and_not_the_next() {
-    let (transport, mut far) = wire();
+    let (transport, mut far) = fake_transport();
     let serve = async {
         let request = far.hear("initialize").await;
         let mut said = initialized("2025-06-18");
@@ -137,12 +137,13 @@ async fn a_log_level_that_is_not_answered_delays_one_call_by_half_its_time_and_n
         far.answer(&list, json!({ "tools": [] })).await;
     };
     let deadlines = Deadlines { probe: None, ..Deadlines::default() };
-    let (opened, ()) = tokio::join!(Link::open(transport, deadlines, party()), serve);
+    let (opened, ()) = tokio::join!(Link::open(transport, deadlines, config()), serve);
     let link = Arc::new(opened.unwrap().0);
     let four = Duration::from_secs(4);
     let params = Json::parse(r#"{"name":"a","_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#).unwrap();
-    let call =
-        async || link.call(&crate::protocol::Method::ToolsCall, &params, &nobody(), silent(), CallTime::of(four)).await;
+    let call = async || {
+        link.call(&crate::protocol::Method::ToolsCall, &params, &no_client(), silent(), CallTime::of(four)).await
+    };
     let begun = Instant::now();
     let silence = async {
         far.hear("logging/setLevel").await;
@@ -162,7 +163,7 @@ async fn a_log_level_that_is_not_answered_delays_one_call_by_half_its_time_and_n
     });
     assert!(matches!(outcome, Outcome::Unknown(_)));
     let over = link
-        .call(&crate::protocol::Method::ToolsCall, &params, &nobody(), silent(), CallTime::of(Duration::ZERO))
+        .call(&crate::protocol::Method::ToolsCall, &params, &no_client(), silent(), CallTime::of(Duration::ZERO))
         .await;
     assert!(matches!(over, Outcome::NotSent(why) if why.contains("nothing was sent")));
 }

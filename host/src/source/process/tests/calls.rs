@@ -22,7 +22,7 @@ async fn a_crash_makes_the_call_unknown_and_the_next_one_works() {
         }
         other => panic!("{other:?}"),
     }
-    assert!(bench.source.discover(&nobody()).await.is_ok(), "started again");
+    assert!(bench.source.discover(&no_client()).await.is_ok(), "started again");
 
     let bench = Bench::new("echo");
     assert!(matches!(bench.call("exit", json!({})).await, Outcome::Unknown(_)));
@@ -33,7 +33,7 @@ async fn a_crash_makes_the_call_unknown_and_the_next_one_works() {
 async fn a_call_that_takes_too_long_is_unknown_and_cancelled() {
     let mut bench = Bench::new("hang-call");
     bench.source.tune().timeout = Duration::from_millis(50);
-    bench.source.discover(&nobody()).await.unwrap();
+    bench.source.discover(&no_client()).await.unwrap();
     assert!(
         matches!(bench.call("echo", json!({})).await, Outcome::Unknown(why) if why.contains("no answer to `tools/call`"))
     );
@@ -42,7 +42,7 @@ async fn a_call_that_takes_too_long_is_unknown_and_cancelled() {
 #[tokio::test]
 async fn a_dropped_call_is_cancelled_at_the_source_and_the_next_one_works() {
     let bench = Bench::new("echo");
-    bench.source.discover(&nobody()).await.unwrap();
+    bench.source.discover(&no_client()).await.unwrap();
     let gave_up = tokio::time::timeout(Duration::from_millis(50), bench.call("hang", json!({}))).await;
     assert!(gave_up.is_err());
     // The cancellation may be sent shortly after this call, so it is asked for again until it has arrived.
@@ -56,8 +56,8 @@ async fn progress_keeps_its_order_and_the_callers_token() {
     let (out, mut progress) = tokio::sync::mpsc::channel(2);
     let token = Json::parse(&br#""t\u006fken""#[..]).unwrap();
     let relay = Relay { token: Some(token.clone()), out };
-    let nobody = nobody();
-    let call = bench.source.call(permit("slow", json!({ "steps": 100 })), &nobody, relay);
+    let no_client = no_client();
+    let call = bench.source.call(permit("slow", json!({ "steps": 100 })), &no_client, relay);
     let seen = async {
         let mut seen = Vec::new();
         while let Some(CallEvent::Notification(notification)) = progress.recv().await {
@@ -77,7 +77,7 @@ async fn progress_keeps_its_order_and_the_callers_token() {
 async fn a_source_that_ignores_everything_is_killed_with_its_children() {
     for drop_it in [false, true] {
         let mut bench = Bench::new("ignores-term");
-        bench.source.discover(&nobody()).await.unwrap();
+        bench.source.discover(&no_client()).await.unwrap();
         assert!(bench.alive());
         if drop_it {
             bench.source = Bench::new("echo").source;
@@ -100,11 +100,11 @@ async fn a_discovery_that_is_given_up_leaves_no_process() {
         // It runs until the discovery is dropped below.
         assert!(bench.alive());
     };
-    let nobody = nobody();
+    let no_client = no_client();
     tokio::select! {
         biased;
         () = started => {}
-        found = bench.source.discover(&nobody) => drop(found),
+        found = bench.source.discover(&no_client) => drop(found),
     }
     bench.source.close().await;
     bench.gone().await;
@@ -115,21 +115,21 @@ async fn a_tool_whose_definition_has_changed_is_not_called() {
     // This source describes its tools differently each time it lists them.
     let bench = Bench::new("rug-pull");
     let called =
-        async |described| bench.source.call(permit_for("echo", described, json!({})), &nobody(), silent()).await;
+        async |described| bench.source.call(permit_for("echo", described, json!({})), &no_client(), silent()).await;
     let refused = |outcome, why: &str| match outcome {
         Outcome::NotSent(text) => assert!(text.contains(why), "{text}"),
         other => panic!("{other:?}"),
     };
-    bench.source.discover(&nobody()).await.unwrap();
+    bench.source.discover(&no_client()).await.unwrap();
     assert!(matches!(called("version 1").await, Outcome::Answered(_)));
     // Another client lists the tools.
-    bench.source.discover(&nobody()).await.unwrap();
+    bench.source.discover(&no_client()).await.unwrap();
     refused(called("version 1").await, "has changed its definition");
     assert!(matches!(called("version 2").await, Outcome::Answered(_)));
     refused(bench.call("erase", json!({})).await, "no longer offers it");
     // A new connection is a new process: its count begins again, and version 2 is not what it has listed.
     let exit = permit_for("exit", "version 2", json!({}));
-    assert!(matches!(bench.source.call(exit, &nobody(), silent()).await, Outcome::Unknown(_)));
+    assert!(matches!(bench.source.call(exit, &no_client(), silent()).await, Outcome::Unknown(_)));
     refused(called("version 2").await, "has changed its definition");
 }
 

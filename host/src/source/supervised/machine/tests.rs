@@ -11,7 +11,7 @@ const EVENTS: [Event; 12] = [
     Event::HandedOver,
     Event::Lost,
     Event::Expired,
-    Event::Rested,
+    Event::Closed,
     Event::Silent,
     Event::Answered,
     Event::TimedOut(TIMEOUTS),
@@ -94,7 +94,7 @@ fn a_crash_loop_opens_the_circuit_and_a_stable_minute_renews_the_attempts() {
 
 #[test]
 fn a_connection_that_ends_normally_is_begun_again_at_once() {
-    for event in [Event::Expired, Event::Rested] {
+    for event in [Event::Expired, Event::Closed] {
         let mut story = Story::new();
         story.begin();
         story.on(Event::Opened);
@@ -126,7 +126,7 @@ fn a_session_that_is_forgotten_as_soon_as_it_is_opened_is_a_crash_loop() {
 
 #[test]
 fn a_stable_minute_renews_the_attempts_whatever_ends_it() {
-    for event in [Event::Expired, Event::Rested, Event::Lost] {
+    for event in [Event::Expired, Event::Closed, Event::Lost] {
         let mut story = Story::new();
         story.begin();
         for _ in 0..ATTEMPTS {

@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::Era;
 
 fn agent(era: Era) -> Arc<dyn SourceClient> {
-    Ear::of(Some(era)).client()
+    RecordingClient::of(Some(era)).client()
 }
 
 /// Returns the methods by which connections were begun since the last time.
@@ -27,7 +27,7 @@ async fn agents_of_each_era_share_a_connection_in_their_own() {
         assert_eq!(text(bench.call(&agent(era)).await), "ok");
         assert_eq!(begun(&bench), methods, "{era:?}");
     }
-    assert_eq!(text(bench.call(&nobody()).await), "ok");
+    assert_eq!(text(bench.call(&no_client()).await), "ok");
     assert_eq!(
         (begun(&bench).len(), bench.source.only_era()),
         (0, None),
@@ -109,7 +109,7 @@ async fn a_connection_for_one_call_is_made_in_the_era_of_its_agent() {
 async fn an_eager_source_keeps_its_shared_connection_and_closes_the_idle_one_of_legacy_agents() {
     let minute = Duration::from_secs(60);
     let bench = Bench::with(&[Mood::Both], |supervision| (supervision.idle, supervision.eager) = (minute, true));
-    bench.source.discover(&nobody()).await.unwrap();
+    bench.source.discover(&no_client()).await.unwrap();
     assert_eq!(text(bench.call(&agent(Era::Legacy)).await), "ok");
     assert_eq!(bench.world.open.load(Ordering::SeqCst), 2);
     tokio::time::sleep(minute * 3).await;

@@ -12,7 +12,7 @@ async fn doubtful_calls(bench: &Bench, session: &Arc<dyn SourceClient>) {
 #[tokio::test(start_paused = true)]
 async fn a_source_that_answers_neither_requests_nor_a_ping_is_ended_and_restarted() {
     let bench = Bench::new(&[Mood::Mute, Mood::Well]);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     doubtful_calls(&bench, &session).await;
     bench.comes_to(&["starting", "ready", "degraded", "backing-off", "starting", "ready"]).await;
     assert_eq!(bench.world.open.load(Ordering::SeqCst), 1, "the silent one has ended");
@@ -25,7 +25,7 @@ async fn a_source_that_answers_neither_requests_nor_a_ping_is_ended_and_restarte
 #[tokio::test(start_paused = true)]
 async fn a_source_that_answers_a_ping_is_slow_and_is_left_alone() {
     let bench = Bench::new(&[Mood::Busy]);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     for _ in 0..2 {
         doubtful_calls(&bench, &session).await;
     }
@@ -37,9 +37,9 @@ async fn a_source_that_answers_a_ping_is_slow_and_is_left_alone() {
 #[tokio::test(start_paused = true)]
 async fn calls_that_their_agents_give_up_late_count_as_timeouts() {
     let bench = Bench::with(&[Mood::Mute, Mood::Well], |supervision| supervision.timeout = Duration::from_secs(3600));
-    let session = Ear::new().client();
-    for patience in [1, 1, 1, 1, 20, 20, 20] {
-        let _ = tokio::time::timeout(Duration::from_secs(patience), bench.call(&session)).await;
+    let session = RecordingClient::new().client();
+    for limit in [1, 1, 1, 1, 20, 20, 20] {
+        let _ = tokio::time::timeout(Duration::from_secs(limit), bench.call(&session)).await;
         let doubted = bench.world.states().contains(&"degraded".to_owned());
         assert!(!doubted, "a person may change their mind");
     }
@@ -50,13 +50,13 @@ async fn calls_that_their_agents_give_up_late_count_as_timeouts() {
 async fn listing_does_not_wait_for_a_source_that_is_known_to_be_unavailable() {
     let at_once = async |bench: &Bench| {
         let begun = Instant::now();
-        let looked = bench.source.discover(&Ear::new().client()).await;
+        let looked = bench.source.discover(&RecordingClient::new().client()).await;
         assert_eq!(begun.elapsed(), Duration::ZERO, "{looked:?}");
         looked
     };
     // Between two attempts, and while one is made.
     let bench = Bench::new(&[Mood::Dies, Mood::Late]);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     bench.call(&session).await;
     assert!(at_once(&bench).await.is_err());
     bench.comes_to(&["starting", "ready", "backing-off", "starting"]).await;
@@ -77,22 +77,22 @@ async fn listing_does_not_wait_for_a_source_that_is_known_to_be_unavailable() {
 #[tokio::test(start_paused = true)]
 async fn listing_waits_for_an_attempt_that_is_due() {
     let bench = Bench::new(&[Mood::Dies, Mood::Well]);
-    bench.call(&nobody()).await;
+    bench.call(&no_client()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(bench.status(), Status::BackingOff, "no session used it");
-    assert!(bench.source.discover(&Ear::new().client()).await.is_ok());
+    assert!(bench.source.discover(&RecordingClient::new().client()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_ends_the_source_and_starts_it_again_in_every_state() {
-    let patience = Duration::from_secs(8);
+    let limit = Duration::from_secs(8);
     let bench = Bench::new(&[Mood::Mute, Mood::Well]);
-    let session = Ear::new().client();
+    let session = RecordingClient::new().client();
     bench.source.discover(&session).await.unwrap();
     let call = bench.call(&session);
     let restarted = async {
         tokio::task::yield_now().await;
-        bench.source.restart("restarted by a test", patience).await
+        bench.source.restart("restarted by a test", limit).await
     };
     let (lost, restarted) = tokio::join!(call, restarted);
     assert!(matches!(lost, Outcome::Unknown(_)), "{lost:?}");
@@ -106,13 +106,13 @@ async fn a_restart_ends_the_source_and_starts_it_again_in_every_state() {
         let bench = Bench::new(&[Mood::Dies, Mood::Late]);
         bench.call(&session).await;
         bench.comes_to(until).await;
-        assert_eq!(bench.source.restart("again", patience).await, Ok(Status::Ready));
+        assert_eq!(bench.source.restart("again", limit).await, Ok(Status::Ready));
         assert_eq!(bench.world.open.load(Ordering::SeqCst), 1);
     }
 
     let idle = Bench::new(&[Mood::Well]);
-    assert_eq!(idle.source.restart("again", patience).await, Ok(Status::Idle));
+    assert_eq!(idle.source.restart("again", limit).await, Ok(Status::Idle));
     assert!(idle.world.tried.lock().unwrap().is_empty(), "an idle source is not started");
     idle.source.close().await;
-    assert!(idle.source.restart("again", patience).await.is_err());
+    assert!(idle.source.restart("again", limit).await.is_err());
 }

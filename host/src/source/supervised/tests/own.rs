@@ -6,7 +6,7 @@ use serde_json::{Value as Data, json};
 use super::*;
 use crate::call::Params;
 use crate::protocol::{Answer, Json, Method, Notification, Request};
-use crate::source::supervised::own::{CROWD, MAX_OF_ONE, MAX_OWN};
+use crate::source::supervised::own::{MAX_OF_ONE, MAX_OWN, REUSE_FROM};
 
 /// A session of a principal, which declares capabilities.
 struct Peer {
@@ -85,11 +85,11 @@ async fn sessions_that_only_list_have_no_connection_of_their_own() {
 /// Makes a crowd of sessions that declare capabilities, each of which has connected to the source.
 async fn crowd(bench: &Bench) -> Vec<Arc<dyn SourceClient>> {
     bench.source.discover(&plain()).await.unwrap();
-    let crowd: Vec<_> = (0..CROWD).map(|_| asks("ann")).collect();
+    let crowd: Vec<_> = (0..REUSE_FROM).map(|_| asks("ann")).collect();
     for client in &crowd {
         bench.source.discover(client).await.unwrap();
     }
-    assert_eq!(tried(bench), 1 + CROWD, "each has connected by itself");
+    assert_eq!(tried(bench), 1 + REUSE_FROM, "each has connected by itself");
     crowd
 }
 
@@ -121,7 +121,7 @@ async fn a_list_that_has_changed_is_not_reused() {
     let bench = Bench::new(&[Mood::Well]);
     let _crowd = crowd(&bench).await;
     let before = tried(&bench);
-    bench.source.core.counters.changes.fetch_add(1, Ordering::Relaxed);
+    bench.source.state.counters.changes.fetch_add(1, Ordering::Relaxed);
     bench.source.discover(&asks("ann")).await.unwrap();
     assert_eq!(tried(&bench), before + 1);
 }
@@ -231,18 +231,18 @@ async fn a_connection_with_a_subscription_stays_until_its_place_is_needed_and_is
         ask(&bench, session, "resources/unsubscribe", uri.clone()).await;
     }
     bench.source.end_session(follows.session().unwrap());
-    assert!(bench.source.core.own().get(follows.session().unwrap()).is_none());
+    assert!(bench.source.state.own().get(follows.session().unwrap()).is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_connection_was_idle_is_notified_over_the_shared_one() {
     let minute = Duration::from_secs(60);
     let bench = Bench::with(&[Mood::Keeps], |supervision| supervision.idle = minute);
-    let ear = Ear::new();
-    let client = ear.client();
+    let recorder = RecordingClient::new();
+    let client = recorder.client();
     bench.call(&client).await;
     tokio::time::sleep(minute * 2).await;
     let changed = Notification { method: "notifications/tools/list_changed".into(), params: None };
-    bench.source.core.shared.subscribers.tell(&"test".parse().unwrap(), &changed).await;
-    assert_eq!(ear.heard(), ["notifications/tools/list_changed"]);
+    bench.source.state.shared.subscribers.notify(&"test".parse().unwrap(), &changed).await;
+    assert_eq!(recorder.received(), ["notifications/tools/list_changed"]);
 }

@@ -11,7 +11,7 @@ use super::world::{Bench, Mood};
 use crate::call::Outcome;
 use crate::config::Lifecycle;
 use crate::source::Source as _;
-use crate::source::testing::Ear;
+use crate::source::testing::RecordingClient;
 
 const MOODS: [Mood; 9] = [
     Mood::Well,
@@ -51,19 +51,19 @@ async fn after_ten_minutes_of_faults_no_task_and_no_connection_is_left() {
             async move {
                 let mut outcomes = [0; 3];
                 while Instant::now() < end {
-                    let ear = Ear::new();
+                    let recorder = RecordingClient::new();
                     for _ in 0..10 {
                         let bench = &benches[chance.below(SOURCES)];
-                        let patience = Duration::from_millis(100 + chance.below(10_000) as u64);
+                        let limit = Duration::from_millis(100 + chance.below(10_000) as u64);
                         // Some agents give up.
-                        match tokio::time::timeout(patience, bench.call(&ear.client())).await {
+                        match tokio::time::timeout(limit, bench.call(&recorder.client())).await {
                             Ok(Outcome::Answered(_)) => outcomes[0] += 1,
                             Ok(_) => outcomes[1] += 1,
                             Err(_) => outcomes[2] += 1,
                         }
                         tokio::time::sleep(Duration::from_millis(chance.below(20_000) as u64)).await;
                     }
-                    benches.iter().for_each(|bench| bench.source.end_session(&ear.session));
+                    benches.iter().for_each(|bench| bench.source.end_session(&recorder.session));
                 }
                 outcomes
             }

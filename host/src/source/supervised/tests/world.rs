@@ -100,8 +100,8 @@ impl std::fmt::Debug for Handle {
 }
 
 #[async_trait]
-impl Dial for Fake {
-    async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
+impl Connect for Fake {
+    async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
         let Handle(world, start) = &self.1;
         world.tried.lock().unwrap().push(start.elapsed());
         let mood = {
@@ -117,24 +117,24 @@ impl Dial for Fake {
         world.open.fetch_add(1, Ordering::SeqCst);
         let (say, heard) = mpsc::channel(16);
         let (say, world) = (Mutex::new(Some(say)), Arc::clone(world));
-        let wire = Wire { world, mood, opened: AtomicBool::new(false), say, heard: heard.into() };
+        let wire = FakeTransport { world, mood, opened: AtomicBool::new(false), say, heard: heard.into() };
         let probe = deadlines.probe.filter(|_| mood.speaks_modern());
-        Link::open(Arc::new(wire), Deadlines { probe, ..deadlines }, party).await
+        Link::open(Arc::new(wire), Deadlines { probe, ..deadlines }, config).await
     }
 }
 
-type Arrival = Result<Received, TransportError>;
+type ReceiveResult = Result<Received, TransportError>;
 
-struct Wire {
+struct FakeTransport {
     world: Arc<World>,
     mood: Mood,
     /// True once the source has listed its tools.
     opened: AtomicBool,
-    say: Mutex<Option<mpsc::Sender<Arrival>>>,
-    heard: tokio::sync::Mutex<mpsc::Receiver<Arrival>>,
+    say: Mutex<Option<mpsc::Sender<ReceiveResult>>>,
+    heard: tokio::sync::Mutex<mpsc::Receiver<ReceiveResult>>,
 }
 
-impl Wire {
+impl FakeTransport {
     fn end(&self) {
         if self.say.lock().unwrap().take().is_some() {
             self.world.open.fetch_sub(1, Ordering::SeqCst);
@@ -143,7 +143,7 @@ impl Wire {
 }
 
 #[async_trait]
-impl Transport for Wire {
+impl Transport for FakeTransport {
     async fn send(&self, message: &Message) -> Result<(), TransportError> {
         let Some(say) = self.say.lock().unwrap().clone() else {
             return Err(TransportError::Closed("it has ended".into()));
@@ -219,7 +219,7 @@ impl Transport for Wire {
         Ok(())
     }
 
-    async fn receive(&self) -> Option<Arrival> {
+    async fn receive(&self) -> Option<ReceiveResult> {
         self.heard.lock().await.recv().await
     }
 
@@ -232,7 +232,7 @@ impl Transport for Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for FakeTransport {
     fn drop(&mut self) {
         self.end();
     }
@@ -254,8 +254,8 @@ impl Bench {
         let mut supervision = supervision(Duration::from_secs(60));
         supervision.record = Arc::new(move |event| records.records.lock().unwrap().push(event.body));
         change(&mut supervision);
-        let dial = Fake("source", Handle(Arc::clone(&world), Instant::now()));
-        Self { source: Supervised::of(supervision, dial), world }
+        let connector = Fake("source", Handle(Arc::clone(&world), Instant::now()));
+        Self { source: Supervised::of(supervision, connector), world }
     }
 
     pub(super) async fn call(&self, client: &Arc<dyn SourceClient>) -> Outcome {
@@ -273,8 +273,8 @@ impl Bench {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        let patience = Duration::from_secs(3600);
-        assert!(tokio::time::timeout(patience, there).await.is_ok(), "{:?}", self.world.states());
+        let limit = Duration::from_secs(3600);
+        assert!(tokio::time::timeout(limit, there).await.is_ok(), "{:?}", self.world.states());
     }
 }
 

@@ -22,32 +22,32 @@ pub(crate) mod imports {
 
 pub(super) use imports::portcullis::plugin::key_value;
 
-type Told<T> = std::result::Result<T, String>;
+type StoreResult<T> = std::result::Result<T, String>;
 
 impl State {
     /// Returns the store of the caller's profile, or an error for the guest if no call runs.
-    fn store_of_caller(&mut self) -> Result<Told<Store>> {
+    fn store_of_caller(&mut self) -> Result<StoreResult<Store>> {
         self.host_call()?;
         Ok(self.facts.kept.clone().ok_or_else(|| "the store is only available while a call runs".to_owned()))
     }
 }
 
 impl key_value::Host for State {
-    async fn get(&mut self, key: String) -> Result<Told<Option<Vec<u8>>>> {
+    async fn get(&mut self, key: String) -> Result<StoreResult<Option<Vec<u8>>>> {
         match self.store_of_caller()? {
             Ok(store) => Ok(store.get(key).await),
             Err(why) => Ok(Err(why)),
         }
     }
 
-    async fn scan(&mut self, prefix: String, after: String, limit: u32) -> Result<Told<Vec<(String, Vec<u8>)>>> {
+    async fn scan(&mut self, prefix: String, after: String, limit: u32) -> Result<StoreResult<Vec<(String, Vec<u8>)>>> {
         match self.store_of_caller()? {
             Ok(store) => Ok(store.scan(prefix, after, limit).await),
             Err(why) => Ok(Err(why)),
         }
     }
 
-    async fn write(&mut self, changes: Vec<(String, Option<Vec<u8>>)>) -> Result<Told<()>> {
+    async fn write(&mut self, changes: Vec<(String, Option<Vec<u8>>)>) -> Result<StoreResult<()>> {
         match self.store_of_caller()? {
             Ok(store) => Ok(store.write(changes).await),
             Err(why) => Ok(Err(why)),

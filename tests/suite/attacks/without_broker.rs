@@ -7,12 +7,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::drills::{end, hoards, peer};
-use super::ground::Ground;
+use super::behaviours::{end, hoards, peer};
+use super::hostile_machine::HostileMachine;
 use super::table::{NOTHING, Row, Rows};
 use super::{Tier, agent, attack, ordinary, say_loudly, tool};
 use crate::agent::{Agent, Era};
-use crate::place::{signal, until};
+use crate::test_dir::{signal, until};
 
 const TIER: Tier = Tier::Uncaged;
 
@@ -45,45 +45,45 @@ fn bites(it_does: bool) -> &'static str {
 /// Tries to reach the metadata service of a cloud, in a network namespace that any user can create: nothing leaves the
 /// machine.
 fn metadata() -> String {
-    let ground = Ground::new(TIER);
+    let machine = HostileMachine::new(TIER);
     let script = r#"ip link set lo up && ip address add 169.254.169.254/32 dev lo && exec "$0" metadata"#;
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--net", "/bin/sh", "-c", script]);
-    command.arg(ground.place.path("bin/portcullis-test-hostile"));
-    ground.place.settle(&mut command);
+    command.arg(machine.dir.path("bin/portcullis-test-hostile"));
+    machine.dir.prepare(&mut command);
     command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     if !["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"].iter().any(|ip| std::path::Path::new(ip).exists()) {
         say_loudly("attack 11 is not tried uncaged, as there is no `ip` here to make a network with (iproute2)");
         return "not tried".to_owned();
     }
     let mut agent = Agent::of(ordinary(&command), Era::Legacy, json!({}));
-    let mut bait = ground.bait(agent.running.pid());
-    bait["service"] = 1.into();
-    let answer = agent.call(&tool(TIER, 11), &bait, None);
+    let mut arguments = machine.arguments(agent.running.pid());
+    arguments["service"] = 1.into();
+    let answer = agent.call(&tool(TIER, 11), &arguments, None);
     agent.leave();
     bites(answer["ok"].as_str().is_some_and(|text| text.contains("it works"))).to_owned()
 }
 
 fn behind_a_link() -> Vec<(String, bool, String)> {
-    let ground = Ground::new(TIER);
-    ground.link();
-    let mut agent = agent(&ground);
-    let probes = attack(&mut agent, &ground, 19);
+    let machine = HostileMachine::new(TIER);
+    machine.link();
+    let mut agent = agent(&machine);
+    let probes = attack(&mut agent, &machine, 19);
     agent.leave();
     probes
 }
 
 fn daemons() -> bool {
-    let ground = Ground::new(TIER);
-    let left = super::drills::daemons(&ground, &mut agent(&ground), OBEDIENT);
+    let machine = HostileMachine::new(TIER);
+    let left = super::behaviours::daemons(&machine, &mut agent(&machine), OBEDIENT);
     left.iter().for_each(|pid| signal(*pid, Signal::KILL));
     !left.is_empty()
 }
 
 /// Returns the first [`ENDLESS_BYTES`] that a program writes that never stops.
 fn talks(number: u8) -> Vec<u8> {
-    let ground = Ground::new(TIER);
-    let mut running = started(&ground, number);
+    let machine = HostileMachine::new(TIER);
+    let mut running = started(&machine, number);
     let mut said = Vec::new();
     running.stdout.take().unwrap().take(ENDLESS_BYTES).read_to_end(&mut said).unwrap();
     running.kill().unwrap();
@@ -92,8 +92,8 @@ fn talks(number: u8) -> Vec<u8> {
 }
 
 fn answers_twice() -> bool {
-    let ground = Ground::new(TIER);
-    let mut running = started(&ground, 36);
+    let machine = HostileMachine::new(TIER);
+    let mut running = started(&machine, 36);
     drop(running.stdin.take());
     let mut said = Vec::new();
     running.stdout.take().unwrap().read_to_end(&mut said).unwrap();
@@ -103,8 +103,8 @@ fn answers_twice() -> bool {
 }
 
 fn stays(number: u8) -> bool {
-    let ground = Ground::new(TIER);
-    let mut running = started(&ground, number);
+    let machine = HostileMachine::new(TIER);
+    let mut running = started(&machine, number);
     // Waits for its response, or the end of its output.
     let mut line = String::new();
     BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -119,19 +119,19 @@ fn stays(number: u8) -> bool {
 }
 
 fn tunnel() -> bool {
-    let ground = Ground::new(TIER);
+    let machine = HostileMachine::new(TIER);
     let (to, opened) = peer();
-    let mut agent = agent(&ground);
-    let mut bait = ground.bait(agent.running.pid());
-    bait["tunnel"] = to.into();
-    agent.call(&tool(TIER, 40), &bait, None);
+    let mut agent = agent(&machine);
+    let mut arguments = machine.arguments(agent.running.pid());
+    arguments["tunnel"] = to.into();
+    agent.call(&tool(TIER, 40), &arguments, None);
     let mut stream = opened.recv().unwrap();
     // The program is killed, and its child is not.
     agent.running.signal(Signal::KILL);
-    until("it has ended", || ground.left().len() == 1);
+    until("it has ended", || machine.left().len() == 1);
     stream.set_nonblocking(true).unwrap();
     let open = stream.read(&mut [0; 64]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
-    for left in ground.left() {
+    for left in machine.left() {
         signal(left.split(' ').next().unwrap().parse().unwrap(), Signal::KILL);
     }
     open
@@ -140,9 +140,9 @@ fn tunnel() -> bool {
 const CALL: u64 = 1;
 
 /// Starts the program and sends it one call, which is all that it receives.
-fn started(ground: &Ground, number: u8) -> Child {
-    let mut running = ground.uncaged().stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let params = json!({ "name": tool(TIER, number), "arguments": ground.bait(running.id()) });
+fn started(machine: &HostileMachine, number: u8) -> Child {
+    let mut running = machine.uncaged().stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let params = json!({ "name": tool(TIER, number), "arguments": machine.arguments(running.id()) });
     let call = json!({ "jsonrpc": "2.0", "id": CALL, "method": "tools/call", "params": params });
     writeln!(running.stdin.as_mut().unwrap(), "{call}").unwrap();
     running

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era};
-use crate::place::Place;
+use crate::test_dir::TestDir;
 use crate::web::Server;
 
 const CONFIG: &str = r#"
@@ -21,11 +21,11 @@ command = ["@source@", "echo"]
 
 #[test]
 fn progress_with_equal_tokens_reaches_only_the_agent_of_its_call() {
-    let place = Place::new(CONFIG);
-    let server = Server::start(&place);
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
     let agents: Vec<_> = (1..=6)
         .map(|number| {
-            let door = server.door.clone();
+            let endpoint = server.endpoint.clone();
             // Modern agents, and two kinds of legacy agents: with shared connections, and with a connection of their
             // own.
             std::thread::spawn(move || {
@@ -34,10 +34,10 @@ fn progress_with_equal_tokens_reaches_only_the_agent_of_its_call() {
                 let tool = format!("{source}__slow");
                 let mut reply = if number % 3 == 0 {
                     let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": 1 } });
-                    door.send_modern("tools/call", params).unwrap()
+                    endpoint.send_modern("tools/call", params).unwrap()
                 } else {
                     let can = if number % 3 == 1 { json!({}) } else { json!({ "roots": {} }) };
-                    door.session(&can).send_call(&tool, &arguments).unwrap()
+                    endpoint.session(&can).send_call(&tool, &arguments).unwrap()
                 };
                 let mut steps = Vec::new();
                 loop {
@@ -58,10 +58,10 @@ fn progress_with_equal_tokens_reaches_only_the_agent_of_its_call() {
 
 #[test]
 fn notifications_outside_a_call_reach_only_their_session() {
-    let place = Place::new(CONFIG);
-    let server = Server::start(&place);
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
     let can = json!({ "elicitation": { "form": {}, "url": {} } });
-    let (mut one, mut two) = (server.door.session(&can), server.door.session(&can));
+    let (mut one, mut two) = (server.endpoint.session(&can), server.endpoint.session(&can));
     let (mut heard_by_one, mut heard_by_two) = (one.listen().unwrap(), two.listen().unwrap());
     let uri = json!({ "uri": "portcullis://far/mem://a" });
     one.send("resources/subscribe", uri).unwrap().answer().unwrap();
@@ -80,9 +80,9 @@ fn notifications_outside_a_call_reach_only_their_session() {
 
 #[test]
 fn a_task_is_visible_only_to_the_session_that_created_it() {
-    let place = Place::new(CONFIG);
-    let server = Server::start(&place);
-    let (mut one, mut two) = (server.door.session(&json!({})), server.door.session(&json!({})));
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
+    let (mut one, mut two) = (server.endpoint.session(&json!({})), server.endpoint.session(&json!({})));
     let begin = json!({ "name": "far__say", "arguments": {}, "task": { "ttl": 1000 } });
     let begun = one.send("tools/call", begin.clone()).unwrap().answer().unwrap();
     let task = begun["result"]["task"]["taskId"].clone();
@@ -100,37 +100,37 @@ fn a_task_is_visible_only_to_the_session_that_created_it() {
 
 #[test]
 fn a_modern_agent_finds_its_tasks_and_questions_again_with_other_capabilities() {
-    let place =
-        Place::new(&format!("{CONFIG}[serve.callers.ci]\ntoken = \"the-token-of-ci\"\nprofile = \"default\"\n"));
-    let server = Server::start(&place);
+    let dir =
+        TestDir::new(&format!("{CONFIG}[serve.callers.ci]\ntoken = \"the-token-of-ci\"\nprofile = \"default\"\n"));
+    let server = Server::start(&dir);
     let tasks = |more: &str| json!({ "extensions": { "io.modelcontextprotocol/tasks": {} }, more: {} });
     let call = |name: &str| json!({ "name": name, "arguments": {} });
-    let begun = server.door.modern_with(&tasks("roots"), "tools/call", call("new__later")).unwrap();
+    let begun = server.endpoint.modern_with(&tasks("roots"), "tools/call", call("new__later")).unwrap();
     let id = begun["result"]["taskId"].clone();
     assert!(id.is_string(), "{begun}");
-    let found = server.door.modern_with(&tasks("sampling"), "tasks/get", json!({ "taskId": id })).unwrap();
+    let found = server.endpoint.modern_with(&tasks("sampling"), "tasks/get", json!({ "taskId": id })).unwrap();
     assert_eq!(found["result"]["status"], "completed", "{found}");
-    let ci = server.door.with_token("the-token-of-ci");
+    let ci = server.endpoint.with_token("the-token-of-ci");
     let foreign = ci.modern_with(&tasks("sampling"), "tasks/get", json!({ "taskId": id })).unwrap();
     assert_eq!(foreign["error"]["code"], -32602, "another caller does not find it: {foreign}");
 
     let opens = |more: &str| json!({ "elicitation": { "url": {} }, more: {} });
-    let asked = server.door.modern_with(&opens("roots"), "tools/call", call("new__page")).unwrap();
+    let asked = server.endpoint.modern_with(&opens("roots"), "tools/call", call("new__page")).unwrap();
     let mut retry = call("new__page");
     retry["requestState"] = asked["result"]["requestState"].clone();
     retry["inputResponses"] = json!({ "page": { "action": "accept" } });
-    let answer = server.door.modern_with(&opens("sampling"), "tools/call", retry).unwrap();
+    let answer = server.endpoint.modern_with(&opens("sampling"), "tools/call", retry).unwrap();
     assert_eq!(answer["result"]["content"][0]["text"], r#"{"action":"accept"}"#, "{answer}");
 }
 
 #[test]
 fn a_source_cannot_take_over_a_task_of_another_source() {
-    let place = Place::new(&format!("{CONFIG}[sources.twin]\ncommand = [\"@source@\", \"modern\"]\n"));
-    let server = Server::start(&place);
+    let dir = TestDir::new(&format!("{CONFIG}[sources.twin]\ncommand = [\"@source@\", \"modern\"]\n"));
+    let server = Server::start(&dir);
     let tasks = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
     let begin = |source: &str| {
         let call = json!({ "name": format!("{source}__later"), "arguments": {} });
-        server.door.modern_with(&tasks, "tools/call", call).unwrap()
+        server.endpoint.modern_with(&tasks, "tools/call", call).unwrap()
     };
     let begun = begin("new");
     let id = begun["result"]["taskId"].clone();
@@ -139,17 +139,17 @@ fn a_source_cannot_take_over_a_task_of_another_source() {
     assert!(same["error"]["message"].as_str().is_some_and(|text| text.contains("another source")), "{same}");
     let again = begin("new");
     assert_eq!(again["result"]["taskId"], id, "its own source may use the id again: {again}");
-    server.door.modern_with(&tasks, "tasks/get", json!({ "taskId": id })).unwrap();
-    let asked = place.records_of("call.intent");
+    server.endpoint.modern_with(&tasks, "tasks/get", json!({ "taskId": id })).unwrap();
+    let asked = dir.records_of("call.intent");
     let got: Vec<_> = asked.iter().filter(|record| record["body"]["method"] == "tasks/get").collect();
     assert!(!got.is_empty() && got.iter().all(|record| record["body"]["source"] == "new"), "{got:?}");
 }
 
 #[test]
 fn each_agent_gets_the_log_level_that_it_asked_for() {
-    let place = Place::new(CONFIG);
-    let server = Server::start(&place);
-    let mut sessions = [(); 3].map(|()| server.door.session(&json!({})));
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
+    let mut sessions = [(); 3].map(|()| server.endpoint.session(&json!({})));
     for (session, level) in sessions.iter_mut().zip(["debug", "error"]) {
         session.send("logging/setLevel", json!({ "level": level })).unwrap().answer().unwrap();
     }
@@ -169,7 +169,7 @@ fn each_agent_gets_the_log_level_that_it_asked_for() {
         if level.is_string() {
             params["_meta"] = json!({ "io.modelcontextprotocol/logLevel": level });
         }
-        let answer = server.door.modern("tools/call", params).unwrap();
+        let answer = server.endpoint.modern("tools/call", params).unwrap();
         let meta: Value = serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
         assert_eq!(meta["io.modelcontextprotocol/logLevel"], level);
     }
@@ -179,7 +179,7 @@ fn each_agent_gets_the_log_level_that_it_asked_for() {
         if !level.is_empty() {
             params["_meta"] = json!({ "io.modelcontextprotocol/logLevel": level });
         }
-        let mut reply = server.door.send_modern("tools/call", params).unwrap();
+        let mut reply = server.endpoint.send_modern("tools/call", params).unwrap();
         let mut told = 0;
         while let Some(message) = reply.next() {
             told += usize::from(message["method"] == "notifications/message");
@@ -193,9 +193,9 @@ fn each_agent_gets_the_log_level_that_it_asked_for() {
 
 #[test]
 fn tasks_of_several_sources_are_merged_into_one_list() {
-    let place = Place::new(&format!("{CONFIG}[sources.third]\ncommand = [\"@source@\", \"full\"]\n"));
-    let server = Server::start(&place);
-    let mut session = server.door.session(&json!({}));
+    let dir = TestDir::new(&format!("{CONFIG}[sources.third]\ncommand = [\"@source@\", \"full\"]\n"));
+    let server = Server::start(&dir);
+    let mut session = server.endpoint.session(&json!({}));
     let begun = ["far", "third"].map(|source| {
         let begin = json!({ "name": format!("{source}__say"), "arguments": {}, "task": { "ttl": 1000 } });
         session.send("tools/call", begin).unwrap().answer().unwrap()["result"]["task"]["taskId"].clone()
@@ -212,8 +212,8 @@ fn tasks_of_several_sources_are_merged_into_one_list() {
 
 #[test]
 fn request_ids_can_be_reused_and_are_never_confused() {
-    let place = Place::new(CONFIG);
-    let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
+    let dir = TestDir::new(CONFIG);
+    let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
     agent.list();
     // A string and a number that look alike are different ids, and each may be used again once it was answered.
     for round in 0..3 {
@@ -239,8 +239,8 @@ fn request_ids_can_be_reused_and_are_never_confused() {
 
 #[test]
 fn ten_thousand_calls_at_once_are_each_answered_or_refused() {
-    let place = Place::new(CONFIG);
-    let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
+    let dir = TestDir::new(CONFIG);
+    let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
     agent.list();
     let mut open = BTreeSet::new();
     for number in 0..10_000 {

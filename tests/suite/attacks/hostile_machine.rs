@@ -15,7 +15,7 @@ use rustix::process::{Gid, Uid};
 use serde_json::{Value, json};
 
 use super::{Tier, ordinary};
-use crate::place::{Place, Ran, broker, finish, until};
+use crate::test_dir::{Ran, TestDir, broker, finish, until};
 
 /// The uid of the ordinary user, which no real user has.
 pub(super) const USER: u32 = 54_321;
@@ -41,9 +41,9 @@ const FULL: &str = r#"cell = { read = ["@dir@/given"], write = ["@dir@/out"], ne
 const REDUCED: &str = r#"cell = { read = ["@dir@/given"], write = ["@dir@/out"], dangerous-allow-reduced = true,
     memory = "128MiB", processes = 32, cpu = 1.0, files = 256, tmp = "32MiB" }"#;
 
-pub(super) struct Ground {
+pub(super) struct HostileMachine {
     pub(super) tier: Tier,
-    pub(super) place: Place,
+    pub(super) dir: TestDir,
     /// A mark in names on this machine that no other run has.
     pub(super) mark: String,
     decoy: Child,
@@ -53,35 +53,35 @@ pub(super) struct Ground {
     udp: String,
 }
 
-impl Ground {
+impl HostileMachine {
     pub(super) fn new(tier: Tier) -> Self {
         Self::with(tier, cell(tier), "60s")
     }
 
-    /// Creates a ground with a short timeout for sources that do not answer.
+    /// Creates a machine with a short timeout for sources that do not answer.
     pub(super) fn hasty(tier: Tier) -> Self {
         Self::with(tier, cell(tier), "3s")
     }
 
-    /// Creates a ground with this cell and timeout.
+    /// Creates a machine with this cell and timeout.
     pub(super) fn with(tier: Tier, cell: &str, timeout: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("portcullis-bait-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         // Not in `/tmp`, because a cell has its own.
-        let place =
-            Place::beneath(Path::new("/var/tmp"), &HOSTILE.replace("@cell@", cell).replace("@timeout@", timeout));
-        lay_out(&place, tier);
+        let dir =
+            TestDir::beneath(Path::new("/var/tmp"), &HOSTILE.replace("@cell@", cell).replace("@timeout@", timeout));
+        lay_out(&dir, tier);
         answer_unix(&UnixListener::bind_addr(&SocketAddr::from_abstract_name(&mark).unwrap()).unwrap());
         for socket in ["home/docker.sock", "out/agent.sock"] {
-            let path = place.path(socket);
+            let path = dir.path(socket);
             answer_unix(&UnixListener::bind(&path).unwrap());
             fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
         }
         let hostile = |arguments: &[&str]| {
-            let mut command = Command::new(place.path("bin/portcullis-test-hostile"));
+            let mut command = Command::new(dir.path("bin/portcullis-test-hostile"));
             command.args(arguments);
-            place.settle(&mut command);
-            // Processes of the place are found by its path. These belong to the machine, so they must not have it.
+            dir.prepare(&mut command);
+            // Processes of this folder are found by its path. These belong to the machine, so they must not have it.
             command.current_dir("/").env("HOME", "/").env("BAIT", CANARY);
             command
         };
@@ -93,25 +93,25 @@ impl Ground {
         assert_eq!(said, "planted\n");
         let port = answer_tcp(CANARY);
         let web = answer_tcp("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
-        Self { tier, place, mark, decoy, planter, port, web, udp: answer_udp() }
+        Self { tier, dir, mark, decoy, planter, port, web, udp: answer_udp() }
     }
 
     /// Returns the arguments of the attacks.
-    pub(super) fn bait(&self, broker: u32) -> Value {
+    pub(super) fn arguments(&self, broker: u32) -> Value {
         let caged = self.tier != Tier::Uncaged;
-        let at = |names: &[&str]| names.iter().map(|name| self.place.path(name)).collect::<Vec<_>>();
+        let at = |names: &[&str]| names.iter().map(|name| self.dir.path(name)).collect::<Vec<_>>();
         json!({
             "caged": caged,
             "network": self.tier == Tier::Full,
             "canary": CANARY,
             "decoy": self.decoy.id(),
             "broker": if caged { broker } else { 0 },
-            "folder": self.place.path(""),
+            "folder": self.dir.path(""),
             "secrets": at(&["home/.ssh/id_rsa", "home/.aws/credentials", "portcullis.toml", ".portcullis/ledger.sqlite"]),
-            "out": self.place.path("out"),
-            "movable": self.place.path("home/movable"),
+            "out": self.dir.path("out"),
+            "movable": self.dir.path("home/movable"),
             "rc": at(&["home/.bashrc", "home/.profile"]),
-            "link": self.place.path("link"),
+            "link": self.dir.path("link"),
             "processors": 1,
             "caches": at(&["home/.npm/_cacache", "home/.cache/uv", ".portcullis/sources/other"]),
             "sockets": at(&["home/docker.sock", "out/agent.sock"]),
@@ -137,20 +137,20 @@ impl Ground {
     /// descriptor.
     pub(super) fn uncaged(&self) -> Command {
         let mut command = Command::new("/bin/sh");
-        command.arg("-c").arg(r#"exec 7</etc/passwd; exec "$0""#).arg(self.place.path("bin/portcullis-test-hostile"));
-        self.place.settle(&mut command);
-        command.env("BAIT", CANARY).env("TMPDIR", self.place.path("out"));
+        command.arg("-c").arg(r#"exec 7</etc/passwd; exec "$0""#).arg(self.dir.path("bin/portcullis-test-hostile"));
+        self.dir.prepare(&mut command);
+        command.env("BAIT", CANARY).env("TMPDIR", self.dir.path("out"));
         ordinary(&command)
     }
 
     /// Returns a command that runs `portcullis` as on a machine whose best cells are of this tier.
     pub(super) fn broker(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.place.path("broker/portcullis"));
+        let mut command = Command::new(self.dir.path("broker/portcullis"));
         command.args(arguments);
         if self.tier == Tier::Reduced {
             command = without_user_namespaces(&command);
         }
-        self.place.settle(&mut command);
+        self.dir.prepare(&mut command);
         command.env("BAIT", CANARY);
         ordinary(&command)
     }
@@ -170,7 +170,7 @@ impl Ground {
     /// Returns the processes of the broker and its source that are still running.
     pub(super) fn left(&self) -> Vec<String> {
         let ours = [self.decoy.id(), self.planter.id()].map(|pid| format!("{pid} "));
-        let all = self.place.processes().into_iter();
+        let all = self.dir.processes().into_iter();
         all.filter(|process| !ours.iter().any(|own| process.starts_with(own))).collect()
     }
 
@@ -180,7 +180,7 @@ impl Ground {
 
     /// Creates a link to the user's secrets at a path that is granted to a source.
     pub(super) fn link(&self) {
-        std::os::unix::fs::symlink(self.place.path("home/.ssh"), self.place.path("link")).unwrap();
+        std::os::unix::fs::symlink(self.dir.path("home/.ssh"), self.dir.path("link")).unwrap();
     }
 
     /// Returns the pids of the daemons that attack 33 has started.
@@ -197,17 +197,17 @@ impl Ground {
 
     /// Asserts that files that only the user may write are unchanged.
     pub(super) fn assert_untouched(&self) {
-        assert_eq!(fs::read_to_string(self.place.path("home/.bashrc")).unwrap(), RC);
+        assert_eq!(fs::read_to_string(self.dir.path("home/.bashrc")).unwrap(), RC);
         for file in
             ["home/.npm/_cacache/poison", "home/.cache/uv/poison", ".portcullis/sources/other/poison", "bin/was-here"]
         {
-            assert!(!self.place.path(file).exists(), "{file} was written");
+            assert!(!self.dir.path(file).exists(), "{file} was written");
         }
-        assert!(self.place.path("home/movable").exists());
+        assert!(self.dir.path("home/movable").exists());
     }
 }
 
-impl Drop for Ground {
+impl Drop for HostileMachine {
     fn drop(&mut self) {
         // The planter cleans up when its input ends.
         drop(self.planter.stdin.take());
@@ -231,39 +231,39 @@ fn cell(tier: Tier) -> &'static str {
     if tier == Tier::Reduced { REDUCED } else { FULL }
 }
 
-fn lay_out(place: &Place, tier: Tier) {
+fn lay_out(dir: &TestDir, tier: Tier) {
     for folder in ["bin", "broker", "given", "out", "home/.ssh", "home/.aws", "home/.npm/_cacache", "home/.cache/uv"] {
-        fs::create_dir_all(place.path(folder)).unwrap();
+        fs::create_dir_all(dir.path(folder)).unwrap();
     }
     // The hostile program belongs to the user, who may change it; the broker does not.
-    fs::copy(source_program("portcullis-test-hostile"), place.path("bin/portcullis-test-hostile")).unwrap();
-    let (from, to) = (broker(), place.path("broker/portcullis"));
+    fs::copy(source_program("portcullis-test-hostile"), dir.path("bin/portcullis-test-hostile")).unwrap();
+    let (from, to) = (broker(), dir.path("broker/portcullis"));
     fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop)).unwrap();
     for secret in ["home/.ssh/id_rsa", "home/.aws/credentials", "home/movable"] {
-        fs::write(place.path(secret), CANARY).unwrap();
-        fs::set_permissions(place.path(secret), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(dir.path(secret), CANARY).unwrap();
+        fs::set_permissions(dir.path(secret), fs::Permissions::from_mode(0o600)).unwrap();
     }
     for rc in ["home/.bashrc", "home/.profile"] {
-        fs::write(place.path(rc), RC).unwrap();
+        fs::write(dir.path(rc), RC).unwrap();
     }
-    fs::write(place.path("given/readme"), "for the source\n").unwrap();
+    fs::write(dir.path("given/readme"), "for the source\n").unwrap();
     if tier != Tier::Reduced {
-        plant_configuration(place);
+        plant_configuration(dir);
     }
     if tier == Tier::Uncaged {
-        fs::create_dir_all(place.data("sources/other")).unwrap();
-        fs::write(place.data("ledger.sqlite"), "SQLite").unwrap();
+        fs::create_dir_all(dir.data("sources/other")).unwrap();
+        fs::write(dir.data("ledger.sqlite"), "SQLite").unwrap();
     }
     if rustix::process::geteuid().is_root() {
-        own(&place.path(""));
+        own(&dir.path(""));
     }
 }
 
 /// Creates the configuration and data folder of another broker, whose project is the folder that the source may write.
-pub(super) fn plant_configuration(place: &Place) {
-    fs::create_dir(place.path("out/.portcullis")).unwrap();
-    fs::write(place.path("out/portcullis.toml"), "").unwrap();
-    fs::write(place.path("out/.portcullis/trust"), "").unwrap();
+pub(super) fn plant_configuration(dir: &TestDir) {
+    fs::create_dir(dir.path("out/.portcullis")).unwrap();
+    fs::write(dir.path("out/portcullis.toml"), "").unwrap();
+    fs::write(dir.path("out/.portcullis/trust"), "").unwrap();
 }
 
 /// Makes the ordinary user the owner of everything but the broker.

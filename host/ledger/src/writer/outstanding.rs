@@ -8,13 +8,13 @@ use super::Item;
 /// no call through, so these belong to calls that were in flight, or whose callers went away while their intents were
 /// being written.
 #[derive(Default)]
-pub(super) struct Owed {
+pub(super) struct OutstandingOutcomes {
     outcomes: Vec<Item>,
     /// How many of them, counted from the first, were in the transaction whose result is not known.
     attempted: usize,
 }
 
-impl Owed {
+impl OutstandingOutcomes {
     pub(super) fn is_empty(&self) -> bool {
         self.outcomes.is_empty()
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
-use crate::place::Place;
+use crate::test_dir::TestDir;
 
 const CONFIG: &str = r#"
 [profiles.default]
@@ -14,19 +14,19 @@ command = ["@source@", "full"]
 command = ["@source@", "modern"]
 "#;
 
-fn agent(place: &Place, era: Era, elicitation: &Value) -> Agent {
-    Agent::of(place.command(&["serve", "--stdio"]), era, json!({ "elicitation": elicitation }))
+fn agent(dir: &TestDir, era: Era, elicitation: &Value) -> Agent {
+    Agent::of(dir.command(&["serve", "--stdio"]), era, json!({ "elicitation": elicitation }))
 }
 
 #[test]
 fn a_url_elicitation_error_and_its_completion_reach_a_legacy_agent_unchanged() {
-    let place = Place::new(CONFIG);
-    let mut legacy = agent(&place, Era::Legacy, &json!({ "form": {}, "url": {} }));
+    let dir = TestDir::new(CONFIG);
+    let mut legacy = agent(&dir, Era::Legacy, &json!({ "form": {}, "url": {} }));
     legacy.list();
     let id = legacy.send_call("far__page", &json!({}));
     let (mut refused, mut done) = (None, None);
     while refused.is_none() || done.is_none() {
-        let line = legacy.running.out.recv_timeout(crate::place::DEADLINE).unwrap();
+        let line = legacy.running.out.recv_timeout(crate::test_dir::DEADLINE).unwrap();
         if line.contains("notifications/elicitation/complete") {
             done = Some(line);
         } else if line.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"#)) {
@@ -43,8 +43,8 @@ fn a_url_elicitation_error_and_its_completion_reach_a_legacy_agent_unchanged() {
 
 #[test]
 fn a_modern_agent_is_asked_to_open_the_page_of_a_legacy_source_and_retries() {
-    let place = Place::new(CONFIG);
-    let mut modern = agent(&place, Era::Modern, &json!({ "url": {} }));
+    let dir = TestDir::new(CONFIG);
+    let mut modern = agent(&dir, Era::Modern, &json!({ "url": {} }));
     let ask = |modern: &mut Agent| {
         let asked = modern.request("tools/call", json!({ "name": "far__page", "arguments": {} }));
         let page = &asked["result"]["inputRequests"]["page-0"];
@@ -71,7 +71,7 @@ fn a_modern_agent_is_asked_to_open_the_page_of_a_legacy_source_and_retries() {
     modern.leave();
 
     // An agent that cannot open pages gets the error of the source.
-    let mut modern = agent(&place, Era::Modern, &json!({}));
+    let mut modern = agent(&dir, Era::Modern, &json!({}));
     let answer = modern.request("tools/call", json!({ "name": "far__page", "arguments": {} }));
     assert_eq!(answer["error"]["code"], -32042, "{answer}");
     modern.leave();
@@ -79,9 +79,9 @@ fn a_modern_agent_is_asked_to_open_the_page_of_a_legacy_source_and_retries() {
 
 #[test]
 fn a_modern_source_asks_agents_of_both_eras_to_open_a_page() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     let accept = json!({ "action": "accept" });
-    let mut legacy = agent(&place, Era::Legacy, &json!({ "form": {}, "url": {} }));
+    let mut legacy = agent(&dir, Era::Legacy, &json!({ "form": {}, "url": {} }));
     let id = legacy.send_call("new__page", &json!({}));
     let asked = legacy.next().unwrap();
     assert_eq!(asked["method"], "elicitation/create", "{asked}");
@@ -90,13 +90,13 @@ fn a_modern_source_asks_agents_of_both_eras_to_open_a_page() {
     assert_eq!(legacy.answer(id, None)["result"]["content"][0]["text"], accept.to_string());
     legacy.leave();
 
-    let mut modern = agent(&place, Era::Modern, &json!({ "url": {} }));
+    let mut modern = agent(&dir, Era::Modern, &json!({ "url": {} }));
     let asked = modern.request("tools/call", json!({ "name": "new__page", "arguments": {} }));
     assert_eq!(asked["result"]["inputRequests"]["page"]["params"]["url"], "https://pages.example/2", "{asked}");
     modern.leave();
 
     for era in ERAS {
-        let mut agent = agent(&place, era, &json!({}));
+        let mut agent = agent(&dir, era, &json!({}));
         let answer = agent.request("tools/call", json!({ "name": "new__page", "arguments": {} }));
         let said = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
         assert!(said.contains("did not declare `elicitation.url`"), "{said}");
@@ -106,10 +106,10 @@ fn a_modern_source_asks_agents_of_both_eras_to_open_a_page() {
 
 #[test]
 fn an_answer_sent_with_the_first_request_is_used_only_once_its_question_has_passed() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     let accept = json!({ "action": "accept" });
     let call = |answers: Value| json!({ "name": "new__page", "arguments": {}, "inputResponses": answers });
-    let mut modern = agent(&place, Era::Modern, &json!({ "url": {} }));
+    let mut modern = agent(&dir, Era::Modern, &json!({ "url": {} }));
     let answer = modern.request("tools/call", call(json!({ "page": accept, "unknown": accept })));
     assert_eq!(answer["result"]["content"][0]["text"], accept.to_string(), "{answer}");
     for without in [json!({ "unknown": accept }), json!({}), Value::Null] {
@@ -119,7 +119,7 @@ fn an_answer_sent_with_the_first_request_is_used_only_once_its_question_has_pass
     modern.leave();
 
     // If the question is refused, the answer to it is not used.
-    let mut modern = agent(&place, Era::Modern, &json!({}));
+    let mut modern = agent(&dir, Era::Modern, &json!({}));
     let refused = modern.request("tools/call", call(json!({ "page": accept })));
     assert!(refused["error"].is_object(), "{refused}");
     modern.leave();

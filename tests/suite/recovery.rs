@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era, Running, outcome};
-use crate::place::{Place, signal, until};
+use crate::test_dir::{TestDir, signal, until};
 
 const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
 
@@ -27,10 +27,10 @@ struct Remote {
 
 impl Remote {
     /// Starts the server at a port that an earlier one had, or at any free port for 0.
-    fn start(place: &Place, port: u16) -> Self {
+    fn start(dir: &TestDir, port: u16) -> Self {
         let mut command = Command::new(source_program("portcullis-test-source"));
-        command.args(["faulty-http", &port.to_string()]).arg(place.path("open/script"));
-        place.settle(&mut command);
+        command.args(["faulty-http", &port.to_string()]).arg(dir.path("open/script"));
+        dir.prepare(&mut command);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -53,15 +53,15 @@ impl Drop for Remote {
     }
 }
 
-fn script(place: &Place, lines: &str) {
-    write(place, "script", lines);
+fn script(dir: &TestDir, lines: &str) {
+    write(dir, "script", lines);
 }
 
 /// Replaces a script atomically, because a source may be reading it.
-pub(crate) fn write(place: &Place, name: &str, lines: &str) {
-    let next = place.path(&format!("open/next-{name}"));
+pub(crate) fn write(dir: &TestDir, name: &str, lines: &str) {
+    let next = dir.path(&format!("open/next-{name}"));
     fs::write(&next, lines).unwrap();
-    fs::rename(next, place.path(&format!("open/{name}"))).unwrap();
+    fs::rename(next, dir.path(&format!("open/{name}"))).unwrap();
 }
 
 fn echo(agent: &mut Agent) -> Value {
@@ -85,32 +85,31 @@ const FAULTS: &[(&str, Option<&str>)] = &[
 #[test]
 fn every_fault_over_stdio_has_its_outcome_and_the_next_call_works() {
     for (fault, expected) in FAULTS {
-        let place = Place::new(&local(""));
-        script(&place, &format!("{fault}\nwell"));
-        let mut agent = Agent::alone(&place, Era::Modern);
+        let dir = TestDir::new(&local(""));
+        script(&dir, &format!("{fault}\nwell"));
+        let mut agent = Agent::alone(&dir, Era::Modern);
         let first = echo(&mut agent);
         assert_eq!(first, expected.map_or(json!({ "ok": 1 }), |code| json!(code)), "{fault}");
         assert_eq!(echo(&mut agent), json!({ "ok": 1 }), "after {fault}");
         agent.leave();
-        let states: Vec<_> =
-            place.records_of("source.state").iter().map(|record| record["body"]["to"].clone()).collect();
+        let states: Vec<_> = dir.records_of("source.state").iter().map(|record| record["body"]["to"].clone()).collect();
         let healed = json!(["starting", "ready", "backing-off", "starting", "ready", "stopped"]);
         let well = json!(["starting", "ready", "stopped"]);
         assert_eq!(json!(states), if expected.is_some() { healed } else { well }, "{fault}");
-        place.assert_nothing_left();
+        dir.assert_nothing_left();
     }
 }
 
 #[test]
 fn a_late_response_is_discarded() {
-    let place = Place::new(&local("timeout = \"1s\""));
-    script(&place, "late");
-    let mut agent = Agent::start(&place, Era::Modern);
+    let dir = TestDir::new(&local("timeout = \"1s\""));
+    script(&dir, "late");
+    let mut agent = Agent::start(&dir, Era::Modern);
     for _ in 0..2 {
         assert_eq!(echo(&mut agent), "outcome-unknown");
     }
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
@@ -118,11 +117,11 @@ fn every_fault_over_http_has_its_outcome_and_the_next_call_works() {
     let more = [("unavailable", Some("outcome-unknown")), ("redirect", Some("outcome-unknown")), ("forget", None)];
     for transport in ["http", "sse"] {
         for (fault, expected) in FAULTS.iter().chain(more.iter().filter(|_| transport == "http")) {
-            let place = Place::new("");
-            script(&place, &format!("{fault}\nwell"));
-            let mut remote = Remote::start(&place, 0);
-            place.configure(&remote.source(transport));
-            let mut agent = Agent::start(&place, Era::Modern);
+            let dir = TestDir::new("");
+            script(&dir, &format!("{fault}\nwell"));
+            let mut remote = Remote::start(&dir, 0);
+            dir.configure(&remote.source(transport));
+            let mut agent = Agent::start(&dir, Era::Modern);
             let first = echo(&mut agent);
             let what = format!("{fault} over {transport}");
             match expected {
@@ -132,7 +131,7 @@ fn every_fault_over_http_has_its_outcome_and_the_next_call_works() {
             if *fault == "exit-in-call" {
                 let port = remote.port;
                 drop(remote);
-                remote = Remote::start(&place, port);
+                remote = Remote::start(&dir, port);
             }
             // A fault of the server lasts as long as the connection, so the next call works only if the fault has ended
             // it.
@@ -142,11 +141,11 @@ fn every_fault_over_http_has_its_outcome_and_the_next_call_works() {
             agent.leave();
             drop(remote);
             if *fault == "unavailable" {
-                let failed = place.records_of("tool.completed").remove(0);
+                let failed = dir.records_of("tool.completed").remove(0);
                 assert_eq!(failed["body"]["outcome"], "unknown", "{failed}");
                 assert!(failed["body"]["error"].as_str().unwrap().contains("status 503"), "{failed}");
             }
-            place.assert_nothing_left();
+            dir.assert_nothing_left();
         }
     }
 }
@@ -154,29 +153,29 @@ fn every_fault_over_http_has_its_outcome_and_the_next_call_works() {
 #[test]
 fn an_optional_source_that_fails_to_start_is_left_out_and_announced_once_it_is_ready() {
     let calc = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
-    let place = Place::new(&format!("{calc}{}", local("required = false")));
-    script(&place, "exit-at-start");
-    let mut agent = Agent::start(&place, Era::Modern);
+    let dir = TestDir::new(&format!("{calc}{}", local("required = false")));
+    script(&dir, "exit-at-start");
+    let mut agent = Agent::start(&dir, Era::Modern);
     assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 4);
     assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     let stream = agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
     let acknowledged = agent.next().unwrap();
     assert_eq!(acknowledged["params"]["notifications"], json!({ "toolsListChanged": true }), "{acknowledged}");
-    script(&place, "well");
+    script(&dir, "well");
     let changed = agent.next().unwrap();
     assert_eq!(changed["method"], "notifications/tools/list_changed", "{changed}");
     assert_eq!(changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], stream);
     assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 5);
     assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn a_subscribed_agent_gets_notifications_again_after_its_source_crashed() {
-    let place = Place::new(&local(""));
-    script(&place, "modern exit-in-call\nmodern");
-    let mut agent = Agent::start(&place, Era::Modern);
+    let dir = TestDir::new(&local(""));
+    script(&dir, "modern exit-in-call\nmodern");
+    let mut agent = Agent::start(&dir, Era::Modern);
     agent.list();
     agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
     assert_eq!(agent.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
@@ -196,15 +195,15 @@ fn a_subscribed_agent_gets_notifications_again_after_its_source_crashed() {
         }
     });
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn a_source_in_a_crash_loop_is_given_up_and_does_not_affect_the_others() {
     let calc = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
-    let place = Place::new(&format!("{calc}{}", local("")));
-    script(&place, "exit-in-call");
-    let mut agent = Agent::alone(&place, Era::Modern);
+    let dir = TestDir::new(&format!("{calc}{}", local("")));
+    script(&dir, "exit-in-call");
+    let mut agent = Agent::alone(&dir, Era::Modern);
     // Each call waits for a new connection, as the one before has ended it, until the attempts are used up.
     for call in 1..=6 {
         assert_eq!(echo(&mut agent), "outcome-unknown", "call {call}");
@@ -213,46 +212,46 @@ fn a_source_in_a_crash_loop_is_given_up_and_does_not_affect_the_others() {
     assert_eq!(refused["refused"], "not-sent", "{refused}");
     assert!(refused["message"].as_str().unwrap().contains("5 attempts to reconnect have failed"), "{refused}");
     assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
-    let said = place.run(&["status"]);
+    let said = dir.run(&["status"]);
     assert!(said.code == Some(1) && said.out.contains("files  command  failed"), "{}", said.out);
     agent.leave();
-    assert_eq!(place.records_of("source.started").iter().filter(|r| r["body"]["source"] == "files").count(), 6);
-    assert_eq!(place.records_of("source.state").last().unwrap()["body"]["to"], "stopped");
-    place.assert_nothing_left();
+    assert_eq!(dir.records_of("source.started").iter().filter(|r| r["body"]["source"] == "files").count(), 6);
+    assert_eq!(dir.records_of("source.state").last().unwrap()["body"]["to"], "stopped");
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn with_the_per_call_lifecycle_no_process_outlives_its_call() {
-    let place = Place::new(&local("lifecycle = \"per-call\""));
-    let mut agent = Agent::start(&place, Era::Modern);
+    let dir = TestDir::new(&local("lifecycle = \"per-call\""));
+    let mut agent = Agent::start(&dir, Era::Modern);
     for _ in 0..2 {
         assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
     }
-    until("the source has ended", || !place.processes().iter().any(|process| process.contains("faulty")));
+    until("the source has ended", || !dir.processes().iter().any(|process| process.contains("faulty")));
     agent.leave();
-    assert_eq!(place.records_of("source.started").len(), 3, "one discovery, two calls");
-    place.assert_nothing_left();
+    assert_eq!(dir.records_of("source.started").len(), 3, "one discovery, two calls");
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn an_idle_source_is_stopped_and_started_again_by_the_next_call() {
-    let place = Place::new(&local("idle = \"1s\""));
-    let mut agent = Agent::alone(&place, Era::Modern);
+    let dir = TestDir::new(&local("idle = \"1s\""));
+    let mut agent = Agent::alone(&dir, Era::Modern);
     assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
-    until("the source has ended", || !place.processes().iter().any(|process| process.contains("faulty")));
+    until("the source has ended", || !dir.processes().iter().any(|process| process.contains("faulty")));
     assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn status_shows_the_state_of_sources_and_watch_shows_each_change() {
-    let place = Place::new(&local(""));
-    let mut agent = Agent::alone(&place, Era::Modern);
+    let dir = TestDir::new(&local(""));
+    let mut agent = Agent::alone(&dir, Era::Modern);
     agent.request("server/discover", json!({}));
-    let watch = Running::start(place.command(&["status", "--watch", "--json"]));
+    let watch = Running::start(dir.command(&["status", "--watch", "--json"]));
     let next = || -> Value {
-        let line = watch.out.recv_timeout(crate::place::DEADLINE).unwrap();
+        let line = watch.out.recv_timeout(crate::test_dir::DEADLINE).unwrap();
         serde_json::from_str::<Value>(&line).unwrap()
     };
     let health = |brokers: &Value| {
@@ -263,17 +262,17 @@ fn status_shows_the_state_of_sources_and_watch_shows_each_change() {
     let first = next();
     assert_eq!(health(&first), json!(["ready", true, 1, 0]), "{first}");
     assert!(first[0]["last_discovery"].is_u64() && first[0]["total_tools"] == 1, "{first}");
-    let said = place.run(&["status"]);
+    let said = dir.run(&["status"]);
     assert_eq!(said.code, Some(0), "{}", said.out);
     assert!(said.out.contains("files  command  ready  1 tools"), "{}", said.out);
 
     // The source stays down, so that the test cannot miss its state.
-    script(&place, "exit-at-start");
-    for process in place.processes().iter().filter(|process| process.contains("faulty")) {
+    script(&dir, "exit-at-start");
+    for process in dir.processes().iter().filter(|process| process.contains("faulty")) {
         signal(process.split(' ').next().unwrap().parse().unwrap(), Signal::KILL);
     }
     until("the watch tells it", || health(&next())[3].as_u64() > Some(0));
-    let said = place.run(&["status"]);
+    let said = dir.run(&["status"]);
     assert_eq!(said.code, Some(1), "{}", said.out);
     drop(watch);
     agent.leave();
@@ -298,9 +297,9 @@ fn answered_and_told(agent: &Agent, id: u64) -> Value {
 #[test]
 fn a_list_change_of_a_live_source_reaches_its_session_and_removed_tools_are_refused() {
     for (discovery, follows) in [("live", true), ("snapshot", false)] {
-        let place = Place::new(&local(&format!("discovery = \"{discovery}\"")));
-        script(&place, "restless");
-        let mut agent = Agent::alone(&place, Era::Legacy);
+        let dir = TestDir::new(&local(&format!("discovery = \"{discovery}\"")));
+        script(&dir, "restless");
+        let mut agent = Agent::alone(&dir, Era::Legacy);
         assert_eq!(agent.list(), json!({ "tools": ["files__echo", "files__number-1"] }));
         // The source says that its tools have changed, and then answers.
         let id = agent.send_call("files__echo", &json!({ "n": 1 }));
@@ -313,36 +312,36 @@ fn a_list_change_of_a_live_source_reaches_its_session_and_removed_tools_are_refu
             assert_eq!(gone["refused"], "tool-removed", "{gone}");
         }
         agent.leave();
-        let changes: Vec<_> = place.records_of("list.changed").iter().map(|record| record["body"].clone()).collect();
+        let changes: Vec<_> = dir.records_of("list.changed").iter().map(|record| record["body"].clone()).collect();
         let change = json!({ "added": ["files__number-2"], "removed": ["files__number-1"], "changed": [] });
         assert_eq!(changes, if follows { vec![change] } else { Vec::new() });
-        place.assert_nothing_left();
+        dir.assert_nothing_left();
     }
 }
 
 #[test]
 fn a_live_source_that_is_slow_to_list_does_not_hold_back_changes_of_another() {
-    let place = Place::new(&format!(
+    let dir = TestDir::new(&format!(
         "{}\n[sources.slow]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/slow\"]\n@cell@\ndiscovery = \"live\"\n",
         local("discovery = \"live\"")
     ));
-    script(&place, "restless");
-    write(&place, "slow", "slow-pages");
-    let mut agent = Agent::alone(&place, Era::Legacy);
+    script(&dir, "restless");
+    write(&dir, "slow", "slow-pages");
+    let mut agent = Agent::alone(&dir, Era::Legacy);
     let before = json!({ "tools": ["files__echo", "files__number-1", "slow__echo"] });
     assert_eq!(agent.list(), before);
     let id = agent.send_call("files__echo", &json!({ "n": 1 }));
     assert_eq!(outcome(&answered_and_told(&agent, id))["ok"], r#"{"n":1}"#);
     assert_eq!(agent.list(), json!({ "tools": ["files__echo", "files__number-2", "slow__echo"] }));
     agent.leave();
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }
 
 #[test]
 fn a_flood_of_list_changes_is_passed_on_once_a_second() {
-    let place = Place::new(&local(""));
-    script(&place, "changes");
-    let mut agent = Agent::alone(&place, Era::Legacy);
+    let dir = TestDir::new(&local(""));
+    script(&dir, "changes");
+    let mut agent = Agent::alone(&dir, Era::Legacy);
     agent.list();
     let begun = Instant::now();
     let id = agent.send_call("files__echo", &json!({ "n": 1 }));
@@ -357,5 +356,5 @@ fn a_flood_of_list_changes_is_passed_on_once_a_second() {
     let (seconds, warned) = (begun.elapsed().as_secs(), log.matches("its tools have changed").count() as u64);
     assert!((1..=seconds + 2).contains(&warned), "{warned} lines of log in {seconds} s");
     assert!(told <= seconds + 2, "{told} times in {seconds} s");
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }

@@ -10,11 +10,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::json;
 
-use super::ground::{Ground, plant_configuration};
+use super::hostile_machine::{HostileMachine, plant_configuration};
 use super::table::{NOTHING, Rows};
 use super::{Tier, agent, tool};
 use crate::agent::Agent;
-use crate::place::{Ran, signal, until};
+use crate::test_dir::{Ran, signal, until};
 
 /// Longer than the grace period that a source gets before it is killed.
 const GRACE: Duration = Duration::from_secs(20);
@@ -42,9 +42,9 @@ pub(super) fn reduced(rows: &mut Rows) {
 /// Returns what a program in a reduced cell can do to a configuration in a folder that it may write. Such a cell could
 /// not protect the configuration, so the program does not start.
 fn beside_a_configuration() -> &'static str {
-    let ground = Ground::new(Tier::Reduced);
-    plant_configuration(&ground.place);
-    let Ran { code, err, .. } = ground.run(&["tools"]);
+    let machine = HostileMachine::new(Tier::Reduced);
+    plant_configuration(&machine.dir);
+    let Ran { code, err, .. } = machine.run(&["tools"]);
     let refused = code != Some(0) && err.contains("out/portcullis.toml") && err.contains("a full cell");
     if refused { NOTHING } else { "changing it, exchanging it, moving it, removing it" }
 }
@@ -56,8 +56,8 @@ fn caged(tier: Tier, rows: &mut Rows) {
         hoards(tier, 29, hoard).into_iter().for_each(|leak| rows.also(29, tier, &leak));
     }
     rows.set(43, tier, hoards(tier, 43, "").as_deref().unwrap_or(NOTHING));
-    let ground = Ground::new(tier);
-    let left = daemons(&ground, &mut agent(&ground), GRACE);
+    let machine = HostileMachine::new(tier);
+    let left = daemons(&machine, &mut agent(&machine), GRACE);
     rows.set(33, tier, if left.is_empty() { NOTHING } else { "daemons live on" });
     left.into_iter().for_each(|pid| signal(pid, Signal::KILL));
     for number in [34, 35, 36] {
@@ -73,9 +73,10 @@ fn caged(tier: Tier, rows: &mut Rows) {
 
 /// Checks that a source whose cell names a path with a symbolic link in it does not start.
 fn links_in_paths(tier: Tier) -> String {
-    let ground = Ground::with(tier, r#"cell = { read = ["@dir@/link"], dangerous-allow-reduced = true }"#, "60s");
-    ground.link();
-    let ran = ground.run(&["tools"]);
+    let machine =
+        HostileMachine::with(tier, r#"cell = { read = ["@dir@/link"], dangerous-allow-reduced = true }"#, "60s");
+    machine.link();
+    let ran = machine.run(&["tools"]);
     if ran.code == Some(0) {
         return "the link is followed".to_owned();
     }
@@ -86,11 +87,11 @@ fn links_in_paths(tier: Tier) -> String {
 /// Runs a source whose processes together take more memory than allowed, while none of them alone exceeds a limit.
 /// Returns the leak, or `None` if the source was ended for it.
 pub(super) fn hoards(tier: Tier, number: u8, how: &str) -> Option<String> {
-    let ground = Ground::new(tier);
-    let mut agent = agent(&ground);
-    let mut bait = ground.bait(agent.running.pid());
-    bait["hoard"] = how.into();
-    let answer = agent.call(&tool(tier, number), &bait, None);
+    let machine = HostileMachine::new(tier);
+    let mut agent = agent(&machine);
+    let mut arguments = machine.arguments(agent.running.pid());
+    arguments["hoard"] = how.into();
+    let answer = agent.call(&tool(tier, number), &arguments, None);
     agent.leave();
     let text = answer["ok"].as_str()?;
     let probes: serde_json::Value = serde_json::from_str(text).unwrap();
@@ -116,26 +117,30 @@ pub(super) fn peer() -> (String, Receiver<TcpStream>) {
     (to, opened)
 }
 
-/// Returns a ground whose source may reach this address.
-fn reaching(to: &str) -> Ground {
-    Ground::with(Tier::Full, &format!("dangerous-allow-private = true\ncell = {{ network = [\"{to}\"] }}"), "60s")
+/// Returns a machine whose source may reach this address.
+fn reaching(to: &str) -> HostileMachine {
+    HostileMachine::with(
+        Tier::Full,
+        &format!("dangerous-allow-private = true\ncell = {{ network = [\"{to}\"] }}"),
+        "60s",
+    )
 }
 
 /// Tries to keep a tunnel to a declared host open beyond the end of the source, in a child of it.
 fn tunnel() -> String {
     let (to, opened) = peer();
-    let ground = reaching(&to);
-    let mut agent = agent(&ground);
-    let mut bait = ground.bait(agent.running.pid());
-    bait["tunnel"] = to.clone().into();
-    let answer = agent.call(&tool(Tier::Full, 40), &bait, None);
+    let machine = reaching(&to);
+    let mut agent = agent(&machine);
+    let mut arguments = machine.arguments(agent.running.pid());
+    arguments["tunnel"] = to.clone().into();
+    let answer = agent.call(&tool(Tier::Full, 40), &arguments, None);
     assert!(answer["ok"].as_str().is_some_and(|text| text.contains("it works")), "{answer}");
     let mut stream = opened.recv_timeout(GRACE).unwrap();
     stream.set_nonblocking(true).unwrap();
     assert!(stream.read(&mut [0; 64]).is_err(), "it is open as long as its source lives");
     stream.set_nonblocking(false).unwrap();
     agent.leave();
-    let allowed = ground.records("egress.allowed");
+    let allowed = machine.records("egress.allowed");
     assert_eq!(format!("{}:{}", allowed[0]["host"].as_str().unwrap(), allowed[0]["port"]), to);
     stream.set_read_timeout(Some(GRACE)).unwrap();
     match stream.read_to_end(&mut Vec::new()) {
@@ -148,17 +153,17 @@ fn tunnel() -> String {
 /// ledger.
 fn race() -> String {
     let (to, opened) = peer();
-    let ground = reaching(&to);
-    let mut agent = agent(&ground);
-    let mut bait = ground.bait(agent.running.pid());
-    bait["tunnel"] = to.into();
-    bait["race"] = RACE.into();
-    let answer = agent.call(&tool(Tier::Full, 42), &bait, None);
+    let machine = reaching(&to);
+    let mut agent = agent(&machine);
+    let mut arguments = machine.arguments(agent.running.pid());
+    arguments["tunnel"] = to.into();
+    arguments["race"] = RACE.into();
+    let answer = agent.call(&tool(Tier::Full, 42), &arguments, None);
     assert!(answer["ok"].as_str().is_some_and(|text| text.contains(&format!("{RACE} made"))), "{answer}");
     agent.leave();
     let arrived = u64::try_from(opened.try_iter().count()).unwrap();
     assert!(arrived > 0, "none of {RACE} connections arrived");
-    let recorded: u64 = ground.records("egress.allowed").iter().map(|body| body["count"].as_u64().unwrap()).sum();
+    let recorded: u64 = machine.records("egress.allowed").iter().map(|body| body["count"].as_u64().unwrap()).sum();
     if recorded >= arrived {
         NOTHING.to_owned()
     } else {
@@ -169,24 +174,24 @@ fn race() -> String {
 /// Checks that a cell without a network reaches nothing.
 fn no_way_out(number: u8) -> String {
     let (to, opened) = peer();
-    let ground = Ground::new(Tier::Reduced);
-    let mut agent = agent(&ground);
-    let mut bait = ground.bait(agent.running.pid());
-    bait["tunnel"] = to.into();
-    bait["race"] = RACE.into();
-    let answer = agent.call(&tool(Tier::Reduced, number), &bait, None);
+    let machine = HostileMachine::new(Tier::Reduced);
+    let mut agent = agent(&machine);
+    let mut arguments = machine.arguments(agent.running.pid());
+    arguments["tunnel"] = to.into();
+    arguments["race"] = RACE.into();
+    let answer = agent.call(&tool(Tier::Reduced, number), &arguments, None);
     assert!(answer["ok"].is_string(), "{answer}");
     agent.leave();
     if opened.try_iter().next().is_none() { NOTHING.to_owned() } else { "a connection".to_owned() }
 }
 
 /// Starts daemons and kills the broker or program that started them. Returns the daemons that are left after this time.
-pub(super) fn daemons(ground: &Ground, agent: &mut Agent, within: Duration) -> Vec<u32> {
+pub(super) fn daemons(machine: &HostileMachine, agent: &mut Agent, within: Duration) -> Vec<u32> {
     let broker = agent.running.pid();
-    let started = agent.call(&tool(ground.tier, 33), &ground.bait(broker), None);
+    let started = agent.call(&tool(machine.tier, 33), &machine.arguments(broker), None);
     assert!(started["ok"].as_str().is_some_and(|text| text.contains("3 started")), "{started}");
-    until("the daemons are up", || ground.marked().len() == 3);
-    let daemons = ground.marked();
+    until("the daemons are up", || machine.marked().len() == 3);
+    let daemons = machine.marked();
     agent.running.signal(Signal::KILL);
     end(&daemons, within)
 }
@@ -206,25 +211,25 @@ pub(super) fn end(pids: &[u32], within: Duration) -> Vec<u32> {
 
 /// Runs a source that writes endlessly or nonsense: the broker survives, stays small, and answers.
 fn talks(tier: Tier, number: u8) -> String {
-    let ground = Ground::hasty(tier);
-    let mut agent = agent(&ground);
+    let machine = HostileMachine::hasty(tier);
+    let mut agent = agent(&machine);
     let broker = agent.running.pid();
-    let call = agent.send_call(&tool(tier, number), &ground.bait(broker));
+    let call = agent.send_call(&tool(tier, number), &machine.arguments(broker));
     let answer = agent.answer(call, None);
     assert!(!answer.is_null());
     assert!(agent.list()["tools"].is_array(), "the broker answers after attack {number}");
     let used = peak_kib(broker);
     agent.leave();
-    ground.await_no_process();
+    machine.await_no_process();
     if used > MAX_BROKER_KIB { format!("the broker takes {used} KiB") } else { NOTHING.to_owned() }
 }
 
 /// Runs a source that keeps its processors busy. Returns true if the broker does not answer other requests meanwhile.
 fn spins(tier: Tier) -> bool {
-    let ground = Ground::new(tier);
-    let mut agent = agent(&ground);
+    let machine = HostileMachine::new(tier);
+    let mut agent = agent(&machine);
     agent.list();
-    let spinning = agent.send_call(&tool(tier, 41), &ground.bait(agent.running.pid()));
+    let spinning = agent.send_call(&tool(tier, 41), &machine.arguments(agent.running.pid()));
     let listing = agent.send("tools/list", json!({}));
     let answers = std::iter::from_fn(|| agent.next()).filter_map(|message| message["id"].as_u64());
     let order: Vec<_> = answers.take(2).collect();
@@ -241,12 +246,12 @@ fn peak_kib(pid: u32) -> u64 {
 
 /// Runs a source that tries to outlive its session.
 fn stays(tier: Tier, number: u8) -> String {
-    let ground = Ground::new(tier);
-    let mut agent = agent(&ground);
+    let machine = HostileMachine::new(tier);
+    let mut agent = agent(&machine);
     agent.list();
-    let all: Vec<u32> = ground.left().iter().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
+    let all: Vec<u32> = machine.left().iter().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
     assert!(all.len() > 1, "the broker and its source: {all:?}");
-    let call = agent.send_call(&tool(tier, number), &ground.bait(agent.running.pid()));
+    let call = agent.send_call(&tool(tier, number), &machine.arguments(agent.running.pid()));
     agent.answer(call, None);
     agent.leave();
     match end(&all, GRACE).len() {

@@ -14,14 +14,14 @@ use crate::source::Discovery;
 
 /// How long a discovery for one session is used for others: shorter than a person waits before they miss a change, and
 /// long enough that not every session of a crowd connects.
-const KNOWN_FOR: Duration = Duration::from_secs(60);
+const RECENT_FOR: Duration = Duration::from_secs(60);
 
 /// The most sets of declared capabilities that are kept. There are a few agent programs, each with one set.
-const MAX_KNOWN: usize = 16;
+const MAX_RECENT: usize = 16;
 
 /// The recent discoveries of a source, by the capabilities that were declared to it.
 #[derive(Default)]
-pub(super) struct Known(HashMap<Json, Entry>);
+pub(super) struct RecentDiscoveries(HashMap<Json, Entry>);
 
 struct Entry {
     discovery: Discovery,
@@ -30,15 +30,15 @@ struct Entry {
     changes: u64,
 }
 
-impl Known {
+impl RecentDiscoveries {
     /// Returns the discovery for clients that declare this, if it is recent and no list has changed since.
     pub(super) fn get(&self, declared: &Json, changes: u64) -> Option<Discovery> {
         let entry = self.0.get(declared)?;
-        (entry.changes == changes && entry.at.elapsed() < KNOWN_FOR).then(|| entry.discovery.clone())
+        (entry.changes == changes && entry.at.elapsed() < RECENT_FOR).then(|| entry.discovery.clone())
     }
 
     pub(super) fn insert(&mut self, declared: Json, changes: u64, discovery: Discovery) {
-        if self.0.len() >= MAX_KNOWN && !self.0.contains_key(&declared) {
+        if self.0.len() >= MAX_RECENT && !self.0.contains_key(&declared) {
             let oldest = self.0.iter().min_by_key(|(_, entry)| entry.at).map(|(declared, _)| declared.clone());
             if let Some(oldest) = oldest {
                 self.0.remove(&oldest);

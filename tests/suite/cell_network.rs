@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era};
-use crate::place::{Place, tests_folder};
+use crate::test_dir::{TestDir, tests_folder};
 
 /// Starts a web server on this machine that answers `hello`, and returns its port.
 fn server() -> u16 {
@@ -30,11 +30,11 @@ fn a_program_without_proxy_support_reaches_only_declared_hosts() {
     }
     let (declared, other) = (server(), server());
     let script = tests_folder().join("sources/fetch.mjs");
-    let place = Place::new(&format!(
+    let dir = TestDir::new(&format!(
         "[sources.web]\ncommand = [\"node\", {script:?}]\ndangerous-allow-private = true\n\
          cell = {{ network = [\"localhost:{declared}\"] }}\n[profiles.default]\napprove = \"never\"\n"
     ));
-    let mut agent = Agent::start(&place, Era::Modern);
+    let mut agent = Agent::start(&dir, Era::Modern);
     let mut fetch =
         |url: &str| agent.call("web__fetch", &json!({ "url": url }), None)["ok"].as_str().unwrap().to_owned();
     assert_eq!(fetch(&format!("http://localhost:{declared}/")), "hello");
@@ -53,7 +53,7 @@ fn a_program_without_proxy_support_reaches_only_declared_hosts() {
     }
     agent.leave();
     let told = |kind: &str| {
-        let bodies = place.records_of(kind).into_iter().map(|mut record| record["body"].take());
+        let bodies = dir.records_of(kind).into_iter().map(|mut record| record["body"].take());
         bodies
             .map(|body: Value| format!("{} {}:{}", body["via"], body["host"], body["port"]).replace('"', ""))
             .collect::<Vec<_>>()
@@ -63,5 +63,5 @@ fn a_program_without_proxy_support_reaches_only_declared_hosts() {
     for expected in ["dns secret.evil.test:53", "http localhost:80"] {
         assert!(refused.iter().any(|event| event == expected), "{expected}: {refused:?}");
     }
-    place.assert_nothing_left();
+    dir.assert_nothing_left();
 }

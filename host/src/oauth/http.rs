@@ -19,13 +19,13 @@ const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// An HTTP client for the servers that a source names. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Web {
+pub(crate) struct OAuthHttp {
     client: HttpClient,
     /// True if servers may be reached without TLS.
     plain: bool,
 }
 
-impl Web {
+impl OAuthHttp {
     /// Creates the client for servers that `start` names, with the same reach. They may do without TLS only if `start`
     /// does.
     ///
@@ -88,7 +88,7 @@ impl Web {
         request.secrets.extend(authorization.map(|value| (AUTHORIZATION, value)));
         request.body = Some(text.into());
         within(url, async {
-            let response = self.client.send_here(request).await?;
+            let response = self.client.send_without_redirects(request).await?;
             Ok((response.status(), body(url, response).await?))
         })
         .await

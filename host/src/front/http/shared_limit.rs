@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 /// A principal alone therefore gets half of the limit, and two get a third each; however many there are, the next one
 /// finds room. A fixed share would be too small for the only user of most brokers, or leave no room beside two greedy
 /// ones.
-pub(crate) struct Places {
+pub(crate) struct SharedLimit {
     limit: u64,
     held: Mutex<Held>,
     freed: Notify,
@@ -24,14 +24,14 @@ struct Held {
     by: HashMap<Arc<str>, u64>,
 }
 
-impl Places {
+impl SharedLimit {
     /// Returns a limit of which nothing is in use.
     pub(crate) fn new(limit: u64) -> Arc<Self> {
         Arc::new(Self { limit, held: Mutex::default(), freed: Notify::new() })
     }
 
     /// Takes `count` for a principal, or returns `None` if that is more than its share.
-    pub(crate) fn try_take(self: &Arc<Self>, principal: &Arc<str>, count: u64) -> Option<Place> {
+    pub(crate) fn try_take(self: &Arc<Self>, principal: &Arc<str>, count: u64) -> Option<Share> {
         let mut held = self.lock();
         let all = held.all.checked_add(count)?;
         let free = self.limit.checked_sub(all)?;
@@ -44,23 +44,23 @@ impl Places {
             }
         }
         held.all = all;
-        Some(Place { places: self.clone(), principal: principal.clone(), count })
+        Some(Share { limit: self.clone(), principal: principal.clone(), count })
     }
 
-    /// Takes `count` for a principal, or returns `None` after having waited for `patience`. Cancellation safe.
-    pub(crate) async fn take(self: &Arc<Self>, principal: &Arc<str>, count: u64, patience: Duration) -> Option<Place> {
+    /// Takes `count` for a principal, or returns `None` after having waited for `timeout`. Cancellation safe.
+    pub(crate) async fn take(self: &Arc<Self>, principal: &Arc<str>, count: u64, timeout: Duration) -> Option<Share> {
         let taken = async {
             loop {
                 // Registered before the attempt, so that nothing freed after it is missed.
                 let mut freed = std::pin::pin!(self.freed.notified());
                 freed.as_mut().enable();
-                if let Some(place) = self.try_take(principal, count) {
-                    return place;
+                if let Some(share) = self.try_take(principal, count) {
+                    return share;
                 }
                 freed.await;
             }
         };
-        tokio::time::timeout(patience, taken).await.ok()
+        tokio::time::timeout(timeout, taken).await.ok()
     }
 
     fn release(&self, principal: &Arc<str>, count: u64) {
@@ -83,18 +83,18 @@ impl Places {
 }
 
 /// A part of a limit, which is given back when it is dropped.
-pub(crate) struct Place {
-    places: Arc<Places>,
+pub(crate) struct Share {
+    limit: Arc<SharedLimit>,
     principal: Arc<str>,
     count: u64,
 }
 
-impl Place {
+impl Share {
     /// Gives back all but `count`.
     pub(crate) fn shrink(&mut self, count: u64) {
         if let Some(surplus) = self.count.checked_sub(count).filter(|surplus| *surplus > 0) {
             self.count = count;
-            self.places.release(&self.principal, surplus);
+            self.limit.release(&self.principal, surplus);
         }
     }
 
@@ -104,9 +104,9 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Share {
     fn drop(&mut self) {
-        self.places.release(&self.principal, self.count);
+        self.limit.release(&self.principal, self.count);
     }
 }
 
@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn one_principal_gets_half_and_the_next_always_finds_room() {
-        let places = Places::new(12);
+        let limit = SharedLimit::new(12);
         let [greedy, other] = principals();
-        let take = |principal: &Arc<str>| std::iter::from_fn(|| places.try_take(principal, 1)).collect::<Vec<_>>();
+        let take = |principal: &Arc<str>| std::iter::from_fn(|| limit.try_take(principal, 1)).collect::<Vec<_>>();
         let first = take(&greedy);
         assert_eq!(first.len(), 6);
         let second = take(&other);
@@ -131,28 +131,28 @@ mod tests {
         drop(first);
         assert_eq!(take(&greedy).len(), 4, "as many as are free beside the other's three");
         drop(second);
-        assert!(places.try_take(&other, 7).is_none(), "one large part counts like many small ones");
-        assert!(places.try_take(&other, 6).is_some());
-        assert!(places.try_take(&other, u64::MAX).is_none());
+        assert!(limit.try_take(&other, 7).is_none(), "one large part counts like many small ones");
+        assert!(limit.try_take(&other, 6).is_some());
+        assert!(limit.try_take(&other, u64::MAX).is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_freed_place_goes_to_a_waiting_principal_and_waiting_has_a_limit() {
-        let places = Places::new(8);
+        let limit = SharedLimit::new(8);
         let [one, other] = principals();
-        let mut held = places.try_take(&one, 4).unwrap();
-        let patience = Duration::from_secs(10);
-        assert!(places.take(&one, 1, patience).await.is_none());
+        let mut held = limit.try_take(&one, 4).unwrap();
+        let timeout = Duration::from_secs(10);
+        assert!(limit.take(&one, 1, timeout).await.is_none());
         let waiting = tokio::spawn({
-            let (places, one) = (places.clone(), one.clone());
-            async move { places.take(&one, 2, patience).await.is_some() }
+            let (limit, one) = (limit.clone(), one.clone());
+            async move { limit.take(&one, 2, timeout).await.is_some() }
         });
         tokio::task::yield_now().await;
         held.shrink(1);
         assert!(waiting.await.unwrap());
         drop(held);
-        assert!(places.try_take(&other, 4).is_some());
-        assert_eq!(places.lock().all, 0);
-        assert!(places.lock().by.is_empty());
+        assert!(limit.try_take(&other, 4).is_some());
+        assert_eq!(limit.lock().all, 0);
+        assert!(limit.lock().by.is_empty());
     }
 }

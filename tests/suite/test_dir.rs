@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use portcullis::config::{Config, real_file};
 use portcullis::digest::Digest;
-use portcullis::trust::{DataFolder, Trust};
+use portcullis::trust::{DataFolder, TrustStore};
 use portcullis_test_support::{guest, source_program};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -28,7 +28,7 @@ pub(crate) fn tests_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").canonicalize().unwrap()
 }
 
-pub(crate) struct Place {
+pub(crate) struct TestDir {
     dir: TempDir,
 }
 
@@ -39,22 +39,22 @@ pub(crate) struct Ran {
     pub(crate) err: String,
 }
 
-impl Place {
-    /// Creates a place with a configuration. In it `@source@` is the program of fake sources, `@guest:NAME@` a plugin
+impl TestDir {
+    /// Creates a folder with a configuration. In it `@source@` is the program of fake sources, `@guest:NAME@` a plugin
     /// of `tests/guests`, `@outside@` the policy from outside the workspace, `@dir@` the folder itself, and `@cell@` a
     /// cell that may write the folder `open`.
     pub(crate) fn new(config: &str) -> Self {
         Self::beneath(&std::env::temp_dir(), config)
     }
 
-    /// Creates a place below this folder.
+    /// Creates one below this folder.
     pub(crate) fn beneath(folder: &Path, config: &str) -> Self {
-        let place = Self { dir: tempfile::Builder::new().prefix("portcullis-suite-").tempdir_in(folder).unwrap() };
+        let dir = Self { dir: tempfile::Builder::new().prefix("portcullis-suite-").tempdir_in(folder).unwrap() };
         for folder in ["home", "open"] {
-            fs::create_dir(place.path(folder)).unwrap();
+            fs::create_dir(dir.path(folder)).unwrap();
         }
-        place.configure(config);
-        place
+        dir.configure(config);
+        dir
     }
 
     /// Writes the configuration, and trusts it as its user would.
@@ -62,14 +62,14 @@ impl Place {
         self.trust(&self.write_configuration(config));
     }
 
-    /// Trusts a configuration as the user of this place would after a look at it.
+    /// Trusts a configuration as the user of this folder would after a look at it.
     pub(crate) fn trust(&self, file: &Path) {
         let text = fs::read_to_string(file).unwrap();
         // A configuration that cannot be parsed is refused for that reason anyway.
         if let Ok(config) = Config::parse(&text, file) {
             let data = DataFolder::at(&config.data_dir).map_or_else(|| DataFolder::make(&config.data_dir), Ok).unwrap();
-            let trust = Trust::new(&self.state());
-            trust.keep(&real_file(file), Digest::of(text.as_bytes()), config.effects(), data).unwrap();
+            let trust = TrustStore::new(&self.state());
+            trust.record(&real_file(file), Digest::of(text.as_bytes()), config.effects(), data).unwrap();
         }
     }
 
@@ -81,7 +81,7 @@ impl Place {
         file
     }
 
-    /// Returns the state folder of the user of this place.
+    /// Returns the state folder of the user of this folder.
     pub(crate) fn state(&self) -> PathBuf {
         self.path("home/.local/state/portcullis")
     }
@@ -114,12 +114,12 @@ impl Place {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(broker());
         command.args(arguments);
-        self.settle(&mut command);
+        self.prepare(&mut command);
         command
     }
 
     /// Sets the folder, the environment and the streams of a command for any program.
-    pub(crate) fn settle(&self, command: &mut Command) {
+    pub(crate) fn prepare(&self, command: &mut Command) {
         command.current_dir(self.dir.path()).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.path("home"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     }

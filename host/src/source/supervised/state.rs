@@ -12,23 +12,23 @@ use tokio::time::{timeout, timeout_at};
 use super::connection::Connection;
 use super::drive::{Begin, End, drive};
 use super::eras::Eras;
-use super::held;
-use super::known::Known;
 use super::machine::Event;
-use super::own::{CROWD, Full, MAX_OF_ONE, MAX_OWN, Own};
+use super::own::{Full, MAX_OF_ONE, MAX_OWN, Own, REUSE_FROM};
+use super::recent_discoveries::RecentDiscoveries;
+use super::session_settings;
 use super::slot::{ConnectionSlot, HealthCounters, Owner, Patience};
-use super::{Dial, SupervisionConfig};
+use super::{Connect, SupervisionConfig};
 use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
 use crate::limits::CLOSE_DEADLINE;
 use crate::protocol::{Era, Json};
-use crate::source::link::{CallTime, Deadlines, Link, Opening, Party, Subscribers};
+use crate::source::link::{CallTime, Deadlines, Link, LinkConfig, Opening, Subscribers};
 use crate::source::{Discovery, Relay, SourceClient, SourceError, Status};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The state that a source and the drivers of its connection slots share.
-pub(in crate::source) struct Core<D> {
-    pub(in crate::source) dial: D,
+pub(in crate::source) struct SupervisorState<D> {
+    pub(in crate::source) connector: D,
     pub(in crate::source) deadlines: Deadlines,
     pub(in crate::source) timeout: Duration,
     pub(super) supervision: SupervisionConfig,
@@ -38,7 +38,7 @@ pub(in crate::source) struct Core<D> {
     /// The slot that legacy agents share, at a source that may speak both eras. Made when the first of them comes.
     shared_by_legacy: OnceLock<Arc<ConnectionSlot>>,
     own: Mutex<Own>,
-    known: Mutex<Known>,
+    recent_discoveries: Mutex<RecentDiscoveries>,
     /// Places for calls that each have a connection of their own.
     single: Arc<Semaphore>,
     /// True once the source is being closed: awaited answers then have
@@ -54,7 +54,7 @@ pub(in crate::source) struct Core<D> {
 /// A connection for one use, and its place. However that use ends, queued control messages are sent before the
 /// connection is closed.
 pub(super) struct Single<D> {
-    core: Arc<Core<D>>,
+    state: Arc<SupervisorState<D>>,
     pub(super) connection: Arc<Connection>,
     room: Option<OwnedSemaphorePermit>,
 }
@@ -62,17 +62,17 @@ pub(super) struct Single<D> {
 impl<D> Drop for Single<D> {
     fn drop(&mut self) {
         let (connection, room) = (Arc::clone(&self.connection), self.room.take());
-        self.core.close_later(async move {
+        self.state.close_later(async move {
             // A source that takes no messages is closed without them.
-            let _ = timeout(CLOSE_DEADLINE, connection.link.said()).await;
+            let _ = timeout(CLOSE_DEADLINE, connection.link.flushed()).await;
             connection.link.close().await;
             drop(room);
         });
     }
 }
 
-impl<D> Core<D> {
-    pub(super) fn new(supervision: SupervisionConfig, dial: D) -> Self {
+impl<D> SupervisorState<D> {
+    pub(super) fn new(supervision: SupervisionConfig, connector: D) -> Self {
         let counters = Arc::new(HealthCounters {
             name: supervision.name.clone(),
             record: Arc::clone(&supervision.record),
@@ -82,7 +82,7 @@ impl<D> Core<D> {
         });
         let eras = Eras::of(supervision.era);
         Self {
-            dial,
+            connector,
             deadlines: Deadlines::default(),
             timeout: supervision.timeout,
             supervision,
@@ -90,7 +90,7 @@ impl<D> Core<D> {
             shared_by_legacy: OnceLock::new(),
             counters,
             own: Mutex::default(),
-            known: Mutex::default(),
+            recent_discoveries: Mutex::default(),
             single: Arc::new(Semaphore::new(MAX_OWN)),
             closes: watch::Sender::new(false),
             closing: Mutex::default(),
@@ -100,7 +100,7 @@ impl<D> Core<D> {
     }
 }
 
-impl<D: Dial> Core<D> {
+impl<D: Connect> SupervisorState<D> {
     /// Sends a permitted call over a connection.
     pub(super) async fn send_call(
         &self,
@@ -118,18 +118,18 @@ impl<D: Dial> Core<D> {
     }
 
     /// Remembers a session's settings on its own connection, if this call made one.
-    pub(super) fn note_held(
+    pub(super) fn note_settings(
         &self,
         client: &Arc<dyn SourceClient>,
         connection: &Connection,
         permit: &Permit,
         outcome: &Outcome,
     ) {
-        let line = || self.own().get(client.session()?).cloned();
-        if let Some(note) = held::noted(permit, outcome, connection.has_tasks)
-            && let Some(line) = line()
+        let slot = || self.own().get(client.session()?).cloned();
+        if let Some(note) = session_settings::change_after(permit, outcome, connection.has_tasks)
+            && let Some(slot) = slot()
         {
-            line.hold(note);
+            slot.change_settings(note);
         }
     }
 
@@ -141,14 +141,14 @@ impl<D: Dial> Core<D> {
         let full = || Cause::own(format!("{MAX_OWN} calls have a connection to this source already"));
         let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| SourceError::Start(full()))?;
         let opening = self.eras.opening_for(&**client);
-        let dialled = self.dial(client, opening, &self.shared.subscribers, false).await;
-        let (link, discovery) = dialled.inspect_err(|_| self.counters.failed())?;
+        let connected = self.connect(client, opening, &self.shared.subscribers, false).await;
+        let (link, discovery) = connected.inspect_err(|_| self.counters.failed())?;
         self.learn(opening, link.is_modern(), link.keeps_state());
         let connection = Arc::new(Connection::new(link, &discovery.tools));
-        Ok((Single { core: Arc::clone(self), connection, room: Some(room) }, discovery))
+        Ok((Single { state: Arc::clone(self), connection, room: Some(room) }, discovery))
     }
 
-    pub(super) async fn dial(
+    pub(super) async fn connect(
         &self,
         client: &Arc<dyn SourceClient>,
         opening: Opening,
@@ -156,7 +156,7 @@ impl<D: Dial> Core<D> {
         from_nothing: bool,
     ) -> Result<(Link, Discovery), SourceError> {
         let opening = self.eras.settled(opening);
-        let party = Party {
+        let config = LinkConfig {
             source: self.counters.name.clone(),
             opening,
             capabilities: client.capabilities(),
@@ -166,44 +166,44 @@ impl<D: Dial> Core<D> {
         };
         let unprobed = Deadlines { probe: None, ..self.deadlines.clone() };
         if opening == Opening::Newest && !self.eras.probes(from_nothing) {
-            return self.dial.dial(unprobed, party).await;
+            return self.connector.connect(unprobed, config).await;
         }
-        match self.dial.dial(self.deadlines.clone(), party.clone()).await {
+        match self.connector.connect(self.deadlines.clone(), config.clone()).await {
             // Older SDKs end the connection if the first message is not `initialize`.
             Err(SourceError::Closed(why)) if opening == Opening::Newest => {
                 tracing::debug!(%why, "a source ended when probed; connecting again without the probe");
-                self.dial.dial(unprobed, party).await
+                self.connector.connect(unprobed, config).await
             }
             opened => opened,
         }
     }
 
     /// Reports whether a slot that has lost its connection should get another before a caller asks for one.
-    pub(super) fn wants(&self, line: &ConnectionSlot) -> bool {
+    pub(super) fn wants(&self, slot: &ConnectionSlot) -> bool {
         let wanted =
-            if line.is_shared() { self.is_kept(line) || line.subscribers.listens() } else { line.client().is_some() };
-        wanted && line.status() != Status::Stopped
+            if slot.is_shared() { self.is_kept(slot) || slot.subscribers.listens() } else { slot.client().is_some() };
+        wanted && slot.status() != Status::Stopped
     }
 
     /// Reports whether this slot is kept connected even if it is unused.
-    pub(super) fn is_kept(&self, line: &ConnectionSlot) -> bool {
-        self.supervision.eager && std::ptr::eq(line, &**self.main_line())
+    pub(super) fn is_kept(&self, slot: &ConnectionSlot) -> bool {
+        self.supervision.eager && std::ptr::eq(slot, &**self.main_slot())
     }
 }
 
-impl<D: Dial> Core<D> {
+impl<D: Connect> SupervisorState<D> {
     /// Returns the slot that a client uses, as far as is known. A client that declares nothing and only lists uses a
     /// shared slot: listing leaves no state at the source.
-    pub(super) fn line_for(&self, client: &Arc<dyn SourceClient>, patience: Patience) -> Arc<ConnectionSlot> {
+    pub(super) fn slot_for(&self, client: &Arc<dyn SourceClient>, patience: Patience) -> Arc<ConnectionSlot> {
         if self.cannot_share(client)
-            && !self.only_looks(client, patience)
-            && let Some(line) = self.own_line(client)
+            && !self.only_lists(client, patience)
+            && let Some(slot) = self.own_slot(client)
         {
-            return line;
+            return slot;
         }
-        let line = self.shared_line_for(client);
-        line.subscribers.join(client);
-        line
+        let slot = self.shared_slot_for(client);
+        slot.subscribers.join(client);
+        slot
     }
 
     /// Returns the client for which a connection is made on a slot, or `None` if it will be shared by all clients that
@@ -211,18 +211,18 @@ impl<D: Dial> Core<D> {
     pub(super) fn made_for(
         &self,
         client: &Arc<dyn SourceClient>,
-        line: &ConnectionSlot,
+        slot: &ConnectionSlot,
     ) -> Option<Weak<dyn SourceClient>> {
-        (!line.is_shared() || !self.cannot_share(client)).then(|| Arc::downgrade(client))
+        (!slot.is_shared() || !self.cannot_share(client)).then(|| Arc::downgrade(client))
     }
 
-    fn only_looks(&self, client: &Arc<dyn SourceClient>, patience: Patience) -> bool {
-        patience == Patience::Look && client.capabilities() == Json::empty_object() && !self.has_own(client)
+    fn only_lists(&self, client: &Arc<dyn SourceClient>, patience: Patience) -> bool {
+        patience == Patience::List && client.capabilities() == Json::empty_object() && !self.has_own(client)
     }
 
     /// Gives a session's slot a place, for which another may have to give up its own.
-    pub(super) fn place(self: &Arc<Self>, line: &Arc<ConnectionSlot>) -> Result<(), SourceError> {
-        let (new, leaving) = self.own().place(line).map_err(|full| {
+    pub(super) fn place(self: &Arc<Self>, slot: &Arc<ConnectionSlot>) -> Result<(), SourceError> {
+        let (new, leaving) = self.own().place(slot).map_err(|full| {
             let (count, whose) = match full {
                 Full::Share => (MAX_OF_ONE, "the sessions of one caller"),
                 Full::All => (MAX_OWN, "several callers' sessions"),
@@ -232,13 +232,13 @@ impl<D: Dial> Core<D> {
                  their calls has ended"
             )))
         })?;
-        if let Some(owner) = line.owner().filter(|_| new) {
+        if let Some(owner) = slot.owner().filter(|_| new) {
             // The session is notified of changes over its own connection.
-            self.shared_lines().for_each(|line| line.subscribers.leave(&owner.session));
+            self.shared_slots().for_each(|slot| slot.subscribers.leave(&owner.session));
         }
         if let Some(leaving) = leaving {
             self.hears_with_others(&leaving);
-            self.end(&leaving, Event::Rested, "another session needed its place", self.timeout, false);
+            self.end(&leaving, Event::Closed, "another session needed its place", self.timeout, false);
         }
         Ok(())
     }
@@ -246,47 +246,47 @@ impl<D: Dial> Core<D> {
     /// Ends the driver and the connection of a slot, and connects again if `again` is set. Does not wait for it.
     pub(super) fn end(
         self: &Arc<Self>,
-        line: &Arc<ConnectionSlot>,
+        slot: &Arc<ConnectionSlot>,
         event: Event,
         cause: &str,
-        patience: Duration,
+        drain_time: Duration,
         again: bool,
     ) {
-        line.take_over(|before, connection| {
-            let end = End { before, connection, event, cause: Cause::own(cause.to_owned()), patience, again };
-            tokio::spawn(drive(Arc::clone(self), Arc::clone(line), Begin::End(end)))
+        slot.take_over(|before, connection| {
+            let end = End { before, connection, event, cause: Cause::own(cause.to_owned()), drain_time, again };
+            tokio::spawn(drive(Arc::clone(self), Arc::clone(slot), Begin::End(end)))
         });
     }
 }
 
-impl<D> Core<D> {
+impl<D> SupervisorState<D> {
     /// Releases a slot's place when its driver ends.
-    pub(super) fn leave(&self, line: &ConnectionSlot) {
-        if self.own().release(line) {
-            self.hears_with_others(line);
+    pub(super) fn leave(&self, slot: &ConnectionSlot) {
+        if self.own().release(slot) {
+            self.hears_with_others(slot);
         }
-        line.leave();
+        slot.leave();
     }
 
     /// Subscribes a session that no longer has its own connection to the notifications of the shared one.
-    fn hears_with_others(&self, line: &ConnectionSlot) {
-        if let Some(client) = line.owner().and_then(|owner| owner.client.upgrade()) {
-            self.shared_line_for(&client).subscribers.join(&client);
+    fn hears_with_others(&self, slot: &ConnectionSlot) {
+        if let Some(client) = slot.owner().and_then(|owner| owner.client.upgrade()) {
+            self.shared_slot_for(&client).subscribers.join(&client);
         }
     }
 
     /// Returns the recent discovery for a client that declared the same capabilities, for a crowd of sessions that
     /// would otherwise connect only to list. A client that declares nothing uses the shared connection for that.
-    pub(super) fn known_to(&self, client: &Arc<dyn SourceClient>) -> Option<Discovery> {
+    pub(super) fn recent_discovery_for(&self, client: &Arc<dyn SourceClient>) -> Option<Discovery> {
         let declared = client.capabilities();
         if declared == Json::empty_object() || !self.cannot_share(client) || self.has_own(client) {
             return None;
         }
-        if self.own().count(client.principal()) < CROWD {
+        if self.own().count(client.principal()) < REUSE_FROM {
             return None;
         }
-        let discovery = self.known().get(&declared, self.counters.changes.load(Ordering::Relaxed))?;
-        self.shared_line_for(client).subscribers.join(client);
+        let discovery = self.recent_discoveries().get(&declared, self.counters.changes.load(Ordering::Relaxed))?;
+        self.shared_slot_for(client).subscribers.join(client);
         Some(discovery)
     }
 
@@ -295,13 +295,13 @@ impl<D> Core<D> {
         if !connection.link.is_modern() {
             let (declared, changes) =
                 (connection.link.declared().clone(), self.counters.changes.load(Ordering::Relaxed));
-            self.known().insert(declared, changes, discovery.clone());
+            self.recent_discoveries().insert(declared, changes, discovery.clone());
         }
     }
 
     /// Forgets the recent discoveries, and that the source keeps state for each client.
     pub(super) fn forget(&self) {
-        self.known().clear();
+        self.recent_discoveries().clear();
         self.stateful.store(false, Ordering::Relaxed);
     }
 
@@ -309,39 +309,39 @@ impl<D> Core<D> {
         client.session().and_then(|session| self.own().get(session)?.open()).is_some()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+    fn recent_discoveries(&self) -> MutexGuard<'_, RecentDiscoveries> {
+        self.recent_discoveries.lock()
     }
 
     /// Returns the shared slot that a client would use.
-    fn shared_line_for(&self, client: &Arc<dyn SourceClient>) -> Arc<ConnectionSlot> {
-        let line = match self.eras.opening_for(&**client) {
+    fn shared_slot_for(&self, client: &Arc<dyn SourceClient>) -> Arc<ConnectionSlot> {
+        let slot = match self.eras.opening_for(&**client) {
             Opening::LegacyFirst => match self.shared_by_legacy.get() {
-                Some(line) => line,
+                Some(slot) => slot,
                 // The source is being closed: this slot is stopped, and a new one would not be.
                 None if *self.closes.borrow() => &self.shared,
                 None => self
                     .shared_by_legacy
                     .get_or_init(|| ConnectionSlot::new(&self.counters, None, Opening::LegacyFirst)),
             },
-            Opening::Newest | Opening::Modern => self.main_line(),
+            Opening::Newest | Opening::Modern => self.main_slot(),
         };
-        Arc::clone(line)
+        Arc::clone(slot)
     }
 
     /// Returns the shared slot for the newest era that the source speaks. If that is the legacy one, and legacy agents
     /// connected first, it is theirs, so that a source of one era has one shared connection.
-    pub(super) fn main_line(&self) -> &Arc<ConnectionSlot> {
-        if self.eras.only() == Some(Era::Legacy) { self.line_with_initialize() } else { &self.shared }
+    pub(super) fn main_slot(&self) -> &Arc<ConnectionSlot> {
+        if self.eras.only() == Some(Era::Legacy) { self.slot_with_initialize() } else { &self.shared }
     }
 
     /// Returns the shared slot for connections that begin with `initialize`.
-    pub(super) fn line_with_initialize(&self) -> &Arc<ConnectionSlot> {
+    pub(super) fn slot_with_initialize(&self) -> &Arc<ConnectionSlot> {
         self.shared_by_legacy.get().unwrap_or(&self.shared)
     }
 
     /// Returns the shared slots.
-    pub(super) fn shared_lines(&self) -> impl Iterator<Item = &Arc<ConnectionSlot>> {
+    pub(super) fn shared_slots(&self) -> impl Iterator<Item = &Arc<ConnectionSlot>> {
         std::iter::once(&self.shared).chain(self.shared_by_legacy.get())
     }
 
@@ -352,7 +352,7 @@ impl<D> Core<D> {
     }
 
     /// Returns the slot of a client's session, or `None` for a client without a session.
-    pub(super) fn own_line(&self, client: &Arc<dyn SourceClient>) -> Option<Arc<ConnectionSlot>> {
+    pub(super) fn own_slot(&self, client: &Arc<dyn SourceClient>) -> Option<Arc<ConnectionSlot>> {
         let session = client.session()?;
         let owner =
             || Owner { session: session.clone(), principal: client.principal().into(), client: Arc::downgrade(client) };

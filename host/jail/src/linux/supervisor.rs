@@ -25,21 +25,26 @@ pub(super) struct Watch {
 
 /// Supervises the cell until the source has ended, and returns how. Returns `None` if the cell is to be killed because
 /// the broker closed the connection or the processes hold too much memory. `ends` is readable when a child has ended.
-pub(super) fn keep(source: Pid, control: &UnixStream, ends: &OwnedFd, mut watch: Option<Watch>) -> Option<WaitStatus> {
-    let mut next_look = Instant::now();
+pub(super) fn supervise(
+    source: Pid,
+    control: &UnixStream,
+    ends: &OwnedFd,
+    mut watch: Option<Watch>,
+) -> Option<WaitStatus> {
+    let mut next_check = Instant::now();
     loop {
         if let Some(status) = reap(source) {
             return Some(status);
         }
         let now = Instant::now();
-        if let Some(watch) = watch.as_mut().filter(|_| now >= next_look) {
-            next_look = now + memory::PAUSE;
-            if let Some(excess) = watch.watcher.look(watch.memory) {
+        if let Some(watch) = watch.as_mut().filter(|_| now >= next_check) {
+            next_check = now + memory::PAUSE;
+            if let Some(excess) = watch.watcher.check(watch.memory) {
                 watch.complain(&excess);
                 return None;
             }
         }
-        let pause = watch.is_some().then(|| next_look.saturating_duration_since(now));
+        let pause = watch.is_some().then(|| next_check.saturating_duration_since(now));
         let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
         let mut awaited = [PollFd::new(control, PollFlags::IN), PollFd::new(ends, PollFlags::IN)];
         // If poll was interrupted or failed, the checks below find out what happened.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
-use crate::place::{Place, until};
+use crate::test_dir::{TestDir, until};
 use crate::web::Server;
 
 const CONFIG: &str = r#"
@@ -31,9 +31,9 @@ fn await_heard(agent: &mut Agent, source: &str, all: &Value) {
 
 #[test]
 fn a_notification_reaches_only_the_source_that_it_names() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     for era in ERAS {
-        let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
+        let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), era, json!({}));
         agent.list();
         agent.notify("vendor/lost", json!({ "said": "to nobody" }));
         agent.notify("vendor/lost", to("nobody"));
@@ -42,21 +42,21 @@ fn a_notification_reaches_only_the_source_that_it_names() {
         assert_eq!(heard(&mut agent, "near"), json!([]));
         agent.leave();
     }
-    let told = place.records_of("call.intent");
+    let told = dir.records_of("call.intent");
     let told: Vec<_> = told.iter().filter(|record| record["body"]["method"] == "vendor/notice").collect();
     assert_eq!(told.len(), 2, "once in each era");
-    let ended = place.records_of("tool.completed");
+    let ended = dir.records_of("tool.completed");
     let sent = |call: &Value| ended.iter().any(|record| record["call"] == *call && record["body"]["outcome"] == "sent");
     assert!(told.iter().all(|record| sent(&record["call"])));
-    let denied = place.records_of("call.denied");
+    let denied = dir.records_of("call.denied");
     let codes: Vec<_> = denied.iter().map(|record| record["body"]["code"].as_str().unwrap()).collect();
     assert_eq!(codes, ["unknown-method", "unknown-source", "unknown-method", "unknown-source"]);
 }
 
 #[test]
 fn a_notification_of_a_source_outside_a_call_reaches_its_agent() {
-    let place = Place::new(CONFIG);
-    let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
+    let dir = TestDir::new(CONFIG);
+    let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
     agent.list();
     agent.notify("vendor/notice", to("far"));
     let echo = agent.next().unwrap();
@@ -72,8 +72,8 @@ fn policies_decide_on_notifications_in_both_directions_by_their_method() {
         let settings = format!("{{ deny = [{{ method = \"{method}\" }}] }}");
         format!("[[policies]]\nplugin = \"builtin:rules\"\non = [\"{on}\"]\nsettings = {settings}\n")
     };
-    let place = Place::new(&format!("{}{}{CONFIG}", deny("call", "vendor/secret"), deny("result", "vendor/echo")));
-    let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
+    let dir = TestDir::new(&format!("{}{}{CONFIG}", deny("call", "vendor/secret"), deny("result", "vendor/echo")));
+    let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
     agent.list();
     agent.notify("vendor/secret", to("far"));
     agent.notify("vendor/notice", to("far"));
@@ -87,16 +87,16 @@ fn policies_decide_on_notifications_in_both_directions_by_their_method() {
     });
     assert_eq!(notices, 0);
     agent.leave();
-    let denied = place.records_of("call.denied");
+    let denied = dir.records_of("call.denied");
     assert_eq!(denied.len(), 1);
     assert_eq!((&denied[0]["body"]["method"], &denied[0]["body"]["code"]), (&json!("vendor/secret"), &json!("rule")));
 }
 
 #[test]
 fn a_notification_with_a_method_of_the_protocol_reaches_no_source() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     for era in ERAS {
-        let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
+        let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), era, json!({}));
         agent.list();
         for method in ["tools/call", "Tools/Call", "resources/subscribe", "ping"] {
             let mut params = to("far");
@@ -111,8 +111,8 @@ fn a_notification_with_a_method_of_the_protocol_reaches_no_source() {
 
 #[test]
 fn a_notification_needs_approval_like_a_call() {
-    let place = Place::new(&CONFIG.replace("\"never\"", "\"always\""));
-    let mut agent = Agent::start(&place, Era::Legacy);
+    let dir = TestDir::new(&CONFIG.replace("\"never\"", "\"always\""));
+    let mut agent = Agent::start(&dir, Era::Legacy);
     for (answer, all) in [("refuse", json!([])), ("once", json!(["vendor/notice"]))] {
         agent.notify("vendor/notice", to("far"));
         let asked = agent.next().unwrap();
@@ -131,13 +131,13 @@ fn a_notification_needs_approval_like_a_call() {
 
 #[test]
 fn notifications_reach_their_source_over_http_in_both_eras() {
-    let place = Place::new(CONFIG);
-    let server = Server::start(&place);
-    let mut legacy = server.door.session(&json!({}));
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
+    let mut legacy = server.endpoint.session(&json!({}));
     legacy.notify("vendor/legacy", &to("far"));
-    let all = |source: &str| server.door.modern("vendor/heard", to(source)).unwrap()["result"]["heard"].clone();
+    let all = |source: &str| server.endpoint.modern("vendor/heard", to(source)).unwrap()["result"]["heard"].clone();
     until("the source hears it", || all("far") == json!(["vendor/legacy"]));
-    server.door.say_modern(&json!({}), None, "vendor/modern", to("far")).unwrap();
+    server.endpoint.say_modern(&json!({}), None, "vendor/modern", to("far")).unwrap();
     until("the source hears it", || all("far") == json!(["vendor/legacy", "vendor/modern"]));
     assert_eq!(all("near"), json!([]));
     let answer = legacy.send("vendor/heard", to("near")).unwrap().answer().unwrap();
@@ -146,28 +146,28 @@ fn notifications_reach_their_source_over_http_in_both_eras() {
 
 #[test]
 fn the_last_notification_of_an_agent_still_reaches_its_source() {
-    let place = Place::new(CONFIG);
+    let dir = TestDir::new(CONFIG);
     for era in ERAS {
-        let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
+        let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), era, json!({}));
         agent.list();
         agent.notify("vendor/goodbye", to("far"));
         agent.leave();
     }
-    let ended = place.records_of("tool.completed");
+    let ended = dir.records_of("tool.completed");
     assert_eq!(ended.iter().filter(|record| record["body"]["outcome"] == "sent").count(), 2, "{ended:?}");
 }
 
 #[test]
 fn notifications_of_an_agent_that_wait_are_limited() {
-    let place = Place::new(&CONFIG.replace("\"never\"", "\"always\""));
-    let mut agent = Agent::alone(&place, Era::Legacy);
+    let dir = TestDir::new(&CONFIG.replace("\"never\"", "\"always\""));
+    let mut agent = Agent::alone(&dir, Era::Legacy);
     agent.list();
     // The first waits for a person, who does not answer.
     for _ in 0..80 {
         agent.notify("vendor/notice", to("far"));
     }
     agent.leave();
-    let denied = place.records_of("call.denied");
+    let denied = dir.records_of("call.denied");
     let refused = denied.iter().filter(|record| record["body"]["code"] == "too-many-notifications").count();
     assert!((15..=16).contains(&refused), "{refused}: one is being handled, or will be, and 64 wait");
 }

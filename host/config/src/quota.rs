@@ -20,7 +20,7 @@ const QUEUE: usize = 64;
 
 /// How many calls a source handles at once, and how many wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places {
+pub struct ConcurrencyConfig {
     /// The number of concurrent calls, 1 to 1,024.
     pub concurrency: usize,
     /// The number of calls that may wait for one of those to end, 0 to 1,024.
@@ -48,7 +48,7 @@ pub struct Rate {
 }
 
 /// Parses the concurrency of a source. `None` means no limit.
-pub(super) fn places(raw: &RawSource, faults: &mut Faults) -> Option<Places> {
+pub(super) fn concurrency(raw: &RawSource, faults: &mut Faults) -> Option<ConcurrencyConfig> {
     let concurrency = raw.concurrency.as_ref().and_then(|at| faults.keep(number(at, "concurrency", 1..=MOST)));
     let queue = raw.queue.as_ref().and_then(|at| faults.keep(number(at, "queue", 0..=MOST)));
     if let (None, Some(at)) = (&raw.concurrency, &raw.queue) {
@@ -56,7 +56,7 @@ pub(super) fn places(raw: &RawSource, faults: &mut Faults) -> Option<Places> {
             Fault::new(at.span(), "`queue` has no effect without `concurrency`: calls never wait for such a source");
         faults.0.push(fault.help("say how many calls it has at once, such as `concurrency = 8`"));
     }
-    Some(Places { concurrency: concurrency?, queue: queue.unwrap_or(QUEUE) })
+    Some(ConcurrencyConfig { concurrency: concurrency?, queue: queue.unwrap_or(QUEUE) })
 }
 
 /// Parses the priority of a source in its group.

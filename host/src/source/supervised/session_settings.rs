@@ -11,7 +11,7 @@ const MAX_FOLLOWED: usize = 256;
 
 /// The settings that a session has made on its own connection, so that they can be restored on the next one.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Held {
+pub(super) struct SessionSettings {
     /// The log level that the session has set.
     level: Option<Json>,
     /// The resources that the session has subscribed to, by URI.
@@ -20,7 +20,7 @@ pub(super) struct Held {
     tasks: bool,
 }
 
-impl Held {
+impl SessionSettings {
     /// Reports whether the session waits for something that only this connection can deliver: a task or a change.
     pub(super) fn must_stay(&self) -> bool {
         self.tasks || !self.followed.is_empty()
@@ -56,20 +56,20 @@ impl Held {
     }
 }
 
-/// Returns the change to make to [`Held`] after a call, or `None` if there is nothing to remember. `has_tasks` says
-/// whether the source supports tasks.
-pub(super) fn noted<'a>(
+/// Returns the change to make to [`SessionSettings`] after a call, or `None` if there is nothing to remember. `has_tasks`
+/// says whether the source supports tasks.
+pub(super) fn change_after<'a>(
     permit: &'a Permit,
     outcome: &Outcome,
     has_tasks: bool,
-) -> Option<impl FnOnce(&mut Held) + use<'a>> {
+) -> Option<impl FnOnce(&mut SessionSettings) + use<'a>> {
     let (method, params) = (permit.method(), permit.source_params());
     let kept = match method {
         Method::LoggingSetLevel | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => true,
         _ => has_tasks && params.get("task").is_some(),
     };
     let answered = matches!(outcome, Outcome::Answered(Answer::Result(_)));
-    (kept && answered).then_some(move |held: &mut Held| held.note(method, params))
+    (kept && answered).then_some(move |settings: &mut SessionSettings| settings.note(method, params))
 }
 
 fn with(key: &str, value: &Json) -> Json {
