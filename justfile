@@ -1,51 +1,51 @@
-# What a person does with this repository; `just` lists it. Every recipe is the plain commands, to be typed without just too.
+# The everyday commands of this repository; `just` lists them. Each recipe is plain commands, which can be typed without just.
 
 _default:
     @just --list --unsorted
 
-# The tour: an allowed call, a denied one, questions, broken plugins, and the ledger verified at the end
+# Run the tour: an allowed call, a denied one, questions, broken plugins, and the ledger verified at the end
 demo:
     cargo run --release --bin portcullis -- demo
 
-# Whether everything compiles, tests and benchmarks included
+# Check that everything compiles, tests and benchmarks included
 check:
     cargo check --workspace --all-targets
 
-# The tests of the crates alone, without the suite over the real binary
+# Run the unit tests of the crates, without the suite over the real binary
 test-unit *FILTER:
     cargo test --workspace --lib -- {{FILTER}}
 
-# All tests that need nothing but this repository; with a name, those of the suite that contain it, over a fresh binary
+# Run all tests that need nothing but this repository; with a name, the tests of the suite that contain it, on a fresh binary
 test NAME='':
     {{ if NAME == '' { 'cargo test' } else { 'cargo test --test suite -- ' + NAME } }}
 
-# Formatting and lints, as CI sees them
+# Check formatting and lints, as CI does
 lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --all-features -- -D warnings
 
-# The documentation of the library, without a broken link
+# Build the documentation of the library; a broken link is an error
 docs:
     RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps
 
-# Real servers behind the broker, driven by the MCP Inspector and by rmcp; needs npm, python3 and git
+# Test with real servers behind the broker, driven by the MCP Inspector and by rmcp; needs npm, python3 and git
 interop:
     tests/interop/setup.sh
     cargo build --bins --examples --features portcullis-tests/interop
     cargo test --features portcullis-tests/interop --test interop
 
-# The fuzzers' own functions on their corpus and on random bytes, with stable Rust
+# Run the fuzz targets on their corpus and on random bytes, with stable Rust
 fuzz-smoke:
     cargo test --package portcullis-tests --lib fuzz
 
-# What a decision, a record and a whole call cost
+# Measure the cost of a decision, a record and a whole call
 bench:
     cargo bench --package portcullis
 
-# What may come into the build (deny.toml); needs cargo-deny
+# Check which dependencies may be built (deny.toml); needs cargo-deny
 deny:
     cargo deny check bans licenses sources
 
-# Everything that CI checks
+# Run everything that CI checks
 ci:
     .ci/run
