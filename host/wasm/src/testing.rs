@@ -1,11 +1,9 @@
-//! Helpers that the tests of plugins share: one host per process and a configuration entry.
+//! Helpers that the tests of plugins share: one host per process and components of tools.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::sync::OnceLock;
 
-use portcullis_config::{PluginConfig, PluginRef};
-use portcullis_core::call::Phase;
-use portcullis_test_support::guest;
+use portcullis_config::PluginRef;
 
 use super::{Access, PluginError, Plugins, Tools};
 
@@ -16,18 +14,6 @@ pub fn plugins() -> &'static Plugins {
         let cache = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guests/compiled");
         Plugins::new(Some(&cache)).unwrap()
     })
-}
-
-/// Returns a configuration entry for a guest of `tests/guests`.
-pub fn entry(name: &str, settings: serde_json::Value) -> PluginConfig {
-    PluginConfig {
-        plugin: PluginRef::Path(guest(name)),
-        settings,
-        on: vec![Phase::Call],
-        shadow: false,
-        grant: vec![],
-        file: None,
-    }
 }
 
 /// Loads a component of tools that is granted nothing.

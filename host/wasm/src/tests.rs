@@ -5,3 +5,19 @@ mod hostile;
 mod loading;
 mod precompiled;
 mod worlds;
+
+use portcullis_config::{PluginConfig, PluginRef};
+use portcullis_core::call::Phase;
+use portcullis_test_support::guest;
+
+/// Returns a configuration entry for a guest of `tests/guests`.
+fn entry(name: &str, settings: serde_json::Value) -> PluginConfig {
+    PluginConfig {
+        plugin: PluginRef::Path(guest(name)),
+        settings,
+        on: vec![Phase::Call],
+        shadow: false,
+        grant: vec![],
+        file: None,
+    }
+}

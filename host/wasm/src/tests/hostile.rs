@@ -7,8 +7,9 @@ use std::task::Poll;
 use portcullis_test_support::guest;
 use serde_json::json;
 
-use super::super::testing::{entry, plugins, tools};
+use super::super::testing::{plugins, tools};
 use super::super::*;
+use super::entry;
 use portcullis_core::testing::{caller, view};
 
 /// Takes decisions beside a hostile guest until that has ended, and returns how many there were.

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use portcullis_test_support::guest;
 use serde_json::json;
 
-use super::super::testing::{entry, plugins, tools};
+use super::super::testing::{plugins, tools};
 use super::super::*;
+use super::entry;
 use portcullis_core::testing::view;
 
 async fn refusal(config: &PluginConfig) -> String {

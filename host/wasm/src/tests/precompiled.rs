@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use portcullis_test_support::guest;
 use serde_json::json;
 
-use super::super::testing::{entry, plugins};
+use super::super::testing::plugins;
 use super::super::*;
+use super::entry;
 use portcullis_core::testing::view;
 
 /// Compiles a guest into a file; returns the path, and the pinned reference as the configuration writes it.

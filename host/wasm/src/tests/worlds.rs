@@ -7,8 +7,9 @@ use portcullis_core::call::{Phase, SessionId};
 use portcullis_test_support::guest;
 use serde_json::json;
 
-use super::super::testing::{entry, plugins, tools};
+use super::super::testing::{plugins, tools};
 use super::super::*;
+use super::entry;
 use portcullis_core::testing::{caller, view};
 
 #[tokio::test]
