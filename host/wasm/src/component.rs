@@ -59,7 +59,9 @@ impl Component {
         check_grants_are_used(&wasm, &manifest, &access)?;
         if let Some(import) = manifest.imports.iter().find(|name| interface(name) == Some(KEY_VALUE)) {
             if shape == Shape::Command {
-                let imports = format!("{import}, which no program can have: it serves all profiles at once");
+                let imports = format!(
+                    "{import}, which a component that is an MCP server cannot have: it serves all profiles at once"
+                );
                 return Err(PluginError::NotGranted { plugin: wasm.plugin, imports });
             }
         } else {

@@ -251,7 +251,7 @@ pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
     if let Some(ResourceTableError::Full) = error.downcast_ref() {
         let most = limits::WASI_HANDLES;
         let detail = format!(
-            "it held too many handles at once: {most} at most, and fewer where this process may open few files"
+            "it held too many handles at once; at most there are {most}, and fewer where this process may open few files"
         );
         return Failure::new(FailureCode::Memory, detail);
     }

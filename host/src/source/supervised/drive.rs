@@ -159,7 +159,7 @@ async fn settle<D: Connect>(
     };
     if let Some((home, cause)) = home {
         match home {
-            Some(home) if home.begin("met by this session") => {
+            Some(home) if home.begin("opened by a discovery") => {
                 state.remember(&connection, &discovery);
                 home.opened(&connection, discovery);
                 home.driven_by(tokio::spawn(drive(Arc::clone(state), Arc::clone(&home), Begin::Keep(connection))));
