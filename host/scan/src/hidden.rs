@@ -1,0 +1,38 @@
+//! Characters that a person cannot see and a model reads.
+
+use portcullis_core::visible::is_hidden;
+
+use crate::Severity;
+
+/// Returns how grave the hidden characters of a text are, and where the first of that gravity is.
+pub(crate) fn find(text: &str) -> Option<(Severity, usize)> {
+    let mut worst: Option<(Severity, usize)> = None;
+    let (mut before, mut spaces, mut seen) = (' ', 0_usize, false);
+    for (at, c) in text.char_indices() {
+        let severity = match c {
+            '\u{e0000}'..='\u{e0fff}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => Some(Severity::Grave),
+            '\u{1b}' => Some(Severity::Grave),
+            // A joiner is part of emoji and of several scripts, and a mark at the start is an editor's.
+            '\u{200d}' | '\u{200c}' if !before.is_ascii() && !is_hidden(before) => None,
+            '\u{feff}' if at == 0 => None,
+            '\n' | '\t' | '\r' => None,
+            // One soft hyphen or zero-width space comes with pasted text; a run of them is a message.
+            c if is_hidden(c) && (is_hidden(before) && !before.is_control()) => Some(Severity::Grave),
+            c if is_hidden(c) && before.is_ascii_alphanumeric() => Some(Severity::Warning),
+            c if is_hidden(c) => Some(Severity::Note),
+            _ => None,
+        };
+        // White space of several screens pushes what follows out of sight.
+        spaces = if c.is_whitespace() { spaces + 1 } else { 0 };
+        let padded = (seen && spaces == 120 && !text.get(at..).unwrap_or_default().trim().is_empty())
+            .then_some(Severity::Warning);
+        seen |= !c.is_whitespace();
+        if let Some(severity) = severity.max(padded)
+            && worst.is_none_or(|(known, _)| known < severity)
+        {
+            worst = Some((severity, at));
+        }
+        before = c;
+    }
+    worst
+}

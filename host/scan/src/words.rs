@@ -1,0 +1,62 @@
+//! Groups of words that the patterns of rules name in braces.
+
+/// A name, and the alternatives that it stands for. A later entry can name earlier ones.
+pub(crate) const WORDS: &[(&str, &str)] = &[
+    ("..", r"[^\n]*"),
+    ("few", r"(?:[^\n ]+ ){0,4}"),
+    ("the", r"(?:the |this |that |any |all |every |your |our |its |my |a |an |of |to )*"),
+    (
+        "user",
+        r"(?:(?:the |any |end |end-|human |real |to )*(?:users?|humans?|person|people|customers?|operators?|anyone|anybody|owner)\b)",
+    ),
+    (
+        "model",
+        r"(?:(?:the |this |any )?(?:ai|llm|language model|assistants?|models?|agents?|chatbot|ai assistants?|ai models?|ai agents?|claude|gpt)\b)",
+    ),
+    (
+        "not",
+        r"(?:\b(?:do not|dont|does not|never|must not|should not|shouldnt|mustnt|without|avoid|refrain from|cannot|no need to|not to|not)\b)",
+    ),
+    (
+        "must",
+        r"(?:\b(?:must|always|mandatory|required|make sure|be sure to|have to|need to|needs to|shall|should|critical|automatically|every time|immediately|please)\b)",
+    ),
+    ("firm", r"(?:\b(?:must|always|mandatory|automatically|silently|shall|every time|in all cases)\b)"),
+    (
+        "send",
+        r"(?:\b(?:send|forward|transmit|upload|post|exfiltrate|submit|leak|relay|copy|deliver|mail|e-mail|email|bcc|cc|ship|push|beacon|sync|stream|report|share)(?:s|es|ing|ed|ting|ted)?\b|\bsent\b)",
+    ),
+    (
+        "pass",
+        r"(?:\b(?:pass|include|put|place|insert|append|attach|embed|encode|provide|supply|add|write|offload|fill|copy|dump|paste|store|set)(?:s|es|ing|ed|d)?\b)",
+    ),
+    (
+        "read",
+        r"(?:\b(?:read|reads|reading|open|cat|load|fetch|retrieve|access|collect|gather|extract|grab|get|obtain|scan|dump|copy|include|view|list|harvest|check)(?:s|es|ing|ed)?\b)",
+    ),
+    (
+        "talk",
+        r"(?:(?:conversation|chat|dialogue|dialog|message|session|user|prompt)s? (?:history|context|logs?|transcripts?|threads?|so far|content)|(?:entire|full|whole|complete|all|previous|prior|current) (?:user )?(?:conversations?|chats?|messages?|dialogue|prompts?|context)\b|system prompts?|system instructions|chat log|usr hist)",
+    ),
+    (
+        "secret",
+        r"(?:private keys?|ssh keys?|api[ _-]?keys?|access keys?|secret keys?|credentials?|passwords?|passphrases?|auth(?:entication)? tokens?|access tokens?|session tokens?|environment variables?|env vars|secrets?\b|cookies|seed phrases?|wallets?\b|private (?:information|data)|sensitive (?:information|data|files?|documents?)|personal (?:information|data)|confidential (?:information|data|files?)|credit cards?|\$\{?[a-z_]*(?:token|key|secret|password)[a-z_]*\}?)",
+    ),
+    (
+        "file",
+        r"(?:\.ssh\b|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|/etc/(?:passwd|shadow|sudoers)|\.aws/|\.bashrc|\.zshrc|\.bash_profile|\.profile\b|\.bash_history|\.zsh_history|[ /,(]\.env\b|\bmcp\.json|\.netrc|\.npmrc|\.pypirc|\.kube/config|\.git-credentials|\.docker/config|\.gnupg|\.pem\b|\.key\b|\bauthorized_keys|\bcredentials\.json|claude_desktop_config|\.cursor/|\blogin data\b|wallet\.dat|\.config/gcloud|/proc/self/environ)",
+    ),
+    (
+        "place",
+        r"(?:https?://[^ \n]+|[a-z0-9._%+-]+@[a-z0-9-]+\.[a-z]|\b[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:com|net|io|org|example|evil|xyz|ru|cn|dev|site|app)\b|\bwebhooks?\b|\b(?:external|remote|third[ -]party|attacker)[a-z -]{0,20}(?:server|endpoint|service|url|address|api|host)s?\b)",
+    ),
+    ("answer", r"(?:(?:final |next |own )*(?:answers?|responses?|repl(?:y|ies)|outputs?|messages?|emails?)\b)"),
+    (
+        "guard",
+        r"(?:(?:safety|security|content|moderation|ethical|privacy)[a-z-]*[ -](?:related )?(?:checks?|instructions?|guidelines?|rules?|polic(?:y|ies)|filters?|filtering|guardrails?|protocols?|measures|restrictions?|controls?|moderation)|guardrails|safeguards|content moderation)",
+    ),
+    (
+        "lore",
+        r"(?:(?:previous|prior|earlier|preceding|above|existing|other|system|original|initial|your|former|current|default)(?: [a-z]+)? (?:instructions?|prompts?|rules|directives?|guidelines|messages|commands|orders|constraints))",
+    ),
+];
