@@ -93,7 +93,6 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["secret", "lockfile", "trust"],
         ],
     ),
-    ("host/scan/src", &[&["scan"]]),
     ("host/ledger/src", &[&["ledger"]]),
     ("host/net/src", &[&["egress"], &["oci"]]),
     ("host/config/src", &[&["config"]]),

@@ -21,7 +21,7 @@ fn main() {
         for row in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             let member = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
             let malicious = member("label") == "malicious";
-            let held_out = (hash(&member(if malicious { "group" } else { "server" })) >> 32) % 3 == 0;
+            let held_out = (hash(&member(if malicious { "group" } else { "server" })) >> 32).is_multiple_of(3);
             let definition = json!({
                 "name": row.get("tool_name"), "description": row.get("description"), "inputSchema": row.get("input_schema"),
             });

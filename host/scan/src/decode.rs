@@ -50,7 +50,7 @@ fn text_of(bytes: &[u8]) -> Option<String> {
 }
 
 fn hex(run: &str) -> Option<Vec<u8>> {
-    if run.len() % 2 != 0 {
+    if !run.len().is_multiple_of(2) {
         return None;
     }
     let digit = |byte: u8| (byte as char).to_digit(16);
