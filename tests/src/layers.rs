@@ -93,6 +93,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["secret", "lockfile", "trust"],
         ],
     ),
+    ("host/scan/src", &[&["scan"]]),
     ("host/ledger/src", &[&["ledger"]]),
     ("host/net/src", &[&["egress"], &["oci"]]),
     ("host/config/src", &[&["config"]]),

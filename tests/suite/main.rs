@@ -36,6 +36,7 @@ mod odd_names;
 mod plugins;
 mod protocol;
 mod recovery;
+mod scan;
 mod soak;
 mod sources;
 mod storage;

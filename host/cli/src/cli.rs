@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
-    approvals, audit, call, check, completions, demo, import, lock, login, logs, plugin, restart, schema, secret,
+    approvals, audit, call, check, completions, demo, import, lock, login, logs, plugin, restart, scan, schema, secret,
     serve, status, tools, trust, wrap,
 };
 
@@ -69,6 +69,7 @@ pub(crate) enum Command {
     Secret(secret::Args),
     Login(login::Args),
     Logout(login::LogoutArgs),
+    Scan(scan::Args),
     Schema(schema::Args),
     Completions(completions::Args),
 }

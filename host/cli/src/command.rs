@@ -12,6 +12,7 @@ pub(crate) mod login;
 pub(crate) mod logs;
 pub(crate) mod plugin;
 pub(crate) mod restart;
+pub(crate) mod scan;
 pub(crate) mod schema;
 pub(crate) mod secret;
 pub(crate) mod serve;
@@ -46,6 +47,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Secret(args) => secret::run(&args, &global),
         Command::Login(args) => login::run(&args, &global),
         Command::Logout(args) => login::logout(&args, &global),
+        Command::Scan(args) => scan::run(&args, &global),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),
     }

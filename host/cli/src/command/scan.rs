@@ -1,0 +1,145 @@
+//! `portcullis scan`
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use portcullis::digest::Digest;
+use portcullis::protocol::Json;
+use portcullis_scan::{Finding, Scanner, Severity};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::cli::Global;
+use crate::output::{self, BAD, visible};
+use crate::report;
+
+/// The largest input in bytes: the list of a source with thousands of tools has a tenth of it.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// The exit code of an input that cannot be judged.
+const NOT_JUDGED: u8 = 2;
+
+/// Scan definitions of tools, prompts and resources for attempts to steer a model, without starting anything
+///
+/// Reads a result of `tools/list` (also of prompts or resources), a list, or one definition a line, as JSON. What has no finding is
+/// not thereby safe: the cell decides what a source can do. The exit code is 0 if nothing was found, 1 if there is a warning or a
+/// grave finding, and 2 if the input cannot be read.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis tools --json | portcullis scan -
+  portcullis scan tools.json
+  portcullis scan --json definitions.jsonl     (one line for each definition, in order)")]
+pub(crate) struct Args {
+    /// The file to read, or - for standard input
+    #[arg(value_name = "FILE|-")]
+    file: PathBuf,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let definitions = match read(&args.file).and_then(|text| definitions(&text)) {
+        Ok(definitions) => definitions,
+        Err(error) => {
+            report::failure(&error, global.json);
+            return Ok(ExitCode::from(NOT_JUDGED));
+        }
+    };
+    let scanner = Scanner::new();
+    let (mut with_findings, mut worst) = (0, None);
+    for definition in &definitions {
+        let findings = scanner.scan(definition);
+        worst = worst.max(findings.first().map(|finding| finding.severity));
+        with_findings += usize::from(!findings.is_empty());
+        if global.json {
+            output::json_line(&json!({ "name": name(definition), "findings": findings }).to_string())?;
+        } else {
+            show(&scanner, &name(definition), &findings)?;
+        }
+    }
+    if !global.json {
+        output::note(&format!("{} definitions, {with_findings} with findings", definitions.len()));
+    }
+    Ok(if worst >= Some(Severity::Warning) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn show(scanner: &Scanner, name: &str, findings: &[Finding]) -> anyhow::Result<()> {
+    for Finding { rule, severity, pointer, excerpt } in findings {
+        let reason = scanner.rules().find(|known| known.name == *rule).map(|known| known.reason).unwrap_or_default();
+        let severity = match severity {
+            Severity::Grave => format!("{BAD}grave{BAD:#}"),
+            Severity::Warning => "warning".to_owned(),
+            Severity::Note => "note".to_owned(),
+        };
+        output::text(&format!("{}  {severity}  {rule}: {reason}\n    {pointer}: {excerpt}\n", visible(name)))?;
+    }
+    Ok(())
+}
+
+fn name(definition: &Value) -> String {
+    ["name", "uri", "uriTemplate"].iter().find_map(|key| definition[*key].as_str()).unwrap_or_default().to_owned()
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().take(MAX_BYTES + 1).read_to_string(&mut text)
+    } else {
+        let opened = std::fs::File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
+        opened.take(MAX_BYTES + 1).read_to_string(&mut text)
+    };
+    let read = read.with_context(|| format!("cannot read {} as text", file.display()))?;
+    if read as u64 > MAX_BYTES {
+        bail!("{} has more than the {} MiB that are scanned at once; split it", file.display(), MAX_BYTES >> 20);
+    }
+    Ok(text)
+}
+
+/// Returns the definitions in a text: of one JSON document, or of one on each line.
+fn definitions(text: &str) -> anyhow::Result<Vec<Value>> {
+    if serde_json::from_str::<Box<RawValue>>(text).is_ok() {
+        return in_document(parse(text)?);
+    }
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let parsed = lines.map(|(number, line)| match parse(line) {
+        Ok(definition @ Value::Object(_)) => Ok(definition),
+        Ok(_) => bail!("line {} is not an object; write one definition on each line", number + 1),
+        Err(error) => Err(error.context(format!("line {} cannot be judged", number + 1))),
+    });
+    let definitions: Vec<_> = parsed.collect::<Result<_, _>>()?;
+    if definitions.is_empty() {
+        bail!("there is no definition to scan; give a result of `tools/list`, or one definition on each line");
+    }
+    Ok(definitions)
+}
+
+/// Parses a text that all readers understand alike: of two members of one name a reader may take either.
+fn parse(text: &str) -> anyhow::Result<Value> {
+    let json = Json::parse(text.to_owned())?;
+    Digest::of_json(&json)?;
+    Ok(serde_json::from_str(json.as_str())?)
+}
+
+/// Returns the definitions in one document: a response, a result, a list or a single definition.
+fn in_document(document: Value) -> anyhow::Result<Vec<Value>> {
+    match document {
+        Value::Array(list) => match list.iter().position(|item| !item.is_object()) {
+            Some(other) => bail!("element {other} of the list is not a definition"),
+            None => Ok(list),
+        },
+        Value::Object(mut object) => {
+            if let Some(result @ Value::Object(_)) = object.remove("result") {
+                return in_document(result);
+            }
+            let lists = ["tools", "prompts", "resources", "resourceTemplates"];
+            let found: Vec<_> = lists.iter().filter_map(|list| object.remove(*list)).collect();
+            if found.is_empty() {
+                return Ok(vec![Value::Object(object)]);
+            }
+            let each: Vec<Vec<Value>> = found.into_iter().map(in_document).collect::<Result<_, _>>()?;
+            Ok(each.concat())
+        }
+        other => bail!("{other} is not a definition"),
+    }
+}
