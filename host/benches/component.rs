@@ -1,4 +1,4 @@
-//! What a call of each kind of component costs: making an instance, and the call. The caller does not wait for the next
+//! Measures what a call of each kind of component costs: making an instance, and the call. The caller does not wait for the next
 //! instance to be ready.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a bench")]
 

@@ -1,19 +1,16 @@
-//! What one decision costs: a fresh instance of a small policy or of one with rules, compared with a native check.
+//! Measures what one decision costs: a fresh instance of a small policy or of one with rules, compared with a native check.
 //!
 //! `alone` is a caller who comes when the next instance is ready; `back-to-back` is one who does not wait for it.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a bench")]
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis::call::{Call, CallId, Caller, Params, Phase, Risk, SessionId, Trust, View};
+use portcullis::call::{Phase, View};
 use portcullis::config::{PluginConfig, PluginRef};
-use portcullis::digest::Digest;
-use portcullis::item::{Hints, Item, ItemKind};
 use portcullis::plugin::{Plugins, Verdict};
-use portcullis::protocol::{Json, Method};
+use portcullis_core::testing;
 use portcullis_test_support::guest;
 use serde_json::json;
 
@@ -64,39 +61,7 @@ fn config(plugin: PluginRef, settings: serde_json::Value) -> PluginConfig {
 
 /// Returns a call with a kilobyte of arguments.
 fn view() -> View {
-    let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
-    let tool = Item {
-        series_link: Default::default(),
-        kind: ItemKind::Tool,
-        source: "files".parse().unwrap(),
-        group: None,
-        name: "read".into(),
-        exposed: "files__read".into(),
-        digest: Digest::of_json(&definition).unwrap(),
-        definition,
-        hints: Hints::default(),
-        tags: Arc::from([]),
-    };
-    let caller = Caller {
-        principal: "local".into(),
-        profile: "default".parse().unwrap(),
-        trust: Trust::Medium,
-        session: SessionId::new(),
-        client: "bench/1".into(),
-    };
-    let call = Call {
-        id: CallId::new(),
-        received_at: 1,
-        method: "tools/call".into(),
-        caller: Arc::new(caller),
-        item: Arc::new(tool),
-        risk: Risk::Risky,
-        attempt: None,
-        dropped: Vec::new(),
-        arguments: Json::of(&json!({ "text": "x".repeat(1000) })),
-        params: Params::parse(&Method::ToolsCall, Json::empty_object()),
-    };
-    View::before(&Arc::new(call), Phase::Call)
+    testing::view(&json!({ "text": "x".repeat(1000) }).to_string())
 }
 
 criterion_group!(benches, decision);

@@ -1,4 +1,4 @@
-//! What the egress proxy costs: the same server over loopback, directly and through the proxy. A cell's network adds
+//! Measures what the egress proxy costs: the same server over loopback, directly and through the proxy. A cell's network adds
 //! nothing to that, since the sockets in it are the broker's own.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
 

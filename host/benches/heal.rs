@@ -1,4 +1,4 @@
-//! How long it takes until a call succeeds again after its source was killed, and after the source has forgotten the
+//! Measures how long it takes until a call succeeds again after its source was killed, and after the source has forgotten the
 //! session; compared with a call that needs no recovery.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a bench")]
 

@@ -1,4 +1,4 @@
-//! What a durable record costs: with one caller, and when 64 callers share the disk.
+//! Measures what a durable record costs: with one caller, and when 64 callers share the disk.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

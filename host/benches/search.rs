@@ -1,4 +1,4 @@
-//! What searching 10,000 tools of 50 sources costs: building the index, and queries.
+//! Measures what searching 10,000 tools of 50 sources costs: building the index, and queries.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
 
 use std::hint::black_box;

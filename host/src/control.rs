@@ -62,12 +62,12 @@ pub enum Request {
 }
 
 /// The answer, or why there is none.
-pub type Reply = Result<serde_json::Value, Refusal>;
+pub type Reply = Result<serde_json::Value, ControlRefusal>;
 
 /// Why a broker does not do what it was asked for, as a message to people.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Refusal {
+pub enum ControlRefusal {
     /// The request is about a source or a question that this broker does not have. Another one may.
     Absent(String),
     /// The request was understood and refused.
@@ -205,9 +205,9 @@ async fn exchange(mut stream: UnixStream, handler: Handler) -> Result<(), Contro
     let reply = match wire::receive(&mut stream).await {
         Ok(line) => match serde_json::from_slice(&line) {
             Ok(request) => handler(request).await,
-            Err(error) => Err(Refusal::Error(format!("not a request that this broker knows: {error}"))),
+            Err(error) => Err(ControlRefusal::Error(format!("not a request that this broker knows: {error}"))),
         },
-        Err(ControlError::TooLong) => Err(Refusal::Error(ControlError::TooLong.to_string())),
+        Err(ControlError::TooLong) => Err(ControlRefusal::Error(ControlError::TooLong.to_string())),
         Err(error) => return Err(error),
     };
     wire::send(&mut stream, &wire::Envelope::from(reply)).await

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Inner;
-use crate::control::{Control, ControlError, Refusal, Reply, Request};
+use crate::control::{Control, ControlError, ControlRefusal, Reply, Request};
 use crate::gate::InboxError;
 use crate::ledger::Trouble;
 
@@ -22,7 +22,7 @@ pub(super) fn listen(inner: &Arc<Inner>) -> Result<Control, ControlError> {
     let handler = move |request: Request| {
         let inner = weak.upgrade();
         Box::pin(async move {
-            let inner = inner.ok_or_else(|| Refusal::Error("the broker is going away".to_owned()))?;
+            let inner = inner.ok_or_else(|| ControlRefusal::Error("the broker is going away".to_owned()))?;
             answer(&inner, request).await
         }) as futures_util::future::BoxFuture<'static, Reply>
     };
@@ -36,8 +36,8 @@ async fn answer(inner: &Inner, request: Request) -> Reply {
         Request::Answer { ask, approve, scope, by } => {
             let answered = inner.inbox.answer(&ask, approve, scope.as_deref(), &by, false).await;
             answered.map(|answered| json!(answered)).map_err(|error| match error {
-                InboxError::Unknown(_) => Refusal::Absent(error.to_string()),
-                _ => Refusal::Error(error.to_string()),
+                InboxError::Unknown(_) => ControlRefusal::Absent(error.to_string()),
+                _ => ControlRefusal::Error(error.to_string()),
             })
         }
         Request::Restart { source, by } => restart(inner, &source, &by).await,
@@ -49,11 +49,14 @@ async fn restart(inner: &Inner, source: &str, by: &str) -> Reply {
     let upstream = inner.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
     let upstream = upstream.ok_or_else(|| {
         let known: Vec<_> = inner.upstreams.keys().map(|name| format!("`{name}`")).collect();
-        Refusal::Absent(format!("no source {source:?} is configured in this broker; there is {}", known.join(", ")))
+        ControlRefusal::Absent(format!(
+            "no source {source:?} is configured in this broker; there is {}",
+            known.join(", ")
+        ))
     })?;
     tracing::warn!(source, by, "a source is restarted");
     let restarted = upstream.restart(&format!("restarted by {by}"), RESTART_TIMEOUT).await;
-    let status = restarted.map_err(|error| Refusal::Error(format!("source `{source}`: {error}")))?;
+    let status = restarted.map_err(|error| ControlRefusal::Error(format!("source `{source}`: {error}")))?;
     Ok(json!({ "source": source, "state": status.as_str() }))
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::wire::{self, Envelope};
-use super::{ControlError, DEADLINE, Refusal, Request, folder};
+use super::{ControlError, ControlRefusal, DEADLINE, Request, folder};
 use crate::ledger::is_live;
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -58,8 +58,8 @@ async fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
     let line = wire::receive(&mut stream).await?;
     match serde_json::from_slice(&line) {
         Ok(Envelope::Ok(value)) => Ok(value),
-        Ok(Envelope::Refused(Refusal::Absent(text))) => Err(ControlError::Absent(text)),
-        Ok(Envelope::Refused(Refusal::Error(text))) => Err(ControlError::Refused(text)),
+        Ok(Envelope::Refused(ControlRefusal::Absent(text))) => Err(ControlError::Absent(text)),
+        Ok(Envelope::Refused(ControlRefusal::Error(text))) => Err(ControlError::Refused(text)),
         Err(error) => Err(ControlError::Broken(format!("not an answer that this version knows: {error}"))),
     }
 }

@@ -15,8 +15,8 @@ fn echo(name: &'static str) -> Handler {
     Arc::new(move |request| {
         Box::pin(async move {
             match request {
-                Request::Answer { ask, .. } => Err(Refusal::Error(format!("no ask {ask}"))),
-                Request::Restart { source, .. } => Err(Refusal::Absent(format!("no source {source}"))),
+                Request::Answer { ask, .. } => Err(ControlRefusal::Error(format!("no ask {ask}"))),
+                Request::Restart { source, .. } => Err(ControlRefusal::Absent(format!("no source {source}"))),
                 other => Ok(json!({"broker": name, "request": other})),
             }
         })

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-use super::{ControlError, MAX_LINE_BYTES, Refusal, Reply};
+use super::{ControlError, ControlRefusal, MAX_LINE_BYTES, Reply};
 
 /// The longest path that fits into a socket address on Linux, in bytes, without the final zero.
 const MAX_ADDRESS_BYTES: usize = 107;
@@ -21,7 +21,7 @@ const MAX_ADDRESS_BYTES: usize = 107;
 pub(super) enum Envelope {
     Ok(serde_json::Value),
     #[serde(untagged)]
-    Refused(Refusal),
+    Refused(ControlRefusal),
 }
 
 impl From<Reply> for Envelope {
