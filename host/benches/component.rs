@@ -8,7 +8,7 @@ use std::time::Instant;
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::call::{Caller, SessionId, Trust};
 use portcullis::config::PluginRef;
-use portcullis::plugin::{Access, ComponentKind, Plugins};
+use portcullis::plugin::{ComponentAccess, ComponentKind, Plugins};
 use portcullis::protocol::Json;
 use portcullis_test_support::{guest, outside};
 use serde_json::json;
@@ -43,7 +43,7 @@ fn component(criterion: &mut Criterion) {
         let load = |plugins: &Plugins| {
             let begin = Instant::now();
             let granted = ["log".to_owned()];
-            let loaded = runtime.block_on(plugins.component(&plugin, &json!({}), &granted, Access::default()));
+            let loaded = runtime.block_on(plugins.component(&plugin, &json!({}), &granted, ComponentAccess::default()));
             (loaded.unwrap(), begin.elapsed())
         };
         let ((loaded, compiled), (_, again)) = (load(&plugins), load(&plugins));

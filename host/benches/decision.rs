@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis::call::{Phase, View};
+use portcullis::call::{CallView, Phase};
 use portcullis::config::{PluginConfig, PluginRef};
 use portcullis::plugin::{Plugins, Verdict};
 use portcullis_core::testing;
@@ -60,7 +60,7 @@ fn config(plugin: PluginRef, settings: serde_json::Value) -> PluginConfig {
 }
 
 /// Returns a call with a kilobyte of arguments.
-fn view() -> View {
+fn view() -> CallView {
     testing::view(&json!({ "text": "x".repeat(1000) }).to_string())
 }
 

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use portcullis::egress::{Declared, Destination, EgressProxy, Listeners, Reach};
+use portcullis::egress::{Declared, Destination, EgressProxy, ProxyListeners, Reach};
 use portcullis_jail::Protocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,7 +30,7 @@ async fn place() -> (EgressProxy, [(&'static str, SocketAddr); 2]) {
     let declared: Declared =
         [format!("localhost:{}", direct.port()).parse::<Destination>().unwrap()].into_iter().collect();
     let mut through = direct;
-    let bound = Listeners::wanted(&declared).into_iter().map(|listener| match listener.protocol {
+    let bound = ProxyListeners::wanted(&declared).into_iter().map(|listener| match listener.protocol {
         Protocol::Udp => OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()),
         Protocol::Tcp => {
             let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -40,7 +40,7 @@ async fn place() -> (EgressProxy, [(&'static str, SocketAddr); 2]) {
             socket.into()
         }
     });
-    let listeners = Listeners::bound(&declared, bound.collect()).unwrap();
+    let listeners = ProxyListeners::bound(&declared, bound.collect()).unwrap();
     let proxy = EgressProxy::open(&"bench".parse().unwrap(), listeners, declared, Reach::Private, drop).unwrap();
     (proxy, [("direct", direct), ("proxy", through)])
 }

@@ -4,7 +4,7 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures_util::future::join_all;
 use portcullis::digest::Digest;
-use portcullis::ledger::{Event, EventKind, Ledger, Started};
+use portcullis::ledger::{ChainStart, Event, EventKind, Ledger};
 use serde_json::json;
 
 /// As many agents as a busy team has.
@@ -17,7 +17,7 @@ fn event() -> Event {
 fn append(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let started = Started { version: "bench".into(), config: Digest::of(b"") };
+    let started = ChainStart { version: "bench".into(), config: Digest::of(b"") };
     let ledger = runtime.block_on(Ledger::open(dir.path(), started)).unwrap();
     let mut group = criterion.benchmark_group("ledger");
     group.throughput(Throughput::Elements(1));

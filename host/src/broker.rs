@@ -29,24 +29,24 @@ use crate::call::{Caller, SessionId};
 use crate::catalog::Remark;
 use crate::cell::CellHost;
 use crate::config::{Approve, Config, PluginConfig, user_trust};
-use crate::control::Control;
+use crate::control::ControlSocket;
 use crate::digest::Digest;
 use crate::gate::{Gate, Inbox};
 use crate::item::Item;
-use crate::ledger::{Event, EventKind, Ledger, Started};
-use crate::lockfile::{Acceptance, Lock};
+use crate::ledger::{ChainStart, Event, EventKind, Ledger};
+use crate::lockfile::{Acceptance, Lockfile};
 use crate::metrics::{Histogram, OPERATION};
 use crate::name::{ProfileName, SourceName};
-use crate::plugin::{Identity, PluginError};
+use crate::plugin::{PluginError, PluginIdentity};
 use crate::protocol::RpcError;
-use crate::secret::Secrets;
+use crate::secret::SecretStore;
 use crate::session::{ContinuationStore, Session};
 use crate::source::{NoClient, SourceClient, SourceError};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 
 use crate::context::{self, Context, Profile};
-pub use crate::context::{BuildError, SourceHealth, State};
+pub use crate::context::{BrokerState, BuildError, SourceHealth};
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
 use rejected::Rejections;
@@ -73,7 +73,7 @@ struct Inner {
 #[derive(Debug)]
 struct Background {
     feeds: tokio::sync::Mutex<Option<feed::Feeds>>,
-    control: tokio::sync::Mutex<Option<Control>>,
+    control: tokio::sync::Mutex<Option<ControlSocket>>,
 }
 
 impl Broker {
@@ -86,7 +86,7 @@ impl Broker {
         if config.sources.is_empty() {
             return Err(BuildError::NoSources);
         }
-        let lock = Lock::load(&config.data_dir)?;
+        let lock = Lockfile::load(&config.data_dir)?;
         let plugins = loading::plugins(&config, &lock)?;
         let (policies, transforms, approvals) = tokio::try_join!(
             all(&config.policies, |c| plugins.policy(c)),
@@ -95,7 +95,7 @@ impl Broker {
         )?;
         let sinks = feed::load(&plugins, &config).await?;
         let profiles = context::profiles(&config)?;
-        let secrets = Secrets::open(&config.data_dir)?;
+        let secrets = SecretStore::open(&config.data_dir)?;
         let telemetry = config.telemetry.as_ref().map(|config| Telemetry::start(config, &secrets)).transpose();
         let telemetry = telemetry.map_err(BuildError::Telemetry)?;
 
@@ -160,7 +160,7 @@ impl Broker {
 
     /// Returns the plugins by role, in the order in which they are asked.
     #[must_use]
-    pub fn plugins(&self) -> Vec<(&'static str, &Identity)> {
+    pub fn plugins(&self) -> Vec<(&'static str, &PluginIdentity)> {
         self.inner.gate.plugins().collect()
     }
 
@@ -250,19 +250,19 @@ impl Broker {
     /// # Errors
     /// [`BuildError`] if the lock or the ledger cannot be read or written; then nothing is accepted.
     pub async fn accept(&self, tools: &[Arc<Item>], by: &str) -> Result<(), BuildError> {
-        Lock::load(&self.inner.config.data_dir)?;
+        Lockfile::load(&self.inner.config.data_dir)?;
         for tool in tools {
             let body = json!({ "source": tool.source, "tool": &*tool.name, "definition": tool.digest, "by": by });
             self.inner.ledger.append(Event { kind: EventKind::LockAccepted, run: None, call: None, body }).await?;
         }
-        let accept = |lock: &mut Lock| {
+        let accept = |lock: &mut Lockfile| {
             for tool in tools {
                 if let Some(identity) = self.identity(&tool.source) {
                     lock.accept(tool, identity);
                 }
             }
         };
-        Ok(Lock::change(&self.inner.config.data_dir, accept)?)
+        Ok(Lockfile::change(&self.inner.config.data_dir, accept)?)
     }
 
     /// Returns what the lock file says of a tool.
@@ -270,7 +270,7 @@ impl Broker {
     /// # Errors
     /// [`BuildError::Lock`] if the lock is damaged.
     pub fn acceptance(&self, tool: &Item) -> Result<Acceptance, BuildError> {
-        let lock = Lock::load(&self.inner.config.data_dir)?;
+        let lock = Lockfile::load(&self.inner.config.data_dir)?;
         Ok(self.identity(&tool.source).map_or(Acceptance::Unknown, |identity| lock.of(tool, identity)))
     }
 
@@ -338,8 +338,8 @@ fn note_unguarded(profiles: &BTreeMap<ProfileName, Profile>, ledger: &Ledger) {
 
 /// Returns the first record's contents: the version, and the digest of the configuration as it was read, in which
 /// secrets stand by name.
-fn started(config: &Config) -> Started {
-    Started { version: env!("CARGO_PKG_VERSION").to_owned(), config: Digest::of(format!("{config:?}").as_bytes()) }
+fn started(config: &Config) -> ChainStart {
+    ChainStart { version: env!("CARGO_PKG_VERSION").to_owned(), config: Digest::of(format!("{config:?}").as_bytes()) }
 }
 
 async fn all<'a, T, F>(configs: &'a [PluginConfig], load: impl Fn(&'a PluginConfig) -> F) -> Result<Vec<T>, PluginError>

@@ -12,7 +12,7 @@ use crate::item::{Item, ItemKind};
 use crate::name::SourceName;
 
 pub use collect::{Collected, Remark, items_of};
-pub use filter::{Filter, FilterError};
+pub use filter::{FilterError, ItemFilter};
 pub use naming::{MAX_EXPOSED_BYTES, MAX_URI_BYTES, NamingError};
 pub(crate) use naming::{ResolvedUri, exposed_uri, resolve_uri};
 pub use search::{Index, ToolQuery};

@@ -7,7 +7,7 @@ mod upstream;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::catalog::{Filter, FilterError};
+use crate::catalog::{FilterError, ItemFilter};
 use crate::cell::CellHost;
 use crate::config::{Config, ProfileConfig};
 use crate::gate::{Budget, Gate};
@@ -15,11 +15,11 @@ use crate::ledger::Ledger;
 use crate::metrics::Histogram;
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::Plugins;
-use crate::secret::Secrets;
+use crate::secret::SecretStore;
 use crate::telemetry::Telemetry;
 
 pub use error::BuildError;
-pub use state::{SourceHealth, State};
+pub use state::{BrokerState, SourceHealth};
 use upstream::SourceBuilder;
 pub(crate) use upstream::{DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
 
@@ -40,13 +40,13 @@ pub(crate) struct Context {
 #[derive(Debug)]
 pub(crate) struct Profile {
     pub(crate) config: Arc<ProfileConfig>,
-    filters: BTreeMap<SourceName, Filter>,
+    filters: BTreeMap<SourceName, ItemFilter>,
     budget: Option<Arc<Budget>>,
 }
 
 impl Context {
     /// Returns the sources that a profile may use, each with the filter of its items.
-    pub(crate) fn admitted(&self, profile: &ProfileName) -> impl Iterator<Item = (Arc<Upstream>, &Filter)> {
+    pub(crate) fn admitted(&self, profile: &ProfileName) -> impl Iterator<Item = (Arc<Upstream>, &ItemFilter)> {
         let filters = self.profiles.get(profile).into_iter().flat_map(|profile| &profile.filters);
         let admitted = filters.filter(|(_, filter)| filter.admits_source());
         admitted.filter_map(|(name, filter)| Some((self.upstreams.get(name)?.clone(), filter)))
@@ -64,15 +64,15 @@ impl Context {
     }
 
     /// Returns the state of all sources, as far as it is known.
-    pub(crate) fn state(&self) -> State {
-        State::of(self.upstreams.values().map(|upstream| upstream.health()))
+    pub(crate) fn state(&self) -> BrokerState {
+        BrokerState::of(self.upstreams.values().map(|upstream| upstream.health()))
     }
 }
 
 /// Makes the configured sources, and starts none.
 pub(crate) async fn upstreams(
     config: &Config,
-    secrets: &Secrets,
+    secrets: &SecretStore,
     plugins: &Plugins,
     cells: &Arc<CellHost>,
 ) -> Result<BTreeMap<SourceName, Arc<Upstream>>, BuildError> {
@@ -87,7 +87,8 @@ pub(crate) async fn upstreams(
 /// Returns the configured profiles.
 pub(crate) fn profiles(config: &Config) -> Result<BTreeMap<ProfileName, Profile>, FilterError> {
     let of = |profile: &ProfileConfig| -> Result<Profile, FilterError> {
-        let filters = config.sources.values().map(|source| Ok((source.name.clone(), Filter::new(profile, source)?)));
+        let filters =
+            config.sources.values().map(|source| Ok((source.name.clone(), ItemFilter::new(profile, source)?)));
         Ok(Profile {
             config: Arc::new(profile.clone()),
             filters: filters.collect::<Result<_, FilterError>>()?,

@@ -35,7 +35,7 @@ const MAX_CONNECTIONS: usize = 16;
 /// A request from the command line.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase", tag = "request", deny_unknown_fields)]
-pub enum Request {
+pub enum ControlRequest {
     /// Reads the state of the broker and of its sources.
     Status,
     /// Lists the questions that wait for a person.
@@ -62,7 +62,7 @@ pub enum Request {
 }
 
 /// The answer, or why there is none.
-pub type Reply = Result<serde_json::Value, ControlRefusal>;
+pub type ControlReply = Result<serde_json::Value, ControlRefusal>;
 
 /// Why a broker does not do what it was asked for, as a message to people.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -75,7 +75,7 @@ pub enum ControlRefusal {
 }
 
 /// The function by which a broker answers a request.
-pub type Handler = Arc<dyn Fn(Request) -> BoxFuture<'static, Reply> + Send + Sync>;
+pub type Handler = Arc<dyn Fn(ControlRequest) -> BoxFuture<'static, ControlReply> + Send + Sync>;
 
 /// An error in serving or reaching a control socket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -122,12 +122,12 @@ impl ControlError {
 
 /// A control socket that is being served. Dropping it removes the socket and ends its connections.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlSocket {
     path: PathBuf,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Control {
+impl ControlSocket {
     /// Serves `<data-dir>/run/<chain>.sock` (0600, in a folder of 0700) until it is closed. Must be called on a Tokio
     /// runtime.
     ///
@@ -157,7 +157,7 @@ impl Control {
     }
 }
 
-impl Drop for Control {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         self.close();
     }

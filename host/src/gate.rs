@@ -21,22 +21,22 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::agent::AgentPeer;
-use crate::call::{Call, Params, Phase, View};
+use crate::call::{Call, CallView, Params, Phase};
 use crate::config::{Approve, Detail};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, Ledger, shape};
 use crate::lockfile::Acceptance;
 use crate::metrics::{Decisions, Series, SourceMetrics};
-use crate::plugin::{Approval, Change, Identity, Policy, Transform};
+use crate::plugin::{Approval, Change, PluginIdentity, Policy, Transform};
 use crate::protocol::{Json, canonical};
 
-use approval::{Approvals, Approved, Question};
+use approval::{ApprovalQuestion, Approvals, Approved};
 pub use budget::Budget;
-pub use inbox::{Answered, AskSummary, Inbox, InboxError};
+pub use inbox::{AnswerResult, AskSummary, Inbox, InboxError};
 use judge::{Reason, Trail, judge};
 pub use permit::Permit;
 pub(crate) use plain::fold;
-pub use refusal::Refusal;
+pub use refusal::CallRefusal;
 pub use release::Ticket;
 pub(crate) use release::asks_for_input;
 pub use risk::risk_of;
@@ -86,7 +86,7 @@ pub struct Circumstances<'a> {
 
 /// A call that has passed the gate.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct AdmittedCall {
     /// The proof, which the source takes.
     pub permit: Permit,
     /// The part that is kept until the outcome is recorded.
@@ -120,8 +120,8 @@ impl Gate {
     /// recorded gets the outcome `not-sent`.
     ///
     /// # Errors
-    /// [`Refusal`] if the call is denied, waits for a person, or cannot be recorded.
-    pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<Admitted, Refusal> {
+    /// [`CallRefusal`] if the call is denied, waits for a person, or cannot be recorded.
+    pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<AdmittedCall, CallRefusal> {
         let mut trail = Trail::new(around.record);
         let series = call.series(around.metrics);
         let mut call = Arc::new(call);
@@ -163,10 +163,10 @@ impl Gate {
             Err(error) => Err(error),
         };
         match queued {
-            Ok(ticket) => Ok(Admitted { permit: Permit::new(call, around.vault, around.resumed), ticket }),
+            Ok(ticket) => Ok(AdmittedCall { permit: Permit::new(call, around.vault, around.resumed), ticket }),
             Err(error) => {
                 undecided.decided = true;
-                let refusal = Refusal::from_ledger(error);
+                let refusal = CallRefusal::from_ledger(error);
                 self.record_refusal(&call, around, &series, &refusal, Trail::new(around.record)).await?;
                 Err(refusal)
             }
@@ -180,12 +180,12 @@ impl Gate {
     }
 
     /// Returns the plugins by role, in the order in which they are asked.
-    pub fn plugins(&self) -> impl Iterator<Item = (&'static str, &Identity)> {
+    pub fn plugins(&self) -> impl Iterator<Item = (&'static str, &PluginIdentity)> {
         self.decisions().map(|(role, identity, _)| (role, identity))
     }
 
     /// Returns the plugins by role, with the decisions that each has made.
-    pub(crate) fn decisions(&self) -> impl Iterator<Item = (&'static str, &Identity, &Decisions)> {
+    pub(crate) fn decisions(&self) -> impl Iterator<Item = (&'static str, &PluginIdentity, &Decisions)> {
         let policies = self.policies.iter().map(|plugin| ("policy", plugin.identity(), plugin.decisions()));
         let transforms = self.transforms.iter().map(|plugin| ("transform", plugin.identity(), plugin.decisions()));
         let approvals = self.approvals.plugins().map(|plugin| ("approval", plugin.identity(), plugin.decisions()));
@@ -195,7 +195,7 @@ impl Gate {
     /// Reports whether the item may be shown, as the policies of the `list` phase decide. The decision is not recorded
     /// call by call; the caller notes which items were hidden.
     pub async fn shows(&self, call: &Arc<Call>) -> bool {
-        let view = View::before(call, Phase::List);
+        let view = CallView::before(call, Phase::List);
         judge(&self.policies, &view, &self.ledger, &mut Trail::new(Detail::Shape)).await.is_ok()
     }
 
@@ -204,7 +204,7 @@ impl Gate {
         call: &mut Arc<Call>,
         around: &Circumstances<'_>,
         trail: &mut Trail,
-    ) -> Result<Approved, Refusal> {
+    ) -> Result<Approved, CallRefusal> {
         let Some(budget) = around.budget.filter(|_| !around.resumed && call.method.is_work()) else {
             return self.pass(call, around, trail).await;
         };
@@ -221,15 +221,15 @@ impl Gate {
         call: &mut Arc<Call>,
         around: &Circumstances<'_>,
         trail: &mut Trail,
-    ) -> Result<Approved, Refusal> {
+    ) -> Result<Approved, CallRefusal> {
         // Duplicate keys mean one thing to a policy and another to a source.
         let unknown = plain::check(&call.method, call.params.as_json())
-            .map_err(|why| Refusal::quoting("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
+            .map_err(|why| CallRefusal::quoting("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
         if !unknown.is_empty() {
             *call = Arc::new(call.without(&unknown));
         }
         let mut arguments = canonical(&call.arguments).map_err(|error| {
-            Refusal::quoting("arguments-ambiguous", format!("the arguments are ambiguous: {error}"))
+            CallRefusal::quoting("arguments-ambiguous", format!("the arguments are ambiguous: {error}"))
         })?;
         if !around.resumed {
             self.approvals.check_state(call)?;
@@ -239,7 +239,7 @@ impl Gate {
         if rewritten {
             asks = self.judge_call(call, trail).await?;
             arguments =
-                canonical(&call.arguments).map_err(|error| Refusal::quoting("plugin-output", error.to_string()))?;
+                canonical(&call.arguments).map_err(|error| CallRefusal::quoting("plugin-output", error.to_string()))?;
         }
         asks.extend(risk::reason(call, around).map(Reason::ours));
         if asks.is_empty() || around.resumed {
@@ -248,12 +248,12 @@ impl Gate {
         let out_of_band = risk::too_high_for_the_agents_channel(call, around.acceptance);
         let arguments_digest = Digest::of(arguments.as_bytes());
         let (identity, record) = (around.identity, around.record);
-        let question = Question { call, reasons: asks, arguments_digest, identity, out_of_band, record };
+        let question = ApprovalQuestion { call, reasons: asks, arguments_digest, identity, out_of_band, record };
         self.approvals.settle(question, around.peer).await
     }
 
-    async fn judge_call(&self, call: &Arc<Call>, trail: &mut Trail) -> Result<Vec<Reason>, Refusal> {
-        let view = View::before(call, Phase::Call);
+    async fn judge_call(&self, call: &Arc<Call>, trail: &mut Trail) -> Result<Vec<Reason>, CallRefusal> {
+        let view = CallView::before(call, Phase::Call);
         judge(&self.policies, &view, &self.ledger, trail).await
     }
 
@@ -263,22 +263,22 @@ impl Gate {
         call: &mut Arc<Call>,
         vault: &Arc<SessionVault>,
         trail: &mut Trail,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, CallRefusal> {
         let mut changed = false;
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Call)) {
-            let view = View::before(call, Phase::Call);
+            let view = CallView::before(call, Phase::Call);
             let keeper = vault.keeper(call.source(), transform.shadow());
             match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
                 Change::Replace(arguments) => {
                     let params = call.params_with(&arguments);
                     let params = params
-                        .ok_or_else(|| Refusal::denied("plugin-output", "the arguments have no place in params"))?;
+                        .ok_or_else(|| CallRefusal::denied("plugin-output", "the arguments have no place in params"))?;
                     let params = Params::parse(&call.method, params);
                     *call = Arc::new(Call { arguments, params, ..Call::clone(call) });
                     changed = true;
                 }
                 Change::Keep => {}
-                Change::Refuse(denial) => return Err(Refusal::by_plugin(denial)),
+                Change::Refuse(denial) => return Err(CallRefusal::by_plugin(denial)),
             }
         }
         Ok(changed)
@@ -289,11 +289,11 @@ impl Gate {
         call: &Call,
         around: &Circumstances<'_>,
         series: &Series,
-        refusal: &Refusal,
+        refusal: &CallRefusal,
         trail: Trail,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CallRefusal> {
         // A question that is still open is recorded as asked, by the inbox; its call has not ended.
-        let Refusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
+        let CallRefusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
         series.denied();
         let mut body = self.describe(call, around, trail);
         put(&mut body, "code", json!(code));
@@ -304,7 +304,7 @@ impl Gate {
             call: Some(call.id.clone()),
             body,
         };
-        self.ledger.append(event).await.map(drop).map_err(Refusal::from_ledger)
+        self.ledger.append(event).await.map(drop).map_err(CallRefusal::from_ledger)
     }
 
     /// Returns the members that every record of a call has.

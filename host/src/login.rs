@@ -14,10 +14,10 @@ use crate::egress::{Challenge, Reach, shown};
 use crate::name::SourceName;
 use crate::oauth::callback::{Callback, CallbackParameters};
 use crate::oauth::identity::{self, Known};
-use crate::oauth::metadata::{self, Resource, Server};
+use crate::oauth::metadata::{self, AuthorizationServer, Resource};
 use crate::oauth::store::{Login, LoginRecord, Logins};
 use crate::oauth::{OAuthError, OAuthHttp, token};
-use crate::secret::Secrets;
+use crate::secret::SecretStore;
 use crate::source::{HttpSource, NoClient, Source as _};
 use crate::visible::visible;
 
@@ -139,7 +139,7 @@ impl<'a> Target<'a> {
 
     /// Discovers the source, so that it sends its challenge. Returns true if that works without a login.
     async fn probe(&self, config: &Config) -> Result<bool, OAuthError> {
-        let secrets = Secrets::open(&config.data_dir)?;
+        let secrets = SecretStore::open(&config.data_dir)?;
         let Endpoint::Url { headers, .. } = &self.source.endpoint else { return Ok(false) };
         let mut resolved = Vec::with_capacity(headers.len());
         for (name, value) in headers {
@@ -170,7 +170,7 @@ impl<'a> Target<'a> {
     fn known(&self, config: &Config) -> Result<Known, OAuthError> {
         let client = match &self.oauth.client {
             Some((id, secret)) => {
-                let secrets = Secrets::open(&config.data_dir)?;
+                let secrets = SecretStore::open(&config.data_dir)?;
                 Some((id.clone(), secret.as_ref().map(|secret| secrets.resolve(secret)).transpose()?))
             }
             None => None,
@@ -186,7 +186,7 @@ fn scopes(
     configured: &OAuthConfig,
     challenge: &Challenge,
     resource: &Resource,
-    server: &Server,
+    server: &AuthorizationServer,
     before: Option<&Login>,
 ) -> Vec<String> {
     let asked = challenge.scopes();
@@ -206,7 +206,7 @@ fn scopes(
 
 /// Returns the authorization code if the answer comes from the server that was asked (RFC 9207, section 2.4: compared
 /// as text).
-fn code(parameters: CallbackParameters, server: &Server) -> Result<String, OAuthError> {
+fn code(parameters: CallbackParameters, server: &AuthorizationServer) -> Result<String, OAuthError> {
     let issuer = visible(&server.issuer).into_owned();
     match parameters.iss {
         Some(iss) if iss != server.issuer => {

@@ -52,12 +52,12 @@ use client::AgentSink;
 pub(crate) use continuations::ContinuationStore;
 use continuations::Continuations;
 pub use direct::Tool;
-use discovery::{Asked, Late};
-use listen::Listeners;
+use discovery::{AskedSources, Late};
+use listen::SubscriptionStreams;
 use listing::Listing;
 use lists::Lists;
 use refresh::Refresh;
-use request::Request;
+use request::SessionRequest;
 use upstream_subscriptions::UpstreamSubscriptions;
 
 /// The most characters of an unknown name that messages and records repeat.
@@ -82,7 +82,7 @@ pub struct Session {
     lists: Lists,
     changes: Changes,
     sink: AgentSink,
-    listeners: Listeners,
+    listeners: SubscriptionStreams,
     upstream_subscriptions: UpstreamSubscriptions,
     agent_notifications: NotificationQueue,
     asking: OpenQuestions,
@@ -128,7 +128,7 @@ impl Session {
             lists: Lists::default(),
             changes: Changes::default(),
             sink: AgentSink::default(),
-            listeners: Listeners::default(),
+            listeners: SubscriptionStreams::default(),
             upstream_subscriptions: UpstreamSubscriptions::default(),
             agent_notifications: NotificationQueue::default(),
             asking: OpenQuestions::default(),
@@ -194,7 +194,7 @@ impl Session {
     /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, whole. Dropping
     /// the future cancels the call at its source and records that its outcome is unknown.
     pub async fn request(&self, method: impl Into<Method>, params: Json, peer: Arc<dyn AgentPeer>) -> Answer {
-        let request = Request::new(self, method.into(), params, peer);
+        let request = SessionRequest::new(self, method.into(), params, peer);
         let log = request.log();
         request.handle().instrument(log).await
     }
@@ -236,7 +236,7 @@ impl Session {
             let client = self.client();
             let asked = discovery::ask_all(upstreams, &self.context, &self.caller, &client, ItemKind::Tool);
             // Boxed, as the compiler limits the nesting of futures.
-            let Asked { answered, late } = Box::pin(asked).await;
+            let AskedSources { answered, late } = Box::pin(asked).await;
             let taken = self.build_listing(answered, true, ItemKind::Tool).await;
             let taken = taken.map(Arc::new).map_err(|cause| {
                 self.ended.store(true, Ordering::SeqCst);

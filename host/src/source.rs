@@ -28,11 +28,11 @@ use crate::name::{ProfileName, SourceName};
 use crate::protocol::{Answer, Era, Json, Method, Notification, Request, RpcError};
 
 pub use component::ComponentSource;
-pub(crate) use component::{CommandSource, Program};
+pub(crate) use component::{CommandSource, ComponentProgram};
 pub(crate) use concurrency::ConcurrencyLimit;
 pub(crate) use http::HttpSource;
 pub(crate) use link::pages_needed;
-pub(crate) use pipe::{PipeConfig, Secrets};
+pub(crate) use pipe::{PipeConfig, RedactedValues};
 #[cfg(feature = "process")]
 pub(crate) use process::ProcessSource;
 pub(crate) use supervised::SupervisionConfig;
@@ -77,8 +77,8 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     }
 
     /// Returns its health, as far as it is known. Sends no request.
-    fn health(&self) -> Health {
-        Health::default()
+    fn health(&self) -> ConnectionHealth {
+        ConnectionHealth::default()
     }
 
     /// Pings it over each open connection, and notes the result. Connects to nothing. Cancellation safe.
@@ -166,7 +166,7 @@ impl Status {
 
 /// The health of a source, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Health {
+pub struct ConnectionHealth {
     /// The state in its life cycle.
     pub status: Status,
     /// True if a connection is open.
@@ -297,12 +297,12 @@ pub enum CallEvent {
     /// Progress, a log message, or whatever else concerns the call.
     Notification(Notification),
     /// A request of the source to the agent (2025-11-25 and earlier).
-    Request(Asked),
+    Request(SourceRequest),
 }
 
 /// A request of a source. If it is dropped unanswered, the source is told that nobody answers.
 #[derive(Debug)]
-pub struct Asked {
+pub struct SourceRequest {
     /// The request, with the source's own id.
     pub request: Request,
     /// Takes the answer.

@@ -19,9 +19,9 @@ use crate::call::{Call, Caller, Outcome, Params};
 use crate::config::TelemetryConfig;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, Method};
-use crate::secret::Secrets;
+use crate::secret::SecretStore;
 use export::Exporter;
-use trace::Place;
+use trace::SpanContext;
 
 /// The `_meta` key for the place in a trace.
 const TRACEPARENT: &str = "traceparent";
@@ -44,7 +44,7 @@ pub(crate) struct Span {
 #[derive(Debug)]
 #[cfg_attr(not(feature = "telemetry"), expect(dead_code, reason = "without the feature nothing reads a span"))]
 struct Facts {
-    place: Place,
+    place: SpanContext,
     parent: Option<[u8; 8]>,
     side: Side,
     name: String,
@@ -79,7 +79,7 @@ impl Telemetry {
     /// # Errors
     /// A text, if the secret of a header is missing, the address may not be reached, or the program was built without
     /// the feature.
-    pub(crate) fn start(config: &TelemetryConfig, secrets: &Secrets) -> Result<Self, String> {
+    pub(crate) fn start(config: &TelemetryConfig, secrets: &SecretStore) -> Result<Self, String> {
         Ok(Self(Arc::new(Exporter::start(config, secrets)?)))
     }
 
@@ -131,7 +131,7 @@ impl Telemetry {
         (kind, name): (ItemKind, Option<&str>),
         more: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> Option<Span> {
-        let parent = params.meta().and_then(|meta| Place::parse(&meta.get_str(TRACEPARENT)?));
+        let parent = params.meta().and_then(|meta| SpanContext::parse(&meta.get_str(TRACEPARENT)?));
         if parent.is_some_and(|parent| !parent.sampled) {
             return None;
         }
@@ -149,7 +149,7 @@ impl Telemetry {
         attributes.extend(named);
         attributes.extend(more.into_iter().filter_map(|(key, value)| Some((key, value?))));
         let facts = Facts {
-            place: Place::after(parent)?,
+            place: SpanContext::after(parent)?,
             parent: parent.map(|parent| parent.span),
             side,
             name: span_name,

@@ -2,7 +2,7 @@
 //! from those below it.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice, reason = "tests")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -168,4 +168,30 @@ fn modules_named_in(text: &str) -> BTreeSet<String> {
         }
     }
     named
+}
+
+/// Types that share a name on purpose: the arguments of each command, and a type that another build replaces.
+const SHARED_NAMES: [&str; 3] = ["Args", "ControlGroup", "Exporter"];
+
+#[test]
+fn no_two_types_that_a_module_shows_share_a_name() {
+    let mut places = BTreeMap::<String, BTreeSet<PathBuf>>::new();
+    for file in host() {
+        for name in file.text.lines().filter_map(shown_type) {
+            places.entry(name.to_owned()).or_default().insert(file.path.clone());
+        }
+    }
+    assert!(places.len() > 300, "{} types are found", places.len());
+    places.retain(|name, files| files.len() > 1 && !SHARED_NAMES.contains(&name.as_str()));
+    assert!(places.is_empty(), "one name means one thing; give each of these a longer one: {places:#?}");
+}
+
+/// Returns the name of the type that a line defines, if other modules can see it.
+fn shown_type(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix("pub")?;
+    let rest = if rest.starts_with('(') { rest.split_once(')')?.1 } else { rest };
+    let mut words = rest.trim_start().split(' ');
+    words.next().filter(|word| ["struct", "enum", "trait", "type", "union"].contains(word))?;
+    // A macro's `$name` is no name.
+    words.next()?.split(|c: char| !c.is_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
 }

@@ -14,14 +14,14 @@ use portcullis_jail::Ready;
 use portcullis_ledger::{Event, EventKind, Recorder};
 use portcullis_net::egress::{ComponentEgress, Declared};
 #[cfg(feature = "process")]
-use portcullis_net::egress::{EgressProxy, Listeners, Reach};
+use portcullis_net::egress::{EgressProxy, ProxyListeners, Reach};
 use serde_json::json;
 #[cfg(feature = "process")]
 use tokio::sync::OnceCell;
 
-use super::{CellError, Grant};
+use super::{CellError, CellGrant};
 #[cfg(feature = "process")]
-use super::{Machine, Platform};
+use super::{Platform, ProgramSearch};
 
 /// What all cells of one broker share.
 pub struct CellHost {
@@ -69,10 +69,10 @@ impl CellHost {
     ///
     /// # Errors
     /// [`CellError`]; also if the broker cannot find out what the user trusts.
-    pub fn grant(&self, source: &SourceConfig) -> Result<Grant, CellError> {
+    pub fn grant(&self, source: &SourceConfig) -> Result<CellGrant, CellError> {
         let known = self.trust.as_ref().map(|trust| trust.overlapping(&source.cell.write)).transpose();
         let known = known.map_err(|error| CellError::Trust(error.to_string()))?;
-        Grant::of(source, &self.own, &known.unwrap_or_default())
+        CellGrant::of(source, &self.own, &known.unwrap_or_default())
     }
 
     /// Returns the function that records events about sources in the ledger.
@@ -115,8 +115,8 @@ impl CellHost {
     }
 
     /// Describes this machine as programs find it, without the files that no source is given.
-    pub fn machine(&self) -> Machine {
-        Machine::this(&self.own)
+    pub fn machine(&self) -> ProgramSearch {
+        ProgramSearch::this(&self.own)
     }
 
     /// Serves the sockets inside a cell that lead to the declared names. Returns `None` for a cell without a network.
@@ -131,7 +131,7 @@ impl CellHost {
             return Ok(None);
         }
         let miscounted = || io::Error::other("the launcher bound another number of sockets than it was asked for");
-        let listeners = Listeners::bound(&declared, ready.listeners).ok_or_else(miscounted)?;
+        let listeners = ProxyListeners::bound(&declared, ready.listeners).ok_or_else(miscounted)?;
         let record = Arc::clone(&self.record);
         EgressProxy::open(source, listeners, declared, reach, move |event| record(event)).map(Some)
     }

@@ -6,18 +6,18 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 use std::sync::{Arc, OnceLock};
 
-use portcullis_jail::{Control, Launch, Launcher, Ready, Refusal, Started};
+use portcullis_jail::{CellControl, CellRefusal, Launch, Launcher, Ready, StartedCell};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 /// A started cell. Dropping it kills every process in the cell.
 pub struct Child {
-    control: Arc<Control>,
+    control: Arc<CellControl>,
     ended: watch::Receiver<Option<End>>,
 }
 
 /// The broker's ends of a source's three standard streams.
-pub struct Streams {
+pub struct ChildStreams {
     /// Standard input.
     pub input: ChildStdin,
     /// Standard output.
@@ -28,13 +28,13 @@ pub struct Streams {
 
 /// An error that says why nothing was started.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum CellStartError {
     /// The operating system cannot start it.
     #[error("{0}")]
     System(#[from] io::Error),
     /// The launcher refuses to build the cell.
     #[error("{0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] CellRefusal),
 }
 
 /// How and when a process ended.
@@ -47,7 +47,7 @@ struct End {
 
 impl Child {
     /// Starts the source and waits until its cell is built. Dropping the future kills what was started.
-    pub async fn start(launch: Launch, launcher: Launcher) -> Result<(Self, Streams, Ready), StartError> {
+    pub async fn start(launch: Launch, launcher: Launcher) -> Result<(Self, ChildStreams, Ready), CellStartError> {
         let (reply, started) = oneshot::channel();
         let spawner = spawner().ok_or_else(|| io::Error::other("cannot start the thread that starts processes"))?;
         let gone = || io::Error::other("the thread that starts processes has ended");
@@ -86,8 +86,8 @@ impl Child {
     }
 
     /// Waits for a cell that was just started, on a thread of its own.
-    fn watch(started: Started) -> io::Result<Begun> {
-        let Started { mut process, input, output, error, control } = started;
+    fn watch(started: StartedCell) -> io::Result<Begun> {
+        let StartedCell { mut process, input, output, error, control } = started;
         let control = Arc::new(control);
         let (tell_ready, ready) = oneshot::channel();
         let (tell, ended) = watch::channel(None);
@@ -100,7 +100,7 @@ impl Child {
             let _ = tell.send(Some(End { status, at: Instant::now() }));
         };
         std::thread::Builder::new().name("cell-watcher".to_owned()).spawn(watch)?;
-        Ok((Self { control, ended }, Streams { input, output, error }, ready))
+        Ok((Self { control, ended }, ChildStreams { input, output, error }, ready))
     }
 }
 
@@ -111,7 +111,7 @@ impl Drop for Child {
 }
 
 /// A cell that was started, and a receiver that later gets whether it was built.
-type Begun = (Child, Streams, oneshot::Receiver<Result<Ready, Refusal>>);
+type Begun = (Child, ChildStreams, oneshot::Receiver<Result<Ready, CellRefusal>>);
 
 struct Order {
     launch: Launch,

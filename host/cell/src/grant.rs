@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use portcullis_config::{CellConfig, Endpoint, SourceConfig};
 use portcullis_core::limits::SOURCE_MEMORY_BYTES;
 use portcullis_core::trust::KEPT_NAMES;
-use portcullis_jail::Limits;
+use portcullis_jail::CellLimits;
 
 use super::CellError;
 #[cfg(feature = "process")]
-use super::Profile;
+use super::ProgramProfile;
 use super::trace::trace;
 
 /// Folders that every cell has of its own. A grant would put the machine's in their place.
@@ -21,7 +21,7 @@ const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// What a source may touch besides what its program needs to run. A fresh grant opens no file and no host, and limits
 /// everything.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Grant {
+pub struct CellGrant {
     /// Files and folders that the source may read: absolute, without links, none within another.
     pub read: Vec<PathBuf>,
     /// Files and folders that the source may read and write: absolute, without links, none within another.
@@ -34,12 +34,12 @@ pub struct Grant {
     /// The working directory of the source, or `None` for its private home.
     pub directory: Option<PathBuf>,
     /// What the source may spend.
-    pub limits: Limits,
+    pub limits: CellLimits,
     /// True if the operator accepts a weaker cell where the platform has no full one.
     pub dangerous_allow_reduced: bool,
 }
 
-impl Grant {
+impl CellGrant {
     /// Returns a grant that opens nothing.
     #[must_use]
     pub fn nothing() -> Self {
@@ -49,7 +49,7 @@ impl Grant {
             protected: Vec::new(),
             network: Vec::new(),
             directory: None,
-            limits: Limits::default(),
+            limits: CellLimits::default(),
             dangerous_allow_reduced: false,
         }
     }
@@ -74,7 +74,7 @@ impl Grant {
             apart_from(key, path, &own)?;
         }
         disjoint(&named)?;
-        let mut default = Limits::default();
+        let mut default = CellLimits::default();
         match &source.endpoint {
             Endpoint::Command { cwd: Some(cwd), .. } => is_folder("cwd", cwd, "create it or change `cwd`")?,
             Endpoint::Component { .. } => {
@@ -91,7 +91,7 @@ impl Grant {
             protected: write.iter().map(|path| protected_in(path, known)).collect::<Result<Vec<_>, _>>()?.concat(),
             network: network.clone(),
             directory: None,
-            limits: Limits {
+            limits: CellLimits {
                 memory: memory.unwrap_or(default.memory),
                 processes: processes.unwrap_or(default.processes),
                 cpu: *cpu,
@@ -126,7 +126,7 @@ impl Grant {
     /// program needs, or one above such a path, which then contains nothing else. Otherwise the source starts in its
     /// private home.
     #[cfg(feature = "process")]
-    pub(crate) fn start_in(&mut self, cwd: &Path, profile: &Profile) {
+    pub(crate) fn start_in(&mut self, cwd: &Path, profile: &ProgramProfile) {
         let cwd = real(cwd);
         let mut there = self.read.iter().chain(&self.write).chain(&profile.read);
         self.directory = there.any(|path| cwd.starts_with(path) || path.starts_with(&cwd)).then_some(cwd);

@@ -1,8 +1,8 @@
 //! The cell of a source that runs on this machine: what the source may touch, and what enforces that.
 //!
-//! A [`Grant`] is what the configuration names, checked against the disk; a fresh grant opens nothing. A [`Profile`] is
+//! A [`CellGrant`] is what the configuration names, checked against the disk; a fresh grant opens nothing. A [`ProgramProfile`] is
 //! what the program itself needs to run, found by looking at files. The launcher builds a cell from both, and a
-//! [`Report`] states honestly which mechanism enforces what. A component has no process and needs no files to run: its
+//! [`CellReport`] states honestly which mechanism enforces what. A component has no process and needs no files to run: its
 //! confinement is a `ComponentCell` of the crate `portcullis-wasm`.
 //!
 //! A path inside a cell is the same as outside. A path that is not named does not exist.
@@ -36,23 +36,23 @@ use std::path::PathBuf;
 
 pub use cell_host::CellHost;
 #[cfg(feature = "process")]
-pub use child::{Child, StartError, Streams};
-pub use grant::Grant;
+pub use child::{CellStartError, Child, ChildStreams};
+pub use grant::CellGrant;
 #[cfg(feature = "process")]
-pub use machine::Machine;
+pub use machine::ProgramSearch;
 #[cfg(feature = "process")]
-pub use package::Phase;
+pub use package::InstallPhase;
 #[cfg(feature = "process")]
 pub use plan::{Plan, Platform};
-pub use portcullis_jail::{Limits, Tier};
+pub use portcullis_jail::{CellLimits, Tier};
 #[cfg(feature = "process")]
 pub use process_cell::ProcessCell;
 #[cfg(feature = "process")]
 pub use process_cell::{Described, Forecast};
 #[cfg(feature = "process")]
-pub use profile::{Profile, Runtime};
+pub use profile::{ProgramProfile, Runtime};
 pub use report::texts;
-pub use report::{Aspect, Report, Strength, size};
+pub use report::{Aspect, CellReport, Strength, size};
 #[cfg(feature = "process")]
 pub(crate) use run::run_to_end;
 

@@ -8,7 +8,7 @@ use super::CellError;
 
 /// Where programs are looked for.
 #[derive(Debug, Clone)]
-pub struct Machine {
+pub struct ProgramSearch {
     /// The broker's `PATH`.
     pub search: OsString,
     /// The user's home. No profile mounts all of it.
@@ -17,7 +17,7 @@ pub struct Machine {
     pub own: Vec<PathBuf>,
 }
 
-impl Machine {
+impl ProgramSearch {
     /// Returns this machine, as the broker's environment describes it.
     #[expect(clippy::disallowed_methods, reason = "where programs are found; no source sees these variables")]
     pub fn this(own: &[PathBuf]) -> Self {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_missing_program_names_itself_and_where_it_was_looked_for() {
-        let machine = Machine { search: "/nowhere:relative".into(), home: None, own: Vec::new() };
+        let machine = ProgramSearch { search: "/nowhere:relative".into(), home: None, own: Vec::new() };
         let why = machine.resolve("no-such-server").unwrap_err().to_string();
         assert!(why.contains("`no-such-server`") && why.contains("/nowhere"), "{why}");
         let dir = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn no_profile_takes_the_home_or_the_brokers_files_with_it() {
         let machine =
-            Machine { search: OsString::new(), home: Some("/home/me".into()), own: vec!["/srv/a/data".into()] };
+            ProgramSearch { search: OsString::new(), home: Some("/home/me".into()), own: vec!["/srv/a/data".into()] };
         for wide in ["/", "/home", "/home/me", "/srv/a", "/srv/a/data"] {
             assert!(machine.is_too_wide(Path::new(wide)), "{wide}");
         }

@@ -17,7 +17,7 @@ mod uv;
 use std::path::Path;
 
 pub(crate) use command::{Kind, Package};
-pub use install::Phase;
+pub use install::InstallPhase;
 pub(crate) use install::{Installed, Installer};
 
 /// Reports whether a program really lies in a folder: a link out of it would open what the link leads to.

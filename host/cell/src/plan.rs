@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use portcullis_jail::{Access, Cell, Enforced, Launch, Listener, Mount, Network, Probe, Tier};
+use portcullis_jail::{Cell, Enforced, Launch, Listener, Mount, MountAccess, Network, Probe, Tier};
 
-use super::{CellError, Grant, Profile, Report, system};
+use super::{CellError, CellGrant, CellReport, ProgramProfile, system};
 
 /// The private home inside a cell, and the folder for temporary files.
 const HOME: &str = "/home/source";
@@ -42,7 +42,7 @@ impl Platform {
     /// # Errors
     /// [`CellError::Platform`] with the step that failed and the remedy; [`CellError::Path`] for a writable folder that
     /// contains something that only a full cell can protect.
-    pub(crate) fn tier_for(&self, grant: &Grant) -> Result<(Tier, &Enforced), CellError> {
+    pub(crate) fn tier_for(&self, grant: &CellGrant) -> Result<(Tier, &Enforced), CellError> {
         let unknown =
             || CellError::Platform("the probe for cells on this machine failed; start the broker again".to_owned());
         let Probe { full, bwrap, reduced } = self.probe.as_ref().ok_or_else(unknown)?;
@@ -85,15 +85,15 @@ pub struct Plan {
     /// What the launcher is told.
     pub launch: Launch,
     /// What is enforced, and by what.
-    pub report: Report,
+    pub report: CellReport,
 }
 
 impl Plan {
     /// Returns the plan for a program: its cell, arguments and environment. `listed` are the variables of the
     /// configuration.
     pub(crate) fn new(
-        grant: &Grant,
-        profile: &Profile,
+        grant: &CellGrant,
+        profile: &ProgramProfile,
         arguments: &[String],
         listed: &[(String, String)],
         setting: Setting<'_>,
@@ -130,17 +130,17 @@ impl Plan {
             directory: grant.directory.clone().unwrap_or(home),
             cell,
         };
-        Self { launch, report: Report::of(grant, tier, enforced) }
+        Self { launch, report: CellReport::of(grant, tier, enforced) }
     }
 }
 
 /// Returns what is mounted: the system, what the program needs, and what is granted. A path within another is left out
 /// unless it allows more; a link is left out if a mount already contains it.
-fn view(grant: &Grant, profile: &Profile) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)>) {
+fn view(grant: &CellGrant, profile: &ProgramProfile) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)>) {
     let (folders, mut links) = system::view();
-    let mut wanted: BTreeMap<&PathBuf, Access> = folders.iter().map(|path| (path, Access::Public)).collect();
-    wanted.extend(profile.read.iter().chain(&grant.read).map(|path| (path, Access::Read)));
-    wanted.extend(grant.write.iter().map(|path| (path, Access::Write)));
+    let mut wanted: BTreeMap<&PathBuf, MountAccess> = folders.iter().map(|path| (path, MountAccess::Public)).collect();
+    wanted.extend(profile.read.iter().chain(&grant.read).map(|path| (path, MountAccess::Read)));
+    wanted.extend(grant.write.iter().map(|path| (path, MountAccess::Write)));
     let mut view: Vec<Mount> = Vec::new();
     // In the order of paths, so that a path comes after those that contain it, the nearest of them last.
     for (path, access) in wanted {

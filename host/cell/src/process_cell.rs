@@ -11,13 +11,13 @@ use portcullis_core::lockfile::LockedPackage;
 use portcullis_core::name::SourceName;
 use portcullis_core::sync::Mutex;
 use portcullis_jail::{Ready, Tier};
-use portcullis_net::egress::{Declared, EgressProxy, Listeners};
+use portcullis_net::egress::{Declared, EgressProxy, ProxyListeners};
 use serde_json::json;
 
-use super::package::{Installed, Installer, Package, Phase};
+use super::package::{InstallPhase, Installed, Installer, Package};
 use super::plan::Setting;
 use super::report::texts;
-use super::{CellError, CellHost, Grant, Plan, Profile, Report};
+use super::{CellError, CellGrant, CellHost, CellReport, Plan, ProgramProfile};
 
 /// The cell of one process source.
 #[derive(Debug)]
@@ -36,22 +36,22 @@ pub struct ProcessCell {
 #[derive(Debug, Clone)]
 pub struct Described {
     /// What the source may touch.
-    pub grant: Grant,
+    pub grant: CellGrant,
     /// What its program needs.
-    pub profile: Profile,
+    pub profile: ProgramProfile,
     /// What is enforced.
-    pub report: Report,
+    pub report: CellReport,
     /// The package that it was installed from, or `None` for a program that was already there.
-    pub package: Option<Phase>,
+    pub package: Option<InstallPhase>,
 }
 
 /// What is known about a source without installing or starting anything.
 #[derive(Debug, Clone)]
 pub struct Forecast {
     /// What the source may touch.
-    pub grant: Grant,
+    pub grant: CellGrant,
     /// What will be enforced.
-    pub report: Report,
+    pub report: CellReport,
     /// The package that will be installed first, and the registry that it will come from.
     pub installs: Option<(String, String)>,
 }
@@ -123,7 +123,7 @@ impl ProcessCell {
                 (argv, Some(phase))
             }
         };
-        let profile = Profile::of(&argv, cwd.as_deref(), &machine)?;
+        let profile = ProgramProfile::of(&argv, cwd.as_deref(), &machine)?;
         if let Some(cwd) = cwd {
             grant.start_in(cwd, &profile);
         }
@@ -136,7 +136,7 @@ impl ProcessCell {
             tier,
             enforced,
             outside_home: &home,
-            ways_out: Listeners::wanted(&Declared::listed(&grant.network)),
+            ways_out: ProxyListeners::wanted(&Declared::listed(&grant.network)),
         };
         let plan = Plan::new(&grant, &profile, arguments, env, setting);
         let described = Described { grant, profile, report: plan.report.clone(), package };
@@ -151,7 +151,7 @@ impl ProcessCell {
     pub async fn forecast(&self) -> Result<Forecast, CellError> {
         let grant = self.cells.grant(&self.config)?;
         let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
-        let report = Report::of(&grant, tier, enforced);
+        let report = CellReport::of(&grant, tier, enforced);
         let argv = match &self.config.endpoint {
             Endpoint::Command { argv, .. } => argv.as_slice(),
             Endpoint::Url { .. } | Endpoint::Component { .. } => &[],
@@ -166,7 +166,7 @@ impl ProcessCell {
     ///
     /// # Errors
     /// [`CellError`]; the pin is unchanged then.
-    pub async fn renew(&self) -> Result<Option<(Option<LockedPackage>, Phase)>, CellError> {
+    pub async fn renew(&self) -> Result<Option<(Option<LockedPackage>, InstallPhase)>, CellError> {
         let Endpoint::Command { argv, .. } = &self.config.endpoint else { return Ok(None) };
         let Some(package) = Package::of(argv)? else { return Ok(None) };
         let (before, installed) = Installer::new(&self.cells, self.source(), &package).renew().await?;

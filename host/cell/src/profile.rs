@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::trace::trace;
-use super::{CellError, Machine, system};
+use super::{CellError, ProgramSearch, system};
 
 mod node;
 mod python;
@@ -67,7 +67,7 @@ impl Runtime {
 
 /// What a program needs to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Profile {
+pub struct ProgramProfile {
     /// The absolute path that is executed. Its last component may decide how the program behaves.
     pub program: PathBuf,
     /// What runs the program.
@@ -82,13 +82,13 @@ pub struct Profile {
     folders: Vec<PathBuf>,
 }
 
-impl Profile {
+impl ProgramProfile {
     /// Inspects the files of a command: the program, then its arguments. Relative arguments are relative to
     /// `directory`.
     ///
     /// # Errors
     /// [`CellError::Program`] if the program is missing or cannot work in a cell, with the remedy.
-    pub fn of(argv: &[String], directory: Option<&Path>, machine: &Machine) -> Result<Self, CellError> {
+    pub fn of(argv: &[String], directory: Option<&Path>, machine: &ProgramSearch) -> Result<Self, CellError> {
         let (program, arguments) =
             argv.split_first().ok_or_else(|| CellError::Program("an empty `command`; name a program".to_owned()))?;
         let program = machine.resolve(program)?;
@@ -168,9 +168,9 @@ fn is_remote(word: &str) -> bool {
 
 /// The search for what a program needs, with the profile found so far.
 struct Search<'a> {
-    machine: &'a Machine,
+    machine: &'a ProgramSearch,
     directory: Option<&'a Path>,
-    profile: Profile,
+    profile: ProgramProfile,
     steps: usize,
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use portcullis_jail::{Enforced, Tier};
 use serde::{Serialize, Serializer};
 
-use super::Grant;
+use super::CellGrant;
 
 /// Returns paths as text. Bytes that are not UTF-8 are replaced, since JSON cannot hold them.
 pub fn texts<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Cow<'a, str>> {
@@ -54,7 +54,7 @@ pub struct Aspect {
 
 /// The isolation of one source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct CellReport {
     /// The tier of the cell.
     #[serde(serialize_with = "by_name")]
     pub tier: Tier,
@@ -64,10 +64,10 @@ pub struct Report {
     pub leaks: Vec<&'static str>,
 }
 
-impl Report {
+impl CellReport {
     /// Returns the report of a grant in a tier, given what the platform was found to enforce.
     #[must_use]
-    pub fn of(grant: &Grant, tier: Tier, enforced: &Enforced) -> Self {
+    pub fn of(grant: &CellGrant, tier: Tier, enforced: &Enforced) -> Self {
         let delegated = enforced.cgroup;
         let aspects = vec![
             aspect("environment", Strength::Enforced, "cleared, then listed".to_owned()),
@@ -101,7 +101,7 @@ fn is_full(tier: Tier) -> bool {
 /// The mechanisms that restrict files and network where the source has no root and no network namespace of its own.
 const FILTERS: [&str; 2] = if cfg!(target_os = "macos") { ["Seatbelt", "Seatbelt"] } else { ["Landlock", "seccomp"] };
 
-fn files(grant: &Grant, tier: Tier, landlock: bool) -> Aspect {
+fn files(grant: &CellGrant, tier: Tier, landlock: bool) -> Aspect {
     let [filter, _] = FILTERS;
     let mechanism = match (is_full(tier), landlock) {
         (true, true) => "a private root, read-only except for grants; Landlock".to_owned(),
@@ -112,7 +112,7 @@ fn files(grant: &Grant, tier: Tier, landlock: bool) -> Aspect {
     aspect("files", Strength::Enforced, format!("{mechanism}; {read} granted to read, {write} to write"))
 }
 
-fn network(grant: &Grant, tier: Tier) -> Aspect {
+fn network(grant: &CellGrant, tier: Tier) -> Aspect {
     let hosts = grant.network.join(" ");
     match (is_full(tier), grant.network.is_empty()) {
         (true, true) => aspect("network", Strength::Enforced, "an empty network namespace; seccomp".to_owned()),
@@ -127,7 +127,7 @@ fn network(grant: &Grant, tier: Tier) -> Aspect {
     }
 }
 
-fn memory(grant: &Grant, tier: Tier, delegated: bool) -> Aspect {
+fn memory(grant: &CellGrant, tier: Tier, delegated: bool) -> Aspect {
     let bound = size(grant.limits.memory);
     match (delegated, is_full(tier)) {
         (true, _) => aspect("memory", Strength::Enforced, format!("memory.max of its control group, {bound}")),
@@ -145,7 +145,7 @@ fn memory(grant: &Grant, tier: Tier, delegated: bool) -> Aspect {
     }
 }
 
-fn processes(grant: &Grant, tier: Tier, delegated: bool) -> Aspect {
+fn processes(grant: &CellGrant, tier: Tier, delegated: bool) -> Aspect {
     let most = grant.limits.processes;
     match (delegated, is_full(tier)) {
         (true, _) => aspect("processes", Strength::Enforced, format!("pids.max of its control group, {most}")),
@@ -159,7 +159,7 @@ fn processes(grant: &Grant, tier: Tier, delegated: bool) -> Aspect {
     }
 }
 
-fn cpu(grant: &Grant, delegated: bool) -> Aspect {
+fn cpu(grant: &CellGrant, delegated: bool) -> Aspect {
     match (grant.limits.cpu, delegated) {
         (Some(cpu), true) => {
             aspect("cpu", Strength::Enforced, format!("cpu.max of its control group, {cpu} processors"))
@@ -220,24 +220,24 @@ mod tests {
         Enforced { landlock: 7, cgroup, user: 1000 }
     }
 
-    fn strength(report: &Report, subject: &str) -> Strength {
+    fn strength(report: &CellReport, subject: &str) -> Strength {
         report.aspects.iter().find(|aspect| aspect.subject == subject).unwrap().strength
     }
 
     #[test]
     fn a_report_promises_no_more_than_its_tier() {
-        let mut grant = Grant::nothing();
+        let mut grant = CellGrant::nothing();
         grant.limits.cpu = Some(0.5);
-        let full = Report::of(&grant, Tier::Full, &enforced(false));
+        let full = CellReport::of(&grant, Tier::Full, &enforced(false));
         let subjects: Vec<_> = full.aspects.iter().map(|aspect| aspect.subject).collect();
         let expected = ["environment", "descriptors", "files", "network", "memory", "processes", "cpu", "kill-tree"];
         assert_eq!(subjects, expected);
         assert_eq!(strength(&full, "memory"), Strength::BestEffort);
         assert_eq!(strength(&full, "cpu"), Strength::BestEffort);
         assert_eq!(strength(&full, "kill-tree"), Strength::Enforced);
-        let delegated = Report::of(&grant, Tier::Full, &enforced(true));
+        let delegated = CellReport::of(&grant, Tier::Full, &enforced(true));
         assert!(delegated.aspects.iter().all(|aspect| aspect.strength == Strength::Enforced));
-        let reduced = Report::of(&grant, Tier::Reduced, &enforced(false));
+        let reduced = CellReport::of(&grant, Tier::Reduced, &enforced(false));
         assert_eq!(strength(&reduced, "memory"), Strength::PerProcessOnly);
         assert_eq!(strength(&reduced, "processes"), Strength::BestEffort);
         assert_eq!(strength(&reduced, "kill-tree"), Strength::BestEffort);
@@ -247,18 +247,22 @@ mod tests {
     #[test]
     fn a_mechanism_that_the_kernel_lacks_is_not_reported() {
         let old = Enforced { landlock: 0, ..enforced(false) };
-        let report = Report::of(&Grant::nothing(), Tier::Full, &old);
+        let report = CellReport::of(&CellGrant::nothing(), Tier::Full, &old);
         assert!(report.aspects.iter().any(|aspect| aspect.mechanism.contains("has no Landlock")), "{report:?}");
     }
 
     #[test]
     fn a_limit_that_is_not_configured_is_reported_as_none() {
-        assert_eq!(strength(&Report::of(&Grant::nothing(), Tier::Full, &enforced(true)), "cpu"), Strength::None);
+        assert_eq!(
+            strength(&CellReport::of(&CellGrant::nothing(), Tier::Full, &enforced(true)), "cpu"),
+            Strength::None
+        );
     }
 
     #[test]
     fn a_report_is_data_for_programs() {
-        let report = serde_json::to_value(Report::of(&Grant::nothing(), Tier::FullViaBwrap, &enforced(false))).unwrap();
+        let report =
+            serde_json::to_value(CellReport::of(&CellGrant::nothing(), Tier::FullViaBwrap, &enforced(false))).unwrap();
         assert_eq!(report["tier"], "full-via-bwrap");
         assert_eq!(report["aspects"][4]["strength"], "best-effort");
     }

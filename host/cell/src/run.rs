@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::timeout;
 
-use super::child::{Child, Streams};
+use super::child::{Child, ChildStreams};
 
 /// How many bytes of its output are kept, from the end: errors come last.
 const KEPT_BYTES: usize = 8 * 1024;
@@ -26,7 +26,7 @@ pub(crate) async fn run_to_end(
     serve: impl FnOnce(Ready) -> io::Result<Option<EgressProxy>>,
 ) -> Result<String, String> {
     let (child, streams, ready) = Child::start(launch, launcher).await.map_err(|error| error.to_string())?;
-    let Streams { input, output, error } = streams;
+    let ChildStreams { input, output, error } = streams;
     drop(input);
     let proxy = serve(ready).map_err(|error| error.to_string())?;
     let streams = ChildStdout::from_std(output).and_then(|output| Ok((output, ChildStderr::from_std(error)?)));

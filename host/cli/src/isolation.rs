@@ -2,7 +2,7 @@
 
 use portcullis::broker::Broker;
 use portcullis::cell::{Forecast, Strength, size};
-use serde_json::Value as Data;
+use serde_json::Value;
 
 use crate::output::{self, BAD, BOLD, visible};
 
@@ -12,20 +12,20 @@ pub(crate) fn line(what: &str, text: &str) -> anyhow::Result<()> {
 }
 
 /// Returns the elements of a list, or none for any other value.
-pub(crate) fn list(value: &Data) -> &[Data] {
+pub(crate) fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Returns a value without quotes, and without characters that act on a terminal.
-pub(crate) fn plain(value: &Data) -> String {
+pub(crate) fn plain(value: &Value) -> String {
     match value {
-        Data::String(text) => visible(text).into_owned(),
+        Value::String(text) => visible(text).into_owned(),
         other => visible(&other.to_string()).into_owned(),
     }
 }
 
 /// Prints the cell of one source, as `check` reports it.
-pub(crate) fn print_cell(cell: &Data) -> anyhow::Result<()> {
+pub(crate) fn print_cell(cell: &Value) -> anyhow::Result<()> {
     if let Some(summary) = cell["summary"].as_str() {
         return line("cell", summary);
     }
@@ -66,7 +66,7 @@ pub(crate) fn print_cell(cell: &Data) -> anyhow::Result<()> {
     line("", &format!("{:11}  it sees {}", "known leaks", leaks.join("; ")))
 }
 
-fn print_program(cell: &Data) -> anyhow::Result<()> {
+fn print_program(cell: &Value) -> anyhow::Result<()> {
     line("program", &format!("{} ({})", plain(&cell["program"]), plain(&cell["runtime"])))?;
     for found in list(&cell["found"]) {
         line("", &plain(found))?;
@@ -78,7 +78,7 @@ fn print_program(cell: &Data) -> anyhow::Result<()> {
     line("starts in", &directory)
 }
 
-fn print_component(cell: &Data) -> anyhow::Result<()> {
+fn print_component(cell: &Value) -> anyhow::Result<()> {
     line("component", &format!("{} ({})", plain(&cell["digest"]), plain(&cell["kind"])))?;
     let mut what = "imports";
     for opened in list(&cell["imports"]) {
@@ -89,7 +89,7 @@ fn print_component(cell: &Data) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn words(list: &Data) -> String {
+fn words(list: &Value) -> String {
     let words: Vec<_> = self::list(list).iter().map(plain).collect();
     if words.is_empty() { "nothing".to_owned() } else { words.join(" ") }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::Value as Data;
+use serde_json::Value;
 
 use super::error::{ConfigError, Fault};
 use super::{Config, build, value};
@@ -13,7 +13,7 @@ use super::{Config, build, value};
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    tables: serde_json::Map<String, Data>,
+    tables: serde_json::Map<String, Value>,
     base: std::path::PathBuf,
     state_dir: Option<std::path::PathBuf>,
 }
@@ -29,48 +29,48 @@ impl Config {
 
 impl Builder {
     /// Adds `[sources.NAME]`, such as `json!({ "component": "builtin:calculator" })`.
-    pub fn source(self, name: &str, table: Data) -> Self {
+    pub fn source(self, name: &str, table: Value) -> Self {
         self.named("sources", name, table)
     }
 
     /// Adds `[groups.NAME]`, such as `json!({ "sources": ["primary", "mirror"] })`.
-    pub fn group(self, name: &str, table: Data) -> Self {
+    pub fn group(self, name: &str, table: Value) -> Self {
         self.named("groups", name, table)
     }
 
     /// Adds `[profiles.NAME]`, such as `json!({ "trust": "low" })`.
-    pub fn profile(self, name: &str, table: Data) -> Self {
+    pub fn profile(self, name: &str, table: Value) -> Self {
         self.named("profiles", name, table)
     }
 
     /// Appends an entry of `[[policies]]`.
-    pub fn policy(self, table: Data) -> Self {
+    pub fn policy(self, table: Value) -> Self {
         self.listed("policies", table)
     }
 
     /// Appends an entry of `[[transforms]]`.
-    pub fn transform(self, table: Data) -> Self {
+    pub fn transform(self, table: Value) -> Self {
         self.listed("transforms", table)
     }
 
     /// Appends an entry of `[[approvals]]`.
-    pub fn approval(self, table: Data) -> Self {
+    pub fn approval(self, table: Value) -> Self {
         self.listed("approvals", table)
     }
 
     /// Appends an entry of `[[sinks]]`.
-    pub fn sink(self, table: Data) -> Self {
+    pub fn sink(self, table: Value) -> Self {
         self.listed("sinks", table)
     }
 
     /// Sets `[broker]`.
-    pub fn broker(mut self, table: Data) -> Self {
+    pub fn broker(mut self, table: Value) -> Self {
         self.tables.insert("broker".to_owned(), table);
         self
     }
 
     /// Sets `[serve]`.
-    pub fn serve(mut self, table: Data) -> Self {
+    pub fn serve(mut self, table: Value) -> Self {
         self.tables.insert("serve".to_owned(), table);
         self
     }
@@ -100,17 +100,17 @@ impl Builder {
         Ok(Config { state_dir: self.state_dir, ..config })
     }
 
-    fn named(mut self, kind: &str, name: &str, table: Data) -> Self {
-        let all = self.tables.entry(kind).or_insert_with(|| Data::Object(serde_json::Map::new()));
-        if let Data::Object(all) = all {
+    fn named(mut self, kind: &str, name: &str, table: Value) -> Self {
+        let all = self.tables.entry(kind).or_insert_with(|| Value::Object(serde_json::Map::new()));
+        if let Value::Object(all) = all {
             all.insert(name.to_owned(), table);
         }
         self
     }
 
-    fn listed(mut self, kind: &str, table: Data) -> Self {
-        let all = self.tables.entry(kind).or_insert_with(|| Data::Array(Vec::new()));
-        if let Data::Array(all) = all {
+    fn listed(mut self, kind: &str, table: Value) -> Self {
+        let all = self.tables.entry(kind).or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(all) = all {
             all.push(table);
         }
         self

@@ -7,7 +7,7 @@ use portcullis_core::name::ProfileName;
 use super::build::Faults;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawJwt, RawServe, RawValue};
-use super::{ProfileConfig, Value, oauth, value};
+use super::{ConfigValue, ProfileConfig, oauth, value};
 
 /// The longest name of a caller, in bytes. The name is part of the principal in the ledger.
 const MAX_NAME_BYTES: usize = 64;
@@ -16,7 +16,7 @@ const MAX_NAME_BYTES: usize = 64;
 #[derive(Debug, Clone)]
 pub struct CallerConfig {
     /// The caller's bearer token.
-    pub token: Value,
+    pub token: ConfigValue,
     /// The profile under which the caller calls.
     pub profile: ProfileName,
 }
@@ -81,9 +81,9 @@ fn name(at: &At<String>) -> Result<String, Fault> {
 }
 
 /// Validates a bearer token. Messages do not repeat the token.
-pub(super) fn token(at: &At<RawValue>, help: &'static str) -> Result<Value, Fault> {
+pub(super) fn token(at: &At<RawValue>, help: &'static str) -> Result<ConfigValue, Fault> {
     match value::value(at)? {
-        Value::Plain(text) if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) => {
+        ConfigValue::Plain(text) if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) => {
             Err(Fault::new(at.span(), "the token is empty or has other characters than visible ASCII").help(help))
         }
         token => Ok(token),

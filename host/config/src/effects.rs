@@ -5,7 +5,7 @@ use std::path::Path;
 
 use portcullis_core::visible::visible;
 
-use super::{Approve, CellConfig, Config, Endpoint, PluginConfig, SourceConfig, Value};
+use super::{Approve, CellConfig, Config, ConfigValue, Endpoint, PluginConfig, SourceConfig};
 
 impl Config {
     /// Returns what the configuration starts, reaches, reads and writes: one line each, safe to show, in an order that
@@ -56,7 +56,7 @@ impl Config {
         if serve.dangerous_no_token {
             lines.add("serve", "lets everybody on this machine call, without a token");
         }
-        if let Some(Value::Plain(_)) = serve.token {
+        if let Some(ConfigValue::Plain(_)) = serve.token {
             lines.add("serve", "takes a token that stands in the file");
         }
         for (name, caller) in &serve.callers {
@@ -124,11 +124,11 @@ impl Lines {
     }
 
     /// Adds names and the secrets that they refer to. Values that are written in the file are not shown.
-    fn values(&mut self, subject: &str, what: &str, values: &BTreeMap<String, Value>) {
+    fn values(&mut self, subject: &str, what: &str, values: &BTreeMap<String, ConfigValue>) {
         for (name, value) in values {
             match value {
-                Value::Plain(_) => self.add(subject, format_args!("{what} {name}")),
-                Value::Secret(secret) => self.add(subject, format_args!("{what} {name}, your secret {secret}")),
+                ConfigValue::Plain(_) => self.add(subject, format_args!("{what} {name}")),
+                ConfigValue::Secret(secret) => self.add(subject, format_args!("{what} {name}, your secret {secret}")),
             }
         }
     }

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use server::Server;
+use server::ImportedServer;
 
 /// The largest file, in bytes: more than any client writes, and small enough to parse twice.
 const MAX_FILE_BYTES: usize = 1 << 20;
@@ -151,15 +151,15 @@ fn servers(json: &Value) -> Option<&Map<String, Value>> {
     direct.or_else(nested)
 }
 
-fn write(toml: &mut String, server: &Server) {
+fn write(toml: &mut String, server: &ImportedServer) {
     // Writing to a string cannot fail.
     let _ = write!(toml, "\n[sources.{}]\n", server.name);
     match &server.endpoint {
-        server::Endpoint::Command(argv) => {
+        server::ImportedEndpoint::Command(argv) => {
             let words: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
             let _ = writeln!(toml, "command = [{}]", words.join(", "));
         }
-        server::Endpoint::Url { url, sse } => {
+        server::ImportedEndpoint::Url { url, sse } => {
             let _ = writeln!(toml, "url = {}", quoted(url));
             if *sse {
                 let _ = writeln!(toml, "transport = \"sse\"");
@@ -187,9 +187,9 @@ fn key_of(name: &str) -> String {
     if bare { name.to_owned() } else { quoted(name) }
 }
 
-fn value_of(value: &super::Value) -> String {
+fn value_of(value: &super::ConfigValue) -> String {
     match value {
-        super::Value::Plain(text) => quoted(text),
-        super::Value::Secret(name) => format!("{{ secret = {} }}", quoted(name)),
+        super::ConfigValue::Plain(text) => quoted(text),
+        super::ConfigValue::Secret(name) => format!("{{ secret = {} }}", quoted(name)),
     }
 }

@@ -37,7 +37,7 @@ use std::time::Duration;
 use portcullis_core::call::Trust;
 use portcullis_core::name::{ProfileName, SourceName};
 use portcullis_core::protocol::Era;
-use portcullis_core::secret::Value;
+use portcullis_core::secret::ConfigValue;
 use portcullis_net::egress::Reach;
 
 pub use builder::Builder;
@@ -146,7 +146,7 @@ pub struct ServeConfig {
     /// The address to listen on.
     pub listen: SocketAddr,
     /// The bearer token that callers need, or `None` for the generated one in the data folder.
-    pub token: Option<Value>,
+    pub token: Option<ConfigValue>,
     /// Host names that a request may carry in `Host`, in addition to loopback names and the listen address.
     pub hosts: Vec<String>,
     /// Web origins from which requests are accepted.
@@ -156,7 +156,7 @@ pub struct ServeConfig {
     /// The issuer whose JWTs are also accepted as bearer tokens.
     pub jwt: Option<JwtConfig>,
     /// The bearer token that reads `/metrics` and does nothing else, or `None` to serve no metrics.
-    pub metrics_token: Option<Value>,
+    pub metrics_token: Option<ConfigValue>,
     /// True if callers need no token.
     pub dangerous_no_token: bool,
 }
@@ -237,14 +237,14 @@ pub enum Endpoint {
         /// The working directory, or `None` for a private home.
         cwd: Option<PathBuf>,
         /// Environment variables, in addition to the PATH, HOME, LANG and TMPDIR that the broker sets.
-        env: BTreeMap<String, Value>,
+        env: BTreeMap<String, ConfigValue>,
     },
     /// A server that speaks streamable HTTP.
     Url {
         /// The address: `http` or `https`.
         url: url::Url,
         /// Headers that are sent with every request.
-        headers: BTreeMap<String, Value>,
+        headers: BTreeMap<String, ConfigValue>,
         /// How a person logs in to the server, if it requires that.
         oauth: OAuthConfig,
         /// Whether loopback and private addresses may be reached.
@@ -261,7 +261,7 @@ pub enum Endpoint {
         /// Names of the capabilities that it may import.
         grant: Vec<String>,
         /// All environment variables that it sees.
-        env: BTreeMap<String, Value>,
+        env: BTreeMap<String, ConfigValue>,
     },
 }
 

@@ -3,7 +3,7 @@
 use super::build::Faults;
 use super::error::Fault;
 use super::raw::{At, RawOAuth};
-use super::{Value, value};
+use super::{ConfigValue, value};
 
 /// The `oauth` of a source with a `url`: the settings that a login cannot discover by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct OAuthConfig {
     /// The issuer identifier of the only authorization server that is trusted. Always set if `client` is.
     pub issuer: Option<String>,
     /// The id of a client that was registered there by hand, and its secret.
-    pub client: Option<(String, Option<Value>)>,
+    pub client: Option<(String, Option<ConfigValue>)>,
     /// Where a client ID metadata document of ours is published: an `https` URL with a path.
     pub document: Option<url::Url>,
     /// The scopes to request instead of those that the source suggests.

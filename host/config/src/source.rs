@@ -12,7 +12,7 @@ use super::cell::{self, OwnFiles};
 use super::error::{Fault, suggest};
 use super::raw::{At, RawCommand, RawDiscovery, RawEra, RawLifecycle, RawSource, RawStart, RawValue};
 use super::{
-    DiscoveryMode, Endpoint, HttpTransportKind, Lifecycle, SourceConfig, Value, plugin, quota, value, variable,
+    ConfigValue, DiscoveryMode, Endpoint, HttpTransportKind, Lifecycle, SourceConfig, plugin, quota, value, variable,
 };
 
 /// The default timeout of a call, which is what MCP's own SDKs wait, and the limits of the setting.
@@ -207,7 +207,7 @@ fn relative_argument(at: &At<RawCommand>, base: &Path) -> Option<Fault> {
     Some(Fault::new(word.span(), message).help("add `cwd = \".\"` to the source, or write the absolute path"))
 }
 
-fn variables(env: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, Value> {
+fn variables(env: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, ConfigValue> {
     let mut variables = BTreeMap::new();
     for (name, at) in env {
         let good = faults.keep(variable::check(name));
@@ -217,7 +217,7 @@ fn variables(env: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> B
     variables
 }
 
-pub(super) fn headers(raw: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, Value> {
+pub(super) fn headers(raw: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, ConfigValue> {
     let mut headers = BTreeMap::new();
     for (name, at) in raw {
         let value = faults.keep(header(name, at));
@@ -232,11 +232,11 @@ pub(super) fn headers(raw: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Fau
     headers
 }
 
-fn header(name: &At<String>, at: &At<RawValue>) -> Result<Value, Fault> {
+fn header(name: &At<String>, at: &At<RawValue>) -> Result<ConfigValue, Fault> {
     let value = value::value(at)?;
     let plain = match &value {
-        Value::Plain(text) => text,
-        Value::Secret(_) => "",
+        ConfigValue::Plain(text) => text,
+        ConfigValue::Secret(_) => "",
     };
     match header_problem(name, plain) {
         None => Ok(value),

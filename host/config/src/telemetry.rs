@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::build::Faults;
 use super::raw::RawTelemetry;
-use super::{Value, callers, source};
+use super::{ConfigValue, callers, source};
 
 /// The export of spans: `[telemetry]`.
 #[derive(Debug, Clone)]
@@ -12,7 +12,7 @@ pub struct TelemetryConfig {
     /// The address of the collector: `/v1/traces` below it receives spans (OTLP 1.x over HTTP, protobuf).
     pub otlp: url::Url,
     /// Headers that are sent with every request to the collector.
-    pub headers: BTreeMap<String, Value>,
+    pub headers: BTreeMap<String, ConfigValue>,
 }
 
 /// Validates where spans are sent; every problem is added to `faults`.

@@ -27,8 +27,8 @@ fn the_documented_example_means_what_the_documentation_says() {
     let Endpoint::Command { argv, cwd, env } = &files.endpoint else { panic!("{files:?}") };
     assert_eq!(argv, &["npx", "-y", "@modelcontextprotocol/server-filesystem", "./docs"]);
     assert_eq!(cwd.as_deref(), Some(Path::new("/srv/broker")));
-    assert_eq!(env["LOG_LEVEL"], Value::Plain("info".into()));
-    assert_eq!(env["API_KEY"], Value::Secret("files-key".into()));
+    assert_eq!(env["LOG_LEVEL"], ConfigValue::Plain("info".into()));
+    assert_eq!(env["API_KEY"], ConfigValue::Secret("files-key".into()));
     assert_eq!((files.names.clone(), files.required, files.eager), (Naming::Source, true, false));
     assert_eq!(files.deny, ["move_*"]);
     let cell = CellConfig {
@@ -44,7 +44,7 @@ fn the_documented_example_means_what_the_documentation_says() {
     assert!(matches!(source(&config, "calc").endpoint,
         Endpoint::Component { component: PluginRef::Builtin(name), .. } if name == "calculator"));
     assert!(matches!(source(&config, "tickets").endpoint, Endpoint::Url { headers, .. }
-        if headers["authorization"] == Value::Secret("tickets-token".into())));
+        if headers["authorization"] == ConfigValue::Secret("tickets-token".into())));
     let rules = &config.policies[0];
     assert_eq!(rules.settings, serde_json::json!({ "deny": ["*__delete_*"], "ask": ["files__write_*"] }));
     assert_eq!((rules.on.as_slice(), rules.shadow), ([Phase::Call].as_slice(), false));

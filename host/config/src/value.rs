@@ -7,7 +7,7 @@ use portcullis_net::egress::is_host;
 
 use super::error::{Fault, suggest};
 use super::raw::{At, RawNames, RawValue};
-use super::{Naming, Value};
+use super::{ConfigValue, Naming};
 
 /// The longest key of `_meta` that `context` may name, in bytes: longer ones are not in use.
 const MAX_META_BYTES: usize = 128;
@@ -188,15 +188,15 @@ pub(super) fn meta_key(at: &At<String>) -> Result<String, Fault> {
 }
 
 /// Validates a literal value, or the name of a secret.
-pub(super) fn value(at: &At<RawValue>) -> Result<Value, Fault> {
+pub(super) fn value(at: &At<RawValue>) -> Result<ConfigValue, Fault> {
     match &**at {
         RawValue::Plain(text) if text.contains('\0') => {
             Err(Fault::new(at.span(), "the value has a NUL character in it")
                 .help("take it out: no program could receive it"))
         }
-        RawValue::Plain(text) => Ok(Value::Plain(text.clone())),
+        RawValue::Plain(text) => Ok(ConfigValue::Plain(text.clone())),
         RawValue::Secret(raw) => match portcullis_core::secret::check_name(&raw.secret) {
-            Ok(()) => Ok(Value::Secret(raw.secret.clone())),
+            Ok(()) => Ok(ConfigValue::Secret(raw.secret.clone())),
             Err(error) => {
                 Err(Fault::new(at.span(), error.to_string()).help("name it as `portcullis secret set NAME` does"))
             }

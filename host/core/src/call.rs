@@ -269,7 +269,7 @@ impl Phase {
 
 /// A call in one phase, as a plugin is shown it. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct CallView {
     /// The call, with its arguments in this phase.
     pub call: Arc<Call>,
     /// The phase.
@@ -280,7 +280,7 @@ pub struct View {
     pub failed: bool,
 }
 
-impl View {
+impl CallView {
     /// Makes the view of a call that has no outcome yet.
     #[must_use]
     pub fn before(call: &Arc<Call>, phase: Phase) -> Self {

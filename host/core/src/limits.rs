@@ -121,7 +121,7 @@ pub const CODE_BYTES: usize = 64;
 
 /// The limits of one call into a guest.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct CallLimits {
     /// Processor time.
     pub deadline: Duration,
     /// Wall-clock time, for a guest that waits for the host.
@@ -132,7 +132,7 @@ pub struct Limits {
     pub configured: bool,
 }
 
-impl Limits {
+impl CallLimits {
     /// The limits of starting an instance.
     pub const START: Self = Self::of(START_DEADLINE, PAYLOAD_OUTPUT_BYTES);
     /// The limits of one decision of a policy or an approval.

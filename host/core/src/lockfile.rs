@@ -38,7 +38,7 @@ pub enum Acceptance {
 /// The content of a lock file: accepted definitions, pinned packages and pinned components.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Lock {
+pub struct Lockfile {
     version: u32,
     #[serde(default, rename = "tool", skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Locked>,
@@ -139,7 +139,7 @@ pub enum LockError {
 
 const VERSION: u32 = 1;
 
-impl Lock {
+impl Lockfile {
     /// Reads the lock file of a data folder. A missing file gives an empty lock.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ const MAX_FILE_BYTES: u64 = (MAX_SECRETS * 6 * (MAX_VALUE_BYTES + MAX_NAME_BYTES
 
 /// A value that is written in the configuration, or a reference to a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum ConfigValue {
     /// The value itself.
     Plain(String),
     /// The name of a secret that `portcullis secret` keeps.
@@ -104,11 +104,11 @@ pub fn check_name(name: &str) -> Result<(), SecretError> {
 
 /// The secrets of one data folder. The file is read again each time, so that a running broker sees new secrets.
 #[derive(Debug, Clone)]
-pub struct Secrets {
+pub struct SecretStore {
     folder: PathBuf,
 }
 
-impl Secrets {
+impl SecretStore {
     /// Opens the secrets of a data folder, which need not exist yet. Creates nothing.
     ///
     /// # Errors
@@ -132,11 +132,11 @@ impl Secrets {
     /// Returns the value that a configured value stands for.
     ///
     /// # Errors
-    /// The errors of [`Secrets::get`]; none for a plain value.
-    pub fn resolve(&self, value: &Value) -> Result<SecretString, SecretError> {
+    /// The errors of [`SecretStore::get`]; none for a plain value.
+    pub fn resolve(&self, value: &ConfigValue) -> Result<SecretString, SecretError> {
         match value {
-            Value::Plain(text) => Ok(text.as_str().into()),
-            Value::Secret(name) => self.get(name),
+            ConfigValue::Plain(text) => Ok(text.as_str().into()),
+            ConfigValue::Secret(name) => self.get(name),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::call::{Call, CallId, Caller, Params, Phase, Risk, SessionId, Trust, View};
+use crate::call::{Call, CallId, CallView, Caller, Params, Phase, Risk, SessionId, Trust};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::protocol::{Json, Method};
@@ -14,7 +14,7 @@ pub fn caller(session: &SessionId) -> Caller {
 }
 
 /// Returns a call of `files__read` with these arguments.
-pub fn view(arguments: &str) -> View {
+pub fn view(arguments: &str) -> CallView {
     let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
     let tool = Item {
         kind: ItemKind::Tool,
@@ -47,5 +47,5 @@ pub fn view(arguments: &str) -> View {
         arguments: Json::parse(arguments.to_owned()).unwrap(),
         params: Params::parse(&Method::ToolsCall, Json::empty_object()),
     };
-    View::before(&Arc::new(call), Phase::Call)
+    CallView::before(&Arc::new(call), Phase::Call)
 }

@@ -20,7 +20,7 @@ pub enum Launcher {
 /// The cell of one source.
 ///
 /// A fresh value contains no file, no folder and no network of the machine: an empty root with `/proc`, `/tmp`,
-/// `/dev/shm` and a few harmless devices, under the default [`Limits`].
+/// `/dev/shm` and a few harmless devices, under the default [`CellLimits`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// How the cell is enforced. The launcher builds this tier or refuses; it never falls back to another.
@@ -38,7 +38,7 @@ pub struct Cell {
     /// What the source can reach.
     pub network: Network,
     /// What the source can spend.
-    pub limits: Limits,
+    pub limits: CellLimits,
 }
 
 impl Default for Cell {
@@ -50,7 +50,7 @@ impl Default for Cell {
             files: Vec::new(),
             home: "/home/source".into(),
             network: Network::None,
-            limits: Limits::default(),
+            limits: CellLimits::default(),
         }
     }
 }
@@ -61,32 +61,32 @@ pub struct Mount {
     /// The path, absolute and without symbolic links. It is the same inside and outside.
     pub path: PathBuf,
     /// What the source may do with it.
-    pub access: Access,
+    pub access: MountAccess,
 }
 
 impl Mount {
     /// Returns a mount that can be read and executed as far as every user of the machine may.
     #[must_use]
     pub fn public(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), access: Access::Public }
+        Self { path: path.into(), access: MountAccess::Public }
     }
 
     /// Returns a mount that can be read and executed.
     #[must_use]
     pub fn read(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), access: Access::Read }
+        Self { path: path.into(), access: MountAccess::Read }
     }
 
     /// Returns a mount that can be read, executed, changed and removed.
     #[must_use]
     pub fn write(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), access: Access::Write }
+        Self { path: path.into(), access: MountAccess::Write }
     }
 }
 
 /// What a source may do with a [`Mount`], the least first. No mount raises privileges or opens a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Access {
+pub enum MountAccess {
     /// Read and execute what every user of the machine may: programs and libraries of the system. This differs from
     /// [`Self::Read`] only if the broker is root: its source reads other files with their owner's rights.
     Public,
@@ -141,7 +141,7 @@ pub enum Protocol {
 
 /// What a source can spend. How far each limit is enforced depends on the platform: see [`Probe`](crate::Probe).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct CellLimits {
     /// Bytes of memory of each process, and of all together. A delegated cgroup enforces the sum exactly; without one,
     /// the full tiers end a cell that exceeds it within a second.
     pub memory: u64,
@@ -158,7 +158,7 @@ pub struct Limits {
     pub tmp: u64,
 }
 
-impl Default for Limits {
+impl Default for CellLimits {
     /// Returns limits that suffice for a language runtime with its packages and a child or two.
     fn default() -> Self {
         Self { memory: 1 << 30, processes: 128, cpu: None, files: 4096, file_size: 256 << 20, tmp: 64 << 20 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::cell::Limits;
+use crate::cell::CellLimits;
 
 /// The controllers that a delegated cgroup must have. If one is missing, only the weaker limits of each process apply.
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
@@ -72,12 +72,12 @@ impl Delegated {
     }
 
     /// Makes the group of one cell.
-    fn group(&self, limits: &Limits) -> io::Result<Group> {
+    fn group(&self, limits: &CellLimits) -> io::Result<ControlGroup> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).retain(|left| remove(left).is_err());
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder.join(format!("cell-{}-{number}", std::process::id()));
         fs::create_dir(&folder)?;
-        let group = Group { folder };
+        let group = ControlGroup { folder };
         let folder = &group.folder;
         set(folder, "memory.max", &limits.memory.to_string())?;
         // Swapped memory would come on top of the limit. A machine without swap has no such file.
@@ -96,13 +96,13 @@ impl Delegated {
 /// The group of one cell. Dropping it removes the group, or leaves that to the next cell if a process in it has not
 /// quite ended.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct ControlGroup {
     folder: PathBuf,
 }
 
-impl Group {
+impl ControlGroup {
     /// Makes the group of a new cell. Returns `None` if no cgroup was delegated.
-    pub(crate) fn new(limits: &Limits) -> io::Result<Option<Self>> {
+    pub(crate) fn new(limits: &CellLimits) -> io::Result<Option<Self>> {
         delegated().map(|delegated| delegated.group(limits)).transpose()
     }
 
@@ -112,7 +112,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ControlGroup {
     fn drop(&mut self) {
         if remove(&self.folder).is_err()
             && let Some(delegated) = delegated()

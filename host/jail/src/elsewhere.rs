@@ -3,12 +3,12 @@
 use std::os::unix::net::UnixStream;
 
 use crate::launch::Ask;
-use crate::report::{Enforced, Refusal};
+use crate::report::{CellRefusal, Enforced};
 use crate::wire;
 
 /// Refuses the request that comes over standard input. Returns the exit status.
 pub(crate) fn run() -> i32 {
-    let refusal = Refusal {
+    let refusal = CellRefusal {
         step: "cell".to_owned(),
         cause: "none can be built on this system".to_owned(),
         errno: None,

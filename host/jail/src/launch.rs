@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Cell, Launcher, Network};
 #[cfg(target_os = "linux")]
-use crate::cgroup::Group;
-use crate::report::{Enforced, Refusal};
+use crate::cgroup::ControlGroup;
+use crate::report::{CellRefusal, Enforced};
 use crate::wire;
 #[cfg(not(target_os = "linux"))]
-use without_cgroups::Group;
+use without_cgroups::ControlGroup;
 
 /// The first argument that makes the program act as the launcher. It is not meant to be typed.
 pub(crate) const ASK: &str = "__jail";
@@ -72,24 +72,24 @@ pub(crate) struct Ask {
 }
 
 impl Launch {
-    /// Starts the launcher, which builds the cell and becomes the program. Returns at once; [`Control::ready`] waits
+    /// Starts the launcher, which builds the cell and becomes the program. Returns at once; [`CellControl::ready`] waits
     /// until the cell is built.
     ///
     /// The thread that calls this must live as long as the source: when it ends, the kernel kills the source.
     ///
     /// # Errors
     /// If the launcher cannot be executed, the launch does not fit into a message (16 MiB), or a path is not UTF-8.
-    pub fn start(&self, launcher: &Launcher) -> io::Result<Started> {
+    pub fn start(&self, launcher: &Launcher) -> io::Result<StartedCell> {
         self.ask(launcher, false)
     }
 
-    pub(crate) fn ask(&self, launcher: &Launcher, rehearsal: bool) -> io::Result<Started> {
+    pub(crate) fn ask(&self, launcher: &Launcher, rehearsal: bool) -> io::Result<StartedCell> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(BUILD_DEADLINE))?;
         ours.set_write_timeout(Some(BUILD_DEADLINE))?;
         let ((input, to_input), (from_output, output), (from_error, error)) = (io::pipe()?, io::pipe()?, io::pipe()?);
-        let group = Group::new(&self.cell.limits)?;
-        let entrance = group.as_ref().map(Group::entrance).transpose()?;
+        let group = ControlGroup::new(&self.cell.limits)?;
+        let entrance = group.as_ref().map(ControlGroup::entrance).transpose()?;
         let mut command = Command::new(launcher.program());
         command.arg(ASK).env_clear().stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         let mut process = command.spawn()?;
@@ -99,7 +99,7 @@ impl Launch {
         let streams = [input.as_fd(), output.as_fd(), error.as_fd()];
         let passed: Vec<_> = streams.into_iter().chain(entrance.as_ref().map(AsFd::as_fd)).collect();
         let sent = wire::send(&ours, &ask, &passed);
-        // If the launcher does not even read, `Control::ready` reports that.
+        // If the launcher does not even read, `CellControl::ready` reports that.
         if let Err(error) =
             sent.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
         {
@@ -108,12 +108,12 @@ impl Launch {
             let _ = process.wait();
             return Err(error);
         }
-        Ok(Started {
+        Ok(StartedCell {
             process,
             input: OwnedFd::from(to_input).into(),
             output: OwnedFd::from(from_output).into(),
             error: OwnedFd::from(from_error).into(),
-            control: Control { socket: ours, listeners: self.cell.network.listeners(), _group: group },
+            control: CellControl { socket: ours, listeners: self.cell.network.listeners(), _group: group },
         })
     }
 }
@@ -137,7 +137,7 @@ impl Network {
 
 /// A launcher that was started, and that becomes the source.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartedCell {
     /// The outermost process. It ends after all others of the cell, with the source's exit status or by the same
     /// signal. The owner must wait for it, or it stays as a zombie.
     pub process: Child,
@@ -148,17 +148,17 @@ pub struct Started {
     /// The source's standard error.
     pub error: ChildStderr,
     /// The control connection to the cell. Dropping it kills everything in the cell.
-    pub control: Control,
+    pub control: CellControl,
 }
 
-/// The control connection to a running cell. The cell lives no longer than this. Wait for [`Started::process`] before
+/// The control connection to a running cell. The cell lives no longer than this. Wait for [`StartedCell::process`] before
 /// dropping it.
 #[derive(Debug)]
-pub struct Control {
+pub struct CellControl {
     socket: UnixStream,
     listeners: usize,
     /// Dropped after the connection, and after the processes if they were waited for.
-    _group: Option<Group>,
+    _group: Option<ControlGroup>,
 }
 
 /// A cell that was built, with the source's program executed in it.
@@ -171,13 +171,13 @@ pub struct Ready {
     pub listeners: Vec<OwnedFd>,
 }
 
-impl Control {
+impl CellControl {
     /// Waits until the cell is built and the program executed. Blocks for up to 20 seconds. To be called once.
     ///
     /// # Errors
     /// Why the cell was refused. No code of the source has run then.
-    pub fn ready(&self) -> Result<Ready, Refusal> {
-        let lost = |cause: String| Refusal {
+    pub fn ready(&self) -> Result<Ready, CellRefusal> {
+        let lost = |cause: String| CellRefusal {
             step: "launcher".to_owned(),
             cause,
             errno: None,
@@ -185,7 +185,7 @@ impl Control {
             remedy: Some("does the launcher's `main` call `main_if_asked` first?".to_owned()),
         };
         let (said, listeners) =
-            wire::receive::<Result<Enforced, Refusal>>(&self.socket).map_err(|error| match error.kind() {
+            wire::receive::<Result<Enforced, CellRefusal>>(&self.socket).map_err(|error| match error.kind() {
                 io::ErrorKind::WouldBlock => lost(format!("no answer within {} s", BUILD_DEADLINE.as_secs())),
                 _ => lost(format!("it ended without an answer ({error})")),
             })?;
@@ -215,13 +215,13 @@ mod without_cgroups {
     use std::fs::File;
     use std::io;
 
-    use crate::cell::Limits;
+    use crate::cell::CellLimits;
 
     #[derive(Debug)]
-    pub(super) enum Group {}
+    pub(super) enum ControlGroup {}
 
-    impl Group {
-        pub(super) fn new(_: &Limits) -> io::Result<Option<Self>> {
+    impl ControlGroup {
+        pub(super) fn new(_: &CellLimits) -> io::Result<Option<Self>> {
             Ok(None)
         }
 

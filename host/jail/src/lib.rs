@@ -2,7 +2,7 @@
 //!
 //! The broker never starts a source itself. It starts this launcher, a fresh and single-threaded process, which drops
 //! everything that it could have inherited, builds the cell, and then becomes the source by `exec`. [`Launch`] is the
-//! broker's side: what is to be started, in which [`Cell`]. [`main_if_asked`] is the launcher's side. [`Control`] is
+//! broker's side: what is to be started, in which [`Cell`]. [`main_if_asked`] is the launcher's side. [`CellControl`] is
 //! the connection between them: when it closes, everything in the cell is killed.
 //!
 //! Without the feature `launch` nothing can be started; only the types that describe cells are left.
@@ -30,18 +30,18 @@ mod linux;
 #[cfg(all(feature = "launch", target_os = "macos"))]
 mod macos;
 
-pub use cell::{Access, Cell, Launcher, Limits, Listener, Mount, Network, Protocol, Tier, USER};
+pub use cell::{Cell, CellLimits, Launcher, Listener, Mount, MountAccess, Network, Protocol, Tier, USER};
 #[cfg(all(feature = "launch", not(any(target_os = "linux", target_os = "macos"))))]
 use elsewhere::run;
 #[cfg(feature = "launch")]
-pub use launch::{Control, Launch, Ready, Started};
+pub use launch::{CellControl, Launch, Ready, StartedCell};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 use linux::run;
 #[cfg(all(feature = "launch", target_os = "macos"))]
 use macos::run;
 #[cfg(feature = "launch")]
 pub use probe::probe;
-pub use report::{Enforced, Probe, Refusal};
+pub use report::{CellRefusal, Enforced, Probe};
 
 /// Becomes the source if the program was started as the launcher, and then never returns. Otherwise does nothing.
 ///

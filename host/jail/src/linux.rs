@@ -8,10 +8,10 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
 
 use crate::cell::Tier;
 use crate::launch::Ask;
-use crate::report::Refusal;
-use crate::step::{Step, refused};
+use crate::report::CellRefusal;
+use crate::step::{StepExt, refused};
 use crate::wire;
-use source::Streams;
+use source::SourceStreams;
 
 mod bwrap;
 mod full;
@@ -55,7 +55,7 @@ pub(crate) fn run() -> i32 {
 /// The request that came over standard input, with its descriptors.
 struct Received {
     ask: Ask,
-    streams: Streams,
+    streams: SourceStreams,
     /// The control connection to the broker.
     control: UnixStream,
     /// Inside bubblewrap, the connection to the launcher outside.
@@ -64,7 +64,7 @@ struct Received {
     cgroup: Option<File>,
 }
 
-fn build(Received { ask, streams, control, outside, cgroup }: Received) -> Result<i32, Refusal> {
+fn build(Received { ask, streams, control, outside, cgroup }: Received) -> Result<i32, CellRefusal> {
     if let Some(outside) = outside {
         return bwrap::inside(&ask, &control, streams, outside);
     }
@@ -87,7 +87,7 @@ fn receive_request() -> io::Result<Received> {
     let (ask, descriptors) = wire::receive::<Ask>(&line)?;
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or(io::Error::from(io::ErrorKind::InvalidData));
-    let streams = Streams { input: next()?, output: next()?, error: next()? };
+    let streams = SourceStreams { input: next()?, output: next()?, error: next()? };
     let (control, outside, cgroup) = if ask.inside {
         (next()?.into(), Some(line), None)
     } else {
@@ -98,7 +98,7 @@ fn receive_request() -> io::Result<Received> {
 }
 
 /// Detaches this process from the session that the broker was started in.
-fn detach(parent: i32) -> Result<(), Refusal> {
+fn detach(parent: i32) -> Result<(), CellRefusal> {
     setsid().step("own session")?;
     die_with_parent(parent)?;
     // When the machine runs out of memory, the kernel kills a source first. A container may forbid this setting.
@@ -110,7 +110,7 @@ fn detach(parent: i32) -> Result<(), Refusal> {
     }
 }
 
-fn die_with_parent(parent: i32) -> Result<(), Refusal> {
+fn die_with_parent(parent: i32) -> Result<(), CellRefusal> {
     set_parent_process_death_signal(Some(Signal::KILL)).step("die with the broker")?;
     // The parent may have ended before the line above; the signal will then never come.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) == Some(parent) {
@@ -120,7 +120,7 @@ fn die_with_parent(parent: i32) -> Result<(), Refusal> {
     }
 }
 
-fn refuse(control: &UnixStream, refusal: Refusal) {
+fn refuse(control: &UnixStream, refusal: CellRefusal) {
     // A broker that is gone needs no answer.
     let _ = wire::send(control, &Err::<crate::report::Enforced, _>(refusal), &[]);
 }

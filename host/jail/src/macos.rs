@@ -10,11 +10,11 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
 
-use crate::cell::{Limits, Network, Tier};
+use crate::cell::{CellLimits, Network, Tier};
 use crate::launch::{Ask, TERMINATE};
-use crate::report::{Enforced, Refusal};
+use crate::report::{CellRefusal, Enforced};
 use crate::seatbelt::profile;
-use crate::step::{Step, refused};
+use crate::step::{StepExt, refused};
 use crate::wire;
 
 /// Part of every macOS so far, though marked as deprecated for years.
@@ -45,7 +45,7 @@ pub(crate) fn run() -> i32 {
     };
     let enforced = Enforced { landlock: 0, cgroup: false, user: rustix::process::geteuid().as_raw() };
     // If the broker is gone, the closed connection shows below.
-    let _ = wire::send(&control, &Ok::<_, Refusal>(enforced), &[]);
+    let _ = wire::send(&control, &Ok::<_, CellRefusal>(enforced), &[]);
     supervise(child, control)
 }
 
@@ -62,7 +62,7 @@ fn receive_request() -> io::Result<(Ask, UnixStream, [Stdio; 3])> {
     Ok((ask, control, streams.map(Stdio::from)))
 }
 
-fn start(ask: &Ask, [input, output, error]: [Stdio; 3]) -> Result<Child, Refusal> {
+fn start(ask: &Ask, [input, output, error]: [Stdio; 3]) -> Result<Child, CellRefusal> {
     let launch = &ask.launch;
     if launch.cell.tier != Tier::Reduced {
         let remedy = "accept the reduced tier with `dangerous-allow-reduced`, or run the broker on Linux";
@@ -95,7 +95,7 @@ fn start(ask: &Ask, [input, output, error]: [Stdio; 3]) -> Result<Child, Refusal
 
 /// Sets the limits that count per process. The number of processes counts for the whole user, so limiting it would
 /// affect others.
-fn limit(limits: &Limits) -> rustix::io::Result<()> {
+fn limit(limits: &CellLimits) -> rustix::io::Result<()> {
     let limited = [
         (Resource::Data, limits.memory),
         (Resource::Fsize, limits.file_size),

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use crate::cell::{Cell, Launcher, Mount, Tier};
 use crate::launch::Launch;
-use crate::report::{Enforced, Probe, Refusal};
+use crate::report::{CellRefusal, Enforced, Probe};
 
 /// Tries the tiers, the strongest first, until one can be built. Executes no program in them. Blocks for some
-/// milliseconds, or for as long as [`Control::ready`](crate::Control::ready) does.
+/// milliseconds, or for as long as [`CellControl::ready`](crate::CellControl::ready) does.
 #[must_use]
 pub fn probe(launcher: &Launcher) -> Probe {
     let full = rehearse(launcher, Tier::Full);
@@ -17,12 +17,12 @@ pub fn probe(launcher: &Launcher) -> Probe {
     Probe { full, bwrap, reduced }
 }
 
-fn not_tried(better: Tier) -> Refusal {
+fn not_tried(better: Tier) -> CellRefusal {
     let cause = format!("not tried, as the {better} tier can be built");
-    Refusal { step: "probe".to_owned(), cause, errno: None, setting: None, remedy: None }
+    CellRefusal { step: "probe".to_owned(), cause, errno: None, setting: None, remedy: None }
 }
 
-fn rehearse(launcher: &Launcher, tier: Tier) -> Result<Enforced, Refusal> {
+fn rehearse(launcher: &Launcher, tier: Tier) -> Result<Enforced, CellRefusal> {
     let home = if tier == Tier::Reduced { std::env::temp_dir() } else { Cell::default().home };
     // The tier that executes the launcher again needs the launcher's libraries in the cell.
     let (links, view) = if tier == Tier::FullViaBwrap { system() } else { Default::default() };
@@ -33,7 +33,7 @@ fn rehearse(launcher: &Launcher, tier: Tier) -> Result<Enforced, Refusal> {
         directory: home.clone(),
         cell: Cell { tier, home, view, links, ..Cell::default() },
     };
-    let failed = |error: std::io::Error| Refusal {
+    let failed = |error: std::io::Error| CellRefusal {
         step: "launcher".to_owned(),
         cause: format!("{launcher:?} cannot be started: {error}"),
         errno: error.raw_os_error(),

@@ -7,7 +7,7 @@ use crate::cell::Tier;
 /// An error that says why a cell was not built. The source was not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("step `{step}` failed: {cause}{}", self.hint())]
-pub struct Refusal {
+pub struct CellRefusal {
     /// The step that failed, such as `namespaces` or `mount /proc`.
     pub step: String,
     /// What the system reported, with the value concerned.
@@ -20,7 +20,7 @@ pub struct Refusal {
     pub remedy: Option<String>,
 }
 
-impl Refusal {
+impl CellRefusal {
     fn hint(&self) -> String {
         let setting = self.setting.as_ref().map(|setting| format!(" (decided by {setting})")).unwrap_or_default();
         let remedy = self.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
@@ -32,11 +32,11 @@ impl Refusal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// The result for [`Tier::Full`].
-    pub full: Result<Enforced, Refusal>,
+    pub full: Result<Enforced, CellRefusal>,
     /// The result for [`Tier::FullViaBwrap`]. It is tried only if the full tier is refused.
-    pub bwrap: Result<Enforced, Refusal>,
+    pub bwrap: Result<Enforced, CellRefusal>,
     /// The result for [`Tier::Reduced`]. It is tried only if neither of the others can be built.
-    pub reduced: Result<Enforced, Refusal>,
+    pub reduced: Result<Enforced, CellRefusal>,
 }
 
 impl Probe {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::cell::{Access, Cell};
+use crate::cell::{Cell, MountAccess};
 
 /// What every program needs to start: the rules that Apple ships for that, and threads and processes of its own.
 const EVERYBODY: &str = "(version 1)
@@ -22,7 +22,7 @@ pub(crate) fn profile(cell: &Cell, program: &Path) -> String {
     allow(&mut profile, "process-exec file-read*", program);
     for mount in &cell.view {
         allow(&mut profile, "process-exec file-read*", &mount.path);
-        if mount.access == Access::Write {
+        if mount.access == MountAccess::Write {
             allow(&mut profile, "file-write*", &mount.path);
         }
     }

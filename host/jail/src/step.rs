@@ -4,29 +4,29 @@
 use std::fmt::Display;
 use std::io;
 
-use crate::report::Refusal;
+use crate::report::CellRefusal;
 
-pub(crate) trait Step<T> {
+pub(crate) trait StepExt<T> {
     /// Names the step in the error, if it failed.
-    fn step(self, step: impl Display) -> Result<T, Refusal>;
+    fn step(self, step: impl Display) -> Result<T, CellRefusal>;
 }
 
-impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
-    fn step(self, step: impl Display) -> Result<T, Refusal> {
+impl<T, E: Into<io::Error>> StepExt<T> for Result<T, E> {
+    fn step(self, step: impl Display) -> Result<T, CellRefusal> {
         self.map_err(|error| explained(step.to_string(), &error.into()))
     }
 }
 
 /// Returns a refusal that is not due to an error of the kernel.
-pub(crate) fn refused(step: impl Display, cause: impl Display, remedy: impl Display) -> Refusal {
+pub(crate) fn refused(step: impl Display, cause: impl Display, remedy: impl Display) -> CellRefusal {
     let (step, cause, remedy) = (step.to_string(), cause.to_string(), Some(remedy.to_string()));
-    Refusal { step, cause, errno: None, setting: None, remedy }
+    CellRefusal { step, cause, errno: None, setting: None, remedy }
 }
 
-fn explained(step: String, error: &io::Error) -> Refusal {
+fn explained(step: String, error: &io::Error) -> CellRefusal {
     let errno = error.raw_os_error();
     let (setting, remedy) = errno.and_then(|errno| explanation(&step, errno)).unzip();
-    Refusal { step, cause: error.to_string(), errno, setting, remedy }
+    CellRefusal { step, cause: error.to_string(), errno, setting, remedy }
 }
 
 /// Returns the setting that most likely decides the step, and what to do.

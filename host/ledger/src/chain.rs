@@ -33,13 +33,13 @@ pub(super) struct ChainTip {
 
 /// The lock on the chain that this broker writes. Dropping it releases the chain.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct ChainLock {
     chain: String,
     path: PathBuf,
     held: File,
 }
 
-impl Lock {
+impl ChainLock {
     /// Begins a new chain and locks it.
     pub(super) fn create(data_dir: &Path) -> Result<Self, LedgerError> {
         let chain = ulid::Ulid::generate().to_string();

@@ -29,7 +29,7 @@ pub struct Binding {
 /// How far an answer extends beyond the call that it was given for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Scope {
+pub enum GrantScope {
     /// One later call with exactly these arguments.
     Arguments,
     /// This tool with any arguments, in this session.
@@ -38,7 +38,7 @@ pub enum Scope {
     Principal,
 }
 
-impl Scope {
+impl GrantScope {
     /// Returns the word that plugins, the command line and the ledger use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -56,7 +56,7 @@ impl Scope {
 
 /// A grant: an answer that counts for later calls.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Grant {
+pub struct ApprovalGrant {
     /// The grant's identifier, a ULID.
     pub id: String,
     /// As in [`Binding`].
@@ -70,7 +70,7 @@ pub struct Grant {
     /// As in [`Binding`].
     pub policies: Digest,
     /// How far the grant extends.
-    pub scope: Scope,
+    pub scope: GrantScope,
     /// The arguments that the grant covers, or `None` for any.
     pub arguments: Option<Digest>,
     /// The session that the grant covers, or `None` for any.
@@ -85,7 +85,7 @@ pub struct Grant {
     pub uses_left: Option<u32>,
 }
 
-impl Grant {
+impl ApprovalGrant {
     /// Creates a grant that is valid for `valid_for` from now. A grant for exact arguments has a single use, whatever
     /// `uses` says.
     ///
@@ -93,7 +93,7 @@ impl Grant {
     /// If the system's random number generator fails.
     pub fn new(
         binding: &Binding,
-        scope: Scope,
+        scope: GrantScope,
         valid_for: Duration,
         uses: Option<NonZeroU32>,
     ) -> Result<Self, getrandom::Error> {
@@ -109,12 +109,12 @@ impl Grant {
             tool: binding.tool.clone(),
             policies: binding.policies,
             scope,
-            arguments: (scope == Scope::Arguments).then_some(binding.arguments),
-            session: (scope == Scope::Session).then(|| binding.session.to_string()),
+            arguments: (scope == GrantScope::Arguments).then_some(binding.arguments),
+            session: (scope == GrantScope::Session).then(|| binding.session.to_string()),
             nonce: nonce.iter().map(|byte| format!("{byte:02x}")).collect(),
             created_at,
             expires_at: created_at.saturating_add(valid_for),
-            uses_left: if scope == Scope::Arguments { Some(1) } else { uses.map(NonZeroU32::get) },
+            uses_left: if scope == GrantScope::Arguments { Some(1) } else { uses.map(NonZeroU32::get) },
         })
     }
 }
@@ -140,7 +140,7 @@ macro_rules! covers {
     };
 }
 
-pub(super) fn matching(conn: &Connection, binding: &Binding) -> rusqlite::Result<Vec<Grant>> {
+pub(super) fn matching(conn: &Connection, binding: &Binding) -> rusqlite::Result<Vec<ApprovalGrant>> {
     let mut query =
         conn.prepare_cached(concat!("SELECT * FROM grants WHERE ", covers!(), " ORDER BY created_at, rowid"))?;
     let rows = query.query_map(
@@ -167,7 +167,7 @@ pub(super) fn consume(conn: &Connection, consume: &Consume) -> rusqlite::Result<
     Ok(changed == 1)
 }
 
-pub(super) fn add(conn: &Connection, grant: &Grant) -> rusqlite::Result<()> {
+pub(super) fn add(conn: &Connection, grant: &ApprovalGrant) -> rusqlite::Result<()> {
     let mut insert = conn.prepare_cached(
         "INSERT INTO grants (id, principal, source, definition, tool, policies, scope, arguments, session, nonce, \
          created_at, expires_at, uses_left) VALUES (:id, :principal, :source, :definition, :tool, :policies, :scope, \
@@ -187,15 +187,15 @@ pub(super) fn delete_expired(conn: &Connection) -> rusqlite::Result<usize> {
     conn.execute("DELETE FROM grants WHERE expires_at <= ?1", [sql(now_millis())])
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Grant> {
-    Ok(Grant {
+fn read(row: &Row<'_>) -> rusqlite::Result<ApprovalGrant> {
+    Ok(ApprovalGrant {
         id: row.get("id")?,
         principal: row.get("principal")?,
         source: row.get("source")?,
         definition: parsed(row, "definition", |text| text.parse().ok())?,
         tool: row.get("tool")?,
         policies: parsed(row, "policies", |text| text.parse().ok())?,
-        scope: parsed(row, "scope", Scope::read)?,
+        scope: parsed(row, "scope", GrantScope::read)?,
         arguments: match row.get::<_, Option<String>>("arguments")? {
             Some(_) => Some(parsed(row, "arguments", |text| text.parse().ok())?),
             None => None,

@@ -8,7 +8,7 @@ use super::LedgerError;
 
 /// The state that the writer's thread shares with those who fill its queue.
 #[derive(Debug, Default)]
-pub(super) struct Health {
+pub(super) struct LedgerHealth {
     /// How many records were lost since the last `ledger.gap`.
     lost: AtomicU64,
     trouble: Mutex<Option<Trouble>>,
@@ -23,7 +23,7 @@ pub struct Trouble {
     pub lost: u64,
 }
 
-impl Health {
+impl LedgerHealth {
     /// Counts a record that could not even be queued. The first one since the last gap is logged.
     pub(super) fn lose(&self, kind: &'static str, error: &LedgerError) {
         if self.lost.fetch_add(1, Ordering::Relaxed) == 0 {

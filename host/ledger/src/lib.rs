@@ -42,18 +42,18 @@ use rusqlite::Connection;
 use tokio::sync::watch;
 
 pub use chain::is_live;
-pub use grant::{Binding, Consume, Grant, Scope};
+pub use grant::{ApprovalGrant, Binding, Consume, GrantScope};
 pub use health::Trouble;
 pub use queue::{OutcomeSlot, PendingIntent};
-pub use read::{CallRow, CallState, Entry, Filter, Reader, RunRow, RunState, Shown, Tail};
+pub use read::{CallRow, CallState, LedgerEntry, LedgerReader, RecordFilter, RunRow, RunState, Shown, Tail};
 pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
 pub use shape::shape;
-pub use verify::{ChainReport, Verdict, Verification, verify};
+pub use verify::{ChainReport, ChainVerdict, Verification, verify};
 
 use files::Files;
-use health::Health;
+use health::LedgerHealth;
 use queue::{QUEUE, Queue};
-use store::Limits;
+use store::StoreLimits;
 use writer::SideEffect;
 
 /// A callback that records the events of a source or a cell in the ledger. It must not call back into its caller.
@@ -71,7 +71,7 @@ struct Inner {
     /// The connection for queries, separate from the writer's; `None` once the ledger is closed.
     reader: Mutex<Option<Connection>>,
     key: key::Key,
-    health: Arc<Health>,
+    health: Arc<LedgerHealth>,
     files: Arc<Files>,
     tip: watch::Receiver<u64>,
     /// How long callers waited for their records to become durable, or to fail.
@@ -80,7 +80,7 @@ struct Inner {
 
 /// What the first record of a chain says about its broker.
 #[derive(Debug, Clone)]
-pub struct Started {
+pub struct ChainStart {
     /// The broker's version.
     pub version: String,
     /// The digest of its configuration.
@@ -97,11 +97,11 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`]. A new chain is left behind only if its first record may be on disk; the next broker then seals
     /// it.
-    pub async fn open(data_dir: &Path, started: Started) -> Result<Self, LedgerError> {
-        Self::open_with(data_dir, started, Limits::default()).await
+    pub async fn open(data_dir: &Path, started: ChainStart) -> Result<Self, LedgerError> {
+        Self::open_with(data_dir, started, StoreLimits::default()).await
     }
 
-    async fn open_with(data_dir: &Path, started: Started, limits: Limits) -> Result<Self, LedgerError> {
+    async fn open_with(data_dir: &Path, started: ChainStart, limits: StoreLimits) -> Result<Self, LedgerError> {
         let data_dir = data_dir.to_owned();
         blocking(move || {
             let data_dir = store::prepare(&data_dir)?;
@@ -113,9 +113,9 @@ impl Ledger {
             grant::delete_expired(&conn).map_err(|e| store::error(&data_dir, &e))?;
             let seals = seal::due(&conn, &data_dir)?;
             chain::remove_unfinished(&data_dir);
-            let lock = chain::Lock::create(&data_dir)?;
+            let lock = chain::ChainLock::create(&data_dir)?;
             let chain: Arc<str> = lock.chain().into();
-            let health = Arc::new(Health::default());
+            let health = Arc::new(LedgerHealth::default());
             let (queue, work) = Queue::new(Arc::clone(&health));
             let tip = writer::start(
                 writer::Start {
@@ -181,7 +181,7 @@ impl Ledger {
     ///
     /// # Errors
     /// As for [`Ledger::append`]; the grant is then not stored either.
-    pub async fn add_grant(&self, grant: Grant, event: Event) -> Result<(), LedgerError> {
+    pub async fn add_grant(&self, grant: ApprovalGrant, event: Event) -> Result<(), LedgerError> {
         self.write(Some(event), SideEffect::Add(Box::new(grant))).await.map(drop)
     }
 
@@ -190,7 +190,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError`] if the file cannot be read.
-    pub async fn grants(&self, binding: &Binding) -> Result<Vec<Grant>, LedgerError> {
+    pub async fn grants(&self, binding: &Binding) -> Result<Vec<ApprovalGrant>, LedgerError> {
         let binding = binding.clone();
         self.read(move |conn| grant::matching(conn, &binding)).await
     }

@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use super::health::Health;
-use super::record::{Draft, Event};
-use super::writer::{Item, SideEffect, Work};
+use super::health::LedgerHealth;
+use super::record::{Event, UnchainedRecord};
+use super::writer::{SideEffect, WriteUnit, WriterMessage};
 use super::{Ledger, LedgerError};
 
 /// How many appends, and how many notes, may wait for the writer. At this depth the disk is minutes behind.
@@ -22,14 +22,14 @@ type Reply = Result<u64, LedgerError>;
 
 /// The sending side of the queue.
 pub(super) struct Queue {
-    work: mpsc::UnboundedSender<Work>,
+    work: mpsc::UnboundedSender<WriterMessage>,
     appends: Arc<Semaphore>,
     notes: Arc<Semaphore>,
-    health: Arc<Health>,
+    health: Arc<LedgerHealth>,
 }
 
 impl Queue {
-    pub(super) fn new(health: Arc<Health>) -> (Self, mpsc::UnboundedReceiver<Work>) {
+    pub(super) fn new(health: Arc<LedgerHealth>) -> (Self, mpsc::UnboundedReceiver<WriterMessage>) {
         let (work, waiting) = mpsc::unbounded_channel();
         let room = || Arc::new(Semaphore::new(QUEUE));
         (Self { work, appends: room(), notes: room(), health }, waiting)
@@ -38,12 +38,12 @@ impl Queue {
     /// Queues a record whose caller waits for it, as soon as there is a place for it.
     pub(super) async fn append(
         &self,
-        draft: Option<Draft>,
+        draft: Option<UnchainedRecord>,
         effect: SideEffect,
     ) -> Result<oneshot::Receiver<Reply>, LedgerError> {
         let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        self.send(Item { draft, effect, reply: Some(reply), outcome: false, _room: Some(room) })?;
+        self.send(WriteUnit { draft, effect, reply: Some(reply), outcome: false, _room: Some(room) })?;
         Ok(answer)
     }
 
@@ -52,7 +52,7 @@ impl Queue {
         let kind = event.kind.as_str();
         let queued = event.draft().and_then(|draft| {
             let room = Arc::clone(&self.notes).try_acquire_owned().map_err(|_| LedgerError::Overloaded)?;
-            self.send(Item::of(draft, Some(room)))
+            self.send(WriteUnit::of(draft, Some(room)))
         });
         if let Err(error) = queued {
             self.health.lose(kind, &error);
@@ -62,7 +62,8 @@ impl Queue {
     /// Queues the outcome of an intent that was queued before.
     fn outcome(&self, event: Event) {
         let kind = event.kind.as_str();
-        let queued = event.draft().and_then(|draft| self.send(Item { outcome: true, ..Item::of(draft, None) }));
+        let queued =
+            event.draft().and_then(|draft| self.send(WriteUnit { outcome: true, ..WriteUnit::of(draft, None) }));
         if let Err(error) = queued {
             self.health.lose(kind, &error);
         }
@@ -71,15 +72,15 @@ impl Queue {
     /// Asks the writer to stop, and waits until it has released the file.
     pub(super) async fn stop(&self) {
         let (reply, done) = oneshot::channel();
-        if self.work.send(Work::Stop(reply)).is_ok() {
+        if self.work.send(WriterMessage::Stop(reply)).is_ok() {
             // An error means that another `stop` came first; that writer has stopped or is stopping.
             let _ = done.await;
         }
         self.work.closed().await;
     }
 
-    fn send(&self, item: Item) -> Result<(), LedgerError> {
-        self.work.send(Work::Item(item)).map_err(|_| LedgerError::Closed)
+    fn send(&self, item: WriteUnit) -> Result<(), LedgerError> {
+        self.work.send(WriterMessage::Item(item)).map_err(|_| LedgerError::Closed)
     }
 }
 
@@ -130,9 +131,9 @@ impl fmt::Debug for OutcomeSlot {
     }
 }
 
-impl Item {
+impl WriteUnit {
     /// Creates the item for a record that nobody waits for.
-    pub(super) fn of(draft: Draft, room: Option<OwnedSemaphorePermit>) -> Self {
+    pub(super) fn of(draft: UnchainedRecord, room: Option<OwnedSemaphorePermit>) -> Self {
         Self { draft: Some(draft), effect: SideEffect::None, reply: None, outcome: false, _room: room }
     }
 }

@@ -8,18 +8,18 @@ use portcullis_core::sync::Mutex;
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params};
 
 use super::record::Record;
-use super::store::{self, Limits};
+use super::store::{self, StoreLimits};
 use super::{LedgerError, blocking, is_live};
 
 /// How often [`Tail`] polls. SQLite cannot wake another process, and a person does not notice a quarter of a second.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How many records [`Tail`] and [`Reader::show`] return at most.
+/// How many records [`Tail`] and [`LedgerReader::show`] return at most.
 const PAGE: usize = 1000;
 
 /// A filter for records. A record must match every field that is set.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct RecordFilter {
     /// The kind of the record.
     pub kind: Option<String>,
     /// The session that the record is about.
@@ -32,7 +32,7 @@ pub struct Filter {
 
 /// A record and its position.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// The position in the order in which records became durable, over all chains; it only grows.
     #[serde(skip)]
     pub position: u64,
@@ -122,31 +122,31 @@ pub enum Shown {
         /// The call's summary.
         row: CallRow,
         /// The call's records.
-        events: Vec<Entry>,
+        events: Vec<LedgerEntry>,
     },
     /// A run and its records, at most a thousand.
     Run {
         /// The run's summary.
         row: RunRow,
         /// The run's records.
-        events: Vec<Entry>,
+        events: Vec<LedgerEntry>,
     },
 }
 
 /// A reader of the ledger of one data folder. Its methods block for milliseconds.
 #[derive(Debug)]
-pub struct Reader {
+pub struct LedgerReader {
     conn: Connection,
     data_dir: PathBuf,
 }
 
-impl Reader {
+impl LedgerReader {
     /// Opens the ledger for reading.
     ///
     /// # Errors
     /// [`LedgerError::Missing`] if there is none; otherwise the [`LedgerError`] that occurred.
     pub fn open(data_dir: &Path) -> Result<Self, LedgerError> {
-        let conn = store::open_reader(data_dir, Limits::default())?;
+        let conn = store::open_reader(data_dir, StoreLimits::default())?;
         Ok(Self { conn, data_dir: data_dir.to_owned() })
     }
 
@@ -154,7 +154,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`LedgerError`] if the file cannot be read, or a record cannot be parsed.
-    pub fn tail(&self, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
+    pub fn tail(&self, n: usize, filter: &RecordFilter) -> Result<Vec<LedgerEntry>, LedgerError> {
         let mut entries = self.entries("ORDER BY row DESC", 0, n, filter)?;
         entries.reverse();
         Ok(entries)
@@ -163,37 +163,37 @@ impl Reader {
     /// Returns at most `n` records after a position that match, oldest first.
     ///
     /// # Errors
-    /// As for [`Reader::tail`].
-    pub fn after(&self, position: u64, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
+    /// As for [`LedgerReader::tail`].
+    pub fn after(&self, position: u64, n: usize, filter: &RecordFilter) -> Result<Vec<LedgerEntry>, LedgerError> {
         self.entries("ORDER BY row", position, n, filter)
     }
 
     /// Follows the ledger from a position onwards.
     #[must_use]
-    pub fn follow(self, position: u64, filter: Filter) -> Tail {
+    pub fn follow(self, position: u64, filter: RecordFilter) -> Tail {
         Tail { reader: Arc::new(Mutex::new(self)), position, filter }
     }
 
     /// Returns the call or the run with this identifier, or `None` if there is neither.
     ///
     /// # Errors
-    /// As for [`Reader::tail`].
+    /// As for [`LedgerReader::tail`].
     pub fn show(&self, id: &str) -> Result<Option<Shown>, LedgerError> {
         let call = self.conn.query_row("SELECT * FROM calls WHERE call = ?1", [id], |row| self.call(row));
         if let Some(row) = call.optional().map_err(|e| self.failed(&e))? {
-            let filter = Filter { call: Some(id.to_owned()), ..Filter::default() };
+            let filter = RecordFilter { call: Some(id.to_owned()), ..RecordFilter::default() };
             return Ok(Some(Shown::Call { row, events: self.after(0, PAGE, &filter)? }));
         }
         let run = self.conn.query_row("SELECT * FROM runs WHERE run = ?1", [id], |row| self.run(row));
         let Some(row) = run.optional().map_err(|e| self.failed(&e))? else { return Ok(None) };
-        let filter = Filter { run: Some(id.to_owned()), ..Filter::default() };
+        let filter = RecordFilter { run: Some(id.to_owned()), ..RecordFilter::default() };
         Ok(Some(Shown::Run { row, events: self.after(0, PAGE, &filter)? }))
     }
 
     /// Returns the newest `n` calls of a run, or of all runs, oldest first.
     ///
     /// # Errors
-    /// As for [`Reader::tail`].
+    /// As for [`LedgerReader::tail`].
     pub fn calls(&self, run: Option<&str>, n: usize) -> Result<Vec<CallRow>, LedgerError> {
         let sql = "SELECT * FROM (SELECT * FROM calls WHERE :run IS NULL OR run = :run ORDER BY first DESC LIMIT :n) \
                    ORDER BY first";
@@ -206,7 +206,7 @@ impl Reader {
     /// Returns the newest `n` runs, oldest first.
     ///
     /// # Errors
-    /// As for [`Reader::tail`].
+    /// As for [`LedgerReader::tail`].
     pub fn runs(&self, n: usize) -> Result<Vec<RunRow>, LedgerError> {
         let sql = "SELECT * FROM (SELECT * FROM runs ORDER BY first DESC LIMIT ?1) ORDER BY first";
         let rows = self
@@ -216,7 +216,13 @@ impl Reader {
         rows.map_err(|e| self.failed(&e))
     }
 
-    fn entries(&self, order: &str, after: u64, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
+    fn entries(
+        &self,
+        order: &str,
+        after: u64,
+        n: usize,
+        filter: &RecordFilter,
+    ) -> Result<Vec<LedgerEntry>, LedgerError> {
         // The query contains only the conditions that are set, so that SQLite can use the indices.
         let wanted = [("kind", &filter.kind), ("run", &filter.run), ("call", &filter.call), ("chain", &filter.chain)];
         let mut sql = "SELECT row, chain, seq, record FROM events WHERE row > ?".to_owned();
@@ -245,7 +251,7 @@ impl Reader {
                 path: store::path(&self.data_dir),
                 cause: format!("record {seq} of chain {chain} cannot be parsed: {error}"),
             })?;
-            entries.push(Entry { position: position.cast_unsigned(), record });
+            entries.push(LedgerEntry { position: position.cast_unsigned(), record });
         }
         Ok(entries)
     }
@@ -299,9 +305,9 @@ impl Reader {
 /// A stream of new records as they are written.
 #[derive(Debug)]
 pub struct Tail {
-    reader: Arc<Mutex<Reader>>,
+    reader: Arc<Mutex<LedgerReader>>,
     position: u64,
-    filter: Filter,
+    filter: RecordFilter,
 }
 
 impl Tail {
@@ -309,8 +315,8 @@ impl Tail {
     /// not returned come with the next call.
     ///
     /// # Errors
-    /// As for [`Reader::tail`].
-    pub async fn next(&mut self) -> Result<Vec<Entry>, LedgerError> {
+    /// As for [`LedgerReader::tail`].
+    pub async fn next(&mut self) -> Result<Vec<LedgerEntry>, LedgerError> {
         loop {
             let (reader, filter, position) = (Arc::clone(&self.reader), self.filter.clone(), self.position);
             let entries = blocking(move || reader.lock().after(position, PAGE, &filter)).await?;

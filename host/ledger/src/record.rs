@@ -144,18 +144,18 @@ impl Event {
     }
 
     /// Prepares everything except the place in the chain, so that the writer's thread only has to concatenate and hash.
-    pub(super) fn draft(self) -> Result<Draft, LedgerError> {
+    pub(super) fn draft(self) -> Result<UnchainedRecord, LedgerError> {
         let body = canonical_value(&self.body).map_err(|error| LedgerError::Body(error.to_string()))?;
         if body.len() > MAX_RECORD_BYTES {
             return Err(LedgerError::TooLarge { size: body.len() });
         }
-        Ok(Draft { at: now_millis(), kind: self.kind, run: self.run, call: self.call, body })
+        Ok(UnchainedRecord { at: now_millis(), kind: self.kind, run: self.run, call: self.call, body })
     }
 }
 
 /// A record that has no place in a chain yet.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct UnchainedRecord {
     at: u64,
     kind: EventKind,
     run: Option<SessionId>,
@@ -163,7 +163,7 @@ pub(super) struct Draft {
     body: String,
 }
 
-impl Draft {
+impl UnchainedRecord {
     /// Returns the canonical text of the record at this place. The members are in canonical order, and no value except
     /// the body needs escaping.
     pub(super) fn text(&self, chain: &str, seq: u64) -> String {

@@ -27,7 +27,7 @@ struct Counts<K> {
 }
 
 /// The events that were counted and not recorded.
-pub struct Report<K> {
+pub struct RepeatReport<K> {
     /// The kinds that were repeated, and how often.
     pub repeated: Vec<(K, u64)>,
     /// Events of kinds beyond [`MAX_KINDS`].
@@ -51,13 +51,13 @@ impl<K: Clone + Eq + Hash> Repeats<K> {
     }
 
     /// Takes the counts and starts anew.
-    pub fn report(&self) -> Report<K> {
+    pub fn report(&self) -> RepeatReport<K> {
         let Counts { kinds, others } = mem::take(&mut *self.0.lock());
-        Report { repeated: kinds.into_iter().filter(|(_, repeats)| *repeats > 0).collect(), others }
+        RepeatReport { repeated: kinds.into_iter().filter(|(_, repeats)| *repeats > 0).collect(), others }
     }
 }
 
-impl<K> Report<K> {
+impl<K> RepeatReport<K> {
     /// Reports whether nothing was repeated.
     pub fn is_empty(&self) -> bool {
         self.repeated.is_empty() && self.others == 0

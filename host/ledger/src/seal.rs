@@ -14,12 +14,12 @@ use super::{LedgerError, store};
 
 /// The end of the chain of a broker that died.
 #[derive(Debug)]
-pub(super) struct Seal {
+pub(super) struct ChainSeal {
     pub(super) chain: String,
     end: ChainTip,
 }
 
-impl Seal {
+impl ChainSeal {
     /// Returns the event that seals the chain.
     pub(super) fn event(&self) -> Event {
         let ChainTip { seq, hash } = self.end;
@@ -29,7 +29,7 @@ impl Seal {
 
 /// Returns the seals for chains without an end whose brokers are certainly dead. A chain with fewer records than its
 /// broker had written is sealed where the broker had come, so that the missing records are noticed.
-pub(super) fn due(conn: &Connection, data_dir: &Path) -> Result<Vec<Seal>, LedgerError> {
+pub(super) fn due(conn: &Connection, data_dir: &Path) -> Result<Vec<ChainSeal>, LedgerError> {
     let failed = |error: rusqlite::Error| store::error(data_dir, &error);
     let ended = ended(conn).map_err(failed)?;
     let mut due = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn due(conn: &Connection, data_dir: &Path) -> Result<Vec<Seal>, Ledge
             Some(witness) if witness.seq > found.seq => witness,
             _ => found,
         };
-        due.push(Seal { chain, end });
+        due.push(ChainSeal { chain, end });
     }
     Ok(due)
 }

@@ -33,7 +33,7 @@ const CHECKPOINT_PAGES: u32 = 4096;
 
 /// Limits that tests make smaller.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct StoreLimits {
     /// How long to wait for another program's lock.
     pub(super) busy: Duration,
     /// The maximum size of the database in pages of 4096 bytes, or `None` if only the disk limits it.
@@ -42,7 +42,7 @@ pub(super) struct Limits {
     pub(super) retry: Duration,
 }
 
-impl Default for Limits {
+impl Default for StoreLimits {
     fn default() -> Self {
         Self { busy: BUSY_TIMEOUT, pages: None, retry: RETRY }
     }
@@ -75,7 +75,7 @@ pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, LedgerError> {
 }
 
 /// Opens the database for writing, and creates the schema if the file is empty.
-pub(super) fn open(data_dir: &Path, limits: Limits) -> Result<Connection, LedgerError> {
+pub(super) fn open(data_dir: &Path, limits: StoreLimits) -> Result<Connection, LedgerError> {
     let path = path(data_dir);
     let failed = |e: rusqlite::Error| error(data_dir, &e);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -103,7 +103,7 @@ pub(super) fn open(data_dir: &Path, limits: Limits) -> Result<Connection, Ledger
 }
 
 /// Opens the database for reading, which needs no broker.
-pub(super) fn open_reader(data_dir: &Path, limits: Limits) -> Result<Connection, LedgerError> {
+pub(super) fn open_reader(data_dir: &Path, limits: StoreLimits) -> Result<Connection, LedgerError> {
     let path = path(data_dir);
     let failed = |e: rusqlite::Error| error(data_dir, &e);
     if !path.exists() {
@@ -121,7 +121,7 @@ pub(super) fn open_reader(data_dir: &Path, limits: Limits) -> Result<Connection,
 
 /// Hardens a connection. Anyone may have written the file, so its schema is not trusted, and its pages are checked as
 /// they are read.
-fn harden(conn: &Connection, limits: Limits) -> rusqlite::Result<()> {
+fn harden(conn: &Connection, limits: StoreLimits) -> rusqlite::Result<()> {
     conn.busy_timeout(limits.busy)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;

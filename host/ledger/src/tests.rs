@@ -16,11 +16,11 @@ use portcullis_core::call::{CallId, SessionId};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::store::Limits;
+use super::store::StoreLimits;
 use super::*;
 
-fn started() -> Started {
-    Started { version: "1.2.3".into(), config: Digest::of(b"config") }
+fn started() -> ChainStart {
+    ChainStart { version: "1.2.3".into(), config: Digest::of(b"config") }
 }
 
 async fn open(dir: &Path) -> Ledger {
@@ -28,7 +28,8 @@ async fn open(dir: &Path) -> Ledger {
 }
 
 /// Limits for a ledger that gives up on a lock at once, and retries only when a new record arrives.
-const SHORT: Limits = Limits { busy: Duration::from_millis(50), pages: None, retry: Duration::from_secs(3600) };
+const SHORT: StoreLimits =
+    StoreLimits { busy: Duration::from_millis(50), pages: None, retry: Duration::from_secs(3600) };
 
 /// Records an intent and waits until it is durable.
 async fn intend(ledger: &Ledger, event: Event, consume: Option<Consume>) -> Result<u64, LedgerError> {
@@ -61,8 +62,8 @@ fn shell(dir: &Path) -> Connection {
     Connection::open(store::path(dir)).unwrap()
 }
 
-fn records(dir: &Path) -> Vec<Entry> {
-    Reader::open(dir).unwrap().tail(usize::MAX, &Filter::default()).unwrap()
+fn records(dir: &Path) -> Vec<LedgerEntry> {
+    LedgerReader::open(dir).unwrap().tail(usize::MAX, &RecordFilter::default()).unwrap()
 }
 
 fn kinds(dir: &Path) -> Vec<String> {

@@ -12,7 +12,7 @@ use rusqlite::{Connection, Row};
 
 use super::chain::{self, ChainTip};
 use super::record::{EventKind, Hash, Record, VERSION, hash};
-use super::store::{self, Limits, SCHEMA};
+use super::store::{self, SCHEMA, StoreLimits};
 use super::{LedgerError, is_live};
 
 /// The result of a verification.
@@ -20,10 +20,10 @@ use super::{LedgerError, is_live};
 pub struct Verification {
     /// All chains, oldest first.
     pub chains: Vec<ChainReport>,
-    /// Everything that is not good, tampering first. Never contains [`Verdict::Good`].
-    pub findings: Vec<Verdict>,
-    /// The first finding, or [`Verdict::Good`] if there is none.
-    pub verdict: Verdict,
+    /// Everything that is not good, tampering first. Never contains [`ChainVerdict::Good`].
+    pub findings: Vec<ChainVerdict>,
+    /// The first finding, or [`ChainVerdict::Good`] if there is none.
+    pub verdict: ChainVerdict,
 }
 
 /// The result for one chain.
@@ -46,7 +46,7 @@ pub struct ChainReport {
 /// The verdict on a ledger or a chain.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase", tag = "verdict")]
-pub enum Verdict {
+pub enum ChainVerdict {
     /// Every record is as it was written, and every chain is live, has its end or is sealed. Without checkpoints that
     /// are kept elsewhere, this cannot be told from a ledger that was recomputed from the start, or one from which a
     /// chain was removed together with its lock file.
@@ -73,7 +73,7 @@ pub enum Verdict {
 ///
 /// # Errors
 /// [`LedgerError`] if there is nothing to verify or it cannot be read. A damaged file is not an error but
-/// [`Verdict::Tampered`].
+/// [`ChainVerdict::Tampered`].
 pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
     // This is done before the records are read: a broker that stops meanwhile would show neither a lock nor an end, and
     // the lock file of one that writes would be ahead of what was read.
@@ -81,7 +81,7 @@ pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
     let live: BTreeSet<String> = locks.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
     let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
     let mut walk = Walk { witnesses, ..Walk::default() };
-    let trouble = match store::open_reader(data_dir, Limits::default()) {
+    let trouble = match store::open_reader(data_dir, StoreLimits::default()) {
         Ok(conn) => check_file(&conn, &mut walk).map_err(|error| store::error(data_dir, &error)),
         Err(LedgerError::Missing(_)) if !locks.is_empty() => Ok(None),
         Err(error) => Err(error),
@@ -111,30 +111,33 @@ pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
     }
     let chains: Vec<ChainReport> = chains.into_values().map(|(report, _)| report).collect();
     let findings = judge(&chains, trouble);
-    let verdict = findings.first().cloned().unwrap_or(Verdict::Good);
+    let verdict = findings.first().cloned().unwrap_or(ChainVerdict::Good);
     Ok(Verification { chains, findings, verdict })
 }
 
-fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<Verdict> {
+fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<ChainVerdict> {
     let tampered = chains.iter().filter_map(|report| {
         let (seq, reason) = report.bad.clone()?;
-        Some(Verdict::Tampered { chain: Some(report.chain.clone()), seq: Some(seq), reason })
+        Some(ChainVerdict::Tampered { chain: Some(report.chain.clone()), seq: Some(seq), reason })
     });
-    let trouble = trouble.map(|reason| Verdict::Tampered { chain: None, seq: None, reason });
+    let trouble = trouble.map(|reason| ChainVerdict::Tampered { chain: None, seq: None, reason });
     let ends = |report: &&ChainReport| report.live || report.stopped || report.sealed.is_some() || report.bad.is_some();
     let incomplete = chains.iter().filter(|report| !ends(report)).map(|ChainReport { chain, records, .. }| {
         let reason = match records {
             0 => "its lock file is there, but no record".to_owned(),
             _ => format!("it ends at record {records} without broker.stopped: its broker died, or the end was cut"),
         };
-        Verdict::Incomplete { chain: chain.clone(), reason: format!("{reason}; the next broker that starts seals it") }
+        ChainVerdict::Incomplete {
+            chain: chain.clone(),
+            reason: format!("{reason}; the next broker that starts seals it"),
+        }
     });
     tampered.chain(trouble).chain(incomplete).collect()
 }
 
 /// Returns what is wrong with a chain that another broker sealed: the number of the first bad record, and the reason.
-fn compare(seal: &Seal, records: u64, end: &Hash) -> Option<(u64, String)> {
-    let Seal { at, by } = seal;
+fn compare(seal: &ChainSeal, records: u64, end: &Hash) -> Option<(u64, String)> {
+    let ChainSeal { at, by } = seal;
     if records < at.seq {
         let reason = format!("chain {by} sealed it at record {}, and it ends at record {records}", at.seq);
         return Some((records + 1, reason));
@@ -203,13 +206,13 @@ struct Walk {
     /// Each chain's report, with the hash of its last good record.
     chains: BTreeMap<String, (ChainReport, Hash)>,
     /// The seals, by the chain that is sealed.
-    seals: BTreeMap<String, Seal>,
+    seals: BTreeMap<String, ChainSeal>,
     /// How far each chain had come, according to its lock file.
     witnesses: BTreeMap<String, ChainTip>,
 }
 
 /// The end of a chain as another chain records it.
-struct Seal {
+struct ChainSeal {
     at: ChainTip,
     by: String,
 }
@@ -244,7 +247,7 @@ impl Walk {
                 if record.kind == EventKind::ChainSealed.as_str()
                     && let Some((chain, at)) = sealed(&record)
                 {
-                    self.seals.entry(chain).or_insert(Seal { at, by: name });
+                    self.seals.entry(chain).or_insert(ChainSeal { at, by: name });
                 }
             }
             // A gap is named by the number of the missing record, anything else by that of the bad record: it is the

@@ -2,6 +2,7 @@
 //! it.
 
 mod gather;
+mod message;
 mod outstanding;
 
 use std::path::{Path, PathBuf};
@@ -10,74 +11,41 @@ use std::sync::Arc;
 use rusqlite::{Connection, TransactionBehavior, params};
 use serde_json::json;
 use tokio::runtime::Runtime;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
-use super::chain::{self, ChainTip, Lock};
+use super::chain::{self, ChainLock, ChainTip};
 use super::files::{Files, Sizes};
-use super::grant::{self, Consume, Grant};
-use super::health::Health;
-use super::record::{Draft, Event, EventKind, hash};
-use super::seal::{self, Seal};
-use super::store::{Limits, WAL_KEEP};
-use super::{LedgerError, Started, feed, store};
+use super::grant;
+use super::health::LedgerHealth;
+use super::record::{Event, EventKind, UnchainedRecord, hash};
+use super::seal::{self, ChainSeal};
+use super::store::{StoreLimits, WAL_KEEP};
+use super::{ChainStart, LedgerError, feed, store};
 use gather::gather;
+pub(super) use message::{SideEffect, WriteUnit, WriterMessage};
 use outstanding::OutstandingOutcomes;
 
 /// How many items one transaction takes at most. It bounds how long other brokers with the same data folder wait for
 /// their turn.
 const MAX_BATCH: usize = 512;
 
-/// A message to the writer.
-#[expect(clippy::large_enum_variant, reason = "all but the last are items, and a box for each would cost more")]
-pub(super) enum Work {
-    /// Something to write.
-    Item(Item),
-    /// A request to stop, answered when the chain is released.
-    Stop(oneshot::Sender<()>),
-}
-
-/// A unit of work: all of it is written, or none of it.
-pub(super) struct Item {
-    pub(super) draft: Option<Draft>,
-    pub(super) effect: SideEffect,
-    /// Where the result is sent, or `None` if nobody waits for it.
-    pub(super) reply: Option<oneshot::Sender<Result<u64, LedgerError>>>,
-    /// True if the record is the outcome of a call, which is kept until it can be written.
-    pub(super) outcome: bool,
-    /// The item's place in the queue, released when the item is written or lost.
-    pub(super) _room: Option<OwnedSemaphorePermit>,
-}
-
-/// A change that is written together with a record.
-pub(super) enum SideEffect {
-    None,
-    Consume(Consume),
-    Add(Box<Grant>),
-    Advance {
-        sink: String,
-        seq: u64,
-    },
-    /// Writes the record only if this chain is not sealed yet.
-    Seal(String),
-}
-
 /// The parameters of the writer.
 pub(super) struct Start {
     pub(super) conn: Connection,
-    pub(super) lock: Lock,
+    pub(super) lock: ChainLock,
     pub(super) data_dir: PathBuf,
-    pub(super) limits: Limits,
+    pub(super) limits: StoreLimits,
     pub(super) files: Arc<Files>,
-    pub(super) health: Arc<Health>,
+    pub(super) health: Arc<LedgerHealth>,
     /// The chains of dead brokers that this one seals.
-    pub(super) seals: Vec<Seal>,
+    pub(super) seals: Vec<ChainSeal>,
 }
 
 /// Writes the first records and starts the writer's thread.
 pub(super) fn start(
     Start { conn, lock, data_dir, limits, files, health, seals }: Start,
-    started: &Started,
-    work: mpsc::UnboundedReceiver<Work>,
+    started: &ChainStart,
+    work: mpsc::UnboundedReceiver<WriterMessage>,
 ) -> Result<watch::Receiver<u64>, LedgerError> {
     let (published, tip) = watch::channel(0);
     let mut writer = Writer {
@@ -113,9 +81,9 @@ pub(super) fn start(
 
 struct Writer {
     conn: Connection,
-    lock: Lock,
+    lock: ChainLock,
     data_dir: PathBuf,
-    limits: Limits,
+    limits: StoreLimits,
     files: Arc<Files>,
     /// The sizes of the files at the last check.
     sizes: Sizes,
@@ -123,7 +91,7 @@ struct Writer {
     tip: ChainTip,
     /// Where a transaction that failed would have ended. Until the file has been queried, either end may be true.
     attempted: Option<ChainTip>,
-    health: Arc<Health>,
+    health: Arc<LedgerHealth>,
     /// Why the last records could not be written; `None` while writing succeeds.
     cause: Option<LedgerError>,
     /// Outcomes that could not be written yet.
@@ -133,12 +101,15 @@ struct Writer {
 
 impl Writer {
     /// Writes the first record of the chain, and seals the chains of dead brokers.
-    fn begin(&mut self, started: &Started, seals: Vec<Seal>) -> Result<(), LedgerError> {
+    fn begin(&mut self, started: &ChainStart, seals: Vec<ChainSeal>) -> Result<(), LedgerError> {
         let body = json!({"version": started.version, "pid": std::process::id(), "config": started.config});
-        let mut items = vec![Item::of(Event::new(EventKind::BrokerStarted, body).draft()?, None)];
+        let mut items = vec![WriteUnit::of(Event::new(EventKind::BrokerStarted, body).draft()?, None)];
         for seal in seals {
             tracing::warn!(chain = seal.chain, "a broker died without ending its chain in the ledger; sealing it");
-            items.push(Item { effect: SideEffect::Seal(seal.chain.clone()), ..Item::of(seal.event().draft()?, None) });
+            items.push(WriteUnit {
+                effect: SideEffect::Seal(seal.chain.clone()),
+                ..WriteUnit::of(seal.event().draft()?, None)
+            });
         }
         for batch in items.chunks(MAX_BATCH) {
             self.commit(batch)?.into_iter().try_for_each(|outcome| outcome.map(drop))?;
@@ -146,7 +117,7 @@ impl Writer {
         Ok(())
     }
 
-    fn run(mut self, mut work: mpsc::UnboundedReceiver<Work>, clock: &Runtime) {
+    fn run(mut self, mut work: mpsc::UnboundedReceiver<WriterMessage>, clock: &Runtime) {
         let mut stop = None;
         let mut batching = false;
         while let Some(first) = self.next(&mut work, clock) {
@@ -161,7 +132,7 @@ impl Writer {
         if stop.is_some() {
             let ended = self.write_outstanding().and_then(|()| {
                 let draft = Event::new(EventKind::BrokerStopped, json!({})).draft()?;
-                self.commit(&[Item::of(draft, None)])
+                self.commit(&[WriteUnit::of(draft, None)])
             });
             if let Err(error) = ended {
                 tracing::error!(%error, "this broker's chain of the ledger has no end, until the next broker seals it");
@@ -177,7 +148,7 @@ impl Writer {
 
     /// Waits for the next work. While the ledger cannot be written, it retries the outstanding outcomes at intervals,
     /// so that recovery is noticed without new records.
-    fn next(&mut self, work: &mut mpsc::UnboundedReceiver<Work>, clock: &Runtime) -> Option<Work> {
+    fn next(&mut self, work: &mut mpsc::UnboundedReceiver<WriterMessage>, clock: &Runtime) -> Option<WriterMessage> {
         while self.cause.is_some() {
             let wait = async { tokio::time::timeout(self.limits.retry, work.recv()).await };
             match clock.block_on(wait) {
@@ -189,7 +160,7 @@ impl Writer {
     }
 
     /// Writes the outstanding outcomes and then these items, and answers each item.
-    fn settle(&mut self, items: Vec<Item>) {
+    fn settle(&mut self, items: Vec<WriteUnit>) {
         if items.is_empty() && self.cause.is_none() {
             return;
         }
@@ -250,7 +221,7 @@ impl Writer {
     }
 
     /// Runs one transaction. An outer error means that nothing was committed; each inner result belongs to one item.
-    fn commit(&mut self, items: &[Item]) -> Result<Vec<Result<u64, LedgerError>>, LedgerError> {
+    fn commit(&mut self, items: &[WriteUnit]) -> Result<Vec<Result<u64, LedgerError>>, LedgerError> {
         self.find_tip()?;
         self.find_files()?;
         let lost = self.health.lost();
@@ -362,7 +333,13 @@ fn check_tip(conn: &Connection, chain: &str, tip: ChainTip, data_dir: &Path) -> 
     Ok(())
 }
 
-fn apply(conn: &Connection, chain: &str, tip: ChainTip, item: &Item, data_dir: &Path) -> Result<ChainTip, LedgerError> {
+fn apply(
+    conn: &Connection,
+    chain: &str,
+    tip: ChainTip,
+    item: &WriteUnit,
+    data_dir: &Path,
+) -> Result<ChainTip, LedgerError> {
     let failed = |error: rusqlite::Error| store::error(data_dir, &error);
     match &item.effect {
         SideEffect::None => {}
@@ -385,7 +362,7 @@ fn apply(conn: &Connection, chain: &str, tip: ChainTip, item: &Item, data_dir: &
     }
 }
 
-fn insert(conn: &Connection, chain: &str, tip: ChainTip, draft: &Draft) -> rusqlite::Result<ChainTip> {
+fn insert(conn: &Connection, chain: &str, tip: ChainTip, draft: &UnchainedRecord) -> rusqlite::Result<ChainTip> {
     let seq = tip.seq + 1;
     let text = draft.text(chain, seq);
     let hash = hash(&tip.hash, text.as_bytes());

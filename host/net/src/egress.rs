@@ -34,7 +34,7 @@ pub use component::ComponentEgress;
 pub use component::Found;
 pub use error::EgressError;
 pub use host::is_host;
-pub use proxy::{Declared, Destination, EgressProxy, Hello, Listeners, NoDestination, Reply, client_hello};
+pub use proxy::{Declared, Destination, DnsReply, EgressProxy, Hello, NoDestination, ProxyListeners, client_hello};
 pub use request::Outgoing;
 pub(crate) use resolver::Lookup;
 pub use target::check;
@@ -103,7 +103,7 @@ impl Egress {
 
     fn http(&self, reach: Reach) -> Result<reqwest::Client, EgressError> {
         let http = reqwest::Client::builder()
-            .dns_resolver(Arc::new(resolver::Guard { lookup: Arc::clone(&self.lookup), reach }))
+            .dns_resolver(Arc::new(resolver::GuardedResolver { lookup: Arc::clone(&self.lookup), reach }))
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .no_proxy()

@@ -17,11 +17,11 @@ use std::time::Duration;
 use portcullis_core::digest::Digest;
 
 pub use reference::{Reference, ReferenceError};
-pub use store::Store;
+pub use store::ComponentStore;
 
 use crate::egress::EgressError;
-use manifest::Manifest;
-use registry::Registry;
+use manifest::OciManifest;
+use registry::OciRegistry;
 
 /// The timeout for each download. The largest component takes a minute at 10 Mbit/s.
 const DEADLINE: Duration = Duration::from_secs(10 * 60);
@@ -106,12 +106,12 @@ impl From<EgressError> for OciError {
 ///
 /// # Errors
 /// See [`OciError`].
-pub async fn fetch(store: &Store, reference: &Reference, digest: Digest) -> Result<Vec<u8>, OciError> {
+pub async fn fetch(store: &ComponentStore, reference: &Reference, digest: Digest) -> Result<Vec<u8>, OciError> {
     let mut registry = None;
     let manifest = match store.get(digest).await? {
         Some(bytes) => bytes,
         None => {
-            let bytes = within(registry.insert(Registry::of(reference)?).manifest(Some(digest))).await?;
+            let bytes = within(registry.insert(OciRegistry::of(reference)?).manifest(Some(digest))).await?;
             store.put(digest, &bytes).await?;
             bytes
         }
@@ -124,8 +124,8 @@ pub async fn fetch(store: &Store, reference: &Reference, digest: Digest) -> Resu
 ///
 /// # Errors
 /// See [`OciError`].
-pub async fn resolve(store: &Store, reference: &Reference) -> Result<Digest, OciError> {
-    let mut registry = Registry::of(reference)?;
+pub async fn resolve(store: &ComponentStore, reference: &Reference) -> Result<Digest, OciError> {
+    let mut registry = OciRegistry::of(reference)?;
     let bytes = within(registry.manifest(None)).await?;
     let digest = Digest::of(&bytes);
     layer(store, reference, Some(registry), &bytes).await?;
@@ -134,18 +134,18 @@ pub async fn resolve(store: &Store, reference: &Reference) -> Result<Digest, Oci
 }
 
 async fn layer(
-    store: &Store,
+    store: &ComponentStore,
     reference: &Reference,
-    registry: Option<Registry>,
+    registry: Option<OciRegistry>,
     manifest: &[u8],
 ) -> Result<Vec<u8>, OciError> {
-    let layer = Manifest::parse(manifest)?.component()?;
+    let layer = OciManifest::parse(manifest)?.component()?;
     if let Some(bytes) = store.get(layer.digest).await? {
         return Ok(bytes);
     }
     let mut registry = match registry {
         Some(registry) => registry,
-        None => Registry::of(reference)?,
+        None => OciRegistry::of(reference)?,
     };
     let bytes = within(registry.layer(&layer)).await?;
     store.put(layer.digest, &bytes).await?;

@@ -18,8 +18,8 @@ use serde_json::Value;
 
 pub use rules::Rule;
 use rules::{Compiled, ENCODED, HIDDEN, MIXED, PARAMETER};
-use strings::{Place, Text};
-use view::View;
+use strings::{StringPlace, Text};
+use view::NormalizedText;
 
 /// The number of findings that one scan returns at most; the gravest are kept.
 pub const MAX_FINDINGS: usize = 256;
@@ -93,12 +93,12 @@ impl Scanner {
             findings.add(&HIDDEN, severity, text.pointer, cut(text.text, at));
         }
         // A name or a key is a word; only prose can give an order. Keys are also searched, because prose can be a key.
-        if text.place == Place::Word {
+        if text.place == StringPlace::Word {
             return;
         }
-        let view = View::of(text.text);
+        let view = NormalizedText::of(text.text);
         self.apply(&view, text, findings, None);
-        if let Some(view) = View::unspelled(text.text) {
+        if let Some(view) = NormalizedText::unspelled(text.text) {
             self.apply(&view, text, findings, Some(Severity::Warning));
         }
         if view::squeezed_order(&view) {
@@ -107,7 +107,7 @@ impl Scanner {
         for (at, decoded) in decode::payloads(text.text) {
             let mut inside = Findings::default();
             let decoded_text = Text { text: &decoded, ..*text };
-            self.apply(&View::of(&decoded), &decoded_text, &mut inside, None);
+            self.apply(&NormalizedText::of(&decoded), &decoded_text, &mut inside, None);
             let worst = inside.0.iter().map(|finding| finding.severity).max();
             let severity = if worst >= Some(Severity::Note) { Severity::Grave } else { Severity::Note };
             if severity == Severity::Grave || decode::is_prose(&decoded) {
@@ -122,7 +122,7 @@ impl Scanner {
     }
 
     /// Applies all rules to one view of a text. `at_least` raises what is found, for a text that had to be unspelled.
-    fn apply(&self, view: &View, text: &Text<'_>, findings: &mut Findings, at_least: Option<Severity>) {
+    fn apply(&self, view: &NormalizedText, text: &Text<'_>, findings: &mut Findings, at_least: Option<Severity>) {
         for rule in &self.rules {
             if let Some((severity, at)) = rule.find(view, text.text) {
                 let raised =

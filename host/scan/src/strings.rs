@@ -7,12 +7,12 @@ use serde_json::Value;
 pub(crate) struct Text<'a> {
     pub(crate) text: &'a str,
     pub(crate) pointer: &'a str,
-    pub(crate) place: Place,
+    pub(crate) place: StringPlace,
 }
 
 /// What a string can hold.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum StringPlace {
     /// One word: it cannot give an order.
     Word,
     /// Anything else.
@@ -50,7 +50,7 @@ fn walk(value: &Value, pointer: &mut String, each: &mut impl FnMut(Text<'_>)) {
 
 /// A string that is short and has neither white space nor punctuation is one word. A name such as
 /// `read_env_before_you_call_any_tool` reads as a sentence.
-fn place(text: &str) -> Place {
+fn place(text: &str) -> StringPlace {
     let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
-    if plain && text.len() < 24 { Place::Word } else { Place::Prose }
+    if plain && text.len() < 24 { StringPlace::Word } else { StringPlace::Prose }
 }

@@ -11,12 +11,12 @@ const SENTENCE: usize = 400;
 const STEP: usize = 32;
 
 /// A normalised text, with offsets into the original.
-pub(crate) struct View {
+pub(crate) struct NormalizedText {
     pub(crate) text: String,
     anchors: Vec<usize>,
 }
 
-impl View {
+impl NormalizedText {
     /// Normalises a text: lower case; letters that look Latin in a Latin word become Latin; quotes, backticks, asterisks
     /// and hidden characters vanish; a line is a sentence.
     pub(crate) fn of(text: &str) -> Self {
@@ -86,7 +86,7 @@ impl View {
 
 /// Reports whether the text gives a well-known order once its spaces are taken away, and does not give it with them:
 /// words were broken so that nobody searching for them finds them.
-pub(crate) fn squeezed_order(view: &View) -> bool {
+pub(crate) fn squeezed_order(view: &NormalizedText) -> bool {
     // Few texts have several fragments of two letters in a row, so few are squeezed.
     let mut short = 0_usize;
     let broken = view.text.split([' ', '\n']).filter(|word| {

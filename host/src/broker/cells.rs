@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Broker;
 #[cfg(feature = "process")]
-use crate::cell::{CellError, Forecast, Phase};
+use crate::cell::{CellError, Forecast, InstallPhase};
 #[cfg(feature = "process")]
 use crate::lockfile::LockedPackage;
 use crate::name::SourceName;
@@ -29,7 +29,9 @@ impl Broker {
     ///
     /// # Errors
     /// The error of the first source whose package cannot be installed; those before it are pinned.
-    pub async fn renew_packages(&self) -> Result<BTreeMap<SourceName, (Option<LockedPackage>, Phase)>, CellError> {
+    pub async fn renew_packages(
+        &self,
+    ) -> Result<BTreeMap<SourceName, (Option<LockedPackage>, InstallPhase)>, CellError> {
         let mut renewed = BTreeMap::new();
         for (name, upstream) in &self.inner.upstreams {
             let Some(process_cell) = &upstream.process_cell else { continue };

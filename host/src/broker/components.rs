@@ -6,7 +6,7 @@ use super::{Broker, BuildError, started};
 use crate::config::Config;
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, Ledger};
-use crate::lockfile::Lock;
+use crate::lockfile::Lockfile;
 use crate::plugin::Origin;
 
 /// A plugin or component whose current digest was pinned.
@@ -29,7 +29,7 @@ impl Broker {
     /// [`BuildError`] if a plugin or component cannot be read, or the lock or the ledger cannot be written; then
     /// nothing is pinned.
     pub async fn accept_components(config: &Config, by: &str) -> Result<Vec<AcceptedComponent>, BuildError> {
-        let origin = Origin::new(&config.data_dir, &Lock::load(&config.data_dir)?);
+        let origin = Origin::new(&config.data_dir, &Lockfile::load(&config.data_dir)?);
         let mut found = Vec::new();
         for plugin in config.plugins() {
             if let Some(digest) = origin.resolve(plugin).await? {
@@ -48,7 +48,7 @@ impl Broker {
         ledger.close().await;
         recorded?;
         let mut accepted = Vec::new();
-        Lock::change(&config.data_dir, |lock| {
+        Lockfile::change(&config.data_dir, |lock| {
             for (component, now) in found {
                 let before = lock.pin_component(&component, now);
                 accepted.push(AcceptedComponent { component, before, now });

@@ -119,14 +119,14 @@ mod tests {
     use portcullis_wasm::testing::plugins;
 
     use super::*;
-    use crate::ledger::Started;
+    use crate::ledger::ChainStart;
 
     #[tokio::test]
     async fn a_feed_ends_with_a_broker_that_was_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let config =
             Config::builder(dir.path()).sink(serde_json::json!({ "plugin": "builtin:jsonl" })).build().unwrap();
-        let started = Started { version: "1".into(), config: crate::digest::Digest::of(b"") };
+        let started = ChainStart { version: "1".into(), config: crate::digest::Digest::of(b"") };
         let ledger = Ledger::open(&config.data_dir, started).await.unwrap();
         let sinks = load(plugins(), &config).await.unwrap();
         let Feeds { tasks, finishing } = Feeds::start(sinks, &ledger);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{BuildError, default_sink_file};
 use crate::config::{Config, Endpoint, PluginRef, real_file};
 use crate::ledger::LedgerError;
-use crate::lockfile::Lock;
+use crate::lockfile::Lockfile;
 use crate::plugin::{Origin, Plugins};
 use crate::private::{self, NotPrivate};
 
@@ -15,7 +15,7 @@ use crate::private::{self, NotPrivate};
 const COMPILED: &str = "compiled";
 
 /// Makes the data folder, checks what is in it and beside it, and starts the plugin host.
-pub(super) fn plugins(config: &Config, lock: &Lock) -> Result<Plugins, BuildError> {
+pub(super) fn plugins(config: &Config, lock: &Lockfile) -> Result<Plugins, BuildError> {
     let made = DirBuilder::new().recursive(true).mode(private::FOLDER_MODE).create(&config.data_dir);
     made.map_err(|error| LedgerError::File { act: "create", path: config.data_dir.clone(), cause: error.to_string() })?;
     private::narrow_folder(&config.data_dir.join("logs"))?;
@@ -42,7 +42,7 @@ fn compiled_in(state_dir: &Path) -> Result<Option<PathBuf>, NotPrivate> {
 
 /// Refuses a source that may write a file which the broker loads or writes: such a source would decide what is loaded,
 /// or what a sink recorded. Pinned files are checked by their bytes instead.
-fn apart_from_grants(config: &Config, lock: &Lock) -> Result<(), BuildError> {
+fn apart_from_grants(config: &Config, lock: &Lockfile) -> Result<(), BuildError> {
     let sinks = config.sinks.iter().enumerate().map(|(index, sink)| {
         let file = sink.file.clone().unwrap_or_else(|| default_sink_file(&config.data_dir, index));
         ("the sink's file", file, "write its lines elsewhere, with `file` of the sink")

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Inner;
-use crate::control::{Control, ControlError, ControlRefusal, Reply, Request};
+use crate::control::{ControlError, ControlRefusal, ControlReply, ControlRequest, ControlSocket};
 use crate::gate::InboxError;
 use crate::ledger::Trouble;
 
@@ -16,36 +16,36 @@ use crate::ledger::Trouble;
 const RESTART_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Opens the control socket.
-pub(super) fn listen(inner: &Arc<Inner>) -> Result<Control, ControlError> {
+pub(super) fn listen(inner: &Arc<Inner>) -> Result<ControlSocket, ControlError> {
     // Weak, as a socket must not keep alive a broker that was dropped without being closed.
     let weak = Arc::downgrade(inner);
-    let handler = move |request: Request| {
+    let handler = move |request: ControlRequest| {
         let inner = weak.upgrade();
         Box::pin(async move {
             let inner = inner.ok_or_else(|| ControlRefusal::Error("the broker is going away".to_owned()))?;
             answer(&inner, request).await
-        }) as futures_util::future::BoxFuture<'static, Reply>
+        }) as futures_util::future::BoxFuture<'static, ControlReply>
     };
-    Control::serve(&inner.config.data_dir, inner.ledger.chain(), Arc::new(handler))
+    ControlSocket::serve(&inner.config.data_dir, inner.ledger.chain(), Arc::new(handler))
 }
 
-async fn answer(inner: &Inner, request: Request) -> Reply {
+async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
     match request {
-        Request::Status => Ok(status(inner)),
-        Request::Asks => Ok(json!(inner.inbox.list())),
-        Request::Answer { ask, approve, scope, by } => {
+        ControlRequest::Status => Ok(status(inner)),
+        ControlRequest::Asks => Ok(json!(inner.inbox.list())),
+        ControlRequest::Answer { ask, approve, scope, by } => {
             let answered = inner.inbox.answer(&ask, approve, scope.as_deref(), &by, false).await;
             answered.map(|answered| json!(answered)).map_err(|error| match error {
                 InboxError::Unknown(_) => ControlRefusal::Absent(error.to_string()),
                 _ => ControlRefusal::Error(error.to_string()),
             })
         }
-        Request::Restart { source, by } => restart(inner, &source, &by).await,
+        ControlRequest::Restart { source, by } => restart(inner, &source, &by).await,
     }
 }
 
 /// Ends a source and starts it again. Returns the state that it then has.
-async fn restart(inner: &Inner, source: &str, by: &str) -> Reply {
+async fn restart(inner: &Inner, source: &str, by: &str) -> ControlReply {
     let upstream = inner.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
     let upstream = upstream.ok_or_else(|| {
         let known: Vec<_> = inner.upstreams.keys().map(|name| format!("`{name}`")).collect();

@@ -78,12 +78,12 @@ mod tests {
 
     use super::*;
     use crate::digest::Digest;
-    use crate::ledger::{Filter, Reader, Started};
+    use crate::ledger::{ChainStart, LedgerReader, RecordFilter};
 
     #[tokio::test]
     async fn a_flood_of_rejections_from_everywhere_is_a_bounded_number_of_records() {
         let dir = tempfile::tempdir().unwrap();
-        let started = Started { version: "0".to_owned(), config: Digest::of(b"") };
+        let started = ChainStart { version: "0".to_owned(), config: Digest::of(b"") };
         let ledger = Ledger::open(dir.path(), started).await.unwrap();
         let rejections = Rejections::new(ledger.clone());
         let flood = 10_000;
@@ -93,8 +93,8 @@ mod tests {
         assert!(!rejections.report());
         assert!(rejections.report(), "nothing is reported twice");
         ledger.flush().await.unwrap();
-        let filter = Filter { kind: Some("front.rejected".to_owned()), ..Filter::default() };
-        let found = Reader::open(dir.path()).unwrap().tail(usize::MAX, &filter).unwrap();
+        let filter = RecordFilter { kind: Some("front.rejected".to_owned()), ..RecordFilter::default() };
+        let found = LedgerReader::open(dir.path()).unwrap().tail(usize::MAX, &filter).unwrap();
         assert_eq!(found.len(), 2 * repeats::MAX_KINDS + 1);
         let counted: u64 = found.iter().filter_map(|entry| entry.record.body.get("count")?.as_u64()).sum();
         assert_eq!(counted, u64::from(flood));

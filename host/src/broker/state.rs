@@ -2,18 +2,18 @@
 
 use futures_util::future::join_all;
 
-use super::{Broker, State};
+use super::{Broker, BrokerState};
 
 impl Broker {
     /// Returns the state of all sources, as far as it is known. Sends no request and connects to nothing.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> BrokerState {
         self.inner.state()
     }
 
     /// Pings every connected source in parallel, over stdio too, for at most 10 s each. A source that does not answer
     /// is degraded. Cancellation safe.
-    pub async fn ping(&self) -> State {
+    pub async fn ping(&self) -> BrokerState {
         join_all(self.inner.upstreams.values().map(|upstream| upstream.source.ping())).await;
         self.inner.state()
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::agent::NoAgent;
 use crate::broker::{Broker, BuildError};
 use crate::config::Config;
-use crate::ledger::{self, Filter, Reader, Verdict};
+use crate::ledger::{self, ChainVerdict, LedgerReader, RecordFilter};
 use crate::protocol::{Answer, Json, RpcError};
 use crate::session::Session;
 
@@ -120,7 +120,7 @@ async fn every_call_is_in_the_ledger_before_and_after_it_is_made() {
     session.close().await;
     broker.shutdown().await;
 
-    let entries = Reader::open(&data_dir).unwrap().tail(100, &Filter::default()).unwrap();
+    let entries = LedgerReader::open(&data_dir).unwrap().tail(100, &RecordFilter::default()).unwrap();
     let kinds: Vec<_> = entries.iter().map(|entry| serde_json::to_value(entry).unwrap()["kind"].clone()).collect();
     let expected = json!([
         "broker.started",
@@ -135,7 +135,7 @@ async fn every_call_is_in_the_ledger_before_and_after_it_is_made() {
     assert_eq!(json!(kinds), expected);
     let all = serde_json::to_string(&entries).unwrap();
     assert!(!all.contains(r#""a":1"#), "arguments are kept as shape and hash: {all}");
-    assert_eq!(ledger::verify(&data_dir).unwrap().verdict, Verdict::Good);
+    assert_eq!(ledger::verify(&data_dir).unwrap().verdict, ChainVerdict::Good);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ pub struct FilterError {
 
 /// The rules for what one profile may use of one source. Compiled once, and applied to the listing *and* to every call.
 #[derive(Debug, Clone)]
-pub struct Filter {
+pub struct ItemFilter {
     trust: Trust,
     source_named: bool,
     source_allow: Option<GlobSet>,
@@ -27,7 +27,7 @@ pub struct Filter {
     profile_deny: GlobSet,
 }
 
-impl Filter {
+impl ItemFilter {
     /// Compiles the lists of a profile and a source.
     ///
     /// # Errors

@@ -122,7 +122,8 @@ fn the_exposed_definition_changes_the_name_and_nothing_else() {
 fn trust_levels_and_allow_and_deny_lists_restrict_the_tools() {
     let mut config = source("a", Naming::Source);
     let tool = one(&config, "move_file");
-    let admits = |profile: &ProfileConfig, config: &SourceConfig| Filter::new(profile, config).unwrap().admits(&tool);
+    let admits =
+        |profile: &ProfileConfig, config: &SourceConfig| ItemFilter::new(profile, config).unwrap().admits(&tool);
 
     assert!(!admits(&profile(Trust::Sandbox), &config), "sandbox sees nothing");
     assert!(!admits(&profile(Trust::Low), &config), "low needs an allow list");

@@ -20,7 +20,7 @@ pub struct SourceHealth {
 
 /// The state of all sources.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct State {
+pub struct BrokerState {
     /// Every configured source, in name order.
     pub sources: Vec<SourceHealth>,
     /// The sum of `tools_available`.
@@ -29,7 +29,7 @@ pub struct State {
     pub last_discovery: Option<u64>,
 }
 
-impl State {
+impl BrokerState {
     /// Sums up these sources, each given with the time of its last discovery.
     pub(crate) fn of(known: impl Iterator<Item = (SourceHealth, Option<u64>)>) -> Self {
         let (sources, discovered): (Vec<_>, Vec<_>) = known.unzip();

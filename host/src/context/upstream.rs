@@ -20,7 +20,7 @@ use crate::item::{Item, ItemKind};
 use crate::metrics::SourceMetrics;
 use crate::plugin::ComponentCell;
 use crate::protocol::{Era, Json};
-use crate::source::{Health, Listed, Source, SourceClient, SourceError, Status};
+use crate::source::{ConnectionHealth, Listed, Source, SourceClient, SourceError, Status};
 use crate::sync::Mutex;
 use crate::telemetry::Peer;
 use crate::visible::visible;
@@ -269,7 +269,7 @@ impl Upstream {
 
     /// Returns the health of the source, and when it was discovered last. Sends no request.
     pub(crate) fn health(&self) -> (SourceHealth, Option<u64>) {
-        let Health { status, connected, last_ping, error_count, .. } = self.source.health();
+        let ConnectionHealth { status, connected, last_ping, error_count, .. } = self.source.health();
         let last = self.last.lock();
         let there = last.error.is_none() && !matches!(status, Status::BackingOff | Status::Failed | Status::Stopped);
         let tools = last.tools.as_ref().filter(|_| there).map_or(0, |tools| tools.len());
@@ -279,7 +279,7 @@ impl Upstream {
 
     /// Returns the state of the source for `portcullis status`.
     pub(crate) fn status(&self) -> serde_json::Value {
-        let (known, Health { status, error, .. }) = (self.health().0, self.source.health());
+        let (known, ConnectionHealth { status, error, .. }) = (self.health().0, self.source.health());
         let last = self.last.lock();
         let kind = match &self.config.endpoint {
             Endpoint::Command { .. } => "command",

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::wire::{self, Envelope};
-use super::{ControlError, ControlRefusal, DEADLINE, Request, folder};
+use super::{ControlError, ControlRefusal, ControlRequest, DEADLINE, folder};
 use crate::ledger::is_live;
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use serde_json::Value;
 /// [`ControlError::File`] if the folder cannot be read. A missing folder means that there is no broker.
 pub async fn all(
     data_dir: &Path,
-    request: &Request,
+    request: &ControlRequest,
 ) -> Result<Vec<(String, Result<Value, ControlError>)>, ControlError> {
     let sockets = sockets(data_dir)?;
     let asked = sockets.into_iter().map(async |(chain, path)| {
@@ -50,7 +50,7 @@ fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ControlError> {
     Ok(sockets)
 }
 
-async fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
+async fn ask(path: &Path, request: &ControlRequest) -> Result<Value, ControlError> {
     let failed = |error: io::Error| ControlError::file("connect to", path, &error);
     let mut stream = wire::connect(path).map_err(failed)?;
     wire::check_peer(&stream)?;

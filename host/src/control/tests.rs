@@ -5,18 +5,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 use crate::digest::Digest;
-use crate::ledger::{Ledger, Started};
+use crate::ledger::{ChainStart, Ledger};
 
 async fn ledger(dir: &Path) -> Ledger {
-    Ledger::open(dir, Started { version: "1".into(), config: Digest::of(b"") }).await.unwrap()
+    Ledger::open(dir, ChainStart { version: "1".into(), config: Digest::of(b"") }).await.unwrap()
 }
 
 fn echo(name: &'static str) -> Handler {
     Arc::new(move |request| {
         Box::pin(async move {
             match request {
-                Request::Answer { ask, .. } => Err(ControlRefusal::Error(format!("no ask {ask}"))),
-                Request::Restart { source, .. } => Err(ControlRefusal::Absent(format!("no source {source}"))),
+                ControlRequest::Answer { ask, .. } => Err(ControlRefusal::Error(format!("no ask {ask}"))),
+                ControlRequest::Restart { source, .. } => Err(ControlRefusal::Absent(format!("no source {source}"))),
                 other => Ok(json!({"broker": name, "request": other})),
             }
         })
@@ -41,12 +41,12 @@ async fn raw(path: &Path, bytes: Vec<u8>) -> String {
 async fn a_broker_answers_however_many_connections_say_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = ledger(dir.path()).await;
-    let control = Control::serve(dir.path(), ledger.chain(), echo("a")).unwrap();
+    let control = ControlSocket::serve(dir.path(), ledger.chain(), echo("a")).unwrap();
     let mut silent = Vec::new();
     for _ in 0..2 * MAX_CONNECTIONS {
         silent.push(UnixStream::connect(&control.path).await.unwrap());
     }
-    assert!(all(dir.path(), &Request::Status).await.unwrap()[0].1.is_ok());
+    assert!(all(dir.path(), &ControlRequest::Status).await.unwrap()[0].1.is_ok());
     // The request was answered while other connections were still open and silent.
     let last = silent.last().unwrap();
     assert_eq!(last.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -55,10 +55,10 @@ async fn a_broker_answers_however_many_connections_say_nothing() {
 #[tokio::test]
 async fn every_live_broker_answers_and_dead_sockets_go() {
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(all(dir.path(), &Request::Status).await.unwrap(), []);
+    assert_eq!(all(dir.path(), &ControlRequest::Status).await.unwrap(), []);
     let (a, b) = (ledger(dir.path()).await, ledger(dir.path()).await);
-    let first = Control::serve(dir.path(), a.chain(), echo("a")).unwrap();
-    let _second = Control::serve(dir.path(), b.chain(), echo("b")).unwrap();
+    let first = ControlSocket::serve(dir.path(), a.chain(), echo("a")).unwrap();
+    let _second = ControlSocket::serve(dir.path(), b.chain(), echo("b")).unwrap();
     let mode = fs::metadata(&first.path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
 
@@ -67,12 +67,12 @@ async fn every_live_broker_answers_and_dead_sockets_go() {
         (b.chain().to_owned(), Ok(json!({"broker": "b", "request": {"request": "status"}}))),
     ];
     expected.sort_by(|a, b| a.0.cmp(&b.0));
-    assert_eq!(all(dir.path(), &Request::Status).await.unwrap(), expected);
-    let answer = Request::Answer { ask: "7".into(), approve: true, scope: None, by: "me".into() };
+    assert_eq!(all(dir.path(), &ControlRequest::Status).await.unwrap(), expected);
+    let answer = ControlRequest::Answer { ask: "7".into(), approve: true, scope: None, by: "me".into() };
     let refused = Err(ControlError::Refused("no ask 7".into()));
     assert!(all(dir.path(), &answer).await.unwrap().iter().all(|(_, reply)| *reply == refused));
 
-    let restart = Request::Restart { source: "web".into(), by: "me".into() };
+    let restart = ControlRequest::Restart { source: "web".into(), by: "me".into() };
     let absent = Err(ControlError::Absent("no source web".into()));
     assert!(all(dir.path(), &restart).await.unwrap().iter().all(|(_, reply)| *reply == absent));
 
@@ -80,7 +80,7 @@ async fn every_live_broker_answers_and_dead_sockets_go() {
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     first.close();
     assert!(!first.path.exists());
-    assert_eq!(all(dir.path(), &Request::Asks).await.unwrap().len(), 1);
+    assert_eq!(all(dir.path(), &ControlRequest::Asks).await.unwrap().len(), 1);
     assert!(!dead.exists());
 }
 
@@ -88,13 +88,13 @@ async fn every_live_broker_answers_and_dead_sockets_go() {
 async fn bad_lines_get_an_error_and_the_socket_lives_on() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = ledger(dir.path()).await;
-    let control = Control::serve(dir.path(), ledger.chain(), echo("a")).unwrap();
+    let control = ControlSocket::serve(dir.path(), ledger.chain(), echo("a")).unwrap();
     let unknown = raw(&control.path, b"{\"request\":\"shutdown\"}\n".to_vec()).await;
     assert!(unknown.contains("not a request that this broker knows"), "{unknown}");
     assert_eq!(raw(&control.path, b"{\"request\"".to_vec()).await, "");
     let long = raw(&control.path, vec![b'x'; MAX_LINE_BYTES + 1]).await;
     assert!(long.contains("longer than the limit"), "{long}");
-    assert!(all(dir.path(), &Request::Status).await.unwrap()[0].1.is_ok());
+    assert!(all(dir.path(), &ControlRequest::Status).await.unwrap()[0].1.is_ok());
 }
 
 #[tokio::test]
@@ -102,10 +102,10 @@ async fn a_data_folder_with_a_long_path_works() {
     let outer = tempfile::tempdir().unwrap();
     let dir = outer.path().join("d".repeat(150));
     let ledger = ledger(&dir).await;
-    let control = Control::serve(&dir, ledger.chain(), echo("far")).unwrap();
-    assert!(all(&dir, &Request::Status).await.unwrap()[0].1.is_ok());
+    let control = ControlSocket::serve(&dir, ledger.chain(), echo("far")).unwrap();
+    assert!(all(&dir, &ControlRequest::Status).await.unwrap()[0].1.is_ok());
     drop(control);
-    assert_eq!(all(&dir, &Request::Status).await.unwrap(), []);
+    assert_eq!(all(&dir, &ControlRequest::Status).await.unwrap(), []);
     assert_eq!(fs::read_dir(folder(&dir)).unwrap().count(), 0);
 }
 
@@ -114,8 +114,8 @@ async fn an_answer_over_the_limit_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = ledger(dir.path()).await;
     let handler: Handler = Arc::new(|_| Box::pin(async { Ok(json!("x".repeat(MAX_LINE_BYTES))) }));
-    let _control = Control::serve(dir.path(), ledger.chain(), handler).unwrap();
-    let answers = all(dir.path(), &Request::Status).await.unwrap();
+    let _control = ControlSocket::serve(dir.path(), ledger.chain(), handler).unwrap();
+    let answers = all(dir.path(), &ControlRequest::Status).await.unwrap();
     assert!(matches!(answers[0].1, Err(ControlError::Broken(_))), "{answers:?}");
 }
 

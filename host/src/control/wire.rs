@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-use super::{ControlError, ControlRefusal, MAX_LINE_BYTES, Reply};
+use super::{ControlError, ControlRefusal, ControlReply, MAX_LINE_BYTES};
 
 /// The longest path that fits into a socket address on Linux, in bytes, without the final zero.
 const MAX_ADDRESS_BYTES: usize = 107;
@@ -24,8 +24,8 @@ pub(super) enum Envelope {
     Refused(ControlRefusal),
 }
 
-impl From<Reply> for Envelope {
-    fn from(reply: Reply) -> Self {
+impl From<ControlReply> for Envelope {
+    fn from(reply: ControlReply) -> Self {
         match reply {
             Ok(value) => Self::Ok(value),
             Err(refusal) => Self::Refused(refusal),

@@ -37,12 +37,12 @@ use tokio::net::TcpListener;
 use self::activity::{Answering, InProgress};
 use self::admission::Admission;
 use self::body::Bodies;
-use self::guard::Guard;
+use self::guard::RequestGuard;
 use self::jwt::Verifier;
-use self::reply::Refusal;
+use self::reply::HttpRefusal;
 use self::sessions::Sessions;
 use self::shared_limit::SharedLimit;
-use self::token::Tokens;
+use self::token::AccessTokens;
 use super::backend::Backend;
 use super::protocol::Calls;
 use crate::broker::Broker;
@@ -109,13 +109,13 @@ pub enum FrontError {
 pub struct HttpFront {
     listener: TcpListener,
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<FrontShared>,
 }
 
 /// The state that all connections share.
-pub(crate) struct Shared {
+pub(crate) struct FrontShared {
     backend: Arc<dyn Backend>,
-    guard: Guard,
+    guard: RequestGuard,
     admission: Admission,
     sessions: Sessions,
     on_rejected: OnRejected,
@@ -136,7 +136,7 @@ impl HttpFront {
         broker: Broker,
         serve: &ServeConfig,
         profile: ProfileName,
-        tokens: Option<Tokens>,
+        tokens: Option<AccessTokens>,
         on_rejected: OnRejected,
     ) -> Result<Self, FrontError> {
         let max_body = broker.config().max_message;
@@ -147,7 +147,7 @@ impl HttpFront {
         backend: Arc<dyn Backend>,
         serve: &ServeConfig,
         profile: ProfileName,
-        tokens: Option<Tokens>,
+        tokens: Option<AccessTokens>,
         on_rejected: OnRejected,
         max_body: usize,
     ) -> Result<Self, FrontError> {
@@ -171,8 +171,8 @@ impl HttpFront {
         };
         let listener = TcpListener::bind(serve.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let guard = Guard::new(address, &serve.hosts, &serve.origins);
-        let shared = Shared {
+        let guard = RequestGuard::new(address, &serve.hosts, &serve.origins);
+        let shared = FrontShared {
             backend,
             guard,
             admission,
@@ -209,7 +209,7 @@ impl fmt::Debug for HttpFront {
 
 /// Answers one request.
 async fn handle(
-    shared: Arc<Shared>,
+    shared: Arc<FrontShared>,
     peer: SocketAddr,
     mut in_progress: InProgress,
     request: Request,
@@ -227,7 +227,11 @@ async fn handle(
     response.map(|body| in_progress.until_end_of(body))
 }
 
-async fn route(shared: &Arc<Shared>, in_progress: &mut InProgress, request: Request) -> Result<Response, Refusal> {
+async fn route(
+    shared: &Arc<FrontShared>,
+    in_progress: &mut InProgress,
+    request: Request,
+) -> Result<Response, HttpRefusal> {
     let (parts, body) = request.into_parts();
     shared.guard.check_host(&parts)?;
     match parts.uri.path() {
@@ -243,7 +247,7 @@ async fn route(shared: &Arc<Shared>, in_progress: &mut InProgress, request: Requ
             admitted?;
             return match parts.method {
                 Method::GET => Ok(([(CONTENT_TYPE, METRICS_TYPE)], shared.backend.metrics()).into_response()),
-                _ => Err(Refusal::method_not_allowed("GET")),
+                _ => Err(HttpRefusal::method_not_allowed("GET")),
             };
         }
         path => {
@@ -251,7 +255,7 @@ async fn route(shared: &Arc<Shared>, in_progress: &mut InProgress, request: Requ
                 return Ok(([(CONTENT_TYPE, "application/json")], description.to_string()).into_response());
             }
             let message = format!("there is nothing here; MCP is served at {MCP_PATH}");
-            return Err(Refusal::new(StatusCode::NOT_FOUND, RpcError::INVALID_REQUEST, message));
+            return Err(HttpRefusal::new(StatusCode::NOT_FOUND, RpcError::INVALID_REQUEST, message));
         }
     }
     shared.guard.check_origin(&parts.headers)?;
@@ -263,7 +267,7 @@ async fn route(shared: &Arc<Shared>, in_progress: &mut InProgress, request: Requ
     match parts.method {
         Method::POST => post::post(shared, &caller, &parts.headers, body).await,
         Method::GET | Method::DELETE if headers::version(&parts.headers)?.is_some_and(|v| v >= revision::MODERN) => {
-            Err(Refusal::method_not_allowed("POST"))
+            Err(HttpRefusal::method_not_allowed("POST"))
         }
         Method::GET => {
             headers::check_accept_stream(&parts.headers)?;
@@ -277,7 +281,7 @@ async fn route(shared: &Arc<Shared>, in_progress: &mut InProgress, request: Requ
             shared.sessions.end(&caller, &parts.headers).await?;
             Ok(Response::builder().status(StatusCode::NO_CONTENT).body(Body::empty()).unwrap_or_default())
         }
-        _ => Err(Refusal::method_not_allowed("POST, GET, DELETE")),
+        _ => Err(HttpRefusal::method_not_allowed("POST, GET, DELETE")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The protocol on one agent's connection: which message may come when, in either era. Knows no transport.
 //!
-//! A front hands over each [`Message`] and gets a [`Step`]. Specification: MCP 2025-11-25 and 2026-07-28, "Lifecycle",
+//! A front hands over each [`Message`] and gets a [`NextStep`]. Specification: MCP 2025-11-25 and 2026-07-28, "Lifecycle",
 //! "Cancellation", "Pagination", "Elicitation".
 
 pub(crate) mod agent_channel;
@@ -15,7 +15,7 @@ pub(crate) mod session_handle;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use calls::{Calls, Work};
+pub(crate) use calls::{CallWork, Calls};
 
 use self::agent_channel::Out;
 use self::client::ClientInfo;
@@ -45,13 +45,13 @@ fn instructions(offers: &ServerInfo) -> String {
 }
 
 /// The step that a message leads to.
-pub(crate) enum Step {
+pub(crate) enum NextStep {
     /// An answer that is ready.
     Answer(Response),
     /// No answer.
     Silence,
     /// A request that takes time, which the front drives.
-    Work(Work),
+    Work(CallWork),
 }
 
 /// One agent on a connection of its own (stdio). Its first request that is not refused decides the era.
@@ -80,25 +80,25 @@ impl AgentConnection {
 
     /// Takes a message. Messages that belong to the request go to `out`. Not cancellation safe: a session may have been
     /// opened.
-    pub(crate) async fn accept(&mut self, message: Message, out: &Out) -> Step {
+    pub(crate) async fn accept(&mut self, message: Message, out: &Out) -> NextStep {
         match (&self.state, message) {
             (State::Legacy(legacy), Message::Notification(said)) if said.method == Method::NotificationsInitialized => {
                 // Before this notification the agent expects no messages.
                 legacy.attach(out.clone());
-                Step::Silence
+                NextStep::Silence
             }
             (State::Legacy(legacy), message) => legacy.accept(message, out),
             (_, Message::Request(request)) => {
                 let id = request.id.clone();
                 let step = self.request(request, out).await;
-                step.unwrap_or_else(|error| Step::Answer(Response::error(Some(id), &error)))
+                step.unwrap_or_else(|error| NextStep::Answer(Response::error(Some(id), &error)))
             }
             (
                 State::Modern { calls, .. },
                 Message::Notification(Notification { method: Method::NotificationsCancelled, params }),
             ) => {
                 calls.cancel(params.as_ref());
-                Step::Silence
+                NextStep::Silence
             }
             (State::Modern { handles, .. }, Message::Notification(notification)) => {
                 // A notification without a known description counts as from the client that was described first.
@@ -108,13 +108,13 @@ impl AgentConnection {
                 if let Some((_, handle)) = known.or(handles.first()) {
                     handle.notified(&notification);
                 }
-                Step::Silence
+                NextStep::Silence
             }
-            (_, Message::Notification(_) | Message::Response(_)) => Step::Silence,
+            (_, Message::Notification(_) | Message::Response(_)) => NextStep::Silence,
         }
     }
 
-    async fn request(&mut self, request: Request, out: &Out) -> Result<Step, RpcError> {
+    async fn request(&mut self, request: Request, out: &Out) -> Result<NextStep, RpcError> {
         let fresh = matches!(self.state, State::Fresh);
         match &request.method {
             Method::Initialize if fresh => {
@@ -122,9 +122,9 @@ impl AgentConnection {
                 let opened = Legacy::open(backend, &self.profile, self.principal, TransportKind::Pipe, params);
                 let (legacy, result) = opened.await?;
                 self.state = State::Legacy(legacy);
-                Ok(Step::Answer(Response::result(request.id, result)))
+                Ok(NextStep::Answer(Response::result(request.id, result)))
             }
-            Method::Ping if fresh => Ok(Step::Answer(Response::result(request.id, Json::empty_object()))),
+            Method::Ping if fresh => Ok(NextStep::Answer(Response::result(request.id, Json::empty_object()))),
             method
                 if fresh
                     && method != Method::ServerDiscover
@@ -139,7 +139,7 @@ impl AgentConnection {
         }
     }
 
-    async fn modern(&mut self, request: Request, out: &Out) -> Result<Step, RpcError> {
+    async fn modern(&mut self, request: Request, out: &Out) -> Result<NextStep, RpcError> {
         let client = ClientInfo::from_meta(request.params.as_ref(), TransportKind::Pipe)?;
         if matches!(self.state, State::Fresh) {
             let mut handles = Vec::new();

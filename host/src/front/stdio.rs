@@ -12,10 +12,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::lines::{Line, Lines};
+use self::lines::{AgentLine, AgentLines};
 use super::backend::Backend;
 use super::protocol::agent_channel::{OUT_QUEUE, Out};
-use super::protocol::{AgentConnection, Step, malformed};
+use super::protocol::{AgentConnection, NextStep, malformed};
 use super::{CUT_ANSWER_TIMEOUT, DRAIN};
 use crate::broker::Broker;
 use crate::name::ProfileName;
@@ -59,7 +59,7 @@ pub(crate) async fn serve(
 
     let mut agent = AgentConnection::new(backend, profile, PRINCIPAL);
     let mut calls = JoinSet::new();
-    let read = converse(&mut agent, &mut calls, Lines::new(input, max_line), &out).await;
+    let read = converse(&mut agent, &mut calls, AgentLines::new(input, max_line), &out).await;
 
     agent.input_ended();
     let ended = tokio::time::timeout(DRAIN, async { while calls.join_next().await.is_some() {} });
@@ -106,7 +106,7 @@ impl<R: AsyncRead + Unpin, F: Future<Output = ()>> AsyncRead for Until<'_, R, F>
 async fn converse<R: AsyncRead + Unpin>(
     agent: &mut AgentConnection,
     calls: &mut JoinSet<()>,
-    lines: Lines<R>,
+    lines: AgentLines<R>,
     out: &Out,
 ) -> io::Result<()> {
     let mut input = Input { lines, ahead: VecDeque::new(), ended: false };
@@ -118,24 +118,24 @@ async fn converse<R: AsyncRead + Unpin>(
         };
         let step = match line {
             None => return Ok(()),
-            Some(Line::TooLong(size)) => {
+            Some(AgentLine::TooLong(size)) => {
                 let error = MessageError::TooLarge { size, limit: input.lines.max() };
-                Step::Answer(malformed(&bytes::Bytes::new(), &error))
+                NextStep::Answer(malformed(&bytes::Bytes::new(), &error))
             }
-            Some(Line::Text(text)) => match Message::parse(text.clone()) {
+            Some(AgentLine::Text(text)) => match Message::parse(text.clone()) {
                 Ok(message) => match input.meanwhile(agent.accept(message, out), out).await? {
                     Some(step) => step,
                     None => return Ok(()),
                 },
-                Err(error) => Step::Answer(malformed(&text, &error)),
+                Err(error) => NextStep::Answer(malformed(&text, &error)),
             },
         };
         match step {
-            Step::Silence => {}
-            Step::Answer(response) => {
+            NextStep::Silence => {}
+            NextStep::Answer(response) => {
                 let _ = out.send(Message::Response(response)).await;
             }
-            Step::Work(work) => {
+            NextStep::Work(work) => {
                 let out = out.clone();
                 calls.spawn(async move {
                     if let Some(response) = work.run().await {
@@ -150,14 +150,14 @@ async fn converse<R: AsyncRead + Unpin>(
 /// The agent's input, some of it read ahead while a message is being taken: `initialize` takes as long as the slowest
 /// source, and must not keep the front from noticing that the agent has given up.
 struct Input<R> {
-    lines: Lines<R>,
-    ahead: VecDeque<Line>,
+    lines: AgentLines<R>,
+    ahead: VecDeque<AgentLine>,
     ended: bool,
 }
 
 impl<R: AsyncRead + Unpin> Input<R> {
     /// Returns the next line, or `None` at the end. Cancellation safe.
-    async fn next(&mut self) -> io::Result<Option<Line>> {
+    async fn next(&mut self) -> io::Result<Option<AgentLine>> {
         match self.ahead.pop_front() {
             None if !self.ended => self.lines.next().await,
             line => Ok(line),

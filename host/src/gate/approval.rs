@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::form::{elicitation, read_elicitation};
-use super::inbox::{Draft, Pending, State, word};
+use super::inbox::{NewQuestion, OpenQuestion, QuestionState, word};
 use super::judge::{self, Reason};
-use super::{AskSummary, Inbox, InboxError, Refusal};
+use super::{AskSummary, CallRefusal, Inbox, InboxError};
 use crate::agent::{AgentPeer, Elicitation};
-use crate::call::{Call, Phase, View};
+use crate::call::{Call, CallView, Phase};
 use crate::config::Detail;
 use crate::digest::Digest;
 use crate::item::ItemKind;
 use crate::ledger::{Binding, Consume, Ledger};
-use crate::plugin::{Approval, AskFacts, GrantFacts, Offer, Scope, Settlement};
+use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
 use crate::protocol::{Answer, Json, Method, Notification};
 use crate::seal::Seal;
 use crate::visible::visible;
@@ -41,7 +41,7 @@ pub(super) struct Approvals {
 }
 
 /// A call that needs a person.
-pub(super) struct Question<'a> {
+pub(super) struct ApprovalQuestion<'a> {
     pub(super) call: &'a Arc<Call>,
     pub(super) reasons: Vec<Reason>,
     pub(super) arguments_digest: Digest,
@@ -51,7 +51,7 @@ pub(super) struct Question<'a> {
     pub(super) record: Detail,
 }
 
-impl Question<'_> {
+impl ApprovalQuestion<'_> {
     /// Returns the reasons as a person and an approval plugin read them.
     fn texts(&self) -> Vec<String> {
         self.reasons.iter().map(|reason| reason.text.clone()).collect()
@@ -84,7 +84,11 @@ impl Approvals {
         self.plugins.iter()
     }
 
-    pub(super) async fn settle(&self, question: Question<'_>, peer: &Arc<dyn AgentPeer>) -> Result<Approved, Refusal> {
+    pub(super) async fn settle(
+        &self,
+        question: ApprovalQuestion<'_>,
+        peer: &Arc<dyn AgentPeer>,
+    ) -> Result<Approved, CallRefusal> {
         let call = question.call;
         let binding = Binding {
             principal: call.caller.principal.to_string(),
@@ -117,8 +121,8 @@ impl Approvals {
 
     /// Returns what the approval plugins decide. Any refusal refuses; an earlier answer counts only if all agree on it;
     /// offers narrow each other.
-    async fn plan(&self, question: &Question<'_>, binding: &Binding) -> Result<Plan, Refusal> {
-        let mut grants = self.ledger.grants(binding).await.map_err(Refusal::from_ledger)?;
+    async fn plan(&self, question: &ApprovalQuestion<'_>, binding: &Binding) -> Result<Plan, CallRefusal> {
+        let mut grants = self.ledger.grants(binding).await.map_err(CallRefusal::from_ledger)?;
         let grave = question.call.item.hints.may_do_harm() || question.out_of_band;
         // An earlier answer does not count if its scope would not be offered now, whatever a plugin decides.
         grants.retain(|grant| all_scopes(grave).contains(&reach(grant.scope)));
@@ -126,7 +130,7 @@ impl Approvals {
         let mut remembered = Vec::new();
         let mut offer = Offer { scopes: all_scopes(grave), valid_for: MAX_VALIDITY, uses: 0 };
         for plugin in &self.plugins {
-            let view = View::before(question.call, Phase::Call);
+            let view = CallView::before(question.call, Phase::Call);
             let settlement = match plugin.settle(&view, facts.clone()).await {
                 Ok(settlement) => settlement,
                 Err(failure) => {
@@ -135,7 +139,7 @@ impl Approvals {
                 }
             };
             match settlement {
-                Settlement::Refuse(denial) => return Err(Refusal::by_plugin(denial)),
+                Settlement::Refuse(denial) => return Err(CallRefusal::by_plugin(denial)),
                 Settlement::Remembered(grant) => remembered.push(grant),
                 Settlement::Question(wanted) => narrow(&mut offer, &wanted),
             }
@@ -143,8 +147,9 @@ impl Approvals {
         if self.plugins.is_empty() {
             // Without a plugin to decide what may be remembered, nothing is, except an answer that arrived too late for
             // its call.
-            offer.scopes = vec![Scope::Once];
-            remembered.extend(grants.iter().find(|g| g.scope == crate::ledger::Scope::Arguments).map(|g| g.id.clone()));
+            offer.scopes = vec![AnswerScope::Once];
+            remembered
+                .extend(grants.iter().find(|g| g.scope == crate::ledger::GrantScope::Arguments).map(|g| g.id.clone()));
         }
         let agreed = remembered.first().filter(|first| {
             remembered.len() == self.plugins.len().max(1)
@@ -156,16 +161,16 @@ impl Approvals {
 
     /// Checks that the `requestState` of a retry was issued by this broker, even where no question is asked any more.
     /// Returns the question's id.
-    pub(super) fn check_state(&self, call: &Call) -> Result<Option<String>, Refusal> {
+    pub(super) fn check_state(&self, call: &Call) -> Result<Option<String>, CallRefusal> {
         let state = call.params.request_state().filter(|_| call.method.may_be_retried());
         let Some(state) = state else { return Ok(None) };
         let opened = self.seal.open(&state).and_then(|bytes| String::from_utf8(bytes).ok());
-        let refusal = || Refusal::denied("request-state", "`requestState` is not one that this broker gave");
+        let refusal = || CallRefusal::denied("request-state", "`requestState` is not one that this broker gave");
         opened.map(Some).ok_or_else(refusal)
     }
 
     /// Returns the approval that a retry brings (2026-07-28). `None` if it brings no answer, or none that still counts.
-    async fn retried(&self, call: &Call, binding: &Binding) -> Result<Option<Approved>, Refusal> {
+    async fn retried(&self, call: &Call, binding: &Binding) -> Result<Option<Approved>, CallRefusal> {
         let Some(ask) = self.check_state(call)? else { return Ok(None) };
         let Some(pending) = self.inbox.about(&ask, binding) else { return Ok(None) };
         let response = call.params.input_responses().and_then(|all| all.get(INPUT));
@@ -177,12 +182,12 @@ impl Approvals {
     async fn ask(
         &self,
         call: &Call,
-        pending: &Arc<Pending>,
+        pending: &Arc<OpenQuestion>,
         elicitation: Elicitation,
         peer: &Arc<dyn AgentPeer>,
-    ) -> Result<Approved, Refusal> {
+    ) -> Result<Approved, CallRefusal> {
         let state = match elicitation {
-            Elicitation::InputRequired => return Err(Refusal::InputRequired(self.input_required(pending))),
+            Elicitation::InputRequired => return Err(CallRefusal::InputRequired(self.input_required(pending))),
             Elicitation::Request => {
                 let deadline = pending.expires();
                 tokio::select! {
@@ -198,29 +203,29 @@ impl Approvals {
         self.decided(pending, state)
     }
 
-    fn decided(&self, pending: &Pending, state: Option<State>) -> Result<Approved, Refusal> {
+    fn decided(&self, pending: &OpenQuestion, state: Option<QuestionState>) -> Result<Approved, CallRefusal> {
         match state {
-            Some(State::Approved { .. }) if !pending.pass() => Err(Refusal::denied(
+            Some(QuestionState::Approved { .. }) if !pending.pass() => Err(CallRefusal::denied(
                 "approval-used",
                 "the approval was for one call, and an identical one has used it; send it again to be asked again",
             )),
-            Some(State::Approved { scope, by }) => {
+            Some(QuestionState::Approved { scope, by }) => {
                 Ok(Approved { consume: None, how: json!({ "ask": pending.id, "scope": scope, "by": by }) })
             }
-            Some(State::Refused { by }) if by == "expiry" => {
-                Err(Refusal::denied("approval-expired", "nobody answered in time"))
+            Some(QuestionState::Refused { by }) if by == "expiry" => {
+                Err(CallRefusal::denied("approval-expired", "nobody answered in time"))
             }
-            Some(State::Refused { .. }) => Err(Refusal::denied("approval-refused", "a person refused it")),
+            Some(QuestionState::Refused { .. }) => Err(CallRefusal::denied("approval-refused", "a person refused it")),
             _ if pending.expires() <= Instant::now() => {
                 self.inbox.expire(pending);
-                Err(Refusal::denied("approval-expired", "nobody answered in time"))
+                Err(CallRefusal::denied("approval-expired", "nobody answered in time"))
             }
-            _ => Err(Refusal::Pending { ask: pending.id.clone(), expires_in: pending.expires_in() }),
+            _ => Err(CallRefusal::Pending { ask: pending.id.clone(), expires_in: pending.expires_in() }),
         }
     }
 
     /// Asks over the agent's own connection (2025-06-18 to 2025-11-25).
-    async fn elicit(&self, pending: &Arc<Pending>, peer: &Arc<dyn AgentPeer>) -> Option<State> {
+    async fn elicit(&self, pending: &Arc<OpenQuestion>, peer: &Arc<dyn AgentPeer>) -> Option<QuestionState> {
         let params = Json::of(&elicitation(pending));
         let answer = match peer.request(&Method::ElicitationCreate, Some(params)).await {
             Answer::Result(result) => read_elicitation(&result),
@@ -242,7 +247,7 @@ impl Approvals {
         None
     }
 
-    fn draft(&self, question: &Question<'_>, binding: Binding, offer: Offer) -> Draft {
+    fn draft(&self, question: &ApprovalQuestion<'_>, binding: Binding, offer: Offer) -> NewQuestion {
         let call = question.call;
         let summary = AskSummary {
             id: ulid::Ulid::generate().to_string(),
@@ -262,10 +267,10 @@ impl Approvals {
         };
         let (session, call) = (call.caller.session.clone(), call.id.clone());
         let recorded = question.reasons.iter().map(|reason| reason.recorded(&self.ledger, question.record)).collect();
-        Draft { summary, recorded, binding, offer, out_of_band: question.out_of_band, session, call }
+        NewQuestion { summary, recorded, binding, offer, out_of_band: question.out_of_band, session, call }
     }
 
-    fn input_required(&self, pending: &Pending) -> Json {
+    fn input_required(&self, pending: &OpenQuestion) -> Json {
         Json::of(&json!({
             "resultType": "input_required",
             "inputRequests": { INPUT: { "method": Method::ElicitationCreate, "params": elicitation(pending) } },
@@ -279,11 +284,11 @@ enum Plan {
     Ask(Offer),
 }
 
-fn inbox_refusal(error: InboxError) -> Refusal {
+fn inbox_refusal(error: InboxError) -> CallRefusal {
     match error {
-        InboxError::Full => Refusal::denied("approvals-full", error.to_string()),
-        InboxError::Ledger(cause) => Refusal::Ledger(cause),
-        error => Refusal::denied("approval-invalid", error.to_string()),
+        InboxError::Full => CallRefusal::denied("approvals-full", error.to_string()),
+        InboxError::Ledger(cause) => CallRefusal::Ledger(cause),
+        error => CallRefusal::denied("approval-invalid", error.to_string()),
     }
 }
 
@@ -297,31 +302,31 @@ fn bound_name(call: &Call) -> String {
     }
 }
 
-fn facts(grant: &crate::ledger::Grant) -> GrantFacts {
+fn facts(grant: &crate::ledger::ApprovalGrant) -> GrantFacts {
     let age = crate::call::now_millis().saturating_sub(grant.created_at) / 1000;
     GrantFacts { id: grant.id.clone(), scope: reach(grant.scope), age: u32::try_from(age).unwrap_or(u32::MAX) }
 }
 
-fn reach(scope: crate::ledger::Scope) -> Scope {
+fn reach(scope: crate::ledger::GrantScope) -> AnswerScope {
     match scope {
-        crate::ledger::Scope::Arguments => Scope::Arguments,
-        crate::ledger::Scope::Session => Scope::Session,
-        crate::ledger::Scope::Principal => Scope::Principal,
+        crate::ledger::GrantScope::Arguments => AnswerScope::Arguments,
+        crate::ledger::GrantScope::Session => AnswerScope::Session,
+        crate::ledger::GrantScope::Principal => AnswerScope::Principal,
     }
 }
 
 /// Returns the scopes in the order of their reach. A call that may destroy something or reach an open world is never
 /// approved beyond exact arguments.
-fn all_scopes(grave: bool) -> Vec<Scope> {
-    let mut scopes = vec![Scope::Once, Scope::Arguments];
+fn all_scopes(grave: bool) -> Vec<AnswerScope> {
+    let mut scopes = vec![AnswerScope::Once, AnswerScope::Arguments];
     if !grave {
-        scopes.extend([Scope::Session, Scope::Principal]);
+        scopes.extend([AnswerScope::Session, AnswerScope::Principal]);
     }
     scopes
 }
 
 fn narrow(offer: &mut Offer, wanted: &Offer) {
-    offer.scopes.retain(|scope| *scope == Scope::Once || wanted.scopes.contains(scope));
+    offer.scopes.retain(|scope| *scope == AnswerScope::Once || wanted.scopes.contains(scope));
     offer.valid_for = offer.valid_for.min(wanted.valid_for);
     offer.uses = match (offer.uses, wanted.uses) {
         (0, uses) | (uses, 0) => uses,
@@ -330,7 +335,7 @@ fn narrow(offer: &mut Offer, wanted: &Offer) {
 }
 
 /// Tells an agent that listens to progress what its call is waiting for.
-async fn announce(call: &Call, pending: &Pending, peer: &Arc<dyn AgentPeer>) {
+async fn announce(call: &Call, pending: &OpenQuestion, peer: &Arc<dyn AgentPeer>) {
     let Some(token) = call.params.progress_token() else { return };
     let message = format!("waiting for a person: portcullis approvals approve {}", pending.id);
     let params = Json::of(&json!({ "progress": 0, "message": message })).with("progressToken", &token);

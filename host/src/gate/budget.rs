@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Refusal;
+use super::CallRefusal;
 use crate::config::{BudgetConfig, Rate};
 use crate::sync::Mutex;
 
@@ -35,14 +35,14 @@ impl Budget {
     /// Checks that a call may be made now.
     ///
     /// # Errors
-    /// [`Refusal::Denied`] with the code `budget-spent`; its message names the bucket, and when a call is possible
+    /// [`CallRefusal::Denied`] with the code `budget-spent`; its message names the bucket, and when a call is possible
     /// again.
-    pub(super) fn check(&self) -> Result<(), Refusal> {
+    pub(super) fn check(&self) -> Result<(), CallRefusal> {
         self.look(|_| ())
     }
 
     /// Checks that a call may be made now, and charges it: one call, and the bytes that it sends.
-    pub(super) fn take(&self, bytes: usize) -> Result<(), Refusal> {
+    pub(super) fn take(&self, bytes: usize) -> Result<(), CallRefusal> {
         self.look(|buckets| {
             buckets.calls.iter_mut().for_each(|calls| calls.level -= 1.0);
             buckets.bytes.iter_mut().for_each(|all| all.level -= bytes as f64);
@@ -56,7 +56,7 @@ impl Budget {
         buckets.time.iter_mut().for_each(|all| all.level -= time.as_secs_f64());
     }
 
-    fn look(&self, then: impl FnOnce(&mut Buckets)) -> Result<(), Refusal> {
+    fn look(&self, then: impl FnOnce(&mut Buckets)) -> Result<(), CallRefusal> {
         let mut buckets = self.lock();
         let now = Instant::now();
         let Buckets { calls, bytes, time } = &mut *buckets;
@@ -72,7 +72,7 @@ impl Budget {
             Some((wait, of)) => {
                 let seconds = wait.as_secs() + 1;
                 let text = format!("the profile's `budget` of {of} is spent; a call is possible again in {seconds} s");
-                Err(Refusal::denied("budget-spent", text))
+                Err(CallRefusal::denied("budget-spent", text))
             }
         }
     }
@@ -117,7 +117,7 @@ mod tests {
 
     fn refused(budget: &Budget) -> String {
         match budget.take(0).unwrap_err() {
-            Refusal::Denied { code, message, .. } => format!("{code}: {message}"),
+            CallRefusal::Denied { code, message, .. } => format!("{code}: {message}"),
             other => format!("{other:?}"),
         }
     }

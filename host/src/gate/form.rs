@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::inbox::{AskSummary, Pending};
+use super::inbox::{AskSummary, OpenQuestion};
 use crate::protocol::Json;
 use crate::visible::visible;
 
@@ -14,7 +14,7 @@ const MAX_SHOWN: usize = 2_000;
 const MAX_SHOWN_STRING: usize = 200;
 
 /// Returns the parameters of `elicitation/create`: a form with one choice and no default.
-pub(super) fn elicitation(pending: &Pending) -> serde_json::Value {
+pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
     let summary = pending.summary();
     let (shown, cut) = show(&summary.arguments);
     let notice = if cut { " (shortened: `portcullis approvals show` has all of them)" } else { "" };

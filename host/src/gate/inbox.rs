@@ -1,6 +1,7 @@
 //! Questions that wait for a person.
 
 mod settle;
+mod waiter_count;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use tokio::sync::watch;
 use crate::call::{CallId, SessionId};
 use crate::digest::Digest;
 use crate::ledger::{Binding, Event, EventKind, Ledger, LedgerError};
-use crate::plugin::{Offer, Scope};
+use crate::plugin::{AnswerScope, Offer};
 use crate::sync::{Mutex, MutexGuard};
+use waiter_count::WaiterCount;
 
 /// The most questions that may be open at once: more than a person can read. Beyond it calls are denied.
 const MAX_OPEN: usize = 256;
@@ -36,7 +38,7 @@ pub struct Inbox {
     timeout: Duration,
 }
 
-type Open = Mutex<HashMap<String, Arc<Pending>>>;
+type Open = Mutex<HashMap<String, Arc<OpenQuestion>>>;
 
 /// The facts that a person needs in order to answer a question. Strings come from agents and sources: escape them
 /// before showing them.
@@ -74,7 +76,7 @@ pub struct AskSummary {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum QuestionState {
     Open,
     Approved { scope: &'static str, by: String },
     Refused { by: String },
@@ -82,7 +84,7 @@ pub(super) enum State {
 
 /// One open question.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct OpenQuestion {
     pub(super) id: String,
     key: Digest,
     summary: AskSummary,
@@ -93,7 +95,7 @@ pub(super) struct Pending {
     session: SessionId,
     call: CallId,
     expires: Instant,
-    state: watch::Sender<State>,
+    state: watch::Sender<QuestionState>,
     waiting: Arc<AtomicUsize>,
     /// How many calls the answer still lets through.
     passes: AtomicUsize,
@@ -102,7 +104,7 @@ pub(super) struct Pending {
 /// The result of answering a question.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answered {
+pub struct AnswerResult {
     /// The question's full id.
     pub ask: String,
     /// The tool it was about.
@@ -154,7 +156,7 @@ impl From<LedgerError> for InboxError {
 }
 
 /// A new question.
-pub(super) struct Draft {
+pub(super) struct NewQuestion {
     pub(super) summary: AskSummary,
     /// The reasons as the ledger keeps them.
     pub(super) recorded: Vec<serde_json::Value>,
@@ -199,7 +201,7 @@ impl Inbox {
         scope: Option<&str>,
         by: &str,
         inside: bool,
-    ) -> Result<Answered, InboxError> {
+    ) -> Result<AnswerResult, InboxError> {
         self.sweep();
         let pending = self.find(id)?;
         if inside && pending.out_of_band {
@@ -216,12 +218,12 @@ impl Inbox {
     /// that one stands.
     pub(super) async fn answer_for_itself(
         &self,
-        pending: &Pending,
+        pending: &OpenQuestion,
         approve: bool,
         scope: Option<&str>,
-    ) -> Result<Option<State>, InboxError> {
+    ) -> Result<Option<QuestionState>, InboxError> {
         // Counted as a waiter, so that the answer is used by this call and not kept for another.
-        let _waiting = Waiting::new(&pending.waiting);
+        let _waiting = WaiterCount::new(&pending.waiting);
         match self.answer(&pending.id, approve, scope, "elicitation", true).await {
             Ok(_) | Err(InboxError::Unknown(_)) => Ok(pending.wait(pending.expires).await),
             Err(error) => Err(error),
@@ -230,20 +232,24 @@ impl Inbox {
 
     /// Opens a question, or joins the identical one that is open already. A call that `waits` for the answer is counted
     /// before the question becomes visible, and for as long as it holds the returned guard.
-    pub(super) async fn open(&self, draft: Draft, waits: bool) -> Result<(Arc<Pending>, Option<Waiting>), InboxError> {
+    pub(super) async fn open(
+        &self,
+        draft: NewQuestion,
+        waits: bool,
+    ) -> Result<(Arc<OpenQuestion>, Option<WaiterCount>), InboxError> {
         self.sweep();
         let key = key(&draft.binding);
         let (pending, waiting, reasons) = {
             let mut open = self.lock();
             if let Some(pending) = open.values().find(|pending| pending.key == key) {
-                return Ok((pending.clone(), waits.then(|| Waiting::new(&pending.waiting))));
+                return Ok((pending.clone(), waits.then(|| WaiterCount::new(&pending.waiting))));
             }
             let of_session = open.values().filter(|pending| pending.session == draft.session).count();
             if open.len() >= MAX_OPEN || of_session >= MAX_OPEN_PER_SESSION {
                 return Err(InboxError::Full);
             }
-            let Draft { summary, recorded, binding, offer, out_of_band, session, call } = draft;
-            let pending = Arc::new(Pending {
+            let NewQuestion { summary, recorded, binding, offer, out_of_band, session, call } = draft;
+            let pending = Arc::new(OpenQuestion {
                 id: summary.id.clone(),
                 key,
                 summary,
@@ -253,11 +259,11 @@ impl Inbox {
                 session,
                 call,
                 expires: Instant::now() + self.timeout,
-                state: watch::Sender::new(State::Open),
+                state: watch::Sender::new(QuestionState::Open),
                 waiting: Arc::default(),
                 passes: AtomicUsize::new(0),
             });
-            let waiting = waits.then(|| Waiting::new(&pending.waiting));
+            let waiting = waits.then(|| WaiterCount::new(&pending.waiting));
             open.insert(pending.id.clone(), pending.clone());
             (pending, waiting, recorded)
         };
@@ -271,23 +277,25 @@ impl Inbox {
     }
 
     /// Returns the open question of this id, if it is about a call with this binding.
-    pub(super) fn about(&self, id: &str, binding: &Binding) -> Option<Arc<Pending>> {
+    pub(super) fn about(&self, id: &str, binding: &Binding) -> Option<Arc<OpenQuestion>> {
         self.sweep();
         self.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
     }
 
     /// Withdraws a question that could not be recorded, and denies the calls that joined it meanwhile.
-    pub(super) fn withdraw(&self, pending: &Pending) {
+    pub(super) fn withdraw(&self, pending: &OpenQuestion) {
         self.lock().remove(&pending.id);
-        pending.state.send_replace(State::Refused { by: "the broker, which could not record the question".to_owned() });
+        pending
+            .state
+            .send_replace(QuestionState::Refused { by: "the broker, which could not record the question".to_owned() });
     }
 
     /// Denies a question that has expired.
-    pub(super) fn expire(&self, pending: &Pending) {
+    pub(super) fn expire(&self, pending: &OpenQuestion) {
         if self.lock().remove(&pending.id).is_some() {
             let body = json!({ "ask": pending.id, "approved": false, "by": "expiry" });
             self.ledger.note(pending.event(EventKind::CallAnswered, body));
-            pending.state.send_replace(State::Refused { by: "expiry".to_owned() });
+            pending.state.send_replace(QuestionState::Refused { by: "expiry".to_owned() });
         }
     }
 
@@ -298,7 +306,7 @@ impl Inbox {
         over.iter().for_each(|pending| self.expire(pending));
     }
 
-    pub(super) fn find(&self, id: &str) -> Result<Arc<Pending>, InboxError> {
+    pub(super) fn find(&self, id: &str) -> Result<Arc<OpenQuestion>, InboxError> {
         let open = self.lock();
         let mut found =
             open.values().filter(|pending| !id.is_empty() && pending.id.starts_with(&id.to_ascii_uppercase()));
@@ -306,21 +314,21 @@ impl Inbox {
         if found.next().is_some() { Err(InboxError::Ambiguous(id.to_owned())) } else { Ok(first.clone()) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Pending>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
         lock(&self.open)
     }
 }
 
-fn lock(open: &Open) -> MutexGuard<'_, HashMap<String, Arc<Pending>>> {
+fn lock(open: &Open) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
     open.lock()
 }
 
-impl Pending {
+impl OpenQuestion {
     /// Waits for the answer until `deadline`. Returns `None` if there is none by then. The caller must be counted
-    /// ([`Waiting`]).
-    pub(super) async fn wait(&self, deadline: Instant) -> Option<State> {
+    /// ([`WaiterCount`]).
+    pub(super) async fn wait(&self, deadline: Instant) -> Option<QuestionState> {
         let mut state = self.state.subscribe();
-        let decided = state.wait_for(|state| *state != State::Open);
+        let decided = state.wait_for(|state| *state != QuestionState::Open);
         let decided = tokio::time::timeout_at(deadline.into(), decided).await.ok()?;
         decided.ok().map(|state| state.clone())
     }
@@ -351,8 +359,8 @@ impl Pending {
         AskSummary { waiting, expires_in: self.expires_in(), ..self.summary.clone() }
     }
 
-    fn scope(&self, wanted: Option<&str>) -> Result<Scope, InboxError> {
-        let Some(wanted) = wanted else { return Ok(Scope::Once) };
+    fn scope(&self, wanted: Option<&str>) -> Result<AnswerScope, InboxError> {
+        let Some(wanted) = wanted else { return Ok(AnswerScope::Once) };
         let found = self.offer.scopes.iter().copied().find(|scope| word(*scope) == wanted);
         found.ok_or_else(|| InboxError::Scope { scope: wanted.to_owned(), offered: self.scopes().join(", ") })
     }
@@ -362,30 +370,13 @@ impl Pending {
     }
 }
 
-/// A guard that counts a waiter for as long as it lives, so that a cancelled call counts no more.
-#[derive(Debug)]
-pub(super) struct Waiting(Arc<AtomicUsize>);
-
-impl Waiting {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// Returns the word for a scope in messages, answers and the ledger.
-pub(super) fn word(scope: Scope) -> &'static str {
+pub(super) fn word(scope: AnswerScope) -> &'static str {
     match scope {
-        Scope::Once => "once",
-        Scope::Arguments => "arguments",
-        Scope::Session => "session",
-        Scope::Principal => "principal",
+        AnswerScope::Once => "once",
+        AnswerScope::Arguments => "arguments",
+        AnswerScope::Session => "session",
+        AnswerScope::Principal => "principal",
     }
 }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Refusal, put, words};
-use crate::call::View;
+use super::{CallRefusal, put, words};
+use crate::call::CallView;
 use crate::config::Detail;
 use crate::ledger::{Event, EventKind, Ledger};
-use crate::plugin::{Change, Denial, Failure, FailureCode, Identity, Policy, Transform, Vault, Verdict};
+use crate::plugin::{Change, Denial, Failure, FailureCode, PluginIdentity, Policy, Transform, Vault, Verdict};
 
 /// The decisions of the plugins about one call, for its record.
 pub(super) struct Trail {
@@ -46,10 +46,10 @@ impl Reason {
 /// is asked and its verdict recorded, nothing more.
 pub(super) async fn judge(
     policies: &[Policy],
-    view: &View,
+    view: &CallView,
     ledger: &Ledger,
     trail: &mut Trail,
-) -> Result<Vec<Reason>, Refusal> {
+) -> Result<Vec<Reason>, CallRefusal> {
     let mut asks = Vec::new();
     for policy in policies.iter().filter(|policy| policy.on(view.phase)) {
         let verdict = match policy.check(view).await {
@@ -64,7 +64,7 @@ pub(super) async fn judge(
         match verdict {
             Verdict::Pass => {}
             Verdict::Ask(reason) => asks.push(Reason { text: reason, quotes: true }),
-            Verdict::Deny(denial) => return Err(Refusal::by_plugin(denial)),
+            Verdict::Deny(denial) => return Err(CallRefusal::by_plugin(denial)),
         }
     }
     Ok(asks)
@@ -73,11 +73,11 @@ pub(super) async fn judge(
 /// Asks one transform. A shadow transform's change is recorded and not made.
 pub(super) async fn rewrite(
     transform: &Transform,
-    view: &View,
+    view: &CallView,
     vault: Arc<dyn Vault>,
     ledger: &Ledger,
     trail: &mut Trail,
-) -> Result<Change, Refusal> {
+) -> Result<Change, CallRefusal> {
     let change = match transform.rewrite(view, vault).await {
         Ok(change) => change,
         Err(failure) => Change::Refuse(denial(transform.identity(), &failure, view, ledger, trail.record)),
@@ -93,7 +93,13 @@ pub(super) async fn rewrite(
 
 /// Returns the denial that a plugin's failure of any kind means, with the failure's own code. The cause goes to the
 /// operator, not to the agent; a cause in the plugin's own words is kept the way the payload is, and is not logged.
-pub(super) fn denial(plugin: &Identity, failure: &Failure, view: &View, ledger: &Ledger, record: Detail) -> Denial {
+pub(super) fn denial(
+    plugin: &PluginIdentity,
+    failure: &Failure,
+    view: &CallView,
+    ledger: &Ledger,
+    record: Detail,
+) -> Denial {
     let code = failure.code.as_str();
     // The detail is the plugin's own text, or what it returned instead of an answer.
     let quotes = matches!(failure.code, FailureCode::Error | FailureCode::Output);
@@ -119,7 +125,7 @@ fn describe(verdict: &Verdict, ledger: &Ledger, record: Detail) -> Value {
     }
 }
 
-fn entry(plugin: &Identity, view: &View, shadow: bool, verdict: Value) -> Value {
+fn entry(plugin: &PluginIdentity, view: &CallView, shadow: bool, verdict: Value) -> Value {
     let mut entry = json!({
         "plugin": plugin.name,
         "digest": plugin.digest,

@@ -9,7 +9,7 @@ use crate::protocol::{Answer, Json, RpcError};
 /// Why a call is refused.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum CallRefusal {
     /// The call was denied.
     Denied {
         /// The code, for programs: lower case, with dashes.
@@ -33,7 +33,7 @@ pub enum Refusal {
     Ledger(String),
 }
 
-impl Refusal {
+impl CallRefusal {
     /// Makes a denial in the broker's own words, which repeat no payload.
     pub(crate) fn denied(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Denied { code: code.into(), message: message.into(), quotes: false }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::approval::INPUT;
 use super::judge::{self, Trail};
-use super::{Budget, Circumstances, Gate, Refusal, SessionVault, payload, put, words};
-use crate::call::{Call, Cause, Delivery, Outcome, Phase, View};
+use super::{Budget, CallRefusal, Circumstances, Gate, SessionVault, payload, put, words};
+use crate::call::{Call, CallView, Cause, Delivery, Outcome, Phase};
 use crate::config::Detail;
 use crate::ledger::{Event, EventKind, OutcomeSlot};
 use crate::metrics::{Ending, Series};
@@ -31,12 +31,12 @@ pub struct Ticket {
     budget: Option<Arc<Budget>>,
     /// When the call could first reach the source.
     opened: Instant,
-    state: State,
+    state: QuestionState,
 }
 
 /// The progress of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum QuestionState {
     /// The intent is being written: the source cannot have seen anything.
     Intending,
     /// The source may have seen the call.
@@ -47,7 +47,7 @@ impl Ticket {
     pub(super) fn new(call: Arc<Call>, series: Arc<Series>, around: &Circumstances<'_>, slot: OutcomeSlot) -> Self {
         let (record, vault, budget) = (around.record, Arc::clone(around.vault), around.budget.cloned());
         let started = Instant::now();
-        let (slot, state) = (Some(slot), State::Intending);
+        let (slot, state) = (Some(slot), QuestionState::Intending);
         Self { call, series, record, vault, slot, started, opened: started, budget, state }
     }
 
@@ -61,7 +61,7 @@ impl Ticket {
 
     /// Marks that a source may be called from now on.
     pub(super) fn intent_is_durable(&mut self) {
-        (self.state, self.opened) = (State::Open, Instant::now());
+        (self.state, self.opened) = (QuestionState::Open, Instant::now());
     }
 
     /// Drops the ticket of a call that has no intent, and so no outcome.
@@ -100,8 +100,8 @@ impl Drop for Ticket {
             return;
         }
         let (ending, error) = match self.state {
-            State::Intending => (Ending::NotSent, "the caller went away before the call was sent"),
-            State::Open => (Ending::Unknown, "the caller went away before the source answered"),
+            QuestionState::Intending => (Ending::NotSent, "the caller went away before the call was sent"),
+            QuestionState::Open => (Ending::Unknown, "the caller went away before the source answered"),
         };
         self.settle(ending, self.opened.elapsed(), json!({ "error": error }));
     }
@@ -184,7 +184,10 @@ impl Gate {
             Answer::Error(_) => AnswerSummary::default(),
         };
         let passed = if said.asks() && !may_ask(&ticket.call.method, &answer, &said) {
-            Err(Refusal::denied("source-asked", "the source asks for input where the protocol lets it ask for none"))
+            Err(CallRefusal::denied(
+                "source-asked",
+                "the source asks for input where the protocol lets it ask for none",
+            ))
         } else {
             self.pass_result(&ticket.call, &ticket.vault, &answer, &mut trail).await
         };
@@ -205,7 +208,7 @@ impl Gate {
                 (answer, ending, body)
             }
             Err(refusal) => {
-                if let Refusal::Denied { code, message, quotes } = &refusal {
+                if let CallRefusal::Denied { code, message, quotes } = &refusal {
                     let message = words(&self.ledger, message, *quotes, ticket.record);
                     put(&mut body, "withheld", json!({ "code": code, "message": message }));
                 }
@@ -221,12 +224,12 @@ impl Gate {
         vault: &Arc<SessionVault>,
         answer: &Answer,
         trail: &mut Trail,
-    ) -> Result<Option<Json>, Refusal> {
+    ) -> Result<Option<Json>, CallRefusal> {
         let (outcome, failed) = match answer {
             Answer::Result(json) => (json, false),
             Answer::Error(json) => (json, true),
         };
-        let mut view = View { call: call.clone(), phase: Phase::Result, outcome: Some(outcome.clone()), failed };
+        let mut view = CallView { call: call.clone(), phase: Phase::Result, outcome: Some(outcome.clone()), failed };
         self.judge_outcome(&view, trail).await?;
         let mut replaced = None;
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Result)) {
@@ -237,7 +240,7 @@ impl Gate {
                     view.outcome = Some(json.clone());
                     replaced = Some(json);
                 }
-                Change::Refuse(denial) => return Err(Refusal::by_plugin(denial)),
+                Change::Refuse(denial) => return Err(CallRefusal::by_plugin(denial)),
             }
         }
         if replaced.is_some() {
@@ -248,12 +251,13 @@ impl Gate {
 
     /// Asks the policies about an outcome, which can pass or be withheld. It cannot wait for a person: the source has
     /// acted, and holding the call open would only make the agent try again.
-    async fn judge_outcome(&self, view: &View, trail: &mut Trail) -> Result<(), Refusal> {
+    async fn judge_outcome(&self, view: &CallView, trail: &mut Trail) -> Result<(), CallRefusal> {
         match judge::judge(&self.policies, view, &self.ledger, trail).await?.first() {
             None => Ok(()),
-            Some(reason) => {
-                Err(Refusal::quoting("result-asked", format!("a policy has doubts about the result: {}", reason.text)))
-            }
+            Some(reason) => Err(CallRefusal::quoting(
+                "result-asked",
+                format!("a policy has doubts about the result: {}", reason.text),
+            )),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::agent::Elicitation;
 use crate::call::{CallId, Cause, Outcome, Params, SessionId};
 use crate::config::BudgetConfig;
 use crate::item::{Hints, Item};
-use crate::ledger::{Reader, Started};
+use crate::ledger::{ChainStart, LedgerReader};
 use crate::protocol::{Answer, Method, Notification};
 use portcullis_core::testing::view;
 
@@ -38,7 +38,7 @@ impl Bench {
 
     async fn with(timeout: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let started = Started { version: "0".to_owned(), config: Digest::of(b"") };
+        let started = ChainStart { version: "0".to_owned(), config: Digest::of(b"") };
         let ledger = Ledger::open(dir.path(), started).await.unwrap();
         let inbox = Arc::new(Inbox::new(ledger.clone(), timeout));
         let gate = Arc::new(Gate::new(vec![], vec![], vec![], inbox.clone(), ledger.clone()));
@@ -96,13 +96,14 @@ impl Bench {
     /// Returns the ledger's records of this kind, once everything before has been written.
     async fn recorded(&self, kind: &str) -> Vec<serde_json::Value> {
         self.ledger.append(Event::new(EventKind::SourceLog, json!({}))).await.unwrap();
-        let all = Reader::open(self.dir.path()).unwrap().tail(1000, &crate::ledger::Filter::default()).unwrap();
+        let all =
+            LedgerReader::open(self.dir.path()).unwrap().tail(1000, &crate::ledger::RecordFilter::default()).unwrap();
         let all = all.into_iter().map(|entry| serde_json::to_value(&entry.record).unwrap());
         all.filter(|record| record["kind"] == kind).collect()
     }
 }
 
-type Admitting = tokio::task::JoinHandle<Result<Admitted, Refusal>>;
+type Admitting = tokio::task::JoinHandle<Result<AdmittedCall, CallRefusal>>;
 
 struct Agent(Elicitation);
 
@@ -119,9 +120,9 @@ impl AgentPeer for Agent {
     }
 }
 
-fn code(refused: Result<Admitted, Refusal>) -> String {
+fn code(refused: Result<AdmittedCall, CallRefusal>) -> String {
     match refused {
-        Err(Refusal::Denied { code, .. }) => code,
+        Err(CallRefusal::Denied { code, .. }) => code,
         other => panic!("{other:?}"),
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::http::parse;
-use super::metadata::Server;
+use super::metadata::AuthorizationServer;
 use super::store::exposed;
 use super::token::refused;
 use super::{OAuthError, OAuthHttp};
@@ -17,16 +17,16 @@ const CLIENT_NAME: &str = "Portcullis";
 
 /// A client's identity at one authorization server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Identity {
+pub(crate) struct OAuthIdentity {
     pub(crate) id: String,
     #[serde(serialize_with = "exposed")]
     pub(crate) secret: Option<SecretString>,
-    pub(crate) method: Method,
+    pub(crate) method: TokenEndpointAuth,
 }
 
 /// How a client authenticates at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Method {
+pub(crate) enum TokenEndpointAuth {
     /// It has no secret to authenticate with.
     #[serde(rename = "none")]
     None,
@@ -38,7 +38,7 @@ pub(crate) enum Method {
     Post,
 }
 
-impl Method {
+impl TokenEndpointAuth {
     const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -48,7 +48,7 @@ impl Method {
     }
 
     /// Returns the first of `wanted` that the server supports. A server that does not list its methods supports all.
-    fn choose(server: &Server, wanted: &[Self]) -> Result<Self, OAuthError> {
+    fn choose(server: &AuthorizationServer, wanted: &[Self]) -> Result<Self, OAuthError> {
         let takes = |method: &&Self| match &server.methods {
             Some(methods) => methods.iter().any(|name| name == method.name()),
             None => true,
@@ -72,20 +72,24 @@ pub(crate) struct Known {
 /// Returns the identity to use at `server`, chosen in the order of MCP's "Client Registration Approaches".
 pub(crate) async fn identity(
     http: &OAuthHttp,
-    server: &Server,
+    server: &AuthorizationServer,
     known: Known,
     redirect: &str,
     scopes: &[String],
-) -> Result<Identity, OAuthError> {
+) -> Result<OAuthIdentity, OAuthError> {
     if let Some((id, secret)) = known.client {
-        let wanted: &[_] = if secret.is_some() { &[Method::Basic, Method::Post] } else { &[Method::None] };
+        let wanted: &[_] = if secret.is_some() {
+            &[TokenEndpointAuth::Basic, TokenEndpointAuth::Post]
+        } else {
+            &[TokenEndpointAuth::None]
+        };
         // A server that knows the client accepts it without a secret, whatever its metadata says about other clients.
-        let method =
-            Method::choose(server, wanted).or_else(|error| secret.is_none().then_some(Method::None).ok_or(error));
-        return Ok(Identity { id, secret, method: method? });
+        let method = TokenEndpointAuth::choose(server, wanted)
+            .or_else(|error| secret.is_none().then_some(TokenEndpointAuth::None).ok_or(error));
+        return Ok(OAuthIdentity { id, secret, method: method? });
     }
     if let Some(document) = known.document.filter(|_| server.takes_documents) {
-        return Ok(Identity { id: document.into(), secret: None, method: Method::None });
+        return Ok(OAuthIdentity { id: document.into(), secret: None, method: TokenEndpointAuth::None });
     }
     match &server.registration {
         Some(endpoint) => register(http, server, endpoint, redirect, scopes).await,
@@ -100,11 +104,11 @@ pub(crate) async fn identity(
 
 async fn register(
     http: &OAuthHttp,
-    server: &Server,
+    server: &AuthorizationServer,
     endpoint: &Url,
     redirect: &str,
     scopes: &[String],
-) -> Result<Identity, OAuthError> {
+) -> Result<OAuthIdentity, OAuthError> {
     #[derive(Serialize)]
     struct Request<'a> {
         client_name: &'a str,
@@ -122,7 +126,10 @@ async fn register(
         client_secret: Option<SecretString>,
         token_endpoint_auth_method: Option<String>,
     }
-    let method = Method::choose(server, &[Method::None, Method::Basic, Method::Post])?;
+    let method = TokenEndpointAuth::choose(
+        server,
+        &[TokenEndpointAuth::None, TokenEndpointAuth::Basic, TokenEndpointAuth::Post],
+    )?;
     let request = Request {
         client_name: CLIENT_NAME,
         application_type: "native",
@@ -140,11 +147,11 @@ async fn register(
     let registered: Registered = parse(endpoint, &text)?;
     // Some servers send an empty secret to a client that has none.
     let secret = registered.client_secret.filter(|secret| !secrecy::ExposeSecret::expose_secret(secret).is_empty());
-    let given = [Method::None, Method::Basic, Method::Post];
+    let given = [TokenEndpointAuth::None, TokenEndpointAuth::Basic, TokenEndpointAuth::Post];
     let given =
         given.into_iter().find(|method| registered.token_endpoint_auth_method.as_deref() == Some(method.name()));
     // The method that the server decided on counts, but a method that needs a secret becomes `None` without one.
     let method = given.unwrap_or(method);
-    let method = if secret.is_none() { Method::None } else { method };
-    Ok(Identity { id: registered.client_id, secret, method })
+    let method = if secret.is_none() { TokenEndpointAuth::None } else { method };
+    Ok(OAuthIdentity { id: registered.client_id, secret, method })
 }

@@ -12,8 +12,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
 use url::Url;
 
-use super::identity::Identity;
-use super::token::Tokens;
+use super::identity::OAuthIdentity;
+use super::token::TokenSet;
 use crate::egress::Challenge;
 use crate::name::SourceName;
 use crate::private;
@@ -60,7 +60,7 @@ pub(crate) struct Login {
     /// The endpoint that revokes tokens; `None` if the server does not support it.
     #[serde(default)]
     pub(crate) revocation: Option<String>,
-    pub(crate) client: Identity,
+    pub(crate) client: OAuthIdentity,
     pub(crate) resource: String,
     pub(crate) scopes: Vec<String>,
     #[serde(serialize_with = "exposed_one")]
@@ -74,7 +74,7 @@ pub(crate) struct Login {
 impl Login {
     /// Returns the login with other tokens. If the server sent no new refresh token, the old one stays (OAuth 2.1,
     /// section 4.3.2).
-    pub(crate) fn renewed(self, tokens: Tokens) -> Self {
+    pub(crate) fn renewed(self, tokens: TokenSet) -> Self {
         Self {
             access: tokens.access,
             refresh: tokens.refresh.or(self.refresh),

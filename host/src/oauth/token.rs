@@ -12,7 +12,7 @@ use url::Url;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
 use super::http::{answered, parse};
-use super::identity::{Identity, Method};
+use super::identity::{OAuthIdentity, TokenEndpointAuth};
 use super::{OAuthError, OAuthHttp};
 use crate::visible::visible;
 
@@ -24,7 +24,7 @@ const MAX_WORDS: usize = 200;
 
 /// The tokens from a token endpoint.
 #[derive(Debug)]
-pub(crate) struct Tokens {
+pub(crate) struct TokenSet {
     pub(crate) access: SecretString,
     pub(crate) refresh: Option<SecretString>,
     /// When the access token expires, in seconds since the Unix epoch; `None` if the server does not say.
@@ -50,9 +50,9 @@ struct RawTokens {
 pub(crate) async fn ask(
     http: &OAuthHttp,
     endpoint: &Url,
-    client: &Identity,
+    client: &OAuthIdentity,
     form: &[(&str, &str)],
-) -> Result<Tokens, OAuthError> {
+) -> Result<TokenSet, OAuthError> {
     let text = send(http, endpoint, client, form).await?;
     let raw: RawTokens = parse(endpoint, &text)?;
     if !raw.token_type.eq_ignore_ascii_case("bearer") {
@@ -68,7 +68,7 @@ pub(crate) async fn ask(
             "gave a token that cannot be sent: it is empty, too long, or not visible ASCII",
         ));
     }
-    Ok(Tokens {
+    Ok(TokenSet {
         access: raw.access_token,
         refresh: raw.refresh_token.filter(fits),
         expires_at: raw
@@ -87,7 +87,7 @@ pub(crate) async fn ask(
 pub(crate) async fn revoke(
     http: &OAuthHttp,
     endpoint: &Url,
-    client: &Identity,
+    client: &OAuthIdentity,
     token: &SecretString,
     kind: &str,
 ) -> Result<(), OAuthError> {
@@ -96,12 +96,17 @@ pub(crate) async fn revoke(
 }
 
 /// Posts a form as this client, and returns the body of a successful response.
-async fn send(http: &OAuthHttp, endpoint: &Url, client: &Identity, form: &[(&str, &str)]) -> Result<Bytes, OAuthError> {
+async fn send(
+    http: &OAuthHttp,
+    endpoint: &Url,
+    client: &OAuthIdentity,
+    form: &[(&str, &str)],
+) -> Result<Bytes, OAuthError> {
     let secret = client.secret.as_ref().map(|secret| secret.expose_secret());
     let id = ("client_id", client.id.as_str());
     let (authorization, proof) = match (client.method, secret) {
-        (Method::Basic, Some(secret)) => (Some(basic(endpoint, &client.id, secret)?), vec![]),
-        (Method::Post, Some(secret)) => (None, vec![id, ("client_secret", secret)]),
+        (TokenEndpointAuth::Basic, Some(secret)) => (Some(basic(endpoint, &client.id, secret)?), vec![]),
+        (TokenEndpointAuth::Post, Some(secret)) => (None, vec![id, ("client_secret", secret)]),
         _ => (None, vec![id]),
     };
     let body = Serializer::new(String::new()).extend_pairs(form).extend_pairs(proof).finish();

@@ -10,10 +10,10 @@ use tokio::task::JoinHandle;
 
 use super::Session;
 use super::listing::VisibleItem;
-use super::request::Request;
+use super::request::SessionRequest;
 use crate::agent::NoAgent;
 use crate::call::Delivery;
-use crate::gate::Admitted;
+use crate::gate::AdmittedCall;
 use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
@@ -161,7 +161,7 @@ impl Session {
         let refused = |error: RpcError| Answer::Error(Json::of(&error));
         let Notification { method, params } = notification;
         let params = params.unwrap_or_else(Json::empty_object);
-        let mut request = Request::new(self, method, params, Arc::new(NoAgent));
+        let mut request = SessionRequest::new(self, method, params, Arc::new(NoAgent));
         // The source that asked is told how its question proceeds; no person is asked about that again.
         let asked = is_of_a_question(&request.method);
         let target = match asked {
@@ -180,7 +180,7 @@ impl Session {
         if let Some(peer) = self.sink.now().filter(|_| self.agent.era == Era::Legacy) {
             request.peer = peer;
         }
-        let Admitted { permit, ticket } = request.admit(&target, None, asked).await?;
+        let AdmittedCall { permit, ticket } = request.admit(&target, None, asked).await?;
         let sent = target.upstream.source.notify(permit, &self.client()).await;
         let delivery = sent.map_or_else(Delivery::from, |()| Delivery::Sent);
         self.context.gate.sent(ticket, &delivery);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Session;
-use super::rounds::Question;
+use super::rounds::AgentQuestion;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome, Params, Risk};
 use crate::context::Upstream;
-use crate::gate::{Admitted, Circumstances, fold};
+use crate::gate::{AdmittedCall, Circumstances, fold};
 use crate::protocol::{Answer, Json, Method, Request, RpcError};
-use crate::source::Asked;
+use crate::source::SourceRequest;
 use crate::visible::visible;
 
 /// Parts of names of form fields that ask for a secret, in lower case and without separators. Sources must not ask for
@@ -58,14 +58,14 @@ impl Session {
     pub(super) async fn questions(
         &self,
         upstream: &Upstream,
-        asked: Vec<Asked>,
+        asked: Vec<SourceRequest>,
         peer: &Arc<dyn AgentPeer>,
-    ) -> Vec<Question> {
+    ) -> Vec<AgentQuestion> {
         let mut questions = Vec::new();
-        for (number, Asked { request, reply }) in asked.into_iter().enumerate() {
+        for (number, SourceRequest { request, reply }) in asked.into_iter().enumerate() {
             let key = format!("source-{number}");
             match self.question(upstream, key, &request.method, request.params, peer).await {
-                Ok(question) => questions.push(Question { reply: Some(reply), ..question }),
+                Ok(question) => questions.push(AgentQuestion { reply: Some(reply), ..question }),
                 // A source that gave up has dropped the other side.
                 Err(refusal) => drop(reply.send(refusal)),
             }
@@ -79,7 +79,7 @@ impl Session {
         upstream: &Upstream,
         result: &Json,
         peer: &Arc<dyn AgentPeer>,
-    ) -> Result<(Vec<Question>, Option<Json>), Answer> {
+    ) -> Result<(Vec<AgentQuestion>, Option<Json>), Answer> {
         let [requests, state] = result.get_all(["inputRequests", "requestState"]);
         let mut questions = Vec::new();
         for (key, request) in requests.and_then(|requests| requests.members()).unwrap_or_default() {
@@ -97,15 +97,15 @@ impl Session {
         method: &Method,
         params: Option<Json>,
         peer: &Arc<dyn AgentPeer>,
-    ) -> Result<Question, Answer> {
+    ) -> Result<AgentQuestion, Answer> {
         let params = self.admissible(upstream, method, params.unwrap_or_else(Json::empty_object));
         let params = params.map_err(|why| self.refuse_to_ask(upstream, method, &why))?;
         let item = Arc::new(upstream.whole_item());
         let call = Call::new(method, Params::parse(method, params), &self.caller, item, Risk::Harmless);
         let around = Circumstances::of_question(self, upstream, peer);
         let admitted = self.context.gate.admit(call, &around).await;
-        let Admitted { permit, ticket } = admitted.map_err(|refusal| refusal.to_answer())?;
-        Ok(Question { key, permit, ticket, reply: None })
+        let AdmittedCall { permit, ticket } = admitted.map_err(|refusal| refusal.to_answer())?;
+        Ok(AgentQuestion { key, permit, ticket, reply: None })
     }
 
     /// Returns the parameters as the agent gets them, or why the source may not ask this.
@@ -137,7 +137,7 @@ impl Session {
     }
 }
 
-impl Question {
+impl AgentQuestion {
     /// Puts the question to an agent that takes requests.
     pub(super) async fn put_to_agent(&self, peer: &Arc<dyn AgentPeer>) -> Answer {
         let params = Some(self.permit.source_params().clone()).filter(|params| *params != Json::empty_object());

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::Session;
 use super::listing::VisibleItem;
-use super::request::Request;
+use super::request::SessionRequest;
 use crate::agent::{AgentPeer, NoAgent};
 use crate::call::SessionId;
 use crate::context::{DiscoveredSource, Upstream};
@@ -71,7 +71,7 @@ impl AgentSink {
     }
 }
 
-impl Request<'_> {
+impl SessionRequest<'_> {
     /// Answers `logging/setLevel`: legacy sources that have logs are told the level at once, modern ones with each
     /// call.
     pub(super) async fn set_level(&self) -> Result<Answer, RpcError> {
@@ -93,7 +93,7 @@ impl Request<'_> {
 
 impl Session {
     async fn tell_level(&self, upstream: &Arc<Upstream>, params: &Json) {
-        let request = Request::new(self, Method::LoggingSetLevel, params.clone(), Arc::new(NoAgent));
+        let request = SessionRequest::new(self, Method::LoggingSetLevel, params.clone(), Arc::new(NoAgent));
         if let Err(error) = request.execute_at(&VisibleItem::whole_source(upstream)).await {
             tracing::debug!(source = %upstream.config.name, %error, "a source was not told the level");
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 
 use super::listing::{Listing, VisibleItem};
-use super::request::Request;
+use super::request::SessionRequest;
 use super::{ListPage, Session, shortened};
 use crate::catalog::{Catalog, ToolQuery};
 use crate::config::Exposure;
@@ -121,7 +121,7 @@ impl Session {
     }
 }
 
-impl Request<'_> {
+impl SessionRequest<'_> {
     /// Answers a call where tools are deferred: of one of the three tools, or of any other by its own name.
     pub(super) async fn call_deferred(self) -> Result<Answer, RpcError> {
         let (session, arguments) = (self.session, self.params.arguments());

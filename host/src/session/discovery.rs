@@ -33,7 +33,7 @@ pub(super) struct ListedItems {
 }
 
 /// The result of asking a source. The cause of a failure names the source.
-pub(super) type Answered = (Arc<Upstream>, Result<ListedItems, Cause>);
+pub(super) type AskResult = (Arc<Upstream>, Result<ListedItems, Cause>);
 
 /// A source that is still being asked.
 pub(super) struct Late {
@@ -44,8 +44,8 @@ pub(super) struct Late {
 
 /// The results of asking all sources, in their order, and the sources that are still being asked.
 #[derive(Default)]
-pub(super) struct Asked {
-    pub(super) answered: Vec<Answered>,
+pub(super) struct AskedSources {
+    pub(super) answered: Vec<AskResult>,
     pub(super) late: Vec<Late>,
 }
 
@@ -57,10 +57,10 @@ pub(super) async fn ask_all(
     caller: &Caller,
     client: &Arc<dyn SourceClient>,
     kind: ItemKind,
-) -> Asked {
+) -> AskedSources {
     let asked = upstreams.iter().map(|upstream| ask(upstream, client, kind));
     let listed = join_all(asked).await;
-    let mut asked = Asked::default();
+    let mut asked = AskedSources::default();
     for (upstream, (listed, late)) in upstreams.into_iter().zip(listed) {
         let listed = noted(context, caller, kind, &upstream, listed);
         asked.answered.push((upstream, listed));

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use super::expose;
 use super::in_flight::{DriveEnd, InFlightCall};
 use super::listing::VisibleItem;
-use super::request::Request;
+use super::request::SessionRequest;
 use super::rounds::{Round, Then};
 use crate::call::{Attempt, Outcome};
-use crate::gate::{Admitted, Permit, Ticket, asks_for_input};
+use crate::gate::{AdmittedCall, Permit, Ticket, asks_for_input};
 use crate::protocol::{Answer, Json, Method, RpcError};
 
 /// How often one request may be sent with answers. A source that asks more often would ask for ever.
@@ -16,7 +16,7 @@ const MAX_ROUNDS: usize = 16;
 
 /// A request at a target, and the state that it has reached.
 pub(super) struct Execution<'a> {
-    pub(super) request: Request<'a>,
+    pub(super) request: SessionRequest<'a>,
     pub(super) target: &'a VisibleItem,
     attempt: Option<Attempt>,
     /// True if the request passed the gate before, and comes with answers to the source's questions.
@@ -59,7 +59,7 @@ impl Reached {
 
 impl<'a> Execution<'a> {
     /// Makes an execution. `attempt` is the number of the attempt, if the tool is one of a group.
-    pub(super) fn new(request: Request<'a>, target: &'a VisibleItem, attempt: Option<Attempt>) -> Self {
+    pub(super) fn new(request: SessionRequest<'a>, target: &'a VisibleItem, attempt: Option<Attempt>) -> Self {
         Self { request, target, attempt, resumed: false }
     }
 
@@ -84,7 +84,7 @@ impl<'a> Execution<'a> {
     /// answers are in the request now. `open` is the call, if the source has it already.
     async fn round(&mut self, open: Option<InFlightCall>) -> ControlFlow<Attempted, Option<InFlightCall>> {
         let admitted = self.request.admit(self.target, self.attempt, self.resumed).await;
-        let Admitted { permit, ticket } = match admitted {
+        let AdmittedCall { permit, ticket } = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => return ControlFlow::Break(Attempted::answered(refusal)),
         };
@@ -138,7 +138,7 @@ impl<'a> Execution<'a> {
 
     /// Marks a result that the source calls public as private, unless every caller of this broker gets the same.
     fn scoped(&self, result: Json) -> Json {
-        let Request { session, method, .. } = &self.request;
+        let SessionRequest { session, method, .. } = &self.request;
         let public = *method == Method::ResourcesRead && result.get_str("cacheScope").as_deref() == Some("public");
         if !public || session.context.serves_all_alike() {
             return result;
@@ -147,7 +147,7 @@ impl<'a> Execution<'a> {
     }
 }
 
-impl Request<'_> {
+impl SessionRequest<'_> {
     /// Refuses a request that must not reach the gate: one with invalid arguments, or of a session that has ended.
     pub(super) fn check(&self, target: &VisibleItem) -> Result<(), RpcError> {
         let (kind, name) = (target.item.kind, &target.item.exposed);

@@ -12,17 +12,17 @@ use serde_json::json;
 
 use super::execution::{Attempted, Execution, Reached};
 use super::listing::VisibleItem;
-use super::request::Request;
+use super::request::SessionRequest;
 use crate::call::{Attempt, Cause};
 use crate::context::Upstream;
 use crate::lockfile::Acceptance;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Json, RpcError};
-use crate::source::{Health, Status};
+use crate::source::{ConnectionHealth, Status};
 
 /// The members that can serve a tool of a group.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ToolGroup {
     pub(super) name: SourceName,
     /// The members in the order of the configuration. The definition of the first is shown.
     pub(super) members: Vec<VisibleItem>,
@@ -39,7 +39,7 @@ struct Failure {
     unknown: bool,
 }
 
-impl Group {
+impl ToolGroup {
     /// Returns the tool as it is shown, which is as the first member has it. `seen` holds the tool of each member whose
     /// tool the session may see, in order. `None` if there is none.
     pub(super) fn of(
@@ -54,7 +54,7 @@ impl Group {
         let is_member = |(upstream, _): &&(Arc<Upstream>, Cause)| upstream.config.offered_as() == name;
         let absent = absent.iter().filter(is_member);
         let absent = absent.map(|(upstream, why)| (upstream.config.name.clone(), why.clone())).collect();
-        let group = Group { name: name.clone(), members, unlike, absent };
+        let group = ToolGroup { name: name.clone(), members, unlike, absent };
         Some(VisibleItem { group: Some(Arc::new(group)), ..first })
     }
 
@@ -63,7 +63,7 @@ impl Group {
     fn in_turn(&self) -> Vec<&VisibleItem> {
         let mut members: Vec<_> = self.members.iter().collect();
         members.sort_by_cached_key(|member| {
-            let Health { status, connected, error, .. } = member.upstream.source.health();
+            let ConnectionHealth { status, connected, error, .. } = member.upstream.source.health();
             let down = if connected || error.is_none() {
                 0
             } else if status == Status::Failed {
@@ -88,9 +88,9 @@ impl VisibleItem {
     }
 }
 
-impl Request<'_> {
+impl SessionRequest<'_> {
     /// Sends the request to the members of a group, one after the other.
-    pub(super) async fn execute_in(self, group: &Group) -> Result<Answer, RpcError> {
+    pub(super) async fn execute_in(self, group: &ToolGroup) -> Result<Answer, RpcError> {
         if let Some(member) = self.begun_at(&group.members) {
             return self.execute_at(member).await;
         }
@@ -122,7 +122,7 @@ impl Request<'_> {
 }
 
 /// Returns one error for all members, with the cause of each. If there is only one member, returns its own error.
-fn all_failed(group: &Group, mut failures: Vec<Failure>) -> Json {
+fn all_failed(group: &ToolGroup, mut failures: Vec<Failure>) -> Json {
     if failures.len() == 1
         && group.members.len() == 1
         && group.unlike.is_empty()

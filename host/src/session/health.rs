@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use serde_json::json;
 
-use super::request::Request;
+use super::request::SessionRequest;
 use super::{ListPage, Session};
 use crate::catalog::Catalog;
-use crate::context::State;
+use crate::context::BrokerState;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, RpcError};
 
@@ -29,7 +29,7 @@ pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
     })
 }
 
-impl Request<'_> {
+impl SessionRequest<'_> {
     /// Reports whether a `resources/read` reads the status.
     pub(super) fn reads_status(&self) -> bool {
         self.session.profile.status
@@ -69,7 +69,7 @@ impl Session {
                 seen.get(&health.name).copied().filter(|_| health.tools_available > 0).unwrap_or(0);
             (health, discovered)
         });
-        let text = Json::of(&State::of(known)).as_str().to_owned();
+        let text = Json::of(&BrokerState::of(known)).as_str().to_owned();
         let content = json!({ "uri": URI, "mimeType": "application/json", "text": text });
         Ok(Answer::Result(Json::of(&json!({ "contents": [content], "ttlMs": 0, "cacheScope": "private" }))))
     }

@@ -14,7 +14,7 @@ use crate::call::{Call, Outcome};
 use crate::context::Upstream;
 use crate::gate::Permit;
 use crate::protocol::{Era, Json, Method, Notification, meta};
-use crate::source::{Asked, CallEvent, Relay, SourceClient};
+use crate::source::{CallEvent, Relay, SourceClient, SourceRequest};
 use crate::telemetry::{Span, Telemetry};
 
 /// How many messages of a source may wait for the agent during one call before the source is slowed down.
@@ -36,7 +36,7 @@ pub(super) enum DriveEnd {
     /// The call has ended.
     Ended(Outcome),
     /// The source has questions for a modern agent, which can be asked only by a result.
-    Asked(Vec<Asked>),
+    Asked(Vec<SourceRequest>),
 }
 
 impl InFlightCall {
@@ -88,7 +88,7 @@ impl Session {
                     }
                     // A question that the source has withdrawn is withdrawn from the agent, too, so that no more are
                     // open here than there.
-                    CallEvent::Request(Asked { request, mut reply }) => asked.push(async {
+                    CallEvent::Request(SourceRequest { request, mut reply }) => asked.push(async {
                         let answer = tokio::select! {
                             answer = self.ask(upstream, request, peer) => answer,
                             () = reply.closed() => return,

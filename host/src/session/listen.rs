@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use super::Session;
 use super::changes::Changes;
 use super::listing::VisibleItem;
-use super::request::Request;
+use super::request::SessionRequest;
 use super::subscription_filter::SubscriptionFilter;
 use crate::agent::{AgentPeer, Elicitation, NoAgent};
 use crate::config::DiscoveryMode;
@@ -32,18 +32,18 @@ const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MOST: Duration = Duration::from_secs(60);
 
 /// The subscription streams of one session.
-pub(super) struct Listeners {
+pub(super) struct SubscriptionStreams {
     open: Mutex<Vec<(SubscriptionFilter, mpsc::Sender<Notification>)>>,
     over: watch::Sender<bool>,
 }
 
-impl Default for Listeners {
+impl Default for SubscriptionStreams {
     fn default() -> Self {
         Self { open: Mutex::default(), over: watch::Sender::new(false) }
     }
 }
 
-impl Listeners {
+impl SubscriptionStreams {
     /// Sends a change, under its exposed name, to every stream that wants it.
     pub(super) fn notify(&self, notification: &Notification) {
         for (wants, out) in &*self.lock() {
@@ -76,7 +76,7 @@ impl Listeners {
     }
 }
 
-impl Request<'_> {
+impl SessionRequest<'_> {
     /// Tells the agent of changes until the agent goes or the session ends. Dropping the future ends the subscriptions
     /// at the sources too.
     pub(super) async fn listen(&self) -> Result<Answer, RpcError> {
@@ -174,7 +174,7 @@ impl Session {
         if era == Era::Modern {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
-            let request = Request::new(self, Method::SubscriptionsListen, params, ear);
+            let request = SessionRequest::new(self, Method::SubscriptionsListen, params, ear);
             let mut pause = AGAIN;
             while request.clone().execute_at(&target).await.is_ok_and(|answer| is_lost(&answer)) {
                 tracing::debug!(source = %upstream.config.name, "a subscription was lost");
@@ -186,7 +186,7 @@ impl Session {
         let _subscribed = Subscribed { session: self.me.clone(), target: target.clone(), uris: wants.updates.clone() };
         for uri in &wants.updates {
             let params = Json::of(&json!({ "uri": uri }));
-            let request = Request::new(self, Method::ResourcesSubscribe, params, Arc::clone(&ear));
+            let request = SessionRequest::new(self, Method::ResourcesSubscribe, params, Arc::clone(&ear));
             let subscribed = request.execute_at(&target).await;
             tracing::debug!(source = %upstream.config.name, ok = subscribed.is_ok(), "subscribed");
         }
@@ -209,7 +209,7 @@ impl Drop for Subscribed {
         tokio::spawn(async move {
             for uri in uris {
                 let params = Json::of(&json!({ "uri": uri }));
-                let request = Request::new(&session, Method::ResourcesUnsubscribe, params, Arc::new(NoAgent));
+                let request = SessionRequest::new(&session, Method::ResourcesUnsubscribe, params, Arc::new(NoAgent));
                 let ended = request.execute_at(&target).await;
                 tracing::debug!(ok = ended.is_ok(), "unsubscribed");
             }

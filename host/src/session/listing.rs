@@ -8,10 +8,10 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 use super::ListPage;
-use super::discovery::Answered;
-use super::group::Group;
+use super::discovery::AskResult;
+use super::group::ToolGroup;
 use crate::call::{Call, Caller, Cause, Params, Risk};
-use crate::catalog::{Filter, Index};
+use crate::catalog::{Index, ItemFilter};
 use crate::config::DiscoveryMode;
 use crate::context::{Context, DiscoveredSource, Upstream};
 use crate::item::Item;
@@ -30,7 +30,7 @@ pub(super) struct Listing {
     /// The other members of the result, if there is only one source.
     around: Option<Json>,
     /// The result of asking each source. Those that failed are not required.
-    pub(super) answered: Vec<Answered>,
+    pub(super) answered: Vec<AskResult>,
     /// The names that an earlier list had and this one has not.
     removed: HashSet<Arc<str>>,
     /// The search index, made by the first search.
@@ -45,7 +45,7 @@ pub(super) struct VisibleItem {
     pub(super) acceptance: Acceptance,
     pub(super) upstream: Arc<Upstream>,
     /// The group, if it is a tool of one: this member is the first of it.
-    pub(super) group: Option<Arc<Group>>,
+    pub(super) group: Option<Arc<ToolGroup>>,
 }
 
 impl VisibleItem {
@@ -94,7 +94,7 @@ impl Listing {
         let group = exposed.split_once(SEPARATOR)?.0;
         let of_group =
             |upstream: &Upstream| upstream.config.group.is_some() && upstream.config.offered_as().as_str() == group;
-        let of_group = |(upstream, _): &&Answered| of_group(upstream);
+        let of_group = |(upstream, _): &&AskResult| of_group(upstream);
         let members = || self.answered.iter().filter(of_group);
         let causes: Vec<_> = members().filter_map(|(_, listed)| Some(listed.as_ref().err()?.to_string())).collect();
         let none = !causes.is_empty() && causes.len() == members().count();
@@ -125,7 +125,7 @@ impl Listing {
     }
 
     /// Returns the result of asking each source, with newer results in the place of some.
-    pub(super) fn answered_but(&self, other: Vec<Answered>) -> Vec<Answered> {
+    pub(super) fn answered_but(&self, other: Vec<AskResult>) -> Vec<AskResult> {
         let mut answered = self.answered.clone();
         for (upstream, listed) in other {
             match answered.iter_mut().find(|(before, _)| before.config.name == upstream.config.name) {
@@ -155,7 +155,7 @@ impl Listing {
 }
 
 /// Reports whether the profile's lists and the policies of the `list` phase let the session see an item.
-pub(super) async fn may_see(context: &Context, caller: &Arc<Caller>, filter: &Filter, entry: &VisibleItem) -> bool {
+pub(super) async fn may_see(context: &Context, caller: &Arc<Caller>, filter: &ItemFilter, entry: &VisibleItem) -> bool {
     filter.admits(&entry.item) && context.gate.shows(&about_to_be_shown(entry, caller)).await
 }
 

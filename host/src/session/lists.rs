@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Session;
-use super::discovery::{self, Answered, Asked, ListedItems};
+use super::discovery::{self, AskResult, AskedSources, ListedItems};
 use super::listing::Listing;
 use crate::context::Upstream;
 use crate::item::ItemKind;
@@ -95,7 +95,7 @@ impl Session {
                 None => upstreams.push(upstream),
             }
         }
-        let Asked { mut answered, late } =
+        let AskedSources { mut answered, late } =
             discovery::ask_all(upstreams, &self.context, &self.caller, &self.client(), kind).await;
         answered.extend(absent);
         if let Some(before) = place.as_ref() {
@@ -139,7 +139,7 @@ impl Session {
         }
     }
 
-    async fn build_list(&self, answered: Vec<Answered>, kind: ItemKind) -> Result<Listing, RpcError> {
+    async fn build_list(&self, answered: Vec<AskResult>, kind: ItemKind) -> Result<Listing, RpcError> {
         let listing = self.build_listing(answered, true, kind).await;
         listing.map_err(|cause| RpcError::new(RpcError::INTERNAL, cause.to_string()))
     }

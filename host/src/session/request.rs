@@ -8,14 +8,14 @@ use super::{Session, shortened};
 use crate::agent::AgentPeer;
 use crate::call::{Attempt, Call, Params};
 use crate::digest::Digest;
-use crate::gate::{Admitted, Circumstances};
+use crate::gate::{AdmittedCall, Circumstances};
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, Method, RpcError};
 use crate::telemetry::Span;
 
 /// One request of the agent, or of the broker on its behalf. Its parameters are parsed once, when it is made.
 #[derive(Clone)]
-pub(super) struct Request<'a> {
+pub(super) struct SessionRequest<'a> {
     pub(super) session: &'a Session,
     pub(super) method: Method,
     pub(super) params: Params,
@@ -23,7 +23,7 @@ pub(super) struct Request<'a> {
     pub(super) peer: Arc<dyn AgentPeer>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> SessionRequest<'a> {
     pub(super) fn new(session: &'a Session, method: Method, params: Json, peer: Arc<dyn AgentPeer>) -> Self {
         let params = Params::parse(&method, params);
         Self { session, method, params, peer }
@@ -96,7 +96,7 @@ impl<'a> Request<'a> {
         target: &VisibleItem,
         attempt: Option<Attempt>,
         resumed: bool,
-    ) -> Result<Admitted, Answer> {
+    ) -> Result<AdmittedCall, Answer> {
         let Self { session, method, params, peer } = self;
         let call = Call::new(method, params.clone(), &session.caller, target.item.clone(), target.risk);
         let around = Circumstances { resumed, ..Circumstances::of_call(session, target, peer) };

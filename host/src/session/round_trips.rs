@@ -6,8 +6,8 @@ use super::Session;
 use super::execution::Execution;
 use super::in_flight::InFlightCall;
 use super::listing::VisibleItem;
-use super::request::Request;
-use super::rounds::{Lost, Question, Round, Then};
+use super::request::SessionRequest;
+use super::rounds::{AgentQuestion, RequestStateError, Round, Then};
 use crate::call::{Outcome, Params};
 use crate::digest::Digest;
 use crate::gate::Ticket;
@@ -38,7 +38,7 @@ impl Execution<'_> {
     /// Returns the round that a retry goes on with. `None` for a first request, and for one that answers the broker's
     /// own question, which the gate reads.
     fn begun(&self) -> Result<Option<Round>, RpcError> {
-        let Request { session, params, .. } = &self.request;
+        let SessionRequest { session, params, .. } = &self.request;
         let Some(handle) = params.request_state() else { return Ok(None) };
         let refused = |why: &str| {
             let item = &self.target.item;
@@ -47,15 +47,15 @@ impl Execution<'_> {
         match session.continuations.rounds.take(&handle) {
             Ok(round) if round.about == self.about() => Ok(Some(round)),
             Ok(_) => refused("belongs to another request than this"),
-            Err(Lost::Gone) => refused("was used or is too old; send the request without it"),
-            Err(Lost::Foreign) => Ok(None),
+            Err(RequestStateError::Gone) => refused("was used or is too old; send the request without it"),
+            Err(RequestStateError::Foreign) => Ok(None),
         }
     }
 
     /// Asks the agent for the input that a result asks for. Returns `Ok` if the agent's answers are in the request,
     /// which must then be sent again, and the answer for the agent otherwise.
     pub(super) async fn ask_for_input(&mut self, ticket: Ticket, result: Json) -> Result<Option<InFlightCall>, Answer> {
-        let Request { session, params, peer, .. } = &self.request;
+        let SessionRequest { session, params, peer, .. } = &self.request;
         let (session, gate) = (*session, &session.context.gate);
         let (questions, state) = match session.questions_in(&self.target.upstream, &result, peer).await {
             Ok(asked) => asked,
@@ -76,7 +76,7 @@ impl Execution<'_> {
     /// Asks a modern agent to have a person open pages and to come back, if a legacy source refuses a request until
     /// then. Any other agent gets the error as it is.
     pub(super) async fn ask_for_pages(&self, error: Json) -> Answer {
-        let Request { session, method, peer, .. } = &self.request;
+        let SessionRequest { session, method, peer, .. } = &self.request;
         let agent = &session.agent;
         let modern = agent.era == Era::Modern && agent.opens_pages() && method.may_be_retried();
         let mut questions = Vec::new();
@@ -102,7 +102,7 @@ impl Execution<'_> {
         if !all && !matches!(round.then, Then::Again(_)) {
             return Err(session.ask_again(round));
         }
-        let response = |question: &Question| responses.get(&question.key).unwrap_or_else(Json::null);
+        let response = |question: &AgentQuestion| responses.get(&question.key).unwrap_or_else(Json::null);
         match round.then {
             Then::Again(state) => {
                 let mut passed = Vec::new();
@@ -141,7 +141,7 @@ impl Execution<'_> {
 
     /// Asks a legacy agent, and puts its answers into the request.
     async fn ask_by_request(&mut self, round: Round) -> Result<Option<InFlightCall>, Answer> {
-        let Request { session, peer, .. } = &self.request;
+        let SessionRequest { session, peer, .. } = &self.request;
         let asked = round.questions.into_iter().map(async |question| {
             let answer = question.put_to_agent(peer).await;
             Ok((question.key, session.released(question.ticket, answer).await?))
@@ -169,7 +169,7 @@ impl Execution<'_> {
     }
 }
 
-impl Request<'_> {
+impl SessionRequest<'_> {
     /// Returns the member of a group at which an earlier round of the request began, if there was one.
     pub(super) fn begun_at<'b>(&self, members: &'b [VisibleItem]) -> Option<&'b VisibleItem> {
         let begun = self.session.continuations.rounds.about(&self.params.request_state()?)?;

@@ -48,7 +48,7 @@ pub(super) struct Round {
     /// The digest of the request that the agent must repeat.
     pub(super) about: Digest,
     /// The questions that were asked.
-    pub(super) questions: Vec<Question>,
+    pub(super) questions: Vec<AgentQuestion>,
     /// How the call goes on.
     pub(super) then: Then,
 }
@@ -65,7 +65,7 @@ pub(super) enum Then {
 }
 
 /// A question for the agent that has passed the gate.
-pub(super) struct Question {
+pub(super) struct AgentQuestion {
     /// The name of the question in `inputRequests`.
     pub(super) key: String,
     pub(super) permit: Permit,
@@ -91,7 +91,7 @@ impl Round {
     }
 }
 
-impl Question {
+impl AgentQuestion {
     pub(super) fn as_request(&self) -> Json {
         let method = Json::of(&self.permit.method());
         let params = self.permit.source_params();
@@ -111,7 +111,7 @@ impl Default for Rounds {
 
 /// The reason why a `requestState` leads to no round.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum RequestStateError {
     /// It is no handle of these rounds: the gate may have issued it, or another process.
     Foreign,
     /// It was used, or it is too old.
@@ -159,10 +159,10 @@ impl Rounds {
     }
 
     /// Takes the round that a handle is for. Each handle counts once.
-    pub(super) fn take(&self, handle: &str) -> Result<Round, Lost> {
-        let number = self.number(handle).ok_or(Lost::Foreign)?;
-        let kept = self.lock().rounds.remove(&number).ok_or(Lost::Gone)?;
-        if kept.since.elapsed() < ROUND_LIFETIME { Ok(kept.round) } else { Err(Lost::Gone) }
+    pub(super) fn take(&self, handle: &str) -> Result<Round, RequestStateError> {
+        let number = self.number(handle).ok_or(RequestStateError::Foreign)?;
+        let kept = self.lock().rounds.remove(&number).ok_or(RequestStateError::Gone)?;
+        if kept.since.elapsed() < ROUND_LIFETIME { Ok(kept.round) } else { Err(RequestStateError::Gone) }
     }
 
     fn number(&self, handle: &str) -> Option<u64> {
@@ -196,10 +196,10 @@ mod tests {
     async fn a_handle_counts_once_and_only_in_its_session() {
         let rounds = Rounds::default();
         let handle = rounds.keep(&SessionId::new(), round()).unwrap();
-        assert_eq!(Rounds::default().take(&handle).err(), Some(Lost::Foreign));
-        assert_eq!(rounds.take("forged").err(), Some(Lost::Foreign));
+        assert_eq!(Rounds::default().take(&handle).err(), Some(RequestStateError::Foreign));
+        assert_eq!(rounds.take("forged").err(), Some(RequestStateError::Foreign));
         assert!(rounds.take(&handle).is_ok());
-        assert_eq!(rounds.take(&handle).err(), Some(Lost::Gone));
+        assert_eq!(rounds.take(&handle).err(), Some(RequestStateError::Gone));
     }
 
     #[tokio::test]

@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::listing::{VisibleItem, may_see};
 use super::refresh::removed;
-use super::request::Request;
+use super::request::SessionRequest;
 use super::tasks::{has_tasks, lists_tasks};
 use super::{Session, shortened};
 use crate::call::{Params, Risk};
-use crate::catalog::{Filter, ResolvedUri, exposed_uri, resolve_uri};
+use crate::catalog::{ItemFilter, ResolvedUri, exposed_uri, resolve_uri};
 use crate::config::Naming;
 use crate::context::{DiscoveredSource, Upstream};
 use crate::gate::risk_of;
@@ -26,7 +26,7 @@ pub(super) fn names_source(params: &Params) -> bool {
     params.meta().is_some_and(|meta| meta.get(META_SOURCE).is_some())
 }
 
-impl Request<'_> {
+impl SessionRequest<'_> {
     /// Returns the item that the request is about. An item that is hidden from the session and one that does not exist
     /// look the same.
     pub(super) async fn target(&self) -> Result<VisibleItem, RpcError> {
@@ -172,7 +172,7 @@ impl Session {
         RpcError { code, ..error }.with_data(serde_json::json!({ "uri": shortened(uri) }))
     }
 
-    fn filter_of(&self, upstream: &Upstream) -> Option<&Filter> {
+    fn filter_of(&self, upstream: &Upstream) -> Option<&ItemFilter> {
         let mut admitted = self.context.admitted(&self.caller.profile);
         admitted.find(|(other, _)| other.config.name == upstream.config.name).map(|(_, filter)| filter)
     }

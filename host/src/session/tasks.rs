@@ -9,8 +9,8 @@ use serde_json::json;
 use super::Session;
 use super::execution::Execution;
 use super::listing::VisibleItem;
-use super::request::Request;
-use super::rounds::Question;
+use super::request::SessionRequest;
+use super::rounds::AgentQuestion;
 use super::target::names_source;
 use crate::agent::AgentPeer;
 use crate::call::Risk;
@@ -48,7 +48,7 @@ struct Task {
 /// A question that has passed the gate, with the source's original wording.
 struct Asked {
     put: Json,
-    question: Question,
+    question: AgentQuestion,
 }
 
 impl Tasks {
@@ -80,7 +80,7 @@ impl Tasks {
         (asked.put == *put).then(|| asked.question.as_request())
     }
 
-    fn keep(&self, id: &str, put: Json, question: Question) {
+    fn keep(&self, id: &str, put: Json, question: AgentQuestion) {
         if let Some(task) = self.lock().get_mut(id)
             && task.asked.len() < MAX_QUESTIONS
         {
@@ -88,7 +88,7 @@ impl Tasks {
         }
     }
 
-    fn take(&self, id: &str, key: &str) -> Option<Question> {
+    fn take(&self, id: &str, key: &str) -> Option<AgentQuestion> {
         self.lock().get_mut(id)?.asked.remove(key).map(|asked| asked.question)
     }
 
@@ -124,7 +124,7 @@ impl Execution<'_> {
     /// Remembers the task that a result begins, takes the questions of a task through the gate, and leaves only this
     /// caller's tasks in a list.
     pub(super) async fn with_tasks(&self, result: Json) -> Result<Json, Answer> {
-        let Request { session, method, peer, .. } = &self.request;
+        let SessionRequest { session, method, peer, .. } = &self.request;
         let (known, upstream) = (&session.continuations.tasks, &self.target.upstream);
         if is_handle(&result) && !session.agent.extends(meta::TASKS_EXTENSION) {
             let text = "the source began a task, and this agent did not declare that it supports tasks";
@@ -179,7 +179,7 @@ impl Session {
     }
 }
 
-impl Request<'_> {
+impl SessionRequest<'_> {
     /// Returns the parameters of `tasks/update`, with the answers that the source may have. An answer without a
     /// question is left out.
     pub(super) async fn with_task_answers(&self) -> Result<Json, Answer> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use super::{ConcurrencyLimit, Discovery, Health, Listed, Relay, Source, SourceClient, SourceError, Status};
+use super::{ConcurrencyLimit, ConnectionHealth, Discovery, Listed, Relay, Source, SourceClient, SourceError, Status};
 use crate::call::{Cause, Outcome, SessionId};
 use crate::config::SourceConfig;
 use crate::gate::Permit;
@@ -20,7 +20,7 @@ use crate::protocol::{Answer, Json, Method, RpcError};
 
 mod command;
 
-pub(crate) use command::{CommandSource, Program};
+pub(crate) use command::{CommandSource, ComponentProgram};
 
 /// The value of [`Discovery::protocol`] for a component: it is called without MCP, so there is no revision.
 const PROTOCOL: &str = "component";
@@ -179,8 +179,8 @@ impl Source for ComponentSource {
     }
 
     /// Returns `Ready`: a component that is loaded is available.
-    fn health(&self) -> Health {
-        Health { status: Status::Ready, connected: true, ..Health::default() }
+    fn health(&self) -> ConnectionHealth {
+        ConnectionHealth { status: Status::Ready, connected: true, ..ConnectionHealth::default() }
     }
 
     fn end_session(&self, session: &SessionId) {

@@ -18,7 +18,7 @@ use crate::ledger::Recorder;
 use crate::name::SourceName;
 use crate::oauth::Bearer;
 use legacy_sse::LegacySse;
-use transport::{HttpTransport, ServerAccess, Shared};
+use transport::{HttpTransport, ServerAccess, TransportShared};
 
 mod exchange;
 mod headers;
@@ -28,10 +28,10 @@ mod status;
 mod transport;
 
 /// A source with a `url`.
-pub(crate) type HttpSource = Supervised<Server>;
+pub(crate) type HttpSource = Supervised<RemoteServer>;
 
 /// The server of a source, and how it is reached.
-pub(crate) struct Server {
+pub(crate) struct RemoteServer {
     access: ServerAccess,
     transport_kind: HttpTransportKind,
     /// The largest message, in bytes.
@@ -69,13 +69,13 @@ impl HttpSource {
         };
         let access = ServerAccess { source: config.name.clone(), url: url.clone(), client, headers, bearer };
         let (transport_kind, limit) = (*transport_kind, config.max_message);
-        let server = Server { access, transport_kind, limit, speaks_sse: AtomicBool::new(false) };
+        let server = RemoteServer { access, transport_kind, limit, speaks_sse: AtomicBool::new(false) };
         Ok(Self::of(SupervisionConfig::of(config, record), server))
     }
 }
 
 #[async_trait]
-impl Connect for Server {
+impl Connect for RemoteServer {
     async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
         let explained = |error| self.explain(error);
         if self.transport_kind == HttpTransportKind::Sse || self.speaks_sse.load(Ordering::Relaxed) {
@@ -103,9 +103,9 @@ impl Connect for Server {
     }
 }
 
-impl Server {
+impl RemoteServer {
     async fn connect_sse(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
-        let (shared, inbox) = Shared::new(self.access.clone(), self.limit);
+        let (shared, inbox) = TransportShared::new(self.access.clone(), self.limit);
         let transport = Arc::new(LegacySse::open(shared, inbox).await?);
         Link::open(transport, Deadlines { probe: None, ..deadlines }, config).await
     }
@@ -122,7 +122,7 @@ impl Server {
     }
 }
 
-impl std::fmt::Debug for Server {
+impl std::fmt::Debug for RemoteServer {
     // Headers and the URL's query hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ServerAccess { source, url, .. } = &self.access;

@@ -35,7 +35,7 @@ use handshake::Agreed;
 pub(crate) use handshake::{Deadlines, Opening};
 use meta::RequestFacts;
 pub(crate) use pages::needed as pages_needed;
-use pending::{Caller, Lost, Shared};
+use pending::{LinkShared, NoResponse, ResponseWaiter};
 pub(crate) use subscribers::Subscribers;
 pub(crate) use time::CallTime;
 
@@ -48,7 +48,7 @@ const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// An open connection. Dropping it ends it.
 pub(crate) struct Link {
-    shared: Arc<Shared>,
+    shared: Arc<LinkShared>,
     agreed: Agreed,
     deadlines: Deadlines,
     /// The log level that a legacy source was last asked for.
@@ -95,7 +95,7 @@ impl Link {
     ) -> Result<(Self, Discovery), SourceError> {
         let whole = deadlines.whole;
         let (control_queue, queue) = mpsc::channel(MAX_CONTROL_MESSAGES);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LinkShared {
             transport: Arc::clone(&transport),
             config,
             owner: OnceLock::new(),
@@ -189,15 +189,15 @@ impl Link {
                 RequestFacts { era: self.agreed.era, capabilities: &capabilities, level: level.as_ref(), context };
             meta::with_facts(params, &facts, progress.then_some(id))
         };
-        let caller = Caller { session: client.session().cloned(), relay };
+        let caller = ResponseWaiter { session: client.session().cloned(), relay };
         match self.shared.request(method, with_facts, Some(caller), left).await {
             Ok(answer) => Outcome::Answered(answer),
-            Err(Lost::NotSent(why)) => Outcome::NotSent(why),
-            Err(Lost::Timeout) => Outcome::Unknown(Cause::own(format!(
+            Err(NoResponse::NotSent(why)) => Outcome::NotSent(why),
+            Err(NoResponse::Timeout) => Outcome::Unknown(Cause::own(format!(
                 "no answer to `{method}` within {} s; the source may have acted or not",
                 time.whole.as_secs_f32()
             ))),
-            Err(Lost::Broken(why)) => Outcome::Unknown(why),
+            Err(NoResponse::Broken(why)) => Outcome::Unknown(why),
         }
     }
 
@@ -310,7 +310,7 @@ impl Link {
         !self.is_modern() && handshake::keeps_state(&self.agreed.capabilities)
     }
 
-    async fn until<T>(&self, found: impl Fn(&pending::Pending) -> Option<T>) -> T {
+    async fn until<T>(&self, found: impl Fn(&pending::PendingRequests) -> Option<T>) -> T {
         let mut news = self.shared.news.subscribe();
         loop {
             if let Some(found) = found(&self.shared.pending()) {

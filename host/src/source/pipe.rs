@@ -17,8 +17,8 @@ use super::transport::{Received, Transport, TransportError};
 use crate::call::Cause;
 use crate::protocol::{Message, MessageError};
 use crate::sync::Mutex;
-use lines::{Line, Lines};
-pub(crate) use stderr::Secrets;
+use lines::{SourceLine, SourceLines};
+pub(crate) use stderr::RedactedValues;
 pub(super) use stderr::escape;
 use stderr::{LastWords, capture};
 
@@ -67,7 +67,7 @@ pub(super) trait RunningProgram: Send + Sync {
 }
 
 /// The broker's ends of the three standard streams.
-pub(super) struct Streams {
+pub(super) struct PipeStreams {
     pub(super) input: Box<dyn AsyncWrite + Send + Unpin>,
     pub(super) output: Box<dyn AsyncRead + Send + Unpin>,
     pub(super) error: Box<dyn AsyncRead + Send + Unpin>,
@@ -80,7 +80,7 @@ pub(super) struct Pipe {
     program: Box<dyn RunningProgram>,
     /// The largest message, in bytes.
     limit: usize,
-    secrets: Secrets,
+    secrets: RedactedValues,
     words: LastWords,
     /// Closes when standard error has been read to its end.
     captured: watch::Receiver<()>,
@@ -99,14 +99,14 @@ pub(crate) struct PipeConfig {
     /// The file that standard error is logged to.
     pub(crate) log: PathBuf,
     /// The values that are redacted in the log, and in everything else that repeats what the source wrote.
-    pub(crate) secrets: Secrets,
+    pub(crate) secrets: RedactedValues,
 }
 
 /// A line to be written, and the sender that waits for the result.
 type Outgoing = (Bytes, oneshot::Sender<Result<(), TransportError>>);
 
 struct Incoming {
-    lines: Lines<Box<dyn AsyncRead + Send + Unpin>>,
+    lines: SourceLines<Box<dyn AsyncRead + Send + Unpin>>,
     /// The number of consecutive lines that are not messages.
     garbage: usize,
 }
@@ -126,11 +126,11 @@ impl Pipe {
     /// Returns a connection to a source that was just started.
     pub(super) fn with(
         program: Box<dyn RunningProgram>,
-        Streams { input, output, error }: Streams,
+        PipeStreams { input, output, error }: PipeStreams,
         label: String,
         PipeConfig { limit, log, secrets }: PipeConfig,
     ) -> Self {
-        let lines = Lines::new(output, limit, limit.saturating_mul(MAX_SKIPPED));
+        let lines = SourceLines::new(output, limit, limit.saturating_mul(MAX_SKIPPED));
         let words = LastWords::default();
         let (outgoing, queue) = mpsc::channel(QUEUE);
         let (done, captured) = watch::channel(());
@@ -201,15 +201,15 @@ impl Pipe {
         let _ = timeout(DRAIN / 2, captured.changed()).await;
     }
 
-    fn judge(&self, incoming: &mut Incoming, line: Line) -> Option<Result<Message, TransportError>> {
+    fn judge(&self, incoming: &mut Incoming, line: SourceLine) -> Option<Result<Message, TransportError>> {
         let label = &self.label;
         let text = match line {
-            Line::Whole(text) if text.trim_ascii().is_empty() => return None,
-            Line::Whole(text) => text,
-            Line::Oversized { size, ended: true } => {
+            SourceLine::Whole(text) if text.trim_ascii().is_empty() => return None,
+            SourceLine::Whole(text) => text,
+            SourceLine::Oversized { size, ended: true } => {
                 return Some(Err(TransportError::Oversized { size, limit: self.limit }));
             }
-            Line::Oversized { size, ended: false } => {
+            SourceLine::Oversized { size, ended: false } => {
                 let why = Cause::own(format!("{label} sent {size} bytes without ending the line"));
                 return Some(Err(self.give_up(why)));
             }

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::link::{Deadlines, Link, LinkConfig};
-use super::pipe::{Pipe, PipeConfig, Secrets, escape};
+use super::pipe::{Pipe, PipeConfig, RedactedValues, escape};
 use super::supervised::{Connect, Supervised, SupervisionConfig};
 use super::transport::Transport;
 use super::{Discovery, SourceError, log_file};
 use crate::call::Cause;
-use crate::cell::{ProcessCell, StartError};
+use crate::cell::{CellStartError, ProcessCell};
 use crate::config::{Endpoint, SourceConfig};
-use crate::secret::Value;
-use running::Running;
+use crate::secret::ConfigValue;
+use running::RunningCell;
 
 mod running;
 
@@ -25,17 +25,17 @@ mod running;
 const SHOWN_CHARS: usize = 120;
 
 /// A source with a `command`. Dropping it kills everything in its cell.
-pub(crate) type ProcessSource = Supervised<Program>;
+pub(crate) type ProcessSource = Supervised<ProcessProgram>;
 
 /// The program of a source, and how it is started.
-pub(crate) struct Program {
+pub(crate) struct ProcessProgram {
     argv: Vec<String>,
     env: Vec<(String, String)>,
     process_cell: Arc<ProcessCell>,
     /// The largest message, in bytes.
     limit: usize,
     /// The values that must not reach the log.
-    secrets: Secrets,
+    secrets: RedactedValues,
 }
 
 impl ProcessSource {
@@ -52,16 +52,17 @@ impl ProcessSource {
         let Endpoint::Command { argv, env: listed, .. } = &config.endpoint else {
             return Err(SourceError::Start(Cause::own(format!("source `{}` has no `command`", config.name))));
         };
-        let is_secret = |name: &str| matches!(listed.get(name), Some(Value::Secret(_)));
-        let secrets = Secrets::new(env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.as_str()));
+        let is_secret = |name: &str| matches!(listed.get(name), Some(ConfigValue::Secret(_)));
+        let secrets =
+            RedactedValues::new(env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.as_str()));
         let supervision = SupervisionConfig::of(config, process_cell.cells.recorder());
-        let program = Program { argv: argv.clone(), env, process_cell, limit: config.max_message, secrets };
+        let program = ProcessProgram { argv: argv.clone(), env, process_cell, limit: config.max_message, secrets };
         Ok(Self::of(supervision, program))
     }
 }
 
 #[async_trait]
-impl Connect for Program {
+impl Connect for ProcessProgram {
     async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
         let plan = self.process_cell.plan(&self.env).await.map_err(|error| SourceError::Start(Cause::of(error)))?;
         tracing::info!(source = %self.process_cell.source(), program = %plan.launch.program.display(), "program of the source");
@@ -69,7 +70,7 @@ impl Connect for Program {
         let log = log_file(&cells.data_dir, self.process_cell.source());
         let pipe_config = PipeConfig { limit: self.limit, log, secrets: self.secrets.clone() };
         let started =
-            Running::start(plan.launch, cells.launcher.clone(), |ready| self.process_cell.started(ready)).await;
+            RunningCell::start(plan.launch, cells.launcher.clone(), |ready| self.process_cell.started(ready)).await;
         let (running, streams) = started.map_err(|error| self.not_started(error))?;
         let pipe = Arc::new(Pipe::with(Box::new(running), streams, self.label(), pipe_config));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
@@ -77,14 +78,14 @@ impl Connect for Program {
     }
 }
 
-impl Program {
-    fn not_started(&self, error: StartError) -> SourceError {
+impl ProcessProgram {
+    fn not_started(&self, error: CellStartError) -> SourceError {
         let label = self.label();
         let text = match &error {
-            StartError::System(error) => {
+            CellStartError::System(error) => {
                 format!("{label} could not be started by {:?}: {error}", self.process_cell.cells.launcher)
             }
-            StartError::Refused(refusal) => format!("{label} was not started: {refusal}"),
+            CellStartError::Refused(refusal) => format!("{label} was not started: {refusal}"),
         };
         SourceError::Start(Cause::own(text).because_of(error))
     }
@@ -95,7 +96,7 @@ impl Program {
     }
 }
 
-impl std::fmt::Debug for Program {
+impl std::fmt::Debug for ProcessProgram {
     // The environment holds secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Program")

@@ -16,7 +16,8 @@ use tokio::time::timeout_at;
 
 use super::link::{CallTime, Deadlines, Link, LinkConfig};
 use super::{
-    ConcurrencyLimit, DRAIN_DEADLINE, Discovery, Health, Listed, Relay, Source, SourceClient, SourceError, Status,
+    ConcurrencyLimit, ConnectionHealth, DRAIN_DEADLINE, Discovery, Listed, Relay, Source, SourceClient, SourceError,
+    Status,
 };
 use crate::call::{Outcome, SessionId};
 use crate::config::{Lifecycle, SourceConfig};
@@ -211,11 +212,11 @@ impl<D: Connect> Source for Supervised<D> {
         self.state.eras.only()
     }
 
-    fn health(&self) -> Health {
+    fn health(&self) -> ConnectionHealth {
         let state = &self.state;
         let own = state.own().placed();
         let slots = || own.iter().chain(state.shared_slots());
-        Health {
+        ConnectionHealth {
             status: Status::of_all(slots().map(|slot| slot.status())),
             connected: slots().any(|slot| slot.open().is_some()),
             last_ping: u64::try_from(state.counters.last_ping.load(Ordering::Relaxed)).ok().filter(|at| *at > 0),
@@ -228,8 +229,8 @@ impl<D: Connect> Source for Supervised<D> {
         let own = self.state.own().placed();
         let open = own.iter().chain(self.state.shared_slots()).filter_map(|slot| Some((slot, slot.open()?)));
         let pings = open.map(async |(slot, connection)| match drive::ping(&self.state, &connection).await {
-            None => slot.noticed(machine::Event::Answered, &"it answers again".into()),
-            Some(why) => slot.noticed(machine::Event::Silent, &why),
+            None => slot.noticed(machine::ConnectionEvent::Answered, &"it answers again".into()),
+            Some(why) => slot.noticed(machine::ConnectionEvent::Silent, &why),
         });
         join_all(pings).await;
     }
@@ -239,12 +240,12 @@ impl<D: Connect> Source for Supervised<D> {
         state.forget();
         for slot in state.own().placed() {
             // Other sessions' connections are made when they are needed.
-            state.end(&slot, machine::Event::Restarted, cause, DRAIN_DEADLINE, slot.must_stay());
+            state.end(&slot, machine::ConnectionEvent::Restarted, cause, DRAIN_DEADLINE, slot.must_stay());
         }
         let shared: Vec<_> = state.shared_slots().cloned().collect();
         let wanted = |slot: &&Arc<ConnectionSlot>| slot.status() != Status::Idle || state.wants(slot);
         let restarted = shared.iter().filter(wanted).map(|slot| {
-            state.end(slot, machine::Event::Restarted, cause, DRAIN_DEADLINE, true);
+            state.end(slot, machine::ConnectionEvent::Restarted, cause, DRAIN_DEADLINE, true);
         });
         if restarted.count() == 0 {
             return Ok(Status::Idle);

@@ -25,7 +25,7 @@ use url::Url;
 use super::{Facts, Side};
 use crate::config::TelemetryConfig;
 use crate::egress::{Egress, HttpClient, Outgoing, shown};
-use crate::secret::Secrets;
+use crate::secret::SecretStore;
 use crate::sync::Mutex;
 
 /// How many spans may wait for the collector: a second of a busy broker, and a megabyte.
@@ -57,7 +57,7 @@ struct Counts {
 }
 
 impl Exporter {
-    pub(super) fn start(config: &TelemetryConfig, secrets: &Secrets) -> Result<Self, String> {
+    pub(super) fn start(config: &TelemetryConfig, secrets: &SecretStore) -> Result<Self, String> {
         let mut url = config.otlp.clone();
         url.set_path(&format!("{}/v1/traces", url.path().trim_end_matches('/')));
         let mut headers = HeaderMap::new();

@@ -2,13 +2,13 @@
 
 use super::Facts;
 use crate::config::TelemetryConfig;
-use crate::secret::Secrets;
+use crate::secret::SecretStore;
 
 #[derive(Debug)]
 pub(super) enum Exporter {}
 
 impl Exporter {
-    pub(super) fn start(_: &TelemetryConfig, _: &Secrets) -> Result<Self, String> {
+    pub(super) fn start(_: &TelemetryConfig, _: &SecretStore) -> Result<Self, String> {
         Err("this program was built without the feature `telemetry`; take `[telemetry]` out".to_owned())
     }
 

@@ -4,14 +4,14 @@ use std::fmt;
 
 /// A span's place in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SpanContext {
     pub(super) trace: [u8; 16],
     pub(super) span: [u8; 8],
     /// True if the program that began the trace wants it recorded.
     pub(super) sampled: bool,
 }
 
-impl Place {
+impl SpanContext {
     /// Reads `00-TRACE-SPAN-FLAGS`, after which a later version may have more fields. Returns `None` for anything else,
     /// which counts as no `traceparent` at all.
     pub(super) fn parse(text: &str) -> Option<Self> {
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SpanContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hex = |f: &mut fmt::Formatter<'_>, bytes: &[u8]| bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"));
         f.write_str("00-")?;
@@ -69,10 +69,13 @@ mod tests {
     #[test]
     fn a_place_is_read_and_written_as_the_standard_has_it() {
         let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let place = Place::parse(text).unwrap();
+        let place = SpanContext::parse(text).unwrap();
         assert!(place.sampled && place.to_string() == text);
-        assert!(!Place::parse(&text.replace("-01", "-00")).unwrap().sampled);
-        assert!(Place::parse(&text.replace("00-0", "01-0").replace("-01", "-01-more")).is_some(), "a later version");
+        assert!(!SpanContext::parse(&text.replace("-01", "-00")).unwrap().sampled);
+        assert!(
+            SpanContext::parse(&text.replace("00-0", "01-0").replace("-01", "-01-more")).is_some(),
+            "a later version"
+        );
         for bad in [
             text.replace("0af7", "0AF7"),
             text.replace("-01", "-01-more"),
@@ -83,9 +86,9 @@ mod tests {
             text.replace("-01", ""),
             String::new(),
         ] {
-            assert_eq!(Place::parse(&bad), None, "{bad}");
+            assert_eq!(SpanContext::parse(&bad), None, "{bad}");
         }
-        let (child, fresh) = (Place::after(Some(place)).unwrap(), Place::after(None).unwrap());
+        let (child, fresh) = (SpanContext::after(Some(place)).unwrap(), SpanContext::after(None).unwrap());
         assert!(child.trace == place.trace && child.span != place.span && fresh.trace != place.trace);
     }
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_cell::Grant;
+use portcullis_cell::CellGrant;
 use portcullis_config::TIMEOUT;
 use portcullis_core::limits;
 use portcullis_net::egress::ComponentEgress;
@@ -22,7 +22,7 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::descriptors::Descriptors;
 use super::error::{Failure, FailureCode};
-use super::guest::State;
+use super::guest::GuestState;
 use super::load::interface;
 use super::v0_1::{PACKAGE, TRACK};
 use crate::key_value::KeyValue;
@@ -40,12 +40,12 @@ const SERVED: &str = "0.2";
 
 /// The access of a component source. The default grants nothing.
 #[derive(Clone)]
-pub struct Access {
+pub struct ComponentAccess {
     /// All environment variables that the component sees, with their secrets.
     pub env: Vec<(String, String)>,
     /// The granted folders and network, and the limits of memory and processor. The paths were checked when
     /// the grant was made.
-    pub grant: Grant,
+    pub grant: CellGrant,
     /// How long one call of the source may take.
     pub timeout: Duration,
     /// The egress for what the grant's `network` lists; `None` if that is empty.
@@ -58,9 +58,9 @@ pub struct Access {
     pub output: usize,
 }
 
-impl Default for Access {
+impl Default for ComponentAccess {
     fn default() -> Self {
-        let mut grant = Grant::nothing();
+        let mut grant = CellGrant::nothing();
         grant.limits.memory = limits::SOURCE_MEMORY_BYTES;
         Self {
             env: Vec::new(),
@@ -74,7 +74,7 @@ impl Default for Access {
     }
 }
 
-impl std::fmt::Debug for Access {
+impl std::fmt::Debug for ComponentAccess {
     // Omits the values of variables, which may be secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Access {
 
 /// A component's access, with what enforces its limits across instances.
 pub(crate) struct Confinement {
-    pub access: Access,
+    pub access: ComponentAccess,
     /// True if the component imports any WASI interface.
     pub wasi: bool,
     /// One permit for each instance that may run at once.
@@ -99,7 +99,7 @@ pub(crate) struct Confinement {
 }
 
 impl Confinement {
-    pub(crate) fn new(access: Access, imports: &[String], descriptors: &Descriptors) -> Self {
+    pub(crate) fn new(access: ComponentAccess, imports: &[String], descriptors: &Descriptors) -> Self {
         let turns = Arc::new(Semaphore::new(access.instances as usize));
         let wasi = imports.iter().any(|name| wasi(name).is_some());
         Self { access, wasi, turns, descriptors: descriptors.clone() }
@@ -111,7 +111,7 @@ impl Confinement {
     /// # Errors
     /// A granted folder cannot be opened.
     pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, Failure> {
-        let Access { env, grant, egress, .. } = &self.access;
+        let ComponentAccess { env, grant, egress, .. } = &self.access;
         let mut builder = WasiCtxBuilder::new();
         builder.envs(env);
         let read = grant.read.iter().map(|path| (path, FsPerms::ReadOnly));
@@ -145,7 +145,7 @@ impl Confinement {
     }
 
     fn opens(&self) -> bool {
-        let Grant { read, write, network, .. } = &self.access.grant;
+        let CellGrant { read, write, network, .. } = &self.access.grant;
         self.wasi && !(read.is_empty() && write.is_empty() && network.is_empty())
     }
 
@@ -170,7 +170,7 @@ impl Confinement {
 }
 
 /// Returns why a component may not have an import and what to do about it, or `None` if it may.
-pub(crate) fn refusal(import: &str, access: &Access) -> Option<String> {
+pub(crate) fn refusal(import: &str, access: &ComponentAccess) -> Option<String> {
     let refusal = match wasi(import) {
         Some((package, _)) => provides(package, access).err()?.to_owned(),
         None if import.starts_with("wasi:") => format!("this host serves WASI {SERVED}; build it for that"),
@@ -187,7 +187,7 @@ pub(crate) struct Wasi {
     table: ResourceTable,
 }
 
-impl Access {
+impl ComponentAccess {
     /// Reports whether the component can neither change anything nor send anything out.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
@@ -210,7 +210,7 @@ impl Access {
     }
 }
 
-impl State {
+impl GuestState {
     fn wasi(&mut self) -> &mut Wasi {
         let nothing = || Wasi {
             context: WasiCtxBuilder::new().build(),
@@ -226,14 +226,14 @@ impl State {
     }
 }
 
-impl WasiView for State {
+impl WasiView for GuestState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let Wasi { context, table, .. } = self.wasi();
         WasiCtxView { ctx: context, table }
     }
 }
 
-impl WasiHttpView for State {
+impl WasiHttpView for GuestState {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
         let Wasi { http, reachable, table, .. } = self.wasi();
         WasiHttpCtxView { ctx: http, hooks: reachable, table }
@@ -242,7 +242,7 @@ impl WasiHttpView for State {
 
 /// Defines WASI in a linker, for a component with these imports. The caller has checked which of them the
 /// component may have.
-pub(crate) fn link(linker: &mut Linker<State>, imports: &[String]) -> wasmtime::Result<()> {
+pub(crate) fn link(linker: &mut Linker<GuestState>, imports: &[String]) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     files::link(linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
@@ -261,7 +261,7 @@ pub struct Opened {
 }
 
 /// Returns what a component's imports give it, by package. Imports that are not granted are left out.
-pub(crate) fn opened(imports: &[String], access: &Access) -> Vec<Opened> {
+pub(crate) fn opened(imports: &[String], access: &ComponentAccess) -> Vec<Opened> {
     let mut packages = BTreeMap::<String, Opened>::new();
     for import in imports {
         let (package, interface, behind) = match (wasi(import), interface(import)) {
@@ -290,7 +290,7 @@ pub(crate) fn wasi(name: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns what a component gets from a WASI package, or else what to do to get it.
-fn provides(package: &str, Access { env, grant, .. }: &Access) -> Result<String, &'static str> {
+fn provides(package: &str, ComponentAccess { env, grant, .. }: &ComponentAccess) -> Result<String, &'static str> {
     let folders = |paths: &[PathBuf]| match paths {
         [] => "nothing".to_owned(),
         paths => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "),

@@ -10,20 +10,20 @@
 
 use std::collections::HashMap;
 
-use portcullis_core::limits::Limits;
+use portcullis_core::limits::CallLimits;
 use wasmparser::{Parser, Payload, TypeRef};
 use wasmtime::Store;
 use wasmtime::component::{Component, Instance, Lift, WasmList};
 use wasmtime_wizer::{ComponentInstanceState, Wizer};
 
-use super::guest::{State, arm, guard};
-use super::instance_pool::StartError;
+use super::guest::{GuestState, arm, guard};
+use super::instance_pool::InstantiateError;
 use super::v0_1::World;
 
 /// Why no configured component could be made.
 pub(crate) enum BakeError {
     /// The plugin cannot be used with these settings.
-    Start(StartError),
+    Start(InstantiateError),
     /// The plugin may be usable, but Wizer or the engine cannot bake it.
     Unable(wasmtime::Error),
 }
@@ -31,7 +31,7 @@ pub(crate) enum BakeError {
 /// Configures the component `wasm` in `store` and returns a component that starts configured. `link` prepares
 /// it for instantiation.
 pub(crate) async fn bake<W: World>(
-    mut store: Store<State>,
+    mut store: Store<GuestState>,
     wasm: &[u8],
     settings: &String,
     link: impl FnOnce(&Component) -> wasmtime::Result<W::Pre>,
@@ -46,16 +46,16 @@ pub(crate) async fn bake<W: World>(
     let (context, readable) = wizer.instrument_component(wasm)?;
     let pre = link(&Component::from_binary(&engine, &readable)?)?;
 
-    let armed = arm(&mut store, Limits::START);
+    let armed = arm(&mut store, CallLimits::START);
     let configured = async {
         let (world, instance) = W::instantiate(&pre, &mut store).await?;
         Ok((world.configure(&mut store, settings).await?, instance))
     };
     let (configured, instance) =
-        guard(armed, configured).await.map_err(|failure| BakeError::Start(StartError::Failed(failure)))?;
-    configured.map_err(|reason| BakeError::Start(StartError::Refused(reason)))?;
+        guard(armed, configured).await.map_err(|failure| BakeError::Start(InstantiateError::Failed(failure)))?;
+    configured.map_err(|reason| BakeError::Start(InstantiateError::Refused(reason)))?;
 
-    let _armed = arm(&mut store, Limits::START);
+    let _armed = arm(&mut store, CallLimits::START);
     // Whole memories are read here; they have a limit of their own.
     store.set_hostcall_fuel(usize::MAX);
     let mut state = Readable { store, instance, memories: HashMap::new(), failed: None };
@@ -88,7 +88,7 @@ impl From<wasmtime::Error> for BakeError {
 
 /// A configured instance whose state Wizer reads.
 struct Readable {
-    store: Store<State>,
+    store: Store<GuestState>,
     instance: Instance,
     /// The memories read so far: Wizer asks for each twice, and reading one makes it grow.
     memories: HashMap<String, Vec<u8>>,

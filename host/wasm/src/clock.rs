@@ -14,15 +14,15 @@ use super::error::PluginError;
 const IDLE_TICKS: u32 = 50;
 
 /// The clock of one engine. Every store holds it, because a plugin that outlived its clock would have no deadline.
-pub(crate) struct Clock {
+pub(crate) struct EpochClock {
     running: Arc<AtomicUsize>,
     thread: Thread,
 }
 
 /// A guard that keeps the clock running while a guest runs.
-pub(crate) struct ClockGuard(Arc<Clock>);
+pub(crate) struct ClockGuard(Arc<EpochClock>);
 
-impl Clock {
+impl EpochClock {
     /// Starts the clock's thread for an engine. The thread ends when the clock is dropped.
     pub(crate) fn start(engine: &Engine) -> Result<Arc<Self>, PluginError> {
         let running = Arc::new(AtomicUsize::new(0));
@@ -47,7 +47,7 @@ impl Drop for ClockGuard {
     }
 }
 
-impl Drop for Clock {
+impl Drop for EpochClock {
     fn drop(&mut self) {
         // The thread wakes and finds that the count is gone. If it wakes before the count is dropped, it notices
         // after one more tick.

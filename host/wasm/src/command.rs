@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use portcullis_core::limits::{self, Limits};
+use portcullis_core::limits::{self, CallLimits};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, timeout};
@@ -12,30 +12,30 @@ use tokio_util::sync::CancellationToken;
 use wasmtime::Store;
 use wasmtime_wasi::I32Exit;
 use wasmtime_wasi::cli::{AsyncStdinStream, AsyncStdoutStream};
-use wasmtime_wasi::p2::bindings::{Command as Program, CommandPre};
+use wasmtime_wasi::p2::bindings::{Command as CommandBindings, CommandPre};
 
 use super::access::Confinement;
 use super::error::{Failure, FailureCode, PluginError};
-use super::guest::{State, arm, failure, guard, out_of_time};
-use super::load::{self, Allowed, Manifest, Wasm};
+use super::guest::{GuestState, arm, failure, guard, out_of_time};
+use super::load::{self, Allowed, ComponentInterface, Wasm};
 use super::meter::{Meter, OutOfTime};
 use super::v0_1::Facts;
-use super::{Host, Identity};
+use super::{Host, PluginIdentity};
 
 /// A loaded program that is not running. Clones share it.
 #[derive(Clone)]
-pub struct Command(Arc<Loaded>);
+pub struct CommandComponent(Arc<Loaded>);
 
 struct Loaded {
     host: Arc<Host>,
-    identity: Identity,
-    pre: CommandPre<State>,
+    identity: PluginIdentity,
+    pre: CommandPre<GuestState>,
     weight: u32,
     confinement: Arc<Confinement>,
 }
 
 /// A running program. Dropping it stops the program.
-pub struct Running {
+pub struct RunningCommand {
     ended: watch::Receiver<Option<(Instant, String)>>,
     stop: CancellationToken,
     meter: Meter,
@@ -44,7 +44,7 @@ pub struct Running {
 }
 
 /// The host's ends of the program's standard streams.
-pub struct Streams<I = DuplexStream, O = DuplexStream> {
+pub struct CommandStreams<I = DuplexStream, O = DuplexStream> {
     /// Standard input.
     pub input: I,
     /// Standard output.
@@ -53,15 +53,15 @@ pub struct Streams<I = DuplexStream, O = DuplexStream> {
     pub error: O,
 }
 
-impl Command {
+impl CommandComponent {
     /// Compiles and links the program, without running it.
     pub(super) fn load(
         host: &Arc<Host>,
         wasm: &Wasm,
-        manifest: &Manifest,
+        manifest: &ComponentInterface,
         allowed: &Allowed,
         confinement: Arc<Confinement>,
-        identity: Identity,
+        identity: PluginIdentity,
     ) -> Result<Self, PluginError> {
         let (pre, weight) = load::foreign(host, wasm, manifest, allowed, CommandPre::new)?;
         Ok(Self(Arc::new(Loaded { host: Arc::clone(host), identity, pre, weight, confinement })))
@@ -69,7 +69,7 @@ impl Command {
 
     /// Returns which component it is.
     #[must_use]
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &PluginIdentity {
         &self.0.identity
     }
 
@@ -77,7 +77,7 @@ impl Command {
     ///
     /// # Errors
     /// [`Failure`] if the component itself fails, or no instance or slot is free.
-    pub async fn start(&self) -> Result<(Running, Streams), Failure> {
+    pub async fn start(&self) -> Result<(RunningCommand, CommandStreams), Failure> {
         let loaded = &self.0;
         let permit = loaded.confinement.instance_permit().await?;
         let slot = Arc::clone(&loaded.host.commands).acquire_many_owned(loaded.weight);
@@ -87,7 +87,8 @@ impl Command {
         let (input, stdin) = duplex(limits::PIPE_BYTES);
         let (stdout, output) = duplex(limits::PIPE_BYTES);
         let (stderr, error) = duplex(limits::PIPE_BYTES);
-        let (mut store, program) = self.instance(Streams { input: stdin, output: stdout, error: stderr }).await?;
+        let (mut store, program) =
+            self.instance(CommandStreams { input: stdin, output: stdout, error: stderr }).await?;
         let limits = store.data().tool;
         let meter = Meter::new(limits.deadline, store.data().share.unwrap_or(1.0));
         let (tell, ended) = watch::channel(None);
@@ -107,38 +108,44 @@ impl Command {
             drop::<[OwnedSemaphorePermit; 2]>([slot, permit]);
             let _ = tell.send(Some((Instant::now(), fate)));
         });
-        Ok((Running { ended, stop, meter, owes_reply: AtomicBool::new(false) }, Streams { input, output, error }))
+        Ok((
+            RunningCommand { ended, stop, meter, owes_reply: AtomicBool::new(false) },
+            CommandStreams { input, output, error },
+        ))
     }
 
-    async fn instance<I, O>(&self, streams: Streams<I, O>) -> Result<(Store<State>, Program), Failure>
+    async fn instance<I, O>(
+        &self,
+        streams: CommandStreams<I, O>,
+    ) -> Result<(Store<GuestState>, CommandBindings), Failure>
     where
         I: AsyncRead + Send + Sync + 'static,
         O: AsyncWrite + Send + Sync + 'static,
     {
         let Loaded { host, identity, pre, confinement, .. } = &*self.0;
         let facts = Facts { plugin: identity.name.as_str().into(), ..Facts::default() };
-        let Streams { input, output, error } = streams;
+        let CommandStreams { input, output, error } = streams;
         let share = confinement.share().await?;
-        let mut store = State::confined_with(&host.engine, &host.clock, facts, confinement, |builder| {
+        let mut store = GuestState::confined_with(&host.engine, &host.clock, facts, confinement, |builder| {
             builder
                 .stdin(AsyncStdinStream::new(input))
                 .stdout(AsyncStdoutStream::new(limits::PIPE_BYTES, output))
                 .stderr(AsyncStdoutStream::new(limits::PIPE_BYTES, error));
         })?;
         store.data_mut().descriptors = share;
-        let armed = arm(&mut store, Limits::START);
+        let armed = arm(&mut store, CallLimits::START);
         let program = guard(armed, pre.instantiate_async(&mut store)).await?;
         Ok((store, program))
     }
 }
 
-impl fmt::Debug for Command {
+impl fmt::Debug for CommandComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Command").field("identity", self.identity()).finish_non_exhaustive()
     }
 }
 
-impl Running {
+impl RunningCommand {
     /// Notes that a message was sent to the program. A program that owed no message gets its whole processor time anew;
     /// a busy one gets nothing extra, so that further calls do not keep a hanging program alive.
     pub fn message_sent(&self) {
@@ -172,14 +179,14 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
 /// Describes for people how a program ended.
-fn fate(limits: Limits, result: Result<wasmtime::Result<Result<(), ()>>, OutOfTime>) -> String {
+fn fate(limits: CallLimits, result: Result<wasmtime::Result<Result<(), ()>>, OutOfTime>) -> String {
     match result {
         Err(OutOfTime) => format!("was stopped before it sent a message: {}", out_of_time(limits.deadline)),
         Ok(Ok(Ok(()))) => "exited with status 0".to_owned(),
@@ -202,7 +209,8 @@ mod tests {
     async fn a_command_gets_new_processor_time_with_each_message_but_none_while_it_is_busy() {
         let (_tell, ended) = watch::channel(None);
         let meter = Meter::new(TICK * 50, 1.0);
-        let running = Running { ended, stop: CancellationToken::new(), meter, owes_reply: AtomicBool::new(false) };
+        let running =
+            RunningCommand { ended, stop: CancellationToken::new(), meter, owes_reply: AtomicBool::new(false) };
         let works = async || running.meter.run(work(30)).await;
         // Each of these runs needs more than was left of the budget before the reset.
         for _ in 0..3 {

@@ -8,9 +8,9 @@ use wasmtime::component::Component;
 
 use super::bake::{BakeError, bake};
 use super::compiled::Precompiled;
-use super::guest::State;
-use super::instance_pool::StartError;
-use super::load::{Allowed, Code, Form, Manifest, Wasm, link};
+use super::guest::GuestState;
+use super::instance_pool::InstantiateError;
+use super::load::{Allowed, Code, ComponentInterface, Form, Wasm, link};
 use super::v0_1::{Facts, World};
 use super::{Host, PluginError, engine, limits};
 
@@ -37,9 +37,9 @@ pub(super) fn configured<W: World>(
     let bytes = encoded(&wasm.plugin, bytes)?;
     let facts = Facts { plugin: wasm.plugin.as_str().into(), ..Facts::default() };
     let store = match &allowed.confinement {
-        None => State::store(&host.engine, &host.clock, facts),
-        Some(confinement) => State::confined(&host.engine, &host.clock, facts, confinement)
-            .map_err(|failure| StartError::Failed(failure).of(&wasm.plugin))?,
+        None => GuestState::store(&host.engine, &host.clock, facts),
+        Some(confinement) => GuestState::confined(&host.engine, &host.clock, facts, confinement)
+            .map_err(|failure| InstantiateError::Failed(failure).of(&wasm.plugin))?,
     };
     let baked =
         bake::<W>(
@@ -124,9 +124,9 @@ fn encoded<'a>(plugin: &str, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, PluginErr
 }
 
 /// Returns what a component imports and exports, without compiling it.
-pub(super) fn manifest(plugin: &str, bytes: &[u8]) -> Result<Manifest, PluginError> {
+pub(super) fn manifest(plugin: &str, bytes: &[u8]) -> Result<ComponentInterface, PluginError> {
     let bytes = encoded(plugin, bytes)?;
-    let mut manifest = Manifest { imports: Vec::new(), exports: Vec::new(), docs: None };
+    let mut manifest = ComponentInterface { imports: Vec::new(), exports: Vec::new(), docs: None };
     let mut depth = 0;
     let scanned = Parser::new(0).parse_all(&bytes).try_for_each(|payload| {
         match payload? {

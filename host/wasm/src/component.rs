@@ -5,10 +5,10 @@ use std::sync::Arc;
 use portcullis_config::PluginRef;
 use portcullis_core::protocol::Json;
 
-use super::access::{self, Access, Confinement, KEY_VALUE, Opened};
-use super::load::{Allowed, Manifest, Wasm, interface, listed};
+use super::access::{self, ComponentAccess, Confinement, KEY_VALUE, Opened};
+use super::load::{Allowed, ComponentInterface, Wasm, interface, listed};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
-use super::{Command, Functions, Identity, PluginError, Plugins, Tools, blocking};
+use super::{CommandComponent, Functions, PluginError, PluginIdentity, Plugins, Tools, blocking};
 
 /// A loaded component that is a source. None of it runs yet.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub enum ComponentKind {
     /// A component of our `tools` world.
     Tools(Tools),
     /// A program that speaks MCP over its standard streams.
-    Command(Command),
+    Command(CommandComponent),
     /// Any other component that exports functions.
     Functions(Functions),
 }
@@ -46,12 +46,12 @@ impl Component {
         plugin: &PluginRef,
         settings: &serde_json::Value,
         grant: &[String],
-        mut access: Access,
+        mut access: ComponentAccess,
     ) -> Result<Self, PluginError> {
         let wasm = plugins.0.origin.read(plugin).await?;
         let host = Arc::clone(&plugins.0);
         let scan = move || {
-            let manifest = Manifest::read(&host, &wasm)?;
+            let manifest = ComponentInterface::read(&host, &wasm)?;
             Ok((wasm, manifest))
         };
         let (wasm, manifest) = blocking(scan).await?;
@@ -81,11 +81,11 @@ impl Component {
             Shape::Command | Shape::Functions => {
                 let settings = no_settings(&wasm, settings)?;
                 let host = Arc::clone(&plugins.0);
-                let identity = Identity::new(&wasm, &settings);
+                let identity = PluginIdentity::new(&wasm, &settings);
                 let load = move || match shape {
                     Shape::Functions => Functions::load(&host, &wasm, &manifest, &allowed, confinement, identity)
                         .map(ComponentKind::Functions),
-                    _ => Command::load(&host, &wasm, &manifest, &allowed, confinement, identity)
+                    _ => CommandComponent::load(&host, &wasm, &manifest, &allowed, confinement, identity)
                         .map(ComponentKind::Command),
                 };
                 blocking(load).await?
@@ -98,7 +98,7 @@ impl Component {
 impl ComponentKind {
     /// Returns which component it is.
     #[must_use]
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &PluginIdentity {
         match self {
             Self::Tools(tools) => tools.identity(),
             Self::Command(command) => command.identity(),
@@ -139,7 +139,7 @@ impl Shape {
         has(&foreign).then_some(Self::Functions)
     }
 
-    fn of(wasm: &Wasm, manifest: &Manifest) -> Result<Self, PluginError> {
+    fn of(wasm: &Wasm, manifest: &ComponentInterface) -> Result<Self, PluginError> {
         let why = || {
             let ours = manifest.exports.iter().find_map(|name| interface(name));
             let http = manifest.exports.iter().any(|name| name.starts_with("wasi:http/"));
@@ -164,7 +164,11 @@ impl Shape {
 
 /// Checks that the component imports what each of its grants is for. Otherwise it could never use the grant, and would
 /// count as risky without need.
-fn check_grants_are_used(wasm: &Wasm, manifest: &Manifest, access: &Access) -> Result<(), PluginError> {
+fn check_grants_are_used(
+    wasm: &Wasm,
+    manifest: &ComponentInterface,
+    access: &ComponentAccess,
+) -> Result<(), PluginError> {
     let imports = |wanted| manifest.imports.iter().any(|name| access::wasi(name) == Some(wanted));
     let (variables, folders) = (("cli", "environment"), ("filesystem", "preopens"));
     let (sockets, http) = (("sockets", "tcp"), ("http", "outgoing-handler"));

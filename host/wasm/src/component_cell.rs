@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portcullis_cell::{Aspect, Grant, Strength, size, texts};
+use portcullis_cell::{Aspect, CellGrant, Strength, size, texts};
 use portcullis_core::digest::Digest;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ pub struct ComponentCell {
     /// The component's imports, and what it gets from them.
     pub imports: Vec<Opened>,
     /// The files, network and resources that the component is granted.
-    pub grant: Grant,
+    pub grant: CellGrant,
     /// True if it has a key-value store, in which it can leave data for later calls.
     pub has_store: bool,
     /// The processor time of one call.
@@ -38,10 +38,10 @@ impl ComponentCell {
         self.grant.is_harmless() && !self.has_store
     }
 
-    /// Returns what is enforced, in the order of [`Report::aspects`](portcullis_cell::Report::aspects).
+    /// Returns what is enforced, in the order of [`CellReport::aspects`](portcullis_cell::CellReport::aspects).
     #[must_use]
     pub fn aspects(&self) -> Vec<Aspect> {
-        let Grant { read, write, limits: spend, .. } = &self.grant;
+        let CellGrant { read, write, limits: spend, .. } = &self.grant;
         let files = match (read.len(), write.len()) {
             (0, 0) => "there are none".to_owned(),
             (read, write) => format!("granted folders, opened at its start; {read} to read, {write} to write"),

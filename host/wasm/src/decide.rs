@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use portcullis_config::PluginConfig;
-use portcullis_core::call::{Phase, View};
+use portcullis_core::call::{CallView, Phase};
 use portcullis_core::metrics::{Decided, Decisions};
 
 use super::error::Failure;
 use super::instance_pool::InstancePool;
 use super::v0_1::{ApprovalWorld, PolicyWorld, TransformWorld};
-use super::{AskFacts, Change, Identity, Settlement, Vault, Verdict};
+use super::{AskFacts, Change, PluginIdentity, Settlement, Vault, Verdict};
 
 macro_rules! decider {
     ($(#[$doc:meta])* $name:ident, $world:ident) => {
         $(#[$doc])*
         #[derive(Clone)]
         pub struct $name {
-            identity: Arc<Identity>,
+            identity: Arc<PluginIdentity>,
             on: Arc<[Phase]>,
             shadow: bool,
             instance_pool: InstancePool<$world>,
@@ -26,14 +26,14 @@ macro_rules! decider {
         }
 
         impl $name {
-            pub(super) fn new(identity: Identity, config: &PluginConfig, instance_pool: InstancePool<$world>) -> Self {
+            pub(super) fn new(identity: PluginIdentity, config: &PluginConfig, instance_pool: InstancePool<$world>) -> Self {
                 let (identity, on) = (Arc::new(identity), config.on.as_slice().into());
                 Self { identity, on, shadow: config.shadow, instance_pool, decisions: Arc::default() }
             }
 
             /// Returns which plugin it is.
             #[must_use]
-            pub fn identity(&self) -> &Identity {
+            pub fn identity(&self) -> &PluginIdentity {
                 &self.identity
             }
 
@@ -93,7 +93,7 @@ impl Policy {
     ///
     /// # Errors
     /// [`Failure`], on which the caller must deny.
-    pub async fn check(&self, view: &View) -> Result<Verdict, Failure> {
+    pub async fn check(&self, view: &CallView) -> Result<Verdict, Failure> {
         let decision = async {
             let mut live = self.instance_pool.take().await?;
             live.store.data_mut().facts.view = Some(view.clone());
@@ -114,7 +114,7 @@ impl Transform {
     ///
     /// # Errors
     /// [`Failure`], on which the caller must deny.
-    pub async fn rewrite(&self, view: &View, vault: Arc<dyn Vault>) -> Result<Change, Failure> {
+    pub async fn rewrite(&self, view: &CallView, vault: Arc<dyn Vault>) -> Result<Change, Failure> {
         let decision = async {
             let mut live = self.instance_pool.take().await?;
             let facts = &mut live.store.data_mut().facts;
@@ -135,7 +135,7 @@ impl Approval {
     ///
     /// # Errors
     /// [`Failure`], on which the caller must deny.
-    pub async fn settle(&self, view: &View, ask: AskFacts) -> Result<Settlement, Failure> {
+    pub async fn settle(&self, view: &CallView, ask: AskFacts) -> Result<Settlement, Failure> {
         let decision = async {
             let mut live = self.instance_pool.take().await?;
             let facts = &mut live.store.data_mut().facts;

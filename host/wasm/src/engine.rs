@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portcullis_core::limits;
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use super::clock::Clock;
+use super::clock::EpochClock;
 use super::error::PluginError;
 
 /// The bytes that a memory can address. A slot reserves this much anyway; the store limits how much of it
@@ -13,7 +13,7 @@ use super::error::PluginError;
 const ADDRESSABLE: usize = 1 << 32;
 
 /// Starts an engine, and the clock that ticks for it.
-pub(crate) fn start() -> Result<(Engine, Arc<Clock>), PluginError> {
+pub(crate) fn start() -> Result<(Engine, Arc<EpochClock>), PluginError> {
     let failed = |error: wasmtime::Error| PluginError::Engine(format!("{error:#}"));
     let mut config = config().map_err(failed)?;
     let pooling = InstanceAllocationStrategy::Pooling(pool());
@@ -23,7 +23,7 @@ pub(crate) fn start() -> Result<(Engine, Arc<Clock>), PluginError> {
         Engine::new(config.allocation_strategy(InstanceAllocationStrategy::OnDemand))
     });
     let engine = engine.map_err(failed)?;
-    let clock = Clock::start(&engine)?;
+    let clock = EpochClock::start(&engine)?;
     Ok((engine, clock))
 }
 

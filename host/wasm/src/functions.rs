@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use portcullis_core::limits::{self, Limits};
+use portcullis_core::limits::{self, CallLimits};
 use portcullis_core::name::ProfileName;
 use portcullis_core::protocol::Json;
 use serde_json::{Value, json};
@@ -15,10 +15,10 @@ use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 
 use super::access::Confinement;
 use super::error::{Failure, FailureCode, PluginError};
-use super::guest::{State, arm, guard};
-use super::load::{self, Allowed, Manifest, Wasm};
+use super::guest::{GuestState, arm, guard};
+use super::load::{self, Allowed, ComponentInterface, Wasm};
 use super::v0_1::Facts;
-use super::{Host, Identity, ToolFailure};
+use super::{Host, PluginIdentity, ToolFailure};
 
 mod docs;
 mod schema;
@@ -32,8 +32,8 @@ pub struct Functions(Arc<Loaded>);
 
 struct Loaded {
     host: Arc<Host>,
-    identity: Identity,
-    pre: InstancePre<State>,
+    identity: PluginIdentity,
+    pre: InstancePre<GuestState>,
     weight: u32,
     confinement: Arc<Confinement>,
     /// The functions by tool name.
@@ -53,10 +53,10 @@ impl Functions {
     pub(super) fn load(
         host: &Arc<Host>,
         wasm: &Wasm,
-        manifest: &Manifest,
+        manifest: &ComponentInterface,
         allowed: &Allowed,
         confinement: Arc<Confinement>,
-        identity: Identity,
+        identity: PluginIdentity,
     ) -> Result<Self, PluginError> {
         let plugin = &wasm.plugin;
         let (pre, weight) = load::foreign(host, wasm, manifest, allowed, Ok)?;
@@ -93,7 +93,7 @@ impl Functions {
 
     /// Returns which component it is.
     #[must_use]
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &PluginIdentity {
         &self.0.identity
     }
 
@@ -134,9 +134,9 @@ impl Functions {
         let kept = confinement.access.key_value.as_ref().map(|stores| stores.of(profile));
         let facts = Facts { plugin: identity.name.as_str().into(), kept, ..Facts::default() };
         let share = confinement.share().await?;
-        let mut store = State::confined(&host.engine, &host.clock, facts, confinement)?;
+        let mut store = GuestState::confined(&host.engine, &host.clock, facts, confinement)?;
         store.data_mut().descriptors = share;
-        let armed = arm(&mut store, Limits::START);
+        let armed = arm(&mut store, CallLimits::START);
         let instance = guard(armed, pre.instantiate_async(&mut store)).await?;
         let missing = || Failure::new(FailureCode::Output, "the function cannot be found");
         let callee = instance.get_func(&mut store, function.index).ok_or_else(missing)?;

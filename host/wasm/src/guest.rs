@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use portcullis_cell::size;
 use portcullis_config::TIMEOUT;
-use portcullis_core::limits::{self, Limits};
+use portcullis_core::limits::{self, CallLimits};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use wasmtime::component::ResourceTableError;
@@ -14,13 +14,13 @@ use wasmtime::{Engine, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, 
 use wasmtime_wasi::WasiCtxBuilder;
 
 use super::access::{Confinement, Wasi};
-use super::clock::{Clock, ClockGuard};
+use super::clock::{ClockGuard, EpochClock};
 use super::error::{Failure, FailureCode};
 use super::meter::{Meter, OutOfTime};
 use super::v0_1::Facts;
 
 /// The state of a store: the budget of the running call, and the facts that the guest may ask the host for.
-pub(crate) struct State {
+pub(crate) struct GuestState {
     pub facts: Facts,
     /// The WASI context of a component source.
     pub wasi: Option<Box<Wasi>>,
@@ -29,8 +29,8 @@ pub(crate) struct State {
     /// The share of one processor that the guest may have, if its time is measured.
     pub share: Option<f64>,
     /// The limits of one tool call.
-    pub tool: Limits,
-    pub clock: Arc<Clock>,
+    pub tool: CallLimits,
+    pub clock: Arc<EpochClock>,
     ticks_left: u32,
     calls_left: u32,
     memory: usize,
@@ -52,16 +52,16 @@ enum Exceeded {
     HostCalls,
 }
 
-impl State {
+impl GuestState {
     /// Creates a store for a fresh instance that can reach nothing: it has no memory yet, no time and no facts.
-    pub(crate) fn store(engine: &Engine, clock: &Arc<Clock>, facts: Facts) -> Store<Self> {
+    pub(crate) fn store(engine: &Engine, clock: &Arc<EpochClock>, facts: Facts) -> Store<Self> {
         let clock = clock.clone();
         let state = Self {
             facts,
             wasi: None,
             descriptors: None,
             share: None,
-            tool: Limits::tool(limits::TOOL_DEADLINE, TIMEOUT, limits::PAYLOAD_OUTPUT_BYTES),
+            tool: CallLimits::tool(limits::TOOL_DEADLINE, TIMEOUT, limits::PAYLOAD_OUTPUT_BYTES),
             clock,
             ticks_left: 0,
             calls_left: 0,
@@ -92,17 +92,17 @@ impl State {
     /// A granted folder cannot be opened.
     pub(crate) fn confined(
         engine: &Engine,
-        clock: &Arc<Clock>,
+        clock: &Arc<EpochClock>,
         facts: Facts,
         confinement: &Confinement,
     ) -> Result<Store<Self>, Failure> {
         Self::confined_with(engine, clock, facts, confinement, |_| {})
     }
 
-    /// Creates a store as [`State::confined`] does. `streams` adds standard streams, which are closed otherwise.
+    /// Creates a store as [`GuestState::confined`] does. `streams` adds standard streams, which are closed otherwise.
     pub(crate) fn confined_with(
         engine: &Engine,
-        clock: &Arc<Clock>,
+        clock: &Arc<EpochClock>,
         facts: Facts,
         confinement: &Confinement,
         streams: impl FnOnce(&mut WasiCtxBuilder),
@@ -111,7 +111,7 @@ impl State {
         let mut store = Self::store(engine, clock, facts);
         let state = store.data_mut();
         (state.memory_limit, state.configured) = (access.memory(), true);
-        state.tool = Limits::tool(access.processor_time(), access.timeout, access.output);
+        state.tool = CallLimits::tool(access.processor_time(), access.timeout, access.output);
         state.wasi = wasi.then(|| confinement.open(streams)).transpose()?.map(Box::new);
         // The time of guests that can wait for the host is measured.
         state.share = access.grant.limits.cpu.or((*wasi || access.key_value.is_some()).then_some(1.0));
@@ -125,7 +125,7 @@ impl State {
     }
 }
 
-impl ResourceLimiter for State {
+impl ResourceLimiter for GuestState {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let all = self.memory.saturating_add(desired.saturating_sub(current));
         if all > self.memory_limit {
@@ -150,12 +150,12 @@ impl ResourceLimiter for State {
 /// A configured instance that is ready for its call, and the slot that it occupies.
 pub(crate) struct Live<W> {
     pub world: W,
-    pub store: Store<State>,
+    pub store: Store<GuestState>,
     _slot: OwnedSemaphorePermit,
 }
 
 impl<W> Live<W> {
-    pub(crate) fn new(world: W, store: Store<State>, slot: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(world: W, store: Store<GuestState>, slot: OwnedSemaphorePermit) -> Self {
         Self { world, store, _slot: slot }
     }
 }
@@ -163,14 +163,14 @@ impl<W> Live<W> {
 /// The limits of a call that has received its budget, and the clock that runs for it.
 #[must_use = "without its clock a guest has no deadline"]
 pub(crate) struct Armed {
-    limits: Limits,
+    limits: CallLimits,
     /// The meter of a guest whose time is measured.
     meter: Option<Meter>,
     _clock: ClockGuard,
 }
 
 /// Gives the next call of this store its budget. Its deadline counts from here.
-pub(crate) fn arm(store: &mut Store<State>, limits: Limits) -> Armed {
+pub(crate) fn arm(store: &mut Store<GuestState>, limits: CallLimits) -> Armed {
     let ticks = limits.deadline.as_millis() / limits::TICK.as_millis();
     let state = store.data_mut();
     state.ticks_left = u32::try_from(ticks).unwrap_or(u32::MAX);
@@ -204,7 +204,7 @@ pub(crate) async fn guard<T>(armed: Armed, call: impl Future<Output = wasmtime::
     }
 }
 
-fn deadline(limits: Limits) -> Failure {
+fn deadline(limits: CallLimits) -> Failure {
     let detail = match limits.configured {
         true => out_of_time(limits.deadline),
         false => format!("it did not finish within {} ms", limits.deadline.as_millis()),
@@ -231,7 +231,7 @@ fn too_much(limit: u64) -> String {
 }
 
 /// Converts an error of the engine to a failure.
-pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
+pub(crate) fn failure(limits: CallLimits, error: &wasmtime::Error) -> Failure {
     if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
         let code = match exceeded {
             Exceeded::Memory(_) | Exceeded::Granted(_) | Exceeded::Table => FailureCode::Memory,

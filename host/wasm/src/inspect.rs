@@ -4,9 +4,9 @@ use portcullis_core::digest::Digest;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use super::access::{self, Access};
+use super::access::{self, ComponentAccess};
 use super::component::Shape;
-use super::load::{GRANTS, Manifest, Wasm, interface, remedy};
+use super::load::{ComponentInterface, GRANTS, Wasm, interface, remedy};
 use super::v0_1::{ApprovalWorld, PolicyWorld, SinkWorld, ToolsWorld, TransformWorld, World};
 
 /// A description of a plugin: what it is and what it needs.
@@ -39,10 +39,10 @@ pub struct Import {
 }
 
 pub(super) fn inspect(engine: &Engine, wasm: &Wasm, component: &Component) -> Inspection {
-    let Manifest { imports, exports, .. } = Manifest::of(engine, component);
+    let ComponentInterface { imports, exports, .. } = ComponentInterface::of(engine, component);
     let source = Shape::found(&exports);
     let (world, free) = world(&exports).unwrap_or((source.map_or("none", Shape::as_str), &[]));
-    let access = source.map(|_| Access::default());
+    let access = source.map(|_| ComponentAccess::default());
     let imports = imports.into_iter().map(|name| import(name, free, access.as_ref())).collect();
     Inspection { plugin: wasm.plugin.clone(), digest: wasm.digest, size: wasm.size(), world, imports, exports }
 }
@@ -62,7 +62,7 @@ fn world(exports: &[String]) -> Option<(&'static str, &'static [&'static str])> 
     worlds.into_iter().find(|(export, ..)| fits(export)).map(|(_, name, imports)| (name, imports))
 }
 
-fn import(name: String, free: &[&str], access: Option<&Access>) -> Import {
+fn import(name: String, free: &[&str], access: Option<&ComponentAccess>) -> Import {
     let ours = interface(&name);
     let grant = GRANTS.into_iter().find(|grant| ours == Some(grant));
     let refused = match ours {

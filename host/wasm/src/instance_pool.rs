@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use portcullis_core::limits::{self, Limits};
+use portcullis_core::limits::{self, CallLimits};
 use portcullis_core::sync::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime::Engine;
 
 use super::access::Confinement;
-use super::clock::Clock;
+use super::clock::EpochClock;
 use super::error::{Failure, FailureCode, PluginError};
-use super::guest::{Live, State, arm, guard};
+use super::guest::{GuestState, Live, arm, guard};
 use super::load::Linked;
 use super::v0_1::{Facts, World};
 
@@ -20,7 +20,7 @@ pub(crate) struct InstancePool<W: World>(Arc<Shared<W>>);
 
 struct Shared<W: World> {
     engine: Engine,
-    clock: Arc<Clock>,
+    clock: Arc<EpochClock>,
     linked: Linked<W>,
     slots: Arc<Semaphore>,
     /// The slots that must stay free for calls. Instances are made in advance only while more are free.
@@ -44,13 +44,13 @@ impl Slots {
 }
 
 /// Why an instance could not be made.
-pub(crate) enum StartError {
+pub(crate) enum InstantiateError {
     /// `configure` refused the settings; the plugin's own text.
     Refused(String),
     Failed(Failure),
 }
 
-impl StartError {
+impl InstantiateError {
     /// Returns the error with which loading this plugin fails.
     pub(crate) fn of(self, plugin: &str) -> PluginError {
         let plugin = plugin.to_owned();
@@ -71,7 +71,7 @@ impl<W: World> InstancePool<W> {
     /// Makes the first instance, which proves that the plugin starts and accepts its settings.
     pub(crate) async fn start(
         engine: Engine,
-        clock: Arc<Clock>,
+        clock: Arc<EpochClock>,
         linked: Linked<W>,
         slots: Slots,
     ) -> Result<Self, PluginError> {
@@ -103,9 +103,9 @@ impl<W: World> InstancePool<W> {
         match ready {
             Some(live) => Ok(live),
             None => self.0.fresh().await.map_err(|unready| match unready {
-                StartError::Failed(failure) => failure,
+                InstantiateError::Failed(failure) => failure,
                 // It accepted them when it was loaded, and a decision must not depend on anything else.
-                StartError::Refused(text) => {
+                InstantiateError::Refused(text) => {
                     Failure::new(FailureCode::Error, format!("it now refuses its settings: {text}"))
                 }
             }),
@@ -144,27 +144,27 @@ impl<W: World> Drop for Refilling<W> {
 }
 
 impl<W: World> Shared<W> {
-    async fn fresh(&self) -> Result<Live<W>, StartError> {
+    async fn fresh(&self) -> Result<Live<W>, InstantiateError> {
         let busy = |_| Failure::new(FailureCode::Busy, "every slot for plugin instances is in use");
         let slot = self.slots.clone().acquire_many_owned(self.linked.weight);
         let slot =
             tokio::time::timeout(limits::SLOT_WAIT, slot).await.map_err(|_| ()).and_then(|slot| slot.map_err(|_| ()));
-        self.instance(slot.map_err(busy).map_err(StartError::Failed)?).await
+        self.instance(slot.map_err(busy).map_err(InstantiateError::Failed)?).await
     }
 
-    async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<Live<W>, StartError> {
+    async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<Live<W>, InstantiateError> {
         let facts = Facts { plugin: self.linked.plugin.clone(), ..Facts::default() };
         let mut store = match &self.linked.confinement {
-            None => State::store(&self.engine, &self.clock, facts),
+            None => GuestState::store(&self.engine, &self.clock, facts),
             Some(confinement) => {
-                let share = confinement.share().await.map_err(StartError::Failed)?;
-                let store = State::confined(&self.engine, &self.clock, facts, confinement);
-                let mut store = store.map_err(StartError::Failed)?;
+                let share = confinement.share().await.map_err(InstantiateError::Failed)?;
+                let store = GuestState::confined(&self.engine, &self.clock, facts, confinement);
+                let mut store = store.map_err(InstantiateError::Failed)?;
                 store.data_mut().descriptors = share;
                 store
             }
         };
-        let armed = arm(&mut store, Limits::START);
+        let armed = arm(&mut store, CallLimits::START);
         let world = async {
             let (world, _) = W::instantiate(&self.linked.pre, &mut store).await?;
             let Some(settings) = &self.linked.settings else { return Ok(Ok(world)) };
@@ -173,8 +173,8 @@ impl<W: World> Shared<W> {
         };
         match guard(armed, world).await {
             Ok(Ok(world)) => Ok(Live::new(world, store, slot)),
-            Ok(Err(reason)) => Err(StartError::Refused(reason)),
-            Err(failure) => Err(StartError::Failed(failure)),
+            Ok(Err(reason)) => Err(InstantiateError::Refused(reason)),
+            Err(failure) => Err(InstantiateError::Failed(failure)),
         }
     }
 

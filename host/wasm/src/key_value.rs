@@ -38,17 +38,17 @@ const BUSY: Duration = Duration::from_secs(5);
 const PAGE_BYTES: i64 = 4096;
 
 /// A key and its new value, or `None` to remove the key.
-pub type Change = (String, Option<Vec<u8>>);
+pub type KeyValueChange = (String, Option<Vec<u8>>);
 
 /// The stores of one source. Creating it opens nothing.
 pub struct KeyValue {
     folder: PathBuf,
-    open: Mutex<HashMap<ProfileName, Store>>,
+    open: Mutex<HashMap<ProfileName, KeyValueStore>>,
 }
 
 /// The store of one source and profile. Cheap to clone.
 #[derive(Clone)]
-pub struct Store {
+pub struct KeyValueStore {
     file: Arc<PathBuf>,
     /// Opened at the first use.
     connection: Arc<Mutex<Option<Connection>>>,
@@ -61,11 +61,11 @@ impl KeyValue {
     }
 
     /// Returns the store of a profile.
-    pub fn of(&self, profile: &ProfileName) -> Store {
+    pub fn of(&self, profile: &ProfileName) -> KeyValueStore {
         let mut open = self.open.lock();
         let fresh = || {
             let file = self.folder.join(format!("{profile}.sqlite"));
-            Store { file: Arc::new(file), connection: Arc::default() }
+            KeyValueStore { file: Arc::new(file), connection: Arc::default() }
         };
         open.entry(profile.clone()).or_insert_with(fresh).clone()
     }
@@ -77,7 +77,7 @@ impl std::fmt::Debug for KeyValue {
     }
 }
 
-impl Store {
+impl KeyValueStore {
     /// Returns the value of a key. Cancellation safe, like all methods of the store: work that has begun is completed.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Store {
     ///
     /// # Errors
     /// A text for the component that asked.
-    pub async fn write(&self, changes: Vec<Change>) -> Result<(), String> {
+    pub async fn write(&self, changes: Vec<KeyValueChange>) -> Result<(), String> {
         if changes.len() > CHANGES {
             return Err(format!("{} changes at once; at most {CHANGES} are allowed", changes.len()));
         }

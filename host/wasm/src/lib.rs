@@ -50,9 +50,9 @@ mod tools;
 mod v0_1;
 
 pub use access::KEY_VALUE;
-pub use access::{Access, Opened};
-pub use command::Command;
-pub use command::{Running, Streams};
+pub use access::{ComponentAccess, Opened};
+pub use command::CommandComponent;
+pub use command::{CommandStreams, RunningCommand};
 pub use component::{Component, ComponentKind};
 pub use component_cell::ComponentCell;
 pub use decide::{Approval, Policy, Transform};
@@ -63,7 +63,7 @@ pub use origin::Origin;
 pub use sink::Sink;
 pub use tools::{ToolFailure, Tools};
 
-use clock::Clock;
+use clock::EpochClock;
 #[cfg(feature = "compiler")]
 use compiled::Cache;
 use descriptors::Descriptors;
@@ -79,7 +79,7 @@ pub struct Plugins(Arc<Host>);
 struct Host {
     origin: Origin,
     engine: Engine,
-    clock: Arc<Clock>,
+    clock: Arc<EpochClock>,
     loaded: Loaded,
     descriptors: Descriptors,
     #[cfg(feature = "compiler")]
@@ -91,7 +91,7 @@ struct Host {
 
 /// The identity of a plugin, as the ledger records it with each decision. A replay needs all three fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct PluginIdentity {
     /// The name in the configuration: `builtin:rules`, or the path of the file.
     pub name: String,
     /// The digest of the `.wasm` file.
@@ -156,7 +156,7 @@ pub struct GrantFacts {
     /// The grant's identifier.
     pub id: String,
     /// How far the answer reaches.
-    pub scope: Scope,
+    pub scope: AnswerScope,
     /// The seconds since a person gave the answer.
     pub age: u32,
 }
@@ -176,7 +176,7 @@ pub enum Settlement {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// The scopes as the plugin listed them; may contain duplicates.
-    pub scopes: Vec<Scope>,
+    pub scopes: Vec<AnswerScope>,
     /// How long a remembered answer is valid, in seconds.
     pub valid_for: u32,
     /// How often a remembered answer may be used; 0 means without limit.
@@ -186,7 +186,7 @@ pub struct Offer {
 /// How far an answer reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Scope {
+pub enum AnswerScope {
     /// This call only.
     Once,
     /// One later call with the same arguments.
@@ -278,7 +278,7 @@ impl Plugins {
         plugin: &PluginRef,
         settings: &serde_json::Value,
         grant: &[String],
-        access: Access,
+        access: ComponentAccess,
     ) -> Result<Component, PluginError> {
         // Boxed, because the future contains the loading of every kind.
         Box::pin(Component::load(self, plugin, settings, grant, access)).await
@@ -311,7 +311,7 @@ impl Plugins {
         blocking(move || compile::precompiled(&wasm, target.as_deref())).await
     }
 
-    async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(Identity, InstancePool<W>), PluginError> {
+    async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
         let wasm = self.0.origin.read(&config.plugin).await?;
         let allowed = Allowed { grant: config.grant.clone(), confinement: None };
         self.load(wasm, &config.settings, allowed, &self.0.decisions).await
@@ -323,10 +323,10 @@ impl Plugins {
         settings: &serde_json::Value,
         allowed: Allowed,
         slots: &Slots,
-    ) -> Result<(Identity, InstancePool<W>), PluginError> {
+    ) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
         let host = self.0.clone();
         let settings = Json::of(settings);
-        let identity = Identity::new(&wasm, &settings);
+        let identity = PluginIdentity::new(&wasm, &settings);
         let text = settings.as_str().to_owned();
         let linked = blocking(move || load::prepare::<W>(&host, &wasm, &allowed, text)).await?;
         let (engine, clock) = (self.0.engine.clone(), self.0.clock.clone());
@@ -341,7 +341,7 @@ fn cache(folder: &Path) -> Result<Cache, PluginError> {
         .map_err(|error| PluginError::Cache { folder: folder.display().to_string(), reason: error.to_string() })
 }
 
-impl Identity {
+impl PluginIdentity {
     fn new(wasm: &Wasm, settings: &Json) -> Self {
         Self {
             name: wasm.plugin.clone(),

@@ -14,7 +14,7 @@ use super::access::{self, Confinement, KEY_VALUE};
 use super::compile;
 use super::compiled::Precompiled;
 use super::error::PluginError;
-use super::guest::State;
+use super::guest::GuestState;
 use super::v0_1::{self, PACKAGE, TRACK, World};
 use super::{Host, limits};
 
@@ -149,7 +149,7 @@ pub(super) fn link<W: World>(
     settings: Option<String>,
 ) -> Result<Linked<W>, PluginError> {
     let plugin = wasm.plugin.clone();
-    let Manifest { imports, exports, .. } = Manifest::of(engine, component);
+    let ComponentInterface { imports, exports, .. } = ComponentInterface::of(engine, component);
     if let Some(name) = imports.iter().chain(&exports).find(|name| other_track(name)) {
         return Err(PluginError::OtherTrack { plugin, package: package(name), served: TRACK });
     }
@@ -172,7 +172,7 @@ fn linker(
     imports: &[String],
     free: &[&str],
     allowed: &Allowed,
-) -> Result<Linker<State>, PluginError> {
+) -> Result<Linker<GuestState>, PluginError> {
     let Allowed { grant, confinement } = allowed;
     let plugin = plugin.to_owned();
     let of_sources = |word: &str| word == KEY_VALUE && confinement.is_none();
@@ -219,14 +219,14 @@ fn by_remedy(refused: &[(&str, String)]) -> String {
 }
 
 /// The names of a component's imports and exports.
-pub(crate) struct Manifest {
+pub(crate) struct ComponentInterface {
     pub imports: Vec<String>,
     pub exports: Vec<String>,
     /// The component's documentation section.
     pub docs: Option<Vec<u8>>,
 }
 
-impl Manifest {
+impl ComponentInterface {
     /// Reads the manifest of a plugin. WebAssembly is not compiled for it.
     pub(crate) fn read(host: &Host, wasm: &Wasm) -> Result<Self, PluginError> {
         let docs = match &wasm.form {
@@ -286,19 +286,19 @@ fn package(name: &str) -> String {
 pub(crate) fn foreign<T>(
     host: &Host,
     wasm: &Wasm,
-    manifest: &Manifest,
+    manifest: &ComponentInterface,
     allowed: &Allowed,
-    check: impl FnOnce(InstancePre<State>) -> wasmtime::Result<T>,
+    check: impl FnOnce(InstancePre<GuestState>) -> wasmtime::Result<T>,
 ) -> Result<(T, u32), PluginError> {
     let linker = linker(&host.engine, &wasm.plugin, &manifest.imports, &[], allowed)?;
     bind(&linker, &wasm.plugin, &compile(host, wasm)?, check)
 }
 
 fn bind<T>(
-    linker: &Linker<State>,
+    linker: &Linker<GuestState>,
     plugin: &str,
     component: &Component,
-    check: impl FnOnce(InstancePre<State>) -> wasmtime::Result<T>,
+    check: impl FnOnce(InstancePre<GuestState>) -> wasmtime::Result<T>,
 ) -> Result<(T, u32), PluginError> {
     let pre = linker.instantiate_pre(component).and_then(check).map_err(|error| contract(plugin, &error))?;
     Ok((pre, weight(plugin, component)?))

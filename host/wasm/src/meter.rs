@@ -14,7 +14,7 @@ use portcullis_core::limits::TICK;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Sleep;
 
-use super::clock::Clock;
+use super::clock::EpochClock;
 
 /// A budget of processor time. Clones share it.
 #[derive(Clone)]
@@ -43,7 +43,11 @@ impl Meter {
 
     /// Runs a guest as [`Meter::run`] does, for a guest that mostly waits: the clock that makes it yield only runs
     /// while the guest does.
-    pub(crate) async fn run_by<T>(&self, clock: &Arc<Clock>, guest: impl Future<Output = T>) -> Result<T, OutOfTime> {
+    pub(crate) async fn run_by<T>(
+        &self,
+        clock: &Arc<EpochClock>,
+        guest: impl Future<Output = T>,
+    ) -> Result<T, OutOfTime> {
         let mut guest = pin!(guest);
         let turns = poll_fn(|context| {
             let _clock = clock.guard();

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use portcullis_config::PluginRef;
 use portcullis_core::digest::Digest;
-use portcullis_core::lockfile::Lock;
-use portcullis_net::oci::{self, OciError, Store};
+use portcullis_core::lockfile::Lockfile;
+use portcullis_net::oci::{self, ComponentStore, OciError};
 
 use super::compiled::{self, Precompiled, Unfit};
 use super::load::Wasm;
@@ -24,15 +24,15 @@ pub struct Origin {
     /// The pinned digests, by the name of the plugin in the configuration.
     pins: BTreeMap<String, Digest>,
     /// The components that were fetched from registries.
-    store: Store,
+    store: ComponentStore,
 }
 
 impl Origin {
     /// Uses the pins of the lock file of a data folder, in which fetched components are kept as well.
     #[must_use]
-    pub fn new(data_dir: &Path, lock: &Lock) -> Self {
+    pub fn new(data_dir: &Path, lock: &Lockfile) -> Self {
         let pins = lock.components().iter().map(|entry| (entry.component.clone(), entry.digest));
-        Self { pins: pins.collect(), store: Store::new(data_dir) }
+        Self { pins: pins.collect(), store: ComponentStore::new(data_dir) }
     }
 
     /// Returns a plugin's current digest, whatever the lock file pins: that of a file, or of the manifest that a

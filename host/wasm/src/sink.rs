@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Identity;
+use super::PluginIdentity;
 use super::error::{Failure, FailureCode, PluginError};
 use super::instance_pool::InstancePool;
 use super::v0_1::SinkWorld;
@@ -15,7 +15,7 @@ use super::v0_1::SinkWorld;
 /// A loaded sink, which receives the ledger's records.
 #[derive(Clone)]
 pub struct Sink {
-    identity: Arc<Identity>,
+    identity: Arc<PluginIdentity>,
     instance_pool: InstancePool<SinkWorld>,
     out: Arc<Out>,
 }
@@ -29,7 +29,7 @@ struct Out {
 
 impl Sink {
     pub(super) fn open(
-        identity: Identity,
+        identity: PluginIdentity,
         path: &Path,
         instance_pool: InstancePool<SinkWorld>,
     ) -> Result<Self, PluginError> {
@@ -54,7 +54,7 @@ impl Sink {
 
     /// Returns which plugin it is.
     #[must_use]
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &PluginIdentity {
         &self.identity
     }
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use portcullis_config::PluginRef;
 
-use super::{Access, PluginError, Plugins, Tools};
+use super::{ComponentAccess, PluginError, Plugins, Tools};
 
 /// Returns the one host for all tests of this process, as in a broker. The compiled code outlives the process.
 pub fn plugins() -> &'static Plugins {
@@ -18,7 +18,7 @@ pub fn plugins() -> &'static Plugins {
 
 /// Loads a component of tools that is granted nothing.
 pub async fn tools(plugins: &Plugins, plugin: &PluginRef, settings: &serde_json::Value) -> Result<Tools, PluginError> {
-    match plugins.component(plugin, settings, &[], Access::default()).await?.kind {
+    match plugins.component(plugin, settings, &[], ComponentAccess::default()).await?.kind {
         super::ComponentKind::Tools(tools) => Ok(tools),
         other => panic!("{other:?}"),
     }

@@ -11,7 +11,7 @@ use portcullis_core::protocol::Json;
 use portcullis_core::sync::{Mutex, MutexGuard};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::Identity;
+use super::PluginIdentity;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::Live;
 use super::instance_pool::InstancePool;
@@ -20,7 +20,7 @@ use super::v0_1::{ToolSession, ToolsWorld, array, object};
 /// A loaded component of tools. Clones share its sessions.
 #[derive(Clone)]
 pub struct Tools {
-    identity: Arc<Identity>,
+    identity: Arc<PluginIdentity>,
     instance_pool: InstancePool<ToolsWorld>,
     keeps_state: bool,
     offers_resources: bool,
@@ -55,7 +55,7 @@ type SessionInstance = Arc<tokio::sync::Mutex<Option<(Live<ToolsWorld>, ToolSess
 
 impl Tools {
     pub(super) async fn start(
-        identity: Identity,
+        identity: PluginIdentity,
         instance_pool: InstancePool<ToolsWorld>,
         offers_resources: bool,
     ) -> Result<Self, PluginError> {
@@ -73,7 +73,7 @@ impl Tools {
 
     /// Returns which component it is.
     #[must_use]
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &PluginIdentity {
         &self.identity
     }
 

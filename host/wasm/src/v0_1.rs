@@ -6,7 +6,7 @@ use std::future::Future;
 use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre};
 
-use super::guest::State;
+use super::guest::GuestState;
 
 mod convert;
 mod host;
@@ -36,19 +36,19 @@ pub(crate) trait World: Sized + Send + 'static {
     type Pre: Clone + Send + Sync + 'static;
 
     /// Checks that the component exports what the world requires.
-    fn check(pre: InstancePre<State>) -> wasmtime::Result<Self::Pre>;
+    fn check(pre: InstancePre<GuestState>) -> wasmtime::Result<Self::Pre>;
 
     /// Makes an instance; returns the world's view of it, and the engine's.
     fn instantiate(
         pre: &Self::Pre,
-        store: &mut Store<State>,
+        store: &mut Store<GuestState>,
     ) -> impl Future<Output = wasmtime::Result<(Self, Instance)>> + Send;
 
     /// Passes the settings to the plugin; the inner error is the plugin's own text.
     #[expect(clippy::ptr_arg, reason = "the bindings take a `&String`")]
     fn configure(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<GuestState>,
         settings: &String,
     ) -> impl Future<Output = wasmtime::Result<Result<(), String>>> + Send;
 }

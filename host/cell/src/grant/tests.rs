@@ -27,11 +27,11 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    fn grant(&self, more: &str) -> Result<Grant, CellError> {
+    fn grant(&self, more: &str) -> Result<CellGrant, CellError> {
         let text = format!("[broker]\ndata-dir = \"own/data\"\n[sources.s]\ncommand = [\"server\"]\n{more}\n");
         let config = Config::parse(&text, &self.at("portcullis.toml")).unwrap();
         let source = config.sources.values().next().unwrap();
-        Grant::of(source, &[config.data_dir.clone(), self.at("portcullis.toml")], &self.known)
+        CellGrant::of(source, &[config.data_dir.clone(), self.at("portcullis.toml")], &self.known)
     }
 
     #[track_caller]
@@ -44,8 +44,8 @@ impl Place {
 #[test]
 fn an_empty_configuration_grants_nothing() {
     let place = Place::new();
-    assert_eq!(place.grant("").unwrap(), Grant::nothing());
-    assert!(Grant::nothing().is_harmless());
+    assert_eq!(place.grant("").unwrap(), CellGrant::nothing());
+    assert!(CellGrant::nothing().is_harmless());
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn what_is_granted_is_what_is_written() {
         .grant("cwd = \".\"\ncell = { read = [\"docs\"], write = [\"out\"], network = [\"a.example:443\"], memory = \"64MiB\" }")
         .unwrap();
     assert_eq!((grant.read, grant.write), (vec![place.at("docs")], vec![place.at("out")]));
-    assert_eq!(grant.limits, Limits { memory: 64 << 20, ..Limits::default() });
+    assert_eq!(grant.limits, CellLimits { memory: 64 << 20, ..CellLimits::default() });
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_component_gets_no_folder_with_a_data_folder_that_only_a_mount_could_protect
     let grant = |place: &Place| {
         let text = "[sources.s]\ncomponent = \"s.wasm\"\ncell.write = [\"out\"]\n";
         let config = Config::parse(text, &place.at("portcullis.toml")).unwrap();
-        Grant::of(config.sources.values().next().unwrap(), &[], &place.known)
+        CellGrant::of(config.sources.values().next().unwrap(), &[], &place.known)
     };
     place.known = vec![place.at("out/a/.portcullis")];
     grant(&place).unwrap();
@@ -153,7 +153,7 @@ fn the_brokers_own_files_are_granted_to_nobody_under_any_name() {
     };
     let parsed = Config::parse(&config("other/data"), &place.at("portcullis.toml")).unwrap();
     let source = parsed.sources.values().next().unwrap();
-    let error = Grant::of(source, std::slice::from_ref(&parsed.data_dir), &[]).unwrap_err().to_string();
+    let error = CellGrant::of(source, std::slice::from_ref(&parsed.data_dir), &[]).unwrap_err().to_string();
     assert!(error.contains("the broker's own"), "{error}");
     place.refused("cell.read = [\"portcullis.toml\"]", "the broker's own", "elsewhere");
 }
@@ -161,8 +161,8 @@ fn the_brokers_own_files_are_granted_to_nobody_under_any_name() {
 #[test]
 fn the_working_directory_is_in_the_cell_or_the_private_home() {
     let place = Place::new();
-    let machine = crate::Machine { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
-    let mut profile = Profile::of(&["sh".to_owned()], None, &machine).unwrap();
+    let machine = crate::ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
+    let mut profile = ProgramProfile::of(&["sh".to_owned()], None, &machine).unwrap();
     let mut directory = |cwd: &str, more: &str, needs: Option<&str>| {
         profile.read = needs.into_iter().map(|name| place.at(name)).collect();
         let mut grant = place.grant(more).unwrap();

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use portcullis_core::digest::Digest;
 use portcullis_core::lockfile::ResolvedPackage;
-use portcullis_core::lockfile::{Lock, LockedPackage};
+use portcullis_core::lockfile::{LockedPackage, Lockfile};
 use portcullis_core::name::SourceName;
-use portcullis_jail::{Limits, Tier};
-use portcullis_net::egress::{Declared, Listeners, Reach};
+use portcullis_jail::{CellLimits, Tier};
+use portcullis_net::egress::{Declared, ProxyListeners, Reach};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -18,9 +18,9 @@ use url::Url;
 
 use super::super::machine::is_program;
 use super::super::plan::Setting;
-use super::super::{CellError, CellHost, Grant, Machine, Plan, Profile};
-use super::registry::{Configured, Registry};
-use super::store::{InstallLock, Store};
+use super::super::{CellError, CellGrant, CellHost, Plan, ProgramProfile, ProgramSearch};
+use super::registry::{Configured, PackageRegistry};
+use super::store::{InstallLock, PackageStore};
 use super::{Kind, Package, index, npm, uv};
 use crate::run_to_end;
 
@@ -28,8 +28,8 @@ use crate::run_to_end;
 const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The limits of an installer. npm keeps every archive in `/tmp` until it is unpacked, and no archive is larger.
-const LIMITS: Limits =
-    Limits { memory: 2 << 30, processes: 256, cpu: None, files: 4096, file_size: 1 << 30, tmp: 1 << 30 };
+const LIMITS: CellLimits =
+    CellLimits { memory: 2 << 30, processes: 256, cpu: None, files: 4096, file_size: 1 << 30, tmp: 1 << 30 };
 
 /// The largest lock file of an installer that is read, in bytes.
 const MAX_RECIPE_BYTES: u64 = 16 << 20;
@@ -42,7 +42,7 @@ const SHOWN_CHANGES: usize = 6;
 
 /// The install phase of a source, as shown to people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Phase {
+pub struct InstallPhase {
     /// The package as the command asks for it.
     pub requested: String,
     /// The package's name.
@@ -71,7 +71,7 @@ fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error>
 pub(crate) struct Installed {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    pub phase: Phase,
+    pub phase: InstallPhase,
     /// A lock on the installed folder, which is not removed while this is open.
     pub held: File,
 }
@@ -82,9 +82,9 @@ pub(crate) struct Installer<'a> {
     source: &'a SourceName,
     package: &'a Package,
     configured: Configured,
-    registry: OnceCell<Registry>,
-    machine: Machine,
-    store: Store,
+    registry: OnceCell<PackageRegistry>,
+    machine: ProgramSearch,
+    store: PackageStore,
 }
 
 impl<'a> Installer<'a> {
@@ -92,7 +92,7 @@ impl<'a> Installer<'a> {
     pub(crate) fn new(cells: &'a Arc<CellHost>, source: &'a SourceName, package: &'a Package) -> Self {
         let machine = cells.machine();
         let configured = Configured::of(package.kind, &machine);
-        let store = Store::new(&cells.data_dir, source);
+        let store = PackageStore::new(&cells.data_dir, source);
         Self { cells, source, package, configured, registry: OnceCell::new(), machine, store }
     }
 
@@ -115,7 +115,7 @@ impl<'a> Installer<'a> {
     /// [`CellError::Package`] if the registry's package differs from the pinned one, or a step fails.
     pub(crate) async fn ready(&self) -> Result<Installed, CellError> {
         let _lock = self.install_lock().await?;
-        let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let requested = self.package.requested();
         if let Some(pin) = lock.package(self.source.as_str(), &requested) {
             if !self.store.place(&pin.tree).is_dir() {
@@ -134,7 +134,7 @@ impl<'a> Installer<'a> {
     /// [`CellError::Package`] if a step fails.
     pub(crate) async fn renew(&self) -> Result<(Option<LockedPackage>, Installed), CellError> {
         let _lock = self.install_lock().await?;
-        let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let before = lock.package(self.source.as_str(), &self.package.requested()).cloned();
         Ok((before, self.renew_in_turn().await?))
     }
@@ -146,14 +146,14 @@ impl<'a> Installer<'a> {
         }
         let (source, requested) = (self.source.as_str(), self.package.requested());
         let hosts = &self.registry().await?.hosts;
-        Lock::change(&self.cells.data_dir, |lock| lock.pin(source, &requested, &resolved, hosts))
+        Lockfile::change(&self.cells.data_dir, |lock| lock.pin(source, &requested, &resolved, hosts))
             .map_err(|error| CellError::Package(error.to_string()))?;
         let body = json!({
             "source": source, "requested": requested, "name": resolved.main.name, "version": resolved.main.version,
             "integrity": resolved.main.integrity, "tree": resolved.tree, "packages": resolved.units.len(),
         });
         self.cells.note(portcullis_ledger::EventKind::PackagePinned, body);
-        let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let pin = lock.package(source, &requested).ok_or_else(|| self.failed("was not pinned"))?;
         self.installed(pin)
     }
@@ -186,7 +186,7 @@ impl<'a> Installer<'a> {
     }
 
     /// Returns the registry: the one in the user's configuration, or else the installer's own default.
-    async fn registry(&self) -> Result<&Registry, CellError> {
+    async fn registry(&self) -> Result<&PackageRegistry, CellError> {
         let find = || async {
             let default = match &self.configured.address {
                 Some(_) => String::new(),
@@ -281,7 +281,7 @@ impl<'a> Installer<'a> {
         };
         let words = words.map_err(|why| self.failed(&why))?;
         let words = words.into_iter().map(|word| word.to_string_lossy().into_owned());
-        let phase = Phase {
+        let phase = InstallPhase {
             requested: pin.requested.clone(),
             name: pin.name.clone(),
             version: pin.version.clone(),
@@ -304,7 +304,7 @@ impl<'a> Installer<'a> {
     }
 
     fn python(&self) -> Result<PathBuf, CellError> {
-        Ok(Profile::of(&["python3".to_owned()], None, &self.machine)?.program)
+        Ok(ProgramProfile::of(&["python3".to_owned()], None, &self.machine)?.program)
     }
 
     async fn reach(&self, step: &str, commands: &[Vec<String>], folder: &Path) -> Result<(), CellError> {
@@ -319,7 +319,7 @@ impl<'a> Installer<'a> {
         &self,
         commands: &[Vec<String>],
         folder: &Path,
-        registry: Option<&Registry>,
+        registry: Option<&PackageRegistry>,
     ) -> Result<Result<String, String>, CellError> {
         let folder = folder.canonicalize().map_err(|error| self.failed(&error.to_string()))?;
         let (environment, needed) = match self.package.kind {
@@ -330,11 +330,11 @@ impl<'a> Installer<'a> {
         let certificates = registry.and_then(|registry| registry.certificates.as_deref());
         let mut said = String::new();
         for argv in commands {
-            let mut profile = Profile::of(argv, Some(&folder), &self.machine)?;
+            let mut profile = ProgramProfile::of(argv, Some(&folder), &self.machine)?;
             if let Some(python) = &needed {
-                profile.take_in(Profile::of(&[python.to_string_lossy().into_owned()], None, &self.machine)?);
+                profile.take_in(ProgramProfile::of(&[python.to_string_lossy().into_owned()], None, &self.machine)?);
             }
-            let mut grant = Grant { write: vec![folder.clone()], network: network.clone(), ..Grant::nothing() };
+            let mut grant = CellGrant { write: vec![folder.clone()], network: network.clone(), ..CellGrant::nothing() };
             grant.directory = Some(folder.clone());
             grant.limits = LIMITS;
             grant.read.extend(certificates.and_then(|file| file.canonicalize().ok()));
@@ -344,7 +344,7 @@ impl<'a> Installer<'a> {
                 tier,
                 enforced,
                 outside_home: &folder,
-                ways_out: Listeners::wanted(&Declared::listed(&grant.network)),
+                ways_out: ProxyListeners::wanted(&Declared::listed(&grant.network)),
             };
             let arguments = argv.get(1..).unwrap_or_default();
             let plan = Plan::new(&grant, &profile, arguments, &environment, setting);
@@ -361,7 +361,7 @@ impl<'a> Installer<'a> {
         Ok(Ok(said))
     }
 
-    fn complaint(&self, step: &str, said: &str, registry: &Registry) -> CellError {
+    fn complaint(&self, step: &str, said: &str, registry: &PackageRegistry) -> CellError {
         let refused = registry.has_credentials && ["401", "403"].iter().any(|code| said.contains(code));
         let hint = match (refused, registry.has_proxy) {
             (true, _) => {

@@ -6,7 +6,7 @@ use portcullis_core::lockfile::{ResolvedPackage, Unit};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::registry::Registry;
+use super::registry::PackageRegistry;
 
 /// The lock file that npm writes, and reads again.
 pub(super) const LOCK: &str = "package-lock.json";
@@ -43,7 +43,7 @@ fn command(npm: &Path, words: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// Returns npm's environment: the registry, and where the cell keeps temporary files.
-pub(super) fn environment(registry: Option<&Registry>) -> Vec<(String, String)> {
+pub(super) fn environment(registry: Option<&PackageRegistry>) -> Vec<(String, String)> {
     let mut environment = vec![
         // A path that does not exist in the cell: the file beside the system's npm may hold credentials.
         ("npm_config_globalconfig".to_owned(), "/etc/npmrc".to_owned()),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use portcullis_net::egress::Reach;
 use url::Url;
 
-use super::super::{CellError, Machine};
+use super::super::{CellError, ProgramSearch};
 use super::command::Kind;
 use super::index::Links;
 
@@ -30,7 +30,7 @@ pub(super) struct Configured {
 
 impl Configured {
     /// Reads the user's configuration, from variables and files.
-    pub(super) fn of(kind: Kind, machine: &Machine) -> Self {
+    pub(super) fn of(kind: Kind, machine: &ProgramSearch) -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let mut configured = match kind {
             Kind::Npm => npm(&settings(&npm_files(machine)), variable),
@@ -45,9 +45,9 @@ impl Configured {
     ///
     /// # Errors
     /// If the address is not the URL of a registry.
-    pub(super) fn with_default(self, default: String) -> Result<Registry, CellError> {
+    pub(super) fn with_default(self, default: String) -> Result<PackageRegistry, CellError> {
         let address = self.address.unwrap_or(default);
-        let mut registry = Registry::new(address, self.scopes, self.certificates).map_err(CellError::Program)?;
+        let mut registry = PackageRegistry::new(address, self.scopes, self.certificates).map_err(CellError::Program)?;
         registry.has_credentials |= self.has_credentials;
         registry.has_proxy = self.has_proxy;
         Ok(registry)
@@ -56,7 +56,7 @@ impl Configured {
 
 /// The registry that an installer uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Registry {
+pub(crate) struct PackageRegistry {
     /// The registry's URL, without credentials.
     pub(super) address: String,
     /// Other registries of npm, by `@scope`.
@@ -73,7 +73,7 @@ pub(crate) struct Registry {
     pub(super) must_be_public: Vec<String>,
 }
 
-impl Registry {
+impl PackageRegistry {
     /// Adds the hosts that keep the registry's files, if those are on other hosts.
     pub(super) fn links_to(&mut self, Links { hosts, reach }: Links) {
         if reach == Reach::Public {
@@ -114,13 +114,13 @@ impl Registry {
 type Settings = Vec<(String, String)>;
 
 /// Returns npm's configuration files: the user's, the one beside the system's npm, the system's.
-fn npm_files(machine: &Machine) -> Vec<PathBuf> {
+fn npm_files(machine: &ProgramSearch) -> Vec<PathBuf> {
     let user = machine.home.as_ref().map(|home| home.join(".npmrc"));
     user.into_iter().chain(["/usr/local/etc/npmrc", "/usr/etc/npmrc", "/etc/npmrc"].map(PathBuf::from)).collect()
 }
 
 /// Returns uv's configuration files, then pip's.
-fn index_files(machine: &Machine) -> Vec<PathBuf> {
+fn index_files(machine: &ProgramSearch) -> Vec<PathBuf> {
     let of_user = |name: &str| machine.home.as_ref().map(|home| home.join(name));
     let user = [".config/uv/uv.toml", ".config/pip/pip.conf", ".pip/pip.conf"].into_iter().filter_map(of_user);
     user.chain(["/etc/uv/uv.toml", "/etc/pip.conf"].map(PathBuf::from)).collect()
@@ -182,7 +182,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn known(configured: Configured) -> Result<Registry, CellError> {
+    fn known(configured: Configured) -> Result<PackageRegistry, CellError> {
         assert!(configured.address.is_some());
         configured.with_default("https://default.example.com/".to_owned())
     }

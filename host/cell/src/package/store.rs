@@ -18,7 +18,7 @@ const NAME_CHARS: usize = 16;
 
 /// The folder `packages` of one source. No other source reads what this one installs.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct PackageStore {
     folder: PathBuf,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct InstallLock {
     _guard: File,
 }
 
-impl Store {
+impl PackageStore {
     /// Returns the store of a source. Makes no folder yet.
     pub(super) fn new(data_dir: &Path, source: &SourceName) -> Self {
         Self { folder: data_dir.join("sources").join(source.as_str()).join("packages") }
@@ -110,7 +110,7 @@ mod tests {
     #[tokio::test]
     async fn old_trees_go_once_nobody_holds_them() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(dir.path(), &"files".parse().unwrap());
+        let store = PackageStore::new(dir.path(), &"files".parse().unwrap());
         let lock = store.install_lock().await.unwrap();
         let trees = [b"old", b"run", b"new"].map(|name| Digest::of(name));
         for tree in &trees {

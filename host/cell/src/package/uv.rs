@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use portcullis_core::digest::Digest;
 use portcullis_core::lockfile::{ResolvedPackage, Unit};
 
-use super::registry::Registry;
+use super::registry::PackageRegistry;
 
 /// The requirements with their hashes, which uv writes, and reads again.
 pub(super) const LOCK: &str = "requirements.txt";
@@ -51,7 +51,7 @@ fn command<'a>(uv: &Path, words: impl Iterator<Item = &'a str>) -> Vec<String> {
 }
 
 /// Returns uv's environment: the index, and where the cell keeps temporary files.
-pub(super) fn environment(registry: Option<&Registry>) -> Vec<(String, String)> {
+pub(super) fn environment(registry: Option<&PackageRegistry>) -> Vec<(String, String)> {
     let mut environment = vec![
         ("UV_CACHE_DIR".to_owned(), "/tmp/uv".to_owned()),
         ("UV_LINK_MODE".to_owned(), "copy".to_owned()),

@@ -1,13 +1,13 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
-use portcullis_jail::Refusal;
+use portcullis_jail::CellRefusal;
 
 use super::*;
-use crate::{Machine, Strength};
+use crate::{ProgramSearch, Strength};
 
 const ENFORCED: Enforced = Enforced { landlock: 7, cgroup: false, user: 1000 };
 
-fn refusal(step: &str) -> Refusal {
-    Refusal { step: step.to_owned(), cause: "EPERM".to_owned(), errno: Some(1), setting: None, remedy: None }
+fn refusal(step: &str) -> CellRefusal {
+    CellRefusal { step: step.to_owned(), cause: "EPERM".to_owned(), errno: Some(1), setting: None, remedy: None }
 }
 
 fn platform(full: bool, bwrap: bool, reduced: bool) -> Platform {
@@ -19,14 +19,14 @@ fn platform(full: bool, bwrap: bool, reduced: bool) -> Platform {
     }))
 }
 
-fn profile(read: &[&str]) -> Profile {
-    let machine = Machine { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
-    let mut profile = Profile::of(&["sh".to_owned()], None, &machine).unwrap();
+fn profile(read: &[&str]) -> ProgramProfile {
+    let machine = ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
+    let mut profile = ProgramProfile::of(&["sh".to_owned()], None, &machine).unwrap();
     profile.read.extend(read.iter().map(PathBuf::from));
     profile
 }
 
-fn plan(grant: &Grant, profile: &Profile, tier: Tier) -> Plan {
+fn plan(grant: &CellGrant, profile: &ProgramProfile, tier: Tier) -> Plan {
     Plan::new(grant, profile, &[], &[], setting(tier))
 }
 
@@ -34,14 +34,14 @@ fn setting(tier: Tier) -> Setting<'static> {
     Setting { tier, enforced: &ENFORCED, outside_home: Path::new("/data/home"), ways_out: Vec::new() }
 }
 
-fn access(plan: &Plan, path: &str) -> Option<Access> {
+fn access(plan: &Plan, path: &str) -> Option<MountAccess> {
     plan.launch.cell.view.iter().find(|mount| mount.path == Path::new(path)).map(|mount| mount.access)
 }
 
 #[test]
 fn nothing_is_downgraded_in_silence() {
-    let mut grant = Grant::nothing();
-    let tier = |platform: Platform, grant: &Grant| platform.tier_for(grant).map(|(tier, _)| tier);
+    let mut grant = CellGrant::nothing();
+    let tier = |platform: Platform, grant: &CellGrant| platform.tier_for(grant).map(|(tier, _)| tier);
     assert_eq!(tier(platform(true, false, false), &grant), Ok(Tier::Full));
     assert_eq!(tier(platform(false, true, false), &grant), Ok(Tier::FullViaBwrap));
     let why = tier(platform(false, false, true), &grant).unwrap_err().to_string();
@@ -56,35 +56,38 @@ fn nothing_is_downgraded_in_silence() {
 
 #[test]
 fn a_cell_holds_the_system_the_program_and_the_grant_and_nothing_else() {
-    let mut grant = Grant::nothing();
+    let mut grant = CellGrant::nothing();
     grant.read = vec!["/srv/docs".into()];
     grant.write = vec!["/srv/tool/cache".into()];
     let plan = plan(&grant, &profile(&["/srv/tool", "/srv/tool/bin/tool", "/srv/docs/venv"]), Tier::Full);
-    assert_eq!(access(&plan, "/srv/docs"), Some(Access::Read));
-    assert_eq!(access(&plan, "/srv/tool"), Some(Access::Read));
-    assert_eq!(access(&plan, "/srv/tool/cache"), Some(Access::Write), "a grant within what the program needs");
+    assert_eq!(access(&plan, "/srv/docs"), Some(MountAccess::Read));
+    assert_eq!(access(&plan, "/srv/tool"), Some(MountAccess::Read));
+    assert_eq!(access(&plan, "/srv/tool/cache"), Some(MountAccess::Write), "a grant within what the program needs");
     assert_eq!((access(&plan, "/srv/tool/bin/tool"), access(&plan, "/srv/docs/venv")), (None, None), "twice is once");
     let others = plan.launch.cell.view.iter().filter(|mount| !mount.path.starts_with("/srv"));
-    assert!(others.clone().all(|mount| mount.access == Access::Public && system::holds(&mount.path)), "{others:?}");
+    assert!(
+        others.clone().all(|mount| mount.access == MountAccess::Public && system::holds(&mount.path)),
+        "{others:?}"
+    );
     assert_eq!(plan.launch.cell.network, Network::None);
     assert_eq!(plan.launch.directory, Path::new(HOME));
 }
 
 #[test]
 fn a_configuration_in_a_folder_that_may_be_written_is_mounted_to_be_read() {
-    let mut grant = Grant::nothing();
+    let mut grant = CellGrant::nothing();
     grant.write = vec!["/srv/work".into()];
     grant.protected = vec!["/srv/work/.portcullis".into(), "/srv/work/portcullis.toml".into()];
     let plan = plan(&grant, &profile(&[]), Tier::Full);
-    assert_eq!(access(&plan, "/srv/work"), Some(Access::Write));
+    assert_eq!(access(&plan, "/srv/work"), Some(MountAccess::Write));
     for protected in ["/srv/work/.portcullis", "/srv/work/portcullis.toml"] {
-        assert_eq!(access(&plan, protected), Some(Access::Read), "{protected}");
+        assert_eq!(access(&plan, protected), Some(MountAccess::Read), "{protected}");
     }
 }
 
 #[test]
 fn a_reduced_cell_is_given_no_folder_with_a_configuration_in_it() {
-    let mut grant = Grant::nothing();
+    let mut grant = CellGrant::nothing();
     (grant.write, grant.dangerous_allow_reduced) = (vec!["/srv/work".into()], true);
     let reduced = platform(false, false, true);
     assert_eq!(reduced.tier_for(&grant).map(|(tier, _)| tier), Ok(Tier::Reduced));
@@ -98,7 +101,7 @@ fn a_reduced_cell_is_given_no_folder_with_a_configuration_in_it() {
 #[test]
 fn the_environment_is_four_variables_of_the_broker_and_the_configured_ones() {
     let listed = [("KEY".to_owned(), "value".to_owned()), ("LANG".to_owned(), "fr_FR".to_owned())];
-    let grant = Grant::nothing();
+    let grant = CellGrant::nothing();
     let plan = Plan::new(&grant, &profile(&[]), &[], &listed, setting(Tier::Full));
     let mut names: Vec<_> =
         plan.launch.environment.iter().map(|(name, value)| format!("{name}={}", value.display())).collect();
@@ -112,14 +115,14 @@ fn a_link_that_a_mount_brings_along_is_not_made_again() {
     let mut profile = profile(&["/srv/tool"]);
     profile.links.insert("/srv/tool/bin/python".into(), "python3".into());
     profile.links.insert("/srv/current".into(), "/srv/tool".into());
-    let plan = plan(&Grant::nothing(), &profile, Tier::Full);
+    let plan = plan(&CellGrant::nothing(), &profile, Tier::Full);
     let links: Vec<_> = plan.launch.cell.links.iter().filter(|(link, _)| link.starts_with("/srv")).collect();
     assert_eq!(links, [&(PathBuf::from("/srv/current"), PathBuf::from("/srv/tool"))]);
 }
 
 #[test]
 fn a_reduced_cell_has_the_machines_own_root_and_says_so() {
-    let plan = plan(&Grant::nothing(), &profile(&[]), Tier::Reduced);
+    let plan = plan(&CellGrant::nothing(), &profile(&[]), Tier::Reduced);
     assert_eq!(plan.launch.cell.home, Path::new("/data/home"));
     assert!(plan.launch.cell.links.is_empty() && plan.launch.cell.files.is_empty());
     let kill = plan.report.aspects.iter().find(|aspect| aspect.subject == "kill-tree").unwrap();

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::super::machine::is_program;
-use super::super::{CellError, Machine};
+use super::super::{CellError, ProgramSearch};
 
 /// The largest shim or version file that is read, in bytes; real ones have a few lines.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -15,7 +15,11 @@ const MAX_BYTES: u64 = 64 * 1024;
 ///
 /// # Errors
 /// If files do not determine the choice of a shim.
-pub(super) fn resolve(path: &Path, directory: Option<&Path>, machine: &Machine) -> Result<Option<PathBuf>, CellError> {
+pub(super) fn resolve(
+    path: &Path,
+    directory: Option<&Path>,
+    machine: &ProgramSearch,
+) -> Result<Option<PathBuf>, CellError> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Ok(None);
     };
@@ -39,7 +43,7 @@ fn of_env(
     name: &str,
     root: &Path,
     directory: Option<&Path>,
-    machine: &Machine,
+    machine: &ProgramSearch,
 ) -> Result<PathBuf, CellError> {
     let local = directory.into_iter().flat_map(Path::ancestors).find_map(|folder| {
         [".python-version", ".node-version", ".ruby-version"].iter().find_map(|file| {

@@ -30,23 +30,23 @@ impl Home {
         symlink(target, self.at(name)).unwrap();
     }
 
-    fn machine(&self, search: &[&str]) -> Machine {
+    fn machine(&self, search: &[&str]) -> ProgramSearch {
         let search = std::env::join_paths(search.iter().map(|folder| self.at(folder))).unwrap();
-        Machine { search, home: Some(self.at("")), own: vec![self.at(".portcullis")] }
+        ProgramSearch { search, home: Some(self.at("")), own: vec![self.at(".portcullis")] }
     }
 
-    fn profile(&self, search: &[&str], argv: &[&str]) -> Profile {
+    fn profile(&self, search: &[&str], argv: &[&str]) -> ProgramProfile {
         self.try_profile(search, argv).unwrap()
     }
 
-    fn try_profile(&self, search: &[&str], argv: &[&str]) -> Result<Profile, CellError> {
+    fn try_profile(&self, search: &[&str], argv: &[&str]) -> Result<ProgramProfile, CellError> {
         let argv: Vec<_> =
             argv.iter().map(|word| word.replace('~', self.at("").to_str().unwrap().trim_end_matches('/'))).collect();
-        Profile::of(&argv, Some(&self.at("")), &self.machine(search))
+        ProgramProfile::of(&argv, Some(&self.at("")), &self.machine(search))
     }
 
     /// Returns what a profile reads, relative to the home.
-    fn read(&self, profile: &Profile) -> Vec<String> {
+    fn read(&self, profile: &ProgramProfile) -> Vec<String> {
         let relative = |path: &PathBuf| path.strip_prefix(self.at("")).unwrap().display().to_string();
         profile.read.iter().map(relative).collect()
     }
@@ -68,8 +68,8 @@ impl Home {
 
 #[test]
 fn a_program_of_the_system_needs_nothing_more() {
-    let machine = Machine { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
-    let profile = Profile::of(&["sh".to_owned()], None, &machine).unwrap();
+    let machine = ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
+    let profile = ProgramProfile::of(&["sh".to_owned()], None, &machine).unwrap();
     assert_eq!((profile.read.len(), profile.links.len()), (0, 0));
     assert_eq!(profile.search_path(), "/usr/bin:/usr/local/bin:/bin");
 }

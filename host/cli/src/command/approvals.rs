@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Subcommand;
-use portcullis::control::{self, ControlError, Request};
+use portcullis::control::{self, ControlError, ControlRequest};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 async fn asks(folders: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     let mut asks = Vec::new();
     for folder in folders {
-        for (chain, answer) in control::all(folder, &Request::Asks).await? {
+        for (chain, answer) in control::all(folder, &ControlRequest::Asks).await? {
             match answer {
                 Ok(Value::Array(open)) => asks.extend(open),
                 Ok(_) => {}
@@ -141,7 +141,7 @@ async fn answer(
     let asks = asks(folders).await?;
     let id = find(&asks, id)?["id"].as_str().unwrap_or_default().to_owned();
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
-    let request = Request::Answer { ask: id.clone(), approve, scope, by };
+    let request = ControlRequest::Answer { ask: id.clone(), approve, scope, by };
     let mut refusal = None;
     for folder in folders {
         for (_, answer) in control::all(folder, &request).await? {

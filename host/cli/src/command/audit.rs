@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use portcullis::ledger::{self, Entry, Filter, LedgerError, Reader, Shown, Verdict};
+use portcullis::ledger::{self, ChainVerdict, LedgerEntry, LedgerError, LedgerReader, RecordFilter, Shown};
 
 use crate::cli::Global;
 use crate::output::{self, BAD, BOLD, visible};
@@ -70,12 +70,12 @@ fn folder(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
 }
 
 fn tail(folder: &Path, n: usize, kind: Option<String>, follow: bool, json: bool) -> anyhow::Result<ExitCode> {
-    let reader = Reader::open(folder)?;
-    let filter = Filter { kind, ..Filter::default() };
+    let reader = LedgerReader::open(folder)?;
+    let filter = RecordFilter { kind, ..RecordFilter::default() };
     let entries = reader.tail(n, &filter)?;
     entries.iter().try_for_each(|entry| print(entry, json))?;
     if follow {
-        let from = reader.tail(1, &Filter::default())?.last().map_or(0, |entry| entry.position);
+        let from = reader.tail(1, &RecordFilter::default())?.last().map_or(0, |entry| entry.position);
         run::block_on(async {
             let mut follow = reader.follow(from, filter);
             loop {
@@ -89,7 +89,7 @@ fn tail(folder: &Path, n: usize, kind: Option<String>, follow: bool, json: bool)
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(entry: &Entry, json: bool) -> anyhow::Result<()> {
+fn print(entry: &LedgerEntry, json: bool) -> anyhow::Result<()> {
     let value = &serde_json::to_value(entry)?;
     if json {
         return output::json_line(&value.to_string());
@@ -116,7 +116,7 @@ fn brief(body: &str) -> String {
 }
 
 fn show(folder: &Path, id: &str, json: bool) -> anyhow::Result<ExitCode> {
-    let Some(shown) = Reader::open(folder)?.show(id)? else {
+    let Some(shown) = LedgerReader::open(folder)?.show(id)? else {
         anyhow::bail!("no call or run {id:?} in the ledger at {}", folder.display());
     };
     if json {
@@ -161,16 +161,16 @@ fn verify(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
         output::text(&format!("{}\n", lines.join("\n")))?;
     }
     Ok(ExitCode::from(match found.verdict {
-        Verdict::Good => 0,
-        Verdict::Tampered { .. } => 1,
-        Verdict::Incomplete { .. } => 2,
+        ChainVerdict::Good => 0,
+        ChainVerdict::Tampered { .. } => 1,
+        ChainVerdict::Incomplete { .. } => 2,
     }))
 }
 
-fn finding(finding: &Verdict) -> String {
+fn finding(finding: &ChainVerdict) -> String {
     match finding {
-        Verdict::Good => "good".to_owned(),
-        Verdict::Tampered { chain, seq, reason } => {
+        ChainVerdict::Good => "good".to_owned(),
+        ChainVerdict::Tampered { chain, seq, reason } => {
             let at = match (chain, seq) {
                 (Some(chain), Some(seq)) => format!("record {seq} of chain {}", visible(chain)),
                 (Some(chain), None) => format!("chain {}", visible(chain)),
@@ -178,6 +178,6 @@ fn finding(finding: &Verdict) -> String {
             };
             format!("{BAD}tampered with{BAD:#}: {at}: {}", visible(reason))
         }
-        Verdict::Incomplete { chain, reason } => format!("incomplete: chain {}: {reason}", visible(chain)),
+        ChainVerdict::Incomplete { chain, reason } => format!("incomplete: chain {}: {reason}", visible(chain)),
     }
 }

@@ -8,9 +8,9 @@ use portcullis::broker::Broker;
 use portcullis::config::{Config, Endpoint, SourceConfig};
 use portcullis::item::Item;
 use portcullis::name::SourceName;
-use portcullis::secret::Value;
+use portcullis::secret::ConfigValue;
 use portcullis::source::SourceError;
-use serde_json::{Value as Data, json};
+use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::isolation::{line, list, plain, print_cell};
@@ -70,7 +70,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 
 /// Returns each group with its members in the order in which they are called, and with the tools that keep a member
 /// from standing in.
-fn groups(config: &Config, found: &Discovered) -> Vec<Data> {
+fn groups(config: &Config, found: &Discovered) -> Vec<Value> {
     let of = |(name, members): (&SourceName, Vec<&SourceConfig>)| {
         let mut shown: BTreeMap<&str, &Arc<Item>> = BTreeMap::new();
         let mut unlike = Vec::new();
@@ -103,26 +103,26 @@ fn environment(source: &SourceConfig) -> Vec<String> {
         Endpoint::Url { .. } => return Vec::new(),
     };
     let listed = env.iter().map(|(name, value)| match value {
-        Value::Plain(_) => name.clone(),
-        Value::Secret(secret) => format!("{name} (secret {secret})"),
+        ConfigValue::Plain(_) => name.clone(),
+        ConfigValue::Secret(secret) => format!("{name} (secret {secret})"),
     });
     made.iter().map(|name| (*name).to_owned()).chain(listed).collect()
 }
 
 /// Returns what the source may touch and what enforces that, or null for a source that could not be prepared.
-fn cell(broker: &Broker, source: &SourceConfig) -> Data {
+fn cell(broker: &Broker, source: &SourceConfig) -> Value {
     match &source.endpoint {
-        Endpoint::Command { .. } | Endpoint::Component { .. } => broker.cell(&source.name).unwrap_or(Data::Null),
+        Endpoint::Command { .. } | Endpoint::Component { .. } => broker.cell(&source.name).unwrap_or(Value::Null),
         Endpoint::Url { .. } => json!({ "summary": "nothing runs on this machine; private addresses are refused" }),
     }
 }
 
-fn profiles(config: &Config) -> Vec<Data> {
+fn profiles(config: &Config) -> Vec<Value> {
     let of = config.profiles.iter();
     of.map(|(name, profile)| json!({ "name": name, "trust": profile.trust, "approve": profile.approve })).collect()
 }
 
-fn print(report: &Data) -> anyhow::Result<()> {
+fn print(report: &Value) -> anyhow::Result<()> {
     output::text(&format!(
         "configuration  {}\ndata folder    {}\n",
         plain(&report["configuration"]),

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use globset::Glob;
 use portcullis::broker::{AcceptedComponent, Broker};
 use portcullis::item::Item;
-use portcullis::lockfile::{Acceptance, Lock};
+use portcullis::lockfile::{Acceptance, Lockfile};
 use serde_json::json;
 
 use crate::cli::Global;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 fn show(global: &Global) -> anyhow::Result<ExitCode> {
-    let lock = Lock::load(&global.load()?.data_dir)?;
+    let lock = Lockfile::load(&global.load()?.data_dir)?;
     if global.json {
         output::json(&json!({ "tools": lock.tools(), "packages": lock.packages(), "components": lock.components() }))?;
         return Ok(ExitCode::SUCCESS);
@@ -207,7 +207,7 @@ async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
         changed |= word == "changed";
         rows.push(json!({ "tool": &*tool.exposed, "state": word, "changes": changes }));
     }
-    let lock = Lock::load(&broker.config().data_dir)?;
+    let lock = Lockfile::load(&broker.config().data_dir)?;
     let gone = lock.tools().iter().filter(|entry| {
         discovered.get(&entry.source).is_some_and(|tools| !tools.iter().any(|tool| *tool.name == *entry.tool))
     });

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use portcullis::control::{self, ControlError, Request};
+use portcullis::control::{self, ControlError, ControlRequest};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let folders = run::data_dirs(global, args.data_dir.as_ref())?;
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
-    let request = Request::Restart { source: args.source.clone(), by };
+    let request = ControlRequest::Restart { source: args.source.clone(), by };
     let answers = run::block_on(async {
         let mut answers = Vec::new();
         for folder in &folders {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use portcullis::secret::{MAX_VALUE_BYTES, Secrets};
+use portcullis::secret::{MAX_VALUE_BYTES, SecretStore};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use secrecy::SecretString;
 use secrecy::zeroize::Zeroizing;
@@ -49,7 +49,7 @@ enum What {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let secrets = Secrets::open(&global.load()?.data_dir)?;
+    let secrets = SecretStore::open(&global.load()?.data_dir)?;
     match &args.what {
         What::Set { name } => {
             portcullis::secret::check_name(name)?;

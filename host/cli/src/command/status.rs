@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use portcullis::control::{self, Request};
+use portcullis::control::{self, ControlRequest};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 async fn ask(folders: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     let mut brokers = Vec::new();
     for folder in folders {
-        for (chain, answer) in control::all(folder, &Request::Status).await? {
+        for (chain, answer) in control::all(folder, &ControlRequest::Status).await? {
             brokers.push(answer.unwrap_or_else(|error| json!({ "chain": chain, "error": error.to_string() })));
         }
     }

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use portcullis_core::secret::Value;
-use serde_json::Value as Json;
+use portcullis_core::secret::ConfigValue;
+use serde_json::Value;
 
 use super::Import;
 use crate::variable;
 
 /// What is imported from one server.
-pub(super) struct Server {
+pub(super) struct ImportedServer {
     pub name: String,
-    pub endpoint: Endpoint,
+    pub endpoint: ImportedEndpoint,
     pub cwd: Option<String>,
-    pub env: BTreeMap<String, Value>,
-    pub headers: BTreeMap<String, Value>,
+    pub env: BTreeMap<String, ConfigValue>,
+    pub headers: BTreeMap<String, ConfigValue>,
 }
 
-pub(super) enum Endpoint {
+pub(super) enum ImportedEndpoint {
     Command(Vec<String>),
     Url { url: String, sse: bool },
 }
@@ -34,10 +34,10 @@ const READ: [&str; 10] =
 const LOGIN: [&str; 2] = ["oauth", "auth"];
 
 /// Returns the server, or adds a note that says why it is left out.
-pub(super) fn read(wanted: &str, json: &Json, import: &mut Import) -> Option<Server> {
-    let text = |key: &str| json.get(key).and_then(Json::as_str);
-    if json.get("disabled").and_then(Json::as_bool) == Some(true)
-        || json.get("enabled").and_then(Json::as_bool) == Some(false)
+pub(super) fn read(wanted: &str, json: &Value, import: &mut Import) -> Option<ImportedServer> {
+    let text = |key: &str| json.get(key).and_then(Value::as_str);
+    if json.get("disabled").and_then(Value::as_bool) == Some(true)
+        || json.get("enabled").and_then(Value::as_bool) == Some(false)
     {
         import.note(wanted, "left out, since it is switched off");
         return None;
@@ -45,9 +45,9 @@ pub(super) fn read(wanted: &str, json: &Json, import: &mut Import) -> Option<Ser
     let kind = ["type", "transport", "transportType"].into_iter().find_map(text).unwrap_or_default();
     let url = ["url", "serverUrl", "httpUrl"].into_iter().find_map(text);
     let endpoint = match (text("command"), url) {
-        (Some(command), _) => Endpoint::Command(argv(command, json, wanted, import)?),
+        (Some(command), _) => ImportedEndpoint::Command(argv(command, json, wanted, import)?),
         (None, Some(url)) => {
-            Endpoint::Url { url: plain_url(url, wanted, import)?, sse: kind.eq_ignore_ascii_case("sse") }
+            ImportedEndpoint::Url { url: plain_url(url, wanted, import)?, sse: kind.eq_ignore_ascii_case("sse") }
         }
         (None, None) => {
             import.note(wanted, "left out, since it has neither `command` nor `url`");
@@ -55,8 +55,9 @@ pub(super) fn read(wanted: &str, json: &Json, import: &mut Import) -> Option<Ser
         }
     };
     let name = import.source_name(wanted);
-    let is_command = matches!(endpoint, Endpoint::Command(_));
-    let beside = matches!(&endpoint, Endpoint::Command(argv) if argv.iter().skip(1).any(|arg| is_relative(arg)));
+    let is_command = matches!(endpoint, ImportedEndpoint::Command(_));
+    let beside =
+        matches!(&endpoint, ImportedEndpoint::Command(argv) if argv.iter().skip(1).any(|arg| is_relative(arg)));
     let env = if is_command { env(&name, json, import) } else { BTreeMap::new() };
     let headers = if is_command { BTreeMap::new() } else { headers(&name, json, import) };
     let cwd = text("cwd").filter(|_| is_command).and_then(|cwd| {
@@ -85,11 +86,11 @@ pub(super) fn read(wanted: &str, json: &Json, import: &mut Import) -> Option<Ser
         };
         import.note(&name, format_args!("`{key}` is not taken over{hint}"));
     }
-    Some(Server { name, endpoint, cwd, env, headers })
+    Some(ImportedServer { name, endpoint, cwd, env, headers })
 }
 
-fn argv(command: &str, json: &Json, wanted: &str, import: &mut Import) -> Option<Vec<String>> {
-    let args = json.get("args").and_then(Json::as_array);
+fn argv(command: &str, json: &Value, wanted: &str, import: &mut Import) -> Option<Vec<String>> {
+    let args = json.get("args").and_then(Value::as_array);
     let mut argv: Vec<String> = match args {
         None if !command.contains('/') => command.split_whitespace().map(str::to_owned).collect(),
         _ => vec![command.to_owned()],
@@ -148,9 +149,9 @@ fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {
     good.map(|_| url.to_owned())
 }
 
-fn env(source: &str, json: &Json, import: &mut Import) -> BTreeMap<String, Value> {
+fn env(source: &str, json: &Value, import: &mut Import) -> BTreeMap<String, ConfigValue> {
     let mut env = BTreeMap::new();
-    for (key, value) in json.get("env").and_then(Json::as_object).into_iter().flatten() {
+    for (key, value) in json.get("env").and_then(Value::as_object).into_iter().flatten() {
         if let Some((why, hint)) = variable::refusal(key) {
             import.note(source, format_args!("the variable {key:?} is left out: it {why}; {hint}"));
         } else if let Some(value) = value_of(source, "env", key, value, import) {
@@ -160,14 +161,14 @@ fn env(source: &str, json: &Json, import: &mut Import) -> BTreeMap<String, Value
     env
 }
 
-fn headers(source: &str, json: &Json, import: &mut Import) -> BTreeMap<String, Value> {
+fn headers(source: &str, json: &Value, import: &mut Import) -> BTreeMap<String, ConfigValue> {
     let mut headers = BTreeMap::new();
-    for (key, value) in json.get("headers").and_then(Json::as_object).into_iter().flatten() {
+    for (key, value) in json.get("headers").and_then(Value::as_object).into_iter().flatten() {
         let value = value_of(source, "header", key, value, import);
         let Some(value) = value else { continue };
         let plain = match &value {
-            Value::Plain(text) => text.clone(),
-            Value::Secret(_) => String::new(),
+            ConfigValue::Plain(text) => text.clone(),
+            ConfigValue::Secret(_) => String::new(),
         };
         if crate::source::header_problem(key, &plain).is_some() || headers.contains_key(&key.to_ascii_lowercase()) {
             import.note(
@@ -183,10 +184,10 @@ fn headers(source: &str, json: &Json, import: &mut Import) -> BTreeMap<String, V
 
 /// Returns the value as written, or a reference to a secret that the user must set: if it looks like a secret, or if
 /// the client looked it up elsewhere.
-fn value_of(source: &str, what: &str, key: &str, json: &Json, import: &mut Import) -> Option<Value> {
+fn value_of(source: &str, what: &str, key: &str, json: &Value, import: &mut Import) -> Option<ConfigValue> {
     let text = match json {
-        Json::String(text) => text.clone(),
-        Json::Number(_) | Json::Bool(_) => json.to_string(),
+        Value::String(text) => text.clone(),
+        Value::Number(_) | Value::Bool(_) => json.to_string(),
         _ => {
             import.note(source, format_args!("the {what} {key:?} is left out: its value is not text"));
             return None;
@@ -198,13 +199,13 @@ fn value_of(source: &str, what: &str, key: &str, json: &Json, import: &mut Impor
             true => format!("{what} {key} of {source}, which was {text}"),
             false => format!("{what} {key} of {source}"),
         };
-        return Some(Value::Secret(import.secret(source, key, origin)));
+        return Some(ConfigValue::Secret(import.secret(source, key, origin)));
     }
     if text.contains('\0') {
         import.note(source, format_args!("the {what} {key:?} is left out: it has a NUL character in it"));
         return None;
     }
-    Some(Value::Plain(text))
+    Some(ConfigValue::Plain(text))
 }
 
 /// Reports whether the name of a variable, header or option indicates that its value is a secret.

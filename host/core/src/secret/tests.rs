@@ -17,13 +17,13 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn a_secret_is_kept_for_its_owner_alone_and_given_back() {
     let (_temp, folder) = folder();
-    let secrets = Secrets::open(&folder).unwrap();
+    let secrets = SecretStore::open(&folder).unwrap();
     assert!(secrets.list().unwrap().is_empty() && !folder.exists(), "opening creates nothing");
     secrets.set("files-key", &"s3\"cr\u{e9}t\n".into()).unwrap();
     secrets.set("files-key", &"second".into()).unwrap();
     secrets.set("a.b_c", &"x".into()).unwrap();
     assert_eq!((mode(&folder), mode(&folder.join(FILE))), (0o700, 0o600));
-    assert_eq!(Secrets::open(&folder).unwrap().get("files-key").unwrap().expose_secret(), "second");
+    assert_eq!(SecretStore::open(&folder).unwrap().get("files-key").unwrap().expose_secret(), "second");
     assert_eq!(secrets.list().unwrap(), ["a.b_c", "files-key"]);
     secrets.remove("files-key").unwrap();
     assert!(matches!(secrets.get("files-key"), Err(SecretError::Unset(name)) if name == "files-key"));
@@ -34,7 +34,7 @@ fn a_secret_is_kept_for_its_owner_alone_and_given_back() {
 #[test]
 fn what_others_may_read_is_refused_with_the_command_to_run() {
     let (_temp, folder) = folder();
-    let secrets = Secrets::open(&folder).unwrap();
+    let secrets = SecretStore::open(&folder).unwrap();
     secrets.set("key", &"value-nobody-may-see".into()).unwrap();
     let file = folder.join(FILE);
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
@@ -42,7 +42,7 @@ fn what_others_may_read_is_refused_with_the_command_to_run() {
     assert!(error.contains(&format!("chmod 600 '{}'", file.display())) && error.contains("mode 640"), "{error}");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let error = Secrets::open(&folder).unwrap_err().to_string();
+    let error = SecretStore::open(&folder).unwrap_err().to_string();
     assert!(error.contains(&format!("chmod 700 '{}'", folder.display())), "{error}");
     assert!(secrets.set("key", &"new".into()).is_err(), "nothing is written into an open folder");
 }
@@ -50,7 +50,7 @@ fn what_others_may_read_is_refused_with_the_command_to_run() {
 #[test]
 fn a_link_in_the_place_of_the_file_is_not_followed() {
     let (temp, folder) = folder();
-    let secrets = Secrets::open(&folder).unwrap();
+    let secrets = SecretStore::open(&folder).unwrap();
     secrets.set("key", &"value".into()).unwrap();
     let elsewhere = temp.path().join("elsewhere");
     std::fs::rename(folder.join(FILE), &elsewhere).unwrap();
@@ -61,9 +61,9 @@ fn a_link_in_the_place_of_the_file_is_not_followed() {
 #[test]
 fn no_message_and_no_debug_shows_a_value() {
     let (_temp, folder) = folder();
-    let secrets = Secrets::open(&folder).unwrap();
+    let secrets = SecretStore::open(&folder).unwrap();
     secrets.set("key", &"hunter2".into()).unwrap();
-    let value = secrets.resolve(&Value::Secret("key".into())).unwrap();
+    let value = secrets.resolve(&ConfigValue::Secret("key".into())).unwrap();
     std::fs::write(folder.join(FILE), "{\"key\":\"hunter2\" garbage").unwrap();
     let damaged = secrets.get("key").unwrap_err();
     let bad = secrets.set("key", &"hunter2\0".into()).unwrap_err();
@@ -75,7 +75,7 @@ fn no_message_and_no_debug_shows_a_value() {
 #[test]
 fn names_and_values_have_limits() {
     let (_temp, folder) = folder();
-    let secrets = Secrets::open(&folder).unwrap();
+    let secrets = SecretStore::open(&folder).unwrap();
     for bad in ["", "a b", "../x", "-x", "é", "a=b", &"x".repeat(129)] {
         assert!(matches!(secrets.set(bad, &"v".into()), Err(SecretError::Name(_))), "{bad:?}");
     }
@@ -91,8 +91,8 @@ fn many_writers_lose_nothing() {
     std::thread::scope(|scope| {
         for i in 0..8 {
             let folder = &folder;
-            scope.spawn(move || Secrets::open(folder).unwrap().set(&format!("name-{i}"), &"value".into()).unwrap());
+            scope.spawn(move || SecretStore::open(folder).unwrap().set(&format!("name-{i}"), &"value".into()).unwrap());
         }
     });
-    assert_eq!(Secrets::open(&folder).unwrap().list().unwrap().len(), 8);
+    assert_eq!(SecretStore::open(&folder).unwrap().list().unwrap().len(), 8);
 }

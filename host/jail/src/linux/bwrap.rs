@@ -18,13 +18,13 @@ use super::full::{end_as, start_and_keep, wait_for, watch};
 use super::grants::open_path;
 use super::reduced::sweep;
 use super::root::{DEVICE_LINKS, DEVICES, limit_the_kernel, masked};
-use super::source::Streams;
+use super::source::SourceStreams;
 use super::sys::{Fork, fork};
 use super::{FAILED, network, refuse};
-use crate::cell::{Access, Cell};
+use crate::cell::{Cell, MountAccess};
 use crate::launch::{ASK, Ask};
-use crate::report::Refusal;
-use crate::step::{Step, refused};
+use crate::report::CellRefusal;
+use crate::step::{StepExt, refused};
 use crate::wire;
 
 /// Where systems install bubblewrap. No search path is used, since the whole cell depends on this program.
@@ -37,7 +37,7 @@ const SELF: &str = "/.portcullis-jail";
 const INSIDE: u8 = b'I';
 
 /// Starts bubblewrap and waits for its end.
-pub(super) fn run(ask: &Ask, control: &UnixStream, streams: Streams) -> Result<i32, Refusal> {
+pub(super) fn run(ask: &Ask, control: &UnixStream, streams: SourceStreams) -> Result<i32, CellRefusal> {
     if geteuid().is_root() {
         let remedy = "start the broker as an ordinary user, or allow root the namespaces";
         return Err(refused("bubblewrap", "it cannot make grants of root usable for another user", remedy));
@@ -70,10 +70,10 @@ pub(super) fn run(ask: &Ask, control: &UnixStream, streams: Streams) -> Result<i
 fn hand_over(
     ask: &Ask,
     control: &UnixStream,
-    Streams { input, output, error }: Streams,
+    SourceStreams { input, output, error }: SourceStreams,
     mut line: &UnixStream,
     mut complaint: io::PipeReader,
-) -> Result<(), Refusal> {
+) -> Result<(), CellRefusal> {
     let passed = [input.as_fd(), output.as_fd(), error.as_fd(), control.as_fd()];
     let mut word = [0];
     let ask = Ask { inside: true, launch: ask.launch.clone(), ..*ask };
@@ -107,7 +107,7 @@ fn execute(
 }
 
 /// Returns the cell as arguments of bubblewrap, and the descriptors that they name.
-fn arguments(cell: &Cell) -> Result<(Vec<OsString>, Vec<OwnedFd>), Refusal> {
+fn arguments(cell: &Cell) -> Result<(Vec<OsString>, Vec<OwnedFd>), CellRefusal> {
     let mut words: Vec<OsString> = Vec::new();
     let mut say = |said: &[&OsStr]| words.extend(said.iter().map(|&word| word.to_owned()));
     let mut opened = Vec::new();
@@ -129,12 +129,12 @@ fn arguments(cell: &Cell) -> Result<(Vec<OsString>, Vec<OwnedFd>), Refusal> {
         say(&[path.as_os_str()]);
     }
     let own = openat(CWD, "/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("open the launcher")?;
-    let mut bind = |opened_at: OwnedFd, path: &OsStr, access: Access, say: &mut dyn FnMut(&[&OsStr])| {
-        let flag = if access == Access::Write { "--bind-fd" } else { "--ro-bind-fd" };
+    let mut bind = |opened_at: OwnedFd, path: &OsStr, access: MountAccess, say: &mut dyn FnMut(&[&OsStr])| {
+        let flag = if access == MountAccess::Write { "--bind-fd" } else { "--ro-bind-fd" };
         say(&[flag.as_ref(), opened_at.as_raw_fd().to_string().as_ref(), path]);
         opened.push(opened_at);
     };
-    bind(own, SELF.as_ref(), Access::Read, &mut say);
+    bind(own, SELF.as_ref(), MountAccess::Read, &mut say);
     let mut view: Vec<_> = cell.view.iter().collect();
     view.sort_by_key(|mount| mount.path.components().count());
     for mount in view {
@@ -166,7 +166,12 @@ fn filled(file: OwnedFd, content: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Runs the launcher inside, which does what bubblewrap does not.
-pub(super) fn inside(ask: &Ask, control: &UnixStream, streams: Streams, mut line: UnixStream) -> Result<i32, Refusal> {
+pub(super) fn inside(
+    ask: &Ask,
+    control: &UnixStream,
+    streams: SourceStreams,
+    mut line: UnixStream,
+) -> Result<i32, CellRefusal> {
     set_parent_process_death_signal(Some(Signal::KILL)).step("die with bubblewrap")?;
     line.write_all(&[INSIDE]).step("tell the launcher outside")?;
     // A security policy for bubblewrap may deny this; it then denies nested namespaces itself, and so does seccomp.

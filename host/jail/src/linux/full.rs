@@ -16,17 +16,17 @@ use rustix::process::{
 };
 use rustix::thread::{Gid, Uid, UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::grants::{self, Grant};
+use super::grants::{self, DetachedMount};
 use super::idmap::{Maps, NOBODY_ELSE};
 use super::memory::Watcher;
-use super::source::{StartReport, Streams, become_source, drop_capabilities};
+use super::source::{SourceStreams, StartReport, become_source, drop_capabilities};
 use super::supervisor::{Watch, supervise};
 use super::sys::{Fork, child_ends, fork, unshare};
 use super::{FAILED, die_with_parent, network, root};
 use crate::cell::{Tier, USER};
 use crate::launch::Ask;
-use crate::report::{Enforced, Refusal};
-use crate::step::{Step, refused};
+use crate::report::{CellRefusal, Enforced};
+use crate::step::{StepExt, refused};
 use crate::wire;
 
 /// All namespaces of Linux except that of time.
@@ -39,7 +39,7 @@ const NAMESPACES: UnshareFlags = UnshareFlags::NEWUSER
     .union(UnshareFlags::NEWCGROUP);
 
 /// Builds the cell and waits for its end.
-pub(super) fn run(ask: &Ask, control: UnixStream, streams: Streams) -> Result<i32, Refusal> {
+pub(super) fn run(ask: &Ask, control: UnixStream, streams: SourceStreams) -> Result<i32, CellRefusal> {
     let opened = if geteuid().is_root() { Some(open_and_step_down(ask, &streams)?) } else { None };
     let (user, group) = (geteuid(), getegid());
     unshare(NAMESPACES).step("namespaces")?;
@@ -61,7 +61,7 @@ pub(super) fn run(ask: &Ask, control: UnixStream, streams: Streams) -> Result<i3
 }
 
 /// For a launcher started as root: opens what is granted with root's rights, then becomes an unprivileged user.
-fn open_and_step_down(ask: &Ask, streams: &Streams) -> Result<Vec<Grant>, Refusal> {
+fn open_and_step_down(ask: &Ask, streams: &SourceStreams) -> Result<Vec<DetachedMount>, CellRefusal> {
     let grants = grants::open(&ask.launch.cell.view, Some(&mut Maps::default()))?;
     let (user, group) = (Uid::from_raw(NOBODY_ELSE), Gid::from_raw(NOBODY_ELSE));
     // Opening a stream by name (`/dev/stderr`) checks its owner.
@@ -128,9 +128,9 @@ pub(super) fn end_as(raw: i32) -> i32 {
 
 fn first_process(
     ask: &Ask,
-    opened: Option<Vec<Grant>>,
+    opened: Option<Vec<DetachedMount>>,
     control: &UnixStream,
-    streams: Streams,
+    streams: SourceStreams,
     tell: io::PipeWriter,
     user: Uid,
 ) -> ! {
@@ -146,12 +146,12 @@ fn first_process(
 
 fn build_and_keep(
     ask: &Ask,
-    opened: Option<Vec<Grant>>,
+    opened: Option<Vec<DetachedMount>>,
     control: &UnixStream,
-    streams: Streams,
+    streams: SourceStreams,
     mut tell: io::PipeWriter,
     user: Uid,
-) -> Result<(), Refusal> {
+) -> Result<(), CellRefusal> {
     set_parent_process_death_signal(Some(Signal::KILL)).step("die with the launcher")?;
     let cell = &ask.launch.cell;
     let grants = match opened {
@@ -173,17 +173,17 @@ fn build_and_keep(
 pub(super) fn start_and_keep(
     ask: &Ask,
     control: &UnixStream,
-    streams: Streams,
+    streams: SourceStreams,
     listeners: Vec<OwnedFd>,
     user: u32,
-) -> Result<Option<WaitStatus>, Refusal> {
+) -> Result<Option<WaitStatus>, CellRefusal> {
     let ends = child_ends().step("watch for ends")?;
     let (reports, tell) = io::pipe().step("pipe")?;
     let source = match fork().step("fork")? {
         Fork::Child => become_source(ask, streams, tell),
         Fork::Parent(source) => source,
     };
-    let Streams { input, output, error } = streams;
+    let SourceStreams { input, output, error } = streams;
     drop((input, output, tell));
     // In the reduced tier this process would also count processes outside the cell.
     let together = !ask.cgroup && ask.launch.cell.tier != Tier::Reduced;
@@ -197,7 +197,7 @@ pub(super) fn start_and_keep(
     let landlock = listen_to(reports)?;
     let enforced = Enforced { landlock, cgroup: ask.cgroup, user };
     let sockets: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
-    wire::send(control, &Ok::<_, Refusal>(enforced), &sockets).step("tell the broker")?;
+    wire::send(control, &Ok::<_, CellRefusal>(enforced), &sockets).step("tell the broker")?;
     // Only the broker may hold the sockets, so that closing them is up to it.
     drop(listeners);
     Ok(supervise(source, control, &ends, watch))
@@ -205,7 +205,7 @@ pub(super) fn start_and_keep(
 
 /// Reads what the process that becomes the source reports, until `exec` closes its pipe. Returns the version of
 /// Landlock.
-fn listen_to(mut reports: io::PipeReader) -> Result<u32, Refusal> {
+fn listen_to(mut reports: io::PipeReader) -> Result<u32, CellRefusal> {
     let mut said = Vec::new();
     reports.read_to_end(&mut said).step("hear of the source")?;
     let mut rest = said.as_slice();

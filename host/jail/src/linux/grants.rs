@@ -12,15 +12,15 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::idmap::Maps;
 use super::sys::{MountAttributes, mount_setattr};
-use crate::cell::{Access, Mount};
-use crate::report::Refusal;
-use crate::step::{Step, refused};
+use crate::cell::{Mount, MountAccess};
+use crate::report::CellRefusal;
+use crate::step::{StepExt, refused};
 
 /// The name of the step that opens the view.
 const STEP: &str = "open the view";
 
 /// A detached copy of the mounts beneath one path, restricted to what the grant allows.
-pub(super) struct Grant {
+pub(super) struct DetachedMount {
     pub(super) path: PathBuf,
     pub(super) tree: OwnedFd,
     pub(super) is_folder: bool,
@@ -28,21 +28,21 @@ pub(super) struct Grant {
 
 /// Opens each entry of the view, outer paths before those within them. With `maps`, the source gets the rights of an
 /// entry's owner, unless the entry is public.
-pub(super) fn open(view: &[Mount], mut maps: Option<&mut Maps>) -> Result<Vec<Grant>, Refusal> {
+pub(super) fn open(view: &[Mount], mut maps: Option<&mut Maps>) -> Result<Vec<DetachedMount>, CellRefusal> {
     let mut view: Vec<_> = view.iter().collect();
     view.sort_by_key(|mount| mount.path.components().count());
     view.into_iter().map(|mount| grant(mount, maps.as_deref_mut())).collect()
 }
 
-fn grant(mount: &Mount, maps: Option<&mut Maps>) -> Result<Grant, Refusal> {
+fn grant(mount: &Mount, maps: Option<&mut Maps>) -> Result<DetachedMount, CellRefusal> {
     let path = &mount.path;
     let named = File::from(open_path(path)?);
     let about = named.metadata().step(format_args!("look at {}", path.display()))?;
     let tree = clone_tree(&named).step(format_args!("copy the mounts of {}", path.display()))?;
-    let read_only = if mount.access == Access::Write { 0 } else { libc::MOUNT_ATTR_RDONLY };
+    let read_only = if mount.access == MountAccess::Write { 0 } else { libc::MOUNT_ATTR_RDONLY };
     let set = read_only | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     let mut attributes = MountAttributes { set, private: true, recursive: true, idmap: None };
-    if let Some(maps) = maps.filter(|_| mount.access != Access::Public) {
+    if let Some(maps) = maps.filter(|_| mount.access != MountAccess::Public) {
         let namespace = maps.for_owner(about.uid(), about.gid())?;
         attributes.idmap = Some(namespace.as_fd());
         if let Err(error) = mount_setattr(tree.as_fd(), &attributes) {
@@ -53,11 +53,11 @@ fn grant(mount: &Mount, maps: Option<&mut Maps>) -> Result<Grant, Refusal> {
     } else {
         mount_setattr(tree.as_fd(), &attributes).step(format_args!("protect {}", path.display()))?;
     }
-    Ok(Grant { path: path.clone(), tree, is_folder: about.is_dir() })
+    Ok(DetachedMount { path: path.clone(), tree, is_folder: about.is_dir() })
 }
 
 /// Opens a path without following links. A refusal says why it cannot be opened.
-pub(super) fn open_path(path: &Path) -> Result<OwnedFd, Refusal> {
+pub(super) fn open_path(path: &Path) -> Result<OwnedFd, CellRefusal> {
     let shown = path.display();
     if !path.is_absolute() {
         return Err(refused(STEP, format_args!("{shown} is not absolute"), "write the whole path"));
@@ -90,9 +90,9 @@ pub(super) fn clone_tree(place: impl AsFd) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Accepts a mount that cannot be id-mapped if everyone may read it: some file systems do not support id mapping.
-fn without_idmap(mount: &Mount, mode: u32, error: &io::Error) -> Result<(), Refusal> {
+fn without_idmap(mount: &Mount, mode: u32, error: &io::Error) -> Result<(), CellRefusal> {
     const EVERYBODY_READS: u32 = 0o004;
-    if mount.access != Access::Write && mode & EVERYBODY_READS != 0 {
+    if mount.access != MountAccess::Write && mode & EVERYBODY_READS != 0 {
         return Ok(());
     }
     let cause = format_args!("{} is on a file system without id-mapped mounts: {error}", mount.path.display());

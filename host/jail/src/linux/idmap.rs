@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rustix::thread::UnshareFlags;
 
 use super::sys::{Fork, fork, unshare};
-use crate::report::Refusal;
-use crate::step::Step;
+use crate::report::CellRefusal;
+use crate::step::StepExt;
 
 /// The user and group outside that a source becomes if the broker is root. Debian reserves the id; nothing is owned by
 /// it.
@@ -22,7 +22,7 @@ pub(super) struct Maps(Vec<((u32, u32), OwnedFd)>);
 
 impl Maps {
     /// Returns the namespace whose map shows files of this owner as those of [`NOBODY_ELSE`].
-    pub(super) fn for_owner(&mut self, user: u32, group: u32) -> Result<&OwnedFd, Refusal> {
+    pub(super) fn for_owner(&mut self, user: u32, group: u32) -> Result<&OwnedFd, CellRefusal> {
         let owner = (user, group);
         let known = self.0.iter().position(|(known, _)| *known == owner);
         let at = match known {

@@ -10,8 +10,8 @@ use landlock::{
 };
 
 use super::grants::open_path;
-use crate::cell::{Access, Cell, Tier};
-use crate::report::Refusal;
+use crate::cell::{Cell, MountAccess, Tier};
+use crate::report::CellRefusal;
 use crate::step::refused;
 
 /// The newest access rights that are requested. Older kernels enforce those that they know.
@@ -28,7 +28,7 @@ const READ_ONLY_DEVICES: [&str; 3] = ["/dev/zero", "/dev/random", "/dev/urandom"
 
 /// Restricts this process and all that it will start. Returns the version of Landlock that the kernel has, 0 for none.
 /// Needs `no_new_privs`.
-pub(super) fn apply(cell: &Cell) -> Result<u32, Refusal> {
+pub(super) fn apply(cell: &Cell) -> Result<u32, CellRefusal> {
     let status = fence(cell)?.restrict_self().map_err(failed)?;
     let version = match status.landlock {
         LandlockStatus::Available { effective_abi, kernel_abi } => {
@@ -43,12 +43,12 @@ pub(super) fn apply(cell: &Cell) -> Result<u32, Refusal> {
     Ok(version)
 }
 
-fn fence(cell: &Cell) -> Result<RulesetCreated, Refusal> {
+fn fence(cell: &Cell) -> Result<RulesetCreated, CellRefusal> {
     let (read, write) = (AccessFs::from_read(NEWEST), AccessFs::from_all(NEWEST));
     let device: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
     let mut ruleset = handled(cell.tier)?;
     for mount in &cell.view {
-        let access = if mount.access == Access::Write { write } else { read };
+        let access = if mount.access == MountAccess::Write { write } else { read };
         // The rule names the opened file, so that changing where the path leads has no effect.
         let opened = File::from(open_path(&mount.path)?);
         let is_folder = opened.metadata().is_ok_and(|about| about.is_dir());
@@ -69,7 +69,7 @@ fn fence(cell: &Cell) -> Result<RulesetCreated, Refusal> {
 }
 
 /// Returns a ruleset that denies everything it can handle, except what rules allow.
-fn handled(tier: Tier) -> Result<RulesetCreated, Refusal> {
+fn handled(tier: Tier) -> Result<RulesetCreated, CellRefusal> {
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     let ruleset = ruleset.handle_access(AccessFs::from_all(NEWEST)).map_err(failed)?;
     let ruleset = ruleset.scope(Scope::from_all(NEWEST)).map_err(failed)?;
@@ -82,6 +82,6 @@ fn handled(tier: Tier) -> Result<RulesetCreated, Refusal> {
     ruleset.create().map_err(failed)
 }
 
-fn failed(why: impl Display) -> Refusal {
+fn failed(why: impl Display) -> CellRefusal {
     refused("landlock", why, "use a kernel with Landlock (5.13 or newer, with `landlock` in `lsm=`)")
 }

@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::cell::{Limits, Tier};
-use crate::report::Refusal;
-use crate::step::Step;
+use crate::cell::{CellLimits, Tier};
+use crate::report::CellRefusal;
+use crate::step::StepExt;
 
 /// Bytes that can be locked in memory: enough for programs that lock their keys.
 const LOCKED_BYTES: u64 = 8 << 20;
@@ -17,7 +17,7 @@ const LOCKED_BYTES: u64 = 8 << 20;
 /// Bytes of the stack of a first thread, which no other limit counts: the usual default.
 const STACK_BYTES: u64 = 8 << 20;
 
-pub(super) fn apply(limits: &Limits, tier: Tier) -> Result<(), Refusal> {
+pub(super) fn apply(limits: &CellLimits, tier: Tier) -> Result<(), CellRefusal> {
     // Without a user namespace of its own, the user's other processes count too.
     let beside = if tier == Tier::Reduced { threads_of_user() } else { 0 };
     let limited = [

@@ -11,8 +11,8 @@ use rustix::net::{
 };
 
 use crate::cell::{Listener, Network, Protocol};
-use crate::report::Refusal;
-use crate::step::{Step, refused};
+use crate::report::CellRefusal;
+use crate::step::{StepExt, refused};
 use crate::wire::MAX_DESCRIPTORS;
 
 /// How many connections may wait to be accepted: a burst of a busy client.
@@ -20,13 +20,13 @@ const BACKLOG: i32 = 128;
 
 /// Brings the loopback interface up and binds the listed sockets. To be called inside the network namespace, with
 /// rights over it.
-pub(super) fn build(network: &Network) -> Result<Vec<OwnedFd>, Refusal> {
+pub(super) fn build(network: &Network) -> Result<Vec<OwnedFd>, CellRefusal> {
     raise_loopback().step("raise the loopback interface")?;
     listeners(network)
 }
 
 /// Binds the listed sockets.
-pub(super) fn listeners(network: &Network) -> Result<Vec<OwnedFd>, Refusal> {
+pub(super) fn listeners(network: &Network) -> Result<Vec<OwnedFd>, CellRefusal> {
     let Network::Listeners(listeners) = network else { return Ok(Vec::new()) };
     if listeners.len() > MAX_DESCRIPTORS {
         let cause = format_args!("{} sockets are more than the limit of {MAX_DESCRIPTORS}", listeners.len());

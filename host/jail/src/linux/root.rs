@@ -14,11 +14,11 @@ use rustix::mount::{
 };
 use rustix::process::{fchdir, pivot_root};
 
-use super::grants::{Grant, clone_tree};
+use super::grants::{DetachedMount, clone_tree};
 use super::sys::{MountAttributes, mount_setattr};
 use crate::cell::Cell;
-use crate::report::Refusal;
-use crate::step::{Step, refused};
+use crate::report::CellRefusal;
+use crate::step::{StepExt, refused};
 
 /// Devices that every program expects and that give access to nothing.
 pub(super) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
@@ -66,7 +66,7 @@ const MASKED: [&str; 9] = [
 const NO_SURPRISES: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 
 /// Makes the root and moves into it. To be called by the first process of its namespaces.
-pub(super) fn build(cell: &Cell, grants: Vec<Grant>) -> Result<(), Refusal> {
+pub(super) fn build(cell: &Cell, grants: Vec<DetachedMount>) -> Result<(), CellRefusal> {
     let proc = file_system("proc", &[], NO_SURPRISES | MountAttrFlags::MOUNT_ATTR_NOEXEC).step("mount /proc")?;
     let root = tmpfs(ROOT_BYTES, "0755").step("mount the root")?;
     let mut pieces: Vec<Piece> = grants.into_iter().map(Piece::from).collect();
@@ -114,8 +114,8 @@ struct Piece {
     is_folder: bool,
 }
 
-impl From<Grant> for Piece {
-    fn from(Grant { path, tree, is_folder }: Grant) -> Self {
+impl From<DetachedMount> for Piece {
+    fn from(DetachedMount { path, tree, is_folder }: DetachedMount) -> Self {
         Self { path, tree, is_folder }
     }
 }
@@ -157,7 +157,7 @@ pub(super) fn limit_the_kernel(proc: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
-fn attach(root: &OwnedFd, Piece { path, tree, is_folder }: &Piece) -> Result<(), Refusal> {
+fn attach(root: &OwnedFd, Piece { path, tree, is_folder }: &Piece) -> Result<(), CellRefusal> {
     let shown = path.display();
     let target = if *is_folder {
         folder(root, path).step(format_args!("make {shown}"))?

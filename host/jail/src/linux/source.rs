@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use super::{landlock, limits, seccomp, sys};
 use crate::cell::Tier;
 use crate::launch::{Ask, Launch};
-use crate::report::Refusal;
-use crate::step::{Step, refused};
+use crate::report::CellRefusal;
+use crate::step::{StepExt, refused};
 
 /// The source's ends of its standard streams.
-pub(super) struct Streams {
+pub(super) struct SourceStreams {
     pub(super) input: OwnedFd,
     pub(super) output: OwnedFd,
     pub(super) error: OwnedFd,
@@ -34,11 +34,11 @@ pub(super) enum StartReport {
     /// Landlock is enforced, in this version.
     Restricted(u32),
     /// The source was not started.
-    Refused(Refusal),
+    Refused(CellRefusal),
 }
 
 /// Becomes the source. If a step fails, reports that and ends instead; a rehearsal ends before the last step.
-pub(super) fn become_source(ask: &Ask, streams: Streams, mut tell: io::PipeWriter) -> ! {
+pub(super) fn become_source(ask: &Ask, streams: SourceStreams, mut tell: io::PipeWriter) -> ! {
     let status = match restrict(ask, &mut tell) {
         Ok(()) if ask.rehearsal => 0,
         Ok(()) => {
@@ -59,7 +59,7 @@ fn say(tell: &mut io::PipeWriter, report: &StartReport) {
     let _ = postcard::to_stdvec(report).map(|bytes| tell.write_all(&bytes));
 }
 
-fn restrict(ask: &Ask, tell: &mut io::PipeWriter) -> Result<(), Refusal> {
+fn restrict(ask: &Ask, tell: &mut io::PipeWriter) -> Result<(), CellRefusal> {
     let launch = &ask.launch;
     set_parent_process_death_signal(Some(Signal::KILL)).step("die with the cell")?;
     setsid().step("own session")?;
@@ -93,8 +93,8 @@ pub(super) fn drop_capabilities() -> rustix::io::Result<()> {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
 }
 
-fn execute(launch: &Launch, streams: Streams) -> Result<Infallible, Refusal> {
-    let Streams { input, output, error } = streams;
+fn execute(launch: &Launch, streams: SourceStreams) -> Result<Infallible, CellRefusal> {
+    let SourceStreams { input, output, error } = streams;
     rustix::stdio::dup2_stdin(input)
         .and_then(|()| rustix::stdio::dup2_stdout(output))
         .and_then(|()| rustix::stdio::dup2_stderr(error))

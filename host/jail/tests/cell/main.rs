@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-use portcullis_jail::{Cell, Launch, Launcher, Mount, Refusal, Started};
+use portcullis_jail::{Cell, CellRefusal, Launch, Launcher, Mount, StartedCell};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use tempfile::TempDir;
 
@@ -85,7 +85,7 @@ fn launcher() -> Launcher {
     Launcher::Path(COPY.with(|folder| folder.path().join("jail")))
 }
 
-fn start(launch: &Launch) -> Started {
+fn start(launch: &Launch) -> StartedCell {
     launch.start(&launcher()).unwrap()
 }
 
@@ -104,7 +104,7 @@ fn says(script: &str) -> String {
     output(&shell(script)).0
 }
 
-fn refusal(launch: &Launch) -> Refusal {
+fn refusal(launch: &Launch) -> CellRefusal {
     let mut started = start(launch);
     let refusal = started.control.ready().unwrap_err();
     assert_eq!(started.process.wait().unwrap().code(), Some(126));
@@ -124,7 +124,7 @@ const STUBBORN: &str =
     "trap '' TERM HUP INT; for n in 1 2; do setsid sh -c 'echo up; sleep 1000' & done; cat; sleep 1000";
 
 /// Waits until the daemons of [`STUBBORN`] run. Returns the processes beneath its launcher.
-fn standing(started: &mut Started) -> Vec<u32> {
+fn standing(started: &mut StartedCell) -> Vec<u32> {
     let mut lines = BufReader::new(&mut started.output).lines();
     assert_eq!([(); 2].map(|()| lines.next().unwrap().unwrap()), ["up", "up"]);
     beneath(started.process.id())

@@ -2,7 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use portcullis_jail::Limits;
+use portcullis_jail::CellLimits;
 
 use crate::{each, output, shell};
 
@@ -14,8 +14,14 @@ fn limits_hold() {
              ulimit -n; ulimit -c; nproc; ulimit -Hs; ulimit -r; dd if=/dev/zero of=/dev/null bs=100M count=1; \
              i=0; while [ $i -lt 30 ]; do sleep 1000 & i=$((i+1)); done; kill 0",
         );
-        let limits =
-            Limits { memory: 64 << 20, processes: 20, cpu: Some(0.5), files: 77, file_size: 10 << 20, tmp: 4 << 20 };
+        let limits = CellLimits {
+            memory: 64 << 20,
+            processes: 20,
+            cpu: Some(0.5),
+            files: 77,
+            file_size: 10 << 20,
+            tmp: 4 << 20,
+        };
         launch.cell.limits = limits;
         let (said, _) = output(&launch);
         assert!(said.contains("4M /tmp/big\n4M big\n77\n0\n1\n8192\n0\n"), "{said}");

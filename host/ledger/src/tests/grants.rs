@@ -18,11 +18,11 @@ fn binding() -> Binding {
     }
 }
 
-async fn add(ledger: &Ledger, grant: &Grant) {
+async fn add(ledger: &Ledger, grant: &ApprovalGrant) {
     ledger.add_grant(grant.clone(), event(EventKind::GrantAdded)).await.unwrap();
 }
 
-async fn used(ledger: &Ledger, grant: &Grant, binding: &Binding) -> Result<u64, LedgerError> {
+async fn used(ledger: &Ledger, grant: &ApprovalGrant, binding: &Binding) -> Result<u64, LedgerError> {
     let consume = Consume { grant: grant.id.clone(), binding: binding.clone() };
     intend(ledger, event(EventKind::CallIntent), Some(consume)).await
 }
@@ -32,8 +32,8 @@ async fn any_changed_fact_voids_a_grant() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     let bound = binding();
-    let by_scope = [Scope::Arguments, Scope::Session, Scope::Principal];
-    let grants = by_scope.map(|scope| Grant::new(&bound, scope, HOUR, None).unwrap());
+    let by_scope = [GrantScope::Arguments, GrantScope::Session, GrantScope::Principal];
+    let grants = by_scope.map(|scope| ApprovalGrant::new(&bound, scope, HOUR, None).unwrap());
     for grant in &grants {
         add(&ledger, grant).await;
     }
@@ -69,9 +69,9 @@ async fn uses_run_out_and_a_replay_is_refused() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     let bound = binding();
-    let once = Grant::new(&bound, Scope::Arguments, HOUR, NonZeroU32::new(9)).unwrap();
+    let once = ApprovalGrant::new(&bound, GrantScope::Arguments, HOUR, NonZeroU32::new(9)).unwrap();
     assert_eq!(once.uses_left, Some(1), "exact arguments are single-use");
-    let twice = Grant::new(&bound, Scope::Principal, HOUR, NonZeroU32::new(2)).unwrap();
+    let twice = ApprovalGrant::new(&bound, GrantScope::Principal, HOUR, NonZeroU32::new(2)).unwrap();
     for (grant, uses) in [(&once, 1), (&twice, 2)] {
         add(&ledger, grant).await;
         for _ in 0..uses {
@@ -81,7 +81,7 @@ async fn uses_run_out_and_a_replay_is_refused() {
     }
     assert_eq!(ledger.grants(&bound).await.unwrap(), []);
     ledger.close().await;
-    assert_eq!(verify(dir.path()).unwrap().verdict, Verdict::Good, "a refused intent leaves no gap");
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good, "a refused intent leaves no gap");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -89,7 +89,7 @@ async fn of_many_brokers_that_race_for_one_use_one_wins() {
     let dir = folder();
     let brokers = futures_util::future::join_all((0..4).map(|_| open(dir.path()))).await;
     let bound = binding();
-    let grant = Grant::new(&bound, Scope::Arguments, HOUR, None).unwrap();
+    let grant = ApprovalGrant::new(&bound, GrantScope::Arguments, HOUR, None).unwrap();
     add(&brokers[0], &grant).await;
     let races = (0..32).map(|i| {
         let (broker, grant, bound) = (brokers[i % 4].clone(), grant.clone(), bound.clone());
@@ -105,7 +105,7 @@ async fn expired_grants_do_not_count_and_are_deleted_at_the_next_start() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     let bound = binding();
-    let grant = Grant::new(&bound, Scope::Principal, Duration::ZERO, None).unwrap();
+    let grant = ApprovalGrant::new(&bound, GrantScope::Principal, Duration::ZERO, None).unwrap();
     add(&ledger, &grant).await;
     assert_eq!(ledger.grants(&bound).await.unwrap(), []);
     assert!(used(&ledger, &grant, &bound).await.is_err());
@@ -121,14 +121,14 @@ async fn a_clock_that_is_set_back_makes_no_grant_live_longer() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     let bound = binding();
-    let mut grant = Grant::new(&bound, Scope::Principal, HOUR, None).unwrap();
+    let mut grant = ApprovalGrant::new(&bound, GrantScope::Principal, HOUR, None).unwrap();
     let later = |millis: u64, by: Duration| millis + u64::try_from(by.as_millis()).unwrap();
     // This is how the grant looks after the clock was set back by two hours.
     (grant.created_at, grant.expires_at) = (later(grant.created_at, HOUR * 2), later(grant.expires_at, HOUR * 2));
     add(&ledger, &grant).await;
     assert_eq!(ledger.grants(&bound).await.unwrap(), []);
     assert!(used(&ledger, &grant, &bound).await.is_err());
-    let mut near = Grant::new(&bound, Scope::Principal, HOUR, None).unwrap();
+    let mut near = ApprovalGrant::new(&bound, GrantScope::Principal, HOUR, None).unwrap();
     near.created_at = later(near.created_at, Duration::from_secs(5));
     add(&ledger, &near).await;
     assert_eq!(ledger.grants(&bound).await.unwrap(), [near], "a clock that was put right by seconds asks nobody again");
@@ -139,7 +139,7 @@ async fn a_grant_outlives_its_broker() {
     let dir = folder();
     let first = open(dir.path()).await;
     let bound = binding();
-    let grant = Grant::new(&bound, Scope::Principal, HOUR, None).unwrap();
+    let grant = ApprovalGrant::new(&bound, GrantScope::Principal, HOUR, None).unwrap();
     add(&first, &grant).await;
     first.close().await;
     let second = open(dir.path()).await;

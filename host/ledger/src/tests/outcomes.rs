@@ -38,7 +38,7 @@ async fn an_outcome_has_room_where_notes_find_none() {
     assert!(lost > 0, "there was no room");
     assert_eq!(count(dir.path(), "source.log") as u64 + lost, notes as u64 + 1);
     ledger.close().await;
-    assert_eq!(verify(dir.path()).unwrap().verdict, Verdict::Good);
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good);
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn an_outcome_that_cannot_be_written_is_kept_and_written_once() {
 #[tokio::test]
 async fn an_outstanding_outcome_is_written_without_waiting_for_another_record() {
     let dir = folder();
-    let limits = Limits { retry: Duration::from_millis(10), ..SHORT };
+    let limits = StoreLimits { retry: Duration::from_millis(10), ..SHORT };
     let ledger = Ledger::open_with(dir.path(), started(), limits).await.unwrap();
     let slot = intended(&ledger).await;
     let other = shell(dir.path());

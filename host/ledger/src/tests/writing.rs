@@ -22,7 +22,7 @@ async fn a_chain_has_a_beginning_numbers_and_an_end() {
     assert_eq!(first.body["pid"], std::process::id());
     assert_eq!(first.body["config"], Digest::of(b"config").to_string());
     let verification = verify(dir.path()).unwrap();
-    assert_eq!(verification.verdict, Verdict::Good);
+    assert_eq!(verification.verdict, ChainVerdict::Good);
     let [chain] = &verification.chains[..] else { panic!("{verification:?}") };
     assert_eq!((chain.chain.as_str(), chain.records, chain.stopped, chain.live), (ledger.chain(), 5, true, false));
 }
@@ -60,7 +60,7 @@ async fn brokers_that_share_a_folder_write_chains_of_their_own() {
     numbers.sort_unstable();
     let expected: Vec<u64> = (2..52).flat_map(|n| [n; 4]).collect();
     assert_eq!(numbers, expected);
-    assert_eq!(verify(dir.path()).unwrap().verdict, Verdict::Good, "all live");
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good, "all live");
 
     let keys: std::collections::BTreeSet<String> = brokers.iter().map(|broker| broker.fingerprint(b"x")).collect();
     assert_eq!(keys.len(), 1, "one key for the folder");
@@ -68,7 +68,7 @@ async fn brokers_that_share_a_folder_write_chains_of_their_own() {
         broker.close().await;
     }
     let verification = verify(dir.path()).unwrap();
-    assert_eq!(verification.verdict, Verdict::Good);
+    assert_eq!(verification.verdict, ChainVerdict::Good);
     assert!(verification.chains.iter().all(|chain| chain.records == 52 && chain.stopped));
     assert_eq!(verification.chains.len(), 4);
 }
@@ -104,11 +104,11 @@ async fn calls_and_runs_are_derived_from_their_records() {
         calls.push(call);
     }
     let states = || -> Vec<CallState> {
-        let reader = Reader::open(dir.path()).unwrap();
+        let reader = LedgerReader::open(dir.path()).unwrap();
         reader.calls(Some(run.as_str()), 100).unwrap().into_iter().map(|row| row.state).collect()
     };
     assert_eq!(states(), steps.map(|(_, live, _)| live));
-    let shown = |id: &str| Reader::open(dir.path()).unwrap().show(id).unwrap();
+    let shown = |id: &str| LedgerReader::open(dir.path()).unwrap().show(id).unwrap();
     let Some(Shown::Call { row, events }) = shown(calls[2].as_str()) else { panic!() };
     assert_eq!((row.run.as_deref(), events.len()), (Some(run.as_str()), 4));
     assert!(row.ended >= Some(row.started));
@@ -134,7 +134,7 @@ async fn a_run_that_failed_says_why() {
         .append(Event::new(EventKind::RunError, json!({"error": "source files: exited"})).in_run(&run))
         .await
         .unwrap();
-    let rows = Reader::open(dir.path()).unwrap().runs(10).unwrap();
+    let rows = LedgerReader::open(dir.path()).unwrap().runs(10).unwrap();
     let [row] = &rows[..] else { panic!("{rows:?}") };
     assert_eq!((row.state, row.error.as_deref()), (RunState::Error, Some("source files: exited")));
     assert!(row.ended.is_some());
@@ -170,9 +170,10 @@ async fn a_flush_waits_for_notes() {
 async fn readers_filter_and_follow() {
     let dir = folder();
     let ledger = open(dir.path()).await;
-    let mut follow = Reader::open(dir.path())
-        .unwrap()
-        .follow(records(dir.path())[0].position, Filter { kind: Some("call.intent".into()), ..Filter::default() });
+    let mut follow = LedgerReader::open(dir.path()).unwrap().follow(
+        records(dir.path())[0].position,
+        RecordFilter { kind: Some("call.intent".into()), ..RecordFilter::default() },
+    );
     for kind in [EventKind::CallIntent, EventKind::SourceLog, EventKind::CallIntent] {
         ledger.append(event(kind)).await.unwrap();
     }
@@ -181,8 +182,8 @@ async fn readers_filter_and_follow() {
         seen.extend(follow.next().await.unwrap().into_iter().map(|entry| entry.record.seq));
     }
     assert_eq!(seen, [2, 4]);
-    let reader = Reader::open(dir.path()).unwrap();
-    let last = reader.tail(2, &Filter { chain: Some(ledger.chain().into()), ..Filter::default() }).unwrap();
+    let reader = LedgerReader::open(dir.path()).unwrap();
+    let last = reader.tail(2, &RecordFilter { chain: Some(ledger.chain().into()), ..RecordFilter::default() }).unwrap();
     assert_eq!(last.iter().map(|entry| entry.record.seq).collect::<Vec<_>>(), [3, 4]);
     let text = serde_json::to_string(&last[0]).unwrap();
     assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), last[0].record);

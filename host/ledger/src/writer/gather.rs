@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Item, MAX_BATCH, Work};
+use super::{MAX_BATCH, WriteUnit, WriterMessage};
 
 /// How long records that nobody waits for are held back for one that somebody waits for: one `fsync` then serves both.
 /// A crash loses at most this much of them, and a call without its outcome reads `unknown`.
@@ -17,21 +17,21 @@ const BATCH_WAIT: Duration = Duration::from_micros(100);
 
 /// Takes the items of the next transaction, and the reply channel of a stop request if one ends it.
 pub(super) fn gather(
-    first: Work,
-    queue: &mut mpsc::UnboundedReceiver<Work>,
+    first: WriterMessage,
+    queue: &mut mpsc::UnboundedReceiver<WriterMessage>,
     batching: bool,
     clock: &tokio::runtime::Runtime,
-) -> (Vec<Item>, Option<oneshot::Sender<()>>) {
+) -> (Vec<WriteUnit>, Option<oneshot::Sender<()>>) {
     let mut items = Vec::new();
     let (mut waited_for, mut has_batched, mut notes_until) = (false, false, None);
     let mut next = Some(first);
     while let Some(work) = next {
         match work {
-            Work::Item(item) => {
+            WriterMessage::Item(item) => {
                 waited_for |= item.reply.is_some();
                 items.push(item);
             }
-            Work::Stop(reply) => return (items, Some(reply)),
+            WriterMessage::Stop(reply) => return (items, Some(reply)),
         }
         if items.len() >= MAX_BATCH {
             break;

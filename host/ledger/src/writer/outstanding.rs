@@ -2,14 +2,14 @@
 
 use super::super::LedgerError;
 use super::super::queue::QUEUE;
-use super::Item;
+use super::WriteUnit;
 
 /// The outstanding outcomes, in the order in which their calls ended. While the ledger cannot be written, the gate lets
 /// no call through, so these belong to calls that were in flight, or whose callers went away while their intents were
 /// being written.
 #[derive(Default)]
 pub(super) struct OutstandingOutcomes {
-    outcomes: Vec<Item>,
+    outcomes: Vec<WriteUnit>,
     /// How many of them, counted from the first, were in the transaction whose result is not known.
     attempted: usize,
 }
@@ -21,7 +21,7 @@ impl OutstandingOutcomes {
 
     /// Keeps outcomes as far as there is space, and returns how many are lost. `attempted` says that they were in the
     /// last transaction.
-    pub(super) fn add(&mut self, outcomes: Vec<Item>, attempted: bool) -> u64 {
+    pub(super) fn add(&mut self, outcomes: Vec<WriteUnit>, attempted: bool) -> u64 {
         let room = QUEUE.saturating_sub(self.outcomes.len());
         let lost = outcomes.len().saturating_sub(room);
         self.outcomes.extend(outcomes.into_iter().take(room));
@@ -32,14 +32,14 @@ impl OutstandingOutcomes {
     }
 
     /// Takes the first outcomes, at most `most`, to be written.
-    pub(super) fn take(&mut self, most: usize) -> Vec<Item> {
+    pub(super) fn take(&mut self, most: usize) -> Vec<WriteUnit> {
         self.outcomes.drain(..most.min(self.outcomes.len())).collect()
     }
 
     /// Keeps the outcomes of a batch that were not written. `attempted` says that this is not known yet.
     pub(super) fn put_back(
         &mut self,
-        batch: Vec<Item>,
+        batch: Vec<WriteUnit>,
         written: &Result<Vec<Result<u64, LedgerError>>, LedgerError>,
         attempted: bool,
     ) {

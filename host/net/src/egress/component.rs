@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::address::{Class, Objection};
 use super::dial::MAX_ADDRESSES;
-use super::proxy::journal::{self, Journal, Refusal, Via};
+use super::proxy::journal::{self, EgressRefusal, Journal, Via};
 use super::{CONNECT_TIMEOUT, Declared, Destination, Egress, EgressError, HttpClient, Reach, resolver};
 
 /// The port with which a lookup of a name is recorded.
@@ -79,7 +79,7 @@ impl ComponentEgress {
     /// [`EgressError::Dns`].
     pub async fn look_up(&self, found: &Found, name: &str) -> Result<Vec<IpAddr>, EgressError> {
         let Some(to) = Destination::new(name, DNS).filter(|to| self.declared.has_host(to.host())) else {
-            self.journal.refused(Via::Dns, name, DNS, &Refusal::NotDeclared);
+            self.journal.refused(Via::Dns, name, DNS, &EgressRefusal::NotDeclared);
             return Err(EgressError::refused(name, None, NOT_DECLARED));
         };
         if let Some(address) = to.address() {
@@ -105,8 +105,8 @@ impl ComponentEgress {
         let meant = meant.filter_map(|host| Destination::new(&host, port)).find(|to| self.declared.contains(to));
         let Some(meant) = meant else {
             match named.first() {
-                Some(name) => self.journal.refused(via, name, port, &Refusal::NotDeclared),
-                None => self.journal.refused(via, &address.to_string(), port, &Refusal::RawAddress),
+                Some(name) => self.journal.refused(via, name, port, &EgressRefusal::NotDeclared),
+                None => self.journal.refused(via, &address.to_string(), port, &EgressRefusal::RawAddress),
             }
             return false;
         };
@@ -128,7 +128,7 @@ impl ComponentEgress {
         let via = if url.scheme() == "https" { Via::Tls } else { Via::Http };
         let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
         let Some(to) = Destination::new(host, port).filter(|to| self.declared.contains(to)) else {
-            self.journal.refused(via, host, port, &Refusal::NotDeclared);
+            self.journal.refused(via, host, port, &EgressRefusal::NotDeclared);
             return Err(EgressError::refused(host, None, NOT_DECLARED));
         };
         let sent = async { self.client(&url)?.one_hop(request).await };
@@ -148,7 +148,7 @@ impl ComponentEgress {
     fn blame(&self, via: Via, to: &Destination, error: &EgressError) {
         match error {
             EgressError::Refused { .. } => {
-                self.journal.refused(via, to.host(), to.port(), &Refusal::Address(error.clone()));
+                self.journal.refused(via, to.host(), to.port(), &EgressRefusal::Address(error.clone()));
             }
             _ => self.journal.failed(via, to, error),
         }

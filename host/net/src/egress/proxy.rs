@@ -40,10 +40,10 @@ use tokio_util::task::TaskTracker;
 
 pub use declared::{Declared, Destination, NoDestination};
 pub use hello::{Hello, client_hello};
-pub use names::Reply;
+pub use names::DnsReply;
 
 use super::{Egress, Reach};
-use journal::{Journal, Refusal, Via};
+use journal::{EgressRefusal, Journal, Via};
 
 /// How many connections a source may have at once. Browsers open six to a host; at this number a source is leaking or
 /// attacking.
@@ -66,13 +66,13 @@ const PROXY_PORT: u16 = 3128;
 
 /// The sockets that were bound inside a cell's network.
 #[derive(Debug)]
-pub struct Listeners {
+pub struct ProxyListeners {
     resolver: StdUdpSocket,
     /// Each listener, with the port that the source sees.
     ports: Vec<(u16, StdTcpListener)>,
 }
 
-impl Listeners {
+impl ProxyListeners {
     /// Returns the listeners that must be bound in a cell that may reach `declared`. They include ports that are not
     /// declared, so that attempts to use those are recorded.
     #[must_use]
@@ -82,7 +82,7 @@ impl Listeners {
         iter::once(resolver).chain(ports(declared).into_iter().map(|port| Listener::tcp(all(port)))).collect()
     }
 
-    /// Takes the sockets that were bound, in the order of [`Listeners::wanted`], or returns `None` if their number
+    /// Takes the sockets that were bound, in the order of [`ProxyListeners::wanted`], or returns `None` if their number
     /// differs.
     #[must_use]
     pub fn bound(declared: &Declared, descriptors: Vec<OwnedFd>) -> Option<Self> {
@@ -129,7 +129,7 @@ impl EgressProxy {
     /// Outside a tokio runtime.
     pub fn open(
         source: &SourceName,
-        listeners: Listeners,
+        listeners: ProxyListeners,
         declared: Declared,
         reach: Reach,
         record: impl Fn(Event) + Send + Sync + 'static,
@@ -140,7 +140,7 @@ impl EgressProxy {
     fn serve(
         egress: Egress,
         journal: Journal,
-        listeners: Listeners,
+        listeners: ProxyListeners,
         declared: Declared,
         reach: Reach,
     ) -> io::Result<Self> {
@@ -153,7 +153,7 @@ impl EgressProxy {
             stop: CancellationToken::new(),
             room: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         });
-        let Listeners { resolver, ports } = listeners;
+        let ProxyListeners { resolver, ports } = listeners;
         resolver.set_nonblocking(true)?;
         shared.spawn(names::serve(Arc::clone(&shared), UdpSocket::from_std(resolver)?));
         for (port, socket) in ports {
@@ -203,7 +203,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, port: u16) {
             continue;
         };
         let Ok(room) = Arc::clone(&shared.room).try_acquire_owned() else {
-            shared.journal.refused(Via::of(port), "", port, &Refusal::Full);
+            shared.journal.refused(Via::of(port), "", port, &EgressRefusal::Full);
             continue;
         };
         let task = Arc::clone(&shared);
@@ -225,8 +225,8 @@ async fn connection(shared: &Arc<Shared>, stream: idle::Watched<TcpStream>, port
         (LOCALHOST, PROXY_PORT) => http::serve(shared, stream, http::Role::Proxy).await,
         (address, port) => match shared.declared.at(address, port) {
             Ok(destination) => tunnel::forward(shared, stream, destination.clone(), None).await,
-            Err(Some(name)) => shared.journal.refused(Via::of(port), name, port, &Refusal::NotDeclared),
-            Err(None) => shared.journal.refused(Via::of(port), &address.to_string(), port, &Refusal::RawAddress),
+            Err(Some(name)) => shared.journal.refused(Via::of(port), name, port, &EgressRefusal::NotDeclared),
+            Err(None) => shared.journal.refused(Via::of(port), &address.to_string(), port, &EgressRefusal::RawAddress),
         },
     }
 }

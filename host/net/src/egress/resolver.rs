@@ -30,12 +30,12 @@ impl Lookup for System {
 
 /// The resolver that the HTTP client asks before it connects. The client connects to exactly the addresses that this
 /// returns, so a name that resolves differently afterwards (DNS rebinding) changes nothing.
-pub(super) struct Guard {
+pub(super) struct GuardedResolver {
     pub(super) lookup: Arc<dyn Lookup>,
     pub(super) reach: Reach,
 }
 
-impl Resolve for Guard {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (lookup, reach) = (Arc::clone(&self.lookup), self.reach);
         Box::pin(async move {

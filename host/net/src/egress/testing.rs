@@ -12,12 +12,12 @@ use async_trait::async_trait;
 use super::Lookup;
 
 /// A resolver that gives each name's answers in turn and then repeats the last one.
-pub(super) struct Names {
+pub(super) struct FixedLookup {
     answers: HashMap<&'static str, Vec<Vec<IpAddr>>>,
     pub(super) asked: AtomicUsize,
 }
 
-impl Names {
+impl FixedLookup {
     /// Creates a resolver from names, each with the answers of its lookups.
     pub(super) fn of<'a>(all: impl IntoIterator<Item = (&'static str, Vec<Vec<&'a str>>)>) -> Arc<Self> {
         let parsed = |answer: Vec<&str>| answer.into_iter().map(|ip| ip.parse().unwrap()).collect();
@@ -27,7 +27,7 @@ impl Names {
 }
 
 #[async_trait]
-impl Lookup for Names {
+impl Lookup for FixedLookup {
     async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let turn = self.asked.fetch_add(1, Ordering::SeqCst);
         let answers = self.answers.get(name).filter(|answers| !answers.is_empty());

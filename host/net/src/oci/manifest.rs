@@ -15,7 +15,7 @@ const COMPONENT_TYPES: [&str; 2] = ["application/wasm", "application/vnd.wasm.co
 
 /// The part of a manifest that leads to the component.
 #[derive(Debug, Deserialize)]
-pub(super) struct Manifest {
+pub(super) struct OciManifest {
     /// `None` in an index, which lists manifests instead.
     layers: Option<Vec<Descriptor>>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Layer {
     pub(super) size: u64,
 }
 
-impl Manifest {
+impl OciManifest {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, OciError> {
         serde_json::from_slice(bytes)
             .map_err(|error| OciError::NoComponent(format!("its manifest cannot be parsed: {error}")))

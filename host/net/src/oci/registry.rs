@@ -20,7 +20,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_TOKEN_BYTES: u64 = 64 << 10;
 
 /// A client for one repository of a registry.
-pub(super) struct Registry {
+pub(super) struct OciRegistry {
     client: HttpClient,
     base: Url,
     reference: Reference,
@@ -28,7 +28,7 @@ pub(super) struct Registry {
     bearer: Option<HeaderValue>,
 }
 
-impl Registry {
+impl OciRegistry {
     /// Creates the client for a reference. It does not connect yet.
     pub(super) fn of(reference: &Reference) -> Result<Self, OciError> {
         let base = reference.base().ok_or(EgressError::Url { url: reference.to_string(), what: "it has no host" })?;

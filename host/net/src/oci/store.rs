@@ -11,11 +11,11 @@ use super::OciError;
 
 /// The store of downloads, by digest. The default keeps nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Store {
+pub struct ComponentStore {
     folder: Option<PathBuf>,
 }
 
-impl Store {
+impl ComponentStore {
     /// Creates the store in `components` of a data folder. It creates no files or folders yet.
     pub fn new(data_dir: &Path) -> Self {
         Self { folder: Some(data_dir.join("components")) }

@@ -7,7 +7,7 @@ mod trace;
 use regex::Regex;
 
 use crate::Severity;
-use crate::view::View;
+use crate::view::NormalizedText;
 use crate::words::WORDS;
 pub(crate) use trace::{ENCODED, HIDDEN, MIXED, PARAMETER};
 
@@ -40,7 +40,7 @@ pub(crate) struct Compiled {
 
 impl Compiled {
     /// Returns the gravest match in a view, and its offset in the original.
-    pub(crate) fn find(&self, view: &View, original: &str) -> Option<(Severity, usize)> {
+    pub(crate) fn find(&self, view: &NormalizedText, original: &str) -> Option<(Severity, usize)> {
         let text = if self.rule.original { original } else { &view.text };
         let found =
             self.patterns.iter().filter_map(|(severity, pattern)| Some((*severity, pattern.find(text)?.start())));

@@ -15,19 +15,19 @@ use crate::config::{Endpoint, SourceConfig};
 use crate::context::BuildError;
 use crate::key_value::KeyValue;
 use crate::limits;
-use crate::plugin::{self, Access, Command, Component, ComponentCell, ComponentKind, Plugins};
-use crate::secret::{Secrets, Value};
+use crate::plugin::{self, CommandComponent, Component, ComponentAccess, ComponentCell, ComponentKind, Plugins};
+use crate::secret::{ConfigValue, SecretStore};
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
-    CommandSource, ComponentSource, HttpSource, PipeConfig, Program, Secrets as BlottedOut, Source, SourceError,
+    CommandSource, ComponentProgram, ComponentSource, HttpSource, PipeConfig, RedactedValues, Source, SourceError,
     SupervisionConfig, log_file,
 };
 
 /// A builder of one configured source, with everything that it needs.
 pub(crate) struct SourceBuilder<'a> {
     pub(crate) config: &'a SourceConfig,
-    pub(crate) secrets: &'a Secrets,
+    pub(crate) secrets: &'a SecretStore,
     pub(crate) plugins: &'a Plugins,
     pub(crate) cells: &'a Arc<CellHost>,
     pub(crate) data_dir: &'a Path,
@@ -92,11 +92,11 @@ impl SourceBuilder<'_> {
     }
 
     /// Returns what a component may access. `env` holds all variables that it sees.
-    fn access(&self, grant: &[String], env: Vec<(String, String)>) -> Result<Access, BuildError> {
+    fn access(&self, grant: &[String], env: Vec<(String, String)>) -> Result<ComponentAccess, BuildError> {
         let Self { config, cells, data_dir, .. } = self;
         let cell = cells.grant(config).map_err(|error| self.failed(SourceError::Start(Cause::of(error))))?;
         let keeps = grant.iter().any(|word| word == plugin::KEY_VALUE);
-        Ok(Access {
+        Ok(ComponentAccess {
             env,
             grant: cell,
             timeout: config.timeout,
@@ -111,8 +111,8 @@ impl SourceBuilder<'_> {
     fn component(
         &self,
         loaded: Component,
-        access: Access,
-        listed: &BTreeMap<String, Value>,
+        access: ComponentAccess,
+        listed: &BTreeMap<String, ConfigValue>,
         identity: serde_json::Value,
     ) -> Built {
         let id = loaded.kind.identity();
@@ -131,9 +131,9 @@ impl SourceBuilder<'_> {
             ComponentKind::Tools(tools) => Box::new(ComponentSource::new(tools, self.config)),
             ComponentKind::Functions(functions) => Box::new(ComponentSource::of_functions(functions, self.config)),
             ComponentKind::Command(command) => {
-                let is_secret = |name: &String| matches!(listed.get(name), Some(Value::Secret(_)));
+                let is_secret = |name: &String| matches!(listed.get(name), Some(ConfigValue::Secret(_)));
                 let secrets = access.env.iter().filter(|(name, _)| is_secret(name));
-                let secrets = BlottedOut::new(secrets.map(|(_, value)| value.as_str()));
+                let secrets = RedactedValues::new(secrets.map(|(_, value)| value.as_str()));
                 Box::new(self.program(command, secrets, Arc::clone(&cell)))
             }
         };
@@ -141,7 +141,7 @@ impl SourceBuilder<'_> {
     }
 
     /// Makes the source of a component that is a program and is spoken to like a process.
-    fn program(&self, command: Command, secrets: BlottedOut, cell: Arc<ComponentCell>) -> CommandSource {
+    fn program(&self, command: CommandComponent, secrets: RedactedValues, cell: Arc<ComponentCell>) -> CommandSource {
         let Self { config, cells, .. } = self;
         let (cells, name) = (Arc::clone(cells), config.name.clone());
         let pipe_config = PipeConfig {
@@ -151,14 +151,14 @@ impl SourceBuilder<'_> {
         };
         let supervision = SupervisionConfig::of(config, cells.recorder());
         let started = Box::new(move || cells.note_start(&name, cell.to_json()));
-        CommandSource::new(supervision, Program { command, pipe_config, started })
+        CommandSource::new(supervision, ComponentProgram { command, pipe_config, started })
     }
 
-    fn variables(&self, env: &BTreeMap<String, Value>) -> Result<Vec<(String, String)>, BuildError> {
+    fn variables(&self, env: &BTreeMap<String, ConfigValue>) -> Result<Vec<(String, String)>, BuildError> {
         env.iter().map(|(name, value)| Ok((name.clone(), self.resolve(value)?.expose_secret().to_owned()))).collect()
     }
 
-    fn resolve(&self, value: &Value) -> Result<SecretString, BuildError> {
+    fn resolve(&self, value: &ConfigValue) -> Result<SecretString, BuildError> {
         let source_name = || self.config.name.clone();
         self.secrets.resolve(value).map_err(|error| BuildError::Secret { source_name: source_name(), error })
     }
@@ -173,14 +173,14 @@ fn bytes(bytes: u64) -> usize {
 }
 
 /// Returns names with their values as they are written.
-fn pairs(values: &BTreeMap<String, Value>) -> Vec<serde_json::Value> {
+fn pairs(values: &BTreeMap<String, ConfigValue>) -> Vec<serde_json::Value> {
     values.iter().map(|(name, value)| json!([name, written(value)])).collect()
 }
 
 /// Returns a value as it is written in the configuration: secrets by name, so that a rotated secret is the same source.
-fn written(value: &Value) -> serde_json::Value {
+fn written(value: &ConfigValue) -> serde_json::Value {
     match value {
-        Value::Plain(text) => json!(text),
-        Value::Secret(name) => json!({ "secret": name }),
+        ConfigValue::Plain(text) => json!(text),
+        ConfigValue::Secret(name) => json!({ "secret": name }),
     }
 }

@@ -9,14 +9,14 @@ use axum::body::{Body, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::reply::Refusal;
+use super::reply::HttpRefusal;
 use super::shared_limit::{Share, SharedLimit};
 
 /// A clock that the accept loop advances, so that a request need not read the system's clock. It counts ticks.
 #[derive(Clone, Default)]
-pub(super) struct Clock(Arc<AtomicU64>);
+pub(super) struct TickClock(Arc<AtomicU64>);
 
-impl Clock {
+impl TickClock {
     pub(super) fn now(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -29,7 +29,7 @@ impl Clock {
 
 /// The phase that a connection is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// The head of a request is arriving, or the first one is awaited.
     Head,
     /// The head has arrived. Its sender is not identified yet, or need not be.
@@ -42,7 +42,7 @@ pub(super) enum Phase {
     Closing,
 }
 
-impl Phase {
+impl ConnectionPhase {
     fn of(word: u64) -> Self {
         match word & 7 {
             0 => Self::Head,
@@ -56,54 +56,57 @@ impl Phase {
 
 /// The phase of one connection and the tick at which it began, in one word.
 pub(crate) struct Activity {
-    clock: Clock,
+    clock: TickClock,
     word: AtomicU64,
 }
 
 impl Activity {
     /// Returns the activity of a connection that was just accepted.
-    pub(super) fn new(clock: Clock) -> Arc<Self> {
-        let word = AtomicU64::new(word(Phase::Head, clock.now()));
+    pub(super) fn new(clock: TickClock) -> Arc<Self> {
+        let word = AtomicU64::new(word(ConnectionPhase::Head, clock.now()));
         Arc::new(Self { clock, word })
     }
 
     /// Returns the phase and the tick at which it began. Each byte that is written restarts `Resting`.
-    pub(super) fn now(&self) -> (Phase, u64) {
+    pub(super) fn now(&self) -> (ConnectionPhase, u64) {
         let word = self.word.load(Ordering::Relaxed);
-        (Phase::of(word), word >> 3)
+        (ConnectionPhase::of(word), word >> 3)
     }
 
     /// Marks the connection as closing unless a request is in progress. Returns true if it was marked by this call.
     pub(super) fn close(&self) -> bool {
-        self.change(|phase| !matches!(phase, Phase::Serving | Phase::Closing), Phase::Closing)
+        self.change(
+            |phase| !matches!(phase, ConnectionPhase::Serving | ConnectionPhase::Closing),
+            ConnectionPhase::Closing,
+        )
     }
 
     /// Notes that a request's head has been read.
     pub(super) fn begin(self: &Arc<Self>) -> InProgress {
-        self.change(|phase| phase != Phase::Closing, Phase::Unadmitted);
+        self.change(|phase| phase != ConnectionPhase::Closing, ConnectionPhase::Unadmitted);
         InProgress { activity: self.clone(), share: None }
     }
 
     fn received(&self) {
-        if self.now().0 == Phase::Resting {
-            self.change(|phase| phase == Phase::Resting, Phase::Head);
+        if self.now().0 == ConnectionPhase::Resting {
+            self.change(|phase| phase == ConnectionPhase::Resting, ConnectionPhase::Head);
         }
     }
 
     fn sent(&self) {
-        if self.now().0 == Phase::Resting {
-            self.change(|phase| phase == Phase::Resting, Phase::Resting);
+        if self.now().0 == ConnectionPhase::Resting {
+            self.change(|phase| phase == ConnectionPhase::Resting, ConnectionPhase::Resting);
         }
     }
 
-    fn change(&self, may: impl Fn(Phase) -> bool, to: Phase) -> bool {
+    fn change(&self, may: impl Fn(ConnectionPhase) -> bool, to: ConnectionPhase) -> bool {
         let next = word(to, self.clock.now());
-        let update = |now| may(Phase::of(now)).then_some(next);
+        let update = |now| may(ConnectionPhase::of(now)).then_some(next);
         self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).is_ok()
     }
 }
 
-fn word(phase: Phase, since: u64) -> u64 {
+fn word(phase: ConnectionPhase, since: u64) -> u64 {
     since << 3 | phase as u64
 }
 
@@ -118,13 +121,18 @@ impl InProgress {
     ///
     /// # Errors
     /// 503 if the caller already has its share in progress.
-    pub(super) fn admit(&mut self, limit: &Arc<SharedLimit>, principal: &Arc<str>, what: &str) -> Result<(), Refusal> {
+    pub(super) fn admit(
+        &mut self,
+        limit: &Arc<SharedLimit>,
+        principal: &Arc<str>,
+        what: &str,
+    ) -> Result<(), HttpRefusal> {
         let share = limit.try_take(principal, 1).ok_or_else(|| {
             let message = format!("this caller has its share of {what} open already; wait for one to end");
-            Refusal::busy(message)
+            HttpRefusal::busy(message)
         })?;
         self.share = Some(share);
-        self.activity.change(|phase| phase == Phase::Unadmitted, Phase::Serving);
+        self.activity.change(|phase| phase == ConnectionPhase::Unadmitted, ConnectionPhase::Serving);
         Ok(())
     }
 
@@ -145,7 +153,7 @@ impl InProgress {
 
 impl Drop for InProgress {
     fn drop(&mut self) {
-        self.activity.change(|phase| phase != Phase::Closing, Phase::Resting);
+        self.activity.change(|phase| phase != ConnectionPhase::Closing, ConnectionPhase::Resting);
     }
 }
 

@@ -10,9 +10,9 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::jwt::{Denial, Verifier};
-use super::reply::Refusal;
-use super::token::Tokens;
+use super::jwt::{TokenDenial, Verifier};
+use super::reply::HttpRefusal;
+use super::token::AccessTokens;
 use crate::name::ProfileName;
 use crate::protocol::RpcError;
 
@@ -24,7 +24,7 @@ const ANYBODY: &str = "anonymous";
 
 /// A caller that was admitted. Sessions are bound to its principal and profile.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedCaller {
     pub(crate) principal: Arc<str>,
     pub(crate) profile: ProfileName,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Admission {
     /// The profile of callers for whom no other is configured.
     profile: ProfileName,
     /// The broker's own tokens, or `None` where every caller is admitted.
-    tokens: Option<Tokens>,
+    tokens: Option<AccessTokens>,
     issued: Option<Issued>,
 }
 
@@ -48,7 +48,7 @@ struct Issued {
 
 impl Admission {
     /// Returns the conditions without an issuer. Without `tokens` every caller is admitted.
-    pub(crate) fn new(profile: ProfileName, tokens: Option<Tokens>) -> Self {
+    pub(crate) fn new(profile: ProfileName, tokens: Option<AccessTokens>) -> Self {
         Self { profile, tokens, issued: None }
     }
 
@@ -59,36 +59,38 @@ impl Admission {
     }
 
     /// Returns the caller that the headers identify, or the refusal to answer with.
-    pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Refusal> {
+    pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<AdmittedCaller, HttpRefusal> {
         let Some(tokens) = &self.tokens else {
-            return Ok(Admitted { principal: ANYBODY.into(), profile: self.profile.clone() });
+            return Ok(AdmittedCaller { principal: ANYBODY.into(), profile: self.profile.clone() });
         };
         let Some(bearer) = bearer(headers) else {
             return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));
         };
         if let Some((principal, profile)) = tokens.holder(bearer) {
-            return Ok(Admitted { principal, profile: profile.unwrap_or_else(|| self.profile.clone()) });
+            return Ok(AdmittedCaller { principal, profile: profile.unwrap_or_else(|| self.profile.clone()) });
         }
         let Some(issued) = &self.issued else {
             return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));
         };
         issued.verifier.verify(bearer, &self.profile).await.map_err(|denial| match denial {
-            Denial::Invalid(why) => self.refuse(&format!("this token is not accepted: {why}"), Some("invalid_token")),
-            Denial::NoProfile => {
-                let message = "this token's claims lead to no profile of this server, or to several";
-                Refusal::rejected("profile", StatusCode::FORBIDDEN, message)
+            TokenDenial::Invalid(why) => {
+                self.refuse(&format!("this token is not accepted: {why}"), Some("invalid_token"))
             }
-            Denial::NoKeys => {
+            TokenDenial::NoProfile => {
+                let message = "this token's claims lead to no profile of this server, or to several";
+                HttpRefusal::rejected("profile", StatusCode::FORBIDDEN, message)
+            }
+            TokenDenial::NoKeys => {
                 let message =
                     "the issuer's keys cannot be fetched, so no token can be checked; this server's log says why";
-                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message).because("token")
+                HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message).because("token")
             }
         })
     }
 
     /// Checks whether a caller may read metrics; `None` if nobody may. A token for calls does not count, because
     /// metrics include those of other profiles.
-    pub(crate) fn admit_to_metrics(&self, headers: &HeaderMap) -> Option<Result<(), Refusal>> {
+    pub(crate) fn admit_to_metrics(&self, headers: &HeaderMap) -> Option<Result<(), HttpRefusal>> {
         let tokens = self.tokens.as_ref()?;
         let reads = tokens.reads_metrics(bearer(headers).unwrap_or_default())?;
         let refusal = || self.refuse("metrics need `Authorization: Bearer TOKEN` with the `metrics-token`", None);
@@ -109,8 +111,8 @@ impl Admission {
         })
     }
 
-    fn refuse(&self, message: &str, error: Option<&str>) -> Refusal {
-        let mut refusal = Refusal::rejected("token", StatusCode::UNAUTHORIZED, message);
+    fn refuse(&self, message: &str, error: Option<&str>) -> HttpRefusal {
+        let mut refusal = HttpRefusal::rejected("token", StatusCode::UNAUTHORIZED, message);
         let mut parameters = Vec::new();
         parameters.extend(error.map(|error| format!("error=\"{error}\"")));
         parameters.extend(self.issued.as_ref().map(|Issued { resource, .. }| {
@@ -143,7 +145,7 @@ mod tests {
     #[tokio::test]
     async fn the_token_must_be_brought_once_and_whole() {
         let profile = || "default".parse::<ProfileName>().unwrap();
-        let admission = Admission::new(profile(), Some(Tokens::one("s3cret".into())));
+        let admission = Admission::new(profile(), Some(AccessTokens::one("s3cret".into())));
         let check = async |given: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in given {

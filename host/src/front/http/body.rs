@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 
-use super::reply::Refusal;
+use super::reply::HttpRefusal;
 use super::shared_limit::{Share, SharedLimit};
 use crate::protocol::{MessageError, RpcError, reserve_for_message};
 
@@ -64,12 +64,12 @@ impl Bodies {
     ///
     /// # Errors
     /// 413 if it is too large, 503 if there is no room, 408 if it does not arrive in time, 400 if it breaks off.
-    pub(super) async fn read(&self, mut body: Body, principal: &Arc<str>) -> Result<Bytes, Refusal> {
+    pub(super) async fn read(&self, mut body: Body, principal: &Arc<str>) -> Result<Bytes, HttpRefusal> {
         let read = tokio::time::timeout(ARRIVAL, self.collect(&mut body, principal)).await;
         match read {
             Ok(Ok(whole)) => Ok(whole),
             Ok(Err(Unread::TooLarge(size))) => {
-                Err(Refusal::malformed(&Bytes::new(), &MessageError::TooLarge { size, limit: self.max }))
+                Err(HttpRefusal::malformed(&Bytes::new(), &MessageError::TooLarge { size, limit: self.max }))
             }
             Ok(Err(Unread::NoRoom)) => {
                 // If the connection were closed while its peer still writes, the peer would lose the answer.
@@ -79,15 +79,15 @@ impl Bodies {
                     "no room for this body: all bodies together may have {} bytes, and one caller a part of that",
                     LARGEST_AT_ONCE.saturating_mul(self.max as u64)
                 );
-                Err(Refusal::busy(message))
+                Err(HttpRefusal::busy(message))
             }
             Ok(Err(Unread::Broken)) => {
                 let message = "the body ended before it was whole";
-                Err(Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
+                Err(HttpRefusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
             }
             Err(_) => {
                 let message = format!("the body took longer than {} s to arrive", ARRIVAL.as_secs());
-                Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, RpcError::INVALID_REQUEST, message))
+                Err(HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, RpcError::INVALID_REQUEST, message))
             }
         }
     }

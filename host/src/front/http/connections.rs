@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-use super::activity::{Activity, Clock, Phase};
+use super::activity::{Activity, ConnectionPhase, TickClock};
 
 /// How many connections may be open without a request in progress. A new one is always accepted; beyond this limit,
 /// another one is closed for it. More than a machine's agents keep between their requests, and half of the 1,024
@@ -34,7 +34,7 @@ const REST_TICKS: u64 = 120;
 pub(super) struct Connections {
     tasks: JoinSet<()>,
     open: HashMap<Id, Open>,
-    clock: Clock,
+    clock: TickClock,
     accepted: u64,
 }
 
@@ -69,15 +69,15 @@ impl Connections {
     pub(super) fn tick(&mut self) {
         let now = self.clock.tick();
         self.close_all(|phase, since| match phase {
-            Phase::Head => now.saturating_sub(since) > HEAD_TICKS,
-            Phase::Resting => now.saturating_sub(since) > REST_TICKS,
-            Phase::Unadmitted | Phase::Serving | Phase::Closing => false,
+            ConnectionPhase::Head => now.saturating_sub(since) > HEAD_TICKS,
+            ConnectionPhase::Resting => now.saturating_sub(since) > REST_TICKS,
+            ConnectionPhase::Unadmitted | ConnectionPhase::Serving | ConnectionPhase::Closing => false,
         });
     }
 
     /// Closes the connections over which no request has arrived yet, because no more requests are taken.
     pub(super) fn stop_waiting(&mut self) {
-        self.close_all(|phase, _| phase == Phase::Head);
+        self.close_all(|phase, _| phase == ConnectionPhase::Head);
     }
 
     /// Waits until a connection has ended, or for ever if there is none. Cancellation safe.
@@ -108,8 +108,10 @@ impl Connections {
     /// Returns the connections without a request in progress, each with the tick at which its phase began.
     fn waiting(&self) -> impl Iterator<Item = (u64, &Open)> {
         self.open.values().filter_map(|open| match open.activity.now() {
-            (Phase::Serving | Phase::Closing, _) => None,
-            (Phase::Head | Phase::Unadmitted | Phase::Resting, since) => Some((since, open)),
+            (ConnectionPhase::Serving | ConnectionPhase::Closing, _) => None,
+            (ConnectionPhase::Head | ConnectionPhase::Unadmitted | ConnectionPhase::Resting, since) => {
+                Some((since, open))
+            }
         })
     }
 
@@ -131,7 +133,7 @@ impl Connections {
         true
     }
 
-    fn close_all(&self, over: impl Fn(Phase, u64) -> bool) {
+    fn close_all(&self, over: impl Fn(ConnectionPhase, u64) -> bool) {
         for open in self.open.values() {
             let (phase, since) = open.activity.now();
             if over(phase, since) && open.activity.close() {
@@ -174,7 +176,7 @@ mod tests {
     }
 
     fn is_open(activity: &Activity) -> bool {
-        activity.now().0 != Phase::Closing
+        activity.now().0 != ConnectionPhase::Closing
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::reply::KEEP_ALIVE;
-use super::streams::{EventId, Reader};
+use super::streams::{EventId, StreamReader};
 use crate::protocol::Message;
 
 /// The media type of a stream of events.
@@ -41,7 +41,7 @@ const RETRY_MILLIS: u32 = 1_000;
 /// Returns a stream of what a reader gets, each event with its id. With `starts_with_id` the first event
 /// has only an id and the time after which to resume, so that a stream that breaks before its first message can be
 /// resumed too (2025-11-25). `held` as for [`plain`].
-pub(crate) fn resumable(reader: Reader, starts_with_id: bool, held: impl Send + 'static) -> Response {
+pub(crate) fn resumable(reader: StreamReader, starts_with_id: bool, held: impl Send + 'static) -> Response {
     let prime = starts_with_id.then(|| {
         let id = reader.position();
         vec![Bytes::from(format!("id: {id}\nretry: {RETRY_MILLIS}\ndata:\n\n"))]

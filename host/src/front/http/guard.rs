@@ -7,17 +7,17 @@ use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::reply::Refusal;
+use super::reply::HttpRefusal;
 use crate::protocol::RpcError;
 
 /// The checks that come before the protocol.
-pub(crate) struct Guard {
+pub(crate) struct RequestGuard {
     listen: SocketAddr,
     hosts: Vec<String>,
     origins: Vec<String>,
 }
 
-impl Guard {
+impl RequestGuard {
     /// Returns the checks of a server that is bound to `listen`, with its further names and the origins that may call
     /// it.
     pub(crate) fn new(listen: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
@@ -28,7 +28,7 @@ impl Guard {
 
     /// Checks that the name under which the server was called is one of its own. The refusal is 403 and not 421, which
     /// would invite a client to try the same request again on another connection.
-    pub(crate) fn check_host(&self, parts: &Parts) -> Result<(), Refusal> {
+    pub(crate) fn check_host(&self, parts: &Parts) -> Result<(), HttpRefusal> {
         let named: Vec<Option<Authority>> = parts
             .headers
             .get_all(HOST)
@@ -42,7 +42,7 @@ impl Guard {
         }
         let message =
             "the `Host` of this request is not a name of this server; list it in `hosts` under [serve] if it is";
-        Err(Refusal::rejected("host", StatusCode::FORBIDDEN, message))
+        Err(HttpRefusal::rejected("host", StatusCode::FORBIDDEN, message))
     }
 
     fn is_ours(&self, name: &Authority) -> bool {
@@ -62,7 +62,7 @@ impl Guard {
     }
 
     /// Checks that a web page that calls is listed, or is served by this server.
-    pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), HttpRefusal> {
         let allowed = |origin: &HeaderValue| {
             origin.to_str().is_ok_and(|origin| {
                 let origin = origin.to_ascii_lowercase();
@@ -73,7 +73,7 @@ impl Guard {
             return Ok(());
         }
         let message = "the `Origin` of this request may not call; list it in `origins` under [serve] if it may";
-        Err(Refusal::rejected("origin", StatusCode::FORBIDDEN, message))
+        Err(HttpRefusal::rejected("origin", StatusCode::FORBIDDEN, message))
     }
 
     fn is_own_origin(&self, origin: &str) -> bool {
@@ -83,7 +83,7 @@ impl Guard {
     }
 }
 
-impl Refusal {
+impl HttpRefusal {
     /// Returns the refusal of a request that is turned away before the protocol, with the reason for the ledger.
     pub(super) fn rejected(reason: &'static str, status: StatusCode, message: &str) -> Self {
         let mut refusal = Self::new(status, RpcError::INVALID_REQUEST, message);
@@ -105,10 +105,10 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn guard() -> Guard {
+    fn guard() -> RequestGuard {
         let hosts = ["Broker.example".to_owned(), "proxy.example:8443".to_owned()];
         let origins = ["https://app.example".to_owned()];
-        Guard::new("127.0.0.1:8765".parse().unwrap(), &hosts, &origins)
+        RequestGuard::new("127.0.0.1:8765".parse().unwrap(), &hosts, &origins)
     }
 
     fn parts(headers: &[(&str, &str)]) -> Parts {

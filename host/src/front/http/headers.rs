@@ -3,7 +3,7 @@
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 
-use super::reply::Refusal;
+use super::reply::HttpRefusal;
 use crate::front::protocol::client;
 use crate::protocol::{Json, Message, Method, RpcError, header, param_header, revision};
 
@@ -11,41 +11,41 @@ const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
 /// Returns the one value of a header. 400 if it is given twice, because a proxy may have routed by the other value.
-pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refusal> {
-    value(headers, name).map_err(|why| Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, why))
+pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, HttpRefusal> {
+    value(headers, name).map_err(|why| HttpRefusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, why))
 }
 
 /// Returns the protocol version that the headers name.
-pub(crate) fn version(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+pub(crate) fn version(headers: &HeaderMap) -> Result<Option<&str>, HttpRefusal> {
     single(headers, header::PROTOCOL_VERSION)
 }
 
 /// Refuses with 415 unless the body is JSON.
-pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     let given = single(headers, CONTENT_TYPE.as_str())?.unwrap_or_default();
     if given.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON)) {
         return Ok(());
     }
     let message = format!("`Content-Type` must be {JSON}");
-    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, RpcError::INVALID_REQUEST, message))
+    Err(HttpRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, RpcError::INVALID_REQUEST, message))
 }
 
 /// Refuses with 406 unless the sender accepts both forms of an answer.
-pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     if accepts(headers, JSON) && accepts(headers, EVENTS) {
         return Ok(());
     }
     let message = format!("`Accept` must allow both {JSON} and {EVENTS}");
-    Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, RpcError::INVALID_REQUEST, message))
+    Err(HttpRefusal::new(StatusCode::NOT_ACCEPTABLE, RpcError::INVALID_REQUEST, message))
 }
 
 /// Refuses with 406 unless the sender accepts a stream of events.
-pub(crate) fn check_accept_stream(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn check_accept_stream(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     if accepts(headers, EVENTS) {
         return Ok(());
     }
     let message = format!("`Accept` must allow {EVENTS}");
-    Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, RpcError::INVALID_REQUEST, message))
+    Err(HttpRefusal::new(StatusCode::NOT_ACCEPTABLE, RpcError::INVALID_REQUEST, message))
 }
 
 /// Reports whether a media type is accepted (RFC 9110, 12.5.1); an absent header accepts everything.
@@ -66,7 +66,7 @@ fn accepts(headers: &HeaderMap, media: &str) -> bool {
 }
 
 /// Reports whether a message belongs to the modern era. `initialize` does only if its body says so.
-pub(crate) fn is_modern(headers: &HeaderMap, message: &Message) -> Result<bool, Refusal> {
+pub(crate) fn is_modern(headers: &HeaderMap, message: &Message) -> Result<bool, HttpRefusal> {
     let by_header = version(headers)?.is_some_and(|version| version >= revision::MODERN && version.starts_with("20"));
     Ok(match message {
         Message::Request(request) => {
@@ -79,19 +79,19 @@ pub(crate) fn is_modern(headers: &HeaderMap, message: &Message) -> Result<bool, 
 }
 
 /// Refuses with 400 if a legacy request names a version that the broker does not speak.
-pub(crate) fn check_legacy_version(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn check_legacy_version(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     match version(headers)? {
         Some(version) if !revision::is_legacy(version) => {
             let version: String = version.chars().take(32).collect();
             let message = format!("`MCP-Protocol-Version` {version:?} is not served here");
-            Err(Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
+            Err(HttpRefusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
         }
         _ => Ok(()),
     }
 }
 
 /// Refuses with 400 and -32020 unless the headers of a modern message repeat what its body says.
-pub(crate) fn check_agreement(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
+pub(crate) fn check_agreement(headers: &HeaderMap, message: &Message) -> Result<(), HttpRefusal> {
     let (id, method, params) = match message {
         Message::Request(request) => (Some(&request.id), &request.method, request.params.as_ref()),
         Message::Notification(notification) => (None, &notification.method, notification.params.as_ref()),
@@ -99,13 +99,13 @@ pub(crate) fn check_agreement(headers: &HeaderMap, message: &Message) -> Result<
     };
     agreement(headers, id.is_some(), method, params).map_err(|why| {
         let error = RpcError::new(RpcError::HEADER_MISMATCH, why);
-        Refusal::of(StatusCode::BAD_REQUEST, id.cloned(), &error).because("mismatch")
+        HttpRefusal::of(StatusCode::BAD_REQUEST, id.cloned(), &error).because("mismatch")
     })
 }
 
 /// Refuses with 400 and -32020 if a header of a legacy message contradicts its body. The headers may be absent:
 /// revisions with `initialize` do not have them, but proxies that route by them read them.
-pub(crate) fn check_contradiction(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
+pub(crate) fn check_contradiction(headers: &HeaderMap, message: &Message) -> Result<(), HttpRefusal> {
     let (id, method, params) = match message {
         Message::Request(request) => (Some(&request.id), Some(&request.method), request.params.as_ref()),
         Message::Notification(notification) => (None, Some(&notification.method), notification.params.as_ref()),
@@ -114,7 +114,7 @@ pub(crate) fn check_contradiction(headers: &HeaderMap, message: &Message) -> Res
     };
     contradiction(headers, method, params).map_err(|why| {
         let error = RpcError::new(RpcError::HEADER_MISMATCH, why);
-        Refusal::of(StatusCode::BAD_REQUEST, id.cloned(), &error).because("mismatch")
+        HttpRefusal::of(StatusCode::BAD_REQUEST, id.cloned(), &error).because("mismatch")
     })
 }
 

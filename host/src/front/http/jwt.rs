@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::admission::Admitted;
+use super::admission::AdmittedCaller;
 use crate::config::JwtConfig;
 use crate::egress::{EgressError, Reach};
 use crate::name::ProfileName;
@@ -73,7 +73,7 @@ struct Keys {
 
 /// The reason why a token is not accepted.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Denial {
+pub(crate) enum TokenDenial {
     /// The token is not valid; the text says why.
     Invalid(&'static str),
     /// The token is valid, but its claims name no profile, or several.
@@ -102,8 +102,9 @@ impl Verifier {
 
     /// Verifies a token and returns its caller. The caller's profile is `profile` unless the configuration maps claims
     /// to profiles.
-    pub(crate) async fn verify(&self, token: &[u8], profile: &ProfileName) -> Result<Admitted, Denial> {
-        let header = decode_header(token).map_err(|_| Denial::Invalid("it is not a JWT with a known algorithm"))?;
+    pub(crate) async fn verify(&self, token: &[u8], profile: &ProfileName) -> Result<AdmittedCaller, TokenDenial> {
+        let header =
+            decode_header(token).map_err(|_| TokenDenial::Invalid("it is not a JWT with a known algorithm"))?;
         check_header(&header)?;
         let key = self.key(&header).await?;
         let mut validation = Validation::new(header.alg);
@@ -113,27 +114,28 @@ impl Verifier {
         validation.set_audience(&[&self.config.audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         let decoded = decode::<Map<String, Value>>(token, &key, &validation);
-        let claims = decoded.map_err(|error| Denial::Invalid(why(&error)))?.claims;
+        let claims = decoded.map_err(|error| TokenDenial::Invalid(why(&error)))?.claims;
         if !is_unambiguous(token) {
-            return Err(Denial::Invalid("one of its claims is given twice"));
+            return Err(TokenDenial::Invalid("one of its claims is given twice"));
         }
         // The library also accepts a list of issuers, which does not say which of them issued this token.
         if claims.get("iss").and_then(Value::as_str) != Some(&*self.config.issuer) {
-            return Err(Denial::Invalid("it is from another issuer, or from several"));
+            return Err(TokenDenial::Invalid("it is from another issuer, or from several"));
         }
         if claims.contains_key("cnf") {
-            return Err(Denial::Invalid("it is bound to a key of its holder, which this server does not check"));
+            return Err(TokenDenial::Invalid("it is bound to a key of its holder, which this server does not check"));
         }
         let principal = claims.get(&self.config.principal).and_then(Value::as_str);
         let fits = |name: &&str| (1..=MAX_PRINCIPAL).contains(&name.chars().count()) && !name.contains(is_hidden);
-        let principal = principal.filter(fits).ok_or(Denial::Invalid("it does not name its holder in a usable way"))?;
+        let principal =
+            principal.filter(fits).ok_or(TokenDenial::Invalid("it does not name its holder in a usable way"))?;
         let profile = self.profile(&claims, profile)?;
         // The prefix keeps it apart from every principal that is not the issuer's.
-        Ok(Admitted { principal: format!("jwt:{principal}").into(), profile })
+        Ok(AdmittedCaller { principal: format!("jwt:{principal}").into(), profile })
     }
 
     /// Returns the one profile that the claims lead to.
-    fn profile(&self, claims: &Map<String, Value>, default: &ProfileName) -> Result<ProfileName, Denial> {
+    fn profile(&self, claims: &Map<String, Value>, default: &ProfileName) -> Result<ProfileName, TokenDenial> {
         let Some((claim, profiles)) = &self.config.profiles else { return Ok(default.clone()) };
         let given: Vec<&str> = match claims.get(claim) {
             // Scopes are one string with spaces.
@@ -142,12 +144,12 @@ impl Verifier {
             _ => Vec::new(),
         };
         let mut named = given.iter().filter_map(|value| profiles.get(*value));
-        let first = named.next().ok_or(Denial::NoProfile)?;
-        if named.all(|other| other == first) { Ok(first.clone()) } else { Err(Denial::NoProfile) }
+        let first = named.next().ok_or(TokenDenial::NoProfile)?;
+        if named.all(|other| other == first) { Ok(first.clone()) } else { Err(TokenDenial::NoProfile) }
     }
 
     /// Returns the key that the header names. Requests the keys anew if it is not among them or they are old.
-    async fn key(&self, header: &Header) -> Result<DecodingKey, Denial> {
+    async fn key(&self, header: &Header) -> Result<DecodingKey, TokenDenial> {
         if let Some(key) = self.keys().find(header, FRESH) {
             return Ok(key);
         }
@@ -172,8 +174,8 @@ impl Verifier {
         }
         let keys = self.keys();
         match keys.came.is_some_and(|came| came.elapsed() < STALE) {
-            true => keys.find(header, STALE).ok_or(Denial::Invalid("it names no key of its issuer")),
-            false => Err(Denial::NoKeys),
+            true => keys.find(header, STALE).ok_or(TokenDenial::Invalid("it names no key of its issuer")),
+            false => Err(TokenDenial::NoKeys),
         }
     }
 
@@ -199,16 +201,16 @@ impl Keys {
     }
 }
 
-fn check_header(header: &Header) -> Result<(), Denial> {
+fn check_header(header: &Header) -> Result<(), TokenDenial> {
     if !ALGORITHMS.contains(&header.alg) {
-        return Err(Denial::Invalid("its algorithm is not an asymmetric one"));
+        return Err(TokenDenial::Invalid("its algorithm is not an asymmetric one"));
     }
     let kind = header.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
     if !matches!(kind.strip_prefix("application/").unwrap_or(&kind), "jwt" | "at+jwt") {
-        return Err(Denial::Invalid("its `typ` is that of another kind of token"));
+        return Err(TokenDenial::Invalid("its `typ` is that of another kind of token"));
     }
     if header.crit.is_some() {
-        return Err(Denial::Invalid("its `crit` header asks for extensions that this server does not have"));
+        return Err(TokenDenial::Invalid("its `crit` header asks for extensions that this server does not have"));
     }
     Ok(())
 }

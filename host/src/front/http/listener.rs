@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 use super::activity::{Activity, ActivityStream};
 use super::connections::{Connections, TICK};
 use super::sessions::SWEEP;
-use super::{Shared, handle};
+use super::{FrontShared, handle};
 use crate::front::{CUT_ANSWER_TIMEOUT, DRAIN};
 
 /// The largest head of a request, in bytes. Arguments that are repeated in headers fit. Without this limit, connections
@@ -33,7 +33,7 @@ const MAX_BUFFER_BYTES: usize = 2 * MAX_HEAD_BYTES;
 /// How long accepting pauses after it failed, which it does when no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-pub(crate) async fn serve(listener: TcpListener, shared: &Arc<Shared>, shutdown: impl Future<Output = ()> + Send) {
+pub(crate) async fn serve(listener: TcpListener, shared: &Arc<FrontShared>, shutdown: impl Future<Output = ()> + Send) {
     let mut shutdown = pin!(shutdown);
     let (stop, stopped) = watch::channel(());
     let mut connections = Connections::default();
@@ -80,7 +80,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: &Arc<Shared>, shutdown:
 }
 
 async fn connection(
-    shared: Arc<Shared>,
+    shared: Arc<FrontShared>,
     stream: TcpStream,
     peer: SocketAddr,
     activity: Arc<Activity>,

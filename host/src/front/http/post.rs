@@ -7,27 +7,27 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use tokio::sync::{OnceCell, mpsc};
 
-use super::admission::Admitted;
-use super::reply::{self, Refusal};
-use super::{Shared, headers, params};
+use super::admission::AdmittedCaller;
+use super::reply::{self, HttpRefusal};
+use super::{FrontShared, headers, params};
 use crate::agent::{Agent, TransportKind};
 use crate::front::protocol::agent_channel::OUT_QUEUE;
 use crate::front::protocol::client::{self, ClientInfo};
 use crate::front::protocol::legacy::Legacy;
 use crate::front::protocol::session_handle::SessionHandle;
-use crate::front::protocol::{Step, modern, unknown};
-use crate::protocol::{Era, Message, Method, Notification, Request, Response as Answered, RpcError, header};
+use crate::front::protocol::{NextStep, modern, unknown};
+use crate::protocol::{Era, Message, Method, Notification, Request, Response as JsonRpcResponse, RpcError, header};
 
 pub(crate) async fn post(
-    shared: &Arc<Shared>,
-    caller: &Admitted,
+    shared: &Arc<FrontShared>,
+    caller: &AdmittedCaller,
     headers: &HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpRefusal> {
     headers::check_content_type(headers)?;
     headers::check_accept(headers)?;
     let text = shared.bodies.read(body, &caller.principal).await?;
-    let message = Message::parse(text.clone()).map_err(|error| Refusal::malformed(&text, &error))?;
+    let message = Message::parse(text.clone()).map_err(|error| HttpRefusal::malformed(&text, &error))?;
     if headers::is_modern(headers, &message)? {
         modern_message(shared, caller, headers, message).await
     } else {
@@ -36,11 +36,11 @@ pub(crate) async fn post(
 }
 
 async fn modern_message(
-    shared: &Arc<Shared>,
-    caller: &Admitted,
+    shared: &Arc<FrontShared>,
+    caller: &AdmittedCaller,
     headers: &HeaderMap,
     message: Message,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpRefusal> {
     let message = match message {
         // Its headers belong to another revision too, so they are not compared.
         Message::Request(request) if request.method.is_removed_from_modern() => {
@@ -57,7 +57,7 @@ async fn modern_message(
         Message::Notification(notification) => modern_notification(shared, caller, &notification).await,
         Message::Response(_) => {
             let message = "no response is expected: in this era a server sends no requests";
-            Err(Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
+            Err(HttpRefusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
         }
     }
 }
@@ -65,29 +65,29 @@ async fn modern_message(
 /// Passes a notification to the session of the client that it names. One that names none counts as from a client
 /// without capabilities.
 async fn modern_notification(
-    shared: &Arc<Shared>,
-    caller: &Admitted,
+    shared: &Arc<FrontShared>,
+    caller: &AdmittedCaller,
     notification: &Notification,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpRefusal> {
     let params = notification.params.as_ref();
     let agent = match client::meta_version(params) {
         Some(_) => {
             let client = ClientInfo::from_meta(params, TransportKind::Tcp);
-            client.map_err(|error| Refusal::of(StatusCode::BAD_REQUEST, None, &error))?.agent
+            client.map_err(|error| HttpRefusal::of(StatusCode::BAD_REQUEST, None, &error))?.agent
         }
         None => Agent { era: Era::Modern, transport: Some(TransportKind::Tcp), ..Agent::named("") },
     };
     let session = shared.sessions.modern(caller, &agent)?;
     let handle = handle(shared, caller, &session, agent).await;
-    let handle = handle.map_err(|error| Refusal::of(StatusCode::INTERNAL_SERVER_ERROR, None, &error))?;
+    let handle = handle.map_err(|error| HttpRefusal::of(StatusCode::INTERNAL_SERVER_ERROR, None, &error))?;
     handle.notified(notification);
     Ok(reply::accepted())
 }
 
 /// Returns the session's handle, which is opened on first use.
 async fn handle(
-    shared: &Shared,
-    caller: &Admitted,
+    shared: &FrontShared,
+    caller: &AdmittedCaller,
     session: &OnceCell<SessionHandle>,
     agent: Agent,
 ) -> Result<SessionHandle, RpcError> {
@@ -96,22 +96,22 @@ async fn handle(
 }
 
 async fn modern_request(
-    shared: &Arc<Shared>,
-    caller: &Admitted,
+    shared: &Arc<FrontShared>,
+    caller: &AdmittedCaller,
     headers: &HeaderMap,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpRefusal> {
     let id = request.id.clone();
-    let bad_request = |error: &RpcError| Refusal::of(StatusCode::BAD_REQUEST, Some(id.clone()), error);
+    let bad_request = |error: &RpcError| HttpRefusal::of(StatusCode::BAD_REQUEST, Some(id.clone()), error);
     let client =
         ClientInfo::from_meta(request.params.as_ref(), TransportKind::Tcp).map_err(|error| bad_request(&error))?;
     let session = shared.sessions.modern(caller, &client.agent)?;
     let handle = match handle(shared, caller, &session, client.agent.clone()).await {
         Ok(handle) => handle,
-        Err(error) => return Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),
+        Err(error) => return Ok(reply::json(StatusCode::OK, JsonRpcResponse::error(Some(request.id), &error))),
     };
     if modern::is_refused(&handle, &request).await {
-        let refused = Answered::error(Some(request.id), &modern::refusal());
+        let refused = JsonRpcResponse::error(Some(request.id), &modern::refusal());
         return Ok(reply::json(reply::modern_status(&refused), refused));
     }
     if request.method == Method::ToolsCall
@@ -123,18 +123,18 @@ async fn modern_request(
     let (out, messages) = mpsc::channel(OUT_QUEUE);
     // Ids need to be unique only among the requests of one stream, and this request has a stream of its own.
     match modern::serve(&handle, &client, request, &out, &shared.calls.stream()) {
-        Step::Work(work) => Ok(reply::work(work, out, messages, None, session).await),
-        Step::Answer(answer) => Ok(reply::json(reply::modern_status(&answer), answer)),
-        Step::Silence => Ok(reply::accepted()),
+        NextStep::Work(work) => Ok(reply::work(work, out, messages, None, session).await),
+        NextStep::Answer(answer) => Ok(reply::json(reply::modern_status(&answer), answer)),
+        NextStep::Silence => Ok(reply::accepted()),
     }
 }
 
 async fn legacy_message(
-    shared: &Arc<Shared>,
-    caller: &Admitted,
+    shared: &Arc<FrontShared>,
+    caller: &AdmittedCaller,
     headers: &HeaderMap,
     message: Message,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpRefusal> {
     headers::check_contradiction(headers, &message)?;
     let message = match message {
         Message::Request(request) if request.method == Method::Initialize => {
@@ -147,30 +147,30 @@ async fn legacy_message(
     let (out, messages) = mpsc::channel(OUT_QUEUE);
     let resumable = session.resumable();
     match session.agent.accept(message, &out) {
-        Step::Work(work) => Ok(reply::work(work, out, messages, Some(&resumable), session).await),
-        Step::Answer(answer) => Ok(reply::json(StatusCode::OK, answer)),
-        Step::Silence => Ok(reply::accepted()),
+        NextStep::Work(work) => Ok(reply::work(work, out, messages, Some(&resumable), session).await),
+        NextStep::Answer(answer) => Ok(reply::json(StatusCode::OK, answer)),
+        NextStep::Silence => Ok(reply::accepted()),
     }
 }
 
-async fn initialize(shared: &Shared, caller: &Admitted, request: Request) -> Result<Response, Refusal> {
+async fn initialize(shared: &FrontShared, caller: &AdmittedCaller, request: Request) -> Result<Response, HttpRefusal> {
     let session = shared.sessions.new_id(caller)?;
     let params = request.params.as_ref();
     match Legacy::open(&*shared.backend, &caller.profile, &caller.principal, TransportKind::Tcp, params).await {
         Ok((agent, result)) => {
-            let mut response = reply::json(StatusCode::OK, Answered::result(request.id, result));
+            let mut response = reply::json(StatusCode::OK, JsonRpcResponse::result(request.id, result));
             if let Ok(id) = HeaderValue::from_str(&session) {
                 response.headers_mut().insert(HeaderName::from_static(header::SESSION_ID), id);
             }
             shared.sessions.add(session, caller.clone(), agent)?;
             Ok(response)
         }
-        Err(error) => Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),
+        Err(error) => Ok(reply::json(StatusCode::OK, JsonRpcResponse::error(Some(request.id), &error))),
     }
 }
 
 /// Adds the id of a request to its refusal.
-fn named(refusal: Refusal, message: &Message) -> Refusal {
+fn named(refusal: HttpRefusal, message: &Message) -> HttpRefusal {
     match message {
         Message::Request(request) => refusal.answering(request.id.clone()),
         _ => refusal,

@@ -19,32 +19,32 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::events;
-use super::streams::Streams;
+use super::streams::SessionStreams;
 use crate::front::protocol::agent_channel::Out;
-use crate::front::protocol::{self, Work};
-use crate::protocol::{Answer, Id, Message, MessageError, Response as Answered, RpcError};
+use crate::front::protocol::{self, CallWork};
+use crate::protocol::{Answer, Id, Message, MessageError, Response as JsonRpcResponse, RpcError};
 
 /// How often a silent stream shows that it is alive. Proxies drop connections that are silent for 30 to 60 seconds.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The answer to a request that is not served.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct HttpRefusal {
     pub(crate) status: StatusCode,
     pub(crate) header: Option<(HeaderName, HeaderValue)>,
     /// The reason for the ledger, if the request was turned away before it became a call.
     pub(crate) reason: Option<&'static str>,
-    body: Box<Answered>,
+    body: Box<JsonRpcResponse>,
 }
 
-impl Refusal {
+impl HttpRefusal {
     pub(crate) fn new(status: StatusCode, code: i64, message: impl Into<String>) -> Self {
         Self::of(status, None, &RpcError::new(code, message))
     }
 
     /// Returns the answer to a request, with the request's id if that was read.
     pub(crate) fn of(status: StatusCode, id: Option<Id>, error: &RpcError) -> Self {
-        Self { status, header: None, reason: None, body: Box::new(Answered::error(id, error)) }
+        Self { status, header: None, reason: None, body: Box::new(JsonRpcResponse::error(id, error)) }
     }
 
     /// Makes it the answer to the request with that id.
@@ -82,7 +82,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for HttpRefusal {
     fn into_response(self) -> Response {
         let mut response = json(self.status, *self.body);
         response.headers_mut().extend(self.header);
@@ -91,7 +91,7 @@ impl IntoResponse for Refusal {
 }
 
 /// Returns a response whose body is one message.
-pub(crate) fn json(status: StatusCode, answer: Answered) -> Response {
+pub(crate) fn json(status: StatusCode, answer: JsonRpcResponse) -> Response {
     let body = Body::new(Pieces(Message::Response(answer).to_chunks().into()));
     (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
 }
@@ -118,7 +118,7 @@ impl HttpBody for Pieces {
 
 /// Returns the status of an answer in the modern era: 404 for an unknown method, 400 where one of the protocol's own
 /// errors blames the request, otherwise 200.
-pub(crate) fn modern_status(answer: &Answered) -> StatusCode {
+pub(crate) fn modern_status(answer: &JsonRpcResponse) -> StatusCode {
     let code = match &answer.answer {
         Answer::Error(error) => error.get("code").and_then(|code| code.read::<i64>().ok()),
         Answer::Result(_) => None,
@@ -142,7 +142,7 @@ pub(crate) fn accepted() -> Response {
 /// If the agent disconnects, a call with `streams` (2025-11-25 and earlier) goes on, and the agent may come back for
 /// its messages: disconnecting does not cancel. Without `streams` (2026-07-28) the call is cancelled.
 pub(crate) async fn work(
-    work: Work,
+    work: CallWork,
     out: Out,
     mut messages: mpsc::Receiver<Message>,
     streams: Option<&Resumable>,
@@ -187,7 +187,7 @@ pub(crate) async fn work(
 /// The streams of a legacy session, and how they begin.
 #[derive(Clone)]
 pub(crate) struct Resumable {
-    pub(crate) streams: Arc<Streams>,
+    pub(crate) streams: Arc<SessionStreams>,
     /// Whether the agent accepts an event without data, which tells it the id at which a stream begins.
     pub(crate) starts_with_id: bool,
 }

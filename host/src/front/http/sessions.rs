@@ -8,11 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use tokio::sync::{OnceCell, mpsc};
 
-use super::admission::Admitted;
+use super::admission::AdmittedCaller;
 use super::headers;
-use super::reply::{Refusal, Resumable};
-use super::streams::{EventId, Reader, Streams};
-use super::table::{Entry, InUse, Table};
+use super::reply::{HttpRefusal, Resumable};
+use super::streams::{EventId, SessionStreams, StreamReader};
+use super::table::{InUse, SessionEntry, Table};
 use crate::agent::Agent;
 use crate::front::DRAIN;
 use crate::front::protocol::agent_channel::{OUT_QUEUE, Out};
@@ -40,7 +40,7 @@ pub(crate) const LEGACY_IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 pub(crate) const SWEEP: Duration = Duration::from_secs(30);
 
 /// The caller, and the name and the capabilities that the client declares. What sources show may depend on these.
-type ModernKey = (Admitted, Arc<str>, Json);
+type ModernKey = (AdmittedCaller, Arc<str>, Json);
 
 /// All sessions of the front.
 pub(crate) struct Sessions {
@@ -59,19 +59,19 @@ impl Default for Sessions {
 
 impl Sessions {
     /// Returns the id of a legacy session that is about to be opened, 256 random bits, if there is room for one.
-    pub(crate) fn new_id(&self, caller: &Admitted) -> Result<String, Refusal> {
+    pub(crate) fn new_id(&self, caller: &AdmittedCaller) -> Result<String, HttpRefusal> {
         // A session that has to make room is closed only when this one is added: its agent may still be refused.
         self.legacy.room_for(&caller.principal)?;
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|error| {
             let message = format!("the system gives no random numbers: {error}");
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, RpcError::INTERNAL, message)
+            HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, RpcError::INTERNAL, message)
         })?;
         Ok(BASE64.encode(secret))
     }
 
     /// Adds the session of an agent that has initialised.
-    pub(crate) fn add(&self, id: String, caller: Admitted, agent: Legacy) -> Result<(), Refusal> {
+    pub(crate) fn add(&self, id: String, caller: AdmittedCaller, agent: Legacy) -> Result<(), HttpRefusal> {
         let principal = Arc::clone(&caller.principal);
         let session = LegacySession { caller, agent, streams: Arc::default(), listening: Mutex::default() };
         let (_, leaving) = self.legacy.entry(id, &principal, || session)?;
@@ -81,13 +81,21 @@ impl Sessions {
 
     /// Returns the session that a request names. A session of another caller, or of the same one under another profile,
     /// is answered as if it did not exist.
-    pub(crate) fn legacy(&self, caller: &Admitted, headers: &HeaderMap) -> Result<InUse<LegacySession>, Refusal> {
+    pub(crate) fn legacy(
+        &self,
+        caller: &AdmittedCaller,
+        headers: &HeaderMap,
+    ) -> Result<InUse<LegacySession>, HttpRefusal> {
         let id = session_id(headers)?;
         self.legacy.get(id).filter(|session| session.caller == *caller).ok_or_else(unknown)
     }
 
     /// Returns the session of a modern caller, as a cell that opens it once. A session whose run has ended is replaced.
-    pub(crate) fn modern(&self, caller: &Admitted, agent: &Agent) -> Result<InUse<OnceCell<SessionHandle>>, Refusal> {
+    pub(crate) fn modern(
+        &self,
+        caller: &AdmittedCaller,
+        agent: &Agent,
+    ) -> Result<InUse<OnceCell<SessionHandle>>, HttpRefusal> {
         let key = (caller.clone(), agent.name.clone(), agent.capabilities.clone());
         self.modern.retire(&key, |cell| cell.get().is_some_and(|handle| handle.ended()));
         let (session, leaving) = self.modern.entry(key, &caller.principal, OnceCell::new)?;
@@ -96,7 +104,7 @@ impl Sessions {
     }
 
     /// Ends the legacy session that a request names.
-    pub(crate) async fn end(&self, caller: &Admitted, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(crate) async fn end(&self, caller: &AdmittedCaller, headers: &HeaderMap) -> Result<(), HttpRefusal> {
         let session = self.legacy(caller, headers)?;
         self.legacy.lock().remove(session_id(headers)?);
         session.end().await;
@@ -129,13 +137,13 @@ impl Sessions {
 }
 
 /// Ends sessions that had to make room for others, without waiting for it.
-fn close_soon(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<OnceCell<SessionHandle>>>>) {
+fn close_soon(legacy: Vec<Arc<SessionEntry<LegacySession>>>, modern: Vec<Arc<SessionEntry<OnceCell<SessionHandle>>>>) {
     if !legacy.is_empty() || !modern.is_empty() {
         tokio::spawn(close(legacy, modern));
     }
 }
 
-async fn close(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<OnceCell<SessionHandle>>>>) {
+async fn close(legacy: Vec<Arc<SessionEntry<LegacySession>>>, modern: Vec<Arc<SessionEntry<OnceCell<SessionHandle>>>>) {
     let legacy = futures_util::future::join_all(legacy.iter().map(|entry| entry.value.end()));
     let modern =
         futures_util::future::join_all(modern.iter().filter_map(|entry| entry.value.get()).map(|d| d.close(DRAIN)));
@@ -144,23 +152,23 @@ async fn close(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<Onc
 
 /// The session of one agent of the legacy era.
 pub(crate) struct LegacySession {
-    caller: Admitted,
+    caller: AdmittedCaller,
     pub(crate) agent: Legacy,
-    streams: Arc<Streams>,
+    streams: Arc<SessionStreams>,
     /// The stream that the agent opened last by GET, and the sender into it.
     listening: Mutex<Option<(EventId, Out)>>,
 }
 
 impl LegacySession {
     /// Opens the stream for messages that belong to no request. A session has one at a time.
-    pub(crate) fn listen(&self) -> Result<Reader, Refusal> {
+    pub(crate) fn listen(&self) -> Result<StreamReader, HttpRefusal> {
         let mut listening = self.listening();
         if let Some((open, out)) = &*listening
             && !out.is_closed()
         {
             if self.streams.is_read(*open) {
                 let message = "this session has a stream open already; it can have one";
-                return Err(Refusal::new(StatusCode::CONFLICT, RpcError::INVALID_REQUEST, message));
+                return Err(HttpRefusal::new(StatusCode::CONFLICT, RpcError::INVALID_REQUEST, message));
             }
             self.streams.forget(*open);
         }
@@ -172,11 +180,11 @@ impl LegacySession {
     }
 
     /// Resumes any stream of this session, after the event that its agent got last.
-    pub(crate) fn resume(&self, last_event: &str) -> Result<Reader, Refusal> {
+    pub(crate) fn resume(&self, last_event: &str) -> Result<StreamReader, HttpRefusal> {
         let reader = last_event.parse().ok().and_then(|id| self.streams.resume(id));
         reader.ok_or_else(|| {
             let message = "`Last-Event-ID` names no event that is still known; send the requests that were lost again";
-            Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message)
+            HttpRefusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message)
         })
     }
 
@@ -204,14 +212,14 @@ impl LegacySession {
     }
 }
 
-fn session_id(headers: &HeaderMap) -> Result<&str, Refusal> {
+fn session_id(headers: &HeaderMap) -> Result<&str, HttpRefusal> {
     headers::single(headers, header::SESSION_ID)?.ok_or_else(|| {
         let message = "`Mcp-Session-Id` is missing; begin with `initialize`, and send the id that it is answered with";
-        Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message)
+        HttpRefusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message)
     })
 }
 
-fn unknown() -> Refusal {
+fn unknown() -> HttpRefusal {
     let message = "no such session; it may have ended: begin anew with `initialize`";
-    Refusal::new(StatusCode::NOT_FOUND, RpcError::INVALID_REQUEST, message)
+    HttpRefusal::new(StatusCode::NOT_FOUND, RpcError::INVALID_REQUEST, message)
 }

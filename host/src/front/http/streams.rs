@@ -53,7 +53,7 @@ impl FromStr for EventId {
 
 /// The streams of one session.
 #[derive(Default)]
-pub(crate) struct Streams(Mutex<Open>);
+pub(crate) struct SessionStreams(Mutex<Open>);
 
 #[derive(Default)]
 struct Open {
@@ -61,9 +61,9 @@ struct Open {
     streams: BTreeMap<u64, Arc<Stream>>,
 }
 
-impl Streams {
+impl SessionStreams {
     /// Opens a stream of `first` and then of the messages from `messages`, and returns its reader.
-    pub(crate) fn open(&self, first: Option<Message>, messages: mpsc::Receiver<Message>) -> Reader {
+    pub(crate) fn open(&self, first: Option<Message>, messages: mpsc::Receiver<Message>) -> StreamReader {
         let mut open = self.lock();
         open.last += 1;
         let number = open.last;
@@ -73,16 +73,16 @@ impl Streams {
         let stream = Arc::new(Stream { number, messages, kept: Mutex::new(kept), reader });
         open.streams.insert(number, stream.clone());
         open.forget_unread();
-        Reader::begin(stream, 1)
+        StreamReader::begin(stream, 1)
     }
 
     /// Resumes a stream after an event, and ends its previous reader. Returns `None` if the stream is gone, or if the
     /// event that comes next is not kept.
-    pub(crate) fn resume(&self, after: EventId) -> Option<Reader> {
+    pub(crate) fn resume(&self, after: EventId) -> Option<StreamReader> {
         let stream = self.lock().streams.get(&after.stream).cloned()?;
         let next = after.number.checked_add(1)?;
         let known = stream.kept().can_begin_at(next);
-        known.then(|| Reader::begin(stream, next))
+        known.then(|| StreamReader::begin(stream, next))
     }
 
     /// Reports whether a stream has a reader.
@@ -212,13 +212,13 @@ impl Stream {
 }
 
 /// The reader of a stream. When it is dropped, the stream waits for another.
-pub(crate) struct Reader {
+pub(crate) struct StreamReader {
     stream: Arc<Stream>,
     turn: u64,
     next: u64,
 }
 
-impl Reader {
+impl StreamReader {
     fn begin(stream: Arc<Stream>, next: u64) -> Self {
         let turn = {
             // The previous reader takes this lock when it is dropped, and so cannot mark the stream as unread any more.
@@ -252,7 +252,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for StreamReader {
     fn drop(&mut self) {
         let (stream, turn) = (self.stream.clone(), self.turn);
         {

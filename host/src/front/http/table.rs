@@ -9,14 +9,14 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use tokio::time::Instant;
 
-use super::reply::Refusal;
+use super::reply::HttpRefusal;
 use super::sessions::{MAX_OF_ONE, MAX_SESSIONS};
 use crate::protocol::RpcError;
 use crate::sync::{Mutex, MutexGuard};
 
 /// A table whose entries are removed after they have not been used for a time.
 pub(super) struct Table<K, V> {
-    entries: Mutex<HashMap<K, Arc<Entry<V>>>>,
+    entries: Mutex<HashMap<K, Arc<SessionEntry<V>>>>,
     idle: Duration,
     principal: PrincipalOf<K, V>,
 }
@@ -24,13 +24,13 @@ pub(super) struct Table<K, V> {
 /// A function that returns the principal of an entry.
 type PrincipalOf<K, V> = for<'a> fn(&'a K, &'a V) -> &'a Arc<str>;
 
-pub(super) struct Entry<V> {
+pub(super) struct SessionEntry<V> {
     pub(super) value: V,
     used: Mutex<Instant>,
 }
 
 /// An entry in use, and the entries that were removed to make room for it.
-pub(super) type Entered<V> = (InUse<V>, Vec<Arc<Entry<V>>>);
+pub(super) type Entered<V> = (InUse<V>, Vec<Arc<SessionEntry<V>>>);
 
 impl<K: Hash + Eq + Clone, V> Table<K, V> {
     pub(super) fn new(idle: Duration, principal: PrincipalOf<K, V>) -> Self {
@@ -46,26 +46,35 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
 
     /// Returns the entry of that key, made for this principal if there is none, with the entries that were removed for
     /// it.
-    pub(super) fn entry(&self, key: K, principal: &Arc<str>, make: impl FnOnce() -> V) -> Result<Entered<V>, Refusal> {
+    pub(super) fn entry(
+        &self,
+        key: K,
+        principal: &Arc<str>,
+        make: impl FnOnce() -> V,
+    ) -> Result<Entered<V>, HttpRefusal> {
         let mut entries = self.lock();
         if let Some(entry) = entries.get(&key) {
             return Ok((InUse(Arc::clone(entry)), Vec::new()));
         }
         let leaving = self.in_the_way(&entries, principal)?.and_then(|key| entries.remove(&key));
-        let entry = Entry::new(make());
+        let entry = SessionEntry::new(make());
         entries.insert(key, Arc::clone(&entry));
         Ok((InUse(entry), leaving.into_iter().collect()))
     }
 
     /// Checks that there is room for another entry of this principal, or that room can be made.
-    pub(super) fn room_for(&self, principal: &Arc<str>) -> Result<(), Refusal> {
+    pub(super) fn room_for(&self, principal: &Arc<str>) -> Result<(), HttpRefusal> {
         self.in_the_way(&self.lock(), principal).map(drop)
     }
 
     /// Returns the entry that has to be removed for another one of this principal: the one that was not used for the
     /// longest time, among the principal's own if it has its share, otherwise among those of the principal with the
     /// most. An entry in use is never removed.
-    fn in_the_way(&self, entries: &HashMap<K, Arc<Entry<V>>>, principal: &Arc<str>) -> Result<Option<K>, Refusal> {
+    fn in_the_way(
+        &self,
+        entries: &HashMap<K, Arc<SessionEntry<V>>>,
+        principal: &Arc<str>,
+    ) -> Result<Option<K>, HttpRefusal> {
         if entries.len() < MAX_OF_ONE {
             return Ok(None);
         }
@@ -84,8 +93,8 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
         leaving.map(Some).ok_or_else(|| full(MAX_SESSIONS, ""))
     }
 
-    fn longest_unused(&self, entries: &HashMap<K, Arc<Entry<V>>>, of: Option<&Arc<str>>) -> Option<K> {
-        let may_go = |(key, entry): &(&K, &Arc<Entry<V>>)| {
+    fn longest_unused(&self, entries: &HashMap<K, Arc<SessionEntry<V>>>, of: Option<&Arc<str>>) -> Option<K> {
+        let may_go = |(key, entry): &(&K, &Arc<SessionEntry<V>>)| {
             // Users are counted under the table's lock, so that no use can begin meanwhile.
             Arc::strong_count(entry) == 1 && of.is_none_or(|of| *(self.principal)(key, &entry.value) == *of)
         };
@@ -102,22 +111,22 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
 
     /// Removes and returns the entries that are not in use and have not been for the idle time. Users are counted under
     /// the table's lock, so that no use can begin meanwhile.
-    pub(super) fn take_idle(&self) -> Vec<Arc<Entry<V>>> {
+    pub(super) fn take_idle(&self) -> Vec<Arc<SessionEntry<V>>> {
         let now = Instant::now();
-        let idle = |entry: &Arc<Entry<V>>| Arc::strong_count(entry) == 1 && now - entry.used() >= self.idle;
+        let idle = |entry: &Arc<SessionEntry<V>>| Arc::strong_count(entry) == 1 && now - entry.used() >= self.idle;
         self.lock().extract_if(|_, entry| idle(entry)).map(|(_, entry)| entry).collect()
     }
 
-    pub(super) fn take_all(&self) -> Vec<Arc<Entry<V>>> {
+    pub(super) fn take_all(&self) -> Vec<Arc<SessionEntry<V>>> {
         self.lock().drain().map(|(_, entry)| entry).collect()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<Entry<V>>>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<SessionEntry<V>>>> {
         self.entries.lock()
     }
 }
 
-impl<V> Entry<V> {
+impl<V> SessionEntry<V> {
     fn new(value: V) -> Arc<Self> {
         Arc::new(Self { value, used: Mutex::new(Instant::now()) })
     }
@@ -127,15 +136,15 @@ impl<V> Entry<V> {
     }
 }
 
-fn full(count: usize, whose: &str) -> Refusal {
+fn full(count: usize, whose: &str) -> HttpRefusal {
     let message = format!(
         "{count} sessions are in use{whose} already, as many as there may be; end one, or wait until one is idle"
     );
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message)
+    HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message)
 }
 
 /// An entry in use, which does not age meanwhile.
-pub(crate) struct InUse<V>(Arc<Entry<V>>);
+pub(crate) struct InUse<V>(Arc<SessionEntry<V>>);
 
 impl<V> Deref for InUse<V> {
     type Target = V;
@@ -163,7 +172,7 @@ mod tests {
         Table::new(idle, |(principal, _), ()| principal)
     }
 
-    fn enter(table: &Table<Key, ()>, principal: &str, number: usize) -> Result<InUse<()>, Refusal> {
+    fn enter(table: &Table<Key, ()>, principal: &str, number: usize) -> Result<InUse<()>, HttpRefusal> {
         let principal = Arc::from(principal);
         Ok(table.entry((Arc::clone(&principal), number), &principal, || ())?.0)
     }

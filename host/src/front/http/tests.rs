@@ -58,7 +58,7 @@ impl Server {
         let rejected: Arc<Mutex<Vec<_>>> = Arc::default();
         let seen = rejected.clone();
         let on_rejected: OnRejected = Arc::new(move |reason, _peer| seen.lock().unwrap().push(reason));
-        let tokens = Tokens::one(TOKEN.into());
+        let tokens = AccessTokens::one(TOKEN.into());
         let tokens = if serve.metrics_token.is_some() { tokens.with_metrics(METRICS.into()) } else { tokens };
         let (backend, token) = (Arc::new(fake.clone()), Some(tokens));
         let front = HttpFront::bind_with(backend, &serve, profile(), token, on_rejected, MAX_BODY).await.unwrap();
@@ -184,7 +184,7 @@ async fn metrics_are_for_the_holder_of_their_own_token_who_may_do_nothing_else()
     assert_eq!(status(get(&closed, TOKEN)).await, 404, "there are none unless somebody wants them");
     assert_eq!(status(get(&closed, "")).await, 404);
 
-    let token = Some(crate::secret::Value::Plain(METRICS.to_owned()));
+    let token = Some(crate::secret::ConfigValue::Plain(METRICS.to_owned()));
     let server = Server::serving(ServeConfig { metrics_token: token, ..config("127.0.0.1:0") }).await;
     let read = get(&server, METRICS).send().await.unwrap();
     assert_eq!(read.headers()["content-type"], METRICS_TYPE);
@@ -213,7 +213,7 @@ async fn a_malformed_body_is_answered_with_its_id() {
 async fn binding_says_what_is_wrong_and_the_way_out() {
     let bind = async |serve: &ServeConfig, token: Option<&str>| {
         let (fake, _events) = Fake::new();
-        let token = token.map(|token| Tokens::one(token.into()));
+        let token = token.map(|token| AccessTokens::one(token.into()));
         HttpFront::bind_with(Arc::new(fake), serve, profile(), token, Arc::new(|_, _| ()), MAX_BODY).await
     };
     let taken = bind(&config("127.0.0.1:0"), Some(TOKEN)).await.unwrap();

@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq as _;
 use crate::config::Config;
 use crate::name::ProfileName;
 use crate::private;
-use crate::secret::{SecretError, Secrets};
+use crate::secret::{SecretError, SecretStore};
 
 /// The principal of the holder of the broker's own token. A named caller's principal is this, a colon and the name.
 const TOKEN_HOLDER: &str = "token";
@@ -49,7 +49,7 @@ pub enum TokenError {
 
 /// The tokens and their holders.
 #[derive(Debug)]
-pub struct Tokens {
+pub struct AccessTokens {
     holders: Vec<Holder>,
     /// The token that reads `/metrics`, and nothing else.
     metrics: Option<SecretString>,
@@ -62,7 +62,7 @@ struct Holder {
     profile: Option<ProfileName>,
 }
 
-impl Tokens {
+impl AccessTokens {
     /// Returns the one token of the broker, whose holder is the principal `token`.
     #[must_use]
     pub fn one(token: SecretString) -> Self {
@@ -106,10 +106,10 @@ pub fn file(data_dir: &Path) -> PathBuf {
 ///
 /// # Errors
 /// See [`TokenError`].
-pub fn of(config: &Config) -> Result<Tokens, TokenError> {
-    let secrets = Secrets::open(&config.data_dir)?;
+pub fn of(config: &Config) -> Result<AccessTokens, TokenError> {
+    let secrets = SecretStore::open(&config.data_dir)?;
     let path = file(&config.data_dir);
-    let mut tokens = Tokens::one(match &config.serve.token {
+    let mut tokens = AccessTokens::one(match &config.serve.token {
         Some(value) => secrets.resolve(value)?,
         None => generated(&path).map_err(|error| TokenError::File { path, error })?,
     });

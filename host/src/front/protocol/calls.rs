@@ -45,7 +45,7 @@ impl Calls {
         slot: OwnedSemaphorePermit,
         future: BoxFuture<'static, Answer>,
         channel: Option<Arc<AgentChannel>>,
-    ) -> Result<Work, RpcError> {
+    ) -> Result<CallWork, RpcError> {
         let mut calls = self.lock();
         let key = (self.stream, id);
         if calls.contains_key(&key) {
@@ -54,7 +54,7 @@ impl Calls {
         }
         let (end, ended) = oneshot::channel();
         calls.insert(key.clone(), Some(end));
-        Ok(Work { future, ended, open: Entry { key, calls: self.clone() }, slot, channel })
+        Ok(CallWork { future, ended, open: Entry { key, calls: self.clone() }, slot, channel })
     }
 
     /// Cancels the call that `notifications/cancelled` names, if that is still open.
@@ -87,7 +87,7 @@ impl Calls {
 }
 
 /// A request that takes time. The front drives it; dropping it cancels the call.
-pub(crate) struct Work {
+pub(crate) struct CallWork {
     future: BoxFuture<'static, Answer>,
     ended: oneshot::Receiver<()>,
     open: Entry,
@@ -95,7 +95,7 @@ pub(crate) struct Work {
     channel: Option<Arc<AgentChannel>>,
 }
 
-impl Work {
+impl CallWork {
     /// Runs the call and returns the response, or `None` if the agent cancelled, and so expects none.
     pub(crate) async fn run(self) -> Option<Response> {
         let Self { future, ended, open, slot, channel } = self;

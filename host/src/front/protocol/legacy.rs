@@ -7,7 +7,7 @@ use super::agent_channel::{AgentChannel, Asks, Out};
 use super::calls::Calls;
 use super::client::ClientInfo;
 use super::session_handle::SessionHandle;
-use super::{Step, instructions, server_info, unknown};
+use super::{NextStep, instructions, server_info, unknown};
 use crate::agent::{NoAgent, TransportKind};
 use crate::front::backend::Backend;
 use crate::name::ProfileName;
@@ -48,28 +48,28 @@ impl Legacy {
     }
 
     /// Takes a message of the agent. Messages that belong to the request go to `out`.
-    pub(crate) fn accept(&self, message: Message, out: &Out) -> Step {
+    pub(crate) fn accept(&self, message: Message, out: &Out) -> NextStep {
         match message {
             Message::Request(request) => self.request(request, out),
             Message::Notification(notification) => {
                 self.notification(&notification);
-                Step::Silence
+                NextStep::Silence
             }
             Message::Response(response) => {
                 self.asks.settle(response);
-                Step::Silence
+                NextStep::Silence
             }
         }
     }
 
-    fn request(&self, request: Request, out: &Out) -> Step {
+    fn request(&self, request: Request, out: &Out) -> NextStep {
         match &request.method {
-            Method::Ping => Step::Answer(Response::result(request.id, Json::empty_object())),
+            Method::Ping => NextStep::Answer(Response::result(request.id, Json::empty_object())),
             // A method of the modern era.
-            method if method.is_modern_only() => Step::Answer(unknown(request)),
+            method if method.is_modern_only() => NextStep::Answer(unknown(request)),
             Method::Initialize => {
                 let error = RpcError::new(RpcError::INVALID_REQUEST, "this session is initialised already");
-                Step::Answer(Response::error(Some(request.id), &error))
+                NextStep::Answer(Response::error(Some(request.id), &error))
             }
             _ => {
                 let channel = self.channel(out.clone(), Some(request.id.clone()));

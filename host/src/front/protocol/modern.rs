@@ -6,7 +6,7 @@ use super::agent_channel::{AgentChannel, Asks, Out};
 use super::calls::Calls;
 use super::client::ClientInfo;
 use super::session_handle::SessionHandle;
-use super::{Step, instructions, server_info, unknown};
+use super::{NextStep, instructions, server_info, unknown};
 use crate::protocol::{Answer, Era, Json, Method, Request, RpcError, meta, revision};
 
 /// Answers `server/discover`.
@@ -43,12 +43,18 @@ pub(crate) fn refusal() -> RpcError {
 }
 
 /// Starts a request whose `_meta` was read into `client`, in an open session.
-pub(crate) fn serve(handle: &SessionHandle, client: &ClientInfo, request: Request, out: &Out, calls: &Calls) -> Step {
+pub(crate) fn serve(
+    handle: &SessionHandle,
+    client: &ClientInfo,
+    request: Request,
+    out: &Out,
+    calls: &Calls,
+) -> NextStep {
     if request.method == Method::ServerDiscover {
         return handle.work(request.id, discover(handle.clone()), calls, None);
     }
     if request.method.is_removed_from_modern() {
-        return Step::Answer(unknown(request));
+        return NextStep::Answer(unknown(request));
     }
     // In this era a server sends no requests of its own, so no answer is ever awaited.
     let channel = AgentChannel::new(out.clone(), client, Asks::default(), Some(request.id.clone()));

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, TryAcquireError};
 
 use super::agent_channel::AgentChannel;
 use super::calls::Calls;
-use super::{Step, dialect, page};
+use super::{NextStep, dialect, page};
 use crate::agent::AgentPeer;
 use crate::front::backend::FrontSession;
 use crate::item::ItemKind;
@@ -50,7 +50,7 @@ impl SessionHandle {
     }
 
     /// Starts a request for the session.
-    pub(crate) fn serve(&self, era: Era, request: Request, channel: AgentChannel, calls: &Calls) -> Step {
+    pub(crate) fn serve(&self, era: Era, request: Request, channel: AgentChannel, calls: &Calls) -> NextStep {
         let Request { id, method, params } = request;
         let (session, params) = (self.session.clone(), params.unwrap_or_else(Json::empty_object));
         let channel = Arc::new(channel);
@@ -72,7 +72,7 @@ impl SessionHandle {
         future: impl Future<Output = Answer> + Send + 'static,
         calls: &Calls,
         channel: Option<Arc<AgentChannel>>,
-    ) -> Step {
+    ) -> NextStep {
         let work = match self.slots.clone().try_acquire_owned() {
             Ok(slot) => calls.open(id.clone(), slot, future.boxed(), channel),
             Err(TryAcquireError::NoPermits) => Err(RpcError::new(
@@ -81,7 +81,7 @@ impl SessionHandle {
             )),
             Err(TryAcquireError::Closed) => Err(RpcError::new(RpcError::INVALID_REQUEST, "this session has ended")),
         };
-        work.map_or_else(|error| Step::Answer(Response::error(Some(id), &error)), Step::Work)
+        work.map_or_else(|error| NextStep::Answer(Response::error(Some(id), &error)), NextStep::Work)
     }
 
     /// Waits for the open calls, but no longer than `timeout`, then ends the session.

@@ -9,7 +9,7 @@ use crate::protocol::reserve_for_message;
 
 /// One line of input.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum AgentLine {
     /// A line without its line feed; never blank.
     Text(Bytes),
     /// A line longer than the limit, which was skipped. The size in bytes.
@@ -17,7 +17,7 @@ pub(crate) enum Line {
 }
 
 /// The lines of an input.
-pub(crate) struct Lines<R> {
+pub(crate) struct AgentLines<R> {
     input: BufReader<R>,
     max: usize,
     held: Vec<u8>,
@@ -25,7 +25,7 @@ pub(crate) struct Lines<R> {
     skipped: usize,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> AgentLines<R> {
     pub(crate) fn new(input: R, max: usize) -> Self {
         Self { input: BufReader::with_capacity(64 * 1024, input), max, held: Vec::new(), skipped: 0 }
     }
@@ -36,7 +36,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// Returns the next line that is not blank, or `None` at the end. Cancellation safe.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Option<AgentLine>> {
         loop {
             let read = self.input.fill_buf().await?;
             let ended = read.is_empty();
@@ -64,9 +64,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                     0 => {
                         // Gives back the capacity that the line does not need.
                         text.shrink_to_fit();
-                        return Ok(Some(Line::Text(text.into())));
+                        return Ok(Some(AgentLine::Text(text.into())));
                     }
-                    size => return Ok(Some(Line::TooLong(size))),
+                    size => return Ok(Some(AgentLine::TooLong(size))),
                 }
             }
         }
@@ -82,13 +82,14 @@ mod tests {
     async fn lines_end_at_line_feeds_and_a_long_one_is_skipped_whole() {
         let input = b"one\r\n\n  \n12345678\n123456789\n".iter().copied();
         let input: Vec<u8> = input.chain(std::iter::repeat_n(b'x', 200_000)).chain(*b"\nlast").collect();
-        let mut lines = Lines::new(input.as_slice(), 8);
+        let mut lines = AgentLines::new(input.as_slice(), 8);
         let mut seen = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             seen.push(line);
         }
-        let text = |text: &'static str| Line::Text(Bytes::from_static(text.as_bytes()));
-        let expected = [text("one\r"), text("12345678"), Line::TooLong(9), Line::TooLong(200_000), text("last")];
+        let text = |text: &'static str| AgentLine::Text(Bytes::from_static(text.as_bytes()));
+        let expected =
+            [text("one\r"), text("12345678"), AgentLine::TooLong(9), AgentLine::TooLong(200_000), text("last")];
         assert_eq!(seen, expected);
     }
 }

@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Answered, InboxError, LATE_VALIDITY, Open, Pending, State, lock, word};
-use crate::ledger::{self, EventKind, Grant, Ledger, LedgerError};
-use crate::plugin::Scope;
+use super::{AnswerResult, InboxError, LATE_VALIDITY, Open, OpenQuestion, QuestionState, lock, word};
+use crate::ledger::{self, ApprovalGrant, EventKind, Ledger, LedgerError};
+use crate::plugin::AnswerScope;
 
 /// Removes a question from the inbox, records the answer, and wakes the calls that wait for it.
 pub(super) async fn settle(
     open: Arc<Open>,
     ledger: Ledger,
-    pending: Arc<Pending>,
+    pending: Arc<OpenQuestion>,
     approve: bool,
-    scope: Scope,
+    scope: AnswerScope,
     by: String,
-) -> Result<Answered, InboxError> {
+) -> Result<AnswerResult, InboxError> {
     // Only the task that removes the question from the map answers it.
     if lock(&open).remove(&pending.id).is_none() {
         return Err(InboxError::Unknown(pending.id.clone()));
@@ -31,24 +31,24 @@ pub(super) async fn settle(
         return Err(error.into());
     }
     let passes = match scope {
-        Scope::Session | Scope::Principal => usize::MAX,
-        Scope::Once | Scope::Arguments => usize::from(waited),
+        AnswerScope::Session | AnswerScope::Principal => usize::MAX,
+        AnswerScope::Once | AnswerScope::Arguments => usize::from(waited),
     };
     pending.passes.store(passes, Ordering::SeqCst);
     pending.state.send_replace(if approve {
-        State::Approved { scope: word(scope), by }
+        QuestionState::Approved { scope: word(scope), by }
     } else {
-        State::Refused { by }
+        QuestionState::Refused { by }
     });
     let (ask, tool) = (pending.id.clone(), pending.summary.tool.clone());
-    Ok(Answered { ask, tool, approved: approve, scope: word(scope), waited })
+    Ok(AnswerResult { ask, tool, approved: approve, scope: word(scope), waited })
 }
 
 async fn record(
     ledger: &Ledger,
-    pending: &Pending,
+    pending: &OpenQuestion,
     approve: bool,
-    scope: Scope,
+    scope: AnswerScope,
     by: &str,
     waited: bool,
 ) -> Result<(), LedgerError> {
@@ -56,18 +56,18 @@ async fn record(
     let event = pending.event(EventKind::CallAnswered, body);
     // An answer that no call waits for is kept for the one call that comes back for it.
     let remembered = match scope {
-        Scope::Once if waited => None,
-        Scope::Once | Scope::Arguments => Some(ledger::Scope::Arguments),
-        Scope::Session => Some(ledger::Scope::Session),
-        Scope::Principal => Some(ledger::Scope::Principal),
+        AnswerScope::Once if waited => None,
+        AnswerScope::Once | AnswerScope::Arguments => Some(ledger::GrantScope::Arguments),
+        AnswerScope::Session => Some(ledger::GrantScope::Session),
+        AnswerScope::Principal => Some(ledger::GrantScope::Principal),
     };
     let Some(remembered) = remembered.filter(|_| approve) else {
         return ledger.append(event).await.map(drop);
     };
     let valid_for =
-        if scope == Scope::Once { LATE_VALIDITY } else { Duration::from_secs(pending.offer.valid_for.into()) };
+        if scope == AnswerScope::Once { LATE_VALIDITY } else { Duration::from_secs(pending.offer.valid_for.into()) };
     let uses = NonZeroU32::new(pending.offer.uses);
-    let grant = Grant::new(&pending.binding, remembered, valid_for, uses)
+    let grant = ApprovalGrant::new(&pending.binding, remembered, valid_for, uses)
         .map_err(|error| LedgerError::Body(format!("no randomness for a grant: {error}")))?;
     ledger.append(event).await?;
     let added =

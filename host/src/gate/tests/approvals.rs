@@ -4,7 +4,7 @@ use super::*;
 
 const CALL: &str = r#"{"name":"files__read","arguments":{"path":"/a"}}"#;
 
-async fn answer(bench: &Bench, approve: bool, scope: Option<&str>) -> Answered {
+async fn answer(bench: &Bench, approve: bool, scope: Option<&str>) -> AnswerResult {
     let id = bench.inbox.list()[0].id.clone();
     bench.inbox.answer(&id, approve, scope, "test", false).await.unwrap()
 }
@@ -12,7 +12,7 @@ async fn answer(bench: &Bench, approve: bool, scope: Option<&str>) -> Answered {
 /// Makes the first try of a modern agent, and returns the `requestState` for its retry.
 async fn input_required(bench: &Bench, params: &str) -> String {
     match bench.admit(params, Approve::Always, Elicitation::InputRequired).await.unwrap() {
-        Err(Refusal::InputRequired(result)) => result.get_str("requestState").unwrap(),
+        Err(CallRefusal::InputRequired(result)) => result.get_str("requestState").unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -56,13 +56,13 @@ async fn a_retry_answers_for_its_own_arguments_once() {
     let state = input_required(&bench, CALL).await;
     let try_with = |params: String| bench.admit(&params, Approve::Always, Elicitation::InputRequired);
     // Another call under the same state is a question of its own, and the first stays open.
-    assert!(matches!(try_with(retry("/b", &state)).await.unwrap(), Err(Refusal::InputRequired(_))));
+    assert!(matches!(try_with(retry("/b", &state)).await.unwrap(), Err(CallRefusal::InputRequired(_))));
     assert_eq!(bench.inbox.list().len(), 2);
     assert_eq!(code(try_with(retry("/a", "forged")).await.unwrap()), "request-state");
     let (one, two) = (try_with(retry("/a", &state)), try_with(retry("/a", &state)));
     let passed = usize::from(one.await.unwrap().is_ok()) + usize::from(two.await.unwrap().is_ok());
     assert_eq!(passed, 1, "two retries at once share one yes");
-    assert!(matches!(try_with(retry("/a", &state)).await.unwrap(), Err(Refusal::InputRequired(_))));
+    assert!(matches!(try_with(retry("/a", &state)).await.unwrap(), Err(CallRefusal::InputRequired(_))));
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_question_that_nobody_waits_for_expires_all_the_same() {
     let bench = Bench::with(Duration::ZERO).await;
     let state = input_required(&bench, CALL).await;
     let retried = bench.admit(&retry("/a", &state), Approve::Always, Elicitation::InputRequired).await.unwrap();
-    assert!(matches!(retried, Err(Refusal::InputRequired(_))), "an expired question takes no answer");
+    assert!(matches!(retried, Err(CallRefusal::InputRequired(_))), "an expired question takes no answer");
     assert!(bench.inbox.list().is_empty());
     let answered = bench.recorded("call.answered").await;
     assert!(answered.iter().all(|record| record["body"]["by"] == "expiry") && !answered.is_empty(), "{answered:?}");
@@ -135,7 +135,7 @@ async fn what_may_destroy_is_never_asked_through_the_agent() {
         if !through_the_agent {
             answer(&bench, false, None).await;
         }
-        let asked = matches!(admitting.await.unwrap(), Err(Refusal::InputRequired(_)));
+        let asked = matches!(admitting.await.unwrap(), Err(CallRefusal::InputRequired(_)));
         assert_eq!(asked, through_the_agent, "{case}");
     }
 }

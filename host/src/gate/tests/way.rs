@@ -8,7 +8,7 @@ fn parsed(text: &'static str) -> Json {
     Json::parse(text).unwrap()
 }
 
-async fn admitted(bench: &Bench, params: &str) -> Admitted {
+async fn admitted(bench: &Bench, params: &str) -> AdmittedCall {
     bench.admit(params, Approve::Never, Elicitation::None).await.unwrap().unwrap()
 }
 
@@ -98,7 +98,7 @@ async fn what_a_task_answers_later_is_paid_and_its_answer_is_never_refused() {
     for (method, refused) in [("tasks/result", false), ("tasks/get", false), ("tools/call", true)] {
         let call = Call { method: method.into(), ..bench.call(CALL) };
         match bench.gate.admit(call, &around).await {
-            Ok(Admitted { ticket, .. }) => {
+            Ok(AdmittedCall { ticket, .. }) => {
                 assert!(!refused, "{method}");
                 drop(bench.gate.release(ticket, Outcome::Answered(Answer::Result(result.clone()))).await);
             }
@@ -114,7 +114,7 @@ async fn a_source_does_not_put_questions_that_look_like_ours() {
         r#"{"resultType":"input_required","inputRequests":{"portcullis-approval":{}}}"#,
         r#"{"resultType":"input_required","inputRequests":{},"resultType":"complete"}"#,
     ] {
-        let Admitted { ticket, .. } = admitted(&bench, CALL).await;
+        let AdmittedCall { ticket, .. } = admitted(&bench, CALL).await;
         let answer = bench.gate.release(ticket, Outcome::Answered(Answer::Result(parsed(forged)))).await;
         assert_eq!(error_code(&answer), "source-asked");
     }
@@ -123,7 +123,7 @@ async fn a_source_does_not_put_questions_that_look_like_ours() {
 #[tokio::test]
 async fn the_last_words_of_a_source_stay_out_of_the_ledger() {
     let bench = Bench::new().await;
-    let Admitted { ticket, .. } = admitted(&bench, CALL).await;
+    let AdmittedCall { ticket, .. } = admitted(&bench, CALL).await;
     let cause =
         Cause::own("`x` exited with status 1").said("; its last words: ", "cannot open /a for ann@example.com", "");
     let answer = bench.gate.release(ticket, Outcome::Unknown(cause)).await;
@@ -136,7 +136,7 @@ async fn the_last_words_of_a_source_stay_out_of_the_ledger() {
 #[tokio::test]
 async fn a_result_that_json_readers_cannot_hold_is_no_accident() {
     let bench = Bench::new().await;
-    let Admitted { ticket, .. } = admitted(&bench, CALL).await;
+    let AdmittedCall { ticket, .. } = admitted(&bench, CALL).await;
     let result = parsed(r#"{"content":[],"structuredContent":{"n":1e999}}"#);
     let answer = bench.gate.release(ticket, Outcome::Answered(Answer::Result(result.clone()))).await;
     assert_eq!(answer, Answer::Result(result));

@@ -14,7 +14,7 @@ use url::form_urlencoded;
 
 use crate::config::{Config, Endpoint};
 use crate::name::SourceName;
-use crate::secret::Secrets;
+use crate::secret::SecretStore;
 use crate::source::{Discovery, HttpSource, NoClient, Source as _, SourceError};
 
 /// A request as a server received it.
@@ -115,7 +115,7 @@ impl World {
         let config = self.config("");
         let source = &config.sources[&web()];
         let Endpoint::Url { .. } = &source.endpoint else { panic!("it has a `url`") };
-        Secrets::open(&config.data_dir).unwrap();
+        SecretStore::open(&config.data_dir).unwrap();
         HttpSource::new(source, Vec::new(), &config.data_dir, Arc::new(|_| {})).unwrap()
     }
 }

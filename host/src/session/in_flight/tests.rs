@@ -126,7 +126,7 @@ async fn a_question_that_its_source_withdraws_is_withdrawn_from_the_agent() {
     let (mut in_flight, out) = in_flight(&upstream, std::future::pending());
     let (reply, answer) = oneshot::channel();
     let request = Request { id: crate::protocol::Id::number(1), method: "vendor/ask".into(), params: None };
-    out.send(CallEvent::Request(Asked { request, reply })).await.unwrap();
+    out.send(CallEvent::Request(SourceRequest { request, reply })).await.unwrap();
     let withdrawn = async {
         ear.asked.notified().await;
         drop(answer);

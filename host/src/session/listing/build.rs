@@ -8,21 +8,21 @@ use tokio::sync::OnceCell;
 
 use super::{Listing, VisibleItem, may_see};
 use crate::call::Cause;
-use crate::catalog::{Catalog, Filter};
+use crate::catalog::{Catalog, ItemFilter};
 use crate::config::Exposure;
 use crate::context::{OfferedItems, Upstream};
 use crate::gate::risk_of;
 use crate::item::{Item, ItemKind};
 use crate::ledger::EventKind;
-use crate::lockfile::{Acceptance, Lock};
+use crate::lockfile::{Acceptance, Lockfile};
 use crate::name::SourceName;
-use crate::session::discovery::{Answered, ListedItems};
-use crate::session::group::Group;
+use crate::session::discovery::{AskResult, ListedItems};
+use crate::session::group::ToolGroup;
 use crate::session::{Session, deferred, health};
 
 /// The lists of one kind that the sources of a session offer.
 struct Offered<'a> {
-    usable: Vec<(Arc<Upstream>, &'a Filter, &'a OfferedItems)>,
+    usable: Vec<(Arc<Upstream>, &'a ItemFilter, &'a OfferedItems)>,
     /// The index of each source in `usable`.
     places: HashMap<SourceName, usize>,
     /// The sources that failed, none of them required, and why.
@@ -34,7 +34,7 @@ impl Offered<'_> {
         self.usable.iter().map(|(_, _, list)| *list).filter(|list| !list.items.is_empty())
     }
 
-    fn of(&self, item: &Item) -> Option<(&Arc<Upstream>, &Filter)> {
+    fn of(&self, item: &Item) -> Option<(&Arc<Upstream>, &ItemFilter)> {
         let (upstream, filter, _) = self.usable.get(*self.places.get(&item.source)?)?;
         Some((upstream, filter))
     }
@@ -48,7 +48,7 @@ impl Session {
     /// The cause of the first required source that failed, or names that collide: nothing is served on a partial set.
     pub(in crate::session) async fn build_listing(
         &self,
-        answered: Vec<Answered>,
+        answered: Vec<AskResult>,
         first: bool,
         kind: ItemKind,
     ) -> Result<Listing, Cause> {
@@ -56,8 +56,8 @@ impl Session {
         Box::pin(self.sift(answered, first, kind)).await
     }
 
-    async fn sift(&self, answered: Vec<Answered>, first: bool, kind: ItemKind) -> Result<Listing, Cause> {
-        let lock = Lock::load(&self.context.config.data_dir).map_err(Cause::of)?;
+    async fn sift(&self, answered: Vec<AskResult>, first: bool, kind: ItemKind) -> Result<Listing, Cause> {
+        let lock = Lockfile::load(&self.context.config.data_dir).map_err(Cause::of)?;
         let offered = self.offered(&answered)?;
         let catalog = self.merged(&offered, kind)?;
         let mut members: HashMap<_, Vec<_>> = HashMap::new();
@@ -71,7 +71,7 @@ impl Session {
                 seen.extend(self.seen(item, &offered, &lock).await);
             }
             let entry = match &item.group {
-                Some(name) => Group::of(name, seen, &offered.absent),
+                Some(name) => ToolGroup::of(name, seen, &offered.absent),
                 None => seen.pop(),
             };
             let Some(entry) = entry else {
@@ -104,7 +104,7 @@ impl Session {
     }
 
     /// Separates the sources that can be used from those that failed.
-    fn offered<'a>(&'a self, answered: &'a [Answered]) -> Result<Offered<'a>, Cause> {
+    fn offered<'a>(&'a self, answered: &'a [AskResult]) -> Result<Offered<'a>, Cause> {
         let (mut usable, mut absent) = (Vec::new(), Vec::new());
         for (upstream, filter) in self.context.admitted(&self.caller.profile) {
             let of_it = answered.iter().find(|(other, _)| other.config.name == upstream.config.name);
@@ -138,7 +138,7 @@ impl Session {
     }
 
     /// Returns an item as the session uses it. `None` if the session may not see it.
-    async fn seen(&self, item: &Arc<Item>, offered: &Offered<'_>, lock: &Lock) -> Option<VisibleItem> {
+    async fn seen(&self, item: &Arc<Item>, offered: &Offered<'_>, lock: &Lockfile) -> Option<VisibleItem> {
         let (upstream, filter) = offered.of(item)?;
         let is_tool = item.kind == ItemKind::Tool;
         let acceptance = if is_tool { lock.of(item, upstream.identity) } else { Acceptance::Unknown };

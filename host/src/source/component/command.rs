@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use crate::call::Cause;
-use crate::plugin::{Command, Running, Streams};
+use crate::plugin::{CommandComponent, CommandStreams, RunningCommand};
 use crate::source::link::{Deadlines, Link, LinkConfig};
 use crate::source::pipe::{self, Pipe, PipeConfig, RunningProgram};
 use crate::source::supervised::{Connect, Supervised, SupervisionConfig};
@@ -15,11 +15,11 @@ use crate::source::transport::Transport;
 use crate::source::{Discovery, SourceError};
 
 /// A component that is a program.
-pub(crate) type CommandSource = Supervised<Program>;
+pub(crate) type CommandSource = Supervised<ComponentProgram>;
 
 /// The program of a source, and how its streams are handled.
-pub(crate) struct Program {
-    pub(crate) command: Command,
+pub(crate) struct ComponentProgram {
+    pub(crate) command: CommandComponent,
     pub(crate) pipe_config: PipeConfig,
     /// Called at each start.
     pub(crate) started: Box<dyn Fn() + Send + Sync>,
@@ -27,21 +27,21 @@ pub(crate) struct Program {
 
 impl CommandSource {
     /// Describes the source; runs nothing.
-    pub(crate) fn new(supervision: SupervisionConfig, program: Program) -> Self {
+    pub(crate) fn new(supervision: SupervisionConfig, program: ComponentProgram) -> Self {
         Self::of(supervision, program)
     }
 }
 
 #[async_trait]
-impl Connect for Program {
+impl Connect for ComponentProgram {
     async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
         let label = format!("`{}`", pipe::escape(&self.command.identity().name));
         let started = self.command.start().await;
-        let (running, Streams { input, output, error }) = started.map_err(|failure| {
+        let (running, CommandStreams { input, output, error }) = started.map_err(|failure| {
             SourceError::Start(Cause::of(failure).under(format!("{label} could not be started: ")))
         })?;
         (self.started)();
-        let streams = pipe::Streams { input: Box::new(input), output: Box::new(output), error: Box::new(error) };
+        let streams = pipe::PipeStreams { input: Box::new(input), output: Box::new(output), error: Box::new(error) };
         let pipe = Arc::new(Pipe::with(Box::new(running), streams, label, self.pipe_config.clone()));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
         Link::open(transport, deadlines, config).await.map_err(|error| pipe.explain(error))
@@ -49,9 +49,9 @@ impl Connect for Program {
 }
 
 #[async_trait]
-impl RunningProgram for Running {
+impl RunningProgram for RunningCommand {
     async fn wait(&self) -> Instant {
-        Running::wait(self).await
+        RunningCommand::wait(self).await
     }
 
     /// Stops the component: it has no signals, and the end of its input has already asked it to end.
@@ -64,19 +64,19 @@ impl RunningProgram for Running {
     }
 
     fn fate(&self) -> Option<String> {
-        Running::fate(self)
+        RunningCommand::fate(self)
     }
 
     fn sending(&self) {
-        Running::message_sent(self);
+        RunningCommand::message_sent(self);
     }
 
     fn received(&self) {
-        Running::message_received(self);
+        RunningCommand::message_received(self);
     }
 }
 
-impl std::fmt::Debug for Program {
+impl std::fmt::Debug for ComponentProgram {
     // The other fields hold secrets or say nothing.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Program").field("command", &self.command).finish_non_exhaustive()

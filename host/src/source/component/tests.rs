@@ -9,7 +9,7 @@ use super::*;
 use crate::call::{Call, Params};
 use crate::config::PluginRef;
 use crate::item::Item;
-use crate::plugin::Access;
+use crate::plugin::ComponentAccess;
 use crate::plugin::testing::{plugins, tools};
 use crate::source::testing::{no_client, silent};
 use portcullis_core::testing::view;
@@ -20,7 +20,7 @@ async fn source(settings: serde_json::Value) -> ComponentSource {
 }
 
 /// Loads the guest `explorer` with this access.
-async fn explorer(access: Access) -> ComponentSource {
+async fn explorer(access: ComponentAccess) -> ComponentSource {
     let plugin = PluginRef::Path(guest("explorer"));
     match plugins().component(&plugin, &json!({}), &[], access).await.unwrap().kind {
         crate::plugin::ComponentKind::Tools(tools) => ComponentSource::new(tools, &of(Duration::from_secs(600))),
@@ -120,7 +120,7 @@ async fn closing_ends_what_sessions_kept() {
 #[tokio::test]
 async fn tools_on_a_standard_library_have_what_is_granted_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
-    let mut access = Access { env: vec![("MODE".into(), "quiet".into())], ..Access::default() };
+    let mut access = ComponentAccess { env: vec![("MODE".into(), "quiet".into())], ..ComponentAccess::default() };
     for (name, list) in [("open", &mut access.grant.read), ("drop", &mut access.grant.write)] {
         std::fs::create_dir(dir.path().join(name)).unwrap();
         list.push(dir.path().join(name));
@@ -151,7 +151,7 @@ async fn a_component_neither_makes_nor_changes_a_configuration_in_what_it_may_wr
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("inner/.portcullis")).unwrap();
     std::fs::write(dir.path().join("inner/portcullis.toml"), "as it was").unwrap();
-    let mut access = Access::default();
+    let mut access = ComponentAccess::default();
     access.grant.write.push(dir.path().to_owned());
     let source = explorer(access).await;
     let call = async |tool: &str, path: &str| {
@@ -179,7 +179,7 @@ async fn a_link_that_takes_the_place_of_a_granted_folder_leads_nowhere() {
         std::fs::create_dir(folder).unwrap();
         std::fs::write(folder.join("note.txt"), text).unwrap();
     }
-    let mut access = Access::default();
+    let mut access = ComponentAccess::default();
     access.grant.read.push(open.clone());
     let source = explorer(access).await;
     let read = async || {
@@ -208,7 +208,7 @@ async fn what_is_neither_a_file_nor_a_folder_is_not_opened() {
     let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, mode, 0).unwrap();
     std::os::unix::fs::symlink("pipe", &link).unwrap();
-    let mut access = Access::default();
+    let mut access = ComponentAccess::default();
     access.grant.write.push(dir.path().to_owned());
     let source = explorer(access).await;
     for (tool, path) in [("read", &pipe), ("write", &pipe), ("read", &link)] {
@@ -223,7 +223,7 @@ async fn what_is_neither_a_file_nor_a_folder_is_not_opened() {
 
 #[tokio::test]
 async fn a_component_that_does_not_say_what_it_offers_is_given_up() {
-    let access = Access { env: vec![("SLOW".into(), "1".into())], ..Access::default() };
+    let access = ComponentAccess { env: vec![("SLOW".into(), "1".into())], ..ComponentAccess::default() };
     let plugin = PluginRef::Path(guest("explorer"));
     let component = plugins().component(&plugin, &json!({}), &[], access).await.unwrap();
     let crate::plugin::ComponentKind::Tools(tools) = component.kind else { panic!() };
@@ -234,7 +234,7 @@ async fn a_component_that_does_not_say_what_it_offers_is_given_up() {
 
 #[tokio::test]
 async fn a_failure_names_the_setting_that_raises_the_limit_and_the_next_call_works() {
-    let mut access = Access { timeout: Duration::from_secs(2), ..Access::default() };
+    let mut access = ComponentAccess { timeout: Duration::from_secs(2), ..ComponentAccess::default() };
     access.grant.limits.memory = 8 << 20;
     access.grant.limits.cpu = Some(0.1);
     let dir = tempfile::tempdir().unwrap();
@@ -261,14 +261,14 @@ async fn a_failure_names_the_setting_that_raises_the_limit_and_the_next_call_wor
 
 #[tokio::test]
 async fn no_more_instances_work_at_once_than_the_source_may_have_and_further_calls_wait() {
-    let access = Access { instances: 2, ..Access::default() };
+    let access = ComponentAccess { instances: 2, ..ComponentAccess::default() };
     let source = explorer(access.clone()).await;
     let crowd = (0..200).map(|_| call(&source, "look"));
     for answer in futures_util::future::join_all(crowd).await {
         assert!(!text(&answer).0, "{answer:?}");
     }
 
-    let source = explorer(Access { timeout: Duration::from_millis(50), ..access }).await;
+    let source = explorer(ComponentAccess { timeout: Duration::from_millis(50), ..access }).await;
     let sleepers = futures_util::future::join(call(&source, "sleep"), call(&source, "sleep"));
     let refused = tokio::select! {
         biased;
@@ -283,7 +283,7 @@ async fn no_more_instances_work_at_once_than_the_source_may_have_and_further_cal
 #[tokio::test]
 async fn what_passes_in_one_call_has_a_limit_that_the_source_can_raise() {
     let flood = async |output| {
-        let mut access = Access { output, ..Access::default() };
+        let mut access = ComponentAccess { output, ..ComponentAccess::default() };
         access.grant.limits.memory = 256 << 20;
         text(&call(&explorer(access).await, "flood").await)
     };
@@ -298,7 +298,7 @@ async fn what_passes_in_one_call_has_a_limit_that_the_source_can_raise() {
 async fn a_call_that_waits_too_long_names_its_timeout() {
     let plugin = PluginRef::Path(guest("explorer"));
     let Ok(crate::plugin::ComponentKind::Tools(tools)) =
-        plugins().component(&plugin, &json!({}), &[], Access::default()).await.map(|component| component.kind)
+        plugins().component(&plugin, &json!({}), &[], ComponentAccess::default()).await.map(|component| component.kind)
     else {
         panic!()
     };
@@ -312,7 +312,7 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
     let dir = tempfile::tempdir().unwrap();
     let load = async || {
         let stores = crate::key_value::KeyValue::new(dir.path(), &"memory".parse().unwrap());
-        let access = Access { key_value: Some(Arc::new(stores)), ..Access::default() };
+        let access = ComponentAccess { key_value: Some(Arc::new(stores)), ..ComponentAccess::default() };
         let (plugin, grant) = (PluginRef::Builtin("memory".into()), ["key-value".to_owned()]);
         let loaded = plugins().component(&plugin, &json!({}), &grant, access).await.unwrap();
         assert!(loaded.has_store);
@@ -365,6 +365,7 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
 #[tokio::test]
 async fn a_store_that_is_not_granted_is_refused_with_the_line_to_add() {
     let plugin = PluginRef::Builtin("memory".into());
-    let error = plugins().component(&plugin, &json!({}), &[], Access::default()).await.unwrap_err().to_string();
+    let error =
+        plugins().component(&plugin, &json!({}), &[], ComponentAccess::default()).await.unwrap_err().to_string();
     assert!(error.contains("key-value@0.1.0, which it is not granted: add `grant = [\"key-value\"]`"), "{error}");
 }

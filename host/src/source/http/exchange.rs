@@ -10,9 +10,9 @@ use tokio::sync::watch;
 
 use super::egress_cause;
 use super::headers;
-use super::sse::{Events, TooLarge};
+use super::sse::{SseParser, TooLarge};
 use super::status::{self, Instead};
-use super::transport::Shared;
+use super::transport::TransportShared;
 use crate::call::Cause;
 use crate::egress::{EgressError, Outgoing};
 use crate::protocol::{self, Answer, Id, Message, Response, reserve_for_message, revision};
@@ -36,7 +36,7 @@ const MAX_RETRY: Duration = Duration::from_secs(5 * 60);
 
 /// One message and its answer.
 pub(super) struct Exchange {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<TransportShared>,
     /// The id of the request, or `None` for a message that has no answer.
     pub(super) id: Option<Id>,
     /// The method of the request.
@@ -110,15 +110,15 @@ impl Exchange {
     }
 
     async fn read_stream(&self, id: &Id, mut response: HttpResponse) {
-        let mut events = Events::new(self.shared.limit);
+        let mut events = SseParser::new(self.shared.limit);
         let mut attempts = 0;
         loop {
             let before = events.last_id().map(ToOwned::to_owned);
             let end = pump(&self.shared, &mut response, &mut events, Some(id)).await;
             let why = match end {
-                End::Answered => return,
-                End::TooLarge(size) => return self.too_large(id, size).await,
-                End::Closed(why) => why,
+                StreamEnd::Answered => return,
+                StreamEnd::TooLarge(size) => return self.too_large(id, size).await,
+                StreamEnd::Closed(why) => why,
             };
             if before.as_deref() != events.last_id() {
                 attempts = 0;
@@ -132,7 +132,7 @@ impl Exchange {
     }
 
     /// Returns the rest of a stream that broke, if the server still has it.
-    async fn resume(&self, events: &mut Events, attempts: &mut u32) -> Option<HttpResponse> {
+    async fn resume(&self, events: &mut SseParser, attempts: &mut u32) -> Option<HttpResponse> {
         let protocol = self.shared.protocol();
         if protocol.as_deref().is_some_and(revision::is_modern) {
             return None;
@@ -231,15 +231,15 @@ fn changes_nothing(method: &protocol::Method) -> bool {
 }
 
 /// Delivers what the server sends on its own, for as long as the connection lasts, if the server offers that.
-pub(super) async fn listen(shared: &Arc<Shared>) {
-    let mut events = Events::new(shared.limit);
+pub(super) async fn listen(shared: &Arc<TransportShared>) {
+    let mut events = SseParser::new(shared.limit);
     let mut usual = RETRY;
     loop {
         let headers = headers::for_listening(shared.protocol().as_deref(), events.last_id());
         match shared.send(shared.outgoing(Method::GET, headers)).await {
             Ok(mut response) if is_stream(&response) => {
                 usual = RETRY;
-                if let End::TooLarge(size) = pump(shared, &mut response, &mut events, None).await {
+                if let StreamEnd::TooLarge(size) = pump(shared, &mut response, &mut events, None).await {
                     return shared.deliver(Err(TransportError::Oversized { size, limit: shared.limit })).await;
                 }
                 events.reconnect();
@@ -250,7 +250,7 @@ pub(super) async fn listen(shared: &Arc<Shared>) {
             }
             Ok(response) if response.status().is_server_error() => {}
             // The server no longer knows the last event: listen from here on.
-            Ok(_) if events.last_id().is_some() => events = Events::new(shared.limit),
+            Ok(_) if events.last_id().is_some() => events = SseParser::new(shared.limit),
             // Not offered: most often, status 405.
             Ok(_) => return,
             Err(error) => tracing::debug!(source = %shared.source, %error, "not listening"),
@@ -261,12 +261,12 @@ pub(super) async fn listen(shared: &Arc<Shared>) {
 }
 
 /// Returns how long the server wants a client to wait, or `usual` if it has not said.
-fn pause(events: &Events, usual: Duration) -> Duration {
+fn pause(events: &SseParser, usual: Duration) -> Duration {
     events.retry().map_or(usual, |retry| retry.clamp(MIN_RETRY, MAX_RETRY))
 }
 
 /// The way in which a stream ended.
-pub(super) enum End {
+pub(super) enum StreamEnd {
     /// The awaited answer came.
     Answered,
     /// An event was over the limit; the number is its size in bytes, as far as it was read.
@@ -277,22 +277,25 @@ pub(super) enum End {
 
 /// Delivers every message of a stream, in order.
 pub(super) async fn pump(
-    shared: &Shared,
+    shared: &TransportShared,
     response: &mut HttpResponse,
-    events: &mut Events,
+    events: &mut SseParser,
     awaited: Option<&Id>,
-) -> End {
+) -> StreamEnd {
     loop {
         let chunk = match response.chunk().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) => {
-                return End::Closed(Cause::own(format!("`{}` ended the stream before the answer", shared.shown())));
+                return StreamEnd::Closed(Cause::own(format!(
+                    "`{}` ended the stream before the answer",
+                    shared.shown()
+                )));
             }
-            Err(error) => return End::Closed(egress_cause(EgressError::from_client(&shared.url, &error))),
+            Err(error) => return StreamEnd::Closed(egress_cause(EgressError::from_client(&shared.url, &error))),
         };
         let data = match events.feed(&chunk) {
             Ok(data) => data,
-            Err(TooLarge(size)) => return End::TooLarge(size),
+            Err(TooLarge(size)) => return StreamEnd::TooLarge(size),
         };
         let mut answered = false;
         for text in data {
@@ -312,7 +315,7 @@ pub(super) async fn pump(
             let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
             // Only so that the connection can be reused.
             let _ = tokio::time::timeout(STREAM_END, rest).await;
-            return End::Answered;
+            return StreamEnd::Answered;
         }
     }
 }

@@ -13,9 +13,9 @@ use tokio::sync::{mpsc, watch};
 use url::Url;
 
 use super::egress_cause;
-use super::exchange::{End, is_stream, pump};
-use super::sse::{Events, TooLarge};
-use super::transport::{ReceiveResult, Shared};
+use super::exchange::{StreamEnd, is_stream, pump};
+use super::sse::{SseParser, TooLarge};
+use super::transport::{ReceiveResult, TransportShared};
 use crate::call::Cause;
 use crate::egress::shown;
 use crate::protocol::Message;
@@ -27,14 +27,17 @@ const ENDPOINT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A connection to one server.
 pub(super) struct LegacySse {
-    shared: Arc<Shared>,
+    shared: Arc<TransportShared>,
     inbox: tokio::sync::Mutex<mpsc::Receiver<ReceiveResult>>,
     post_to: Url,
 }
 
 impl LegacySse {
     /// Opens the stream and waits for the URL. Cancellation safe.
-    pub(super) async fn open(shared: Arc<Shared>, inbox: mpsc::Receiver<ReceiveResult>) -> Result<Self, SourceError> {
+    pub(super) async fn open(
+        shared: Arc<TransportShared>,
+        inbox: mpsc::Receiver<ReceiveResult>,
+    ) -> Result<Self, SourceError> {
         let opened = tokio::time::timeout(ENDPOINT_DEADLINE, begin(&shared)).await;
         let (response, events, post_to) = opened.unwrap_or_else(|_| {
             let seconds = ENDPOINT_DEADLINE.as_secs();
@@ -47,7 +50,7 @@ impl LegacySse {
     }
 }
 
-async fn begin(shared: &Shared) -> Result<(HttpResponse, Events, Url), SourceError> {
+async fn begin(shared: &TransportShared) -> Result<(HttpResponse, SseParser, Url), SourceError> {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     let response = shared.send(shared.outgoing(Method::GET, headers)).await;
@@ -58,7 +61,7 @@ async fn begin(shared: &Shared) -> Result<(HttpResponse, Events, Url), SourceErr
         let why = format!("{} answered a GET with status {status} and no events", at());
         return Err(SourceError::Protocol(Cause::own(why)));
     }
-    let mut events = Events::new(shared.limit);
+    let mut events = SseParser::new(shared.limit);
     loop {
         let chunk = response.chunk().await.map_err(|error| SourceError::Closed(Cause::of(error.without_url())))?;
         let Some(chunk) = chunk else {
@@ -75,14 +78,14 @@ async fn begin(shared: &Shared) -> Result<(HttpResponse, Events, Url), SourceErr
     }
 }
 
-async fn read(shared: &Arc<Shared>, mut response: HttpResponse, mut events: Events) {
+async fn read(shared: &Arc<TransportShared>, mut response: HttpResponse, mut events: SseParser) {
     let why = match pump(shared, &mut response, &mut events, None).await {
-        End::TooLarge(size) => {
+        StreamEnd::TooLarge(size) => {
             shared.deliver(Err(TransportError::Oversized { size, limit: shared.limit })).await;
             Cause::own(format!("`{}` sent an event of {size} bytes, over the limit", shared.shown()))
         }
-        End::Closed(why) => why,
-        End::Answered => return,
+        StreamEnd::Closed(why) => why,
+        StreamEnd::Answered => return,
     };
     // What the server did with open requests is not known; the stream cannot be resumed.
     shared.deliver(Err(TransportError::Closed(why.clone()))).await;

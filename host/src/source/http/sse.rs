@@ -11,7 +11,7 @@ use crate::protocol::reserve_for_message;
 
 /// An incremental parser of one event stream. Holds at most one event.
 #[derive(Debug)]
-pub(super) struct Events {
+pub(super) struct SseParser {
     limit: usize,
     /// The line being read, without its end.
     line: Vec<u8>,
@@ -54,7 +54,7 @@ impl Kind {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLarge(pub(super) usize);
 
-impl Events {
+impl SseParser {
     /// Returns a parser for a stream whose events have at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self {
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     fn all(text: &[u8], step: usize) -> Vec<String> {
-        let mut events = Events::new(1000);
+        let mut events = SseParser::new(1000);
         text.chunks(step)
             .flat_map(|chunk| events.feed(chunk).unwrap())
             .map(|data| String::from_utf8(data.to_vec()).unwrap())
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn id_and_retry_are_kept_over_a_reconnection() {
-        let mut events = Events::new(1000);
+        let mut events = SseParser::new(1000);
         events.feed(b"id: a1\nretry: 1500\ndata:\n\nretry: soon\nid: b\0c\n\nid: a2\ndata: lost").unwrap();
         events.reconnect();
         assert_eq!(events.last_id(), Some("a1"));
@@ -218,18 +218,18 @@ mod tests {
 
     #[test]
     fn an_event_beyond_the_limit_ends_the_stream_whether_in_one_line_or_many() {
-        let mut events = Events::new(100);
+        let mut events = SseParser::new(100);
         let line = format!("data: {}\n\n", "x".repeat(100));
         assert_eq!(events.feed(line.as_bytes()).unwrap().len(), 1);
         assert!(events.feed(&[b'y'; 200]).is_err());
-        let mut events = Events::new(100);
+        let mut events = SseParser::new(100);
         assert!(events.feed("data: 0123456789\n".repeat(20).as_bytes()).is_err());
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic_or_keep_more_than_the_limit(bytes: Vec<u8>, step in 1usize..20) {
-            let mut events = Events::new(50);
+            let mut events = SseParser::new(50);
             for chunk in bytes.chunks(step) {
                 if events.feed(chunk).is_err() {
                     break;

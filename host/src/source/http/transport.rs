@@ -45,12 +45,12 @@ pub(super) type ReceiveResult = Result<Received, TransportError>;
 
 /// A connection to one server. Opens nothing until the first message.
 pub(crate) struct HttpTransport {
-    shared: Arc<Shared>,
+    shared: Arc<TransportShared>,
     inbox: tokio::sync::Mutex<mpsc::Receiver<ReceiveResult>>,
 }
 
 /// The state that the POSTs and the GET of one connection share.
-pub(super) struct Shared {
+pub(super) struct TransportShared {
     pub(super) source: SourceName,
     pub(super) url: Url,
     pub(super) client: HttpClient,
@@ -92,7 +92,7 @@ struct State {
 impl HttpTransport {
     /// Returns a transport to a server. A message of more than `limit` bytes is neither sent nor read.
     pub(super) fn new(access: ServerAccess, limit: usize) -> Self {
-        let (shared, inbox) = Shared::new(access, limit);
+        let (shared, inbox) = TransportShared::new(access, limit);
         Self { shared, inbox: tokio::sync::Mutex::new(inbox) }
     }
 }
@@ -227,7 +227,7 @@ impl Drop for HttpTransport {
     }
 }
 
-impl Shared {
+impl TransportShared {
     /// Returns a connection over which nothing was sent yet, and the receiver of what will arrive.
     pub(super) fn new(access: ServerAccess, limit: usize) -> (Arc<Self>, mpsc::Receiver<ReceiveResult>) {
         let ServerAccess { source, url, client, headers: secrets, bearer } = access;

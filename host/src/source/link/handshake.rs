@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::meta::{RequestFacts, client_info, with_facts};
-use super::pending::{Lost, Shared};
+use super::pending::{LinkShared, NoResponse};
 use crate::call::Cause;
 use crate::item::ItemKind;
 use crate::limits::{MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
@@ -83,7 +83,7 @@ impl Default for Agreed {
 }
 
 /// Agrees on an era and a revision.
-pub(super) async fn agree(shared: &Shared, deadlines: &Deadlines) -> Result<Agreed, SourceError> {
+pub(super) async fn agree(shared: &LinkShared, deadlines: &Deadlines) -> Result<Agreed, SourceError> {
     match shared.config.opening {
         Opening::Newest => agree_on_newest(shared, deadlines).await,
         Opening::LegacyFirst => match initialize(shared, deadlines.handshake).await {
@@ -99,7 +99,7 @@ pub(super) async fn agree(shared: &Shared, deadlines: &Deadlines) -> Result<Agre
 }
 
 /// Probes for the modern era, and falls back to the legacy one.
-async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agreed, SourceError> {
+async fn agree_on_newest(shared: &LinkShared, deadlines: &Deadlines) -> Result<Agreed, SourceError> {
     let Some(probe_timeout) = deadlines.probe else { return initialize(shared, deadlines.handshake).await };
     // The probe stays open after its deadline: a source that starts slowly reads both requests, and its answer to the
     // first counts if it refuses the second.
@@ -115,7 +115,7 @@ async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agree
         Ok(Ok(Answer::Error(error))) if offers_modern(&error) => discover(shared, deadlines.handshake).await,
         // Whichever era it speaks, it does not answer without a login.
         Ok(Ok(Answer::Error(error))) if wants_login(&error) => Err(refused(&Method::ServerDiscover, &error)),
-        Ok(Ok(_)) | Ok(Err(Lost::Timeout)) => initialize(shared, deadlines.handshake).await,
+        Ok(Ok(_)) | Ok(Err(NoResponse::Timeout)) => initialize(shared, deadlines.handshake).await,
         Ok(Err(lost)) => Err(explain(&Method::ServerDiscover, probe_timeout, lost)),
         Err(_) => {
             let mut late = None;
@@ -140,7 +140,7 @@ async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agree
 
 /// Begins a connection in the modern era only. A source that refuses our version but names it as supported is asked
 /// once more.
-async fn discover(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceError> {
+async fn discover(shared: &LinkShared, deadline: Duration) -> Result<Agreed, SourceError> {
     let ask = || {
         let with_facts = |_| with_facts(&Json::empty_object(), &RequestFacts::of_broker(Era::Modern), None);
         shared.request(&Method::ServerDiscover, with_facts, None, deadline)
@@ -188,7 +188,7 @@ fn modern(discovered: &Json) -> Agreed {
     }
 }
 
-async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceError> {
+async fn initialize(shared: &LinkShared, deadline: Duration) -> Result<Agreed, SourceError> {
     let [.., newest] = LEGACY;
     let declared = &shared.config.capabilities;
     let params = json!({ "protocolVersion": newest, "capabilities": declared, "clientInfo": client_info() });
@@ -212,8 +212,8 @@ async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, Sourc
     let method = Method::NotificationsInitialized.to_owned();
     let ready = Message::Notification(Notification { method, params: None });
     let sent = tokio::time::timeout(deadline, shared.transport.send(&ready)).await;
-    sent.map_err(|_| Lost::Timeout)
-        .and_then(|sent| sent.map_err(|error| Lost::Broken(error.into_cause())))
+    sent.map_err(|_| NoResponse::Timeout)
+        .and_then(|sent| sent.map_err(|error| NoResponse::Broken(error.into_cause())))
         .map_err(|lost| explain(&Method::NotificationsInitialized, deadline, lost))?;
     Ok(Agreed {
         era: Era::Legacy,
@@ -246,7 +246,7 @@ fn capability_of(kind: ItemKind) -> &'static str {
 
 /// Fetches all pages of a list.
 pub(super) async fn list(
-    shared: &Shared,
+    shared: &LinkShared,
     agreed: &Agreed,
     kind: ItemKind,
     deadline: Duration,
@@ -323,10 +323,10 @@ fn wants_login(error: &Json) -> bool {
 }
 
 /// Returns the error for a request that has no answer.
-pub(super) fn explain(method: &Method, deadline: Duration, lost: Lost) -> SourceError {
+pub(super) fn explain(method: &Method, deadline: Duration, lost: NoResponse) -> SourceError {
     match lost {
-        Lost::Timeout => late(method, deadline),
-        Lost::NotSent(why) | Lost::Broken(why) => SourceError::Closed(why),
+        NoResponse::Timeout => late(method, deadline),
+        NoResponse::NotSent(why) | NoResponse::Broken(why) => SourceError::Closed(why),
     }
 }
 

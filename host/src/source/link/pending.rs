@@ -27,13 +27,13 @@ const MAX_PENDING: usize = 1024;
 const GIVEN_UP_LATE: Duration = Duration::from_secs(10);
 
 /// The state that the callers, the reader and the control queue of a connection share.
-pub(super) struct Shared {
+pub(super) struct LinkShared {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) config: LinkConfig,
     /// The client that owns this connection, if it is not shared.
     pub(super) owner: OnceLock<Weak<dyn SourceClient>>,
     pub(super) control_queue: mpsc::Sender<ControlMessage>,
-    pub(super) pending: Mutex<Pending>,
+    pub(super) pending: Mutex<PendingRequests>,
     /// Places for requests of the source: each holds one from its arrival until its answer has been sent.
     pub(super) places: Arc<Semaphore>,
     /// The number of answers, progress and other notifications that could be matched to no request or session.
@@ -46,7 +46,7 @@ pub(super) struct Shared {
 }
 
 #[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct PendingRequests {
     pub(super) requests: HashMap<u64, PendingRequest>,
     pub(super) last: u64,
     pub(super) pages: Pages,
@@ -64,7 +64,7 @@ pub(super) struct Pending {
     pub(super) ended: Option<Cause>,
 }
 
-impl Pending {
+impl PendingRequests {
     /// Returns the number of requests whose answers are awaited. Requests that are meant to stay open do not count.
     pub(super) fn awaited(&self) -> usize {
         self.requests.values().filter(|entry| entry.awaited).count()
@@ -73,8 +73,8 @@ impl Pending {
 
 /// A request that waits for its answer.
 pub(super) struct PendingRequest {
-    pub(super) reply: oneshot::Sender<Result<Answer, Lost>>,
-    pub(super) caller: Option<Caller>,
+    pub(super) reply: oneshot::Sender<Result<Answer, NoResponse>>,
+    pub(super) caller: Option<ResponseWaiter>,
     /// True if its answer is awaited; false for a request that is meant to stay open, or that only checks whether the
     /// source is alive.
     pub(super) awaited: bool,
@@ -98,14 +98,14 @@ impl PendingRequest {
 
 /// The caller that waits for a request.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(super) struct ResponseWaiter {
     pub(super) session: Option<SessionId>,
     pub(super) relay: Relay,
 }
 
 /// The reason why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum NoResponse {
     /// The source certainly did not see the request.
     NotSent(Cause),
     /// No answer came in time.
@@ -114,7 +114,7 @@ pub(super) enum Lost {
     Broken(Cause),
 }
 
-impl Shared {
+impl LinkShared {
     /// Makes the connection's client its owner: from here on, the source's requests and the notifications that belong
     /// to no call go to it.
     pub(super) fn settle_owner(&self) {
@@ -129,33 +129,33 @@ impl Shared {
         &self,
         method: &Method,
         params: impl FnOnce(u64) -> Json,
-        caller: Option<Caller>,
+        caller: Option<ResponseWaiter>,
         timeout: Duration,
-    ) -> Result<Answer, Lost> {
+    ) -> Result<Answer, NoResponse> {
         let (mut waiting, mut reply) = self.wait_for(method, caller, timeout)?;
         let (id, params) = (Id::number(waiting.id), Some(params(waiting.id)));
         let request = Message::Request(Request { id, method: method.clone(), params });
         let mut deadline = Instant::now() + timeout;
         let Ok(sent) = tokio::time::timeout_at(deadline, self.transport.send(&request)).await else {
             waiting.timed_out = true;
-            return Err(Lost::Timeout);
+            return Err(NoResponse::Timeout);
         };
         if let Err(error) = sent {
             waiting.sent = false;
             self.broke(&error);
-            return Err(Lost::NotSent(error.into_cause()));
+            return Err(NoResponse::NotSent(error.into_cause()));
         }
         loop {
             match tokio::time::timeout_at(deadline, &mut reply).await {
                 Ok(Ok(answer)) => return answer,
-                Ok(Err(_)) => return Err(Lost::Broken("the connection to the source was dropped".into())),
+                Ok(Err(_)) => return Err(NoResponse::Broken("the connection to the source was dropped".into())),
                 // The agent that is asked has its own deadline.
                 Err(_) if self.pending().requests.get(&waiting.id).is_some_and(|entry| entry.has_time(timeout)) => {
                     deadline = Instant::now() + timeout;
                 }
                 Err(_) => {
                     waiting.timed_out = true;
-                    return Err(Lost::Timeout);
+                    return Err(NoResponse::Timeout);
                 }
             }
         }
@@ -164,15 +164,17 @@ impl Shared {
     fn wait_for(
         &self,
         method: &Method,
-        caller: Option<Caller>,
+        caller: Option<ResponseWaiter>,
         timeout: Duration,
-    ) -> Result<(Waiting<'_>, oneshot::Receiver<Result<Answer, Lost>>), Lost> {
+    ) -> Result<(WaitingRequest<'_>, oneshot::Receiver<Result<Answer, NoResponse>>), NoResponse> {
         let mut pending = self.pending();
         if let Some(why) = &pending.ended {
-            return Err(Lost::NotSent(why.clone()));
+            return Err(NoResponse::NotSent(why.clone()));
         }
         if pending.requests.len() >= MAX_PENDING {
-            return Err(Lost::NotSent(Cause::own(format!("{MAX_PENDING} requests already wait for this source"))));
+            return Err(NoResponse::NotSent(Cause::own(format!(
+                "{MAX_PENDING} requests already wait for this source"
+            ))));
         }
         pending.last += 1;
         let id = pending.last;
@@ -185,7 +187,7 @@ impl Shared {
         pending.requests.insert(id, PendingRequest { reply, caller, awaited, asking: 0, answered: None });
         // The protocol forbids cancelling `initialize`, and nothing else may be sent before it.
         let cancellable = !matches!(method, Method::Initialize | Method::ServerDiscover);
-        Ok((Waiting { shared: self, id, sent: true, cancellable, awaited, begun, timed_out: false }, answer))
+        Ok((WaitingRequest { shared: self, id, sent: true, cancellable, awaited, begun, timed_out: false }, answer))
     }
 
     /// Queues a short message, which is sent when the source takes it. Never waits; if the queue is full, drops the
@@ -224,19 +226,19 @@ impl Shared {
         self.news.send_replace(());
         for entry in requests.into_values() {
             // A caller that gave up has dropped the receiver.
-            let _ = entry.reply.send(Err(Lost::Broken(why.clone())));
+            let _ = entry.reply.send(Err(NoResponse::Broken(why.clone())));
         }
     }
 
-    pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
+    pub(super) fn pending(&self) -> MutexGuard<'_, PendingRequests> {
         self.pending.lock()
     }
 }
 
 /// A request's entry among those that wait. If it is dropped before the answer has come, the request is cancelled at
 /// the source.
-pub(super) struct Waiting<'a> {
-    pub(super) shared: &'a Shared,
+pub(super) struct WaitingRequest<'a> {
+    pub(super) shared: &'a LinkShared,
     pub(super) id: u64,
     pub(super) sent: bool,
     pub(super) cancellable: bool,
@@ -245,7 +247,7 @@ pub(super) struct Waiting<'a> {
     timed_out: bool,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingRequest<'_> {
     fn drop(&mut self) {
         let now = Instant::now();
         let (entry, draining) = {

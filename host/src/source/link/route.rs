@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-use super::pending::{Caller, Lost, Shared};
+use super::pending::{LinkShared, NoResponse, ResponseWaiter};
 use crate::call::Cause;
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, Response, RpcError, meta};
 use crate::source::transport::{Received, TransportError};
-use crate::source::{Asked, CallEvent, Relay, SourceClient, nobody_to_ask};
+use crate::source::{CallEvent, Relay, SourceClient, SourceRequest, nobody_to_ask};
 
 /// How long a caller that does not take its notifications may delay the source's other messages. After that it gets no
 /// more.
@@ -26,7 +26,7 @@ pub(super) const MAX_ASKED: usize = 16;
 const ASK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Routes every message of the source, in order, until the connection ends.
-pub(super) async fn read(shared: Arc<Shared>) {
+pub(super) async fn read(shared: Arc<LinkShared>) {
     let mut last_error = None;
     while let Some(received) = shared.transport.receive().await {
         match received {
@@ -48,7 +48,7 @@ pub(super) async fn read(shared: Arc<Shared>) {
     shared.end(&why.unwrap_or_else(|| "the source closed the connection".into()));
 }
 
-fn answer(shared: &Shared, response: Response) {
+fn answer(shared: &LinkShared, response: Response) {
     shared.lives();
     let entry = response.id.and_then(|id| id.as_number()).and_then(|id| shared.pending().requests.remove(&id));
     match entry {
@@ -64,17 +64,17 @@ fn answer(shared: &Shared, response: Response) {
     }
 }
 
-fn lose(shared: &Shared, id: &Id, reason: Cause) {
+fn lose(shared: &LinkShared, id: &Id, reason: Cause) {
     let entry = id.as_number().and_then(|id| shared.pending().requests.remove(&id));
     if let Some(entry) = entry {
         // A caller that gave up has dropped the receiver.
-        let _ = entry.reply.send(Err(Lost::Broken(reason)));
+        let _ = entry.reply.send(Err(NoResponse::Broken(reason)));
     }
 }
 
 /// Marks the connection as expired: the source refused a message because it has forgotten the session, and will refuse
 /// all later ones.
-fn expire(shared: &Shared, id: Option<&Id>, reason: &Cause) {
+fn expire(shared: &LinkShared, id: Option<&Id>, reason: &Cause) {
     let entry = {
         let mut pending = shared.pending();
         pending.expired = true;
@@ -84,21 +84,21 @@ fn expire(shared: &Shared, id: Option<&Id>, reason: &Cause) {
     };
     if let Some(entry) = entry {
         // A caller that gave up has dropped the receiver.
-        let _ = entry.reply.send(Err(Lost::NotSent(reason.clone())));
+        let _ = entry.reply.send(Err(NoResponse::NotSent(reason.clone())));
     }
 }
 
 /// Fails all requests that wait: an answer whose id could not be read was lost, and any of them may be the one that it
 /// was for.
-fn fail_pending(shared: &Shared, why: &Cause) {
+fn fail_pending(shared: &LinkShared, why: &Cause) {
     let requests = std::mem::take(&mut shared.pending().requests);
     for entry in requests.into_values() {
         // A caller that gave up has dropped the receiver.
-        let _ = entry.reply.send(Err(Lost::Broken(why.clone())));
+        let _ = entry.reply.send(Err(NoResponse::Broken(why.clone())));
     }
 }
 
-async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>) {
+async fn notify(shared: &LinkShared, notification: Notification, within: Option<&Id>) {
     let params = notification.params.as_ref();
     match &notification.method {
         Method::NotificationsProgress => {
@@ -177,7 +177,7 @@ fn number(json: &Json) -> Option<u64> {
 }
 
 /// Answers a request of the source, or puts it to the agent.
-fn ask(shared: &Arc<Shared>, request: Request, within: Option<&Id>) {
+fn ask(shared: &Arc<LinkShared>, request: Request, within: Option<&Id>) {
     if request.method == Method::Ping {
         return shared.send_soon(Message::Response(Response::result(request.id, Json::empty_object())));
     }
@@ -207,7 +207,7 @@ fn ask(shared: &Arc<Shared>, request: Request, within: Option<&Id>) {
 /// Puts a request of the source to the agent, through the call that it belongs to, and sends the answer. Its place is
 /// free only after that: a source that reads no answers has no more requests put to the agent.
 async fn put_to_agent(
-    shared: Arc<Shared>,
+    shared: Arc<LinkShared>,
     owner: Arc<dyn SourceClient>,
     request: Request,
     call: Option<u64>,
@@ -220,7 +220,7 @@ async fn put_to_agent(
             Some((call, caller)) => {
                 let _asking = Asking::begin(&shared, call);
                 let (reply, answer) = oneshot::channel();
-                let said = CallEvent::Request(Asked { request, reply });
+                let said = CallEvent::Request(SourceRequest { request, reply });
                 if caller.relay.out.send(said).await.is_err() {
                     return nobody_to_ask();
                 }
@@ -241,12 +241,12 @@ async fn put_to_agent(
 
 /// A guard: while it lives, the source waits for the agent, and the call that the request belongs to does not time out.
 struct Asking<'a> {
-    shared: &'a Shared,
+    shared: &'a LinkShared,
     call: u64,
 }
 
 impl<'a> Asking<'a> {
-    fn begin(shared: &'a Shared, call: u64) -> Self {
+    fn begin(shared: &'a LinkShared, call: u64) -> Self {
         if let Some(entry) = shared.pending().requests.get_mut(&call) {
             entry.asking += 1;
         }
@@ -263,7 +263,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-impl Shared {
+impl LinkShared {
     fn owner(&self) -> Option<Arc<dyn SourceClient>> {
         self.owner.get().and_then(Weak::upgrade)
     }
@@ -273,7 +273,7 @@ impl Shared {
         self.owner.get().is_some() || self.config.subscribers.is_of_one()
     }
 
-    fn caller(&self, id: u64) -> Option<Caller> {
+    fn caller(&self, id: u64) -> Option<ResponseWaiter> {
         self.pending().requests.get(&id).and_then(|entry| entry.caller.clone())
     }
 

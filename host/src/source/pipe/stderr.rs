@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::AsyncRead;
 
-use super::lines::{Line, Lines};
+use super::lines::{SourceLine, SourceLines};
 use crate::private;
 use crate::sync::Mutex;
 use crate::visible::visible;
@@ -55,9 +55,9 @@ impl LastWords {
 
 /// Values that are redacted in everything that people and agents read of a source's own output.
 #[derive(Clone, Default)]
-pub(crate) struct Secrets(Arc<[String]>);
+pub(crate) struct RedactedValues(Arc<[String]>);
 
-impl Secrets {
+impl RedactedValues {
     /// Returns the values to redact. Secrets of several lines, such as keys, are searched for line by line; the longest
     /// first, so that a secret is replaced before another one that is a part of it.
     pub(crate) fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
@@ -79,13 +79,13 @@ impl Secrets {
 }
 
 /// Reads standard error to its end, into the log file and the last words. `secrets` are redacted in both.
-pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secrets: Secrets, words: LastWords) {
+pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secrets: RedactedValues, words: LastWords) {
     let mut log = Log::open(path);
-    let mut lines = Lines::new(input, MAX_LINE_BYTES, MAX_LINE_BYTES);
+    let mut lines = SourceLines::new(input, MAX_LINE_BYTES, MAX_LINE_BYTES);
     while let Ok(Some(line)) = lines.next().await {
         let text = match line {
-            Line::Whole(text) => secrets.redacted(&text),
-            Line::Oversized { size, .. } => format!("[a line or a part of one, {size} bytes, left out]"),
+            SourceLine::Whole(text) => secrets.redacted(&text),
+            SourceLine::Oversized { size, .. } => format!("[a line or a part of one, {size} bytes, left out]"),
         };
         words.push(&text);
         log.write(&text);
@@ -179,7 +179,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("logs/x.log");
         let words = LastWords::default();
-        let secrets = Secrets::new(secrets.iter().copied());
+        let secrets = RedactedValues::new(secrets.iter().copied());
         capture(text, path.clone(), secrets, words.clone()).await;
         (std::fs::read_to_string(path).unwrap(), words.text())
     }

@@ -32,8 +32,8 @@ impl RunningProgram for Running {
 async fn why_a_source_was_given_up_is_known_while_its_output_is_still_being_read() {
     let folder = tempfile::tempdir().unwrap();
     let (mut program, output) = duplex(4096);
-    let streams = Streams { input: Box::new(sink()), output: Box::new(output), error: Box::new(empty()) };
-    let pipe_config = PipeConfig { limit: 1024, log: folder.path().join("log"), secrets: Secrets::default() };
+    let streams = PipeStreams { input: Box::new(sink()), output: Box::new(output), error: Box::new(empty()) };
+    let pipe_config = PipeConfig { limit: 1024, log: folder.path().join("log"), secrets: RedactedValues::default() };
     let pipe = Pipe::with(Box::new(Running::default()), streams, "`noise`".to_owned(), pipe_config);
     program.write_all("I am not a server\n".repeat(MAX_GARBAGE_LINES + 1).as_bytes()).await.unwrap();
     let given_up = pipe.receive().await.unwrap();

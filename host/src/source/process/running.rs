@@ -7,27 +7,27 @@ use portcullis_jail::{Launch, Launcher, Ready};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::Instant;
 
-use crate::cell::{Child, StartError};
+use crate::cell::{CellStartError, Child};
 use crate::egress::EgressProxy;
-use crate::source::pipe::{RunningProgram, Streams};
+use crate::source::pipe::{PipeStreams, RunningProgram};
 use crate::sync::Mutex;
 
 /// A running cell and its egress proxy, which ends with the source.
-pub(super) struct Running {
+pub(super) struct RunningCell {
     child: Child,
     proxy: Mutex<Option<EgressProxy>>,
 }
 
-impl Running {
+impl RunningCell {
     /// Starts a source in its cell, and serves the network that `serve` opens for it.
     pub(super) async fn start(
         launch: Launch,
         launcher: Launcher,
         serve: impl FnOnce(Ready) -> io::Result<Option<EgressProxy>>,
-    ) -> Result<(Self, Streams), StartError> {
+    ) -> Result<(Self, PipeStreams), CellStartError> {
         let (child, streams, ready) = Child::start(launch, launcher).await?;
-        let crate::cell::Streams { input, output, error } = streams;
-        let streams = Streams {
+        let crate::cell::ChildStreams { input, output, error } = streams;
+        let streams = PipeStreams {
             input: Box::new(ChildStdin::from_std(input)?),
             output: Box::new(ChildStdout::from_std(output)?),
             error: Box::new(ChildStderr::from_std(error)?),
@@ -38,7 +38,7 @@ impl Running {
 }
 
 #[async_trait]
-impl RunningProgram for Running {
+impl RunningProgram for RunningCell {
     async fn wait(&self) -> Instant {
         self.child.wait().await
     }

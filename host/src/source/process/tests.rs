@@ -56,7 +56,7 @@ impl Bench {
         Self::with(dir, argv, BTreeMap::new())
     }
 
-    fn with(dir: TempDir, argv: Vec<String>, env: BTreeMap<String, Value>) -> Self {
+    fn with(dir: TempDir, argv: Vec<String>, env: BTreeMap<String, ConfigValue>) -> Self {
         let values = env.keys().map(|key| (key.clone(), format!("value of {key}"))).collect();
         let config = SourceConfig {
             endpoint: Endpoint::Command { argv, cwd: None, env },
@@ -131,7 +131,7 @@ impl Bench {
 async fn a_source_sees_what_is_listed_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let argv = vec![test_source().display().to_string(), "env-dump".to_owned()];
-    let listed = BTreeMap::from([("API_KEY".to_owned(), Value::Secret("key".to_owned()))]);
+    let listed = BTreeMap::from([("API_KEY".to_owned(), ConfigValue::Secret("key".to_owned()))]);
     let bench = Bench::with(dir, argv, listed);
     // Inheritable on purpose, like a descriptor of a careless embedder.
     let careless = std::fs::File::open("/dev/null").unwrap();
@@ -226,7 +226,7 @@ async fn a_program_that_exits_at_once_gives_its_status_and_last_words() {
 #[tokio::test]
 async fn a_secret_on_standard_output_is_redacted_in_the_error_that_quotes_it() {
     let argv = vec![test_source().display().to_string(), "leak".to_owned()];
-    let env = BTreeMap::from([("KEY".to_owned(), Value::Secret("key".to_owned()))]);
+    let env = BTreeMap::from([("KEY".to_owned(), ConfigValue::Secret("key".to_owned()))]);
     let why = Bench::with(tempfile::tempdir().unwrap(), argv, env).refusal().await;
     assert!(why.contains("it wrote \"xxx") && why.contains("no access with [secret]"), "{why}");
     assert!(!why.contains("value"), "{why}");

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connection::Connection;
-use super::machine::Event;
+use super::machine::ConnectionEvent;
 use super::slot::ConnectionSlot;
 use super::{Connect, SupervisorState};
 use crate::call::Cause;
@@ -38,15 +38,15 @@ pub(super) enum Begin {
     /// An open connection, to be watched.
     Keep(Arc<Connection>),
     /// The end of the present driver and connection.
-    End(End),
+    End(SlotEnd),
 }
 
 /// The driver and the connection of a slot that are to be ended, and how.
-pub(super) struct End {
+pub(super) struct SlotEnd {
     /// The previous driver.
     pub(super) before: Option<JoinHandle<()>>,
     pub(super) connection: Option<Arc<Connection>>,
-    pub(super) event: Event,
+    pub(super) event: ConnectionEvent,
     pub(super) cause: Cause,
     /// How long awaited answers may still take.
     pub(super) drain_time: Duration,
@@ -87,7 +87,7 @@ async fn work<D: Connect>(state: Arc<SupervisorState<D>>, slot: Arc<ConnectionSl
 }
 
 /// Ends the previous driver and the connection of a slot.
-async fn finish(slot: &ConnectionSlot, end: End) {
+async fn finish(slot: &ConnectionSlot, end: SlotEnd) {
     if let Some(before) = end.before {
         before.abort();
         // Cancelled, most likely; an incomplete connection is dropped with it.
@@ -227,21 +227,21 @@ async fn keep<D: Connect>(state: &SupervisorState<D>, slot: &ConnectionSlot, con
         tokio::select! {
             biased;
             Ended { why, expired } = connection.link.ended() => {
-                break (if expired { Event::Expired } else { Event::Lost }, why);
+                break (if expired { ConnectionEvent::Expired } else { ConnectionEvent::Lost }, why);
             }
             requests = connection.link.timed_out(late) => {
                 late = requests;
                 let why = Cause::own(format!("{requests} requests in a row had no answer in time"));
-                slot.noticed(Event::TimedOut(requests), &why);
+                slot.noticed(ConnectionEvent::TimedOut(requests), &why);
                 if slot.is_doubted() {
                     match ping(state, &connection).await {
                         None => {
                             late = 0;
-                            slot.noticed(Event::Answered, &"it answered a ping: it is slow".into());
+                            slot.noticed(ConnectionEvent::Answered, &"it answered a ping: it is slow".into());
                         }
                         Some(silence) => {
                             dead = true;
-                            break (Event::Lost, silence.under("; ").under(why.to_string()));
+                            break (ConnectionEvent::Lost, silence.under("; ").under(why.to_string()));
                         }
                     }
                 }
@@ -249,21 +249,21 @@ async fn keep<D: Connect>(state: &SupervisorState<D>, slot: &ConnectionSlot, con
             () = sleep_until(idle_from + state.supervision.idle), if may_close => {
                 if !slot.must_stay() && connection.link.used().elapsed() >= state.supervision.idle {
                     let why = format!("not used for {} s", state.supervision.idle.as_secs_f32());
-                    break (Event::Closed, Cause::own(why));
+                    break (ConnectionEvent::Closed, Cause::own(why));
                 }
             }
             () = sleep_until(next_ping), if state.supervision.remote => {
                 match ping(state, &connection).await {
                     None => {
                         silences = 0;
-                        slot.noticed(Event::Answered, &"it answers again".into());
+                        slot.noticed(ConnectionEvent::Answered, &"it answers again".into());
                     }
                     Some(why) => {
                         silences += 1;
                         if silences >= MAX_SILENCES {
-                            break (Event::Lost, why);
+                            break (ConnectionEvent::Lost, why);
                         }
-                        slot.noticed(Event::Silent, &why);
+                        slot.noticed(ConnectionEvent::Silent, &why);
                     }
                 }
                 next_ping = Instant::now() + KEEPALIVE;
@@ -286,7 +286,7 @@ async fn keep<D: Connect>(state: &SupervisorState<D>, slot: &ConnectionSlot, con
             _ = closes => connection.retire(DRAIN_DEADLINE).await,
         }
     });
-    event == Event::Closed
+    event == ConnectionEvent::Closed
 }
 
 /// Sends a ping to a source. Returns the error if it is not answered.

@@ -35,7 +35,7 @@ pub(super) const JITTER: f64 = 0.25;
 
 /// An event in the life of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum ConnectionEvent {
     /// A connection is being made.
     Begun,
     /// The connection is open.
@@ -65,7 +65,7 @@ pub(super) enum Event {
 
 /// The state of a connection, and the time when the next may be made.
 #[derive(Debug, Clone)]
-pub(super) struct Machine {
+pub(super) struct ConnectionState {
     status: Status,
     /// When the next attempt is due, in `BackingOff` and `Failed`.
     not_before: Option<Instant>,
@@ -80,13 +80,13 @@ pub(super) struct Machine {
     doubted: bool,
 }
 
-impl Default for Machine {
+impl Default for ConnectionState {
     fn default() -> Self {
         Self { status: Status::Idle, not_before: None, spent: 0, since: None, was_connected: false, doubted: false }
     }
 }
 
-impl Machine {
+impl ConnectionState {
     pub(super) fn status(&self) -> Status {
         self.status
     }
@@ -114,7 +114,7 @@ impl Machine {
 
     /// Applies an event, and returns the previous status if the status has changed. An event that does not fit the
     /// status is ignored: a connection may end while it is being stopped. `chance` is from 0 to below 1.
-    pub(super) fn on(&mut self, event: Event, now: Instant, chance: f64) -> Option<Status> {
+    pub(super) fn on(&mut self, event: ConnectionEvent, now: Instant, chance: f64) -> Option<Status> {
         use Status::{BackingOff, Degraded, Failed, Idle, Ready, Starting, Stopped};
         let before = self.status;
         let stood = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
@@ -123,38 +123,38 @@ impl Machine {
         }
         let after = match (before, event) {
             (Stopped, _) => return None,
-            (_, Event::Stopped) => Stopped,
-            (Idle | BackingOff | Failed, Event::Begun) => {
+            (_, ConnectionEvent::Stopped) => Stopped,
+            (Idle | BackingOff | Failed, ConnectionEvent::Begun) => {
                 if self.not_before.is_some_and(|at| now < at) {
                     return None;
                 }
                 self.spent += u32::from(before == BackingOff);
                 Starting
             }
-            (Starting, Event::Opened) => {
+            (Starting, ConnectionEvent::Opened) => {
                 (self.since, self.was_connected) = (Some(now), true);
                 Ready
             }
-            (Starting, Event::Refused) => self.pause(now, chance),
-            (Starting, Event::HandedOver) => Idle,
-            (Ready | Degraded, Event::Expired) if stood >= SETTLED => Idle,
+            (Starting, ConnectionEvent::Refused) => self.pause(now, chance),
+            (Starting, ConnectionEvent::HandedOver) => Idle,
+            (Ready | Degraded, ConnectionEvent::Expired) if stood >= SETTLED => Idle,
             // Once may be chance.
-            (Ready | Degraded, Event::Expired) if self.spent == 0 => {
+            (Ready | Degraded, ConnectionEvent::Expired) if self.spent == 0 => {
                 self.spent = 1;
                 Idle
             }
-            (Ready | Degraded, Event::Lost | Event::Expired) => self.pause(now, chance),
-            (Ready | Degraded | BackingOff | Failed, Event::Closed) => Idle,
-            (Starting | Ready | Degraded | BackingOff | Failed, Event::Restarted) => {
+            (Ready | Degraded, ConnectionEvent::Lost | ConnectionEvent::Expired) => self.pause(now, chance),
+            (Ready | Degraded | BackingOff | Failed, ConnectionEvent::Closed) => Idle,
+            (Starting | Ready | Degraded | BackingOff | Failed, ConnectionEvent::Restarted) => {
                 self.spent = 0;
                 Idle
             }
-            (Ready | Degraded, Event::TimedOut(requests)) if requests >= TIMEOUTS => {
+            (Ready | Degraded, ConnectionEvent::TimedOut(requests)) if requests >= TIMEOUTS => {
                 self.doubted = true;
                 Degraded
             }
-            (Ready, Event::Silent) => Degraded,
-            (Degraded, Event::Answered) => {
+            (Ready, ConnectionEvent::Silent) => Degraded,
+            (Degraded, ConnectionEvent::Answered) => {
                 self.doubted = false;
                 Ready
             }

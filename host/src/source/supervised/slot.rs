@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::connection::{Connection, Digests};
-use super::machine::{ATTEMPTS, Event, Machine, TIMEOUTS};
+use super::machine::{ATTEMPTS, ConnectionEvent, ConnectionState, TIMEOUTS};
 use super::session_settings::SessionSettings;
 use crate::call::{Cause, SessionId, now_millis};
 use crate::ledger::{self, Recorder};
@@ -98,7 +98,7 @@ pub(super) type EvictionRank = (bool, Option<Instant>);
 
 #[derive(Default)]
 struct SlotState {
-    machine: Machine,
+    machine: ConnectionState,
     connection: Option<Arc<Connection>>,
     /// What the source said when the connection was made, for the first caller that takes it.
     discovery: Option<Discovery>,
@@ -251,7 +251,7 @@ impl ConnectionSlot {
 
     /// Notes that a connection is being made. Returns false if none may be made now.
     pub(super) fn begin(&self, cause: &'static str) -> bool {
-        self.note(&mut self.state(), Event::Begun, &cause.into())
+        self.note(&mut self.state(), ConnectionEvent::Begun, &cause.into())
     }
 
     /// Notes that a connection is open. Reports whether the sessions that use this slot should be notified that the
@@ -265,7 +265,7 @@ impl ConnectionSlot {
         let again = state.machine.was_connected() || state.failures > 0;
         let other = state.known_tools.as_ref() != Some(&tools);
         state.known_tools = Some(tools);
-        self.note(&mut state, Event::Opened, &"connected".into()) && again && other
+        self.note(&mut state, ConnectionEvent::Opened, &"connected".into()) && again && other
     }
 
     /// Notes that an attempt has failed.
@@ -276,18 +276,18 @@ impl ConnectionSlot {
         state.error = Some(error);
         state.failures += 1;
         state.known_tools = None;
-        self.note(&mut state, Event::Refused, &cause);
+        self.note(&mut state, ConnectionEvent::Refused, &cause);
     }
 
     /// Notes that the connection was made, but belongs to another slot.
     pub(super) fn handed_over(&self, cause: &'static str) {
         let mut state = self.state();
         state.error = None;
-        self.note(&mut state, Event::HandedOver, &cause.into());
+        self.note(&mut state, ConnectionEvent::HandedOver, &cause.into());
     }
 
     /// Notes that the connection has ended.
-    pub(super) fn ended(&self, event: Event, cause: &Cause) {
+    pub(super) fn ended(&self, event: ConnectionEvent, cause: &Cause) {
         let mut state = self.state();
         (state.connection, state.discovery) = (None, None);
         state.settings.end();
@@ -300,7 +300,7 @@ impl ConnectionSlot {
     }
 
     /// Notes an event that does not replace the connection.
-    pub(super) fn noticed(&self, event: Event, cause: &Cause) {
+    pub(super) fn noticed(&self, event: ConnectionEvent, cause: &Cause) {
         self.note(&mut self.state(), event, cause);
     }
 
@@ -352,13 +352,13 @@ impl ConnectionSlot {
 
     fn cut(&self, cause: &'static str) -> (Option<JoinHandle<()>>, Option<Arc<Connection>>) {
         let mut state = self.state();
-        self.note(&mut state, Event::Stopped, &cause.into());
+        self.note(&mut state, ConnectionEvent::Stopped, &cause.into());
         (state.driver.take(), state.connection.take())
     }
 
     /// Passes an event to the machine, and records a change of state. Happens under the lock, so that the records are
     /// in order.
-    fn note(&self, state: &mut SlotState, event: Event, cause: &Cause) -> bool {
+    fn note(&self, state: &mut SlotState, event: ConnectionEvent, cause: &Cause) -> bool {
         let Some(from) = state.machine.on(event, Instant::now(), chance()) else { return false };
         let to = state.machine.status();
         let cause = cause.recorded();

@@ -10,9 +10,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{timeout, timeout_at};
 
 use super::connection::Connection;
-use super::drive::{Begin, End, drive};
+use super::drive::{Begin, SlotEnd, drive};
 use super::eras::Eras;
-use super::machine::Event;
+use super::machine::ConnectionEvent;
 use super::own::{Full, MAX_OF_ONE, MAX_OWN, Own, REUSE_FROM};
 use super::recent_discoveries::RecentDiscoveries;
 use super::session_settings;
@@ -238,7 +238,7 @@ impl<D: Connect> SupervisorState<D> {
         }
         if let Some(leaving) = leaving {
             self.hears_with_others(&leaving);
-            self.end(&leaving, Event::Closed, "another session needed its place", self.timeout, false);
+            self.end(&leaving, ConnectionEvent::Closed, "another session needed its place", self.timeout, false);
         }
         Ok(())
     }
@@ -247,13 +247,13 @@ impl<D: Connect> SupervisorState<D> {
     pub(super) fn end(
         self: &Arc<Self>,
         slot: &Arc<ConnectionSlot>,
-        event: Event,
+        event: ConnectionEvent,
         cause: &str,
         drain_time: Duration,
         again: bool,
     ) {
         slot.take_over(|before, connection| {
-            let end = End { before, connection, event, cause: Cause::own(cause.to_owned()), drain_time, again };
+            let end = SlotEnd { before, connection, event, cause: Cause::own(cause.to_owned()), drain_time, again };
             tokio::spawn(drive(Arc::clone(self), Arc::clone(slot), Begin::End(end)))
         });
     }

@@ -13,7 +13,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 };
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 
-use super::super::guest::State;
+use super::super::guest::GuestState;
 
 /// The interface as wasmtime defines it. Imports of another 0.2 release resolve to it too.
 const TYPES: &str = "wasi:filesystem/types@0.2.12";
@@ -47,7 +47,7 @@ pub(super) fn preopen(builder: &mut WasiCtxBuilder, path: &Path, rights: FsPerms
 /// Replaces the functions that open and change files. Only files and folders are opened: opening a pipe would block a
 /// thread of the broker until the other end is opened, and nothing could interrupt it. And no component creates or
 /// changes what a broker finds by its name: a configuration file or a data folder.
-pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut types = linker.instance(TYPES)?;
     types.func_wrap_async("[method]descriptor.open-at", |mut store, parameters| {
@@ -133,7 +133,7 @@ type OneName = (Resource<Descriptor>, String);
 type Parameters = (Resource<Descriptor>, PathFlags, String, OpenFlags, DescriptorFlags);
 
 fn answer<T>(
-    store: &mut StoreContextMut<'_, State>,
+    store: &mut StoreContextMut<'_, GuestState>,
     done: Result<T, FsError>,
 ) -> wasmtime::Result<(Result<T, ErrorCode>,)> {
     Ok((match done {
@@ -150,7 +150,7 @@ fn changeable<const N: usize>(paths: [&String; N]) -> Result<(), FsError> {
 }
 
 async fn open_at(
-    store: &mut StoreContextMut<'_, State>,
+    store: &mut StoreContextMut<'_, GuestState>,
     (folder, follow, path, how, rights): Parameters,
 ) -> Result<Resource<Descriptor>, FsError> {
     // Within an open folder a component uses names relative to it, so a folder of such a name is not opened at all.

@@ -20,7 +20,7 @@ use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{WasiCtxBuilder, WasiView as _};
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
-use super::super::guest::State;
+use super::super::guest::GuestState;
 use super::wasi;
 
 /// The network of one instance; `None` if nothing is granted.
@@ -120,7 +120,7 @@ impl Pollable for Addresses {
 
 /// Defines `wasi:sockets/ip-name-lookup` under the name that the component imports, in place of the one
 /// that asks the system.
-pub(super) fn link_names(linker: &mut Linker<State>, imports: &[String]) -> wasmtime::Result<()> {
+pub(super) fn link_names(linker: &mut Linker<GuestState>, imports: &[String]) -> wasmtime::Result<()> {
     let Some(import) = imports.iter().find(|name| wasi(name) == Some(("sockets", "ip-name-lookup"))) else {
         return Ok(());
     };
@@ -132,7 +132,7 @@ pub(super) fn link_names(linker: &mut Linker<State>, imports: &[String]) -> wasm
     })?;
     names.func_wrap_async(
         "resolve-addresses",
-        |mut store: StoreContextMut<'_, State>, (network, name): (Resource<Network>, String)| {
+        |mut store: StoreContextMut<'_, GuestState>, (network, name): (Resource<Network>, String)| {
             Box::new(async move {
                 store.data_mut().ctx().table.get(&network)?;
                 let Some(ways) = store.data_mut().reachable().0.clone() else {
@@ -149,14 +149,14 @@ pub(super) fn link_names(linker: &mut Linker<State>, imports: &[String]) -> wasm
     )?;
     names.func_wrap(
         "[method]resolve-address-stream.resolve-next-address",
-        |mut store: StoreContextMut<'_, State>, (addresses,): (Resource<Addresses>,)| {
+        |mut store: StoreContextMut<'_, GuestState>, (addresses,): (Resource<Addresses>,)| {
             let next = store.data_mut().ctx().table.get_mut(&addresses)?.0.next();
             Ok((Ok::<_, ErrorCode>(next.map(IpAddress::from)),))
         },
     )?;
     names.func_wrap(
         "[method]resolve-address-stream.subscribe",
-        |mut store: StoreContextMut<'_, State>, (addresses,): (Resource<Addresses>,)| {
+        |mut store: StoreContextMut<'_, GuestState>, (addresses,): (Resource<Addresses>,)| {
             let pollable: Resource<DynPollable> = subscribe(store.data_mut().ctx().table, addresses)?;
             Ok((pollable,))
         },

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::testing::plugins;
-use crate::{Access, Component, ComponentKind, FailureCode, PluginError};
+use crate::{Component, ComponentAccess, ComponentKind, FailureCode, PluginError};
 
-async fn load(access: Access) -> Result<Component, PluginError> {
+async fn load(access: ComponentAccess) -> Result<Component, PluginError> {
     plugins().component(&PluginRef::Path(guest("shapes")), &json!({}), &[], access).await
 }
 
 async fn functions() -> Functions {
-    match load(Access::default()).await.unwrap().kind {
+    match load(ComponentAccess::default()).await.unwrap().kind {
         ComponentKind::Functions(functions) => functions,
         other => panic!("{other:?}"),
     }
@@ -51,7 +51,8 @@ async fn each_function_is_a_tool_and_what_cannot_be_one_is_left_out() {
 
 #[tokio::test]
 async fn no_more_calls_work_at_once_than_the_source_may_have() {
-    let access = Access { instances: 1, timeout: std::time::Duration::from_millis(50), ..Access::default() };
+    let access =
+        ComponentAccess { instances: 1, timeout: std::time::Duration::from_millis(50), ..ComponentAccess::default() };
     let ComponentKind::Functions(functions) = load(access).await.unwrap().kind else { panic!() };
     let (profile, nothing) = ("default".parse().unwrap(), Json::empty_object());
     let refused = tokio::select! {

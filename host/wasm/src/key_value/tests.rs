@@ -4,11 +4,11 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
-fn store(folder: &Path, source: &str, profile: &str) -> Store {
+fn store(folder: &Path, source: &str, profile: &str) -> KeyValueStore {
     KeyValue::new(folder, &source.parse().unwrap()).of(&profile.parse().unwrap())
 }
 
-fn set(key: &str, value: &str) -> Change {
+fn set(key: &str, value: &str) -> KeyValueChange {
     (key.to_owned(), Some(value.into()))
 }
 
@@ -62,7 +62,7 @@ async fn a_write_is_whole_or_not_at_all_and_everything_has_a_limit() {
     assert_eq!(store.scan(String::new(), String::new(), 10).await, Ok(vec![]));
 
     // 50 MiB fit; as much again does not, and none of it is kept.
-    let many = |name: &str| -> Vec<Change> {
+    let many = |name: &str| -> Vec<KeyValueChange> {
         (0..200).map(|n| set(&format!("{name}{n:03}"), &"x".repeat(VALUE_BYTES))).collect()
     };
     store.write(many("a")).await.unwrap();

@@ -53,7 +53,7 @@ async fn what_is_not_what_it_was_pinned_to_is_refused_with_both_digests_and_the_
     let plain = Digest::of(&fs::read(&path).unwrap());
     let configured = |plugin| PluginConfig { plugin, ..entry("plain", json!({})) };
     let pinned = configured(PluginRef::Pinned(path.clone(), plain));
-    let mut lock = portcullis_core::lockfile::Lock::default();
+    let mut lock = portcullis_core::lockfile::Lockfile::default();
     lock.pin_component(&path.display().to_string(), plain);
     let locked = Plugins::with_origin(None, Origin::new(folder.path(), &lock)).unwrap();
     let by_path = configured(PluginRef::Path(path.clone()));

@@ -21,7 +21,7 @@ async fn compiled(name: &str, folder: &Path, target: Option<&str>) -> (PathBuf, 
 }
 
 async fn definitions(plugin: &PluginRef) -> (Digest, Vec<Json>) {
-    let component = plugins().component(plugin, &json!({}), &[], Access::default()).await.unwrap();
+    let component = plugins().component(plugin, &json!({}), &[], ComponentAccess::default()).await.unwrap();
     let definitions = match &component.kind {
         ComponentKind::Functions(functions) => functions.definitions(),
         ComponentKind::Tools(tools) => tools.definitions().await.unwrap(),
@@ -48,7 +48,7 @@ async fn a_component_compiled_elsewhere_behaves_as_the_original() {
 async fn compiled_code_is_loaded_by_its_digest_alone() {
     let folder = tempfile::tempdir().unwrap();
     let refusal = async |plugin: &PluginRef| {
-        plugins().component(plugin, &json!({}), &[], Access::default()).await.unwrap_err().to_string()
+        plugins().component(plugin, &json!({}), &[], ComponentAccess::default()).await.unwrap_err().to_string()
     };
     let (path, pinned) = compiled("counter", folder.path(), None).await;
     let text = refusal(&PluginRef::Path(path.clone())).await;

@@ -58,10 +58,10 @@ async fn a_transform_rewrites_and_its_secrets_reach_the_vault() {
 async fn an_approval_plugin_settles() {
     let approval = plugins().approval(&entry("settle", json!({}))).await.unwrap();
     let facts = |grants, grave| AskFacts { reasons: vec!["one".into(), "two".into()], grants, grave };
-    let offer = Offer { scopes: vec![Scope::Once, Scope::Session], valid_for: 900, uses: 3 };
+    let offer = Offer { scopes: vec![AnswerScope::Once, AnswerScope::Session], valid_for: 900, uses: 3 };
     let harmless = approval.settle(&view("{}"), facts(vec![], false)).await;
     assert_eq!(harmless, Ok(Settlement::Question(offer)));
-    let grant = |age| GrantFacts { id: "g1".into(), scope: Scope::Session, age };
+    let grant = |age| GrantFacts { id: "g1".into(), scope: AnswerScope::Session, age };
     let young = approval.settle(&view("{}"), facts(vec![grant(5)], true)).await;
     assert_eq!(young, Ok(Settlement::Remembered("g1".into())));
     let grave = approval.settle(&view(r#"{"a":"rm"}"#), facts(vec![grant(60)], true)).await;
@@ -157,7 +157,7 @@ async fn calls_of_one_session_come_one_after_the_other() {
 
 #[tokio::test]
 async fn beyond_the_limit_the_least_recently_used_session_ends() {
-    let access = Access { instances: limits::SOURCE_INSTANCES_MOST, ..Access::default() };
+    let access = ComponentAccess { instances: limits::SOURCE_INSTANCES_MOST, ..ComponentAccess::default() };
     let plugin = PluginRef::Path(guest("counter"));
     let granted = plugins().component(&plugin, &json!({ "state": true }), &[], access).await.unwrap();
     let ComponentKind::Tools(granted) = granted.kind else { panic!() };

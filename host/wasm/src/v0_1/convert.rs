@@ -4,7 +4,7 @@ use portcullis_core::limits::CODE_BYTES;
 use portcullis_core::protocol::Json;
 use serde_json::value::RawValue;
 
-use super::super::{Change, Denial, Failure, FailureCode, Offer, Scope, Settlement, ToolFailure, Verdict};
+use super::super::{AnswerScope, Change, Denial, Failure, FailureCode, Offer, Settlement, ToolFailure, Verdict};
 use super::host::imports::portcullis::plugin::{asks, types};
 use super::tools::world as tools;
 use super::worlds::{approval, policy, transform};
@@ -53,21 +53,21 @@ pub(super) fn tool_failure(failure: tools::exports::portcullis::plugin::tools::F
     }
 }
 
-fn our_scope(scope: asks::Scope) -> Scope {
+fn our_scope(scope: asks::Scope) -> AnswerScope {
     match scope {
-        asks::Scope::Once => Scope::Once,
-        asks::Scope::Arguments => Scope::Arguments,
-        asks::Scope::Session => Scope::Session,
-        asks::Scope::Principal => Scope::Principal,
+        asks::Scope::Once => AnswerScope::Once,
+        asks::Scope::Arguments => AnswerScope::Arguments,
+        asks::Scope::Session => AnswerScope::Session,
+        asks::Scope::Principal => AnswerScope::Principal,
     }
 }
 
-pub(super) fn their_scope(scope: Scope) -> asks::Scope {
+pub(super) fn their_scope(scope: AnswerScope) -> asks::Scope {
     match scope {
-        Scope::Once => asks::Scope::Once,
-        Scope::Arguments => asks::Scope::Arguments,
-        Scope::Session => asks::Scope::Session,
-        Scope::Principal => asks::Scope::Principal,
+        AnswerScope::Once => asks::Scope::Once,
+        AnswerScope::Arguments => asks::Scope::Arguments,
+        AnswerScope::Session => asks::Scope::Session,
+        AnswerScope::Principal => asks::Scope::Principal,
     }
 }
 

@@ -3,17 +3,17 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use portcullis_core::call::View;
+use portcullis_core::call::CallView;
 use portcullis_core::limits;
 use portcullis_core::protocol::Json;
 use portcullis_core::visible::visible;
 use wasmtime::component::{HasSelf, Linker, Resource};
 use wasmtime::{Result, bail};
 
-use super::super::guest::State;
+use super::super::guest::GuestState;
 use super::super::{AskFacts, GrantFacts, Vault};
 use super::convert;
-use crate::key_value::Store;
+use crate::key_value::KeyValueStore;
 
 pub(super) mod key_value;
 
@@ -61,7 +61,7 @@ pub(crate) struct Facts {
     /// The name of the plugin in the log.
     pub plugin: Arc<str>,
     /// The call that the plugin decides about.
-    pub view: Option<View>,
+    pub view: Option<CallView>,
     /// The ask that an approval plugin settles.
     pub ask: Option<AskFacts>,
     /// The vault in which a transform keeps values.
@@ -69,15 +69,15 @@ pub(crate) struct Facts {
     /// The lines that a sink has written in this batch.
     pub lines: String,
     /// The store of the caller's profile, if the source has one.
-    pub kept: Option<Store>,
+    pub kept: Option<KeyValueStore>,
     /// How many more lines the log accepts in this call.
     pub(crate) log_lines_left: u32,
 }
 
 /// Defines one interface of the contract in a linker. The linker determines what a plugin can do: an interface that is
 /// not defined here does not exist for the plugin.
-pub(crate) fn link(linker: &mut Linker<State>, interface: &str) -> Result<()> {
-    type This = HasSelf<State>;
+pub(crate) fn link(linker: &mut Linker<GuestState>, interface: &str) -> Result<()> {
+    type This = HasSelf<GuestState>;
     match interface {
         "types" => types::add_to_linker::<_, This>(linker, |state| state),
         "calls" => calls::add_to_linker::<_, This>(linker, |state| state),
@@ -90,8 +90,8 @@ pub(crate) fn link(linker: &mut Linker<State>, interface: &str) -> Result<()> {
     }
 }
 
-impl State {
-    fn view(&mut self) -> Result<&View> {
+impl GuestState {
+    fn view(&mut self) -> Result<&CallView> {
         self.host_call()?;
         self.facts.view.as_ref().ok_or_else(|| wasmtime::format_err!("no call is being decided"))
     }
@@ -107,11 +107,11 @@ impl State {
     }
 }
 
-impl types::Host for State {}
-impl calls::Host for State {}
-impl asks::Host for State {}
+impl types::Host for GuestState {}
+impl calls::Host for GuestState {}
+impl asks::Host for GuestState {}
 
-impl calls::HostCall for State {
+impl calls::HostCall for GuestState {
     fn id(&mut self, _: Resource<CallHandle>) -> Result<String> {
         Ok(self.view()?.call.id.to_string())
     }
@@ -198,7 +198,7 @@ impl calls::HostCall for State {
     }
 }
 
-impl asks::HostAsk for State {
+impl asks::HostAsk for GuestState {
     fn reasons(&mut self, _: Resource<AskHandle>) -> Result<Vec<String>> {
         Ok(self.ask()?.reasons.clone())
     }
@@ -217,7 +217,7 @@ impl asks::HostAsk for State {
     }
 }
 
-impl asks::HostGrant for State {
+impl asks::HostGrant for GuestState {
     fn id(&mut self, grant: Resource<GrantHandle>) -> Result<String> {
         Ok(self.grant(&grant)?.id.clone())
     }
@@ -235,7 +235,7 @@ impl asks::HostGrant for State {
     }
 }
 
-impl log::Host for State {
+impl log::Host for GuestState {
     fn write(&mut self, level: log::Level, line: String) -> Result<()> {
         self.host_call()?;
         let Some(left) = self.facts.log_lines_left.checked_sub(1) else { return Ok(()) };
@@ -254,7 +254,7 @@ impl log::Host for State {
     }
 }
 
-impl vault::Host for State {
+impl vault::Host for GuestState {
     fn protect(&mut self, kind: String, value: String, restore_to: Vec<String>) -> Result<String> {
         self.host_call()?;
         let vault = self.facts.vault.as_ref().ok_or_else(|| wasmtime::format_err!("no value is being rewritten"))?;
@@ -262,7 +262,7 @@ impl vault::Host for State {
     }
 }
 
-impl lines::Host for State {
+impl lines::Host for GuestState {
     fn append(&mut self, line: String) -> Result<std::result::Result<(), String>> {
         self.host_call()?;
         if line.contains(['\n', '\r']) {

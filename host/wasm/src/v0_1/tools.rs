@@ -3,7 +3,7 @@
 use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, ResourceAny};
 
-use super::super::guest::{Armed, Live, State, arm, guard};
+use super::super::guest::{Armed, GuestState, Live, arm, guard};
 use super::super::load::interface;
 use super::super::{Failure, ToolFailure};
 use super::{World, convert};
@@ -45,8 +45,8 @@ pub(crate) struct ToolsWorld {
 /// A component of tools that is ready to be instantiated.
 #[derive(Clone)]
 pub(crate) struct Pre {
-    tools: world::ToolsPluginPre<State>,
-    resources: Option<resources::ResourcesPluginPre<State>>,
+    tools: world::ToolsPluginPre<GuestState>,
+    resources: Option<resources::ResourcesPluginPre<GuestState>>,
 }
 
 /// The interface that a component with resources exports.
@@ -65,7 +65,7 @@ impl World for ToolsWorld {
     const IMPORTS: &'static [&'static str] = &["types"];
     type Pre = Pre;
 
-    fn check(pre: InstancePre<State>) -> wasmtime::Result<Pre> {
+    fn check(pre: InstancePre<GuestState>) -> wasmtime::Result<Pre> {
         let component = pre.component();
         let exports = component.component_type();
         let offers = exports.exports(pre.engine()).any(|(name, _)| interface(name) == Some(RESOURCES));
@@ -73,7 +73,7 @@ impl World for ToolsWorld {
         Ok(Pre { tools: world::ToolsPluginPre::new(pre)?, resources })
     }
 
-    async fn instantiate(pre: &Pre, store: &mut Store<State>) -> wasmtime::Result<(Self, Instance)> {
+    async fn instantiate(pre: &Pre, store: &mut Store<GuestState>) -> wasmtime::Result<(Self, Instance)> {
         let instance = pre.tools.instance_pre().instantiate_async(&mut *store).await?;
         let tools = world::ToolsPlugin::new(&mut *store, &instance)?;
         let offers = pre.resources.is_some();
@@ -81,7 +81,11 @@ impl World for ToolsWorld {
         Ok((Self { tools, resources }, instance))
     }
 
-    async fn configure(&self, store: &mut Store<State>, settings: &String) -> wasmtime::Result<Result<(), String>> {
+    async fn configure(
+        &self,
+        store: &mut Store<GuestState>,
+        settings: &String,
+    ) -> wasmtime::Result<Result<(), String>> {
         self.tools.portcullis_plugin_tools().call_configure(store, settings).await
     }
 }

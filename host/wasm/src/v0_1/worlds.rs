@@ -1,10 +1,10 @@
 //! The worlds: for each the generated bindings, and the calls into a guest with the types of this crate.
 
-use portcullis_core::limits::Limits;
+use portcullis_core::limits::CallLimits;
 use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, Resource};
 
-use super::super::guest::{Live, State, arm, guard};
+use super::super::guest::{GuestState, Live, arm, guard};
 use super::super::{Change, Failure, FailureCode, Settlement, Verdict};
 use super::{World, convert};
 
@@ -34,20 +34,20 @@ macro_rules! world {
             const NAME: &'static str = stringify!($module);
             const EXPORT: &'static str = $export;
             const IMPORTS: &'static [&'static str] = &[$($import),*];
-            type Pre = $module::$pre<State>;
+            type Pre = $module::$pre<GuestState>;
 
-            fn check(pre: InstancePre<State>) -> wasmtime::Result<Self::Pre> {
+            fn check(pre: InstancePre<GuestState>) -> wasmtime::Result<Self::Pre> {
                 $module::$pre::new(pre)
             }
 
-            async fn instantiate(pre: &Self::Pre, store: &mut Store<State>) -> wasmtime::Result<(Self, Instance)> {
+            async fn instantiate(pre: &Self::Pre, store: &mut Store<GuestState>) -> wasmtime::Result<(Self, Instance)> {
                 let instance = pre.instance_pre().instantiate_async(&mut *store).await?;
                 Ok((Self($module::$bindings::new(store, &instance)?), instance))
             }
 
             async fn configure(
                 &self,
-                store: &mut Store<State>,
+                store: &mut Store<GuestState>,
                 settings: &String,
             ) -> wasmtime::Result<Result<(), String>> {
                 self.0.$accessor().call_configure(store, settings).await
@@ -106,7 +106,7 @@ fn own_error<T>(result: Result<T, String>) -> Result<T, Failure> {
 impl Live<PolicyWorld> {
     /// Judges the call whose facts are in the store.
     pub(crate) async fn check(&mut self) -> Result<Verdict, Failure> {
-        let armed = arm(&mut self.store, Limits::DECISION);
+        let armed = arm(&mut self.store, CallLimits::DECISION);
         let guest = self.world.0.portcullis_plugin_policy();
         let verdict = guest.call_check(&mut self.store, Resource::new_borrow(ONLY));
         convert::verdict(own_error(guard(armed, verdict).await?)?)
@@ -116,7 +116,7 @@ impl Live<PolicyWorld> {
 impl Live<TransformWorld> {
     /// Rewrites the arguments or the outcome of the call whose facts are in the store.
     pub(crate) async fn rewrite(&mut self) -> Result<Change, Failure> {
-        let armed = arm(&mut self.store, Limits::REWRITE);
+        let armed = arm(&mut self.store, CallLimits::REWRITE);
         let guest = self.world.0.portcullis_plugin_transform();
         let change = guest.call_rewrite(&mut self.store, Resource::new_borrow(ONLY));
         convert::change(own_error(guard(armed, change).await?)?)
@@ -126,7 +126,7 @@ impl Live<TransformWorld> {
 impl Live<ApprovalWorld> {
     /// Settles the ask whose facts are in the store.
     pub(crate) async fn settle(&mut self) -> Result<Settlement, Failure> {
-        let armed = arm(&mut self.store, Limits::DECISION);
+        let armed = arm(&mut self.store, CallLimits::DECISION);
         let guest = self.world.0.portcullis_plugin_approval();
         let settled = guest.call_settle(&mut self.store, Resource::new_borrow(ONLY), Resource::new_borrow(ONLY));
         convert::settlement(own_error(guard(armed, settled).await?)?)
@@ -136,7 +136,7 @@ impl Live<ApprovalWorld> {
 impl Live<SinkWorld> {
     /// Takes a batch, and returns the lines that the plugin wrote.
     pub(crate) async fn deliver(&mut self, records: &[String]) -> Result<String, Failure> {
-        let armed = arm(&mut self.store, Limits::DELIVER);
+        let armed = arm(&mut self.store, CallLimits::DELIVER);
         let guest = self.world.0.portcullis_plugin_audit();
         let delivered = guest.call_deliver(&mut self.store, records);
         own_error(guard(armed, delivered).await?)?;

@@ -7,22 +7,22 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use super::super::testing::Names;
+use super::super::testing::FixedLookup;
 use super::*;
 
 struct Bench {
     egress: Arc<ComponentEgress>,
-    names: Arc<Names>,
+    names: Arc<FixedLookup>,
     told: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Bench {
     fn new(network: &[&str], reach: Reach, answers: &[(&'static str, &[&'static str])]) -> Self {
-        let names = Names::of(answers.iter().map(|(name, answers)| {
+        let names = FixedLookup::of(answers.iter().map(|(name, answers)| {
             let one_each = answers.iter().map(|answer| vec![*answer]);
             (*name, one_each.collect())
         }));
-        let egress = Egress::with_lookup(Arc::<Names>::clone(&names));
+        let egress = Egress::with_lookup(Arc::<FixedLookup>::clone(&names));
         let declared = network.iter().map(|entry| entry.parse::<Destination>().unwrap()).collect();
         let told = Arc::new(Mutex::new(Vec::new()));
         let copy = Arc::clone(&told);

@@ -4,7 +4,7 @@ use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::HEAD_TIMEOUT;
-use super::journal::Refusal;
+use super::journal::EgressRefusal;
 
 /// The longest ClientHello, including its record headers, in bytes. Post-quantum keys take 2 KiB, and a session ticket
 /// as much.
@@ -43,7 +43,7 @@ fn more(acceptor: &mut Acceptor, mut bytes: &[u8]) -> Hello {
 }
 
 /// Reads up to the end of the ClientHello, which must name `host`, and returns the bytes that were read.
-pub(super) async fn expect(stream: &mut (impl AsyncRead + Unpin), host: &str) -> Result<Vec<u8>, Refusal> {
+pub(super) async fn expect(stream: &mut (impl AsyncRead + Unpin), host: &str) -> Result<Vec<u8>, EgressRefusal> {
     let read = async {
         let mut acceptor = Acceptor::default();
         let mut bytes = Vec::with_capacity(2048);
@@ -55,12 +55,12 @@ pub(super) async fn expect(stream: &mut (impl AsyncRead + Unpin), host: &str) ->
             match more(&mut acceptor, bytes.get(known..).unwrap_or_default()) {
                 Hello::Part => {}
                 Hello::Whole(Some(name)) if name.eq_ignore_ascii_case(host) => return Ok(bytes),
-                Hello::Whole(Some(name)) => return Err(Refusal::OtherName(name)),
-                Hello::Whole(None) => return Err(Refusal::NoName),
+                Hello::Whole(Some(name)) => return Err(EgressRefusal::OtherName(name)),
+                Hello::Whole(None) => return Err(EgressRefusal::NoName),
                 Hello::Other => break,
             }
         }
-        Err(Refusal::NotTls)
+        Err(EgressRefusal::NotTls)
     };
-    tokio::time::timeout(HEAD_TIMEOUT, read).await.unwrap_or(Err(Refusal::NotTls))
+    tokio::time::timeout(HEAD_TIMEOUT, read).await.unwrap_or(Err(EgressRefusal::NotTls))
 }

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::super::EgressError;
-use super::journal::{Refusal, Via};
+use super::journal::{EgressRefusal, Via};
 use super::tunnel::{copy_both, forward};
 use super::{Destination, HEAD_TIMEOUT, Shared};
 
@@ -68,7 +68,7 @@ where
         .with_upgrades()
         .await;
     if served.is_err_and(|error| error.is_parse()) {
-        exchange.refused_by_name(&Refusal::NotHttp);
+        exchange.refused_by_name(&EgressRefusal::NotHttp);
     }
     let after = exchange.after.lock().take();
     match after {
@@ -167,8 +167,8 @@ impl Exchange<'_> {
         let mut hosts = request.headers().get_all(HOST).iter();
         let (header, second) = (hosts.next(), hosts.next());
         let header = match header.map(HeaderValue::to_str) {
-            _ if second.is_some() => return Err(self.refuse_request(StatusCode::BAD_REQUEST, &Refusal::NoHost)),
-            Some(Err(_)) => return Err(self.refuse_request(StatusCode::BAD_REQUEST, &Refusal::NoHost)),
+            _ if second.is_some() => return Err(self.refuse_request(StatusCode::BAD_REQUEST, &EgressRefusal::NoHost)),
+            Some(Err(_)) => return Err(self.refuse_request(StatusCode::BAD_REQUEST, &EgressRefusal::NoHost)),
             Some(Ok(text)) => Some(text),
             None => None,
         };
@@ -176,16 +176,16 @@ impl Exchange<'_> {
             // For a proxy the request target counts (RFC 9112, section 3.2.2); the `Host` header is made from it.
             return match (target.scheme_str(), target.authority()) {
                 (Some("http"), Some(authority)) => self.declared(authority.as_str(), Some(80)),
-                _ => Err(self.refuse_request(StatusCode::BAD_REQUEST, &Refusal::NoHost)),
+                _ => Err(self.refuse_request(StatusCode::BAD_REQUEST, &EgressRefusal::NoHost)),
             };
         };
         let named = [header, target.authority().map(Authority::as_str)];
         if named.iter().all(Option::is_none) {
-            return Err(self.refuse_request(StatusCode::BAD_REQUEST, &Refusal::NoHost));
+            return Err(self.refuse_request(StatusCode::BAD_REQUEST, &EgressRefusal::NoHost));
         }
         for name in named.into_iter().flatten() {
             if read(name, Some(80)).as_ref() != Some(expected) {
-                return Err(self.refuse_request(StatusCode::FORBIDDEN, &Refusal::OtherHost(name.to_owned())));
+                return Err(self.refuse_request(StatusCode::FORBIDDEN, &EgressRefusal::OtherHost(name.to_owned())));
             }
         }
         Ok(expected.clone())
@@ -198,16 +198,19 @@ impl Exchange<'_> {
             return Ok(destination.clone());
         }
         let (host, port) = destination.as_ref().map_or((text, 0), |to| (to.host(), to.port()));
-        self.shared.journal.refused(Via::Proxy, host, port, &Refusal::NotDeclared);
-        Err(Failure { status: StatusCode::FORBIDDEN, text: format!("`{text}` is refused: {}", Refusal::NotDeclared) })
+        self.shared.journal.refused(Via::Proxy, host, port, &EgressRefusal::NotDeclared);
+        Err(Failure {
+            status: StatusCode::FORBIDDEN,
+            text: format!("`{text}` is refused: {}", EgressRefusal::NotDeclared),
+        })
     }
 
-    fn refuse_request(&self, status: StatusCode, refusal: &Refusal) -> Failure {
+    fn refuse_request(&self, status: StatusCode, refusal: &EgressRefusal) -> Failure {
         self.refused_by_name(refusal);
         Failure { status, text: format!("refused: {refusal}") }
     }
 
-    fn refused_by_name(&self, refusal: &Refusal) {
+    fn refused_by_name(&self, refusal: &EgressRefusal) {
         match &self.host {
             Some(host) => self.shared.journal.refused(Via::Http, host.host(), host.port(), refusal),
             None => self.shared.journal.refused(Via::Proxy, "", 0, refusal),

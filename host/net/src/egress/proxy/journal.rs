@@ -49,7 +49,7 @@ impl Via {
 
 /// Why an attempt was refused. The messages follow "refused: ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(in crate::egress) enum Refusal {
+pub(in crate::egress) enum EgressRefusal {
     #[error("not declared; add it to `network` in the source's cell if that is intended")]
     NotDeclared,
     #[error("an address that stands for no declared name")]
@@ -105,7 +105,7 @@ impl Journal {
     }
 
     /// Notes that an attempt was refused. `host` is what was asked for, as the source wrote it.
-    pub(in crate::egress) fn refused(&self, via: Via, host: &str, port: u16, why: &Refusal) {
+    pub(in crate::egress) fn refused(&self, via: Via, host: &str, port: u16, why: &EgressRefusal) {
         self.record_once(&Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
     }
 
@@ -178,7 +178,7 @@ mod tests {
     fn repeats_are_counted_and_recorded_later() {
         let (journal, told) = journal();
         for _ in 0..1000 {
-            journal.refused(Via::Dns, "evil.test", 53, &Refusal::NotDeclared);
+            journal.refused(Via::Dns, "evil.test", 53, &EgressRefusal::NotDeclared);
         }
         assert_eq!(told.lock().unwrap().len(), 1);
         assert!(!journal.report());
@@ -197,7 +197,7 @@ mod tests {
         });
         for round in 0..2 {
             for n in 0..100_000 {
-                journal.refused(Via::Dns, &format!("{n}.evil.test"), 53, &Refusal::NotDeclared);
+                journal.refused(Via::Dns, &format!("{n}.evil.test"), 53, &EgressRefusal::NotDeclared);
             }
             journal.report();
             assert_eq!(count.load(Ordering::Relaxed), (round + 1) * (MAX_KINDS + 1));
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn what_a_source_wrote_is_cut_and_made_visible() {
         let (journal, told) = journal();
-        journal.refused(Via::Proxy, &format!("\u{1b}]0;x{}", "é".repeat(300)), 1, &Refusal::NoHost);
+        journal.refused(Via::Proxy, &format!("\u{1b}]0;x{}", "é".repeat(300)), 1, &EgressRefusal::NoHost);
         let body = told.lock().unwrap().first().unwrap().clone();
         let host = body["host"].as_str().unwrap();
         assert!(host.starts_with("\\u{1b}]0;x") && host.len() < 270, "{host}");

@@ -8,7 +8,7 @@ use simple_dns::{CLASS, OPCODE, Packet, PacketFlag, QCLASS, QTYPE, RCODE, Resour
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 
-use super::journal::{Refusal, Via};
+use super::journal::{EgressRefusal, Via};
 use super::{ACCEPT_PAUSE, Declared, HEAD_TIMEOUT, Shared};
 
 /// The longest query, in bytes: one name of 255 bytes, and options.
@@ -19,7 +19,7 @@ const TTL: u32 = 60;
 
 /// The reply to a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct DnsReply {
     /// The DNS message.
     pub message: Vec<u8>,
     /// The name that was asked for, if it is not declared.
@@ -30,7 +30,7 @@ impl Declared {
     /// Answers a DNS query (RFC 1035): an address for a declared name, an empty answer for its other record types, and
     /// "no such name" for every other name. Returns `None` if the bytes cannot be a query at all.
     #[must_use]
-    pub fn answer(&self, query: &[u8]) -> Option<Reply> {
+    pub fn answer(&self, query: &[u8]) -> Option<DnsReply> {
         let [first, second, flags, ..] = *query.first_chunk::<12>()?;
         if flags & 0x80 != 0 {
             return None;
@@ -59,7 +59,7 @@ impl Declared {
     }
 }
 
-fn reply<'a>(id: u16, code: RCODE, fill: impl FnOnce(&mut Packet<'a>), refused: Option<String>) -> Option<Reply> {
+fn reply<'a>(id: u16, code: RCODE, fill: impl FnOnce(&mut Packet<'a>), refused: Option<String>) -> Option<DnsReply> {
     let mut packet = Packet::new_reply(id);
     // Without the recursion flag, programs would ask another resolver.
     packet
@@ -67,14 +67,14 @@ fn reply<'a>(id: u16, code: RCODE, fill: impl FnOnce(&mut Packet<'a>), refused: 
     *packet.rcode_mut() = code;
     fill(&mut packet);
     let message = packet.build_bytes_vec_compressed().ok()?;
-    Some(Reply { message, refused })
+    Some(DnsReply { message, refused })
 }
 
 impl Shared {
     fn answer(&self, query: &[u8]) -> Option<Vec<u8>> {
-        let Reply { message, refused } = self.declared.answer(query)?;
+        let DnsReply { message, refused } = self.declared.answer(query)?;
         if let Some(name) = refused {
-            self.journal.refused(Via::Dns, &name, 53, &Refusal::NotDeclared);
+            self.journal.refused(Via::Dns, &name, 53, &EgressRefusal::NotDeclared);
         }
         Some(message)
     }

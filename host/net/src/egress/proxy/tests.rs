@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::super::{Egress, Lookup, Reach};
 use super::journal::Journal;
-use super::{Declared, EgressProxy, Listeners};
+use super::{Declared, EgressProxy, ProxyListeners};
 
 /// A proxy on loopback. The ports that the source sees are mapped to ports that the system chooses.
 struct Cell {
@@ -75,7 +75,7 @@ impl Cell {
             body["kind"] = event.kind.as_str().into();
             told.lock().unwrap().push(body);
         });
-        let listeners = Listeners { resolver, ports: ports.into() };
+        let listeners = ProxyListeners { resolver, ports: ports.into() };
         let proxy = EgressProxy::serve(Egress::with_lookup(world.clone()), journal, listeners, declared, reach);
         Self { proxy: proxy.unwrap(), resolver: at, ports: served, events }
     }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::super::EgressError;
-use super::journal::{Refusal, Via};
+use super::journal::{EgressRefusal, Via};
 use super::{Destination, Shared, hello, http};
 
 /// The size of the buffer for each direction of a connection, in bytes.
@@ -82,7 +82,7 @@ impl Shared {
             Err(error) => {
                 match &error {
                     EgressError::Refused { .. } => {
-                        self.journal.refused(via, to.host(), to.port(), &Refusal::Address(error.clone()));
+                        self.journal.refused(via, to.host(), to.port(), &EgressRefusal::Address(error.clone()));
                     }
                     _ => self.journal.failed(via, to, &error),
                 }

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use url::Url;
 
-use super::super::testing::Names;
+use super::super::testing::FixedLookup;
 use super::super::{Egress, EgressError, Outgoing, Reach};
 
 /// Starts a server that answers `/to/STATUS/URL` with a redirect, and everything else with the request that it
@@ -59,8 +59,8 @@ async fn ask(method: Method, url: &str) -> Result<String, EgressError> {
     Ok(client.send(request).await?.text().await.unwrap())
 }
 
-fn names(name: &'static str, answers: &[&[&'static str]]) -> Arc<Names> {
-    Names::of([(name, answers.iter().map(|answer| answer.to_vec()).collect())])
+fn names(name: &'static str, answers: &[&[&'static str]]) -> Arc<FixedLookup> {
+    FixedLookup::of([(name, answers.iter().map(|answer| answer.to_vec()).collect())])
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ fn message(text: &str) -> Message {
     Message::Notification(Notification { method: text.into(), params: None })
 }
 
-async fn next(reader: &mut Reader) -> Option<(String, String)> {
+async fn next(reader: &mut StreamReader) -> Option<(String, String)> {
     let (id, message) = reader.next().await?;
     let Message::Notification(notification) = message else { return None };
     Some((id.to_string(), notification.method.to_string()))
@@ -23,7 +23,7 @@ fn id(text: &str) -> EventId {
 
 #[tokio::test]
 async fn a_stream_can_be_resumed_after_any_of_its_events() {
-    let streams = Streams::default();
+    let streams = SessionStreams::default();
     let (out, messages) = mpsc::channel(8);
     let mut reader = streams.open(Some(message("a")), messages);
     let (other, messages) = mpsc::channel(8);
@@ -49,7 +49,7 @@ async fn a_stream_can_be_resumed_after_any_of_its_events() {
 
 #[tokio::test]
 async fn a_new_reader_ends_the_previous_one() {
-    let streams = Streams::default();
+    let streams = SessionStreams::default();
     let (out, messages) = mpsc::channel(8);
     let mut first = streams.open(None, messages);
     let waiting = tokio::spawn(async move { next(&mut first).await });
@@ -63,7 +63,7 @@ async fn a_new_reader_ends_the_previous_one() {
 
 #[tokio::test]
 async fn a_stream_without_a_reader_blocks_no_sender_and_keeps_its_latest_messages() {
-    let streams = Streams::default();
+    let streams = SessionStreams::default();
     let (out, messages) = mpsc::channel(1);
     drop(streams.open(None, messages));
     for _ in 0..=MAX_KEPT {
@@ -81,7 +81,7 @@ async fn a_stream_without_a_reader_blocks_no_sender_and_keeps_its_latest_message
 
 #[tokio::test]
 async fn what_is_too_large_to_keep_is_delivered_once() {
-    let streams = Streams::default();
+    let streams = SessionStreams::default();
     let (out, messages) = mpsc::channel(8);
     let mut reader = streams.open(None, messages);
     out.send(message(&"x".repeat(MAX_KEPT_BYTES + 1))).await.unwrap();
@@ -93,7 +93,7 @@ async fn what_is_too_large_to_keep_is_delivered_once() {
 
 #[tokio::test(start_paused = true)]
 async fn streams_are_forgotten_after_a_while_and_when_there_are_too_many() {
-    let streams = Streams::default();
+    let streams = SessionStreams::default();
     let mut outs = Vec::new();
     for _ in 0..MAX_UNREAD + 2 {
         let (out, messages) = mpsc::channel(1);

@@ -11,7 +11,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, get_current_timestamp
 
 use super::*;
 use crate::config::JwtConfig;
-use crate::front::http::jwt::Denial;
+use crate::front::http::jwt::TokenDenial;
 
 /// A private key that was made for these tests.
 const PRIVATE: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgS/uCJRtIuu1D8qCarJbopr9zbMJb8KBUeTRgd7ww4zmhRANCAAQTdtLP7Z/fZ8usH/fJjz+EAfBUVR+oPSg3zW3yMrotBkUpmqJ6adS2pzxnoG2WvLWcZ+cXt2tn5kW5ivzcsY+T";
@@ -121,7 +121,7 @@ async fn only_a_valid_token_of_the_issuer_for_this_server_is_accepted() {
         (json!({ "sub": "a".repeat(257) }), "name its holder"),
         (json!({ "cnf": { "jkt": "x" } }), "bound to a key"),
     ] {
-        let Err(Denial::Invalid(why)) = verify(&good(&changes)).await else { panic!("{changes}") };
+        let Err(TokenDenial::Invalid(why)) = verify(&good(&changes)).await else { panic!("{changes}") };
         assert!(why.contains(expected), "{changes}: {why}");
     }
 }
@@ -146,7 +146,7 @@ async fn a_claim_that_is_there_twice_voids_a_token() {
         (r#""sub":"program""#, r#""sub":"program","sub":"other""#),
     ] {
         assert!(claims.contains(claim), "{claims}");
-        let Err(Denial::Invalid(why)) = verify(&claims.replacen(claim, twice, 1)).await else { panic!("{twice}") };
+        let Err(TokenDenial::Invalid(why)) = verify(&claims.replacen(claim, twice, 1)).await else { panic!("{twice}") };
         assert!(why.contains("twice"), "{twice}: {why}");
     }
 }
@@ -156,7 +156,7 @@ async fn a_token_does_not_choose_how_it_is_checked() {
     let issuer = Issuer::new().await;
     let verifier = Verifier::new(&issuer.config()).unwrap();
     let denied = async |token: String| match verifier.verify(token.as_bytes(), &profile()).await {
-        Err(Denial::Invalid(why)) => why,
+        Err(TokenDenial::Invalid(why)) => why,
         other => panic!("{token}: {other:?}"),
     };
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
@@ -207,7 +207,7 @@ async fn keys_that_change_are_found_and_unknown_ones_cost_the_issuer_nothing() {
     let verify = async |kid: &str| verifier.verify(signed(&header(kid), &json!({})).as_bytes(), &profile()).await;
     verify("one").await.unwrap();
     for n in 0..50 {
-        assert!(matches!(verify(&format!("guess-{n}")).await, Err(Denial::Invalid(_))));
+        assert!(matches!(verify(&format!("guess-{n}")).await, Err(TokenDenial::Invalid(_))));
     }
     assert_eq!(issuer.asked(), 1);
 
@@ -222,7 +222,7 @@ async fn keys_that_change_are_found_and_unknown_ones_cost_the_issuer_nothing() {
     tokio::time::advance(Duration::from_secs(30 * 60)).await;
     verify("two").await.unwrap();
     tokio::time::advance(Duration::from_secs(31 * 60)).await;
-    assert_eq!(verify("two").await, Err(Denial::NoKeys));
+    assert_eq!(verify("two").await, Err(TokenDenial::NoKeys));
 }
 
 #[tokio::test]
@@ -235,10 +235,10 @@ async fn claims_lead_to_one_profile_or_to_none() {
     for (groups, expected) in [
         (json!(["x", "staff"]), Ok(name("high"))),
         (json!("guests x"), Ok(name("low"))),
-        (json!(["staff", "guests"]), Err(Denial::NoProfile)),
-        (json!([]), Err(Denial::NoProfile)),
-        (json!({ "staff": true }), Err(Denial::NoProfile)),
-        (Value::Null, Err(Denial::NoProfile)),
+        (json!(["staff", "guests"]), Err(TokenDenial::NoProfile)),
+        (json!([]), Err(TokenDenial::NoProfile)),
+        (json!({ "staff": true }), Err(TokenDenial::NoProfile)),
+        (Value::Null, Err(TokenDenial::NoProfile)),
     ] {
         let found = verifier.verify(good(&json!({ "groups": groups })).as_bytes(), &profile()).await;
         assert_eq!(found.map(|admitted| admitted.profile), expected, "{groups}");
@@ -291,7 +291,7 @@ async fn keys_at_a_private_address_are_not_asked_for_unless_that_is_meant() {
     let jwt = JwtConfig { dangerous_allow_private: false, ..issuer.config() };
     let serve = ServeConfig { jwt: Some(jwt), ..config("127.0.0.1:0") };
     let (fake, _events) = Fake::new();
-    let tokens = Some(Tokens::one(TOKEN.into()));
+    let tokens = Some(AccessTokens::one(TOKEN.into()));
     let bound = HttpFront::bind_with(Arc::new(fake), &serve, profile(), tokens, Arc::new(|_, _| ()), MAX_BODY).await;
     let error = bound.unwrap_err().to_string();
     assert!(error.contains("`keys` under [serve.jwt]") && error.contains("loopback"), "{error}");

@@ -1,7 +1,7 @@
 //! Tests of the legacy era, which has session ids.
 
 use super::*;
-use crate::front::http::admission::Admitted;
+use crate::front::http::admission::AdmittedCaller;
 
 #[tokio::test]
 async fn a_session_lives_from_initialize_to_delete() {
@@ -82,8 +82,10 @@ async fn a_session_is_bound_to_its_principal() {
         Some(&hello),
     )
     .await;
-    let caller =
-        |principal: &str, profile: &str| Admitted { principal: principal.into(), profile: profile.parse().unwrap() };
+    let caller = |principal: &str, profile: &str| AdmittedCaller {
+        principal: principal.into(),
+        profile: profile.parse().unwrap(),
+    };
     sessions.add(session.clone(), caller("one", "default"), open.ok().unwrap().0).ok().unwrap();
     let headers: HeaderMap = [("mcp-session-id".parse().unwrap(), session.parse().unwrap())].into_iter().collect();
     assert!(sessions.legacy(&caller("one", "default"), &headers).is_ok());

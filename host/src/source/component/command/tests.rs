@@ -8,12 +8,12 @@ use serde_json::{Value as Data, json};
 
 use super::*;
 use crate::call::Outcome;
-use crate::cell::Grant;
+use crate::cell::CellGrant;
 use crate::config::PluginRef;
 use crate::plugin::testing::plugins;
-use crate::plugin::{Access, ComponentKind, PluginError};
+use crate::plugin::{ComponentAccess, ComponentKind, PluginError};
 use crate::protocol::MAX_MESSAGE_BYTES;
-use crate::source::Secrets;
+use crate::source::RedactedValues;
 use crate::source::Source as _;
 use crate::source::testing::{no_client, permit, silent, supervision, text};
 
@@ -23,7 +23,7 @@ struct Bench {
     source: CommandSource,
 }
 
-async fn load(name: &str, access: Access) -> Result<Command, PluginError> {
+async fn load(name: &str, access: ComponentAccess) -> Result<CommandComponent, PluginError> {
     let reference = PluginRef::Path(guest(name));
     match plugins().component(&reference, &json!({}), &[], access).await?.kind {
         ComponentKind::Command(command) => Ok(command),
@@ -31,10 +31,10 @@ async fn load(name: &str, access: Access) -> Result<Command, PluginError> {
     }
 }
 
-fn source_of(command: Command, dir: &Path) -> CommandSource {
+fn source_of(command: CommandComponent, dir: &Path) -> CommandSource {
     let pipe_config =
-        PipeConfig { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: Secrets::new(["hunter22"]) };
-    let program = Program { command, pipe_config, started: Box::new(|| {}) };
+        PipeConfig { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: RedactedValues::new(["hunter22"]) };
+    let program = ComponentProgram { command, pipe_config, started: Box::new(|| {}) };
     // Longer than any guest runs on a busy machine.
     CommandSource::new(supervision(Duration::from_secs(600)), program)
 }
@@ -44,10 +44,10 @@ impl Bench {
         Self::with(mode, |_| {}).await
     }
 
-    async fn with(mode: &str, change: impl FnOnce(&mut Grant)) -> Self {
+    async fn with(mode: &str, change: impl FnOnce(&mut CellGrant)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let env = vec![("MODE".into(), mode.into()), ("API_KEY".into(), "hunter22".into())];
-        let mut access = Access { env, ..Access::default() };
+        let mut access = ComponentAccess { env, ..ComponentAccess::default() };
         for (name, list) in [("open", &mut access.grant.read), ("drop", &mut access.grant.write)] {
             let folder = dir.path().join(name);
             std::fs::create_dir(&folder).unwrap();
@@ -230,7 +230,7 @@ async fn a_command_ends_when_there_is_no_more_input() {
 
 #[tokio::test]
 async fn no_more_of_a_command_run_at_once_than_the_source_may_have() {
-    let access = Access { instances: 1, timeout: Duration::from_millis(50), ..Access::default() };
+    let access = ComponentAccess { instances: 1, timeout: Duration::from_millis(50), ..ComponentAccess::default() };
     let command = load("server", access).await.unwrap();
     let (running, _streams) = command.start().await.unwrap();
     let refused = command.start().await.map(drop).unwrap_err().to_string();
@@ -242,7 +242,7 @@ async fn no_more_of_a_command_run_at_once_than_the_source_may_have() {
 
 #[tokio::test]
 async fn an_import_that_is_not_granted_is_refused_with_the_way_out() {
-    let error = load("dialer", Access::default()).await.unwrap_err().to_string();
+    let error = load("dialer", ComponentAccess::default()).await.unwrap_err().to_string();
     assert!(error.contains("guest_dialer.wasm imports wasi:sockets/"), "{error}");
     assert!(error.contains("write `cell = { network = [\"HOST:PORT\"] }` in its source"), "{error}");
 }
@@ -263,7 +263,7 @@ async fn a_command_reaches_what_is_granted_and_is_told_that_the_rest_is_denied()
     let folder = tempfile::tempdir().unwrap();
     let source_of_reach = async |reach| {
         let declared = crate::egress::Declared::listed(&network);
-        let mut access = Access::default();
+        let mut access = ComponentAccess::default();
         access.grant.network = network.clone();
         access.egress = Some(crate::egress::ComponentEgress::open(&"test".parse().unwrap(), declared, reach, |_| {}));
         source_of(load("dialer", access).await.unwrap(), folder.path())
@@ -294,12 +294,12 @@ async fn a_command_reaches_what_is_granted_and_is_told_that_the_rest_is_denied()
 #[tokio::test]
 async fn a_grant_that_leads_nowhere_is_refused() {
     let counter = PluginRef::Path(guest("counter"));
-    let access = Access { env: vec![("KEY".into(), "x".into())], ..Access::default() };
+    let access = ComponentAccess { env: vec![("KEY".into(), "x".into())], ..ComponentAccess::default() };
     let error = plugins().component(&counter, &json!({}), &[], access).await.unwrap_err().to_string();
     assert!(error.contains("is given `env`, but does not import wasi:cli/environment"), "{error}");
     let settings = json!({ "deep": true });
     let server = PluginRef::Path(guest("server"));
-    let error = plugins().component(&server, &settings, &[], Access::default()).await.unwrap_err().to_string();
+    let error = plugins().component(&server, &settings, &[], ComponentAccess::default()).await.unwrap_err().to_string();
     assert!(error.contains("is given `settings`"), "{error}");
 }
 
@@ -307,7 +307,7 @@ async fn a_grant_that_leads_nowhere_is_refused() {
 async fn what_is_no_source_says_what_it_is() {
     let refused = async |name| {
         let plugin = PluginRef::Path(guest(name));
-        plugins().component(&plugin, &json!({}), &[], Access::default()).await.unwrap_err().to_string()
+        plugins().component(&plugin, &json!({}), &[], ComponentAccess::default()).await.unwrap_err().to_string()
     };
     let error = refused("plain").await;
     assert!(error.contains("is not a source: it is a plugin that exports `policy`"), "{error}");

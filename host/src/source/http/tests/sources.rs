@@ -97,8 +97,10 @@ async fn messages_to_a_server_of_2024_go_to_its_own_origin_only() {
     .await;
     let (name, url) = ("web".parse().unwrap(), Url::parse(&format!("http://{address}/mcp")).unwrap());
     let client = Egress::new().client_for(&url, Reach::Private).unwrap();
-    let (shared, inbox) =
-        Shared::new(ServerAccess { source: name, url, client, headers: HeaderMap::new(), bearer: None }, 10_000);
+    let (shared, inbox) = TransportShared::new(
+        ServerAccess { source: name, url, client, headers: HeaderMap::new(), bearer: None },
+        10_000,
+    );
     let refused = LegacySse::open(shared, inbox).await.err().unwrap().to_string();
     assert!(refused.contains("another origin"), "{refused}");
 }

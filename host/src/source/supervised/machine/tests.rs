@@ -4,19 +4,19 @@ use proptest::prelude::*;
 
 use super::*;
 
-const EVENTS: [Event; 12] = [
-    Event::Begun,
-    Event::Opened,
-    Event::Refused,
-    Event::HandedOver,
-    Event::Lost,
-    Event::Expired,
-    Event::Closed,
-    Event::Silent,
-    Event::Answered,
-    Event::TimedOut(TIMEOUTS),
-    Event::Restarted,
-    Event::Stopped,
+const EVENTS: [ConnectionEvent; 12] = [
+    ConnectionEvent::Begun,
+    ConnectionEvent::Opened,
+    ConnectionEvent::Refused,
+    ConnectionEvent::HandedOver,
+    ConnectionEvent::Lost,
+    ConnectionEvent::Expired,
+    ConnectionEvent::Closed,
+    ConnectionEvent::Silent,
+    ConnectionEvent::Answered,
+    ConnectionEvent::TimedOut(TIMEOUTS),
+    ConnectionEvent::Restarted,
+    ConnectionEvent::Stopped,
 ];
 
 /// The states that may follow each state.
@@ -31,14 +31,14 @@ const EDGES: [(Status, &[Status]); 7] = [
 ];
 
 /// A machine with its own clock.
-struct Story(Machine, Instant);
+struct Story(ConnectionState, Instant);
 
 impl Story {
     fn new() -> Self {
-        Self(Machine::default(), Instant::now())
+        Self(ConnectionState::default(), Instant::now())
     }
 
-    fn on(&mut self, event: Event) -> Status {
+    fn on(&mut self, event: ConnectionEvent) -> Status {
         self.0.on(event, self.1, 0.0);
         self.0.status()
     }
@@ -51,7 +51,7 @@ impl Story {
     fn begin(&mut self) -> Duration {
         let pause = self.pause();
         self.1 += pause;
-        assert_eq!(self.on(Event::Begun), Status::Starting);
+        assert_eq!(self.on(ConnectionEvent::Begun), Status::Starting);
         pause
     }
 }
@@ -61,15 +61,15 @@ fn five_attempts_half_a_second_apart_and_doubling_then_one_a_minute() {
     let mut story = Story::new();
     story.begin();
     let mut pauses = Vec::new();
-    while story.on(Event::Refused) == Status::BackingOff {
+    while story.on(ConnectionEvent::Refused) == Status::BackingOff {
         pauses.push(story.begin().as_millis());
     }
     assert_eq!(pauses, [500, 1000, 2000, 4000, 8000]);
     assert_eq!(story.0.status(), Status::Failed);
     assert_eq!(story.begin(), COOL_DOWN, "half open");
-    assert_eq!(story.on(Event::Refused), Status::Failed, "one try");
+    assert_eq!(story.on(ConnectionEvent::Refused), Status::Failed, "one try");
     assert_eq!(story.begin(), COOL_DOWN);
-    assert_eq!(story.on(Event::Opened), Status::Ready);
+    assert_eq!(story.on(ConnectionEvent::Opened), Status::Ready);
 }
 
 #[test]
@@ -77,27 +77,27 @@ fn a_crash_loop_opens_the_circuit_and_a_stable_minute_renews_the_attempts() {
     let mut story = Story::new();
     story.begin();
     for _ in 0..ATTEMPTS {
-        story.on(Event::Opened);
+        story.on(ConnectionEvent::Opened);
         story.1 += STABLE - Duration::from_millis(1);
-        assert_eq!(story.on(Event::Lost), Status::BackingOff);
+        assert_eq!(story.on(ConnectionEvent::Lost), Status::BackingOff);
         story.begin();
     }
-    story.on(Event::Opened);
+    story.on(ConnectionEvent::Opened);
     story.1 += STABLE - Duration::from_millis(1);
-    assert_eq!(story.on(Event::Lost), Status::Failed, "it came back each time, and never stayed");
+    assert_eq!(story.on(ConnectionEvent::Lost), Status::Failed, "it came back each time, and never stayed");
     story.begin();
-    story.on(Event::Opened);
+    story.on(ConnectionEvent::Opened);
     story.1 += STABLE;
-    assert_eq!(story.on(Event::Lost), Status::BackingOff);
+    assert_eq!(story.on(ConnectionEvent::Lost), Status::BackingOff);
     assert_eq!(story.pause(), FIRST_PAUSE);
 }
 
 #[test]
 fn a_connection_that_ends_normally_is_begun_again_at_once() {
-    for event in [Event::Expired, Event::Closed] {
+    for event in [ConnectionEvent::Expired, ConnectionEvent::Closed] {
         let mut story = Story::new();
         story.begin();
-        story.on(Event::Opened);
+        story.on(ConnectionEvent::Opened);
         assert_eq!(story.on(event), Status::Idle);
         assert_eq!(story.begin(), Duration::ZERO);
     }
@@ -107,37 +107,37 @@ fn a_connection_that_ends_normally_is_begun_again_at_once() {
 fn a_session_that_is_forgotten_as_soon_as_it_is_opened_is_a_crash_loop() {
     let mut story = Story::new();
     story.begin();
-    story.on(Event::Opened);
-    assert_eq!(story.on(Event::Expired), Status::Idle, "once is chance");
+    story.on(ConnectionEvent::Opened);
+    assert_eq!(story.on(ConnectionEvent::Expired), Status::Idle, "once is chance");
     let mut pauses = Vec::new();
     for _ in 0..ATTEMPTS {
         pauses.push(story.begin());
-        story.on(Event::Opened);
+        story.on(ConnectionEvent::Opened);
         story.1 += SETTLED - Duration::from_millis(1);
-        story.on(Event::Expired);
+        story.on(ConnectionEvent::Expired);
     }
     assert_eq!(story.0.status(), Status::Failed, "{pauses:?}");
     assert!(pauses.iter().skip(1).all(|pause| *pause >= FIRST_PAUSE), "{pauses:?}");
     assert_eq!(story.begin(), COOL_DOWN);
-    story.on(Event::Opened);
+    story.on(ConnectionEvent::Opened);
     story.1 += SETTLED;
-    assert_eq!(story.on(Event::Expired), Status::Idle, "it stood");
+    assert_eq!(story.on(ConnectionEvent::Expired), Status::Idle, "it stood");
 }
 
 #[test]
 fn a_stable_minute_renews_the_attempts_whatever_ends_it() {
-    for event in [Event::Expired, Event::Closed, Event::Lost] {
+    for event in [ConnectionEvent::Expired, ConnectionEvent::Closed, ConnectionEvent::Lost] {
         let mut story = Story::new();
         story.begin();
         for _ in 0..ATTEMPTS {
-            assert_eq!(story.on(Event::Refused), Status::BackingOff);
+            assert_eq!(story.on(ConnectionEvent::Refused), Status::BackingOff);
             story.begin();
         }
-        story.on(Event::Opened);
+        story.on(ConnectionEvent::Opened);
         story.1 += STABLE;
         story.on(event);
         story.begin();
-        assert_eq!(story.on(Event::Refused), Status::BackingOff, "after {event:?}");
+        assert_eq!(story.on(ConnectionEvent::Refused), Status::BackingOff, "after {event:?}");
     }
 }
 
@@ -145,15 +145,15 @@ fn a_stable_minute_renews_the_attempts_whatever_ends_it() {
 fn consecutive_timeouts_degrade_a_source_until_it_answers() {
     let mut story = Story::new();
     story.begin();
-    story.on(Event::Opened);
-    assert_eq!(story.on(Event::TimedOut(TIMEOUTS - 1)), Status::Ready, "slow calls");
+    story.on(ConnectionEvent::Opened);
+    assert_eq!(story.on(ConnectionEvent::TimedOut(TIMEOUTS - 1)), Status::Ready, "slow calls");
     assert!(!story.0.is_doubted());
-    assert_eq!(story.on(Event::TimedOut(TIMEOUTS)), Status::Degraded);
+    assert_eq!(story.on(ConnectionEvent::TimedOut(TIMEOUTS)), Status::Degraded);
     assert!(story.0.is_doubted());
-    assert_eq!(story.on(Event::Answered), Status::Ready);
+    assert_eq!(story.on(ConnectionEvent::Answered), Status::Ready);
     assert!(!story.0.is_doubted());
-    story.on(Event::TimedOut(TIMEOUTS));
-    assert_eq!(story.on(Event::Lost), Status::BackingOff, "it is a crash like any other");
+    story.on(ConnectionEvent::TimedOut(TIMEOUTS));
+    assert_eq!(story.on(ConnectionEvent::Lost), Status::BackingOff, "it is a crash like any other");
     assert_eq!((story.pause(), story.0.is_doubted()), (FIRST_PAUSE, false));
 }
 
@@ -161,13 +161,13 @@ fn consecutive_timeouts_degrade_a_source_until_it_answers() {
 fn a_restart_renews_the_attempts_and_waits_for_no_pause() {
     let mut story = Story::new();
     story.begin();
-    while story.on(Event::Refused) == Status::BackingOff {
+    while story.on(ConnectionEvent::Refused) == Status::BackingOff {
         story.begin();
     }
     assert_eq!(story.0.status(), Status::Failed);
-    assert_eq!(story.on(Event::Restarted), Status::Idle);
+    assert_eq!(story.on(ConnectionEvent::Restarted), Status::Idle);
     assert_eq!(story.begin(), Duration::ZERO);
-    assert_eq!(story.on(Event::Refused), Status::BackingOff, "all attempts are there again");
+    assert_eq!(story.on(ConnectionEvent::Refused), Status::BackingOff, "all attempts are there again");
 }
 
 proptest! {
@@ -176,12 +176,12 @@ proptest! {
         steps in prop::collection::vec((0..EVENTS.len() - 1, 0_u64..90_000, 0.0..1.0_f64), 0..200),
         stopped_at in 0_usize..300,
     ) {
-        let mut machine = Machine::default();
+        let mut machine = ConnectionState::default();
         let mut now = Instant::now();
         let mut tries_since_pause = 0;
         for (step, (event, millis, chance)) in steps.into_iter().enumerate() {
             now += Duration::from_millis(millis);
-            let event = if step == stopped_at { Event::Stopped } else { EVENTS[event] };
+            let event = if step == stopped_at { ConnectionEvent::Stopped } else { EVENTS[event] };
             let (before, due) = (machine.status(), machine.not_before());
             let left = machine.on(event, now, chance);
             let after = machine.status();

@@ -2,8 +2,8 @@
 
 use wasmtime::Result;
 
-use super::State;
-use crate::key_value::Store;
+use super::GuestState;
+use crate::key_value::KeyValueStore;
 
 pub(crate) mod imports {
     wasmtime::component::bindgen!({
@@ -24,15 +24,15 @@ pub(super) use imports::portcullis::plugin::key_value;
 
 type StoreResult<T> = std::result::Result<T, String>;
 
-impl State {
+impl GuestState {
     /// Returns the store of the caller's profile, or an error for the guest if no call runs.
-    fn store_of_caller(&mut self) -> Result<StoreResult<Store>> {
+    fn store_of_caller(&mut self) -> Result<StoreResult<KeyValueStore>> {
         self.host_call()?;
         Ok(self.facts.kept.clone().ok_or_else(|| "the store is only available while a call runs".to_owned()))
     }
 }
 
-impl key_value::Host for State {
+impl key_value::Host for GuestState {
     async fn get(&mut self, key: String) -> Result<StoreResult<Option<Vec<u8>>>> {
         match self.store_of_caller()? {
             Ok(store) => Ok(store.get(key).await),

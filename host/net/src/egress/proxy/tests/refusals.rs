@@ -160,7 +160,7 @@ async fn a_name_that_carries_data_never_leaves_the_machine() {
 #[test]
 fn a_cell_listens_on_declared_ports_and_on_common_ones() {
     let declared: Declared = ["db.test:5432", "api.test:443"].map(|text| text.parse().unwrap()).into_iter().collect();
-    let wanted = Listeners::wanted(&declared);
+    let wanted = ProxyListeners::wanted(&declared);
     let shown: Vec<_> = wanted.iter().map(|listener| format!("{:?} {}", listener.protocol, listener.address)).collect();
     assert_eq!(
         shown,
@@ -174,7 +174,8 @@ fn a_cell_listens_on_declared_ports_and_on_common_ones() {
         ]
     );
     let bind = |n| (0..n).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap().into()).collect();
-    assert!(Listeners::bound(&declared, bind(5)).is_none() && Listeners::bound(&declared, bind(7)).is_none());
-    let ports: Vec<_> = Listeners::bound(&declared, bind(6)).unwrap().ports.iter().map(|(port, _)| *port).collect();
+    assert!(ProxyListeners::bound(&declared, bind(5)).is_none() && ProxyListeners::bound(&declared, bind(7)).is_none());
+    let ports: Vec<_> =
+        ProxyListeners::bound(&declared, bind(6)).unwrap().ports.iter().map(|(port, _)| *port).collect();
     assert_eq!(ports, [53, 80, 443, 3128, 5432]);
 }
