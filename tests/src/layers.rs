@@ -98,6 +98,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     ("host/net/src", &[&["egress"], &["oci"]]),
     ("host/config/src", &[&["config"]]),
     ("host/cell/src", &[&["cell"]]),
+    ("host/learn/src", &[&["learn"]]),
     ("host/wasm/src", &[&["plugin"]]),
     (
         "host/src",

@@ -29,6 +29,7 @@ mod eras;
 mod fairness;
 mod fidelity;
 mod groups;
+mod learn;
 mod logins;
 mod memory;
 mod observed;

@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 
 use super::{CellError, CellGrant};
 #[cfg(feature = "process")]
-use super::{Platform, ProgramSearch};
+use super::{Platform, ProgramSearch, Recording};
 
 /// What all cells of one broker share.
 pub struct CellHost {
@@ -119,21 +119,30 @@ impl CellHost {
         ProgramSearch::this(&self.own)
     }
 
-    /// Serves the sockets inside a cell that lead to the declared names. Returns `None` for a cell without a network.
+    /// Serves the sockets inside a cell that lead to the declared names. In a cell that may reach nothing, only the
+    /// resolver is served, so that a program fails at once and what it looked for is recorded. Returns `None` for a cell
+    /// that has no network of its own. Attempts also go to `recording`.
     pub fn serve(
         &self,
         source: &SourceName,
         declared: Declared,
         reach: Reach,
         ready: Ready,
+        recording: Option<Arc<Recording>>,
     ) -> io::Result<Option<EgressProxy>> {
-        if declared.is_empty() {
+        if ready.listeners.is_empty() {
             return Ok(None);
         }
         let miscounted = || io::Error::other("the launcher bound another number of sockets than it was asked for");
         let listeners = ProxyListeners::bound(&declared, ready.listeners).ok_or_else(miscounted)?;
         let record = Arc::clone(&self.record);
-        EgressProxy::open(source, listeners, declared, reach, move |event| record(event)).map(Some)
+        let note = move |event: Event| {
+            if let Some(recording) = &recording {
+                recording.note_egress(&event);
+            }
+            record(event);
+        };
+        EgressProxy::open(source, listeners, declared, reach, note).map(Some)
     }
 }
 

@@ -10,6 +10,8 @@ use portcullis_jail::{CellControl, CellRefusal, Launch, Launcher, Ready, Started
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
+use super::recorder::Recording;
+
 /// A started cell. Dropping it kills every process in the cell.
 pub struct Child {
     control: Arc<CellControl>,
@@ -47,11 +49,17 @@ struct End {
 
 impl Child {
     /// Starts the source and waits until its cell is built. Dropping the future kills what was started.
-    pub async fn start(launch: Launch, launcher: Launcher) -> Result<(Self, ChildStreams, Ready), CellStartError> {
+    ///
+    /// A cell that is recorded reports to `recording`.
+    pub async fn start(
+        launch: Launch,
+        launcher: Launcher,
+        recording: Option<Arc<Recording>>,
+    ) -> Result<(Self, ChildStreams, Ready), CellStartError> {
         let (reply, started) = oneshot::channel();
         let spawner = spawner().ok_or_else(|| io::Error::other("cannot start the thread that starts processes"))?;
         let gone = || io::Error::other("the thread that starts processes has ended");
-        spawner.send(Order { launch, launcher, reply }).map_err(|_| gone())?;
+        spawner.send(Order { launch, launcher, recording, reply }).map_err(|_| gone())?;
         let (child, streams, ready) = started.await.map_err(|_| gone())??;
         let ready = ready.await.map_err(|_| gone())??;
         Ok((child, streams, ready))
@@ -86,7 +94,7 @@ impl Child {
     }
 
     /// Waits for a cell that was just started, on a thread of its own.
-    fn watch(started: StartedCell) -> io::Result<Begun> {
+    fn watch(started: StartedCell, recording: Option<Arc<Recording>>) -> io::Result<Begun> {
         let StartedCell { mut process, input, output, error, control } = started;
         let control = Arc::new(control);
         let (tell_ready, ready) = oneshot::channel();
@@ -94,8 +102,13 @@ impl Child {
         let line = Arc::clone(&control);
         // A thread, not a task: it must finish its work even while the runtime shuts down.
         let watch = move || {
+            let record = |listener| {
+                if let Some(recording) = recording {
+                    recording.listen(listener);
+                }
+            };
             // The receiver may be gone.
-            let _ = tell_ready.send(line.ready());
+            let _ = tell_ready.send(line.ready(record));
             let status = process.wait().ok();
             let _ = tell.send(Some(End { status, at: Instant::now() }));
         };
@@ -116,6 +129,7 @@ type Begun = (Child, ChildStreams, oneshot::Receiver<Result<Ready, CellRefusal>>
 struct Order {
     launch: Launch,
     launcher: Launcher,
+    recording: Option<Arc<Recording>>,
     reply: oneshot::Sender<io::Result<Begun>>,
 }
 
@@ -126,9 +140,10 @@ fn spawner() -> Option<&'static std::sync::mpsc::Sender<Order>> {
     let start = || {
         let (orders, queue) = std::sync::mpsc::channel::<Order>();
         let run = move || {
-            for Order { launch, launcher, reply } in queue {
+            for Order { launch, launcher, recording, reply } in queue {
+                let started = launch.start(&launcher).and_then(|started| Child::watch(started, recording));
                 // If the caller has gone away, the unsent reply drops the child, which kills it.
-                let _ = reply.send(launch.start(&launcher).and_then(Child::watch));
+                let _ = reply.send(started);
             }
         };
         std::thread::Builder::new().name("portcullis-spawner".to_owned()).spawn(run).ok()?;

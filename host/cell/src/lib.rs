@@ -21,6 +21,8 @@ mod plan;
 mod process_cell;
 #[cfg(feature = "process")]
 mod profile;
+#[cfg(feature = "process")]
+mod recorder;
 mod report;
 #[cfg(feature = "process")]
 mod run;
@@ -51,6 +53,8 @@ pub use process_cell::ProcessCell;
 pub use process_cell::{Described, Forecast};
 #[cfg(feature = "process")]
 pub use profile::{ProgramProfile, Runtime};
+#[cfg(feature = "process")]
+pub use recorder::{Action, Attempt, Availability, Recording, Subject};
 pub use report::texts;
 pub use report::{Aspect, CellReport, Strength, size};
 #[cfg(feature = "process")]

@@ -77,6 +77,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) outside_home: &'a Path,
     /// The sockets in the cell's network that the broker serves.
     pub ways_out: Vec<Listener>,
+    /// True if what the source tries is recorded.
+    pub recorded: bool,
 }
 
 /// A source that is ready to be started.
@@ -98,7 +100,7 @@ impl Plan {
         listed: &[(String, String)],
         setting: Setting<'_>,
     ) -> Self {
-        let Setting { tier, enforced, outside_home, ways_out } = setting;
+        let Setting { tier, enforced, outside_home, ways_out, recorded } = setting;
         let own_root = tier != Tier::Reduced;
         let home = if own_root { PathBuf::from(HOME) } else { outside_home.to_owned() };
         let temporary = if own_root { PathBuf::from(TEMPORARY) } else { home.clone() };
@@ -120,8 +122,10 @@ impl Plan {
             links: if own_root { links } else { Vec::new() },
             files: if own_root { files } else { Vec::new() },
             home: home.clone(),
-            network: if grant.network.is_empty() { Network::None } else { Network::Listeners(ways_out) },
+            // The reduced tier has no network of its own, in which anything could listen.
+            network: if own_root { Network::Listeners(ways_out) } else { Network::None },
             limits: grant.limits.clone(),
+            recorded,
         };
         let launch = Launch {
             program: profile.program.clone(),

@@ -17,7 +17,7 @@ use serde_json::json;
 use super::package::{InstallPhase, Installed, Installer, Package};
 use super::plan::Setting;
 use super::report::texts;
-use super::{CellError, CellGrant, CellHost, CellReport, Plan, ProgramProfile};
+use super::{CellError, CellGrant, CellHost, CellReport, Plan, ProgramProfile, Recording};
 
 /// The cell of one process source.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct ProcessCell {
     /// Locks on the installed trees that the source was started from. They stay in place, since an older connection may
     /// still run from one.
     trees: Mutex<BTreeMap<PathBuf, File>>,
+    /// What the source attempts, if its cell is recorded.
+    recording: Option<Arc<Recording>>,
 }
 
 /// A source as it was last prepared to start, for people.
@@ -88,7 +90,13 @@ impl Described {
 impl ProcessCell {
     /// Returns the cell of a source that has not been started yet.
     pub fn new(cells: Arc<CellHost>, config: &SourceConfig) -> Self {
-        Self { cells, config: config.clone(), last: Mutex::default(), trees: Mutex::default() }
+        let recording = config.cell.recorded.then(Arc::default);
+        Self { cells, config: config.clone(), last: Mutex::default(), trees: Mutex::default(), recording }
+    }
+
+    /// Returns what the source attempts, if its cell is recorded.
+    pub fn recording(&self) -> Option<&Arc<Recording>> {
+        self.recording.as_ref()
     }
 
     /// Returns the name of the source.
@@ -137,6 +145,7 @@ impl ProcessCell {
             enforced,
             outside_home: &home,
             ways_out: ProxyListeners::wanted(&Declared::listed(&grant.network)),
+            recorded: self.recording.is_some(),
         };
         let plan = Plan::new(&grant, &profile, arguments, env, setting);
         let described = Described { grant, profile, report: plan.report.clone(), package };
@@ -186,6 +195,7 @@ impl ProcessCell {
             self.cells.note_start(self.source(), body);
         }
         let cell = &self.config.cell;
-        self.cells.serve(self.source(), Declared::listed(&cell.network), cell.reach(), ready)
+        let declared = Declared::listed(&cell.network);
+        self.cells.serve(self.source(), declared, cell.reach(), ready, self.recording.clone())
     }
 }

@@ -25,7 +25,7 @@ pub(crate) async fn run_to_end(
     deadline: Duration,
     serve: impl FnOnce(Ready) -> io::Result<Option<EgressProxy>>,
 ) -> Result<String, String> {
-    let (child, streams, ready) = Child::start(launch, launcher).await.map_err(|error| error.to_string())?;
+    let (child, streams, ready) = Child::start(launch, launcher, None).await.map_err(|error| error.to_string())?;
     let ChildStreams { input, output, error } = streams;
     drop(input);
     let proxy = serve(ready).map_err(|error| error.to_string())?;

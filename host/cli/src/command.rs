@@ -7,6 +7,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod import;
+pub(crate) mod learn;
 pub(crate) mod lock;
 pub(crate) mod login;
 pub(crate) mod logs;
@@ -47,6 +48,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Secret(args) => secret::run(&args, &global),
         Command::Login(args) => login::run(&args, &global),
         Command::Logout(args) => login::logout(&args, &global),
+        Command::Learn(args) => learn::run(&args, &global),
         Command::Scan(args) => scan::run(&args, &global),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),

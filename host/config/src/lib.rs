@@ -8,6 +8,7 @@ mod build;
 mod builder;
 mod callers;
 mod cell;
+mod edit;
 mod effects;
 mod error;
 mod find;
@@ -42,6 +43,7 @@ use portcullis_net::egress::Reach;
 
 pub use builder::Builder;
 pub use callers::{CallerConfig, JwtConfig};
+pub use edit::{EditError, add_to_cell};
 pub use error::{ConfigError, Problem};
 pub use find::{ConfigCandidate, TrustStatus, real_file, user_trust};
 pub use group::Membership;
@@ -318,6 +320,9 @@ pub struct CellConfig {
     pub dangerous_allow_reduced: bool,
     /// `dangerous-allow-private` of the source: whether the hosts in `network` may have loopback or private addresses.
     pub dangerous_allow_private: bool,
+    /// Whether what the source attempts is recorded, which makes it slower. No configuration file says so: `portcullis
+    /// learn` does.
+    pub recorded: bool,
 }
 
 impl CellConfig {

@@ -67,7 +67,7 @@ fn plain(launch: &Launch) -> Duration {
 fn caged(launch: &Launch, launcher: &Launcher) -> Duration {
     let begun = Instant::now();
     let mut started = launch.start(launcher).unwrap();
-    started.control.ready().unwrap();
+    started.control.ready(drop).unwrap();
     ask(&mut started.input, &mut started.output);
     let took = begun.elapsed();
     drop(started.control);

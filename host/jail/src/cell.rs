@@ -39,6 +39,9 @@ pub struct Cell {
     pub network: Network,
     /// What the source can spend.
     pub limits: CellLimits,
+    /// True if the broker is handed a [`SyscallListener`](crate::SyscallListener), which sees each attempt to use a
+    /// file, a program or a socket before the kernel decides about it. The cell is the same, and slower. Linux only.
+    pub recorded: bool,
 }
 
 impl Default for Cell {
@@ -51,6 +54,7 @@ impl Default for Cell {
             home: "/home/source".into(),
             network: Network::None,
             limits: CellLimits::default(),
+            recorded: false,
         }
     }
 }

@@ -113,7 +113,12 @@ impl Launch {
             input: OwnedFd::from(to_input).into(),
             output: OwnedFd::from(from_output).into(),
             error: OwnedFd::from(from_error).into(),
-            control: CellControl { socket: ours, listeners: self.cell.network.listeners(), _group: group },
+            control: CellControl {
+                socket: ours,
+                listeners: self.cell.network.listeners(),
+                recorded: self.cell.recorded,
+                _group: group,
+            },
         })
     }
 }
@@ -157,6 +162,7 @@ pub struct StartedCell {
 pub struct CellControl {
     socket: UnixStream,
     listeners: usize,
+    recorded: bool,
     /// Dropped after the connection, and after the processes if they were waited for.
     _group: Option<ControlGroup>,
 }
@@ -172,29 +178,33 @@ pub struct Ready {
 }
 
 impl CellControl {
-    /// Waits until the cell is built and the program executed. Blocks for up to 20 seconds. To be called once.
+    /// Waits until the cell is built and the program executed. Blocks for up to 20 seconds. To be called once. For a
+    /// cell that is recorded, `record` is given the listener first: the program is executed once another thread has
+    /// answered the system calls that this takes.
     ///
     /// # Errors
     /// Why the cell was refused. No code of the source has run then.
-    pub fn ready(&self) -> Result<Ready, CellRefusal> {
-        let lost = |cause: String| CellRefusal {
-            step: "launcher".to_owned(),
-            cause,
-            errno: None,
-            setting: None,
-            remedy: Some("does the launcher's `main` call `main_if_asked` first?".to_owned()),
-        };
-        let (said, listeners) =
-            wire::receive::<Result<Enforced, CellRefusal>>(&self.socket).map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock => lost(format!("no answer within {} s", BUILD_DEADLINE.as_secs())),
-                _ => lost(format!("it ended without an answer ({error})")),
-            })?;
-        let enforced = said?;
+    pub fn ready(&self, record: impl FnOnce(OwnedFd)) -> Result<Ready, CellRefusal> {
+        if self.recorded {
+            let (begun, listener) = self.receive::<()>()?;
+            begun?;
+            listener.into_iter().next().map(record);
+        }
+        let (built, listeners) = self.receive::<Enforced>()?;
+        let enforced = built?;
         if listeners.len() == self.listeners {
             Ok(Ready { enforced, listeners })
         } else {
             Err(lost(format!("it handed over {} of {} sockets", listeners.len(), self.listeners)))
         }
+    }
+
+    /// Waits for one message of the launcher.
+    fn receive<T: serde::de::DeserializeOwned>(&self) -> Result<(Result<T, CellRefusal>, Vec<OwnedFd>), CellRefusal> {
+        wire::receive(&self.socket).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => lost(format!("no answer within {} s", BUILD_DEADLINE.as_secs())),
+            _ => lost(format!("it ended without an answer ({error})")),
+        })
     }
 
     /// Asks the source to end, by SIGTERM. A source that is gone is not an error.
@@ -206,6 +216,17 @@ impl CellControl {
     /// Kills everything in the cell, by closing the connection. A cell that is gone is not an error.
     pub fn close(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// Returns the refusal for a launcher that did not answer as it should.
+fn lost(cause: String) -> CellRefusal {
+    CellRefusal {
+        step: "launcher".to_owned(),
+        cause,
+        errno: None,
+        setting: None,
+        remedy: Some("does the launcher's `main` call `main_if_asked` first?".to_owned()),
     }
 }
 

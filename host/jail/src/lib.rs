@@ -37,6 +37,8 @@ use elsewhere::run;
 pub use launch::{CellControl, Launch, Ready, StartedCell};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 use linux::run;
+#[cfg(all(feature = "launch", target_os = "linux"))]
+pub use linux::{Operation, RecordedCall, Syscall, SyscallListener, denied_call, recorded_call};
 #[cfg(all(feature = "launch", target_os = "macos"))]
 use macos::run;
 #[cfg(feature = "launch")]

@@ -71,6 +71,9 @@ fn start(ask: &Ask, [input, output, error]: [Stdio; 3]) -> Result<Child, CellRef
     if launch.cell.network != Network::None {
         return Err(refused("reduced tier", "it gives no network", "take `network` from its cell"));
     }
+    if launch.cell.recorded {
+        return Err(refused("record system calls", "macOS cannot", "record it on Linux"));
+    }
     if rustix::process::geteuid().is_root() {
         return Err(refused(
             "reduced tier",

@@ -41,7 +41,7 @@ fn rehearse(launcher: &Launcher, tier: Tier) -> Result<Enforced, CellRefusal> {
         remedy: None,
     };
     let mut started = launch.ask(launcher, true).map_err(failed)?;
-    let ready = started.control.ready();
+    let ready = started.control.ready(drop);
     drop(started.control);
     // It ends by itself, and its status says nothing more.
     let _ = started.process.wait();

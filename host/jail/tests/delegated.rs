@@ -103,7 +103,7 @@ mod linux {
             cell,
         };
         let mut started = launch.start(&Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into())).unwrap();
-        let ready = started.control.ready().unwrap_or_else(|refusal| panic!("{refusal}"));
+        let ready = started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
         assert!(ready.enforced.cgroup, "the cgroup is there, and used");
         assert_eq!(started.process.wait().unwrap().signal(), Some(9), "killed together");
         println!("{DONE}");

@@ -2,16 +2,31 @@
 
 #[cfg(feature = "process")]
 use std::collections::BTreeMap;
+#[cfg(feature = "process")]
+use std::sync::Arc;
 
 use super::Broker;
 #[cfg(feature = "process")]
-use crate::cell::{CellError, Forecast, InstallPhase};
+use crate::cell::{CellError, Described, Forecast, InstallPhase, Recording};
 #[cfg(feature = "process")]
 use crate::lockfile::LockedPackage;
 use crate::name::SourceName;
 
 #[cfg(feature = "process")]
 impl Broker {
+    /// Returns what a process source was last given, or `None` before its first start.
+    #[must_use]
+    pub fn described(&self, source: &SourceName) -> Option<Arc<Described>> {
+        self.inner.upstreams.get(source)?.process_cell.as_ref()?.described()
+    }
+
+    /// Returns what a process source attempts, if its cell is recorded
+    /// ([`CellConfig::recorded`](crate::config::CellConfig::recorded)).
+    #[must_use]
+    pub fn recording(&self, source: &SourceName) -> Option<Arc<Recording>> {
+        self.inner.upstreams.get(source)?.process_cell.as_ref()?.recording().cloned()
+    }
+
     /// Returns what each process source will be given and what will be enforced, before anything is installed or
     /// started.
     pub async fn forecast(&self) -> BTreeMap<SourceName, Result<Forecast, CellError>> {

@@ -69,8 +69,9 @@ impl Connect for ProcessProgram {
         let cells = &self.process_cell.cells;
         let log = log_file(&cells.data_dir, self.process_cell.source());
         let pipe_config = PipeConfig { limit: self.limit, log, secrets: self.secrets.clone() };
-        let started =
-            RunningCell::start(plan.launch, cells.launcher.clone(), |ready| self.process_cell.started(ready)).await;
+        let recording = self.process_cell.recording().cloned();
+        let serve = |ready| self.process_cell.started(ready);
+        let started = RunningCell::start(plan.launch, cells.launcher.clone(), recording, serve).await;
         let (running, streams) = started.map_err(|error| self.not_started(error))?;
         let pipe = Arc::new(Pipe::with(Box::new(running), streams, self.label(), pipe_config));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);

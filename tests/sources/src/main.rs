@@ -11,6 +11,7 @@ mod dual;
 mod faulty;
 mod full;
 mod mirror;
+mod needy;
 
 use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
@@ -53,6 +54,7 @@ fn main() {
         "ignores-term" => stubborn(),
         "dual" => dual::run(&argument(2)),
         "mirror" => mirror::run(),
+        "needy" => needy::run(&argument(2)),
         "faulty" => faulty::pipe(&argument(2)),
         "faulty-http" => faulty::serve(&argument(2), &argument(3)),
         _ => {}

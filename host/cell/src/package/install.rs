@@ -345,6 +345,7 @@ impl<'a> Installer<'a> {
                 enforced,
                 outside_home: &folder,
                 ways_out: ProxyListeners::wanted(&Declared::listed(&grant.network)),
+                recorded: false,
             };
             let arguments = argv.get(1..).unwrap_or_default();
             let plan = Plan::new(&grant, &profile, arguments, &environment, setting);
@@ -352,7 +353,7 @@ impl<'a> Installer<'a> {
             // public internet must not lead to one.
             let must_be_public = registry.map(|registry| registry.must_be_public.as_slice()).unwrap_or_default();
             let declared = Declared::listed(&grant.network).public(must_be_public);
-            let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready);
+            let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready, None);
             match run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve).await {
                 Ok(output) => said = output,
                 Err(why) => return Ok(Err(why)),

@@ -31,7 +31,7 @@ fn plan(grant: &CellGrant, profile: &ProgramProfile, tier: Tier) -> Plan {
 }
 
 fn setting(tier: Tier) -> Setting<'static> {
-    Setting { tier, enforced: &ENFORCED, outside_home: Path::new("/data/home"), ways_out: Vec::new() }
+    Setting { tier, enforced: &ENFORCED, outside_home: Path::new("/data/home"), ways_out: Vec::new(), recorded: false }
 }
 
 fn access(plan: &Plan, path: &str) -> Option<MountAccess> {

@@ -1,11 +1,11 @@
 //! `portcullis trust`
 
 use std::fmt::Write as _;
-use std::io::{BufRead as _, IsTerminal as _};
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use portcullis::config::{Config, ConfigCandidate, ConfigError, TrustStatus, real_file, user_trust};
 use portcullis::digest::Digest;
 use portcullis::trust::Trusted;
@@ -120,6 +120,29 @@ pub(crate) fn keep_printed(text: &str) {
         Ok(_) => output::note(&format!("{shown} is trusted as it was written")),
         Err(error) => output::note(&format!("{shown} is not trusted yet: {error}")),
     }
+}
+
+/// Replaces the text of a configuration, completely or not at all. A file that was trusted as `before` is trusted as it
+/// is now.
+pub(crate) fn replace(file: &Path, before: &str, after: &str) -> anyhow::Result<()> {
+    let shown = visible(&file.to_string_lossy()).into_owned();
+    let trusted = match user_trust()?.list()?.into_iter().find(|trusted| Path::new(&trusted.path) == real_file(file)) {
+        Some(trusted) => trusted.digest == Digest::of(before.as_bytes()),
+        None => false,
+    };
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let write = || {
+        let mut new = tempfile::NamedTempFile::new_in(folder)?;
+        new.write_all(after.as_bytes())?;
+        new.as_file().set_permissions(std::fs::metadata(file)?.permissions())?;
+        new.as_file().sync_all()?;
+        new.persist(file).map_err(|error| error.error)
+    };
+    write().with_context(|| format!("{shown} cannot be written"))?;
+    if trusted {
+        ConfigCandidate::load(Some(file))?.accept()?;
+    }
+    Ok(())
 }
 
 /// Refuses to trust a configuration that nobody looks at if somebody should.

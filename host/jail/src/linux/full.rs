@@ -179,8 +179,9 @@ pub(super) fn start_and_keep(
 ) -> Result<Option<WaitStatus>, CellRefusal> {
     let ends = child_ends().step("watch for ends")?;
     let (reports, tell) = io::pipe().step("pipe")?;
+    let line = ask.launch.cell.recorded.then(UnixStream::pair).transpose().step("pipe")?;
     let source = match fork().step("fork")? {
-        Fork::Child => become_source(ask, streams, tell),
+        Fork::Child => become_source(ask, streams, tell, line.map(|(_, ours)| ours)),
         Fork::Parent(source) => source,
     };
     let SourceStreams { input, output, error } = streams;
@@ -194,6 +195,10 @@ pub(super) fn start_and_keep(
     });
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide memory")?;
     drop_capabilities().step("drop capabilities")?;
+    if let Some((line, theirs)) = line {
+        drop(theirs);
+        pass_on_listener(&line, control)?;
+    }
     let landlock = listen_to(reports)?;
     let enforced = Enforced { landlock, cgroup: ask.cgroup, user };
     let sockets: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
@@ -201,6 +206,14 @@ pub(super) fn start_and_keep(
     // Only the broker may hold the sockets, so that closing them is up to it.
     drop(listeners);
     Ok(supervise(source, control, &ends, watch))
+}
+
+/// Hands the broker the listener of the process that becomes the source. If that process was refused before it had one,
+/// its report says why.
+fn pass_on_listener(line: &UnixStream, control: &UnixStream) -> Result<(), CellRefusal> {
+    let Ok(((), listener)) = wire::receive::<()>(line) else { return Ok(()) };
+    let passed: Vec<BorrowedFd<'_>> = listener.iter().map(AsFd::as_fd).collect();
+    wire::send(control, &Ok::<_, CellRefusal>(()), &passed).step("tell the broker")
 }
 
 /// Reads what the process that becomes the source reports, until `exec` closes its pipe. Returns the version of

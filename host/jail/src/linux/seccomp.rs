@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use libc::c_long;
 use seccompiler::{
@@ -9,80 +10,89 @@ use seccompiler::{
     TargetArch, apply_filter, sock_filter,
 };
 
+use super::recorded::{RECORDED, RECORDED_HERE};
+use super::sys;
+
 /// System calls that fail as if the caller were not allowed to make them.
-const DENIED: &[c_long] = &[
+const DENIED: &[(c_long, &str)] = &[
     // Other processes.
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_process_madvise,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp,
+    (libc::SYS_ptrace, "ptrace"),
+    (libc::SYS_process_vm_readv, "process_vm_readv"),
+    (libc::SYS_process_vm_writev, "process_vm_writev"),
+    (libc::SYS_process_madvise, "process_madvise"),
+    (libc::SYS_pidfd_getfd, "pidfd_getfd"),
+    (libc::SYS_kcmp, "kcmp"),
     // Mounts and roots.
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_open_tree,
-    libc::SYS_move_mount,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_mount_setattr,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_name_to_handle_at,
-    libc::SYS_mknodat,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_quotactl,
-    QUOTACTL_FD,
-    OPEN_TREE_ATTR,
-    STATMOUNT,
-    LISTMOUNT,
-    libc::SYS_acct,
+    (libc::SYS_mount, "mount"),
+    (libc::SYS_umount2, "umount2"),
+    (libc::SYS_pivot_root, "pivot_root"),
+    (libc::SYS_chroot, "chroot"),
+    (libc::SYS_open_tree, "open_tree"),
+    (libc::SYS_move_mount, "move_mount"),
+    (libc::SYS_fsopen, "fsopen"),
+    (libc::SYS_fsconfig, "fsconfig"),
+    (libc::SYS_fsmount, "fsmount"),
+    (libc::SYS_fspick, "fspick"),
+    (libc::SYS_mount_setattr, "mount_setattr"),
+    (libc::SYS_open_by_handle_at, "open_by_handle_at"),
+    (libc::SYS_name_to_handle_at, "name_to_handle_at"),
+    (libc::SYS_mknodat, "mknodat"),
+    (libc::SYS_swapon, "swapon"),
+    (libc::SYS_swapoff, "swapoff"),
+    (libc::SYS_quotactl, "quotactl"),
+    (QUOTACTL_FD, "quotactl_fd"),
+    (OPEN_TREE_ATTR, "open_tree_attr"),
+    (STATMOUNT, "statmount"),
+    (LISTMOUNT, "listmount"),
+    (libc::SYS_acct, "acct"),
     // Namespaces.
-    libc::SYS_unshare,
-    libc::SYS_setns,
+    (libc::SYS_unshare, "unshare"),
+    (libc::SYS_setns, "setns"),
     // Programs, events and keys in the kernel.
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_fanotify_init,
-    libc::SYS_keyctl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
+    (libc::SYS_bpf, "bpf"),
+    (libc::SYS_perf_event_open, "perf_event_open"),
+    (libc::SYS_userfaultfd, "userfaultfd"),
+    (libc::SYS_fanotify_init, "fanotify_init"),
+    (libc::SYS_keyctl, "keyctl"),
+    (libc::SYS_add_key, "add_key"),
+    (libc::SYS_request_key, "request_key"),
     // The machine itself.
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_reboot,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_adjtimex,
-    libc::SYS_clock_adjtime,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_syslog,
-    libc::SYS_vhangup,
-    libc::SYS_personality,
-    LSM_SET_SELF_ATTR,
+    (libc::SYS_kexec_load, "kexec_load"),
+    (libc::SYS_kexec_file_load, "kexec_file_load"),
+    (libc::SYS_init_module, "init_module"),
+    (libc::SYS_finit_module, "finit_module"),
+    (libc::SYS_delete_module, "delete_module"),
+    (libc::SYS_reboot, "reboot"),
+    (libc::SYS_settimeofday, "settimeofday"),
+    (libc::SYS_clock_settime, "clock_settime"),
+    (libc::SYS_adjtimex, "adjtimex"),
+    (libc::SYS_clock_adjtime, "clock_adjtime"),
+    (libc::SYS_sethostname, "sethostname"),
+    (libc::SYS_setdomainname, "setdomainname"),
+    (libc::SYS_syslog, "syslog"),
+    (libc::SYS_vhangup, "vhangup"),
+    (libc::SYS_personality, "personality"),
+    (LSM_SET_SELF_ATTR, "lsm_set_self_attr"),
     // Placement of memory across nodes.
-    libc::SYS_migrate_pages,
-    libc::SYS_move_pages,
-    libc::SYS_mbind,
-    libc::SYS_set_mempolicy,
-    SET_MEMPOLICY_HOME_NODE,
+    (libc::SYS_migrate_pages, "migrate_pages"),
+    (libc::SYS_move_pages, "move_pages"),
+    (libc::SYS_mbind, "mbind"),
+    (libc::SYS_set_mempolicy, "set_mempolicy"),
+    (SET_MEMPOLICY_HOME_NODE, "set_mempolicy_home_node"),
 ];
 
 /// Denied system calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
-const DENIED_HERE: &[c_long] =
-    &[libc::SYS_mknod, libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_uselib, libc::SYS_ustat];
+const DENIED_HERE: &[(c_long, &str)] = &[
+    (libc::SYS_mknod, "mknod"),
+    (libc::SYS_iopl, "iopl"),
+    (libc::SYS_ioperm, "ioperm"),
+    (libc::SYS_modify_ldt, "modify_ldt"),
+    (libc::SYS_uselib, "uselib"),
+    (libc::SYS_ustat, "ustat"),
+];
 #[cfg(not(target_arch = "x86_64"))]
-const DENIED_HERE: &[c_long] = &[];
+const DENIED_HERE: &[(c_long, &str)] = &[];
 
 /// System calls that fail as if the kernel did not have them, so that callers use older ones instead. Some pass their
 /// flags in memory, where no filter sees them; io_uring makes system calls that no filter sees. Of System V IPC, only
@@ -145,6 +155,9 @@ pub(super) struct Rules {
     pub(super) pinned: bool,
     /// True if a cgroup counts memory that belongs to no process.
     pub(super) counted: bool,
+    /// True if the calls that are always denied, and Unix sockets, are left to the filter of [`record`], whose listener
+    /// denies them.
+    pub(super) recorded: bool,
 }
 
 /// Installs the filters for this process and all that it will start. Needs `no_new_privs`.
@@ -156,11 +169,11 @@ pub(super) fn apply(rules: Rules) -> io::Result<()> {
 }
 
 fn programs(rules: Rules) -> io::Result<Vec<BpfProgram>> {
-    let mut denied: Filter = DENIED.iter().chain(DENIED_HERE).map(|&call| (call, Vec::new())).collect();
+    let mut denied = if rules.recorded { Filter::new() } else { always_denied() };
     if rules.pinned {
         denied.insert(libc::SYS_sched_setaffinity, Vec::new());
     }
-    denied.insert(libc::SYS_socket, sockets(rules.internet)?);
+    denied.insert(libc::SYS_socket, sockets(rules)?);
     denied.insert(libc::SYS_socketpair, pairs()?);
     for &(call, mode, flags) in MODES.iter().chain(MODES_HERE) {
         denied.insert(call, raising(mode, flags)?);
@@ -181,6 +194,33 @@ fn programs(rules: Rules) -> io::Result<Vec<BpfProgram>> {
     Ok(programs)
 }
 
+fn always_denied() -> Filter {
+    DENIED.iter().chain(DENIED_HERE).map(|&(call, _)| (call, Vec::new())).collect()
+}
+
+/// Returns the name of a call that every cell denies.
+#[must_use]
+pub fn denied_call(number: c_long) -> Option<&'static str> {
+    DENIED.iter().chain(DENIED_HERE).find(|(call, _)| *call == number).map(|(_, name)| *name)
+}
+
+/// Installs a filter that has the listener decide about the recorded calls, and about those that are always denied.
+/// Returns the listener. Needs `no_new_privs`.
+pub(super) fn record() -> io::Result<OwnedFd> {
+    let mut filter = always_denied();
+    filter.extend(RECORDED.iter().chain(RECORDED_HERE).map(|call| (call.number, Vec::new())));
+    filter.insert(libc::SYS_socket, vec![all([is(0, libc::AF_UNIX)?])?]);
+    // The library has no name for this action; its place is taken by one that no other rule has.
+    let (stand_in, notify) = (SeccompAction::Trace(1), libc::SECCOMP_RET_USER_NOTIF);
+    let mut program = with_action(filter, stand_in.clone())?;
+    for step in program.iter_mut().filter(|step| u32::from(step.code) == libc::BPF_RET | libc::BPF_K) {
+        if step.k == u32::from(stand_in.clone()) {
+            step.k = notify;
+        }
+    }
+    sys::install_with_listener(&program)
+}
+
 /// The rules of each system call: any rule that matches denies the call, and an empty list denies it always.
 type Filter = BTreeMap<c_long, Vec<SeccompRule>>;
 
@@ -188,7 +228,7 @@ type Filter = BTreeMap<c_long, Vec<SeccompRule>>;
 /// folder that the source can read; a pair of them stays possible. Netlink is allowed only as the C library uses it to
 /// list addresses. Of the internet protocols only TCP and UDP are allowed, so that the code of no other can be reached:
 /// neither by its number, nor by a kind of socket for which the kernel chooses the protocol (SCTP, DCCP).
-fn sockets(internet: bool) -> io::Result<Vec<SeccompRule>> {
+fn sockets(Rules { internet, recorded, .. }: Rules) -> io::Result<Vec<SeccompRule>> {
     let mut others = vec![differs(0, libc::AF_NETLINK)?];
     if internet {
         others.extend([differs(0, libc::AF_INET)?, differs(0, libc::AF_INET6)?]);
@@ -200,14 +240,20 @@ fn sockets(internet: bool) -> io::Result<Vec<SeccompRule>> {
         differs(2, libc::IPPROTO_TCP)?,
         differs(2, libc::IPPROTO_UDP)?,
     ];
-    let mut rules = vec![all(others)?, all(netlink)?, all(transport)?];
+    let mut rules = vec![others, netlink.into(), transport.into()];
     for kind in kinds_but([libc::SOCK_STREAM, libc::SOCK_DGRAM]) {
         rules.push(match kind {
-            libc::SOCK_RAW => all([is_kind(kind)?, differs(0, libc::AF_NETLINK)?])?,
-            _ => all([is_kind(kind)?])?,
+            libc::SOCK_RAW => vec![is_kind(kind)?, differs(0, libc::AF_NETLINK)?],
+            _ => vec![is_kind(kind)?],
         });
     }
-    Ok(rules)
+    let apart = |mut rule: Vec<SeccompCondition>| {
+        if recorded {
+            rule.push(differs(0, libc::AF_UNIX)?);
+        }
+        all(rule)
+    };
+    rules.into_iter().map(apart).collect()
 }
 
 /// Allows pairs of stream and sequenced-packet sockets. Each end of any other pair could be reconnected to such a
@@ -271,8 +317,11 @@ fn raising(mode: u8, flags: Option<u8>) -> io::Result<Vec<SeccompRule>> {
 }
 
 fn compiled(filter: Filter, errno: i32) -> io::Result<BpfProgram> {
+    with_action(filter, SeccompAction::Errno(errno.unsigned_abs()))
+}
+
+fn with_action(filter: Filter, action: SeccompAction) -> io::Result<BpfProgram> {
     let architecture = if cfg!(target_arch = "x86_64") { TargetArch::x86_64 } else { TargetArch::aarch64 };
-    let action = SeccompAction::Errno(errno.unsigned_abs());
     let filter = SeccompFilter::new(filter, SeccompAction::Allow, action, architecture).map_err(io::Error::other)?;
     filter.try_into().map_err(io::Error::other)
 }

@@ -3,7 +3,8 @@
 
 use std::convert::Infallible;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -20,6 +21,7 @@ use crate::cell::Tier;
 use crate::launch::{Ask, Launch};
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
+use crate::wire;
 
 /// The source's ends of its standard streams.
 pub(super) struct SourceStreams {
@@ -38,8 +40,14 @@ pub(super) enum StartReport {
 }
 
 /// Becomes the source. If a step fails, reports that and ends instead; a rehearsal ends before the last step.
-pub(super) fn become_source(ask: &Ask, streams: SourceStreams, mut tell: io::PipeWriter) -> ! {
-    let status = match restrict(ask, &mut tell) {
+/// The listener of a cell that is recorded is sent over `line`.
+pub(super) fn become_source(
+    ask: &Ask,
+    streams: SourceStreams,
+    mut tell: io::PipeWriter,
+    line: Option<UnixStream>,
+) -> ! {
+    let status = match restrict(ask, &mut tell, line) {
         Ok(()) if ask.rehearsal => 0,
         Ok(()) => {
             let Err(refusal) = execute(&ask.launch, streams);
@@ -59,7 +67,7 @@ fn say(tell: &mut io::PipeWriter, report: &StartReport) {
     let _ = postcard::to_stdvec(report).map(|bytes| tell.write_all(&bytes));
 }
 
-fn restrict(ask: &Ask, tell: &mut io::PipeWriter) -> Result<(), CellRefusal> {
+fn restrict(ask: &Ask, tell: &mut io::PipeWriter, line: Option<UnixStream>) -> Result<(), CellRefusal> {
     let launch = &ask.launch;
     set_parent_process_death_signal(Some(Signal::KILL)).step("die with the cell")?;
     setsid().step("own session")?;
@@ -73,7 +81,15 @@ fn restrict(ask: &Ask, tell: &mut io::PipeWriter) -> Result<(), CellRefusal> {
     set_no_new_privs(true).step("no new privileges")?;
     say(tell, &StartReport::Restricted(landlock::apply(&launch.cell)?));
     let internet = launch.cell.tier != Tier::Reduced;
-    seccomp::apply(seccomp::Rules { internet, pinned: processors.is_some(), counted: ask.cgroup }).step("seccomp")
+    let recorded = line.is_some();
+    let rules = seccomp::Rules { internet, pinned: processors.is_some(), counted: ask.cgroup, recorded };
+    seccomp::apply(rules).step("seccomp")?;
+    if let Some(line) = line {
+        // From here on each of the recorded calls waits for the listener.
+        let listener = seccomp::record().step("record system calls")?;
+        wire::send(&line, &(), &[listener.as_fd()]).step("tell the broker")?;
+    }
+    Ok(())
 }
 
 /// Drops all capabilities, so that none can be gained from a file either.

@@ -5,6 +5,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::process::Pid;
 use rustix::thread::UnshareFlags;
+use seccompiler::sock_filter;
+
+use super::listener::Syscall;
 
 /// The side of a [`fork`] that this process is on.
 pub(super) enum Fork {
@@ -109,6 +112,54 @@ pub(super) fn child_ends() -> io::Result<OwnedFd> {
         done(descriptor.into())?;
         Ok(OwnedFd::from_raw_fd(descriptor))
     }
+}
+
+/// Installs a filter whose listener is told of each call that matches, and returns the listener. `exec` closes it.
+pub(super) fn install_with_listener(filter: &[sock_filter]) -> io::Result<OwnedFd> {
+    let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
+    // The library's steps have the layout of the kernel's, and the kernel only reads them.
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut().cast() };
+    let install = |flags: libc::c_ulong| {
+        // SAFETY: the program points to `len` steps that live through the call, which the kernel copies.
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) }
+    };
+    // With the second flag, a signal does not interrupt a call that the listener has already seen (Linux 5.19).
+    let killable = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let descriptor = match install(killable) {
+        -1 if io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) => {
+            install(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)
+        }
+        result => result,
+    };
+    done(descriptor)?;
+    let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is fresh, so nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Receives the next call that waits at a listener.
+pub(super) fn receive_notification(listener: &OwnedFd) -> io::Result<Syscall> {
+    // SAFETY: the structure consists of numbers, for which zero is a value; the kernel requires it to be zero.
+    let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one structure of this type, which lives through the call.
+    done(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) }.into())?;
+    let (number, arguments) = (call.data.nr.into(), call.data.args);
+    Ok(Syscall { id: call.id, thread: call.pid, number, arguments })
+}
+
+/// Reports whether a call still waits at a listener.
+pub(super) fn notification_is_valid(listener: &OwnedFd, id: u64) -> bool {
+    // SAFETY: the kernel reads one number, which lives through the call.
+    unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
+}
+
+/// Answers a call that waits at a listener: with an error, or by letting the kernel carry it out.
+pub(super) fn answer_notification(listener: &OwnedFd, id: u64, error: Option<i32>) -> io::Result<()> {
+    let flags = if error.is_none() { libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE } else { 0 };
+    let flags = u32::try_from(flags).map_err(io::Error::other)?;
+    let mut answer = libc::seccomp_notif_resp { id, val: 0, error: -error.unwrap_or_default(), flags };
+    // SAFETY: the kernel reads one structure of this type, which lives through the call.
+    done(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) }.into())
 }
 
 fn done(result: libc::c_long) -> io::Result<()> {

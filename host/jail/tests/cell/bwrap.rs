@@ -69,7 +69,7 @@ fn grants_and_sockets_work_in_bubblewrap() {
         launch.cell.view.extend([Mount::read(folder.path().join("read")), Mount::write(folder.path().join("write"))]);
         launch.cell.network = Network::Listeners(vec![Listener::tcp("0.0.0.0:80".parse().unwrap())]);
         let mut started = start(&launch);
-        let socket = started.control.ready().unwrap().listeners.pop().unwrap();
+        let socket = started.control.ready(drop).unwrap().listeners.pop().unwrap();
         TcpListener::from(socket).accept().unwrap().0.write_all(b"from the broker").unwrap();
         let (mut said, mut complained) = (String::new(), String::new());
         started.output.read_to_string(&mut said).unwrap();
@@ -85,7 +85,7 @@ fn grants_and_sockets_work_in_bubblewrap() {
 fn every_process_ends_with_the_connection_in_bubblewrap() {
     as_ordinary(|_| {
         let mut started = start(&wrapped(STUBBORN));
-        started.control.ready().unwrap();
+        started.control.ready(drop).unwrap();
         let inside = standing(&mut started);
         drop(started.control);
         assert_eq!(started.process.wait().unwrap().signal(), Some(9));

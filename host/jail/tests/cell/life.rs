@@ -25,7 +25,7 @@ fn a_program_runs_and_its_exit_status_is_reported() {
 fn every_process_ends_when_the_broker_closes_the_connection() {
     each(|_| {
         let mut started = start(&shell(STUBBORN));
-        started.control.ready().unwrap();
+        started.control.ready(drop).unwrap();
         let inside = standing(&mut started);
         started.control.terminate();
         drop(started.control);
@@ -40,7 +40,7 @@ fn every_process_ends_with_the_source_and_sigterm_reaches_it() {
     each(|_| {
         let script = "trap 'echo told; exit 5' TERM; setsid sleep 1000 & echo up; while :; do read line; done";
         let mut started = start(&shell(script));
-        started.control.ready().unwrap();
+        started.control.ready(drop).unwrap();
         let mut output = BufReader::new(started.output);
         let mut said = String::new();
         output.read_line(&mut said).unwrap();
@@ -72,14 +72,14 @@ fn a_broker_that_is_stopped_and_continued_keeps_waiting() {
     assert!(Command::new("cp").arg(&source).arg(&path).status().unwrap().success());
     symlink(env!("CARGO_BIN_EXE_portcullis-jail"), folder.path().join("launcher.jail")).unwrap();
     let mut started = shell("exit 7").start(&Launcher::Path(path)).unwrap();
-    started.control.ready().unwrap_or_else(|refusal| panic!("{refusal}"));
+    started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
     assert_eq!(started.process.wait().unwrap().code(), Some(7));
 }
 
 #[test]
 fn a_program_that_is_no_launcher_is_refused_with_the_reason() {
     let mut started = shell("").start(&Launcher::Path("/usr/bin/true".into())).unwrap();
-    let why = started.control.ready().unwrap_err().to_string();
+    let why = started.control.ready(drop).unwrap_err().to_string();
     assert!(why.contains("main_if_asked"), "{why}");
     started.process.wait().unwrap();
 }

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 mod bwrap;
 mod life;
+mod recorded;
 mod reduced;
 mod sight;
 mod spend;
@@ -92,7 +93,7 @@ fn start(launch: &Launch) -> StartedCell {
 /// Returns what a program wrote, and how it ended.
 fn output(launch: &Launch) -> (String, ExitStatus) {
     let mut started = start(launch);
-    started.control.ready().unwrap_or_else(|refusal| panic!("{refusal}"));
+    started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
     drop(started.input);
     let (mut said, mut complained) = (String::new(), String::new());
     started.output.read_to_string(&mut said).unwrap();
@@ -106,7 +107,7 @@ fn says(script: &str) -> String {
 
 fn refusal(launch: &Launch) -> CellRefusal {
     let mut started = start(launch);
-    let refusal = started.control.ready().unwrap_err();
+    let refusal = started.control.ready(drop).unwrap_err();
     assert_eq!(started.process.wait().unwrap().code(), Some(126));
     refusal
 }

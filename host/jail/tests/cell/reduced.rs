@@ -65,7 +65,7 @@ fn every_process_ends_with_the_connection_in_the_reduced_tier() {
         }
         let folder = who.folder();
         let mut started = start(&reduced(folder.path(), STUBBORN));
-        started.control.ready().unwrap();
+        started.control.ready(drop).unwrap();
         let inside = standing(&mut started);
         drop(started.control);
         assert_eq!(started.process.wait().unwrap().signal(), Some(9));

@@ -113,7 +113,7 @@ fn secrets_stand_on_no_command_line_and_in_no_environment_outside() {
     launch.environment.push(("KEY".to_owned(), "a secret of the source".into()));
     launch.arguments.push("an argument of the source".into());
     let mut started = start(&launch);
-    started.control.ready().unwrap();
+    started.control.ready(drop).unwrap();
     let launcher = format!("/proc/{}", started.process.id());
     let seen = [fs::read(format!("{launcher}/cmdline")).unwrap(), fs::read(format!("{launcher}/environ")).unwrap()];
     assert!(!String::from_utf8_lossy(&seen.concat()).contains("of the source"));
@@ -226,7 +226,7 @@ fn a_source_reaches_only_the_sockets_that_the_broker_gets() {
         let mut launch = bash(80);
         launch.cell.network = Network::Listeners(vec![Listener::tcp(web), Listener::udp(names), Listener::tcp(other)]);
         let mut started = start(&launch);
-        let mut sockets = started.control.ready().unwrap().listeners.into_iter();
+        let mut sockets = started.control.ready(drop).unwrap().listeners.into_iter();
         let listener = TcpListener::from(sockets.next().unwrap());
         assert_eq!(UdpSocket::from(sockets.next().unwrap()).local_addr().unwrap(), names);
         assert_eq!(TcpListener::from(sockets.next().unwrap()).local_addr().unwrap(), other);

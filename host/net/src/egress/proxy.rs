@@ -96,8 +96,12 @@ impl ProxyListeners {
     }
 }
 
-/// Returns the TCP ports on which a cell listens.
+/// Returns the TCP ports on which a cell listens: none if it may reach nothing, as the resolver alone records what it
+/// looks for.
 fn ports(declared: &Declared) -> BTreeSet<u16> {
+    if declared.is_empty() {
+        return BTreeSet::new();
+    }
     declared.ports().chain([RESOLVER_PORT, 80, 443, PROXY_PORT]).collect()
 }
 

@@ -1,13 +1,14 @@
 //! A running cell as the program behind a pipe.
 
 use std::io;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use portcullis_jail::{Launch, Launcher, Ready};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::Instant;
 
-use crate::cell::{CellStartError, Child};
+use crate::cell::{CellStartError, Child, Recording};
 use crate::egress::EgressProxy;
 use crate::source::pipe::{PipeStreams, RunningProgram};
 use crate::sync::Mutex;
@@ -23,9 +24,10 @@ impl RunningCell {
     pub(super) async fn start(
         launch: Launch,
         launcher: Launcher,
+        recording: Option<Arc<Recording>>,
         serve: impl FnOnce(Ready) -> io::Result<Option<EgressProxy>>,
     ) -> Result<(Self, PipeStreams), CellStartError> {
-        let (child, streams, ready) = Child::start(launch, launcher).await?;
+        let (child, streams, ready) = Child::start(launch, launcher, recording).await?;
         let crate::cell::ChildStreams { input, output, error } = streams;
         let streams = PipeStreams {
             input: Box::new(ChildStdin::from_std(input)?),

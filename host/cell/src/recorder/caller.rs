@@ -1,0 +1,195 @@
+//! Finds out what a waiting system call is about: reads the caller's memory, and looks into its root.
+
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use portcullis_jail::{Operation, RecordedCall, Syscall, SyscallListener, denied_call, recorded_call};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstatvfs, openat, openat2};
+use rustix::io::Errno;
+
+use super::{Action, Availability, Subject};
+
+/// The longest path that the kernel takes, in bytes, with its terminator.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// How many bytes of memory are read at once. A path seldom crosses a page, and the page after it may not exist.
+const PAGE_BYTES: usize = 4096;
+
+/// The longest address that is read, in bytes: that of IPv6.
+const MAX_ADDRESS_BYTES: usize = 28;
+
+/// Flags of `open`, which are the same on all architectures that cells run on.
+const ACCESS_MODE: u64 = 0o3;
+const CREATE: u64 = 0o100;
+const TRUNCATE: u64 = 0o1000;
+
+/// The families of addresses.
+const INET: u16 = 2;
+const INET6: u16 = 10;
+
+/// Returns what the caller attempts, or `None` if that cannot be found out, or if it concerns only the caller itself.
+pub(super) fn attempt(listener: &SyscallListener, call: &Syscall) -> Option<(Action, Subject, Availability)> {
+    let Some(known) = recorded_call(call.number) else {
+        return Some((Action::Call, Subject::Call(denied_call(call.number).unwrap_or("socket")), Availability::Denied));
+    };
+    let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
+    match known.operation {
+        Operation::Signal => {
+            // A process group or process 1: everything that is not one known process.
+            let to_others = argument(0).cast_signed() as i32 <= 1 && argument(1) != 0;
+            to_others.then_some((Action::Call, Subject::Call("kill"), Availability::Granted))
+        }
+        Operation::Connect => {
+            let memory = File::open(format!("/proc/{}/mem", call.thread)).ok()?;
+            let address = address(&memory, argument(known.path), argument(known.flags?))?;
+            listener.still_waits(call).then_some(())?;
+            // The cell has no other interface than loopback.
+            let availability =
+                if address.ip().to_canonical().is_loopback() { Availability::Granted } else { Availability::Denied };
+            Some((Action::Connect, Subject::Address(address), availability))
+        }
+        _ => {
+            let caller = Caller::of(call).ok()?;
+            let path = caller.path(known, call)?;
+            let flags = known.flags.map(argument).unwrap_or_default();
+            let (action, may_make) = match known.operation {
+                Operation::Open if flags & (ACCESS_MODE | CREATE | TRUNCATE) != 0 => {
+                    (Action::Write, flags & CREATE != 0)
+                }
+                Operation::Open => (Action::Read, false),
+                Operation::Create => (Action::Write, true),
+                Operation::Change | Operation::Remove => (Action::Write, false),
+                Operation::Execute => (Action::Execute, false),
+                _ => (Action::Look, false),
+            };
+            let availability = caller.availability(&path, action, may_make);
+            listener.still_waits(call).then_some((action, Subject::Path(path), availability))
+        }
+    }
+}
+
+/// Returns the name of the program that a thread runs.
+pub(super) fn program(thread: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
+    portcullis_core::visible::visible(name.trim_end()).into_owned()
+}
+
+/// The process that waits.
+struct Caller {
+    thread: u32,
+    memory: File,
+    /// Its root folder.
+    root: OwnedFd,
+}
+
+impl Caller {
+    fn of(call: &Syscall) -> io::Result<Self> {
+        let of = |name: &str| format!("/proc/{}/{name}", call.thread);
+        let root = openat(CWD, of("root"), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { thread: call.thread, memory: File::open(of("mem"))?, root })
+    }
+
+    /// Returns the absolute path that a call names, or `None` for one that names none, such as an open descriptor.
+    fn path(&self, known: &RecordedCall, call: &Syscall) -> Option<PathBuf> {
+        let pointer = call.arguments.get(known.path).copied().filter(|pointer| *pointer != 0)?;
+        let named = PathBuf::from(std::ffi::OsString::from_vec(text(&self.memory, pointer)?));
+        if named.as_os_str().is_empty() {
+            return None;
+        }
+        if named.is_absolute() {
+            return Some(normal(&named));
+        }
+        let folder = known.folder.and_then(|at| call.arguments.get(at)).map(|folder| *folder as i32);
+        let link = match folder {
+            Some(descriptor) if descriptor >= 0 => format!("/proc/{}/fd/{descriptor}", self.thread),
+            _ => format!("/proc/{}/cwd", self.thread),
+        };
+        let base = std::fs::read_link(link).ok().filter(|base| base.is_absolute())?;
+        Some(normal(&base.join(named)))
+    }
+
+    /// Returns whether the cell has the path for this action.
+    fn availability(&self, path: &Path, action: Action, may_make: bool) -> Availability {
+        let exists_outside = |path: &Path| std::fs::symlink_metadata(path).is_ok();
+        let absent = || if exists_outside(path) { Availability::Hidden } else { Availability::Absent };
+        let granted = |file: &OwnedFd| match action {
+            Action::Write if is_read_only(file) => Availability::ReadOnly,
+            _ => Availability::Granted,
+        };
+        match self.open(path) {
+            Ok(file) => granted(&file),
+            Err(Errno::ACCESS) => Availability::Denied,
+            Err(_) if may_make => {
+                let parent = path.parent().unwrap_or(Path::new("/"));
+                match self.open(parent) {
+                    Ok(folder) => granted(&folder),
+                    Err(_) if exists_outside(parent) => Availability::Hidden,
+                    Err(_) => Availability::Absent,
+                }
+            }
+            Err(_) => absent(),
+        }
+    }
+
+    /// Opens a path as it is inside the cell, without its content.
+    fn open(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
+        let below = path.strip_prefix("/").unwrap_or(path);
+        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+        openat2(&self.root, below, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
+    }
+}
+
+fn is_read_only(file: &OwnedFd) -> bool {
+    fstatvfs(file).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
+/// Reads a text that ends with a zero byte.
+fn text(memory: &File, pointer: u64) -> Option<Vec<u8>> {
+    let (mut read, mut page) = (Vec::new(), [0; PAGE_BYTES]);
+    while read.len() < MAX_PATH_BYTES {
+        let at = pointer.checked_add(read.len() as u64)?;
+        // Up to the end of the page, since the next may not exist.
+        let left = PAGE_BYTES - usize::try_from(at % PAGE_BYTES as u64).ok()?;
+        let count = memory.read_at(page.get_mut(..left)?, at).ok().filter(|count| *count > 0)?;
+        let piece = page.get(..count)?;
+        match piece.iter().position(|byte| *byte == 0) {
+            Some(end) => {
+                read.extend_from_slice(piece.get(..end)?);
+                return Some(read);
+            }
+            None => read.extend_from_slice(piece),
+        }
+    }
+    None
+}
+
+/// Reads an internet address. `None` for any other.
+fn address(memory: &File, pointer: u64, length: u64) -> Option<SocketAddr> {
+    let length = usize::try_from(length).ok().filter(|_| pointer != 0)?.min(MAX_ADDRESS_BYTES);
+    let mut bytes = [0; MAX_ADDRESS_BYTES];
+    memory.read_exact_at(bytes.get_mut(..length)?, pointer).ok()?;
+    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+    match u16::from_ne_bytes([bytes[0], bytes[1]]) {
+        INET => Some((Ipv4Addr::from(*bytes.get(4..8)?.first_chunk::<4>()?), port).into()),
+        INET6 => Some((Ipv6Addr::from(*bytes.get(8..24)?.first_chunk::<16>()?), port).into()),
+        _ => None,
+    }
+}
+
+/// Returns an absolute path without `.` and `..`. A link before `..` would lead elsewhere, which only the record shows.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => normal.push(name),
+            Component::ParentDir => drop(normal.pop()),
+            _ => {}
+        }
+    }
+    normal
+}

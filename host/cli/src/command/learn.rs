@@ -1,0 +1,307 @@
+//! `portcullis learn`
+
+mod drive;
+mod show;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use portcullis::broker::Broker;
+use portcullis::config::{Approve, CellConfig, Config, Endpoint, ProfileConfig, add_to_cell};
+use portcullis::name::SourceName;
+use portcullis::secret::ConfigValue;
+use portcullis_learn::{Line, Needs, Proposal, Situation, variables_in};
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::command::trust;
+use crate::output::{self, visible};
+use crate::run;
+use drive::{CallResult, Driven, Script};
+
+/// How often a source is run with more, at most. Each round opens what the one before was seen to lack.
+const MAX_ROUNDS: usize = 6;
+
+/// How long a call may take. What waits longer waits for something that its cell does not have.
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Find out what a server needs, and propose its cell
+///
+/// Runs the source in its cell as it is configured, records which files, programs and hosts it tries to use, and calls its
+/// tools: those of FILE, or those that its own description calls harmless, with arguments made from their schemas. What
+/// the cell lacks is proposed with the evidence for each line, and tried in another round if you agree; files that hold
+/// credentials are named and never proposed. In the end the server runs once more without the recorder, every call is
+/// made again, and the lines are written to the configuration if you agree.
+///
+/// Policies, approvals and sinks are not asked: the calls are yours. They are recorded in the ledger. The exit code is 1 if
+/// the server does not start, or if a call that worked in the last round fails in the end.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis learn files
+  portcullis learn github --calls calls.jsonl
+  portcullis learn search --yes --json
+
+Each line of FILE is a call: {\"tool\": \"read_file\", \"arguments\": {\"path\": \"/data/a.md\"}}.")]
+pub(crate) struct Args {
+    /// The source, by its name in the configuration
+    source: SourceName,
+
+    /// The calls to make, one as JSON on each line
+    #[arg(long, value_name = "FILE")]
+    calls: Option<PathBuf>,
+
+    /// Agree to everything that is proposed, and write it
+    #[arg(long)]
+    yes: bool,
+}
+
+/// What was learned of a source.
+struct Learned {
+    /// What the cell lacked, over all rounds.
+    lines: Vec<Line>,
+    /// What was seen and is not proposed.
+    withheld: Vec<Line>,
+    /// Variables that the source's messages name.
+    variables: Vec<String>,
+    /// The last recorded round.
+    recorded: Driven,
+    /// The same calls without the recorder.
+    enforced: Driven,
+    /// What stays to be agreed to, if nobody could be asked.
+    open: bool,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let script = args.calls.as_deref().map(Script::read).transpose()?.unwrap_or(Script::Harmless);
+    let config = alone(global.load()?, &args.source)?;
+    let file = config.file.clone();
+    let learned = run::block_on(learn(config, &args.source, &script, args.yes, global.json))?;
+    let works = learned.still_works();
+    let agreed = !learned.lines.is_empty() && !learned.open && (args.yes || agree("Write these lines?")?);
+    let written = match &file {
+        Some(file) if agreed => {
+            write(file, &args.source, &learned.lines)?;
+            Some(file.as_path())
+        }
+        _ => None,
+    };
+    if global.json {
+        output::json(&learned.to_json(&args.source, written))?;
+    } else {
+        show::learned(&learned, written);
+    }
+    Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns the configuration with this source alone, without anything that could answer or refuse its calls.
+fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Config> {
+    let Some(mut source) = config.sources.remove(name) else {
+        let known: Vec<&str> = config.sources.keys().map(SourceName::as_str).collect();
+        bail!("no source `{name}` is configured; there is {}", known.join(", "));
+    };
+    if !matches!(source.endpoint, Endpoint::Command { .. }) {
+        bail!("`{name}` is not started by a `command`: only a program has a cell that can be learned");
+    }
+    source.eager = false;
+    source.timeout = source.timeout.min(CALL_TIMEOUT);
+    config.sources = [(name.clone(), source)].into();
+    let plugins = [&mut config.policies, &mut config.transforms, &mut config.approvals, &mut config.sinks];
+    plugins.into_iter().for_each(Vec::clear);
+    let default: ProfileConfig = Config::builder("/").source("any", json!({ "command": ["any"] })).build()?.profiles
+        [&"default".parse()?]
+        .clone();
+    let default = ProfileConfig { approve: Approve::Never, ..default };
+    config.profiles = [("default".parse()?, default)].into();
+    Ok(config)
+}
+
+/// Runs the source in rounds, each with what the one before was seen to lack, and then without the recorder.
+async fn learn(
+    mut config: Config,
+    name: &SourceName,
+    script: &Script,
+    yes: bool,
+    quiet: bool,
+) -> anyhow::Result<Learned> {
+    let (mut lines, mut variables, mut open) = (Vec::new(), BTreeSet::new(), false);
+    let mut round = 1;
+    let (recorded, withheld) = loop {
+        cell(&mut config, name)?.recorded = true;
+        let broker = run::broker(config.clone()).await?;
+        let situation = situation(&broker, name);
+        // A cell that opens nothing beyond itself cannot do any harm, so every tool may be called in it.
+        let sealed = broker
+            .config()
+            .sources
+            .get(name)
+            .is_some_and(|source| source.cell.write.is_empty() && source.cell.network.is_empty());
+        let driven = drive::drive(&broker, name, script, sealed, &situation.named).await;
+        let situation = Situation { inside: inside(&broker, name), ..situation };
+        let attempts = broker.recording(name).map(|recording| recording.attempts()).unwrap_or_default();
+        broker.shutdown().await;
+        let proposal = Proposal::of(&attempts, &situation);
+        variables.extend(driven.texts().flat_map(variables_in));
+        let fresh: Vec<Line> = proposal.lines.into_iter().filter(|line| !has(cell_of(&config, name), line)).collect();
+        if fresh.is_empty() || round == MAX_ROUNDS {
+            break (driven, proposal.withheld);
+        }
+        if !quiet {
+            show::round(round, &fresh);
+        }
+        if !yes && !agree("Run it again with these?")? {
+            open = true;
+            lines.extend(fresh);
+            break (driven, proposal.withheld);
+        }
+        for line in &fresh {
+            add(cell(&mut config, name)?, line);
+        }
+        lines.extend(fresh);
+        round += 1;
+    };
+    cell(&mut config, name)?.recorded = false;
+    let broker = run::broker(config.clone()).await?;
+    let enforced = drive::repeat(&broker, name, &recorded).await;
+    broker.shutdown().await;
+    let known = known_variables(&config, name);
+    let variables = variables.into_iter().filter(|variable| !known.contains(variable)).collect();
+    Ok(Learned { lines: minimal(lines), withheld, variables, recorded, enforced, open })
+}
+
+/// Leaves out a line that a later, wider one contains.
+fn minimal(lines: Vec<Line>) -> Vec<Line> {
+    let covered = |line: &Line| {
+        lines.iter().any(|other| {
+            let wider = other.needs >= line.needs && other.needs != Needs::Network && line.needs != Needs::Network;
+            let within = Path::new(&line.value).starts_with(&other.value);
+            wider && within && (other.value != line.value || other.needs > line.needs)
+        })
+    };
+    lines.iter().filter(|line| !covered(line)).cloned().collect()
+}
+
+fn cell<'a>(config: &'a mut Config, name: &SourceName) -> anyhow::Result<&'a mut CellConfig> {
+    Ok(&mut config.sources.get_mut(name).context("the source is gone")?.cell)
+}
+
+fn cell_of<'a>(config: &'a Config, name: &SourceName) -> Option<&'a CellConfig> {
+    config.sources.get(name).map(|source| &source.cell)
+}
+
+/// Reports whether a cell has a line already.
+fn has(cell: Option<&CellConfig>, line: &Line) -> bool {
+    let Some(cell) = cell else { return false };
+    let path = Path::new(&line.value);
+    match line.needs {
+        Needs::Read => cell.read.iter().chain(&cell.write).any(|known| path.starts_with(known)),
+        Needs::Write => cell.write.iter().any(|known| path.starts_with(known)),
+        Needs::Network => cell.network.contains(&line.value),
+    }
+}
+
+/// Adds a line to a cell. What lies within a folder that is opened now is taken out, as no grant may lie within another.
+fn add(cell: &mut CellConfig, line: &Line) {
+    let path = PathBuf::from(&line.value);
+    match line.needs {
+        Needs::Network => cell.network.push(line.value.clone()),
+        Needs::Read => {
+            cell.read.retain(|known| !known.starts_with(&path));
+            cell.read.push(path);
+        }
+        Needs::Write => {
+            cell.read.retain(|known| !known.starts_with(&path));
+            cell.write.retain(|known| !known.starts_with(&path));
+            cell.write.push(path);
+        }
+    }
+}
+
+/// Returns the files and folders that the source's command and variables name.
+fn situation(broker: &Broker, name: &SourceName) -> Situation {
+    let home = std::env::home_dir().filter(|home| home.is_absolute());
+    let source = broker.config().sources.get(name).map(|source| &source.endpoint);
+    let Some(Endpoint::Command { argv, cwd, env }) = source else { return Situation { home, ..Situation::default() } };
+    let plain = env.values().filter_map(|value| match value {
+        ConfigValue::Plain(text) => Some(text),
+        ConfigValue::Secret(_) => None,
+    });
+    let base = cwd.clone().unwrap_or_else(|| PathBuf::from("/"));
+    let words =
+        argv.iter().skip(1).chain(plain).map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));
+    let paths = words.filter(|word| word.contains('/') || word.starts_with('.')).map(|word| base.join(word));
+    let named = paths.filter_map(|path| path.canonicalize().ok()).filter(|path| path.components().count() > 1);
+    Situation { named: named.collect(), home, ..Situation::default() }
+}
+
+/// Returns what the cell opened in this round: what is granted, and what the program needs.
+fn inside(broker: &Broker, name: &SourceName) -> Vec<PathBuf> {
+    let Some(described) = broker.described(name) else { return Vec::new() };
+    let grant = &described.grant;
+    described.profile.read.iter().chain(&grant.read).chain(&grant.write).cloned().collect()
+}
+
+fn known_variables(config: &Config, name: &SourceName) -> BTreeSet<String> {
+    match config.sources.get(name).map(|source| &source.endpoint) {
+        Some(Endpoint::Command { env, .. }) => env.keys().cloned().collect(),
+        _ => BTreeSet::new(),
+    }
+}
+
+/// Asks at the terminal. Where there is none, the answer is no.
+fn agree(question: &str) -> anyhow::Result<bool> {
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Ok(false);
+    }
+    output::note(&format!("{question} Type `yes` or `no`:"));
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Adds the lines to the configuration file. A file that was trusted is trusted as it is written.
+fn write(file: &Path, source: &SourceName, lines: &[Line]) -> anyhow::Result<()> {
+    let shown = visible(&file.to_string_lossy()).into_owned();
+    let text = std::fs::read_to_string(file).with_context(|| format!("{shown} cannot be read"))?;
+    let lines: Vec<(&str, &str)> = lines.iter().map(|line| (line.needs.key(), line.value.as_str())).collect();
+    let changed = add_to_cell(&text, source.as_str(), &lines).with_context(|| format!("{shown} is left as it is"))?;
+    // What was written must be what is read, or the next start fails.
+    Config::parse(&changed, file).with_context(|| format!("{shown} is left as it is"))?;
+    trust::replace(file, &text, &changed)
+}
+
+impl Learned {
+    /// Reports whether the source starts, and whether every call that worked under the recorder works without.
+    fn still_works(&self) -> bool {
+        self.enforced.failure.is_none() && self.recorded.failure.is_none() && self.broken().next().is_none()
+    }
+
+    /// Returns the calls that worked under the recorder and fail without, as they failed.
+    fn broken(&self) -> impl Iterator<Item = &CallResult> {
+        self.enforced
+            .calls
+            .iter()
+            .zip(&self.recorded.calls)
+            .filter(|(now, then)| then.ok && !now.ok)
+            .map(|(now, _)| now)
+    }
+
+    fn to_json(&self, source: &SourceName, written: Option<&Path>) -> serde_json::Value {
+        let calls = self.recorded.calls.iter().zip(&self.enforced.calls);
+        let calls = calls.map(|(then, now)| json!({ "tool": then.tool, "arguments": then.arguments, "recorded": then.ok, "enforced": now.ok }));
+        json!({
+            "source": source,
+            "lines": self.lines,
+            "withheld": self.withheld,
+            "variables": self.variables,
+            "calls": calls.collect::<Vec<_>>(),
+            "failure": self.enforced.failure.as_ref().or(self.recorded.failure.as_ref()),
+            "works": self.still_works(),
+            "written": written.map(Path::to_string_lossy),
+        })
+    }
+}

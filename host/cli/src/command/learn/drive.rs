@@ -1,0 +1,155 @@
+//! Makes a source show what it needs, by calling its tools.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use portcullis::agent::NoAgent;
+use portcullis::broker::Broker;
+use portcullis::item::Item;
+use portcullis::name::{NameError, SourceName};
+use portcullis::protocol::{Answer, Json, Method};
+use portcullis::session::Session;
+use portcullis_learn::calls;
+use serde_json::{Value, json};
+
+/// How many tools are called. A server with more shows what it needs with these.
+const MAX_CALLS: usize = 64;
+
+/// Which calls are made.
+pub(super) enum Script {
+    /// Those that the source's own description calls harmless.
+    Harmless,
+    /// Those of a file: tools and arguments.
+    Listed(Vec<(String, Value)>),
+}
+
+/// What happened when a source was driven.
+pub(super) struct Driven {
+    /// Why it did not start, if it did not.
+    pub(super) failure: Option<String>,
+    pub(super) calls: Vec<CallResult>,
+}
+
+/// A call that was made.
+pub(super) struct CallResult {
+    pub(super) tool: String,
+    pub(super) arguments: Value,
+    /// True if the tool answered, and did not call its answer an error.
+    pub(super) ok: bool,
+    /// The beginning of what it answered.
+    pub(super) text: String,
+}
+
+impl Script {
+    /// Reads calls from a file.
+    pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
+        let shown = crate::output::visible(&file.to_string_lossy()).into_owned();
+        let text = std::fs::read_to_string(file).with_context(|| format!("{shown} cannot be read"))?;
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let calls = lines.map(|(number, line)| {
+            let place = || format!("{shown}, line {}: write {{\"tool\": \"NAME\", \"arguments\": {{}}}}", number + 1);
+            let call: Value = serde_json::from_str(line).with_context(place)?;
+            let tool = call.get("tool").and_then(Value::as_str).with_context(place)?.to_owned();
+            Ok((tool, call.get("arguments").cloned().unwrap_or_else(|| json!({}))))
+        });
+        Ok(Self::Listed(calls.collect::<anyhow::Result<_>>()?))
+    }
+}
+
+impl Driven {
+    /// Returns everything that the source said when something failed.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        let failed = self.calls.iter().filter(|call| !call.ok).map(|call| call.text.as_str());
+        self.failure.as_deref().into_iter().chain(failed)
+    }
+}
+
+/// Starts the source and makes the calls of a script. In a cell that is `sealed`, every tool is harmless. A text that
+/// means a path becomes the first of `named`.
+pub(super) async fn drive(
+    broker: &Broker,
+    source: &SourceName,
+    script: &Script,
+    sealed: bool,
+    named: &[PathBuf],
+) -> Driven {
+    let listed = match tools(broker, source).await {
+        Ok(listed) => listed,
+        Err(failure) => return Driven { failure: Some(failure), calls: Vec::new() },
+    };
+    let calls: Vec<(String, Value)> = match script {
+        Script::Listed(calls) => calls.clone(),
+        Script::Harmless => {
+            let definition = |item: &Arc<Item>| serde_json::from_str::<Value>(item.definition.as_str()).ok();
+            let called = listed.iter().filter_map(|item| Some((item.name.to_string(), definition(item)?)));
+            let harmless = called.filter(|(_, tool)| sealed || calls::is_harmless(tool)).take(MAX_CALLS);
+            let with_arguments = |(name, tool): (String, Value)| {
+                let path = example(named, &name);
+                (name, calls::arguments(&tool, path.as_deref()))
+            };
+            harmless.map(with_arguments).collect()
+        }
+    };
+    make(broker, &listed, &calls).await
+}
+
+/// Makes the same calls again.
+pub(super) async fn repeat(broker: &Broker, source: &SourceName, before: &Driven) -> Driven {
+    match tools(broker, source).await {
+        Ok(listed) => {
+            let calls: Vec<_> = before.calls.iter().map(|call| (call.tool.clone(), call.arguments.clone())).collect();
+            make(broker, &listed, &calls).await
+        }
+        Err(failure) => Driven { failure: Some(failure), calls: Vec::new() },
+    }
+}
+
+/// Starts the source and returns its tools.
+async fn tools(broker: &Broker, source: &SourceName) -> Result<Arc<[Arc<Item>]>, String> {
+    match broker.discover().await.remove(source) {
+        Some(Ok(items)) => Ok(items),
+        Some(Err(error)) => Err(error.to_string()),
+        None => Err("the source is gone".to_owned()),
+    }
+}
+
+/// Returns the path that a tool is called with: a file for a tool that is named after files.
+fn example(named: &[PathBuf], tool: &str) -> Option<PathBuf> {
+    let first = named.first()?;
+    if !tool.contains("file") {
+        return Some(first.clone());
+    }
+    let entries = std::fs::read_dir(first).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    let file = entries.filter(|path| path.is_file()).min();
+    Some(file.unwrap_or_else(|| first.clone()))
+}
+
+async fn make(broker: &Broker, listed: &[Arc<Item>], calls: &[(String, Value)]) -> Driven {
+    let session = match "default".parse().map_err(|error: NameError| error.to_string()) {
+        Ok(profile) => broker.open_session(&profile, "learn", "portcullis-learn").await.map_err(|error| error.message),
+        Err(error) => Err(error),
+    };
+    let session = match session {
+        Ok(session) => session,
+        Err(failure) => return Driven { failure: Some(failure), calls: Vec::new() },
+    };
+    let mut made = Vec::new();
+    for (tool, arguments) in calls {
+        let exposed = listed.iter().find(|item| *item.name == **tool).map_or(tool.as_str(), |item| &item.exposed);
+        made.push(one(&session, tool, exposed, arguments).await);
+    }
+    session.close().await;
+    Driven { failure: None, calls: made }
+}
+
+async fn one(session: &Session, tool: &str, exposed: &str, arguments: &Value) -> CallResult {
+    let params = Json::of(&json!({ "name": exposed, "arguments": arguments }));
+    let (ok, text) = match session.request(Method::ToolsCall, params, Arc::new(NoAgent)).await {
+        Answer::Result(result) => {
+            (result.get("isError").is_none_or(|flag| flag.as_str() != "true"), result.as_str().to_owned())
+        }
+        Answer::Error(error) => (false, error.get_str("message").unwrap_or_else(|| error.as_str().to_owned())),
+    };
+    CallResult { tool: tool.to_owned(), arguments: arguments.clone(), ok, text }
+}

@@ -1,0 +1,65 @@
+//! Shows what was learned, for people.
+
+use std::path::Path;
+
+use portcullis_learn::Line;
+
+use super::Learned;
+use crate::output::{self, BAD, BOLD, visible};
+
+/// The longest answer of a failed call that is shown, in characters.
+const SHOWN_CHARS: usize = 200;
+
+/// Shows what one round was seen to lack.
+pub(super) fn round(number: usize, lines: &[Line]) {
+    output::note(&format!("{BOLD}round {number}{BOLD:#}: the cell lacks"));
+    lines.iter().for_each(|line| output::note(&described(line)));
+}
+
+/// Shows the result.
+pub(super) fn learned(learned: &Learned, written: Option<&Path>) {
+    if learned.lines.is_empty() {
+        output::note("the cell lacks nothing that was tried");
+    } else {
+        output::note(&format!("{BOLD}the cell{BOLD:#}"));
+        learned.lines.iter().for_each(|line| output::note(&described(line)));
+    }
+    if !learned.withheld.is_empty() {
+        output::note(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
+        learned.withheld.iter().for_each(|line| output::note(&described(line)));
+    }
+    if !learned.variables.is_empty() {
+        output::note(&format!(
+            "its messages name {}: give it a variable with `env` if it needs one",
+            learned.variables.join(", ")
+        ));
+    }
+    if let Some(failure) = learned.enforced.failure.as_ref().or(learned.recorded.failure.as_ref()) {
+        output::note(&format!("{BAD}it does not start{BAD:#}: {}", visible(failure)));
+    }
+    let (all, worked) = (learned.recorded.calls.len(), learned.recorded.calls.iter().filter(|call| call.ok).count());
+    output::note(&format!(
+        "{all} tools were called, and {worked} answered without an error; what no call touched was not seen"
+    ));
+    for call in learned.broken() {
+        let text: String = call.text.chars().take(SHOWN_CHARS).collect();
+        output::note(&format!(
+            "{BAD}{} worked under the recorder and fails without{BAD:#}: {}",
+            visible(&call.tool),
+            visible(&text)
+        ));
+    }
+    match written {
+        Some(file) => output::note(&format!("written to {}", visible(&file.to_string_lossy()))),
+        None if learned.lines.is_empty() => {}
+        None => output::note("nothing was written: run it with --yes, or add the lines to the `cell` of the source"),
+    }
+}
+
+/// Returns a line as a difference, with its evidence.
+pub(super) fn described(line: &Line) -> String {
+    let value = visible(&line.value).into_owned();
+    let guess = line.guess.map(|guess| format!("  ({guess})")).unwrap_or_default();
+    let evidence: String = line.evidence.iter().map(|text| format!("\n      {}", visible(text))).collect();
+    format!("  + {} = [\"{value}\"]{guess}{evidence}", line.needs.key())
+}

@@ -1,0 +1,76 @@
+//! Changes a configuration file as a person would: its comments and its order stay.
+
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
+
+/// Why a file cannot be changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EditError {
+    /// It is not TOML.
+    #[error("it is not TOML: {0}")]
+    Syntax(String),
+    /// It has no such source.
+    #[error("it has no source `{0}`")]
+    NoSource(String),
+    /// Something stands where the key belongs.
+    #[error("`{0}` is no {1} there; change it by hand")]
+    Shape(String, &'static str),
+}
+
+/// Returns the text of a configuration with these values added to lists in a source's `cell`, which is made if it is not
+/// there: `[("read", "/data/docs"), ("network", "api.example.com:443")]`. A value that is there already is not repeated.
+///
+/// # Errors
+/// [`EditError`]; the text is to be left as it is then.
+pub fn add_to_cell(text: &str, source: &str, lines: &[(&str, &str)]) -> Result<String, EditError> {
+    let mut document: DocumentMut =
+        text.parse().map_err(|error: toml_edit::TomlError| EditError::Syntax(error.to_string()))?;
+    let missing = || EditError::NoSource(source.to_owned());
+    let sources = document.get_mut("sources").and_then(Item::as_table_like_mut).ok_or_else(missing)?;
+    let found = sources.get_mut(source).ok_or_else(missing)?;
+    // In a source that is written on one line, the cell is too.
+    let one_line = found.is_inline_table();
+    let empty = if one_line { Item::Value(Value::InlineTable(InlineTable::new())) } else { Item::Table(Table::new()) };
+    let found = found.as_table_like_mut().ok_or_else(missing)?;
+    let cell = found.entry("cell").or_insert(empty).as_table_like_mut();
+    let cell = cell.ok_or_else(|| EditError::Shape(format!("sources.{source}.cell"), "table"))?;
+    for (key, value) in lines {
+        let list = cell.entry(key).or_insert(Item::Value(Value::Array(Array::new())));
+        let list =
+            list.as_array_mut().ok_or_else(|| EditError::Shape(format!("sources.{source}.cell.{key}"), "list"))?;
+        if !list.iter().any(|known| known.as_str() == Some(value)) {
+            list.push(*value);
+        }
+    }
+    Ok(document.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn lines_are_added_and_everything_else_stays() {
+        let text = "# My servers\n[sources.b]\ncommand = \"b\" # the first\n\n[sources.a]\ncommand = [\"a\"]\ncell = { read = [\"/x\"] }\n\n[serve]\n";
+        let lines = [("read", "/x"), ("read", "/y"), ("network", "api.example.com:443")];
+        let changed = add_to_cell(text, "a", &lines).unwrap();
+        let expected =
+            text.replace("{ read = [\"/x\"] }", "{ read = [\"/x\", \"/y\"], network = [\"api.example.com:443\"] }");
+        assert_eq!(changed, expected);
+        let made = add_to_cell(text, "b", &[("write", "/z")]).unwrap();
+        assert!(made.starts_with("# My servers\n[sources.b]\ncommand = \"b\" # the first\n"), "{made}");
+        assert!(made.contains("[sources.b.cell]\nwrite = [\"/z\"]\n"), "{made}");
+        let inline = add_to_cell("sources.c = { command = \"c\" }\n", "c", &[("write", "/z")]).unwrap();
+        assert!(inline.contains("cell = { write = [\"/z\"] }"), "{inline}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error() {
+        assert_eq!(add_to_cell("", "a", &[]).unwrap_err(), EditError::NoSource("a".to_owned()));
+        let wrong = add_to_cell("[sources.a]\ncell = { read = \"/x\" }\n", "a", &[("read", "/y")]).unwrap_err();
+        assert!(wrong.to_string().contains("sources.a.cell.read"), "{wrong}");
+        assert!(matches!(add_to_cell("[", "a", &[]), Err(EditError::Syntax(_))));
+    }
+}

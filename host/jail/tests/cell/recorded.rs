@@ -1,0 +1,81 @@
+//! Cells whose system calls are recorded.
+
+use std::io::Read;
+use std::sync::mpsc;
+
+use portcullis_jail::{Launch, SyscallListener, denied_call, recorded_call};
+
+use super::*;
+
+/// Runs a recorded program, and returns what it wrote and the names of its recorded calls.
+fn recorded(mut launch: Launch) -> (String, Vec<&'static str>) {
+    launch.cell.recorded = true;
+    let mut started = start(&launch);
+    let (tell, told) = mpsc::channel();
+    let listening = std::thread::spawn(move || {
+        let listener = SyscallListener::new(told.recv().unwrap());
+        let mut names = Vec::new();
+        while let Some(call) = listener.receive().unwrap() {
+            assert!(listener.still_waits(&call));
+            match recorded_call(call.number) {
+                Some(known) => {
+                    names.push(known.name);
+                    listener.go_on(&call);
+                }
+                None => {
+                    names.push(denied_call(call.number).unwrap_or("socket"));
+                    listener.deny(&call);
+                }
+            }
+            assert!(!listener.still_waits(&call));
+        }
+        names
+    });
+    started.control.ready(|listener| tell.send(listener).unwrap()).unwrap_or_else(|refusal| panic!("{refusal}"));
+    drop(started.input);
+    let mut said = String::new();
+    started.output.read_to_string(&mut said).unwrap();
+    started.process.wait().unwrap();
+    (said, listening.join().unwrap())
+}
+
+#[test]
+fn a_recorded_cell_reports_what_is_tried_and_is_the_same_cell() {
+    each(|_| {
+        let script = "cat /home/source/absent || echo absent; unshare -U true || echo denied; \
+                      echo kept > /home/source/kept && cat /home/source/kept; echo > /usr/new || echo refused";
+        let (said, names) = recorded(shell(script));
+        assert_eq!(said, "absent\ndenied\nkept\nrefused\n");
+        for name in ["execve", "openat", "unshare"] {
+            assert!(names.contains(&name), "{name} is not among {names:?}");
+        }
+        assert_eq!(says(script).lines().filter(|line| !line.contains(':')).collect::<Vec<_>>().join("\n") + "\n", said);
+    });
+}
+
+#[test]
+fn a_recorded_cell_has_no_unix_socket() {
+    each(|_| {
+        let script = "import socket\ntry: socket.socket(socket.AF_UNIX)\nexcept PermissionError: print('denied')\n\
+                      socket.socket(socket.AF_INET); print('allowed')";
+        let mut launch = shell("");
+        launch.program = "/usr/bin/python3".into();
+        launch.arguments = vec!["-ISc".into(), script.into()];
+        if !launch.program.exists() {
+            return;
+        }
+        let (said, names) = recorded(launch);
+        assert_eq!(said, "denied\nallowed\n");
+        assert!(names.contains(&"socket"), "{names:?}");
+    });
+}
+
+#[test]
+fn a_recorded_program_that_is_refused_says_why() {
+    each(|_| {
+        let mut launch = shell("true");
+        launch.directory = "/nowhere".into();
+        launch.cell.recorded = true;
+        assert!(refusal(&launch).to_string().contains("/nowhere"));
+    });
+}

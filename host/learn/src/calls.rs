@@ -1,0 +1,222 @@
+//! Calls that show what a server needs: tools that its own description calls harmless, with arguments that its own
+//! schemas accept.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+/// How deep arguments are made. Schemas may refer to themselves.
+const MAX_DEPTH: usize = 6;
+
+/// Verbs with which the names of tools begin that change something.
+const CHANGING: [&str; 40] = [
+    "add", "append", "apply", "approve", "archive", "book", "buy", "cancel", "clear", "close", "commit", "create",
+    "delete", "deploy", "drop", "edit", "execute", "insert", "install", "kill", "merge", "modify", "move", "order",
+    "pay", "post", "publish", "purge", "push", "put", "remove", "rename", "replace", "reset", "restart", "run", "send",
+    "set", "update", "write",
+];
+
+/// Reports whether a tool is harmless by its own description: it says that it only reads, or says nothing and is not
+/// named after a change. A tool that calls itself destructive is not.
+#[must_use]
+pub fn is_harmless(tool: &Value) -> bool {
+    let hint = |name: &str| tool.get("annotations").and_then(|hints| hints.get(name)).and_then(Value::as_bool);
+    match (hint("readOnlyHint"), hint("destructiveHint")) {
+        (Some(true), _) => true,
+        (_, Some(true)) => false,
+        _ => {
+            let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
+            let words = name.split(|c: char| !c.is_ascii_alphanumeric()).flat_map(camel_words);
+            !words.into_iter().any(|word| CHANGING.contains(&word.as_str()))
+        }
+    }
+}
+
+/// Returns the words of a name in camel case, in lower case.
+fn camel_words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut after_lower = false;
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && after_lower || words.is_empty() {
+            words.push(String::new());
+        }
+        after_lower = letter.is_ascii_lowercase();
+        if let Some(word) = words.last_mut() {
+            word.push(letter.to_ascii_lowercase());
+        }
+    }
+    words
+}
+
+/// Returns arguments for a tool: its required properties, each with a value that the schema names (a default, an example,
+/// the first of an enumeration) or one of its type. A text that means a path becomes `path`, if there is one.
+#[must_use]
+pub fn arguments(tool: &Value, path: Option<&Path>) -> Value {
+    let schema = tool.get("inputSchema").unwrap_or(&Value::Null);
+    let made = Maker { root: schema, path }.value("", schema, 0);
+    if made.is_object() { made } else { json!({}) }
+}
+
+struct Maker<'a> {
+    /// The whole schema, in which references are looked up.
+    root: &'a Value,
+    path: Option<&'a Path>,
+}
+
+impl Maker<'_> {
+    fn value(&self, name: &str, schema: &Value, depth: usize) -> Value {
+        if depth > MAX_DEPTH {
+            return Value::Null;
+        }
+        for key in ["const", "default"] {
+            if let Some(value) = schema.get(key) {
+                return value.clone();
+            }
+        }
+        for key in ["examples", "enum"] {
+            if let Some(value) = schema.get(key).and_then(|list| list.get(0)) {
+                return value.clone();
+            }
+        }
+        if let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix('#')) {
+            return self.root.pointer(target).map_or(Value::Null, |schema| self.value(name, schema, depth + 1));
+        }
+        for key in ["anyOf", "oneOf", "allOf"] {
+            let some = schema
+                .get(key)
+                .and_then(Value::as_array)
+                .and_then(|list| list.iter().find(|choice| choice.get("type").and_then(Value::as_str) != Some("null")));
+            if let Some(choice) = some {
+                return self.value(name, choice, depth + 1);
+            }
+        }
+        let kind = match schema.get("type") {
+            Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),
+            Some(kind) => kind.as_str(),
+            None if schema.get("properties").is_some() => Some("object"),
+            None => Some("string"),
+        };
+        match kind {
+            Some("object") => self.object(schema, depth),
+            Some("array") => {
+                let count = schema.get("minItems").and_then(Value::as_u64).unwrap_or(1).min(3);
+                let item = schema.get("items").map_or_else(|| json!("a"), |item| self.value(name, item, depth + 1));
+                (0..count).map(|_| item.clone()).collect()
+            }
+            Some("integer" | "number") => number(schema),
+            Some("boolean") => json!(false),
+            Some("null") => Value::Null,
+            _ => json!(self.text(name, schema)),
+        }
+    }
+
+    fn object(&self, schema: &Value, depth: usize) -> Value {
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let required = schema.get("required").and_then(Value::as_array);
+        let mut made = Map::new();
+        for name in required.into_iter().flatten().filter_map(Value::as_str) {
+            let property = properties.and_then(|properties| properties.get(name)).unwrap_or(&Value::Null);
+            made.insert(name.to_owned(), self.value(name, property, depth + 1));
+        }
+        // A path that may be left out still shows which files are meant.
+        if let (Some(_), Some(properties)) = (self.path, properties) {
+            for (name, property) in properties.iter().filter(|(name, _)| means_path(name)) {
+                let text = property.get("type").is_none_or(|kind| kind == "string");
+                if text && !made.contains_key(name) {
+                    made.insert(name.clone(), self.value(name, property, depth + 1));
+                }
+            }
+        }
+        Value::Object(made)
+    }
+
+    fn text(&self, name: &str, schema: &Value) -> String {
+        let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
+        let lower = name.to_ascii_lowercase();
+        let text = match (format, self.path) {
+            ("date-time", _) => "2026-01-02T03:04:05Z".to_owned(),
+            ("date", _) => "2026-01-02".to_owned(),
+            ("time", _) => "03:04:05".to_owned(),
+            ("email", _) => "somebody@example.com".to_owned(),
+            ("uuid", _) => "00000000-0000-4000-8000-000000000000".to_owned(),
+            ("uri" | "url", _) => "https://example.com/".to_owned(),
+            (_, Some(path)) if means_path(&lower) => path.to_string_lossy().into_owned(),
+            _ if lower.contains("url") || lower.contains("uri") => "https://example.com/".to_owned(),
+            _ if lower.contains("time") && lower.contains("zone") => "UTC".to_owned(),
+            _ => "test".to_owned(),
+        };
+        let least = schema.get("minLength").and_then(Value::as_u64).and_then(|least| usize::try_from(least).ok());
+        let short = least.unwrap_or(0).saturating_sub(text.chars().count()).min(1000);
+        text + &"x".repeat(short)
+    }
+}
+
+/// Reports whether a property of this name holds a path.
+fn means_path(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["path", "file", "filename", "directory", "folder", "dir", "repo_path"].iter().any(|word| name == *word)
+        || ["_path", "path", "_file", "_dir"].iter().any(|end| name.ends_with(end))
+}
+
+fn number(schema: &Value) -> Value {
+    let bound = |key: &str| schema.get(key).filter(|bound| bound.is_number());
+    if let Some(least) = bound("minimum") {
+        return least.clone();
+    }
+    if let Some(above) = bound("exclusiveMinimum").and_then(Value::as_i64) {
+        return json!(above + 1);
+    }
+    match bound("maximum").and_then(Value::as_i64) {
+        Some(most) if most < 1 => json!(most),
+        _ => json!(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_what_the_schema_accepts() {
+        let tool = json!({ "name": "search", "inputSchema": {
+            "type": "object",
+            "required": ["query", "kind", "limit", "where", "tags", "choice", "flag"],
+            "properties": {
+                "query": { "type": "string", "minLength": 6 },
+                "kind": { "enum": ["files", "folders"] },
+                "limit": { "type": "integer", "minimum": 5 },
+                "where": { "$ref": "#/$defs/where" },
+                "tags": { "type": "array", "items": { "type": "string" }, "minItems": 2 },
+                "choice": { "anyOf": [{ "type": "null" }, { "type": "boolean" }] },
+                "flag": { "type": ["null", "boolean"], "default": true },
+                "path": { "type": "string" },
+                "other": { "type": "string" },
+            },
+            "$defs": { "where": { "type": "object", "required": ["url"], "properties": { "url": { "type": "string" } } } },
+        } });
+        let expected = json!({
+            "query": "testxx", "kind": "files", "limit": 5, "where": { "url": "https://example.com/" },
+            "tags": ["test", "test"], "choice": false, "flag": true,
+        });
+        assert_eq!(arguments(&tool, None), expected);
+        let with_path = arguments(&tool, Some(Path::new("/data")));
+        assert_eq!(with_path.get("path"), Some(&json!("/data")));
+    }
+
+    #[test]
+    fn a_schema_that_refers_to_itself_ends() {
+        let tool = json!({ "inputSchema": { "type": "object", "required": ["next"],
+            "properties": { "next": { "$ref": "#" } } } });
+        assert!(arguments(&tool, None).is_object());
+    }
+
+    #[test]
+    fn tools_that_change_something_are_not_harmless() {
+        let named = |name: &str| is_harmless(&json!({ "name": name }));
+        assert!(named("read_file") && named("getWeather") && named("offset_list"));
+        assert!(!named("delete_file") && !named("fileWrite") && !named("sendMessage"));
+        let hinted = |hints: Value| is_harmless(&json!({ "name": "delete", "annotations": hints }));
+        assert!(hinted(json!({ "readOnlyHint": true })) && !hinted(json!({ "destructiveHint": true })));
+        assert!(!is_harmless(&json!({ "name": "read", "annotations": { "destructiveHint": true } })));
+    }
+}

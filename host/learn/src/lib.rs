@@ -1,0 +1,14 @@
+//! Proposes the smallest cell in which a source works, from what the source attempted in a smaller one.
+//!
+//! [`Proposal::of`] turns recorded attempts into lines of a cell, each with its evidence: files and folders that exist
+//! outside and were hidden, or that must not be changed and were; hosts that were refused. What every program looks for
+//! is left out ([`noise`]), and what holds credentials is named and never proposed. [`calls`] makes the calls by which a
+//! server that nobody talks to is made to show what it needs.
+
+pub mod calls;
+mod noise;
+mod proposal;
+mod variables;
+
+pub use proposal::{Line, Needs, Proposal, Situation};
+pub use variables::variables_in;

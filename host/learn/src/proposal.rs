@@ -1,0 +1,257 @@
+//! The proposal: what a cell lacks, with the evidence for each line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use portcullis_cell::{Action, Attempt, Availability, Subject};
+use portcullis_net::egress::Destination;
+use serde::Serialize;
+
+use super::noise::{is_credential, is_noise, is_too_wide};
+
+/// How many attempts a line names as its evidence.
+const MAX_EVIDENCE: usize = 3;
+
+/// How many files of one folder are named before the folder is.
+const MANY: usize = 3;
+
+/// The port that a host is asked for if nothing says another.
+const HTTPS: u16 = 443;
+
+/// What is known about a source besides its attempts.
+#[derive(Debug, Clone, Default)]
+pub struct Situation {
+    /// Existing files and folders that the source's command and variables name: what a person asked it to work on.
+    pub named: Vec<PathBuf>,
+    /// What the cell opens already, besides the system: grants, and what the program needs.
+    pub inside: Vec<PathBuf>,
+    /// The user's home.
+    pub home: Option<PathBuf>,
+}
+
+/// What a line of a cell opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Needs {
+    /// `read`: a file or folder to read.
+    Read,
+    /// `write`: a file or folder to read and write.
+    Write,
+    /// `network`: a host and a port.
+    Network,
+}
+
+impl Needs {
+    /// Returns the key of the configuration, which is also the name of the switch.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Network => "network",
+        }
+    }
+}
+
+/// A line that is proposed for a cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// Which key it belongs to.
+    pub needs: Needs,
+    /// The path, or the host and port.
+    pub value: String,
+    /// Some of the attempts that it is proposed for.
+    pub evidence: Vec<String>,
+    /// What is not certain about it, if anything.
+    pub guess: Option<&'static str>,
+}
+
+/// The lines that a cell lacks, and those that only a person should add.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Proposal {
+    /// What to add to the cell.
+    pub lines: Vec<Line>,
+    /// What was attempted and is not proposed, each with the reason in `guess`.
+    pub withheld: Vec<Line>,
+}
+
+impl Proposal {
+    /// Returns what a cell lacks for what was attempted in it.
+    #[must_use]
+    pub fn of(attempts: &[Attempt], situation: &Situation) -> Self {
+        let mut wanted = Wanted::default();
+        for attempt in attempts {
+            match &attempt.subject {
+                Subject::Path(path) => wanted.path(path, attempt, situation),
+                Subject::Host(host, port) if attempt.availability == Availability::Denied => {
+                    wanted.host(host, *port, attempt);
+                }
+                Subject::Address(address) if attempt.availability == Availability::Denied => {
+                    // Port 0 is how the C library asks which of its addresses would be used.
+                    if address.port() != 0 {
+                        wanted.host(&address.ip().to_string(), Some(address.port()), attempt);
+                    }
+                }
+                Subject::Host(..) | Subject::Address(_) | Subject::Call(_) => {}
+            }
+        }
+        wanted.proposal(situation)
+    }
+
+    /// Reports whether nothing is proposed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+/// What was wanted, collected by what would be granted.
+#[derive(Default)]
+struct Wanted {
+    read: BTreeMap<PathBuf, Vec<String>>,
+    write: BTreeMap<PathBuf, Vec<String>>,
+    /// Hosts, each with the ports that are known.
+    hosts: BTreeMap<String, (BTreeSet<u16>, Vec<String>)>,
+    withheld: BTreeMap<(Needs, PathBuf), (Vec<String>, &'static str)>,
+}
+
+impl Wanted {
+    fn path(&mut self, path: &Path, attempt: &Attempt, situation: &Situation) {
+        let needs = match (attempt.action, attempt.availability) {
+            (Action::Write, Availability::Hidden | Availability::ReadOnly) => Needs::Write,
+            (_, Availability::Hidden) => Needs::Read,
+            _ => return,
+        };
+        let home = situation.home.as_deref();
+        let credential = is_credential(path, home);
+        let named =
+            situation.named.iter().filter(|named| path.starts_with(named)).max_by_key(|named| named.as_os_str().len());
+        let target = match named {
+            Some(named) => named.clone(),
+            None if is_noise(path, situation.inside.iter().chain(&situation.named)) && !credential => return,
+            // What does not exist yet is made in the folder that does.
+            None => match path.ancestors().find(|above| above.symlink_metadata().is_ok()) {
+                Some(above) => above.to_owned(),
+                None => return,
+            },
+        };
+        let evidence = said(attempt);
+        let reason = if credential {
+            Some("it holds credentials; grant it yourself if the source must have them")
+        } else if target.is_dir() && is_too_wide(&target, home) {
+            Some("the nearest folder that exists holds much more; make a folder for the source and grant that")
+        } else {
+            None
+        };
+        match (reason, needs) {
+            (Some(reason), _) => {
+                let withheld = self.withheld.entry((needs, path.to_owned())).or_insert((Vec::new(), reason));
+                withheld.0.push(evidence);
+            }
+            (None, Needs::Write) => self.write.entry(target).or_default().push(evidence),
+            (None, _) => self.read.entry(target).or_default().push(evidence),
+        }
+    }
+
+    fn host(&mut self, host: &str, port: Option<u16>, attempt: &Attempt) {
+        let (ports, evidence) = self.hosts.entry(host.to_ascii_lowercase()).or_default();
+        ports.extend(port);
+        evidence.push(said(attempt));
+    }
+
+    fn proposal(self, situation: &Situation) -> Proposal {
+        let Self { read, write, hosts, withheld } = self;
+        let write = outermost(gathered(write, situation));
+        let mut read = outermost(gathered(read, situation));
+        read.retain(|path, _| !write.keys().any(|above| path.starts_with(above)));
+        let paths = |needs: Needs, found: BTreeMap<PathBuf, Vec<String>>| {
+            found
+                .into_iter()
+                .map(move |(path, evidence)| line(needs, path.to_string_lossy().into_owned(), evidence, None))
+        };
+        let mut lines: Vec<Line> = paths(Needs::Read, read).chain(paths(Needs::Write, write)).collect();
+        for (host, (ports, evidence)) in hosts {
+            let guess = ports.is_empty().then_some("the port is a guess: only the name was asked for");
+            let ports = if ports.is_empty() { BTreeSet::from([HTTPS]) } else { ports };
+            for port in ports {
+                let text = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+                // What is no destination was never one: a name that only probes the resolver.
+                if text.parse::<Destination>().is_ok() {
+                    lines.push(line(Needs::Network, text, evidence.clone(), guess));
+                }
+            }
+        }
+        let withheld = withheld.into_iter().map(|((needs, path), (evidence, reason))| {
+            line(needs, path.to_string_lossy().into_owned(), evidence, Some(reason))
+        });
+        Proposal { lines, withheld: withheld.collect() }
+    }
+}
+
+fn line(needs: Needs, value: String, mut evidence: Vec<String>, guess: Option<&'static str>) -> Line {
+    evidence.dedup();
+    evidence.truncate(MAX_EVIDENCE);
+    Line { needs, value, evidence, guess }
+}
+
+/// Replaces many files of one folder by the folder, unless that holds much more.
+fn gathered(found: BTreeMap<PathBuf, Vec<String>>, situation: &Situation) -> BTreeMap<PathBuf, Vec<String>> {
+    let mut siblings: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for parent in found.keys().filter_map(|path| path.parent()) {
+        *siblings.entry(parent.to_owned()).or_default() += 1;
+    }
+    let mut gathered: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
+    for (path, evidence) in found {
+        let parent = path.parent().filter(|parent| siblings.get(*parent).is_some_and(|count| *count >= MANY));
+        let parent = parent.filter(|parent| !is_too_wide(parent, situation.home.as_deref()));
+        let parent = parent.filter(|_| !situation.named.contains(&path));
+        gathered.entry(parent.map_or_else(|| path.clone(), Path::to_owned)).or_default().extend(evidence);
+    }
+    gathered
+}
+
+/// Leaves out what lies within another.
+fn outermost(found: BTreeMap<PathBuf, Vec<String>>) -> BTreeMap<PathBuf, Vec<String>> {
+    let mut kept: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
+    // In the order of paths, so that a folder comes before what is in it.
+    for (path, evidence) in found {
+        match kept.iter_mut().find(|(above, _)| path.starts_with(above)) {
+            Some((_, more)) => more.extend(evidence),
+            None => drop(kept.insert(path, evidence)),
+        }
+    }
+    kept
+}
+
+/// Returns an attempt in words.
+fn said(attempt: &Attempt) -> String {
+    let Attempt { action, subject, availability, count, program, .. } = attempt;
+    let what = match subject {
+        Subject::Path(path) => path.display().to_string(),
+        Subject::Address(address) => address.to_string(),
+        Subject::Host(host, Some(port)) => format!("{host}:{port}"),
+        Subject::Host(host, None) => host.clone(),
+        Subject::Call(name) => (*name).to_owned(),
+    };
+    let action = match action {
+        Action::Look => "looked at",
+        Action::Read => "read",
+        Action::Write => "wrote",
+        Action::Execute => "executed",
+        Action::Connect => "asked for",
+        Action::Call => "called",
+    };
+    let outcome = match availability {
+        Availability::Granted => "",
+        Availability::Absent => ", which does not exist",
+        Availability::Hidden => ", which exists outside",
+        Availability::ReadOnly => ", which it may only read",
+        Availability::Denied => ", which was refused",
+    };
+    let who = if program.is_empty() { "the source" } else { program };
+    let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
+    format!("{who} {action} {what}{outcome}{times}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use super::*;
+
+fn attempt(action: Action, subject: Subject, availability: Availability) -> Attempt {
+    Attempt { action, subject, availability, count: 1, after: Duration::ZERO, program: "node".to_owned() }
+}
+
+fn hidden(action: Action, path: &Path) -> Attempt {
+    attempt(action, Subject::Path(path.to_owned()), Availability::Hidden)
+}
+
+fn refused(host: &str, port: Option<u16>) -> Attempt {
+    attempt(Action::Connect, Subject::Host(host.to_owned(), port), Availability::Denied)
+}
+
+fn values(lines: &[Line]) -> Vec<(&str, String)> {
+    lines.iter().map(|line| (line.needs.key(), line.value.clone())).collect()
+}
+
+/// A home outside of `/tmp`, which is a folder that every cell has of its own.
+fn home() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
+}
+
+#[test]
+fn what_a_person_named_is_granted_as_a_whole() {
+    let home = home();
+    let docs = home.path().join("docs");
+    std::fs::create_dir(&docs).unwrap();
+    let situation = Situation { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..Situation::default() };
+    let attempts = [hidden(Action::Look, &docs), hidden(Action::Read, &docs.join("a/b.md"))];
+    let proposal = Proposal::of(&attempts, &situation);
+    assert_eq!(values(&proposal.lines), [("read", docs.display().to_string())]);
+    assert!(proposal.lines.first().unwrap().evidence.first().unwrap().contains("which exists outside"));
+    let attempts = [hidden(Action::Look, &docs), hidden(Action::Write, &docs.join("new.md"))];
+    let proposal = Proposal::of(&attempts, &situation);
+    assert_eq!(values(&proposal.lines), [("write", docs.display().to_string())], "and no `read` within it");
+}
+
+#[test]
+fn many_files_of_a_folder_are_the_folder_and_few_are_themselves() {
+    let home = home();
+    let folder = home.path().join("models/small");
+    std::fs::create_dir_all(&folder).unwrap();
+    let files: Vec<PathBuf> = (0..3).map(|n| folder.join(format!("{n}.bin"))).collect();
+    files.iter().for_each(|file| std::fs::write(file, "").unwrap());
+    let situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
+    let reads: Vec<Attempt> = files.iter().map(|file| hidden(Action::Read, file)).collect();
+    assert_eq!(values(&Proposal::of(&reads, &situation).lines), [("read", folder.display().to_string())]);
+    let two = Proposal::of(reads.get(..2).unwrap(), &situation);
+    assert_eq!(two.lines.len(), 2, "{two:?}");
+}
+
+#[test]
+fn what_every_program_looks_for_is_left_out() {
+    let home = home();
+    let program = home.path().join("server/index.js");
+    let marker = home.path().join("package.json");
+    std::fs::write(&marker, "{}").unwrap();
+    let situation = Situation { inside: vec![program], home: Some(home.path().to_owned()), ..Situation::default() };
+    let attempts = [
+        hidden(Action::Look, home.path()),
+        hidden(Action::Read, &marker),
+        hidden(Action::Read, Path::new("/etc/gai.conf")),
+        hidden(Action::Read, Path::new("/proc/meminfo")),
+        attempt(Action::Read, Subject::Path("/nowhere/at/all".into()), Availability::Absent),
+        attempt(Action::Write, Subject::Path("/tmp/x".into()), Availability::Granted),
+    ];
+    assert_eq!(Proposal::of(&attempts, &situation), Proposal::default());
+}
+
+#[test]
+fn credentials_and_whole_homes_are_named_and_not_proposed() {
+    let home = home();
+    std::fs::create_dir(home.path().join(".ssh")).unwrap();
+    std::fs::write(home.path().join(".ssh/id_rsa"), "key").unwrap();
+    let situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
+    let attempts =
+        [hidden(Action::Read, &home.path().join(".ssh/id_rsa")), hidden(Action::Write, &home.path().join("new-file"))];
+    let proposal = Proposal::of(&attempts, &situation);
+    assert!(proposal.is_empty(), "{proposal:?}");
+    let reasons: Vec<_> = proposal.withheld.iter().filter_map(|line| line.guess).collect();
+    assert!(reasons.iter().any(|why| why.contains("credentials")) && reasons.iter().any(|why| why.contains("more")));
+}
+
+#[test]
+fn a_host_is_proposed_with_its_port_and_a_guess_is_called_one() {
+    let attempts =
+        [refused("API.Example.com", None), refused("db.example.com", Some(5432)), refused("_bad name", None)];
+    let proposal = Proposal::of(&attempts, &Situation::default());
+    let expected = [("network", "api.example.com:443".to_owned()), ("network", "db.example.com:5432".to_owned())];
+    assert_eq!(values(&proposal.lines), expected);
+    assert!(proposal.lines.first().unwrap().guess.is_some() && proposal.lines.last().unwrap().guess.is_none());
+    let address = attempt(Action::Connect, Subject::Address("203.0.113.7:443".parse().unwrap()), Availability::Denied);
+    assert_eq!(
+        values(&Proposal::of(&[address], &Situation::default()).lines),
+        [("network", "203.0.113.7:443".to_owned())]
+    );
+}
