@@ -41,7 +41,9 @@ async fn place() -> (EgressProxy, [(&'static str, SocketAddr); 2]) {
         }
     });
     let listeners = ProxyListeners::bound(&declared, bound.collect()).unwrap();
-    let proxy = EgressProxy::open(&"bench".parse().unwrap(), listeners, declared, Reach::Private, drop).unwrap();
+    let proxy =
+        EgressProxy::open(&"bench".parse().unwrap(), listeners, declared, Reach::Private, Default::default(), drop)
+            .unwrap();
     (proxy, [("direct", direct), ("proxy", through)])
 }
 

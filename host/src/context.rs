@@ -1,6 +1,7 @@
 //! The context of sessions: the configuration, gate, ledger and sources that all sessions of one broker share.
 
 mod error;
+mod explain;
 mod state;
 mod upstream;
 

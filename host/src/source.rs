@@ -352,6 +352,18 @@ impl SourceError {
         }
     }
 
+    /// Appends what the source's own words led to.
+    #[cfg(feature = "process")]
+    pub(crate) fn said(self, before: &'static str, words: String) -> Self {
+        let add = |cause: Cause| cause.said(before, words, "");
+        match self {
+            Self::Start(cause) => Self::Start(add(cause)),
+            Self::Protocol(cause) => Self::Protocol(add(cause)),
+            Self::Closed(cause) => Self::Closed(add(cause)),
+            timeout @ Self::Timeout { .. } => timeout,
+        }
+    }
+
     /// Returns the error of a source that failed `attempts` times in a row and is left alone for another `wait`.
     pub(crate) fn left_alone(self, attempts: u32, wait: Duration) -> Self {
         let seconds = wait.as_secs().max(1);

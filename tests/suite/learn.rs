@@ -1,15 +1,21 @@
 //! `portcullis learn`: a server shows what it needs, and the least that lets it work is proposed.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
+use portcullis_test_support::source_program;
+
+use crate::agent::{Agent, Era};
 use crate::test_dir::{Ran, TestDir};
 
 /// A source that does not start without its settings, and that reads and writes notes.
 fn needy() -> TestDir {
-    let dir = TestDir::new(
-        "# kept\n[sources.needy]\ncommand = [\"@source@\", \"needy\", \"@dir@/config/settings\"]\n\n[sources.other]\ncommand = [\"true\"]\n",
+    // Not below `/tmp`, of which every cell has its own.
+    let dir = TestDir::beneath(
+        Path::new(env!("CARGO_TARGET_TMPDIR")),
+        "# kept\n[sources.needy]\ncommand = [\"@source@\", \"needy\", \"@dir@/config/settings\"]\n\n[sources.other]\ncommand = [\"true\"]\nrequired = false\n",
     );
     for folder in ["config", "notes", "home/.ssh"] {
         fs::create_dir_all(dir.path(folder)).unwrap();
@@ -47,7 +53,8 @@ fn the_least_that_a_server_needs_is_written_and_it_works_with_that() {
     assert_eq!(ran.code, Some(0), "{found}");
     let settings = ("read".to_owned(), dir.path("config/settings").display().to_string());
     let host = ("network".to_owned(), "api.example.test:443".to_owned());
-    assert_eq!(values(&found, "lines"), [settings, host], "{found}");
+    let note = ("read".to_owned(), dir.path("notes/a").display().to_string());
+    assert_eq!(values(&found, "lines"), [settings, note, host], "{found}");
     let key = dir.path("home/.ssh/id_rsa").display().to_string();
     assert_eq!(values(&found, "withheld"), [("read".to_owned(), key.clone())], "a key is named and not proposed");
     assert!(found["lines"][0]["evidence"][0].as_str().unwrap().contains("which exists outside"), "{found}");
@@ -79,4 +86,52 @@ fn a_source_that_cannot_be_learned_is_refused_with_the_way_out() {
     fs::write(dir.path("bad.jsonl"), "{}\n").unwrap();
     let ran = dir.run(&["learn", "needy", "--calls", "bad.jsonl"]);
     assert!(ran.code == Some(1) && ran.err.contains("bad.jsonl, line 1"), "{}", ran.err);
+}
+
+/// Returns the text of a failed call, and what `portcullis call` printed for the person.
+fn failed(dir: &TestDir, tool: &str, arguments: &Value) -> (String, String) {
+    let ran = dir.run(&["--json", "call", tool, &arguments.to_string()]);
+    let result: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err));
+    assert_eq!(result["isError"], true, "{result}");
+    let blocks = result["content"].as_array().unwrap().iter();
+    (blocks.map(|block| block["text"].as_str().unwrap()).collect::<Vec<_>>().join("\n"), ran.err)
+}
+
+#[test]
+fn a_failure_that_the_cell_causes_names_the_line_that_allows_it() {
+    let dir = needy();
+    let settings = dir.path("config/settings");
+    let ran = dir.run(&["check"]);
+    let line =
+        format!("its cell does not have {0}: `read = [\"{0}\"]` in its `cell`, or --read {0}", settings.display());
+    assert!(ran.out.contains(&line) && ran.out.contains("(it exists outside)"), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("it was not given NEEDY_SETTINGS"), "{}", ran.out);
+
+    let config = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
+    let cell = format!("cell = {{ read = [\"{}\"] }}\n\n[sources.other]", settings.display());
+    dir.configure(&(config.replace("[sources.other]", &cell) + "\n[profiles.default]\napprove = \"never\"\n"));
+    let (said, _) = failed(&dir, "needy__lookup", &json!({}));
+    assert!(said.contains("its cell refused api.example.test: ") || said.contains("api.example.test:443"), "{said}");
+    assert!(said.contains("`network = [\"api.example.test:443\"]`") && said.contains("--network"), "{said}");
+    // An agent and the source are told the same of a file that exists and of one that does not.
+    let (there, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/a") }));
+    let (missing, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/b") }));
+    assert_eq!(there.replace("notes/a", "notes/b"), missing);
+}
+
+#[test]
+fn an_agents_own_session_shows_the_switches_that_a_wrapped_server_lacks() {
+    let dir = needy();
+    let settings = dir.path("config/settings").display().to_string();
+    let source = source_program("portcullis-test-source").display().to_string();
+    let wrap = ["wrap", "--learn", "--approve", "never", "--data-dir", "data", "--read", &settings, "--", &source];
+    let mut agent = Agent::of(dir.command(&[&wrap[..], &["needy", &settings]].concat()), Era::Legacy, json!({}));
+    let note = dir.path("notes/a").display().to_string();
+    for (tool, arguments) in [("lookup", json!({})), ("read_note", json!({ "path": note }))] {
+        let id = agent.send_call(tool, &arguments);
+        assert_eq!(agent.answer(id, None)["result"]["isError"], true);
+    }
+    let (code, said) = agent.running.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(&format!("the cell lacks: --read {note} --network api.example.test:443")), "{said}");
 }

@@ -14,7 +14,7 @@ use portcullis_jail::Ready;
 use portcullis_ledger::{Event, EventKind, Recorder};
 use portcullis_net::egress::{ComponentEgress, Declared};
 #[cfg(feature = "process")]
-use portcullis_net::egress::{EgressProxy, ProxyListeners, Reach};
+use portcullis_net::egress::{EgressProxy, ProxyListeners, Reach, RefusedHosts};
 use serde_json::json;
 #[cfg(feature = "process")]
 use tokio::sync::OnceCell;
@@ -121,7 +121,7 @@ impl CellHost {
 
     /// Serves the sockets inside a cell that lead to the declared names. In a cell that may reach nothing, only the
     /// resolver is served, so that a program fails at once and what it looked for is recorded. Returns `None` for a cell
-    /// that has no network of its own. Attempts also go to `recording`.
+    /// that has no network of its own. Attempts also go to `recording`, and hosts that are not declared to `refused`.
     pub fn serve(
         &self,
         source: &SourceName,
@@ -129,6 +129,7 @@ impl CellHost {
         reach: Reach,
         ready: Ready,
         recording: Option<Arc<Recording>>,
+        refused: Arc<RefusedHosts>,
     ) -> io::Result<Option<EgressProxy>> {
         if ready.listeners.is_empty() {
             return Ok(None);
@@ -142,7 +143,7 @@ impl CellHost {
             }
             record(event);
         };
-        EgressProxy::open(source, listeners, declared, reach, note).map(Some)
+        EgressProxy::open(source, listeners, declared, reach, refused, note).map(Some)
     }
 }
 

@@ -12,6 +12,8 @@ mod cell_host;
 mod child;
 mod grant;
 #[cfg(feature = "process")]
+mod lacks;
+#[cfg(feature = "process")]
 mod machine;
 #[cfg(feature = "process")]
 mod package;
@@ -40,6 +42,8 @@ pub use cell_host::CellHost;
 #[cfg(feature = "process")]
 pub use child::{CellStartError, Child, ChildStreams};
 pub use grant::CellGrant;
+#[cfg(feature = "process")]
+pub use lacks::{Lack, variables_in};
 #[cfg(feature = "process")]
 pub use machine::ProgramSearch;
 #[cfg(feature = "process")]

@@ -1,6 +1,6 @@
 //! The cell of one process source. Each start plans it again from the configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,16 @@ use portcullis_core::lockfile::LockedPackage;
 use portcullis_core::name::SourceName;
 use portcullis_core::sync::Mutex;
 use portcullis_jail::{Ready, Tier};
-use portcullis_net::egress::{Declared, EgressProxy, ProxyListeners};
+use portcullis_net::egress::{Declared, EgressProxy, ProxyListeners, RefusedHosts};
 use serde_json::json;
 
 use super::package::{InstallPhase, Installed, Installer, Package};
 use super::plan::Setting;
 use super::report::texts;
-use super::{CellError, CellGrant, CellHost, CellReport, Plan, ProgramProfile, Recording};
+use super::{CellError, CellGrant, CellHost, CellReport, Lack, Plan, ProgramProfile, Recording};
+
+/// How many different things people are told that a cell may lack.
+const MAX_TOLD: usize = 64;
 
 /// The cell of one process source.
 #[derive(Debug)]
@@ -32,6 +35,10 @@ pub struct ProcessCell {
     trees: Mutex<BTreeMap<PathBuf, File>>,
     /// What the source attempts, if its cell is recorded.
     recording: Option<Arc<Recording>>,
+    /// The hosts that it was refused.
+    refused: Arc<RefusedHosts>,
+    /// What people were told about paths that exist outside.
+    told: Mutex<BTreeSet<String>>,
 }
 
 /// A source as it was last prepared to start, for people.
@@ -91,7 +98,15 @@ impl ProcessCell {
     /// Returns the cell of a source that has not been started yet.
     pub fn new(cells: Arc<CellHost>, config: &SourceConfig) -> Self {
         let recording = config.cell.recorded.then(Arc::default);
-        Self { cells, config: config.clone(), last: Mutex::default(), trees: Mutex::default(), recording }
+        Self {
+            cells,
+            config: config.clone(),
+            last: Mutex::default(),
+            trees: Mutex::default(),
+            recording,
+            refused: Arc::default(),
+            told: Mutex::default(),
+        }
     }
 
     /// Returns what the source attempts, if its cell is recorded.
@@ -102,6 +117,37 @@ impl ProcessCell {
     /// Returns the name of the source.
     pub fn source(&self) -> &SourceName {
         &self.config.name
+    }
+
+    /// Returns the hosts that the source was refused.
+    pub(crate) fn refused(&self) -> &RefusedHosts {
+        &self.refused
+    }
+
+    /// Reports whether the source is given a variable of this name.
+    pub(crate) fn has_variable(&self, name: &str) -> bool {
+        matches!(&self.config.endpoint, Endpoint::Command { env, .. } if env.contains_key(name))
+    }
+
+    /// Tells the person who runs the broker what the cell may lack, each thing once. Only they learn that a path exists
+    /// outside.
+    pub(crate) fn tell(&self, lacks: &[Lack]) {
+        for lack in lacks {
+            let outside = match lack {
+                Lack::Read(path) if path.symlink_metadata().is_ok() => " (it exists outside)",
+                _ => "",
+            };
+            let line = format!("{lack}{outside}");
+            let mut told = self.told.lock();
+            if told.len() < MAX_TOLD && told.insert(line.clone()) {
+                tracing::warn!(source = %self.config.name, "{line}");
+            }
+        }
+    }
+
+    /// Returns what the cell may lack, as the person who runs the broker was told: not for agents.
+    pub fn told(&self) -> Vec<String> {
+        self.told.lock().iter().cloned().collect()
     }
 
     /// Returns the result of the last start.
@@ -196,6 +242,13 @@ impl ProcessCell {
         }
         let cell = &self.config.cell;
         let declared = Declared::listed(&cell.network);
-        self.cells.serve(self.source(), declared, cell.reach(), ready, self.recording.clone())
+        self.cells.serve(
+            self.source(),
+            declared,
+            cell.reach(),
+            ready,
+            self.recording.clone(),
+            Arc::clone(&self.refused),
+        )
     }
 }

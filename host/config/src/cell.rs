@@ -33,8 +33,8 @@ pub(super) struct OwnFiles<'a> {
 
 /// Validates a cell; every problem is added to `faults`.
 pub(super) fn cell(raw: &RawCell, base: &Path, own: &OwnFiles<'_>, faults: &mut Faults) -> CellConfig {
-    let read = paths(&raw.read, base, own, MountAccess::Read, faults);
-    let write = paths(&raw.write, base, own, MountAccess::Write, faults);
+    let read = paths(&raw.read, base, own, PathAccess::Read, faults);
+    let write = paths(&raw.write, base, own, PathAccess::Write, faults);
     let size = |at: &Option<At<String>>, faults: &mut Faults| {
         let at = at.as_ref()?;
         let bytes = faults.keep(value::size(at))?;
@@ -100,7 +100,7 @@ pub(super) fn inapplicable_keys<'a>(raw: &'a RawCell, kind: &'a str) -> impl Ite
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum MountAccess {
+enum PathAccess {
     Read,
     Write,
 }
@@ -110,7 +110,7 @@ fn paths(
     list: &[At<String>],
     base: &Path,
     own: &OwnFiles<'_>,
-    access: MountAccess,
+    access: PathAccess,
     faults: &mut Faults,
 ) -> Vec<PathBuf> {
     let check = |at: &At<String>| {
@@ -123,7 +123,7 @@ fn paths(
                 "name smaller folders, or move the data folder away with `data-dir` under `[broker]`",
             );
         }
-        if access == MountAccess::Write && own.file.is_some_and(|file| file.starts_with(&path)) {
+        if access == PathAccess::Write && own.file.is_some_and(|file| file.starts_with(&path)) {
             return refuse(
                 "would let the source rewrite this configuration",
                 "name smaller folders, or keep the configuration elsewhere",

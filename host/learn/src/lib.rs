@@ -8,7 +8,6 @@
 pub mod calls;
 mod noise;
 mod proposal;
-mod variables;
 
+pub use portcullis_cell::variables_in;
 pub use proposal::{Line, Needs, Proposal, Situation};
-pub use variables::variables_in;

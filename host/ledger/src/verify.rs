@@ -136,8 +136,8 @@ fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<ChainVerdict> {
 }
 
 /// Returns what is wrong with a chain that another broker sealed: the number of the first bad record, and the reason.
-fn compare(seal: &ChainSeal, records: u64, end: &Hash) -> Option<(u64, String)> {
-    let ChainSeal { at, by } = seal;
+fn compare(seal: &RecordedSeal, records: u64, end: &Hash) -> Option<(u64, String)> {
+    let RecordedSeal { at, by } = seal;
     if records < at.seq {
         let reason = format!("chain {by} sealed it at record {}, and it ends at record {records}", at.seq);
         return Some((records + 1, reason));
@@ -206,13 +206,13 @@ struct Walk {
     /// Each chain's report, with the hash of its last good record.
     chains: BTreeMap<String, (ChainReport, Hash)>,
     /// The seals, by the chain that is sealed.
-    seals: BTreeMap<String, ChainSeal>,
+    seals: BTreeMap<String, RecordedSeal>,
     /// How far each chain had come, according to its lock file.
     witnesses: BTreeMap<String, ChainTip>,
 }
 
 /// The end of a chain as another chain records it.
-struct ChainSeal {
+struct RecordedSeal {
     at: ChainTip,
     by: String,
 }
@@ -247,7 +247,7 @@ impl Walk {
                 if record.kind == EventKind::ChainSealed.as_str()
                     && let Some((chain, at)) = sealed(&record)
                 {
-                    self.seals.entry(chain).or_insert(ChainSeal { at, by: name });
+                    self.seals.entry(chain).or_insert(RecordedSeal { at, by: name });
                 }
             }
             // A gap is named by the number of the missing record, anything else by that of the bad record: it is the

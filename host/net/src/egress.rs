@@ -34,7 +34,9 @@ pub use component::ComponentEgress;
 pub use component::Found;
 pub use error::EgressError;
 pub use host::is_host;
-pub use proxy::{Declared, Destination, DnsReply, EgressProxy, Hello, NoDestination, ProxyListeners, client_hello};
+pub use proxy::{
+    Declared, Destination, DnsReply, EgressProxy, Hello, NoDestination, ProxyListeners, RefusedHosts, client_hello,
+};
 pub use request::Outgoing;
 pub(crate) use resolver::Lookup;
 pub use target::check;

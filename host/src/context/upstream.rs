@@ -304,6 +304,7 @@ impl Upstream {
             "calls": self.metrics.totals(),
             "required": self.config.required,
             "cell": self.cell(),
+            "lacks": self.told(),
         })
     }
 }

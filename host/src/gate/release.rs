@@ -31,12 +31,12 @@ pub struct Ticket {
     budget: Option<Arc<Budget>>,
     /// When the call could first reach the source.
     opened: Instant,
-    state: QuestionState,
+    state: CallProgress,
 }
 
 /// The progress of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum QuestionState {
+enum CallProgress {
     /// The intent is being written: the source cannot have seen anything.
     Intending,
     /// The source may have seen the call.
@@ -47,7 +47,7 @@ impl Ticket {
     pub(super) fn new(call: Arc<Call>, series: Arc<Series>, around: &Circumstances<'_>, slot: OutcomeSlot) -> Self {
         let (record, vault, budget) = (around.record, Arc::clone(around.vault), around.budget.cloned());
         let started = Instant::now();
-        let (slot, state) = (Some(slot), QuestionState::Intending);
+        let (slot, state) = (Some(slot), CallProgress::Intending);
         Self { call, series, record, vault, slot, started, opened: started, budget, state }
     }
 
@@ -61,7 +61,7 @@ impl Ticket {
 
     /// Marks that a source may be called from now on.
     pub(super) fn intent_is_durable(&mut self) {
-        (self.state, self.opened) = (QuestionState::Open, Instant::now());
+        (self.state, self.opened) = (CallProgress::Open, Instant::now());
     }
 
     /// Drops the ticket of a call that has no intent, and so no outcome.
@@ -100,8 +100,8 @@ impl Drop for Ticket {
             return;
         }
         let (ending, error) = match self.state {
-            QuestionState::Intending => (Ending::NotSent, "the caller went away before the call was sent"),
-            QuestionState::Open => (Ending::Unknown, "the caller went away before the source answered"),
+            CallProgress::Intending => (Ending::NotSent, "the caller went away before the call was sent"),
+            CallProgress::Open => (Ending::Unknown, "the caller went away before the source answered"),
         };
         self.settle(ending, self.opened.elapsed(), json!({ "error": error }));
     }

@@ -1,6 +1,7 @@
 //! One request at one target: gate, source, gate; and again with the agent's answers, if the source asks for input.
 
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 use super::expose;
 use super::in_flight::{DriveEnd, InFlightCall};
@@ -21,6 +22,8 @@ pub(super) struct Execution<'a> {
     attempt: Option<Attempt>,
     /// True if the request passed the gate before, and comes with answers to the source's questions.
     pub(super) resumed: bool,
+    /// When it was made: what its source was refused since may be why it fails.
+    began: Instant,
 }
 
 /// The result of an attempt.
@@ -60,7 +63,7 @@ impl Reached {
 impl<'a> Execution<'a> {
     /// Makes an execution. `attempt` is the number of the attempt, if the tool is one of a group.
     pub(super) fn new(request: SessionRequest<'a>, target: &'a VisibleItem, attempt: Option<Attempt>) -> Self {
-        Self { request, target, attempt, resumed: false }
+        Self { request, target, attempt, resumed: false, began: Instant::now() }
     }
 
     /// Sends the request, in as many rounds as the source asks for input, until there is an answer for the agent.
@@ -133,6 +136,7 @@ impl<'a> Execution<'a> {
                 Err(refusal) => refusal,
             },
         };
+        let answer = self.target.upstream.explained(answer, self.began);
         Attempted { answer: expose::answer(method, &self.target.upstream.config, answer), reached }
     }
 

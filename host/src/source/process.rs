@@ -5,6 +5,7 @@
 //! network but what is granted. Everything in the cell ends with it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 
@@ -64,6 +65,7 @@ impl ProcessSource {
 #[async_trait]
 impl Connect for ProcessProgram {
     async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
+        let began = Instant::now();
         let plan = self.process_cell.plan(&self.env).await.map_err(|error| SourceError::Start(Cause::of(error)))?;
         tracing::info!(source = %self.process_cell.source(), program = %plan.launch.program.display(), "program of the source");
         let cells = &self.process_cell.cells;
@@ -75,7 +77,11 @@ impl Connect for ProcessProgram {
         let (running, streams) = started.map_err(|error| self.not_started(error))?;
         let pipe = Arc::new(Pipe::with(Box::new(running), streams, self.label(), pipe_config));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
-        Link::open(transport, deadlines, config).await.map_err(|error| pipe.explain(error))
+        Link::open(transport, deadlines, config).await.map_err(|error| {
+            let error = pipe.explain(error);
+            let lacks = self.process_cell.lacks_at_start(began, &error.to_string());
+            lacks.into_iter().fold(error, |error, lack| error.said("; ", lack.to_string()))
+        })
     }
 }
 

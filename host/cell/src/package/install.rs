@@ -353,7 +353,7 @@ impl<'a> Installer<'a> {
             // public internet must not lead to one.
             let must_be_public = registry.map(|registry| registry.must_be_public.as_slice()).unwrap_or_default();
             let declared = Declared::listed(&grant.network).public(must_be_public);
-            let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready, None);
+            let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready, None, Arc::default());
             match run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve).await {
                 Ok(output) => said = output,
                 Err(why) => return Ok(Err(why)),

@@ -46,6 +46,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
                 "tools": found.as_ref().ok().map(|tools| tools.len()),
                 "remarks": broker.remarks(&name).iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "error": found.as_ref().err().map(ToString::to_string),
+                "lacks": broker.lacks(&name),
             }));
         }
         let report = json!({
@@ -151,6 +152,9 @@ fn print(report: &Value) -> anyhow::Result<()> {
         match source["error"].as_str() {
             Some(error) => output::text(&format!("  {BAD}fails{BAD:#}        {}\n", visible(error)))?,
             None => line("tools", &source["tools"].to_string())?,
+        }
+        for lack in list(&source["lacks"]) {
+            line("lacks", &plain(lack))?;
         }
         for remark in list(&source["remarks"]) {
             line("tool", &plain(remark))?;

@@ -98,6 +98,15 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Prints the switches of `wrap` that the recorded sources of a broker lack, after an agent has used them.
+pub(crate) fn switches(broker: &Broker) {
+    for name in broker.config().sources.keys() {
+        let situation = Situation { inside: inside(broker, name), ..situation(broker, name) };
+        let attempts = broker.recording(name).map(|recording| recording.attempts()).unwrap_or_default();
+        show::switches(&Proposal::of(&attempts, &situation));
+    }
+}
+
 /// Returns the configuration with this source alone, without anything that could answer or refuse its calls.
 fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Config> {
     let Some(mut source) = config.sources.remove(name) else {

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use portcullis::config::{Approve, Config, Naming, Wrap};
 
 use crate::cli::Global;
-use crate::command::serve;
+use crate::command::{learn, serve};
 use crate::{isolation, run};
 
 /// Put the broker in front of one command, over stdio, without a configuration file
@@ -51,6 +51,10 @@ pub(crate) struct Args {
     /// When to ask a person [default: risky]
     #[arg(long, value_name = "WHEN")]
     pub(crate) approve: Option<When>,
+
+    /// Record what the server tries while the agent uses it, and print the switches that its cell lacks when it ends
+    #[arg(long)]
+    pub(crate) learn: bool,
 
     /// Where the ledger and questions are kept [default: the user's data folder]
     #[arg(long, value_name = "DIR")]
@@ -102,13 +106,19 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
         data_dir: args.data_dir.as_ref().map(std::path::absolute).transpose()?,
         base: std::env::current_dir().context("the working directory is gone")?,
     };
-    let config = Config::for_wrap(&wrap)?;
+    let mut config = Config::for_wrap(&wrap)?;
+    for source in config.sources.values_mut() {
+        source.cell.recorded = args.learn;
+    }
     run::block_on(async {
         run::outlive_terminal()?;
         let broker = run::broker(config).await?;
         isolation::banner(&broker).await;
         let served = serve::stdio(broker.clone(), run::profile(None)?).await;
         broker.shutdown().await;
+        if args.learn {
+            learn::switches(&broker);
+        }
         served.map(|()| ExitCode::SUCCESS)
     })
 }

@@ -19,6 +19,7 @@ mod http;
 mod idle;
 pub(super) mod journal;
 mod names;
+mod refused_hosts;
 mod tunnel;
 
 use std::collections::BTreeSet;
@@ -41,6 +42,7 @@ use tokio_util::task::TaskTracker;
 pub use declared::{Declared, Destination, NoDestination};
 pub use hello::{Hello, client_hello};
 pub use names::DnsReply;
+pub use refused_hosts::RefusedHosts;
 
 use super::{Egress, Reach};
 use journal::{EgressRefusal, Journal, Via};
@@ -124,7 +126,7 @@ struct Shared {
 impl EgressProxy {
     /// Serves the listeners of a source's cell. The proxy reaches the declared destinations and nothing else, and those
     /// only at public addresses, unless `reach` allows nearby ones. Each attempt, allowed or refused, goes to `record`;
-    /// repeats are counted and reported later.
+    /// repeats are counted and reported later. Hosts that are not declared are also noted in `refused`.
     ///
     /// # Errors
     /// If a listener cannot be used.
@@ -136,9 +138,11 @@ impl EgressProxy {
         listeners: ProxyListeners,
         declared: Declared,
         reach: Reach,
+        refused: Arc<RefusedHosts>,
         record: impl Fn(Event) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        Self::serve(Egress::new(), Journal::new(source, record), listeners, declared, reach)
+        let journal = Journal::new(source, record).with_refused(refused);
+        Self::serve(Egress::new(), journal, listeners, declared, reach)
     }
 
     fn serve(

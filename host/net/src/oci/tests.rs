@@ -22,7 +22,7 @@ const COMPONENT: &[u8] = b"\0asm, as far as a registry knows";
 
 type Instead = dyn Fn(&str, Option<&str>) -> Option<Response> + Send + Sync;
 
-struct OciRegistry {
+struct FakeRegistry {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
     server: JoinHandle<()>,
@@ -41,7 +41,7 @@ fn with_layer(key: &str, value: Value) -> Value {
     manifest
 }
 
-impl OciRegistry {
+impl FakeRegistry {
     /// Starts a registry. `instead` receives the path and the token, and may answer first. Otherwise the registry
     /// returns the manifest, by tag or by digest, and the component.
     async fn new(
@@ -97,7 +97,7 @@ fn nothing_else(_: &str, _: Option<&str>) -> Option<Response> {
 
 #[tokio::test]
 async fn a_component_is_fetched_once_and_needs_no_registry_afterwards() {
-    let registry = OciRegistry::new(manifest(), nothing_else).await;
+    let registry = FakeRegistry::new(manifest(), nothing_else).await;
     let digest = digest_of(&manifest());
     assert_eq!(registry.fetch(digest).await.unwrap(), COMPONENT);
     assert_eq!(registry.asked.lock().unwrap().len(), 2);
@@ -121,7 +121,7 @@ async fn a_tag_is_resolved_when_somebody_asks_for_that_and_moves_nothing_by_itse
     let moved = with_layer("annotations", json!({ "new": "yes" }));
     let latest = Arc::new(Mutex::new(manifest()));
     let served = Arc::clone(&latest);
-    let registry = OciRegistry::new(Value::Null, move |path, _| {
+    let registry = FakeRegistry::new(Value::Null, move |path, _| {
         path.contains("/manifests/").then(|| served.lock().unwrap().to_string().into_response())
     })
     .await;
@@ -143,22 +143,22 @@ async fn what_is_not_what_was_asked_for_is_refused_and_not_kept() {
     for (name, registry, reason) in [
         (
             "other bytes",
-            OciRegistry::new(manifest(), blob(|| COMPONENT.to_ascii_uppercase().into_response())).await,
+            FakeRegistry::new(manifest(), blob(|| COMPONENT.to_ascii_uppercase().into_response())).await,
             "instead of sha256:",
         ),
         (
             "fewer bytes",
-            OciRegistry::new(manifest(), blob(|| COMPONENT[1..].into_response())).await,
+            FakeRegistry::new(manifest(), blob(|| COMPONENT[1..].into_response())).await,
             "instead of sha256:",
         ),
         (
             "more bytes",
-            OciRegistry::new(manifest(), blob(|| vec![0; 1 << 20].into_response())).await,
+            FakeRegistry::new(manifest(), blob(|| vec![0; 1 << 20].into_response())).await,
             "more than 32 bytes",
         ),
-        ("cut off", OciRegistry::new(manifest(), blob(cut_off)).await, "broke"),
-        ("gone", OciRegistry::new(manifest(), blob(|| StatusCode::NOT_FOUND.into_response())).await, "does not exist"),
-        ("fails", OciRegistry::new(manifest(), blob(|| StatusCode::BAD_GATEWAY.into_response())).await, "status 502"),
+        ("cut off", FakeRegistry::new(manifest(), blob(cut_off)).await, "broke"),
+        ("gone", FakeRegistry::new(manifest(), blob(|| StatusCode::NOT_FOUND.into_response())).await, "does not exist"),
+        ("fails", FakeRegistry::new(manifest(), blob(|| StatusCode::BAD_GATEWAY.into_response())).await, "status 502"),
     ] {
         let error = registry.fetch(digest_of(&manifest())).await.unwrap_err();
         assert!(error.contains(reason), "{name}: {error}");
@@ -181,11 +181,11 @@ async fn a_manifest_that_leads_to_no_component_is_refused() {
         (with_layer("size", json!(limits::COMPONENT_BYTES + 1)), "the limit is"),
         (json!([]), "its manifest cannot be parsed"),
     ] {
-        let registry = OciRegistry::new(manifest.clone(), nothing_else).await;
+        let registry = FakeRegistry::new(manifest.clone(), nothing_else).await;
         let error = registry.fetch(digest_of(&manifest)).await.unwrap_err();
         assert!(error.contains(reason), "{manifest}: {error}");
     }
-    let registry = OciRegistry::new(manifest(), nothing_else).await;
+    let registry = FakeRegistry::new(manifest(), nothing_else).await;
     let error = registry.fetch(Digest::of(b"another")).await.unwrap_err();
     assert!(error.contains(&digest_of(&manifest()).to_string()) && error.contains("instead of"), "{error}");
     assert_eq!(registry.kept().len(), 0);
@@ -197,14 +197,14 @@ async fn a_manifest_without_end_is_given_up() {
         let chunks = stream::repeat_with(|| Ok::<_, io::Error>(vec![b' '; 64 << 10]));
         path.contains("/manifests/").then(|| Body::from_stream(chunks).into_response())
     };
-    let registry = OciRegistry::new(manifest(), endless).await;
+    let registry = FakeRegistry::new(manifest(), endless).await;
     let error = registry.fetch(digest_of(&manifest())).await.unwrap_err();
     assert!(error.contains(&format!("more than {MAX_MANIFEST_BYTES} bytes")), "{error}");
 }
 
 #[tokio::test]
 async fn a_registry_on_a_private_address_leads_to_no_other_private_address() {
-    let other = OciRegistry::new(manifest(), nothing_else).await;
+    let other = FakeRegistry::new(manifest(), nothing_else).await;
     let elsewhere = format!("http://{}/v2/team/calc/blobs/{}", other.address, Digest::of(COMPONENT));
     let redirect = |to: String| {
         move |path: &str, _: Option<&str>| {
@@ -218,9 +218,9 @@ async fn a_registry_on_a_private_address_leads_to_no_other_private_address() {
     };
     let metadata = "http://169.254.169.254/latest".to_owned();
     for registry in [
-        OciRegistry::new(manifest(), redirect(elsewhere)).await,
-        OciRegistry::new(manifest(), redirect(metadata)).await,
-        OciRegistry::new(manifest(), challenge).await,
+        FakeRegistry::new(manifest(), redirect(elsewhere)).await,
+        FakeRegistry::new(manifest(), redirect(metadata)).await,
+        FakeRegistry::new(manifest(), challenge).await,
     ] {
         let error = registry.fetch(digest_of(&manifest())).await.unwrap_err();
         assert!(error.contains("may have such an address"), "{error}");
@@ -230,7 +230,7 @@ async fn a_registry_on_a_private_address_leads_to_no_other_private_address() {
         let answer = || (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, "/storage")]).into_response();
         (path == "/storage").then(|| COMPONENT.into_response()).or_else(|| path.contains("/blobs/").then(answer))
     };
-    let registry = OciRegistry::new(manifest(), within).await;
+    let registry = FakeRegistry::new(manifest(), within).await;
     assert_eq!(registry.fetch(digest_of(&manifest())).await.unwrap(), COMPONENT);
 }
 
@@ -238,7 +238,7 @@ async fn a_registry_on_a_private_address_leads_to_no_other_private_address() {
 async fn an_anonymous_token_is_requested_and_no_login_is_attempted() {
     let base = Arc::new(Mutex::new(String::new()));
     let realm = Arc::clone(&base);
-    let registry = OciRegistry::new(manifest(), move |path, token| {
+    let registry = FakeRegistry::new(manifest(), move |path, token| {
         let challenge = format!(
             "Bearer realm=\"{}/token\",service=\"here\",scope=\"repository:team/calc:pull\"",
             realm.lock().unwrap()
@@ -260,7 +260,7 @@ async fn an_anonymous_token_is_requested_and_no_login_is_attempted() {
         let refuse = move |_: &str, _: Option<&str>| {
             Some((StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, challenge)]).into_response())
         };
-        let error = OciRegistry::new(manifest(), refuse).await.fetch(digest_of(&manifest())).await.unwrap_err();
+        let error = FakeRegistry::new(manifest(), refuse).await.fetch(digest_of(&manifest())).await.unwrap_err();
         assert!(error.contains("wants a login"), "{error}");
     }
 }

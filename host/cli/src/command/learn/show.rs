@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use portcullis_learn::Line;
+use portcullis_learn::{Line, Proposal};
 
 use super::Learned;
 use crate::output::{self, BAD, BOLD, visible};
@@ -53,6 +53,22 @@ pub(super) fn learned(learned: &Learned, written: Option<&Path>) {
         Some(file) => output::note(&format!("written to {}", visible(&file.to_string_lossy()))),
         None if learned.lines.is_empty() => {}
         None => output::note("nothing was written: run it with --yes, or add the lines to the `cell` of the source"),
+    }
+}
+
+/// Shows a proposal as switches of `wrap`.
+pub(super) fn switches(proposal: &Proposal) {
+    if proposal.is_empty() {
+        output::note("the cell lacks nothing that was tried");
+    } else {
+        let switch = |line: &Line| format!("--{} {}", line.needs.key(), visible(&line.value));
+        let switches: Vec<String> = proposal.lines.iter().map(switch).collect();
+        output::note(&format!("{BOLD}the cell lacks{BOLD:#}: {}", switches.join(" ")));
+        proposal.lines.iter().for_each(|line| output::note(&described(line)));
+    }
+    if !proposal.withheld.is_empty() {
+        output::note(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
+        proposal.withheld.iter().for_each(|line| output::note(&described(line)));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The ledger's records of a source's egress attempts. The first attempt of a kind is recorded at once, and its repeats
 //! later as a count, so that a flood of attempts takes few records with large numbers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::name::SourceName;
@@ -9,7 +10,7 @@ use portcullis_ledger::{Event, EventKind};
 use serde_json::json;
 
 use super::super::EgressError;
-use super::{Destination, MAX_CONNECTIONS};
+use super::{Destination, MAX_CONNECTIONS, RefusedHosts};
 
 pub(in crate::egress) use portcullis_ledger::repeats::PAUSE;
 
@@ -77,6 +78,7 @@ pub(in crate::egress) struct Journal {
     source: SourceName,
     record: Box<dyn Fn(Event) + Send + Sync>,
     repeats: Repeats<Attempt>,
+    refused: Arc<RefusedHosts>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -90,7 +92,13 @@ struct Attempt {
 
 impl Journal {
     pub(in crate::egress) fn new(source: &SourceName, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
-        Self { source: source.clone(), record: Box::new(record), repeats: Repeats::default() }
+        let refused = Arc::default();
+        Self { source: source.clone(), record: Box::new(record), repeats: Repeats::default(), refused }
+    }
+
+    /// Notes the hosts that are not declared in `refused`, too.
+    pub(in crate::egress) fn with_refused(self, refused: Arc<RefusedHosts>) -> Self {
+        Self { refused, ..self }
     }
 
     /// Notes that a connection was made.
@@ -106,6 +114,10 @@ impl Journal {
 
     /// Notes that an attempt was refused. `host` is what was asked for, as the source wrote it.
     pub(in crate::egress) fn refused(&self, via: Via, host: &str, port: u16, why: &EgressRefusal) {
+        if *why == EgressRefusal::NotDeclared {
+            // The port of a query is the resolver's.
+            self.refused.note(host, Some(port).filter(|_| via != Via::Dns));
+        }
         self.record_once(&Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
     }
 
