@@ -16,7 +16,7 @@ pub(crate) fn print_flagged(flagged: &Value) -> anyhow::Result<()> {
             let (place, excerpt) = (plain(&found["pointer"]), plain(&found["excerpt"]));
             output::text(&format!("               {severity}  {rule}  {place}: {excerpt}\n"))?;
         }
-        let act = if flagged["state"] == "quarantined" { "release it" } else { "stop warning" };
+        let act = if flagged["state"] == "quarantined" { "release it" } else { "accept it as it is" };
         output::text(&format!("               to {act}: portcullis lock accept {}\n", plain(&flagged["pin"])))?;
     }
     Ok(())

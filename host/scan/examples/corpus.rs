@@ -10,12 +10,12 @@ use std::time::Instant;
 use portcullis_scan::{Scanner, Severity};
 use serde_json::Value;
 
-use table::{Row, Table};
+use table::{DetectionTable, LabelledRow};
 
 fn main() {
     let (flags, files): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
     let scanner = Scanner::new();
-    let mut table = Table::default();
+    let mut table = DetectionTable::default();
     let (mut count, mut spent) = (0_u32, 0.0);
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap_or_else(|error| {
@@ -23,7 +23,7 @@ fn main() {
             String::new()
         });
         for row in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-            let row = Row::of(&row);
+            let row = LabelledRow::of(&row);
             let definition = row.definition();
             let start = Instant::now();
             let findings = scanner.scan(&definition);

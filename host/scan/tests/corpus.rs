@@ -10,16 +10,16 @@ use std::path::Path;
 use portcullis_scan::Scanner;
 use serde_json::Value;
 
-use table::{Row, Table};
+use table::{DetectionTable, LabelledRow};
 
 #[test]
 fn the_committed_table_is_what_the_scanner_finds_in_the_corpus() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cases/corpus");
-    let (scanner, mut table) = (Scanner::new(), Table::default());
+    let (scanner, mut table) = (Scanner::new(), DetectionTable::default());
     for file in ["malicious.jsonl", "benign.jsonl"] {
         for line in fs::read_to_string(corpus.join(file)).unwrap().lines() {
             let row: Value = serde_json::from_str(line).unwrap();
-            let row = Row::of(&row);
+            let row = LabelledRow::of(&row);
             for key in ["source", "license"] {
                 assert!(!row.member(key).is_empty(), "{} has no {key}", row.member("id"));
             }

@@ -51,14 +51,20 @@ impl Broker {
     }
 }
 
+fn capability_of(kind: ItemKind) -> &'static str {
+    if kind == ItemKind::Prompt { "prompts" } else { "resources" }
+}
+
 async fn everything(upstream: &Upstream) -> Result<SourceDefinitions, SourceError> {
     let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
     let met = upstream.discover(&no_client).await?;
     let mut offered = SourceDefinitions {
-        items: met.tools.items.iter().cloned().chain(met.instructions).collect(),
+        items: met.tools.items.iter().cloned().chain(met.instructions.clone()).collect(),
         unlisted: Vec::new(),
     };
-    for kind in OTHER_KINDS {
+    // A source that opens a connection for each request is not asked in vain.
+    let declares = |capability: &str| met.capabilities.get(capability).is_some();
+    for kind in OTHER_KINDS.into_iter().filter(|kind| declares(capability_of(*kind))) {
         match upstream.list(&no_client, kind).await {
             Ok(listed) => offered.items.extend(listed.items.iter().cloned()),
             Err(error) => offered.unlisted.push((kind, error)),

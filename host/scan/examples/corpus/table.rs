@@ -8,9 +8,9 @@ use portcullis_scan::{Finding, Severity};
 use serde_json::{Value, json};
 
 /// One labelled definition.
-pub(crate) struct Row<'a>(&'a Value);
+pub(crate) struct LabelledRow<'a>(&'a Value);
 
-impl<'a> Row<'a> {
+impl<'a> LabelledRow<'a> {
     pub(crate) fn of(row: &'a Value) -> Self {
         Self(row)
     }
@@ -48,7 +48,7 @@ impl<'a> Row<'a> {
 
 /// The numbers of rows by half, label and class.
 #[derive(Default)]
-pub(crate) struct Table(BTreeMap<(bool, bool, String), Counts>);
+pub(crate) struct DetectionTable(BTreeMap<(bool, bool, String), Counts>);
 
 #[derive(Default)]
 struct Counts {
@@ -59,8 +59,8 @@ struct Counts {
     grave: usize,
 }
 
-impl Table {
-    pub(crate) fn add(&mut self, row: &Row<'_>, findings: &[Finding]) {
+impl DetectionTable {
+    pub(crate) fn add(&mut self, row: &LabelledRow<'_>, findings: &[Finding]) {
         let worst = findings.iter().map(|finding| finding.severity).max();
         for class in [row.class(), "(all)".to_owned()] {
             let counts = self.0.entry((row.is_held_out(), row.is_malicious(), class)).or_default();
@@ -71,7 +71,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for DetectionTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<12} {:<9} {:<42} {:>5} {:>12} {:>12}", "half", "label", "class", "rows", "found", "grave")?;
         for ((held_out, malicious, class), Counts { rows, found, grave }) in &self.0 {
