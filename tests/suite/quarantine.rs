@@ -2,10 +2,12 @@
 
 use std::fs;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, Running, outcome};
 use crate::test_dir::{DEADLINE, TestDir, until};
+use crate::web::Server;
 
 /// Part of what the hostile definitions say.
 const ORDER: &str = "id_rsa";
@@ -176,7 +178,7 @@ fn exactly_the_accepted_definition_is_released_and_a_later_change_is_judged_anew
 }
 
 #[test]
-fn check_and_status_name_what_is_quarantined_and_the_ledger_records_it_once() {
+fn check_status_and_the_ledger_name_what_is_quarantined() {
     let dir = TestDir::new(&config(""));
     let pinned = pin(&dir, "bad__sum", "quarantined");
     let checked = dir.run(&["check"]).out;
@@ -210,6 +212,23 @@ fn check_and_status_name_what_is_quarantined_and_the_ledger_records_it_once() {
     assert_eq!(format!("bad@{}", sum["definition"].as_str().unwrap()), pinned);
     assert_eq!((&sum["state"], &sum["findings"][0]["severity"]), (&json!("quarantined"), &json!("grave")));
     assert!(!json!(recorded).to_string().contains(ORDER), "the text itself is not recorded: {recorded:?}");
+    dir.assert_nothing_left();
+}
+
+#[test]
+fn what_is_found_is_recorded_once_however_many_sessions_list_it() {
+    let dir = TestDir::new(&config(""));
+    let server = Server::start(&dir);
+    for _ in 0..2 {
+        let mut session = server.endpoint.session(&json!({ "elicitation": {} }));
+        assert_eq!(session.call("bad__add", &json!({})), Some(json!({ "ok": "called" })));
+    }
+    server.running.signal(Signal::TERM);
+    let (code, err) = server.running.end();
+    assert_eq!((code, err.matches("is quarantined").count()), (Some(0), 3), "{err}");
+    assert_eq!(dir.records_of("mcp.connected").len(), 2, "each session listed the tools");
+    let recorded = dir.records_of("definition.flagged");
+    assert_eq!(recorded.len(), 1, "{recorded:?}");
     dir.assert_nothing_left();
 }
 
