@@ -54,7 +54,7 @@ fn a_definition_with_a_grave_finding_is_neither_shown_nor_usable() {
     for era in ERAS {
         let dir = TestDir::new(&config(""));
         let mut agent = Agent::alone(&dir, era);
-        assert_eq!(listed(&mut agent, "tools/list"), ["bad__add", "bad__urgent"]);
+        assert_eq!(listed(&mut agent, "tools/list"), ["bad__add", "bad__urgent", "bad__later"]);
         assert_eq!(listed(&mut agent, "prompts/list"), ["bad__greet"]);
         assert_eq!(listed(&mut agent, "resources/list"), ["portcullis://bad/mem://good"]);
         assert_eq!(listed(&mut agent, "resources/templates/list"), ["portcullis://bad/mem://good/{id}"]);
@@ -122,9 +122,23 @@ fn a_member_of_a_group_whose_definition_is_quarantined_is_not_called() {
         + "[groups.both]\nsources = [\"bad\", \"good\"]\n";
     let dir = TestDir::new(&config);
     let mut agent = Agent::alone(&dir, Era::Legacy);
-    assert_eq!(listed(&mut agent, "tools/list"), ["both__add", "both__urgent", "both__echo"]);
+    assert_eq!(listed(&mut agent, "tools/list"), ["both__add", "both__urgent", "both__later", "both__echo"]);
     assert_eq!(agent.call("both__sum", &json!({}), None)["message"], "unknown tool \"both__sum\"");
     agent.leave();
+}
+
+#[test]
+fn a_tool_that_is_quarantined_during_a_session_is_unknown_from_then_on() {
+    let dir = TestDir::new(&config("discovery = \"live\""));
+    let mut agent = Agent::alone(&dir, Era::Legacy);
+    assert!(listed(&mut agent, "tools/list").contains(&"bad__later".to_owned()));
+    fs::write(dir.path("open/changed"), "").unwrap();
+    agent.send_call("bad__add", &json!({}));
+    while agent.next().unwrap()["method"] != "notifications/tools/list_changed" {}
+    assert_eq!(listed(&mut agent, "tools/list"), ["bad__add", "bad__urgent"]);
+    assert_eq!(agent.call("bad__later", &json!({}), None)["message"], "unknown tool \"bad__later\"");
+    agent.leave();
+    dir.assert_nothing_left();
 }
 
 #[test]
@@ -135,7 +149,7 @@ fn with_warn_everything_is_shown_and_with_off_nothing_is_scanned() {
         assert_eq!(found.iter().map(|flagged| flagged["state"].as_str().unwrap()).collect::<Vec<_>>(), states);
         let mut agent = Agent::alone(&dir, Era::Legacy);
         let shown = agent.list();
-        assert_eq!(shown["tools"].as_array().unwrap().len(), 4, "{shown}");
+        assert_eq!(shown["tools"].as_array().unwrap().len(), 5, "{shown}");
         assert_eq!(agent.call("bad__sum", &json!({}), None), json!({ "ok": "called" }));
         agent.leave();
         let recorded = dir.records_of("definition.flagged");
