@@ -2,6 +2,7 @@
 //! is listed.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use crate::digest::Digest;
@@ -42,14 +43,32 @@ impl Scans {
         }
         let new: Vec<_> = items.clone().filter(|item| !known.contains_key(&item.digest)).cloned().collect();
         if !new.is_empty() {
-            let scanned = tokio::task::spawn_blocking(move || {
-                new.iter().map(|item| (item.digest, findings(item))).collect::<Vec<_>>()
-            });
+            let interest = Interest::default();
+            let given_up = interest.0.clone();
+            let scanned = tokio::task::spawn_blocking(move || scan_while(&given_up, &new));
             known.extend(scanned.await.map_err(|error| format!("its definitions could not be scanned: {error}"))?);
         }
         let flagged = items.filter_map(|item| Some((item.digest, known.get(&item.digest)?.clone()?)));
         Ok(Arc::new(flagged.collect()))
     }
+}
+
+/// Stands for whoever waits for a scan: dropping it ends the scan after the definition at hand. A large hostile
+/// list would otherwise keep a thread busy, and the broker from ending, for minutes.
+#[derive(Default)]
+struct Interest(Arc<AtomicBool>);
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+type Scanned = (Digest, Option<Arc<[Finding]>>);
+
+fn scan_while(given_up: &AtomicBool, items: &[Arc<Item>]) -> Vec<Scanned> {
+    let wanted = items.iter().take_while(|_| !given_up.load(Ordering::Relaxed));
+    wanted.map(|item| (item.digest, findings(item))).collect()
 }
 
 fn findings(item: &Item) -> Option<Arc<[Finding]>> {
@@ -90,6 +109,15 @@ mod tests {
         let again = scans.of(second.iter()).await.unwrap();
         assert!(Arc::ptr_eq(&found[&first[1].digest], &again[&second[0].digest]), "it was scanned again");
         assert_eq!((again.len(), scans.known.lock().await.len()), (2, 3));
+    }
+
+    #[test]
+    fn a_scan_that_nobody_waits_for_any_more_ends() {
+        let (interest, items) = (Interest::default(), items(&[serde_json::json!({ "name": "a" })]));
+        let given_up = interest.0.clone();
+        assert_eq!(scan_while(&given_up, &items).len(), 1);
+        drop(interest);
+        assert_eq!(scan_while(&given_up, &items).len(), 0);
     }
 
     #[tokio::test]
