@@ -141,6 +141,11 @@ fn show(global: &Global) -> anyhow::Result<ExitCode> {
 async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -> anyhow::Result<ExitCode> {
     let discovered = discover(broker).await?;
     let flagged = flagged(broker)?;
+    for (source, offered) in &discovered {
+        if let Some((_, error)) = offered.unlisted.iter().find(|(unlisted, _)| *unlisted == kind) {
+            bail!("source `{source}` did not list its {}s: {error}", kind.as_str());
+        }
+    }
     let selection = Selection { discovered: &discovered, flagged: &flagged, kind };
     let (chosen, left) = if names.is_empty() { selection.unnamed() } else { (selection.named(names)?, Vec::new()) };
     broker.accept(&chosen, &by()).await?;
