@@ -6,6 +6,7 @@
 mod cells;
 mod components;
 mod connect;
+mod definitions;
 mod feed;
 mod loading;
 mod metrics;
@@ -46,9 +47,10 @@ use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 
 use crate::context::{self, Context, Profile};
-pub use crate::context::{BrokerState, BuildError, SourceHealth};
+pub use crate::context::{BrokerState, BuildError, FlagState, FlaggedDefinition, SourceHealth};
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
+pub use definitions::SourceDefinitions;
 use rejected::Rejections;
 
 /// A running broker. Cheap to clone; all clones share one broker.
@@ -252,33 +254,35 @@ impl Broker {
         self.inner.upstreams.get(source).map(|upstream| upstream.identity)
     }
 
-    /// Accepts definitions into the lock of the data folder, and records each.
+    /// Accepts definitions into the lock of the data folder, and records each. That also releases those that are
+    /// quarantined.
     ///
     /// # Errors
     /// [`BuildError`] if the lock or the ledger cannot be read or written; then nothing is accepted.
-    pub async fn accept(&self, tools: &[Arc<Item>], by: &str) -> Result<(), BuildError> {
+    pub async fn accept(&self, items: &[Arc<Item>], by: &str) -> Result<(), BuildError> {
         Lockfile::load(&self.inner.config.data_dir)?;
-        for tool in tools {
-            let body = json!({ "source": tool.source, "tool": &*tool.name, "definition": tool.digest, "by": by });
+        for item in items {
+            let body =
+                json!({ "source": item.source, item.kind.as_str(): &*item.name, "definition": item.digest, "by": by });
             self.inner.ledger.append(Event { kind: EventKind::LockAccepted, run: None, call: None, body }).await?;
         }
         let accept = |lock: &mut Lockfile| {
-            for tool in tools {
-                if let Some(identity) = self.identity(&tool.source) {
-                    lock.accept(tool, identity);
+            for item in items {
+                if let Some(identity) = self.identity(&item.source) {
+                    lock.accept(item, identity);
                 }
             }
         };
         Ok(Lockfile::change(&self.inner.config.data_dir, accept)?)
     }
 
-    /// Returns what the lock file says of a tool.
+    /// Returns what the lock file says of an item.
     ///
     /// # Errors
     /// [`BuildError::Lock`] if the lock is damaged.
-    pub fn acceptance(&self, tool: &Item) -> Result<Acceptance, BuildError> {
+    pub fn acceptance(&self, item: &Item) -> Result<Acceptance, BuildError> {
         let lock = Lockfile::load(&self.inner.config.data_dir)?;
-        Ok(self.identity(&tool.source).map_or(Acceptance::Unknown, |identity| lock.of(tool, identity)))
+        Ok(self.identity(&item.source).map_or(Acceptance::Unknown, |identity| lock.of(item, identity)))
     }
 
     /// Shuts the broker down: closes the sessions in the ledger, ends the sources (pending answers have

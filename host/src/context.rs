@@ -2,6 +2,8 @@
 
 mod error;
 mod explain;
+mod flagged;
+mod scans;
 mod state;
 mod upstream;
 
@@ -13,6 +15,7 @@ use crate::cell::CellHost;
 use crate::config::{Config, ProfileConfig};
 use crate::gate::{Budget, Gate};
 use crate::ledger::Ledger;
+use crate::lockfile::Lockfile;
 use crate::metrics::Histogram;
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::Plugins;
@@ -20,6 +23,7 @@ use crate::secret::SecretStore;
 use crate::telemetry::Telemetry;
 
 pub use error::BuildError;
+pub use flagged::{FlagState, FlaggedDefinition};
 pub use state::{BrokerState, SourceHealth};
 use upstream::SourceBuilder;
 pub(crate) use upstream::{DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
@@ -66,7 +70,13 @@ impl Context {
 
     /// Returns the state of all sources, as far as it is known.
     pub(crate) fn state(&self) -> BrokerState {
-        BrokerState::of(self.upstreams.values().map(|upstream| upstream.health()))
+        let lock = self.lock_or_empty();
+        BrokerState::of(self.upstreams.values().map(|upstream| upstream.health(&lock)))
+    }
+
+    /// Returns the lock file for a report. A damaged one counts as empty there, so that nothing seems to be accepted.
+    pub(crate) fn lock_or_empty(&self) -> Lockfile {
+        Lockfile::load(&self.config.data_dir).unwrap_or_default()
     }
 }
 

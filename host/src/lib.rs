@@ -78,6 +78,7 @@ pub use portcullis_config as config;
 pub use portcullis_core::{agent, call, digest, item, limits, lockfile, name, protocol, secret, trust, visible};
 pub use portcullis_ledger as ledger;
 pub use portcullis_net::{egress, oci};
+pub use portcullis_scan as scan;
 pub use portcullis_wasm as plugin;
 
 use portcullis_core::{metrics, private, seal, sync};

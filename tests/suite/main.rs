@@ -36,6 +36,7 @@ mod observed;
 mod odd_names;
 mod plugins;
 mod protocol;
+mod quarantine;
 mod recovery;
 mod scan;
 mod soak;

@@ -3,6 +3,7 @@
 
 mod cli;
 mod command;
+mod flagged;
 mod isolation;
 mod output;
 mod report;

@@ -21,6 +21,7 @@ mod plugin;
 mod quota;
 mod raw;
 mod raw_source;
+mod scan;
 mod search;
 mod source;
 mod telemetry;
@@ -51,6 +52,7 @@ pub use oauth::OAuthConfig;
 pub use others::Writer;
 pub use plugin::{PluginConfig, PluginRef};
 pub use quota::{BudgetConfig, ConcurrencyConfig, Rate};
+pub use scan::ScanMode;
 pub use search::{user_config_dir, user_data_dir, user_state_dir};
 pub use source::{OWN_HEADERS, TIMEOUT};
 pub use telemetry::TelemetryConfig;
@@ -201,6 +203,8 @@ pub struct SourceConfig {
     pub concurrency: Option<ConcurrencyConfig>,
     /// Whether sessions follow changes of the source's tools.
     pub discovery: DiscoveryMode,
+    /// What follows from findings in the source's definitions and instructions.
+    pub scan: ScanMode,
     /// Whether a connection outlives a call.
     pub lifecycle: Lifecycle,
     /// How long an unused connection is kept.

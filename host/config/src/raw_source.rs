@@ -92,6 +92,10 @@ pub(super) struct RawSource {
     /// "snapshot": a session keeps the tools that it began with. "live": when the source announces that its tools have
     /// changed, the session fetches them again and its agent is notified. Default: "snapshot".
     pub discovery: Option<RawDiscovery>,
+    /// What follows from what the scanner finds in the source's definitions and instructions. "quarantine": what has a
+    /// grave finding is neither shown nor called until a person accepts it with `portcullis lock accept`; "warn": all
+    /// is shown, and findings are reported; "off": nothing is scanned. Default: "quarantine".
+    pub scan: Option<RawScan>,
     /// For `url`: the transport, "http" (streamable HTTP) or "sse" (HTTP with SSE, 2024-11-05). Default: the one that
     /// the server supports.
     #[schemars(extend("enum" = ["http", "sse"]))]
@@ -147,6 +151,19 @@ pub(super) enum RawDiscovery {
     Snapshot,
     /// A session fetches the tools again when they change.
     Live,
+}
+
+/// What follows from findings in a source's definitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Scan")]
+pub(super) enum RawScan {
+    /// Nothing is scanned.
+    Off,
+    /// Findings are reported.
+    Warn,
+    /// What has a grave finding is left out until a person accepts it; other findings are reported.
+    Quarantine,
 }
 
 /// Whether a connection outlives a call.

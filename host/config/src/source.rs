@@ -12,7 +12,8 @@ use super::cell::{self, OwnFiles};
 use super::error::{Fault, suggest};
 use super::raw::{At, RawCommand, RawDiscovery, RawEra, RawLifecycle, RawSource, RawStart, RawValue};
 use super::{
-    ConfigValue, DiscoveryMode, Endpoint, HttpTransportKind, Lifecycle, SourceConfig, plugin, quota, value, variable,
+    ConfigValue, DiscoveryMode, Endpoint, HttpTransportKind, Lifecycle, ScanMode, SourceConfig, plugin, quota, value,
+    variable,
 };
 
 /// The default timeout of a call, which is what MCP's own SDKs wait, and the limits of the setting.
@@ -81,6 +82,7 @@ pub(super) fn build(
             Some(RawDiscovery::Live) => DiscoveryMode::Live,
             Some(RawDiscovery::Snapshot) | None => DiscoveryMode::Snapshot,
         },
+        scan: raw.scan.map_or_else(ScanMode::default, ScanMode::from),
         lifecycle: match raw.lifecycle {
             Some(RawLifecycle::PerCall) => Lifecycle::PerCall,
             Some(RawLifecycle::Warm) | None => Lifecycle::Warm,

@@ -7,8 +7,12 @@ use crate::metrics::SeriesLink;
 use crate::name::SourceName;
 use crate::protocol::{Json, Method};
 
-/// The kind of an [`Item`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// The name of what a source says to the model about itself, and the member that holds its text.
+const INSTRUCTIONS: &str = "instructions";
+
+/// The kind of an [`Item`]. It is serialised as the word that [`as_str`](Self::as_str) returns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ItemKind {
     /// A tool, which a model calls.
     Tool,
@@ -116,6 +120,23 @@ pub struct Item {
 }
 
 impl Item {
+    /// Returns what a source says to the model about itself, as an item that can be judged and accepted like a
+    /// definition.
+    #[must_use]
+    pub fn of_instructions(source: &SourceName, tags: &[String], text: &str) -> Self {
+        let definition = Json::of(&serde_json::json!({ INSTRUCTIONS: text }));
+        let exposed = format!("{source} ({INSTRUCTIONS})");
+        let item = Self::unlisted((source, tags), ItemKind::Source, INSTRUCTIONS, &exposed);
+        let digest = Digest::of_json(&definition).unwrap_or(item.digest);
+        Self { digest, definition, ..item }
+    }
+
+    /// Returns what a source says to the model about itself, if the item is that.
+    #[must_use]
+    pub fn instructions(&self) -> Option<String> {
+        self.definition.get_str(INSTRUCTIONS).filter(|_| self.kind == ItemKind::Source)
+    }
+
     /// Returns the definition under its exposed name; everything else is unchanged, byte for byte.
     #[must_use]
     pub fn exposed_definition(&self) -> Json {

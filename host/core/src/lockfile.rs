@@ -1,5 +1,5 @@
-//! The lock file `portcullis.lock`: the tool definitions that a person accepted, and the versions to which packages and
-//! components are pinned.
+//! The lock file `portcullis.lock`: the definitions of tools, prompts, resources and templates that a person accepted,
+//! and the versions to which packages and components are pinned.
 
 mod resolved;
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::item::Item;
+use crate::item::{Item, ItemKind};
 use crate::protocol::Json;
 
 pub(crate) use resolved::tree_of;
@@ -24,10 +24,10 @@ const GUARD_NAME: &str = ".portcullis.lock.guard";
 /// The largest lock file that is read, in bytes: 10,000 definitions of 5 KiB.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The result of comparing a tool with the lock file.
+/// The result of comparing an item with the lock file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acceptance {
-    /// No definition of this tool was accepted.
+    /// No definition of this item was accepted.
     Unknown,
     /// This exact definition from this exact source was accepted.
     Accepted,
@@ -40,8 +40,9 @@ pub enum Acceptance {
 #[serde(deny_unknown_fields)]
 pub struct Lockfile {
     version: u32,
-    #[serde(default, rename = "tool", skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Locked>,
+    /// Ordered by source, kind and name. Version 1 has only tools.
+    #[serde(default, rename = "item", alias = "tool", skip_serializing_if = "Vec::is_empty")]
+    items: Vec<Locked>,
     #[serde(default, rename = "package", skip_serializing_if = "Vec::is_empty")]
     packages: Vec<LockedPackage>,
     #[serde(default, rename = "component", skip_serializing_if = "Vec::is_empty")]
@@ -60,7 +61,7 @@ pub struct LockedComponent {
     pub accepted: String,
 }
 
-/// A tool that was accepted.
+/// An item that was accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Locked {
@@ -68,8 +69,12 @@ pub struct Locked {
     pub source: String,
     /// The digest of what the source is: its command, address or component.
     pub identity: Digest,
-    /// The tool's name at the source.
-    pub tool: String,
+    /// The kind of the item; for a source's instructions, the kind is `source`.
+    #[serde(default = "tool")]
+    pub kind: ItemKind,
+    /// The item's name, URI or URI template at the source.
+    #[serde(alias = "tool")]
+    pub name: String,
     /// The digest of its definition.
     pub digest: Digest,
     /// When it was accepted, in RFC 3339.
@@ -103,6 +108,19 @@ pub struct LockedPackage {
     pub units: Vec<Unit>,
 }
 
+impl Locked {
+    fn place(&self) -> Place<'_> {
+        (&self.source, self.kind, &self.name)
+    }
+}
+
+/// Identifies an item: its source, kind and name.
+type Place<'a> = (&'a str, ItemKind, &'a str);
+
+fn place(item: &Item) -> Place<'_> {
+    (item.source.as_str(), item.kind, &item.name)
+}
+
 impl LockedPackage {
     /// Returns the packages that another tree adds, removes or changes, one line each.
     #[must_use]
@@ -128,7 +146,7 @@ pub enum LockError {
         error: std::io::Error,
     },
     /// The file is not a lock file of this version.
-    #[error("{path}: {reason}; repair it, or remove it and accept the tools again with `portcullis lock accept`")]
+    #[error("{path}: {reason}; repair it, or remove it and accept the definitions again with `portcullis lock accept`")]
     Malformed {
         /// The lock file.
         path: PathBuf,
@@ -137,7 +155,15 @@ pub enum LockError {
     },
 }
 
-const VERSION: u32 = 1;
+/// The version that is written.
+const VERSION: u32 = 2;
+
+/// The oldest version that is read: its items are tools.
+const OLDEST: u32 = 1;
+
+fn tool() -> ItemKind {
+    ItemKind::Tool
+}
 
 impl Lockfile {
     /// Reads the lock file of a data folder. A missing file gives an empty lock.
@@ -154,14 +180,16 @@ impl Lockfile {
             Err(error) => return Err(LockError::Io { path, error }),
         };
         let malformed = |reason: String| LockError::Malformed { path: path.clone(), reason };
-        let lock: Self = toml::from_str(&text).map_err(|error| malformed(error.to_string()))?;
-        if lock.version != VERSION {
-            return Err(malformed(format!("version {} is not {VERSION}", lock.version)));
+        let mut lock: Self = toml::from_str(&text).map_err(|error| malformed(error.to_string()))?;
+        if !(OLDEST..=VERSION).contains(&lock.version) {
+            return Err(malformed(format!("version {} is none of {OLDEST} to {VERSION}", lock.version)));
         }
-        for entry in &lock.tools {
+        lock.version = VERSION;
+        lock.items.sort_by(|a, b| a.place().cmp(&b.place()));
+        for entry in &lock.items {
             let definition = Json::parse(entry.definition.clone()).map_err(|error| malformed(error.to_string()))?;
             if Digest::of_json(&definition) != Ok(entry.digest) {
-                let reason = format!("digest and definition of `{}` of `{}` disagree", entry.tool, entry.source);
+                let reason = format!("digest and definition of `{}` of `{}` disagree", entry.name, entry.source);
                 return Err(malformed(reason));
             }
         }
@@ -200,7 +228,7 @@ impl Lockfile {
             let body = toml::to_string(self).map_err(std::io::Error::other)?;
             let mut file = tempfile::NamedTempFile::new_in(data_dir)?;
             file.write_all(
-                b"# Accepted tools, pinned packages and components. Written by `portcullis`; safe to commit.\n",
+                b"# Accepted definitions, pinned packages and components. Written by `portcullis`; safe to commit.\n",
             )?;
             file.write_all(body.as_bytes())?;
             file.as_file().sync_all()?;
@@ -210,24 +238,25 @@ impl Lockfile {
         write().map_err(|error| LockError::Io { path: path.clone(), error })
     }
 
-    /// Returns the accepted tools, ordered by source and name.
+    /// Returns the accepted items, ordered by source, kind and name.
     #[must_use]
-    pub fn tools(&self) -> &[Locked] {
-        &self.tools
+    pub fn items(&self) -> &[Locked] {
+        &self.items
     }
 
-    /// Accepts a definition, and replaces any earlier one of that tool.
-    pub fn accept(&mut self, tool: &Item, identity: Digest) {
-        self.tools.retain(|entry| !(entry.source == tool.source.as_str() && entry.tool == *tool.name));
-        self.tools.push(Locked {
-            source: tool.source.to_string(),
+    /// Accepts a definition, and replaces any earlier one of that item.
+    pub fn accept(&mut self, item: &Item, identity: Digest) {
+        self.items.retain(|entry| entry.place() != place(item));
+        self.items.push(Locked {
+            source: item.source.to_string(),
             identity,
-            tool: tool.name.to_string(),
-            digest: tool.digest,
+            kind: item.kind,
+            name: item.name.to_string(),
+            digest: item.digest,
             accepted: now(),
-            definition: tool.definition.as_str().to_owned(),
+            definition: item.definition.as_str().to_owned(),
         });
-        self.tools.sort_by(|a, b| (&a.source, &a.tool).cmp(&(&b.source, &b.tool)));
+        self.items.sort_by(|a, b| a.place().cmp(&b.place()));
     }
 
     /// Returns the pinned packages, ordered by source.
@@ -274,19 +303,19 @@ impl Lockfile {
         before
     }
 
-    /// Compares a tool as it is now with the lock file.
+    /// Compares an item as it is now with the lock file.
     #[must_use]
-    pub fn of(&self, tool: &Item, identity: Digest) -> Acceptance {
-        let found = self.tools.iter().find(|entry| entry.source == tool.source.as_str() && entry.tool == *tool.name);
-        match found {
+    pub fn of(&self, item: &Item, identity: Digest) -> Acceptance {
+        let found = self.items.binary_search_by(|entry| entry.place().cmp(&place(item)));
+        match found.ok().and_then(|index| self.items.get(index)) {
             None => Acceptance::Unknown,
-            Some(entry) if entry.digest == tool.digest && entry.identity == identity => Acceptance::Accepted,
+            Some(entry) if entry.digest == item.digest && entry.identity == identity => Acceptance::Accepted,
             Some(entry) => {
                 let mut changes = Vec::new();
                 if entry.identity != identity {
                     changes.push("the source is another program, address or component than before".to_owned());
                 }
-                changes.extend(differences(&entry.definition, tool.definition.as_str()));
+                changes.extend(differences(&entry.definition, item.definition.as_str()));
                 Acceptance::Changed(changes)
             }
         }

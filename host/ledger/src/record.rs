@@ -86,6 +86,9 @@ kinds! {
     /// A member of a group offers a tool whose arguments differ from the exposed tool's; calls of that tool skip the
     /// member.
     GroupDiffers = "group.differs",
+    /// The scanner found something in definitions of a source that were not reported before: each with its digest, its
+    /// rules, and whether it is quarantined or only warned of.
+    DefinitionFlagged = "definition.flagged",
     /// A call is about to be sent to its source.
     CallIntent = "call.intent",
     /// The outcome of a call.

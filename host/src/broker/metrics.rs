@@ -84,8 +84,9 @@ impl Inner {
     }
 
     fn describe_sources(&self, families: &mut Families<'_>) -> fmt::Result {
+        let lock = self.lock_or_empty();
         let known: Vec<_> =
-            self.upstreams.values().map(|upstream| (upstream.health().0, upstream.source.health())).collect();
+            self.upstreams.values().map(|upstream| (upstream.health(&lock).0, upstream.source.health())).collect();
         let states = known.iter().flat_map(|(source, health)| {
             let is = |status| usize::from(health.status == status);
             Status::ALL.map(|status| (vec![("source", source.name.as_str()), ("state", status.as_str())], is(status)))

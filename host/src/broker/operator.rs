@@ -77,7 +77,8 @@ fn status(inner: &Inner) -> Value {
     let trouble = inner.ledger.trouble();
     let refusing = trouble.map(|Trouble { error, lost }| json!({ "reason": error.to_string(), "lost": lost }));
     let state = inner.state();
-    let sources: Vec<_> = inner.upstreams.values().map(|upstream| upstream.status()).collect();
+    let lock = inner.lock_or_empty();
+    let sources: Vec<_> = inner.upstreams.values().map(|upstream| upstream.status(&lock)).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
@@ -87,6 +88,7 @@ fn status(inner: &Inner) -> Value {
         "uptimeSeconds": inner.started.elapsed().as_secs(),
         "sources": sources,
         "total_tools": state.total_tools,
+        "total_quarantined": state.total_quarantined,
         "last_discovery": state.last_discovery,
         "sessions": sessions,
         "asks": inner.inbox.len(),

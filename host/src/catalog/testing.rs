@@ -21,6 +21,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         eager: false,
         era: None,
         discovery: crate::config::DiscoveryMode::Snapshot,
+        scan: crate::config::ScanMode::Quarantine,
         lifecycle: crate::config::Lifecycle::Warm,
         idle: std::time::Duration::from_secs(600),
         trust_annotations: false,

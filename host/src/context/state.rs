@@ -16,6 +16,9 @@ pub struct SourceHealth {
     /// The number of tools that the source listed last, before any filter; 0 if it was not discovered, or cannot be
     /// reached now.
     pub tools_available: usize,
+    /// The number of definitions that the source listed last and that no session sees because of what the scanner found
+    /// in them: tools, prompts, resources and templates, and the source's instructions.
+    pub quarantined: usize,
 }
 
 /// The state of all sources.
@@ -25,6 +28,8 @@ pub struct BrokerState {
     pub sources: Vec<SourceHealth>,
     /// The sum of `tools_available`.
     pub total_tools: usize,
+    /// The sum of `quarantined`.
+    pub total_quarantined: usize,
     /// When a source was last discovered successfully, in milliseconds since the Unix epoch.
     pub last_discovery: Option<u64>,
 }
@@ -35,6 +40,7 @@ impl BrokerState {
         let (sources, discovered): (Vec<_>, Vec<_>) = known.unzip();
         Self {
             total_tools: sources.iter().map(|source| source.tools_available).sum(),
+            total_quarantined: sources.iter().map(|source| source.quarantined).sum(),
             last_discovery: discovered.into_iter().flatten().max(),
             sources,
         }

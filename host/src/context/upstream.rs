@@ -2,25 +2,28 @@
 
 mod build;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
+use super::flagged::{FlagState, FlaggedItem};
+use super::scans::{Flags, Scans};
 use super::{BuildError, SourceHealth};
 use crate::agent::TransportKind;
 use crate::call::{Cause, now_millis};
 use crate::catalog::{self, CatalogError, Collected, Remark};
 #[cfg(feature = "process")]
 use crate::cell::ProcessCell;
-use crate::config::{Endpoint, SourceConfig};
+use crate::config::{Endpoint, ScanMode, SourceConfig};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
+use crate::lockfile::Lockfile;
 use crate::metrics::SourceMetrics;
 use crate::plugin::ComponentCell;
 use crate::protocol::{Era, Json};
-use crate::source::{ConnectionHealth, Listed, Source, SourceClient, SourceError, Status};
+use crate::source::{ConnectionHealth, Discovery, Listed, Source, SourceClient, SourceError, Status};
 use crate::sync::Mutex;
 use crate::telemetry::Peer;
 use crate::visible::visible;
@@ -46,6 +49,11 @@ pub(crate) struct Upstream {
     recorded_remarks: Mutex<HashMap<ItemKind, Vec<Remark>>>,
     /// The results of discovering a required source, by the capabilities of the client.
     met: Mutex<HashMap<Json, DiscoveredSource>>,
+    scans: Scans,
+    /// The items with findings in the last list of each kind.
+    pub(super) flagged: Mutex<BTreeMap<ItemKind, Vec<FlaggedItem>>>,
+    /// What was returned by [`newly_flagged`](Self::newly_flagged).
+    pub(super) reported: Mutex<HashSet<(ItemKind, Digest, FlagState)>>,
 }
 
 /// Items, and the remarks about them.
@@ -53,6 +61,9 @@ type Named = (Arc<[Arc<Item>]>, Arc<[Remark]>);
 
 /// How many remarks about one list go to the log and the ledger: a source may list a thousand bad names.
 pub(crate) const MAX_REMARKS: usize = 32;
+
+/// The most characters of one source's instructions that are passed on. Models read them with every request.
+const MAX_INSTRUCTIONS: usize = 8 * 1024;
 
 /// How many sets of client capabilities are told apart: a source may show different tools to each.
 const MAX_MET: usize = 16;
@@ -69,6 +80,8 @@ pub(crate) struct OfferedItems {
     pub(crate) remarks: Arc<[Remark]>,
     /// The other members of the source's result: [`Listed::around`](crate::source::Listed::around).
     pub(crate) around: Option<Json>,
+    /// What the scanner found in the items, and for tools in the source's instructions.
+    pub(crate) flags: Flags,
 }
 
 /// The result of discovering a source.
@@ -79,7 +92,8 @@ pub(crate) struct DiscoveredSource {
     pub(crate) era: Era,
     /// `ServerCapabilities`
     pub(crate) capabilities: Json,
-    pub(crate) instructions: Option<String>,
+    /// What the source says to the model about itself, if it says anything.
+    pub(crate) instructions: Option<Arc<Item>>,
 }
 
 /// The result of the last discovery: `status` shows it, and an unchanged list is not digested again.
@@ -115,6 +129,9 @@ impl Upstream {
             last: Mutex::default(),
             recorded_remarks: Mutex::default(),
             met: Mutex::default(),
+            scans: Scans::default(),
+            flagged: Mutex::default(),
+            reported: Mutex::default(),
         })
     }
 
@@ -156,47 +173,53 @@ impl Upstream {
 
     /// Connects if necessary, and returns what the source says of itself, with its tools under their exposed names.
     pub(crate) async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<DiscoveredSource, SourceError> {
-        let found = self.source.discover(client).await;
-        let broken = self.source.health().error;
-        let mut last = self.last.lock();
-        let named = found.and_then(|discovery| {
-            let listed = discovery.tools;
-            let known = last.tools.clone().filter(|_| last.definitions == listed.items);
-            let (items, remarks) = match known {
-                Some(items) => (items, last.remarks.clone()),
-                None => {
-                    let (items, remarks) = self.named(ItemKind::Tool, &listed.items)?;
-                    self.metrics.keep_tools(items.iter().map(|item| &item.exposed));
-                    (items, remarks)
-                }
-            };
-            // A source that speaks no revision keeps no stream open either.
-            let era = revision(&discovery.protocol).map_or(Era::Legacy, Era::of);
-            *last = Last {
-                definitions: listed.items,
-                tools: Some(items.clone()),
-                remarks: remarks.clone(),
-                error: None,
-                at: Some(now_millis()),
-                protocol: discovery.protocol,
-                server: Some(discovery.server),
-            };
-            let Listed { ttl_ms, public, around, .. } = listed;
-            let tools = OfferedItems { items, ttl_ms, public, remarks, around };
-            Ok(DiscoveredSource {
-                tools,
-                era,
-                capabilities: discovery.capabilities,
-                instructions: discovery.instructions,
-            })
-        });
-        // An error that the source itself reports is shown by its own health for as long as it lasts.
-        last.error = named.as_ref().err().filter(|_| broken.is_none()).map(ToString::to_string);
-        drop(last);
-        if let Ok(met) = &named {
-            self.keep_met(client, met);
+        let named = match self.source.discover(client).await {
+            Ok(discovery) => self.take_over(discovery).await,
+            Err(error) => Err(error),
+        };
+        match &named {
+            Ok(met) => self.keep_met(client, met),
+            // An error that the source itself reports is shown by its own health for as long as it lasts.
+            Err(error) => {
+                let broken = self.source.health().error;
+                self.last.lock().error = Some(error.to_string()).filter(|_| broken.is_none());
+            }
         }
         named
+    }
+
+    /// Names and scans what was discovered, and keeps it for `status`.
+    async fn take_over(&self, discovery: Discovery) -> Result<DiscoveredSource, SourceError> {
+        let Listed { items: definitions, ttl_ms, public, around } = discovery.tools;
+        let known = {
+            let last = self.last.lock();
+            last.tools.clone().filter(|_| last.definitions == definitions).map(|items| (items, last.remarks.clone()))
+        };
+        let (items, remarks) = match known {
+            Some(known) => known,
+            None => {
+                let (items, remarks) = self.named(ItemKind::Tool, &definitions)?;
+                self.metrics.keep_tools(items.iter().map(|item| &item.exposed));
+                (items, remarks)
+            }
+        };
+        let said = discovery.instructions.map(|text| text.chars().take(MAX_INSTRUCTIONS).collect::<String>());
+        let instructions =
+            said.map(|text| Arc::new(Item::of_instructions(&self.config.name, &self.config.tags, &text)));
+        let flags = self.scanned(ItemKind::Tool, items.iter().chain(&instructions)).await?;
+        // A source that speaks no revision keeps no stream open either.
+        let era = revision(&discovery.protocol).map_or(Era::Legacy, Era::of);
+        *self.last.lock() = Last {
+            definitions,
+            tools: Some(items.clone()),
+            remarks: remarks.clone(),
+            error: None,
+            at: Some(now_millis()),
+            protocol: discovery.protocol,
+            server: Some(discovery.server),
+        };
+        let tools = OfferedItems { items, ttl_ms, public, remarks, around, flags };
+        Ok(DiscoveredSource { tools, era, capabilities: discovery.capabilities, instructions })
     }
 
     /// Lists what the source offers of a kind other than tools, under exposed names.
@@ -207,8 +230,23 @@ impl Upstream {
     ) -> Result<OfferedItems, SourceError> {
         let listed = self.source.list(client, kind).await?;
         let (items, remarks) = self.named(kind, &listed.items)?;
+        let flags = self.scanned(kind, items.iter()).await?;
         let Listed { ttl_ms, public, around, .. } = listed;
-        Ok(OfferedItems { items, ttl_ms, public, remarks, around })
+        Ok(OfferedItems { items, ttl_ms, public, remarks, around, flags })
+    }
+
+    /// Returns what the scanner finds in a list, and keeps it for `status`.
+    async fn scanned(
+        &self,
+        kind: ItemKind,
+        items: impl Iterator<Item = &Arc<Item>> + Clone,
+    ) -> Result<Flags, SourceError> {
+        if self.config.scan == ScanMode::Off {
+            return Ok(Flags::default());
+        }
+        let flags = self.scans.of(items.clone()).await.map_err(|why| SourceError::Protocol(Cause::own(why)))?;
+        self.flagged.lock().insert(kind, FlaggedItem::all(items, &flags));
+        Ok(flags)
     }
 
     fn named(&self, kind: ItemKind, definitions: &[Json]) -> Result<Named, SourceError> {
@@ -268,18 +306,23 @@ impl Upstream {
     }
 
     /// Returns the health of the source, and when it was discovered last. Sends no request.
-    pub(crate) fn health(&self) -> (SourceHealth, Option<u64>) {
+    pub(crate) fn health(&self, lock: &Lockfile) -> (SourceHealth, Option<u64>) {
         let ConnectionHealth { status, connected, last_ping, error_count, .. } = self.source.health();
         let last = self.last.lock();
         let there = last.error.is_none() && !matches!(status, Status::BackingOff | Status::Failed | Status::Stopped);
         let tools = last.tools.as_ref().filter(|_| there).map_or(0, |tools| tools.len());
+        let discovered = last.at;
+        drop(last);
+        let flagged = self.flagged(lock);
+        let quarantined = flagged.iter().filter(|flagged| flagged.state == FlagState::Quarantined).count();
         let name = self.config.name.clone();
-        (SourceHealth { name, connected, last_ping, error_count, tools_available: tools }, last.at)
+        (SourceHealth { name, connected, last_ping, error_count, tools_available: tools, quarantined }, discovered)
     }
 
     /// Returns the state of the source for `portcullis status`.
-    pub(crate) fn status(&self) -> serde_json::Value {
-        let (known, ConnectionHealth { status, error, .. }) = (self.health().0, self.source.health());
+    pub(crate) fn status(&self, lock: &Lockfile) -> serde_json::Value {
+        let (known, ConnectionHealth { status, error, .. }) = (self.health(lock).0, self.source.health());
+        let flagged: Vec<_> = self.flagged(lock).into_iter().take(MAX_REMARKS).collect();
         let last = self.last.lock();
         let kind = match &self.config.endpoint {
             Endpoint::Command { .. } => "command",
@@ -296,6 +339,8 @@ impl Upstream {
             "last_ping": known.last_ping,
             "error_count": known.error_count,
             "tools_available": known.tools_available,
+            "quarantined": known.quarantined,
+            "flagged": flagged,
             "tools": last.tools.as_ref().map(|tools| tools.len()),
             "remarks": last.remarks.iter().take(MAX_REMARKS).map(ToString::to_string).collect::<Vec<_>>(),
             "protocol": last.protocol,

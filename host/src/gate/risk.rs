@@ -48,7 +48,7 @@ pub(super) fn reason(call: &Call, around: &Circumstances<'_>) -> Option<String> 
     // A pinned definition that changed asks whatever the profile says: `approve = "never"` was meant for the old one.
     if let Acceptance::Changed(changes) = around.acceptance {
         let changes = changes.join("; ");
-        return Some(format!("the tool is not the one that was accepted: {changes}"));
+        return Some(format!("the {} is not the one that was accepted: {changes}", call.item.kind.as_str()));
     }
     match around.approve {
         Approve::Never => None,

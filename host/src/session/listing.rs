@@ -31,6 +31,8 @@ pub(super) struct Listing {
     around: Option<Json>,
     /// The result of asking each source. Those that failed are not required.
     pub(super) answered: Vec<AskResult>,
+    /// The sources whose instructions are quarantined. For lists of tools only.
+    silenced: HashSet<SourceName>,
     /// The names that an earlier list had and this one has not.
     removed: HashSet<Arc<str>>,
     /// The search index, made by the first search.
@@ -82,6 +84,11 @@ impl Listing {
 
     pub(super) fn hides(&self, exposed: &str) -> bool {
         self.hidden.contains(exposed)
+    }
+
+    /// Reports whether the instructions of a source are quarantined.
+    pub(super) fn is_silenced(&self, source: &SourceName) -> bool {
+        self.silenced.contains(source)
     }
 
     /// Reports whether an item was listed before, and its source has removed it.

@@ -6,9 +6,6 @@ use super::ServerInfo;
 use super::listing::Listing;
 use crate::protocol::Era;
 
-/// The most characters of one source's instructions that are passed on. Models read them with every request.
-const MAX_INSTRUCTIONS: usize = 8 * 1024;
-
 impl Listing {
     /// Returns the capabilities of the sources together. The tools of a legacy session are announced as unchanging,
     /// unless a source is live or missing; a modern agent subscribes if it wants to hear of changes.
@@ -31,8 +28,9 @@ impl Listing {
             capabilities.insert("tools".to_owned(), json!({ "listChanged": tracks }));
         }
         let said = self.sources().filter_map(|(upstream, met)| {
-            let text: String = met.instructions.as_ref()?.chars().take(MAX_INSTRUCTIONS).collect();
-            Some(format!("{}: {text}", upstream.config.name))
+            let name = &upstream.config.name;
+            let said = met.instructions.as_ref().filter(|_| !self.is_silenced(name))?;
+            Some(format!("{name}: {}", said.instructions()?))
         });
         let said: Vec<_> = said.collect();
         ServerInfo {

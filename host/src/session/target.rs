@@ -111,7 +111,7 @@ impl Session {
         if let Some(found) = listing.get(&name) {
             return Ok(found.clone());
         }
-        if listing.has_removed(&name) {
+        if listing.has_removed(&name) && !listing.hides(&name) {
             let text = removed(kind, &shortened(&name));
             return Err(self
                 .turned_away("tool-removed", kind, &name, &text)

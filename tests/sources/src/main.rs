@@ -12,6 +12,7 @@ mod faulty;
 mod full;
 mod mirror;
 mod needy;
+mod poisoned;
 
 use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
@@ -64,7 +65,12 @@ fn main() {
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
-        if !(server.mode == "full" && full.hear(&message)) {
+        let heard = match server.mode.as_str() {
+            "full" => full.hear(&message),
+            "poisoned" => poisoned::hear(&message),
+            _ => false,
+        };
+        if !heard {
             server.hear(&message);
         }
     }

@@ -4,46 +4,54 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use portcullis::broker::Broker;
+use portcullis::broker::{Broker, SourceDefinitions};
 use portcullis::config::{Config, Endpoint, SourceConfig};
-use portcullis::item::Item;
+use portcullis::item::{Item, ItemKind};
+use portcullis::lockfile::{Acceptance, Lockfile};
 use portcullis::name::SourceName;
 use portcullis::secret::ConfigValue;
 use portcullis::source::SourceError;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::flagged::print_flagged;
 use crate::isolation::{line, list, plain, print_cell};
 use crate::output::{self, BAD, BOLD, visible};
 use crate::run;
 
 /// Check the configuration, the plugins and every source: what starts, and in which cell
 ///
-/// Reads the configuration, loads and configures every plugin, starts every source once and lists its tools. The exit
+/// Reads the configuration, loads and configures every plugin, starts every source once, lists what it offers and
+/// scans it. The exit
 /// code is 1 if anything that is required fails.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-type Discovered = BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>>;
+type Discovered = BTreeMap<SourceName, Result<SourceDefinitions, SourceError>>;
 
 pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let (report, good) = run::with_broker(global.load()?, async |broker| {
         let config = broker.config();
         let mut good = true;
         let mut sources = Vec::new();
-        let found = broker.discover().await;
+        let found = broker.definitions().await;
+        let lock = Lockfile::load(&config.data_dir)?;
         let groups = groups(config, &found);
         good &= groups.iter().all(|group| group["tools"] != 0);
         for (name, found) in found {
             let Some(source) = config.sources.get(&name) else { continue };
             good &= found.is_ok() || !source.required;
+            let offered = found.as_ref().ok();
             sources.push(json!({
                 "name": name,
                 "source": endpoint(source),
                 "environment": environment(source),
                 "cell": cell(&broker, source),
                 "required": source.required,
-                "tools": found.as_ref().ok().map(|tools| tools.len()),
+                "tools": offered.map(|offered| offered.of_kind(ItemKind::Tool).count()),
+                "flagged": broker.flagged(&name)?,
+                "changed": offered.map(|offered| changed(&broker, offered, &lock)),
+                "unlisted": offered.map(unlisted),
                 "remarks": broker.remarks(&name).iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "error": found.as_ref().err().map(ToString::to_string),
                 "lacks": broker.lacks(&name),
@@ -76,7 +84,7 @@ fn groups(config: &Config, found: &Discovered) -> Vec<Value> {
         let mut shown: BTreeMap<&str, &Arc<Item>> = BTreeMap::new();
         let mut unlike = Vec::new();
         let listed = members.iter().filter_map(|member| found.get(&member.name)?.as_ref().ok());
-        for tool in listed.flat_map(|tools| tools.iter()) {
+        for tool in listed.flat_map(|offered| offered.of_kind(ItemKind::Tool)) {
             let first = shown.entry(&tool.exposed).or_insert(tool);
             if !tool.accepts_same_arguments(first) {
                 unlike.push(json!({ "tool": &*tool.exposed, "source": tool.source, "shown": first.source }));
@@ -86,6 +94,21 @@ fn groups(config: &Config, found: &Discovered) -> Vec<Value> {
         json!({ "name": name, "sources": order, "tools": shown.len(), "unlike": unlike })
     };
     config.groups().into_iter().map(of).collect()
+}
+
+/// Returns the accepted items that are not what was accepted, each with its changes.
+fn changed(broker: &Broker, offered: &SourceDefinitions, lock: &Lockfile) -> Vec<Value> {
+    let changed = offered.items.iter().filter_map(|item| match lock.of(item, broker.identity(&item.source)?) {
+        Acceptance::Changed(changes) => Some(json!({ "kind": item.kind, "name": &*item.exposed, "changes": changes })),
+        Acceptance::Accepted | Acceptance::Unknown => None,
+    });
+    changed.collect()
+}
+
+/// Returns the kinds that a source did not list, and why.
+fn unlisted(offered: &SourceDefinitions) -> Vec<Value> {
+    let unlisted = offered.unlisted.iter();
+    unlisted.map(|(kind, error)| json!({ "kind": kind, "error": error.to_string() })).collect()
 }
 
 fn endpoint(source: &SourceConfig) -> String {
@@ -159,6 +182,19 @@ fn print(report: &Value) -> anyhow::Result<()> {
         for remark in list(&source["remarks"]) {
             line("tool", &plain(remark))?;
         }
+        for unlisted in list(&source["unlisted"]) {
+            line(
+                &format!("{}s", plain(&unlisted["kind"])),
+                &format!("cannot be listed: {}", plain(&unlisted["error"])),
+            )?;
+        }
+        for item in list(&source["changed"]) {
+            let changes: Vec<_> = list(&item["changes"]).iter().map(plain).collect();
+            let (kind, name) = (plain(&item["kind"]), plain(&item["name"]));
+            let said = format!("{kind} {name} is not what was accepted: {}", changes.join("; "));
+            output::text(&format!("  {BAD}changed{BAD:#}      {said}\n"))?;
+        }
+        print_flagged(&source["flagged"])?;
         let names: Vec<_> = list(&source["environment"]).iter().map(plain).collect();
         if !names.is_empty() {
             line("environment", &names.join(" "))?;

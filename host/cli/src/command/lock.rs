@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::bail;
-use clap::Subcommand;
+use anyhow::{Context as _, bail};
+use clap::{Subcommand, ValueEnum};
 use globset::Glob;
-use portcullis::broker::{AcceptedComponent, Broker};
-use portcullis::item::Item;
+use portcullis::broker::{AcceptedComponent, Broker, FlagState, FlaggedDefinition, SourceDefinitions};
+use portcullis::digest::Digest;
+use portcullis::item::{Item, ItemKind};
 use portcullis::lockfile::{Acceptance, Lockfile};
 use serde_json::json;
 
@@ -16,16 +17,19 @@ use crate::cli::Global;
 use crate::output::{self, BAD, BOLD, visible};
 use crate::run;
 
-/// Accept tool definitions, and show what has changed since
+/// Accept definitions, and show what has changed since
 ///
-/// An accepted tool runs without a question, as long as its definition and its source stay what they were. A tool that
-/// has changed asks again and says what changed. The lock file is portcullis.lock in the data folder.
+/// An accepted tool runs without a question, as long as its definition and its source stay what they were. A tool, prompt
+/// or resource that was accepted and has changed asks, and says what changed. Accepting a definition that is quarantined
+/// releases it. The lock file is portcullis.lock in the data folder.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   portcullis lock diff
   portcullis lock accept                     # what no source calls destructive
-  portcullis lock accept 'files__write_file' # by name, also what is destructive")]
+  portcullis lock accept 'files__write_file' # by name, also what is destructive
+  portcullis lock accept --kind prompt 'files__greet'
+  portcullis lock accept files@sha256:…      # exactly one definition, also what is quarantined")]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
@@ -33,22 +37,26 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the accepted tools, and the pinned packages and components
+    /// List the accepted definitions, and the pinned packages and components
     Show,
-    /// Accept tools as they are now
+    /// Accept definitions as they are now
     ///
-    /// Without a name: every tool that its source does not call destructive or open to the world. Such tools must be
-    /// named.
+    /// Without a name: every tool that its source does not call destructive or open to the world, and in which the
+    /// scanner found nothing. Other tools must be named, and what is quarantined by its digest.
     Accept {
-        /// Names of tools as agents see them, or globs
-        #[arg(value_name = "TOOL")]
+        /// Names as agents see them, globs, or SOURCE@sha256:… for exactly one definition, as `portcullis check` shows it
+        #[arg(value_name = "NAME")]
         tools: Vec<String>,
 
-        /// Instead of tools: resolve the package of every npx and uvx source again, and pin what the registry has now
+        /// What the names stand for
+        #[arg(long, value_enum, default_value_t = Kind::Tool)]
+        kind: Kind,
+
+        /// Instead of definitions: resolve the package of every npx and uvx source again, and pin what the registry has now
         #[arg(long, conflicts_with = "tools")]
         packages: bool,
 
-        /// Instead of tools: pin every plugin and component that is a file to its present bytes, and every one with a
+        /// Instead of definitions: pin every plugin and component that is a file to its present bytes, and every one with a
         /// tag to what its registry has for that tag
         #[arg(long, conflicts_with_all = ["tools", "packages"])]
         components: bool,
@@ -58,7 +66,27 @@ enum Action {
     Diff,
 }
 
-type Discovered = BTreeMap<String, Vec<Arc<Item>>>;
+/// The kinds of items that can be accepted by name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    Tool,
+    Prompt,
+    Resource,
+    Template,
+}
+
+impl From<Kind> for ItemKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Tool => Self::Tool,
+            Kind::Prompt => Self::Prompt,
+            Kind::Resource => Self::Resource,
+            Kind::Template => Self::Template,
+        }
+    }
+}
+
+type Discovered = BTreeMap<String, SourceDefinitions>;
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     match &args.action {
@@ -67,8 +95,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             run::with_broker(global.load()?, async |broker| packages(&broker, global.json).await)
         }
         Action::Accept { components: true, .. } => components(global),
-        Action::Accept { tools, .. } => {
-            run::with_broker(global.load()?, async |broker| accept(&broker, tools, global.json).await)
+        Action::Accept { tools, kind, .. } => {
+            run::with_broker(global.load()?, async |broker| accept(&broker, tools, (*kind).into(), global.json).await)
         }
         Action::Diff => run::with_broker(global.load()?, async |broker| diff(&broker, global.json).await),
     }
@@ -77,7 +105,16 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 fn show(global: &Global) -> anyhow::Result<ExitCode> {
     let lock = Lockfile::load(&global.load()?.data_dir)?;
     if global.json {
-        output::json(&json!({ "tools": lock.tools(), "packages": lock.packages(), "components": lock.components() }))?;
+        let of = |kind| lock.items().iter().filter(|entry| entry.kind == kind).collect::<Vec<_>>();
+        output::json(&json!({
+            "tools": of(ItemKind::Tool),
+            "prompts": of(ItemKind::Prompt),
+            "resources": of(ItemKind::Resource),
+            "templates": of(ItemKind::Template),
+            "instructions": of(ItemKind::Source),
+            "packages": lock.packages(),
+            "components": lock.components(),
+        }))?;
         return Ok(ExitCode::SUCCESS);
     }
     for entry in lock.packages() {
@@ -91,51 +128,134 @@ fn show(global: &Global) -> anyhow::Result<ExitCode> {
     for entry in lock.components() {
         output::text(&format!("{}  {}  {}\n", visible(&entry.component), entry.digest, entry.accepted))?;
     }
-    for entry in lock.tools() {
-        output::text(&format!("{}  {}  {}  {}\n", entry.source, visible(&entry.tool), entry.digest, entry.accepted))?;
+    for entry in lock.items() {
+        let (kind, name) = (entry.kind.as_str(), visible(&entry.name));
+        output::text(&format!("{}  {kind} {name}  {}  {}\n", entry.source, entry.digest, entry.accepted))?;
     }
-    if lock.tools().is_empty() && lock.packages().is_empty() && lock.components().is_empty() {
+    if lock.items().is_empty() && lock.packages().is_empty() && lock.components().is_empty() {
         output::note("nothing was accepted yet (`portcullis lock accept`)");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn accept(broker: &Broker, names: &[String], json: bool) -> anyhow::Result<ExitCode> {
+async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -> anyhow::Result<ExitCode> {
     let discovered = discover(broker).await?;
-    let all: Vec<_> = discovered.values().flatten().cloned().collect();
-    let (chosen, left): (Vec<_>, Vec<_>) = if names.is_empty() {
-        all.into_iter().partition(|tool| !tool.hints.may_do_harm())
-    } else {
-        let mut chosen = Vec::new();
-        for name in names {
-            let glob = Glob::new(name)?.compile_matcher();
-            let before = chosen.len();
-            chosen.extend(all.iter().filter(|tool| glob.is_match(&*tool.exposed)).cloned());
-            if chosen.len() == before {
-                bail!("no tool is called {name:?} (`portcullis tools` lists them)");
-            }
+    let flagged = flagged(broker)?;
+    for (source, offered) in &discovered {
+        if let Some((_, error)) = offered.unlisted.iter().find(|(unlisted, _)| *unlisted == kind) {
+            bail!("source `{source}` did not list its {}s: {error}", kind.as_str());
         }
-        (chosen, Vec::new())
-    };
+    }
+    let selection = Selection { discovered: &discovered, flagged: &flagged, kind };
+    let (chosen, left) = if names.is_empty() { selection.unnamed() } else { (selection.named(names)?, Vec::new()) };
     broker.accept(&chosen, &by()).await?;
     if json {
-        let accepted: Vec<_> =
-            chosen.iter().map(|tool| json!({ "tool": &*tool.exposed, "digest": tool.digest })).collect();
-        let left: Vec<_> = left.iter().map(|tool| &*tool.exposed).collect();
+        let accepted = chosen.iter().map(|item| json!({ key(item.kind): &*item.exposed, "digest": item.digest }));
+        let accepted: Vec<_> = accepted.collect();
+        let left: Vec<_> = left.iter().map(|item| &*item.exposed).collect();
         output::json(&json!({ "accepted": accepted, "left": left }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    for tool in &chosen {
-        output::text(&format!("accepted {}  {}\n", visible(&tool.exposed), tool.digest))?;
+    for item in &chosen {
+        output::text(&format!("accepted {}  {}\n", visible(&item.exposed), item.digest))?;
     }
     if !left.is_empty() {
-        let left: Vec<_> = left.iter().map(|tool| visible(&tool.exposed).into_owned()).collect();
+        let left: Vec<_> = left.iter().map(|item| visible(&item.exposed).into_owned()).collect();
         output::note(&format!(
-            "not accepted, since they may destroy something or reach beyond their source; name those you want: {}",
+            "not accepted, since they may destroy something, reach beyond their source or steer the model (`portcullis check` \
+             says what was found); name those you want: {}",
             left.join(" ")
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is there to accept, and what was found in it.
+struct Selection<'a> {
+    discovered: &'a Discovered,
+    flagged: &'a [FlaggedDefinition],
+    /// The kind of the items that names stand for.
+    kind: ItemKind,
+}
+
+impl Selection<'_> {
+    fn items(&self) -> impl Iterator<Item = &Arc<Item>> {
+        self.discovered.values().flat_map(|offered| offered.of_kind(self.kind))
+    }
+
+    fn flag(&self, item: &Item) -> Option<&FlaggedDefinition> {
+        let is_it = |flagged: &&FlaggedDefinition| {
+            flagged.source == item.source && flagged.kind == item.kind && flagged.definition == item.digest
+        };
+        self.flagged.iter().filter(|flagged| flagged.state != FlagState::Accepted).find(is_it)
+    }
+
+    /// Returns what is accepted if nobody names anything, and what is left then.
+    fn unnamed(&self) -> (Vec<Arc<Item>>, Vec<Arc<Item>>) {
+        let harmless = |item: &Item| item.kind != ItemKind::Tool || !item.hints.may_do_harm();
+        self.items().cloned().partition(|item| harmless(item) && self.flag(item).is_none())
+    }
+
+    fn named(&self, names: &[String]) -> anyhow::Result<Vec<Arc<Item>>> {
+        let mut chosen = Vec::new();
+        for name in names {
+            let found = match pin(name) {
+                Some((source, digest)) => self.pinned(source, digest)?,
+                None => self.matching(name)?,
+            };
+            chosen.extend(found);
+        }
+        Ok(chosen)
+    }
+
+    /// Returns the definition of a source with this digest, of any kind.
+    fn pinned(&self, source: &str, digest: Digest) -> anyhow::Result<Vec<Arc<Item>>> {
+        let offered = self.discovered.get(source).with_context(|| format!("no source is called {source:?}"))?;
+        let found: Vec<_> = offered.items.iter().filter(|item| item.digest == digest).cloned().collect();
+        if found.is_empty() {
+            let why = "`portcullis check` shows what it lists now";
+            let unlisted = offered.unlisted.iter().map(|(kind, error)| format!("; its {}s: {error}", kind.as_str()));
+            let unlisted: String = unlisted.collect();
+            bail!("source `{source}` lists no definition with the digest {digest} any more; {why}{unlisted}");
+        }
+        Ok(found)
+    }
+
+    /// Returns the items with this name, or that this glob matches. What is quarantined must be named by its digest, so
+    /// that nothing is released but what was read.
+    fn matching(&self, name: &str) -> anyhow::Result<Vec<Arc<Item>>> {
+        let mut found: Vec<_> = self.items().filter(|item| *item.exposed == *name).cloned().collect();
+        if found.is_empty() {
+            let glob = Glob::new(name)?.compile_matcher();
+            found = self.items().filter(|item| glob.is_match(&*item.exposed)).cloned().collect();
+        }
+        if found.is_empty() {
+            let (kind, where_listed) = (self.kind.as_str(), "`portcullis tools` lists the tools");
+            bail!("no {kind} is called {name:?} ({where_listed}; `--kind` selects prompts, resources and templates)");
+        }
+        let quarantined = |item: &Arc<Item>| Some(self.flag(item)?).filter(|it| it.state == FlagState::Quarantined);
+        if let Some(flagged) = found.iter().find_map(quarantined) {
+            bail!(
+                "`{}` is quarantined; read what `portcullis check` shows of it, and release exactly this definition with \
+                 `portcullis lock accept {}`",
+                visible(&flagged.name),
+                flagged.pin
+            );
+        }
+        Ok(found)
+    }
+}
+
+/// Returns the source and the digest of a name such as `files@sha256:…`.
+fn pin(name: &str) -> Option<(&str, Digest)> {
+    let (source, digest) = name.rsplit_once('@')?;
+    Some((source, digest.parse().ok()?))
+}
+
+/// Returns what the scanner found in what all sources listed.
+fn flagged(broker: &Broker) -> anyhow::Result<Vec<FlaggedDefinition>> {
+    let each: Vec<_> = broker.config().sources.keys().map(|source| broker.flagged(source)).collect::<Result<_, _>>()?;
+    Ok(each.concat())
 }
 
 /// Pins every plugin and component to its present bytes.
@@ -196,23 +316,29 @@ async fn packages(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
 
 async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
     let discovered = discover(broker).await?;
+    let lock = Lockfile::load(&broker.config().data_dir)?;
     let mut rows = Vec::new();
     let mut changed = false;
-    for tool in discovered.values().flatten() {
-        let (word, changes) = match broker.acceptance(tool)? {
+    for item in discovered.values().flat_map(|offered| &offered.items) {
+        let acceptance = broker.identity(&item.source).map(|identity| lock.of(item, identity));
+        let (word, changes) = match acceptance.unwrap_or(Acceptance::Unknown) {
+            // Only tools need to be accepted, so only they are worth a line if they are not.
+            Acceptance::Unknown if item.kind != ItemKind::Tool => continue,
             Acceptance::Unknown => ("new", Vec::new()),
             Acceptance::Accepted => ("accepted", Vec::new()),
             Acceptance::Changed(changes) => ("changed", changes),
         };
         changed |= word == "changed";
-        rows.push(json!({ "tool": &*tool.exposed, "state": word, "changes": changes }));
+        rows.push(json!({ key(item.kind): &*item.exposed, "state": word, "changes": changes }));
     }
-    let lock = Lockfile::load(&broker.config().data_dir)?;
-    let gone = lock.tools().iter().filter(|entry| {
-        discovered.get(&entry.source).is_some_and(|tools| !tools.iter().any(|tool| *tool.name == *entry.tool))
+    let gone = lock.items().iter().filter(|entry| {
+        let is_listed = |offered: &SourceDefinitions| offered.of_kind(entry.kind).any(|item| *item.name == *entry.name);
+        discovered.get(&entry.source).is_some_and(|offered| !is_listed(offered))
     });
     rows.extend(
-        gone.map(|entry| json!({ "tool": entry.tool, "source": entry.source, "state": "gone", "changes": [] })),
+        gone.map(
+            |entry| json!({ key(entry.kind): entry.name, "source": entry.source, "state": "gone", "changes": [] }),
+        ),
     );
     rows.extend(lock.packages().iter().filter(|entry| discovered.contains_key(&entry.source)).map(|entry| {
         let package = format!("{} {} (pinned {})", entry.name, entry.version, entry.pinned);
@@ -223,7 +349,8 @@ async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
     }
     for row in rows.iter().filter(|row| !json && row["state"] != "accepted") {
         let style = if row["state"] == "changed" { BAD } else { BOLD };
-        let what = row["tool"].as_str().or(row["package"].as_str()).unwrap_or_default();
+        let keys = ["tool", "prompt", "resource", "template", "instructions", "package"];
+        let what = keys.iter().find_map(|key| row[*key].as_str()).unwrap_or_default();
         let tool = visible(what).into_owned();
         output::text(&format!("{style}{:8}{style:#}  {tool}\n", row["state"].as_str().unwrap_or_default()))?;
         for change in row["changes"].as_array().into_iter().flatten() {
@@ -231,18 +358,23 @@ async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
         }
     }
     if changed {
-        output::note("a tool that has changed asks again; `portcullis lock accept TOOL` accepts it as it is now");
+        output::note("what has changed asks again; `portcullis lock accept NAME` accepts it as it is now");
     }
     Ok(if changed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Returns the tools of every source. If a source fails, that is an error: a lock file of some sources would look
+/// Returns the member by which a row of the output names an item.
+fn key(kind: ItemKind) -> &'static str {
+    if kind == ItemKind::Source { "instructions" } else { kind.as_str() }
+}
+
+/// Returns what every source offers. If a source fails, that is an error: a lock file of some sources would look
 /// complete.
 async fn discover(broker: &Broker) -> anyhow::Result<Discovered> {
-    let mut tools = BTreeMap::new();
-    for (name, found) in broker.discover().await {
+    let mut all = BTreeMap::new();
+    for (name, found) in broker.definitions().await {
         let found = found.map_err(|error| anyhow::anyhow!("source `{name}`: {error}"))?;
-        tools.insert(name.to_string(), found.to_vec());
+        all.insert(name.to_string(), found);
     }
-    Ok(tools)
+    Ok(all)
 }

@@ -8,6 +8,7 @@ use portcullis::control::{self, ControlRequest};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::flagged::print_flagged;
 use crate::output::{self, BAD, BOLD, visible};
 use crate::run;
 
@@ -118,11 +119,16 @@ fn print(broker: &Value) -> anyhow::Result<()> {
     }
     for source in broker["sources"].as_array().into_iter().flatten() {
         let line = format!(
-            "  {}  {}  {}  {} tools{}{}  {}{}",
+            "  {}  {}  {}  {} tools{}{}{}  {}{}",
             text(&source["name"]),
             text(&source["kind"]),
             text(&source["state"]),
             text(&source["tools_available"]),
+            source["quarantined"]
+                .as_u64()
+                .filter(|count| *count > 0)
+                .map(|count| format!("  {count} quarantined"))
+                .unwrap_or_default(),
             source["error_count"]
                 .as_u64()
                 .filter(|errors| *errors > 0)
@@ -136,6 +142,7 @@ fn print(broker: &Value) -> anyhow::Result<()> {
         for lack in source["lacks"].as_array().into_iter().flatten() {
             output::text(&format!("    {}\n", text(lack)))?;
         }
+        print_flagged(&source["flagged"])?;
     }
     Ok(())
 }

@@ -46,6 +46,30 @@ fn a_damaged_lock_is_an_error_not_an_empty_lock() {
     }
 }
 
+#[test]
+fn a_prompt_is_accepted_beside_a_tool_of_the_same_name_and_an_old_lock_still_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (identity, tool) = (Digest::of(b"program"), plain());
+    let prompt = Item { kind: ItemKind::Prompt, ..item("t", r#"{"name":"t","description":"greets"}"#) };
+    // As version 1 wrote it.
+    let old = format!(
+        "version = 1\n[[tool]]\nsource = \"a\"\nidentity = \"{identity}\"\ntool = \"t\"\ndigest = \"{}\"\naccepted = \"2026-01-01T00:00:00Z\"\ndefinition = '{}'\n",
+        tool.digest,
+        tool.definition.as_str()
+    );
+    std::fs::write(dir.path().join(FILE_NAME), old).unwrap();
+    let lock = Lockfile::load(dir.path()).unwrap();
+    assert_eq!((lock.of(&tool, identity), lock.of(&prompt, identity)), (Acceptance::Accepted, Acceptance::Unknown));
+
+    Lockfile::change(dir.path(), |lock| lock.accept(&prompt, identity)).unwrap();
+    let lock = Lockfile::load(dir.path()).unwrap();
+    assert_eq!((lock.of(&tool, identity), lock.of(&prompt, identity)), (Acceptance::Accepted, Acceptance::Accepted));
+    let other = Item { kind: ItemKind::Prompt, ..item("t", r#"{"name":"t","description":"sends"}"#) };
+    let changed = vec!["description changed from \"greets\" to \"sends\"".to_owned()];
+    assert_eq!(lock.of(&other, identity), Acceptance::Changed(changed));
+    assert_eq!(lock.of(&Item { kind: ItemKind::Resource, ..other }, identity), Acceptance::Unknown);
+}
+
 fn resolved(version: &str) -> ResolvedPackage {
     let unit = |name: &str, version: &str| Unit {
         name: name.to_owned(),

@@ -10,11 +10,11 @@ use super::{Listing, VisibleItem, may_see};
 use crate::call::Cause;
 use crate::catalog::{Catalog, ItemFilter};
 use crate::config::Exposure;
-use crate::context::{OfferedItems, Upstream};
+use crate::context::{FlagState, FlaggedDefinition, MAX_REMARKS, OfferedItems, Upstream};
 use crate::gate::risk_of;
 use crate::item::{Item, ItemKind};
 use crate::ledger::EventKind;
-use crate::lockfile::{Acceptance, Lockfile};
+use crate::lockfile::Lockfile;
 use crate::name::SourceName;
 use crate::session::discovery::{AskResult, ListedItems};
 use crate::session::group::ToolGroup;
@@ -34,9 +34,8 @@ impl Offered<'_> {
         self.usable.iter().map(|(_, _, list)| *list).filter(|list| !list.items.is_empty())
     }
 
-    fn of(&self, item: &Item) -> Option<(&Arc<Upstream>, &ItemFilter)> {
-        let (upstream, filter, _) = self.usable.get(*self.places.get(&item.source)?)?;
-        Some((upstream, filter))
+    fn of(&self, item: &Item) -> Option<&(Arc<Upstream>, &ItemFilter, &OfferedItems)> {
+        self.usable.get(*self.places.get(&item.source)?)
     }
 }
 
@@ -85,6 +84,18 @@ impl Session {
             shown.insert(item.exposed.clone(), entry);
         }
         self.note_hidden(&hidden, kind);
+        let said = |listed: &ListedItems| listed.met.as_ref().and_then(|met| met.instructions.clone());
+        let mut silenced = HashSet::new();
+        for (upstream, listed) in
+            answered.iter().filter_map(|(upstream, listed)| Some((upstream, listed.as_ref().ok()?)))
+        {
+            let (said, flags) = (said(listed), &listed.offer.flags);
+            let quarantines = |said: &Arc<Item>| upstream.quarantines(said, flags, &lock.of(said, upstream.identity));
+            if said.as_ref().is_some_and(quarantines) {
+                silenced.insert(upstream.config.name.clone());
+            }
+            self.note_flagged(&upstream.newly_flagged(listed.offer.items.iter().chain(&said), flags, &lock));
+        }
         let serves_all_alike = self.context.serves_all_alike();
         Ok(Listing {
             shown,
@@ -98,6 +109,7 @@ impl Session {
                 _ => None,
             },
             answered,
+            silenced,
             removed: HashSet::new(),
             index: OnceCell::new(),
         })
@@ -139,9 +151,11 @@ impl Session {
 
     /// Returns an item as the session uses it. `None` if the session may not see it.
     async fn seen(&self, item: &Arc<Item>, offered: &Offered<'_>, lock: &Lockfile) -> Option<VisibleItem> {
-        let (upstream, filter) = offered.of(item)?;
-        let is_tool = item.kind == ItemKind::Tool;
-        let acceptance = if is_tool { lock.of(item, upstream.identity) } else { Acceptance::Unknown };
+        let (upstream, filter, list) = offered.of(item)?;
+        let acceptance = lock.of(item, upstream.identity);
+        if upstream.quarantines(item, &list.flags, &acceptance) {
+            return None;
+        }
         let risk = risk_of(item, &upstream.config, upstream.is_sealed(), &acceptance);
         let entry = VisibleItem { item: item.clone(), risk, acceptance, upstream: Arc::clone(upstream), group: None };
         may_see(&self.context, &self.caller, filter, &entry).await.then_some(entry)
@@ -153,6 +167,31 @@ impl Session {
             let body = json!({ "trust": self.profile.trust.as_str(), "kind": kind.as_str(), "hidden": hidden });
             self.record(EventKind::ListFiltered, body);
         }
+    }
+
+    /// Records and logs what the scanner found in one source's definitions for the first time. No text of the source is
+    /// repeated there: `check` and `status` show it.
+    fn note_flagged(&self, flagged: &[FlaggedDefinition]) {
+        let Some(source) = flagged.first().map(|flagged| &flagged.source) else { return };
+        let (named, further) = flagged.split_at(flagged.len().min(MAX_REMARKS));
+        for flagged in named {
+            let (kind, pin) = (flagged.kind.as_str(), &flagged.pin);
+            let rule = flagged.findings.first().map(|finding| finding.rule).unwrap_or_default();
+            if flagged.state == FlagState::Quarantined {
+                tracing::warn!(%source, kind, rule, "a definition is quarantined; `portcullis lock accept {pin}` releases it");
+            } else {
+                tracing::warn!(%source, kind, rule, "a definition may try to steer the model; `portcullis check` shows it");
+            }
+        }
+        let named = named.iter().map(|FlaggedDefinition { kind, name, definition, state, findings, .. }| {
+            let found = findings.iter().map(|found| json!({ "rule": found.rule, "severity": found.severity }));
+            let found: Vec<_> = found.collect();
+            json!({ "kind": kind, "name": &**name, "definition": definition, "state": state, "findings": found })
+        });
+        let named: Vec<_> = named.collect();
+        let further: Vec<_> = further.iter().map(|flagged| flagged.definition).collect();
+        let body = json!({ "source": source, "definitions": named, "further": further });
+        self.record(EventKind::DefinitionFlagged, body);
     }
 
     /// Records that a member of a group offers another tool under the same name.

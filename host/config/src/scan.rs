@@ -1,0 +1,26 @@
+//! What follows from what the scanner finds: the `scan` of a source.
+
+use super::raw_source::RawScan;
+
+/// What follows from findings in a source's definitions and instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ScanMode {
+    /// Nothing: they are not scanned.
+    Off,
+    /// Every definition is shown, and findings are reported.
+    Warn,
+    /// A definition with a grave finding is neither shown nor called until a person has accepted it. Lesser findings
+    /// are reported.
+    #[default]
+    Quarantine,
+}
+
+impl From<RawScan> for ScanMode {
+    fn from(raw: RawScan) -> Self {
+        match raw {
+            RawScan::Off => Self::Off,
+            RawScan::Warn => Self::Warn,
+            RawScan::Quarantine => Self::Quarantine,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What all sources offer, with what the scanner found in it, for people who decide what to accept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::{Broker, BuildError};
+use crate::context::{FlaggedDefinition, Upstream};
+use crate::item::{Item, ItemKind};
+use crate::lockfile::Lockfile;
+use crate::name::SourceName;
+use crate::source::{NoClient, SourceClient, SourceError};
+
+/// The kinds that a source may list besides tools.
+const OTHER_KINDS: [ItemKind; 3] = [ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
+
+/// Everything that one source offers.
+#[derive(Debug, Clone, Default)]
+pub struct SourceDefinitions {
+    /// The tools, prompts, resources and templates, and the source's instructions as an item of the kind
+    /// [`ItemKind::Source`].
+    pub items: Vec<Arc<Item>>,
+    /// The kinds that the source did not list, and why.
+    pub unlisted: Vec<(ItemKind, SourceError)>,
+}
+
+impl SourceDefinitions {
+    /// Returns the items of one kind.
+    pub fn of_kind(&self, kind: ItemKind) -> impl Iterator<Item = &Arc<Item>> {
+        self.items.iter().filter(move |item| item.kind == kind)
+    }
+}
+
+impl Broker {
+    /// Discovers every configured source in parallel, and lists its items of every kind. A source fails as a whole only
+    /// if its tools cannot be listed.
+    pub async fn definitions(&self) -> BTreeMap<SourceName, Result<SourceDefinitions, SourceError>> {
+        let all = join_all(self.inner.upstreams.values().map(|upstream| everything(upstream))).await;
+        self.inner.upstreams.keys().cloned().zip(all).collect()
+    }
+
+    /// Returns the definitions of a source in which the scanner found something, as far as they were listed, and what
+    /// follows for each.
+    ///
+    /// # Errors
+    /// [`BuildError::Lock`] if the lock file is damaged.
+    pub fn flagged(&self, source: &SourceName) -> Result<Vec<FlaggedDefinition>, BuildError> {
+        let lock = Lockfile::load(&self.inner.config.data_dir)?;
+        Ok(self.inner.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.flagged(&lock)))
+    }
+}
+
+fn capability_of(kind: ItemKind) -> &'static str {
+    if kind == ItemKind::Prompt { "prompts" } else { "resources" }
+}
+
+async fn everything(upstream: &Upstream) -> Result<SourceDefinitions, SourceError> {
+    let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
+    let met = upstream.discover(&no_client).await?;
+    let mut offered = SourceDefinitions {
+        items: met.tools.items.iter().cloned().chain(met.instructions.clone()).collect(),
+        unlisted: Vec::new(),
+    };
+    // A source that opens a connection for each request is not asked in vain.
+    let declares = |capability: &str| met.capabilities.get(capability).is_some();
+    for kind in OTHER_KINDS.into_iter().filter(|kind| declares(capability_of(*kind))) {
+        match upstream.list(&no_client, kind).await {
+            Ok(listed) => offered.items.extend(listed.items.iter().cloned()),
+            Err(error) => offered.unlisted.push((kind, error)),
+        }
+    }
+    Ok(offered)
+}

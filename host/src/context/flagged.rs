@@ -1,0 +1,115 @@
+//! What follows from findings in a source's definitions: a definition is quarantined, or warned of, until a person has
+//! accepted it.
+
+use std::sync::Arc;
+
+use super::Upstream;
+use super::scans::Flags;
+use crate::config::ScanMode;
+use crate::digest::Digest;
+use crate::item::{Item, ItemKind};
+use crate::lockfile::{Acceptance, Lockfile};
+use crate::name::SourceName;
+use crate::scan::{Finding, Severity};
+
+/// How many reports are remembered, so that none is repeated. Beyond that all are forgotten, as only a source that
+/// changes its definitions all the time gets there.
+const MAX_REPORTED: usize = 65_536;
+
+/// What follows from the findings in a definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlagState {
+    /// No session sees it or can use it.
+    Quarantined,
+    /// Sessions see it.
+    Warned,
+    /// A person has accepted exactly this definition, so sessions see it.
+    Accepted,
+}
+
+/// A definition in which the scanner found something, or a source's instructions.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct FlaggedDefinition {
+    /// The source.
+    pub source: SourceName,
+    /// The kind of the item; [`ItemKind::Source`] for instructions.
+    pub kind: ItemKind,
+    /// The name, URI or URI template that agents would see. Escape it before showing it.
+    pub name: Arc<str>,
+    /// The digest of the definition.
+    pub definition: Digest,
+    /// How `portcullis lock accept` names exactly this definition: the source, `@` and the digest.
+    pub pin: String,
+    /// What follows.
+    pub state: FlagState,
+    /// At most 8 findings, the gravest first. Notes are left out.
+    pub findings: Arc<[Finding]>,
+}
+
+/// An item with findings, as the source listed it last.
+#[derive(Debug)]
+pub(super) struct FlaggedItem {
+    item: Arc<Item>,
+    findings: Arc<[Finding]>,
+}
+
+impl FlaggedItem {
+    pub(super) fn all<'a>(items: impl Iterator<Item = &'a Arc<Item>>, flags: &Flags) -> Vec<Self> {
+        let flagged = items.filter_map(|item| Some((item, flags.get(&item.digest)?)));
+        flagged.map(|(item, findings)| Self { item: item.clone(), findings: findings.clone() }).collect()
+    }
+}
+
+impl Upstream {
+    /// Reports whether no session may see an item, because of what was found in it.
+    pub(crate) fn quarantines(&self, item: &Item, flags: &Flags, acceptance: &Acceptance) -> bool {
+        flags.get(&item.digest).is_some_and(|findings| self.state_of(findings, acceptance) == FlagState::Quarantined)
+    }
+
+    /// Returns what was flagged in the last list of each kind, as far as it was listed.
+    pub(crate) fn flagged(&self, lock: &Lockfile) -> Vec<FlaggedDefinition> {
+        let last = self.flagged.lock();
+        last.values().flatten().map(|flagged| self.judged(&flagged.item, &flagged.findings, lock)).collect()
+    }
+
+    /// Returns what is flagged among these items and was not returned before.
+    pub(crate) fn newly_flagged<'a>(
+        &self,
+        items: impl Iterator<Item = &'a Arc<Item>>,
+        flags: &Flags,
+        lock: &Lockfile,
+    ) -> Vec<FlaggedDefinition> {
+        let flagged = items.filter_map(|item| Some(self.judged(item, flags.get(&item.digest)?, lock)));
+        let mut flagged: Vec<_> = flagged.filter(|flagged| flagged.state != FlagState::Accepted).collect();
+        let mut reported = self.reported.lock();
+        if reported.len() >= MAX_REPORTED {
+            reported.clear();
+        }
+        flagged.retain(|flagged| reported.insert((flagged.kind, flagged.definition, flagged.state)));
+        flagged
+    }
+
+    fn judged(&self, item: &Item, findings: &Arc<[Finding]>, lock: &Lockfile) -> FlaggedDefinition {
+        FlaggedDefinition {
+            source: self.config.name.clone(),
+            kind: item.kind,
+            name: item.exposed.clone(),
+            definition: item.digest,
+            pin: format!("{}@{}", self.config.name, item.digest),
+            state: self.state_of(findings, &lock.of(item, self.identity)),
+            findings: findings.clone(),
+        }
+    }
+
+    fn state_of(&self, findings: &[Finding], acceptance: &Acceptance) -> FlagState {
+        let grave = findings.iter().any(|finding| finding.severity == Severity::Grave);
+        match acceptance {
+            Acceptance::Accepted => FlagState::Accepted,
+            Acceptance::Unknown | Acceptance::Changed(_) if grave && self.config.scan == ScanMode::Quarantine => {
+                FlagState::Quarantined
+            }
+            Acceptance::Unknown | Acceptance::Changed(_) => FlagState::Warned,
+        }
+    }
+}
