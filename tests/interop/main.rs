@@ -21,6 +21,7 @@ mod foreign;
 mod inspector;
 mod installed;
 mod languages;
+mod learned;
 mod lines;
 mod lock;
 mod official;

@@ -113,6 +113,8 @@ fn a_failure_that_the_cell_causes_names_the_line_that_allows_it() {
     let (said, _) = failed(&dir, "needy__lookup", &json!({}));
     assert!(said.contains("its cell refused api.example.test: ") || said.contains("api.example.test:443"), "{said}");
     assert!(said.contains("`network = [\"api.example.test:443\"]`") && said.contains("--network"), "{said}");
+    let refused = dir.records_of("egress.refused");
+    assert!(refused.iter().any(|record| record["body"]["host"] == "api.example.test"), "{refused:?}");
     // An agent and the source are told the same of a file that exists and of one that does not.
     let (there, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/a") }));
     let (missing, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/b") }));

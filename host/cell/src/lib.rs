@@ -58,7 +58,7 @@ pub use process_cell::{Described, Forecast};
 #[cfg(feature = "process")]
 pub use profile::{ProgramProfile, Runtime};
 #[cfg(feature = "process")]
-pub use recorder::{Action, Attempt, Availability, Recording, Subject};
+pub use recorder::{Action, Availability, RecordedAttempt, Recording, Subject};
 pub use report::texts;
 pub use report::{Aspect, CellReport, Strength, size};
 #[cfg(feature = "process")]

@@ -67,7 +67,7 @@ pub enum Availability {
 
 /// What a source has attempted, once or several times.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
+pub struct RecordedAttempt {
     /// What was attempted.
     pub action: Action,
     /// On what.
@@ -112,16 +112,17 @@ impl Default for Recording {
 impl Recording {
     /// Returns what was attempted so far, in the order of first attempts.
     #[must_use]
-    pub fn attempts(&self) -> Vec<Attempt> {
+    pub fn attempts(&self) -> Vec<RecordedAttempt> {
         let seen = self.seen.lock();
-        let attempt = |((action, subject, availability), times): (&(Action, Subject, Availability), &Times)| Attempt {
-            action: *action,
-            subject: subject.clone(),
-            availability: *availability,
-            count: times.count,
-            after: times.after,
-            program: times.program.clone(),
-        };
+        let attempt =
+            |((action, subject, availability), times): (&(Action, Subject, Availability), &Times)| RecordedAttempt {
+                action: *action,
+                subject: subject.clone(),
+                availability: *availability,
+                count: times.count,
+                after: times.after,
+                program: times.program.clone(),
+            };
         let mut attempts: Vec<_> = seen.attempts.iter().map(attempt).collect();
         attempts.sort_by_key(|attempt| attempt.after);
         attempts

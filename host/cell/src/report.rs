@@ -115,7 +115,11 @@ fn files(grant: &CellGrant, tier: Tier, landlock: bool) -> Aspect {
 fn network(grant: &CellGrant, tier: Tier) -> Aspect {
     let hosts = grant.network.join(" ");
     match (is_full(tier), grant.network.is_empty()) {
-        (true, true) => aspect("network", Strength::Enforced, "an empty network namespace; seccomp".to_owned()),
+        (true, true) => aspect(
+            "network",
+            Strength::Enforced,
+            "a network namespace with a resolver that refuses every name; seccomp".to_owned(),
+        ),
         (true, false) => {
             let mechanism = format!("a network namespace that leads only to the broker's proxy, by name: {hosts}");
             aspect("network", Strength::Enforced, mechanism)

@@ -5,6 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+/// The host in made addresses. What asks for it was told to.
+pub(crate) const EXAMPLE_HOST: &str = "example.com";
+
 /// How deep arguments are made. Schemas may refer to themselves.
 const MAX_DEPTH: usize = 6;
 
@@ -137,11 +140,11 @@ impl Maker<'_> {
             ("date-time", _) => "2026-01-02T03:04:05Z".to_owned(),
             ("date", _) => "2026-01-02".to_owned(),
             ("time", _) => "03:04:05".to_owned(),
-            ("email", _) => "somebody@example.com".to_owned(),
+            ("email", _) => format!("somebody@{EXAMPLE_HOST}"),
             ("uuid", _) => "00000000-0000-4000-8000-000000000000".to_owned(),
-            ("uri" | "url", _) => "https://example.com/".to_owned(),
+            ("uri" | "url", _) => format!("https://{EXAMPLE_HOST}/"),
             (_, Some(path)) if means_path(&lower) => path.to_string_lossy().into_owned(),
-            _ if lower.contains("url") || lower.contains("uri") => "https://example.com/".to_owned(),
+            _ if lower.contains("url") || lower.contains("uri") => format!("https://{EXAMPLE_HOST}/"),
             _ if lower.contains("time") && lower.contains("zone") => "UTC".to_owned(),
             _ => "test".to_owned(),
         };

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use portcullis_cell::{Action, Attempt, Availability, Subject};
+use portcullis_cell::{Action, Availability, RecordedAttempt, Subject};
 use portcullis_net::egress::Destination;
 use serde::Serialize;
 
+use super::calls::EXAMPLE_HOST;
 use super::noise::{is_credential, is_noise, is_too_wide};
 
 /// How many attempts a line names as its evidence.
@@ -27,6 +28,16 @@ pub struct Situation {
     pub inside: Vec<PathBuf>,
     /// The user's home.
     pub home: Option<PathBuf>,
+}
+
+impl Situation {
+    /// Adds a path that the source's command or variables name. One that does not exist yet stands for its folder, unless
+    /// that holds much more.
+    pub fn name(&mut self, path: &Path) {
+        let parent = || path.parent().and_then(|parent| parent.canonicalize().ok());
+        let parent = || parent().filter(|parent| !is_too_wide(parent, self.home.as_deref()));
+        self.named.extend(path.canonicalize().ok().or_else(parent));
+    }
 }
 
 /// What a line of a cell opens.
@@ -78,7 +89,7 @@ pub struct Proposal {
 impl Proposal {
     /// Returns what a cell lacks for what was attempted in it.
     #[must_use]
-    pub fn of(attempts: &[Attempt], situation: &Situation) -> Self {
+    pub fn of(attempts: &[RecordedAttempt], situation: &Situation) -> Self {
         let mut wanted = Wanted::default();
         for attempt in attempts {
             match &attempt.subject {
@@ -96,6 +107,18 @@ impl Proposal {
             }
         }
         wanted.proposal(situation)
+    }
+
+    /// Withholds what would open one of these files, which no source gets.
+    pub fn withhold(&mut self, own: &[PathBuf]) {
+        let opens = |line: &Line| {
+            let path = Path::new(&line.value);
+            line.needs != Needs::Network && own.iter().any(|own| own.starts_with(path) || path.starts_with(own))
+        };
+        let (opening, lines): (Vec<Line>, Vec<Line>) = std::mem::take(&mut self.lines).into_iter().partition(opens);
+        let why = "it would open the broker's own files; name smaller folders, or move the data folder away";
+        self.withheld.extend(opening.into_iter().map(|line| Line { guess: Some(why), ..line }));
+        self.lines = lines;
     }
 
     /// Reports whether nothing is proposed.
@@ -116,7 +139,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn path(&mut self, path: &Path, attempt: &Attempt, situation: &Situation) {
+    fn path(&mut self, path: &Path, attempt: &RecordedAttempt, situation: &Situation) {
         let needs = match (attempt.action, attempt.availability) {
             (Action::Write, Availability::Hidden | Availability::ReadOnly) => Needs::Write,
             (_, Availability::Hidden) => Needs::Read,
@@ -153,7 +176,13 @@ impl Wanted {
         }
     }
 
-    fn host(&mut self, host: &str, port: Option<u16>, attempt: &Attempt) {
+    fn host(&mut self, host: &str, port: Option<u16>, attempt: &RecordedAttempt) {
+        if host.eq_ignore_ascii_case(EXAMPLE_HOST) {
+            let reason = "a call that was made up named it; list the hosts that the source is to reach";
+            let withheld = self.withheld.entry((Needs::Network, host.into())).or_insert((Vec::new(), reason));
+            withheld.0.push(said(attempt));
+            return;
+        }
         let (ports, evidence) = self.hosts.entry(host.to_ascii_lowercase()).or_default();
         ports.extend(port);
         evidence.push(said(attempt));
@@ -224,8 +253,8 @@ fn outermost(found: BTreeMap<PathBuf, Vec<String>>) -> BTreeMap<PathBuf, Vec<Str
 }
 
 /// Returns an attempt in words.
-fn said(attempt: &Attempt) -> String {
-    let Attempt { action, subject, availability, count, program, .. } = attempt;
+fn said(attempt: &RecordedAttempt) -> String {
+    let RecordedAttempt { action, subject, availability, count, program, .. } = attempt;
     let what = match subject {
         Subject::Path(path) => path.display().to_string(),
         Subject::Address(address) => address.to_string(),

@@ -69,7 +69,7 @@ fn a_cell_holds_the_system_the_program_and_the_grant_and_nothing_else() {
         others.clone().all(|mount| mount.access == MountAccess::Public && system::holds(&mount.path)),
         "{others:?}"
     );
-    assert_eq!(plan.launch.cell.network, Network::None);
+    assert_eq!(plan.launch.cell.network, Network::Listeners(Vec::new()), "nothing but what the broker serves");
     assert_eq!(plan.launch.directory, Path::new(HOME));
 }
 
@@ -125,6 +125,7 @@ fn a_reduced_cell_has_the_machines_own_root_and_says_so() {
     let plan = plan(&CellGrant::nothing(), &profile(&[]), Tier::Reduced);
     assert_eq!(plan.launch.cell.home, Path::new("/data/home"));
     assert!(plan.launch.cell.links.is_empty() && plan.launch.cell.files.is_empty());
+    assert_eq!(plan.launch.cell.network, Network::None);
     let kill = plan.report.aspects.iter().find(|aspect| aspect.subject == "kill-tree").unwrap();
     assert_eq!(kill.strength, Strength::BestEffort);
 }

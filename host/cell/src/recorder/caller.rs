@@ -62,6 +62,8 @@ pub(super) fn attempt(listener: &SyscallListener, call: &Syscall) -> Option<(Act
                     (Action::Write, flags & CREATE != 0)
                 }
                 Operation::Open => (Action::Read, false),
+                // What is there already is left as it is, as by `mkdir -p`.
+                Operation::Create if path.is_dir() => (Action::Look, false),
                 Operation::Create => (Action::Write, true),
                 Operation::Change | Operation::Remove => (Action::Write, false),
                 Operation::Execute => (Action::Execute, false),

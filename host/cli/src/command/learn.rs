@@ -121,9 +121,9 @@ fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Config> {
     config.sources = [(name.clone(), source)].into();
     let plugins = [&mut config.policies, &mut config.transforms, &mut config.approvals, &mut config.sinks];
     plugins.into_iter().for_each(Vec::clear);
-    let default: ProfileConfig = Config::builder("/").source("any", json!({ "command": ["any"] })).build()?.profiles
-        [&"default".parse()?]
-        .clone();
+    // A profile as it is where none is configured, but that nobody is asked: the calls are the user's own.
+    let mut fresh = Config::builder("/").source("any", json!({ "command": ["any"] })).build()?.profiles;
+    let default = fresh.remove(&"default".parse()?).context("every configuration has a default profile")?;
     let default = ProfileConfig { approve: Approve::Never, ..default };
     config.profiles = [("default".parse()?, default)].into();
     Ok(config)
@@ -153,7 +153,8 @@ async fn learn(
         let situation = Situation { inside: inside(&broker, name), ..situation };
         let attempts = broker.recording(name).map(|recording| recording.attempts()).unwrap_or_default();
         broker.shutdown().await;
-        let proposal = Proposal::of(&attempts, &situation);
+        let mut proposal = Proposal::of(&attempts, &situation);
+        proposal.withhold(&config.own_files());
         variables.extend(driven.texts().flat_map(variables_in));
         let fresh: Vec<Line> = proposal.lines.into_iter().filter(|line| !has(cell_of(&config, name), line)).collect();
         if fresh.is_empty() || round == MAX_ROUNDS {
@@ -242,9 +243,10 @@ fn situation(broker: &Broker, name: &SourceName) -> Situation {
     let base = cwd.clone().unwrap_or_else(|| PathBuf::from("/"));
     let words =
         argv.iter().skip(1).chain(plain).map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));
+    let mut situation = Situation { home, ..Situation::default() };
     let paths = words.filter(|word| word.contains('/') || word.starts_with('.')).map(|word| base.join(word));
-    let named = paths.filter_map(|path| path.canonicalize().ok()).filter(|path| path.components().count() > 1);
-    Situation { named: named.collect(), home, ..Situation::default() }
+    paths.for_each(|path| situation.name(&path));
+    situation
 }
 
 /// Returns what the cell opened in this round: what is granted, and what the program needs.

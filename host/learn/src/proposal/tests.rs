@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use super::*;
 
-fn attempt(action: Action, subject: Subject, availability: Availability) -> Attempt {
-    Attempt { action, subject, availability, count: 1, after: Duration::ZERO, program: "node".to_owned() }
+fn attempt(action: Action, subject: Subject, availability: Availability) -> RecordedAttempt {
+    RecordedAttempt { action, subject, availability, count: 1, after: Duration::ZERO, program: "node".to_owned() }
 }
 
-fn hidden(action: Action, path: &Path) -> Attempt {
+fn hidden(action: Action, path: &Path) -> RecordedAttempt {
     attempt(action, Subject::Path(path.to_owned()), Availability::Hidden)
 }
 
-fn refused(host: &str, port: Option<u16>) -> Attempt {
+fn refused(host: &str, port: Option<u16>) -> RecordedAttempt {
     attempt(Action::Connect, Subject::Host(host.to_owned(), port), Availability::Denied)
 }
 
@@ -48,7 +48,7 @@ fn many_files_of_a_folder_are_the_folder_and_few_are_themselves() {
     let files: Vec<PathBuf> = (0..3).map(|n| folder.join(format!("{n}.bin"))).collect();
     files.iter().for_each(|file| std::fs::write(file, "").unwrap());
     let situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
-    let reads: Vec<Attempt> = files.iter().map(|file| hidden(Action::Read, file)).collect();
+    let reads: Vec<RecordedAttempt> = files.iter().map(|file| hidden(Action::Read, file)).collect();
     assert_eq!(values(&Proposal::of(&reads, &situation).lines), [("read", folder.display().to_string())]);
     let two = Proposal::of(reads.get(..2).unwrap(), &situation);
     assert_eq!(two.lines.len(), 2, "{two:?}");
@@ -94,9 +94,35 @@ fn a_host_is_proposed_with_its_port_and_a_guess_is_called_one() {
     let expected = [("network", "api.example.com:443".to_owned()), ("network", "db.example.com:5432".to_owned())];
     assert_eq!(values(&proposal.lines), expected);
     assert!(proposal.lines.first().unwrap().guess.is_some() && proposal.lines.last().unwrap().guess.is_none());
+    let made_up = Proposal::of(&[refused("example.com", None)], &Situation::default());
+    assert!(made_up.is_empty() && made_up.withheld.len() == 1, "{made_up:?}");
     let address = attempt(Action::Connect, Subject::Address("203.0.113.7:443".parse().unwrap()), Availability::Denied);
     assert_eq!(
         values(&Proposal::of(&[address], &Situation::default()).lines),
         [("network", "203.0.113.7:443".to_owned())]
     );
+}
+
+#[test]
+fn a_file_that_is_named_and_does_not_exist_yet_stands_for_its_folder() {
+    let home = home();
+    let folder = home.path().join("data/graphs");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
+    situation.name(&folder.join("new.json"));
+    situation.name(&home.path().join("new.json"));
+    assert_eq!(situation.named, [folder.canonicalize().unwrap()], "and never for a whole home");
+    let attempts = [hidden(Action::Look, &home.path().join("data")), hidden(Action::Look, &folder)];
+    assert_eq!(values(&Proposal::of(&attempts, &situation).lines), [("read", folder.display().to_string())]);
+}
+
+#[test]
+fn the_brokers_own_files_are_withheld() {
+    let home = home();
+    let folder = home.path().join("project");
+    std::fs::create_dir(&folder).unwrap();
+    let situation = Situation { named: vec![folder.clone()], ..Situation::default() };
+    let mut proposal = Proposal::of(&[hidden(Action::Read, &folder)], &situation);
+    proposal.withhold(&[folder.join(".portcullis")]);
+    assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
 }

@@ -158,6 +158,13 @@ async fn a_name_that_carries_data_never_leaves_the_machine() {
 }
 
 #[test]
+fn a_cell_that_may_reach_nothing_has_a_resolver_alone() {
+    let wanted = ProxyListeners::wanted(&Declared::default());
+    let shown: Vec<_> = wanted.iter().map(|listener| format!("{:?} {}", listener.protocol, listener.address)).collect();
+    assert_eq!(shown, ["Udp 127.0.0.1:53"]);
+}
+
+#[test]
 fn a_cell_listens_on_declared_ports_and_on_common_ones() {
     let declared: Declared = ["db.test:5432", "api.test:443"].map(|text| text.parse().unwrap()).into_iter().collect();
     let wanted = ProxyListeners::wanted(&declared);
