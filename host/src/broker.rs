@@ -244,8 +244,8 @@ impl Broker {
     /// Returns what the cell of a source may lack for what failed in it so far, each with the line that adds it and
     /// whether it exists outside: for people, and not for agents.
     #[must_use]
-    pub fn lacks(&self, source: &SourceName) -> Vec<String> {
-        self.inner.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.told())
+    pub fn missing_from_cell(&self, source: &SourceName) -> Vec<String> {
+        self.inner.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.missing_from_cell())
     }
 
     /// Returns the digest of what a source is: its command, address or component. `None` for an unknown source.

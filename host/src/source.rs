@@ -31,7 +31,7 @@ pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, ComponentProgram};
 pub(crate) use concurrency::ConcurrencyLimit;
 pub(crate) use http::HttpSource;
-pub(crate) use link::pages_needed;
+pub(crate) use link::url_elicitations_needed;
 pub(crate) use pipe::{PipeConfig, RedactedValues};
 #[cfg(feature = "process")]
 pub(crate) use process::ProcessSource;

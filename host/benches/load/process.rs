@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Child;
 use std::time::Duration;
 
-/// The unit of `/proc/PID/stat` on every Linux: USER_HZ.
+/// One clock tick, the unit of the times in `/proc/PID/stat` on every Linux: 1/USER_HZ.
 const TICK: Duration = Duration::from_millis(10);
 
 /// A process that is killed on drop.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use portcullis_config::{CellConfig, SourceConfig};
 use portcullis_core::name::SourceName;
 use portcullis_core::trust::TrustStore;
-use portcullis_jail::Launcher;
 #[cfg(feature = "process")]
-use portcullis_jail::Ready;
+use portcullis_jail::BuiltCell;
+use portcullis_jail::Launcher;
 use portcullis_ledger::{Event, EventKind, Recorder};
 use portcullis_net::egress::{ComponentEgress, Declared};
 #[cfg(feature = "process")]
@@ -127,7 +127,7 @@ impl CellHost {
         source: &SourceName,
         declared: Declared,
         reach: Reach,
-        ready: Ready,
+        ready: BuiltCell,
         recording: Option<Arc<Recording>>,
         refused: Arc<RefusedHosts>,
     ) -> io::Result<Option<EgressProxy>> {

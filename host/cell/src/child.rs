@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 use std::sync::{Arc, OnceLock};
 
-use portcullis_jail::{CellControl, CellRefusal, Launch, Launcher, Ready, StartedCell};
+use portcullis_jail::{BuiltCell, CellControl, CellRefusal, Launch, Launcher, StartedCell};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -55,7 +55,7 @@ impl Child {
         launch: Launch,
         launcher: Launcher,
         recording: Option<Arc<Recording>>,
-    ) -> Result<(Self, ChildStreams, Ready), CellStartError> {
+    ) -> Result<(Self, ChildStreams, BuiltCell), CellStartError> {
         let (reply, started) = oneshot::channel();
         let spawner = spawner().ok_or_else(|| io::Error::other("cannot start the thread that starts processes"))?;
         let gone = || io::Error::other("the thread that starts processes has ended");
@@ -124,7 +124,7 @@ impl Drop for Child {
 }
 
 /// A cell that was started, and a receiver that later gets whether it was built.
-type Begun = (Child, ChildStreams, oneshot::Receiver<Result<Ready, CellRefusal>>);
+type Begun = (Child, ChildStreams, oneshot::Receiver<Result<BuiltCell, CellRefusal>>);
 
 struct Order {
     launch: Launch,

@@ -10,7 +10,7 @@ use portcullis_config::{Endpoint, SourceConfig};
 use portcullis_core::lockfile::LockedPackage;
 use portcullis_core::name::SourceName;
 use portcullis_core::sync::Mutex;
-use portcullis_jail::{Ready, Tier};
+use portcullis_jail::{BuiltCell, Tier};
 use portcullis_net::egress::{Declared, EgressProxy, ProxyListeners, RefusedHosts};
 use serde_json::json;
 
@@ -232,7 +232,7 @@ impl ProcessCell {
     ///
     /// # Errors
     /// If a socket of the cell cannot be used.
-    pub fn started(&self, ready: Ready) -> io::Result<Option<EgressProxy>> {
+    pub fn started(&self, ready: BuiltCell) -> io::Result<Option<EgressProxy>> {
         if let Some(described) = self.described() {
             let mut body = described.to_json();
             if let Some(body) = body.as_object_mut() {

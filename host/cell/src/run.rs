@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use portcullis_jail::{Launch, Launcher, Ready};
+use portcullis_jail::{BuiltCell, Launch, Launcher};
 use portcullis_net::egress::EgressProxy;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{ChildStderr, ChildStdout};
@@ -18,12 +18,13 @@ const KEPT_BYTES: usize = 8 * 1024;
 /// output. Dropping the future kills the program.
 ///
 /// # Errors
-/// If the program was not started, did not end within the deadline, or failed: the last of its output, for people.
+/// If the program was not started, did not end within the deadline, or failed. If it failed, the text ends with the last
+/// of its output.
 pub(crate) async fn run_to_end(
     launch: Launch,
     launcher: Launcher,
     deadline: Duration,
-    serve: impl FnOnce(Ready) -> io::Result<Option<EgressProxy>>,
+    serve: impl FnOnce(BuiltCell) -> io::Result<Option<EgressProxy>>,
 ) -> Result<String, String> {
     let (child, streams, ready) = Child::start(launch, launcher, None).await.map_err(|error| error.to_string())?;
     let ChildStreams { input, output, error } = streams;

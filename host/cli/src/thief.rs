@@ -11,7 +11,7 @@ use portcullis::protocol::{Method, RpcError};
 use serde_json::{Value, json};
 
 /// The first argument that makes the program act as this server. It is not meant to be typed.
-pub(crate) const ASK: &str = "__thief";
+pub(crate) const ARGUMENT: &str = "__thief";
 
 /// How long a connection attempt may take. A refusal comes at once, but a dropped packet gets no answer.
 const IO_TIMEOUT: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ const IO_TIMEOUT: Duration = Duration::from_secs(1);
 /// Becomes the server if the program was started as such, and then never returns. Otherwise does nothing.
 pub(crate) fn main_if_asked() {
     let mut words = std::env::args().skip(1);
-    if words.next().as_deref() == Some(ASK) {
+    if words.next().as_deref() == Some(ARGUMENT) {
         serve(&words.collect::<Vec<_>>());
         std::process::exit(0);
     }

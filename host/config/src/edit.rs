@@ -1,6 +1,6 @@
 //! Changes a configuration file as a person would: its comments and its order stay.
 
-use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value};
 
 /// Why a file cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,17 +32,32 @@ pub fn add_to_cell(text: &str, source: &str, lines: &[(&str, &str)]) -> Result<S
     let one_line = found.is_inline_table();
     let empty = if one_line { Item::Value(Value::InlineTable(InlineTable::new())) } else { Item::Table(Table::new()) };
     let found = found.as_table_like_mut().ok_or_else(missing)?;
-    let cell = found.entry("cell").or_insert(empty).as_table_like_mut();
-    let cell = cell.ok_or_else(|| EditError::Shape(format!("sources.{source}.cell"), "table"))?;
+    let cell = found.entry("cell").or_insert(empty);
+    let of_one_line = cell.is_inline_table();
     for (key, value) in lines {
-        let list = cell.entry(key).or_insert(Item::Value(Value::Array(Array::new())));
-        let list =
-            list.as_array_mut().ok_or_else(|| EditError::Shape(format!("sources.{source}.cell.{key}"), "list"))?;
+        let table = cell.as_table_like_mut();
+        let table = table.ok_or_else(|| EditError::Shape(format!("sources.{source}.cell"), "table"))?;
+        if !table.contains_key(key) {
+            let space = if of_one_line { move_space_from_last(table) } else { RawString::default() };
+            let list = Value::Array(Array::new()).decorated(" ", space);
+            table.insert(key, Item::Value(list));
+        }
+        let list = table.get_mut(key).and_then(Item::as_array_mut);
+        let list = list.ok_or_else(|| EditError::Shape(format!("sources.{source}.cell.{key}"), "list"))?;
         if !list.iter().any(|known| known.as_str() == Some(value)) {
             list.push(*value);
         }
     }
     Ok(document.to_string())
+}
+
+/// Takes the space before the closing brace of a table on one line from its last value, for the value that is to follow.
+fn move_space_from_last(table: &mut dyn TableLike) -> RawString {
+    let last = table.iter_mut().last().and_then(|(_, item)| item.as_value_mut().map(Value::decor_mut));
+    let Some(last) = last else { return " ".into() };
+    let space = last.suffix().cloned().unwrap_or_default();
+    last.set_suffix("");
+    space
 }
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ pub struct CellControl {
 
 /// A cell that was built, with the source's program executed in it.
 #[derive(Debug)]
-pub struct Ready {
+pub struct BuiltCell {
     /// What the launcher enforces on the cell, as far as that differs between machines.
     pub enforced: Enforced,
     /// The sockets of [`Network::Listeners`], in their order. They keep the cell's network alive: drop them with the
@@ -184,7 +184,7 @@ impl CellControl {
     ///
     /// # Errors
     /// Why the cell was refused. No code of the source has run then.
-    pub fn ready(&self, record: impl FnOnce(OwnedFd)) -> Result<Ready, CellRefusal> {
+    pub fn ready(&self, record: impl FnOnce(OwnedFd)) -> Result<BuiltCell, CellRefusal> {
         if self.recorded {
             let (begun, listener) = self.receive::<()>()?;
             begun?;
@@ -193,7 +193,7 @@ impl CellControl {
         let (built, listeners) = self.receive::<Enforced>()?;
         let enforced = built?;
         if listeners.len() == self.listeners {
-            Ok(Ready { enforced, listeners })
+            Ok(BuiltCell { enforced, listeners })
         } else {
             Err(lost(format!("it handed over {} of {} sockets", listeners.len(), self.listeners)))
         }

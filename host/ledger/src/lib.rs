@@ -48,7 +48,7 @@ pub use queue::{OutcomeSlot, PendingIntent};
 pub use read::{CallRow, CallState, LedgerEntry, LedgerReader, RecordFilter, RunRow, RunState, Shown, Tail};
 pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
 pub use shape::shape;
-pub use verify::{ChainReport, ChainVerdict, Verification, verify};
+pub use verify::{ChainReport, ChainStatus, Verification, verify};
 
 use files::Files;
 use health::LedgerHealth;

@@ -20,10 +20,10 @@ use super::{LedgerError, is_live};
 pub struct Verification {
     /// All chains, oldest first.
     pub chains: Vec<ChainReport>,
-    /// Everything that is not good, tampering first. Never contains [`ChainVerdict::Good`].
-    pub findings: Vec<ChainVerdict>,
-    /// The first finding, or [`ChainVerdict::Good`] if there is none.
-    pub verdict: ChainVerdict,
+    /// Everything that is not good, tampering first. Never contains [`ChainStatus::Good`].
+    pub findings: Vec<ChainStatus>,
+    /// The first finding, or [`ChainStatus::Good`] if there is none.
+    pub verdict: ChainStatus,
 }
 
 /// The result for one chain.
@@ -46,7 +46,7 @@ pub struct ChainReport {
 /// The verdict on a ledger or a chain.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase", tag = "verdict")]
-pub enum ChainVerdict {
+pub enum ChainStatus {
     /// Every record is as it was written, and every chain is live, has its end or is sealed. Without checkpoints that
     /// are kept elsewhere, this cannot be told from a ledger that was recomputed from the start, or one from which a
     /// chain was removed together with its lock file.
@@ -73,7 +73,7 @@ pub enum ChainVerdict {
 ///
 /// # Errors
 /// [`LedgerError`] if there is nothing to verify or it cannot be read. A damaged file is not an error but
-/// [`ChainVerdict::Tampered`].
+/// [`ChainStatus::Tampered`].
 pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
     // This is done before the records are read: a broker that stops meanwhile would show neither a lock nor an end, and
     // the lock file of one that writes would be ahead of what was read.
@@ -111,23 +111,23 @@ pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
     }
     let chains: Vec<ChainReport> = chains.into_values().map(|(report, _)| report).collect();
     let findings = judge(&chains, trouble);
-    let verdict = findings.first().cloned().unwrap_or(ChainVerdict::Good);
+    let verdict = findings.first().cloned().unwrap_or(ChainStatus::Good);
     Ok(Verification { chains, findings, verdict })
 }
 
-fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<ChainVerdict> {
+fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<ChainStatus> {
     let tampered = chains.iter().filter_map(|report| {
         let (seq, reason) = report.bad.clone()?;
-        Some(ChainVerdict::Tampered { chain: Some(report.chain.clone()), seq: Some(seq), reason })
+        Some(ChainStatus::Tampered { chain: Some(report.chain.clone()), seq: Some(seq), reason })
     });
-    let trouble = trouble.map(|reason| ChainVerdict::Tampered { chain: None, seq: None, reason });
+    let trouble = trouble.map(|reason| ChainStatus::Tampered { chain: None, seq: None, reason });
     let ends = |report: &&ChainReport| report.live || report.stopped || report.sealed.is_some() || report.bad.is_some();
     let incomplete = chains.iter().filter(|report| !ends(report)).map(|ChainReport { chain, records, .. }| {
         let reason = match records {
             0 => "its lock file is there, but no record".to_owned(),
             _ => format!("it ends at record {records} without broker.stopped: its broker died, or the end was cut"),
         };
-        ChainVerdict::Incomplete {
+        ChainStatus::Incomplete {
             chain: chain.clone(),
             reason: format!("{reason}; the next broker that starts seals it"),
         }

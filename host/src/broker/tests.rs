@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::agent::NoAgent;
 use crate::broker::{Broker, BuildError};
 use crate::config::Config;
-use crate::ledger::{self, ChainVerdict, LedgerReader, RecordFilter};
+use crate::ledger::{self, ChainStatus, LedgerReader, RecordFilter};
 use crate::protocol::{Answer, Json, RpcError};
 use crate::session::Session;
 
@@ -135,7 +135,7 @@ async fn every_call_is_in_the_ledger_before_and_after_it_is_made() {
     assert_eq!(json!(kinds), expected);
     let all = serde_json::to_string(&entries).unwrap();
     assert!(!all.contains(r#""a":1"#), "arguments are kept as shape and hash: {all}");
-    assert_eq!(ledger::verify(&data_dir).unwrap().verdict, ChainVerdict::Good);
+    assert_eq!(ledger::verify(&data_dir).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,12 +32,12 @@ impl Upstream {
 
     /// Returns what the source's cell may lack, with what exists outside: for people, and not for agents.
     #[cfg(feature = "process")]
-    pub(crate) fn told(&self) -> Vec<String> {
+    pub(crate) fn missing_from_cell(&self) -> Vec<String> {
         self.process_cell.as_ref().map(|cell| cell.told()).unwrap_or_default()
     }
 
     #[cfg(not(feature = "process"))]
-    pub(crate) fn told(&self) -> Vec<String> {
+    pub(crate) fn missing_from_cell(&self) -> Vec<String> {
         Vec::new()
     }
 

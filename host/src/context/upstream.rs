@@ -349,7 +349,7 @@ impl Upstream {
             "calls": self.metrics.totals(),
             "required": self.config.required,
             "cell": self.cell(),
-            "lacks": self.told(),
+            "missing": self.missing_from_cell(),
         })
     }
 }

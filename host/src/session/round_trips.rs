@@ -12,7 +12,7 @@ use crate::call::{Outcome, Params};
 use crate::digest::Digest;
 use crate::gate::Ticket;
 use crate::protocol::{Answer, Era, Json, Method, RpcError};
-use crate::source::pages_needed;
+use crate::source::url_elicitations_needed;
 
 impl Execution<'_> {
     /// Returns the digest that a retry must have in common with the first request.
@@ -80,7 +80,7 @@ impl Execution<'_> {
         let agent = &session.agent;
         let modern = agent.era == Era::Modern && agent.opens_pages() && method.may_be_retried();
         let mut questions = Vec::new();
-        for (number, page) in pages_needed(&error).into_iter().enumerate().filter(|_| modern) {
+        for (number, page) in url_elicitations_needed(&error).into_iter().enumerate().filter(|_| modern) {
             let (upstream, key) = (&self.target.upstream, format!("page-{number}"));
             match session.question(upstream, key, &Method::ElicitationCreate, Some(page), peer).await {
                 Ok(question) => questions.push(question),

@@ -24,7 +24,6 @@ use crate::sync::Mutex;
 mod control_queue;
 mod handshake;
 mod meta;
-mod pages;
 mod pending;
 mod route;
 mod subscribers;
@@ -34,10 +33,10 @@ use control_queue::ControlMessage;
 use handshake::Agreed;
 pub(crate) use handshake::{Deadlines, Opening};
 use meta::RequestFacts;
-pub(crate) use pages::needed as pages_needed;
-use pending::{LinkShared, NoResponse, ResponseWaiter};
+use pending::{LinkShared, NoResponse, ReplyRoute};
 pub(crate) use subscribers::Subscribers;
 pub(crate) use time::CallTime;
+pub(crate) use url_elicitations::needed as url_elicitations_needed;
 
 /// The most short messages of the broker's own (cancellations, answers to pings) that wait to be sent. Further ones are
 /// dropped: a source that reads nothing would not read them either.
@@ -101,7 +100,7 @@ impl Link {
             owner: OnceLock::new(),
             control_queue,
             pending: Mutex::default(),
-            places: Arc::new(Semaphore::new(route::MAX_ASKED)),
+            places: Arc::new(Semaphore::new(route::MAX_SOURCE_REQUESTS)),
             strays: AtomicU64::new(0),
             timed_out: AtomicU32::new(0),
             news: watch::Sender::new(()),
@@ -189,7 +188,7 @@ impl Link {
                 RequestFacts { era: self.agreed.era, capabilities: &capabilities, level: level.as_ref(), context };
             meta::with_facts(params, &facts, progress.then_some(id))
         };
-        let caller = ResponseWaiter { session: client.session().cloned(), relay };
+        let caller = ReplyRoute { session: client.session().cloned(), relay };
         match self.shared.request(method, with_facts, Some(caller), left).await {
             Ok(answer) => Outcome::Answered(answer),
             Err(NoResponse::NotSent(why)) => Outcome::NotSent(why),
@@ -366,3 +365,4 @@ impl std::fmt::Debug for Link {
 
 #[cfg(test)]
 mod tests;
+mod url_elicitations;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use portcullis::ledger::{self, ChainVerdict, LedgerEntry, LedgerError, LedgerReader, RecordFilter, Shown};
+use portcullis::ledger::{self, ChainStatus, LedgerEntry, LedgerError, LedgerReader, RecordFilter, Shown};
 
 use crate::cli::Global;
 use crate::output::{self, BAD, BOLD, visible};
@@ -47,8 +47,8 @@ enum Action {
         /// The id of a call or a run
         id: String,
     },
-    /// Recompute every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete, as after a broker was killed,
-    /// until the next one seals its chain
+    /// Recompute every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete because a broker was killed and no
+    /// later broker has sealed its chain yet
     Verify,
 }
 
@@ -142,7 +142,7 @@ fn show(folder: &Path, id: &str, json: bool) -> anyhow::Result<ExitCode> {
 
 fn verify(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let found = match ledger::verify(folder) {
-        // An empty ledger is no reason for doubt, but no proof either.
+        // A missing ledger is no sign of tampering, and no proof that there was none.
         Err(error @ LedgerError::Missing(_)) => {
             output::note(&format!("incomplete: {error}"));
             return Ok(ExitCode::from(2));
@@ -161,16 +161,16 @@ fn verify(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
         output::text(&format!("{}\n", lines.join("\n")))?;
     }
     Ok(ExitCode::from(match found.verdict {
-        ChainVerdict::Good => 0,
-        ChainVerdict::Tampered { .. } => 1,
-        ChainVerdict::Incomplete { .. } => 2,
+        ChainStatus::Good => 0,
+        ChainStatus::Tampered { .. } => 1,
+        ChainStatus::Incomplete { .. } => 2,
     }))
 }
 
-fn finding(finding: &ChainVerdict) -> String {
+fn finding(finding: &ChainStatus) -> String {
     match finding {
-        ChainVerdict::Good => "good".to_owned(),
-        ChainVerdict::Tampered { chain, seq, reason } => {
+        ChainStatus::Good => "good".to_owned(),
+        ChainStatus::Tampered { chain, seq, reason } => {
             let at = match (chain, seq) {
                 (Some(chain), Some(seq)) => format!("record {seq} of chain {}", visible(chain)),
                 (Some(chain), None) => format!("chain {}", visible(chain)),
@@ -178,6 +178,6 @@ fn finding(finding: &ChainVerdict) -> String {
             };
             format!("{BAD}tampered with{BAD:#}: {at}: {}", visible(reason))
         }
-        ChainVerdict::Incomplete { chain, reason } => format!("incomplete: chain {}: {reason}", visible(chain)),
+        ChainStatus::Incomplete { chain, reason } => format!("incomplete: chain {}: {reason}", visible(chain)),
     }
 }

@@ -33,8 +33,8 @@ pub(crate) struct Args {
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
 
-    /// Call the same tool of this source if no source before it can be reached, in the order given; TOOL must then be
-    /// SOURCE__TOOL
+    /// If the sources before it cannot be reached, call the same tool of this source. Repeat it to give several, in
+    /// order; TOOL must then be SOURCE__TOOL
     #[arg(long, value_name = "SOURCE")]
     fallback: Vec<SourceName>,
 

@@ -54,7 +54,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
                 "unlisted": offered.map(unlisted),
                 "remarks": broker.remarks(&name).iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "error": found.as_ref().err().map(ToString::to_string),
-                "lacks": broker.lacks(&name),
+                "missing": broker.missing_from_cell(&name),
             }));
         }
         let report = json!({
@@ -176,8 +176,8 @@ fn print(report: &Value) -> anyhow::Result<()> {
             Some(error) => output::text(&format!("  {BAD}fails{BAD:#}        {}\n", visible(error)))?,
             None => line("tools", &source["tools"].to_string())?,
         }
-        for lack in list(&source["lacks"]) {
-            line("lacks", &plain(lack))?;
+        for missing in list(&source["missing"]) {
+            line("missing", &plain(missing))?;
         }
         for remark in list(&source["remarks"]) {
             line("tool", &plain(remark))?;

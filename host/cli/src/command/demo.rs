@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use portcullis::agent::{AgentPeer, Elicitation};
 use portcullis::broker::Broker;
 use portcullis::config::Config;
-use portcullis::ledger::{self, ChainVerdict};
+use portcullis::ledger::{self, ChainStatus};
 use portcullis::protocol::{Answer, Json, Method, Notification};
 use portcullis::session::Session;
 use serde_json::json;
@@ -68,12 +68,12 @@ async fn tour(folder: &Path) -> anyhow::Result<()> {
     let told = story(&broker).await;
     broker.shutdown().await;
     told?;
-    theft::told(folder, &data_dir).await?;
+    theft::run_chapter(folder, &data_dir).await?;
 
     chapter("The ledger")?;
     let found = ledger::verify(&data_dir)?;
     let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
-    ensure!(found.verdict == ChainVerdict::Good, "the ledger does not verify: {:?}", found.verdict);
+    ensure!(found.verdict == ChainStatus::Good, "the ledger does not verify: {:?}", found.verdict);
     say(&format!("All of this is in the ledger: {records} records, each with the hash of the one before."))?;
     say(
         "Verified: every record is as it was written. Change one byte, and `portcullis audit verify` names the record.",

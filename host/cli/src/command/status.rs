@@ -139,8 +139,8 @@ fn print(broker: &Value) -> anyhow::Result<()> {
             source["error"].as_str().map(visible).unwrap_or_default(),
         );
         output::text(&format!("{}\n", line.trim_end()))?;
-        for lack in source["lacks"].as_array().into_iter().flatten() {
-            output::text(&format!("    {}\n", text(lack)))?;
+        for missing in source["missing"].as_array().into_iter().flatten() {
+            output::text(&format!("    {}\n", text(missing)))?;
         }
         print_flagged(&source["flagged"])?;
     }

@@ -8,11 +8,11 @@ async fn a_crash_leaves_an_incomplete_chain_and_no_fork() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     ledger.append(event(EventKind::CallIntent)).await.unwrap();
-    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good, "a live chain needs no end");
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good, "a live chain needs no end");
     let chain = ledger.chain().to_owned();
     drop(ledger);
     wait_for_end(dir.path()).await;
-    let ChainVerdict::Incomplete { chain: named, reason } = verify(dir.path()).unwrap().verdict else { panic!() };
+    let ChainStatus::Incomplete { chain: named, reason } = verify(dir.path()).unwrap().verdict else { panic!() };
     assert_eq!(named, chain);
     assert!(reason.contains("ends at record 2"), "{reason}");
 }
@@ -35,7 +35,7 @@ async fn a_locked_database_stops_calls_and_the_gap_is_recorded() {
     let found = records(dir.path());
     assert_eq!(found[1].record.kind, "ledger.gap");
     assert_eq!(found[1].record.body, json!({"lost": 2, "cause": busy.to_string()}));
-    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good);
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn a_locked_database_is_refused_at_the_start_and_nothing_is_left() {
     assert!(matches!(Ledger::open_with(dir.path(), started(), SHORT).await, Err(LedgerError::Busy(_))));
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(chain::all(dir.path()).unwrap().len(), 1);
-    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good);
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]
@@ -67,14 +67,14 @@ async fn a_full_disk_stops_calls_and_what_is_there_stays_good() {
     let intent = intend(&ledger, Event::new(EventKind::CallIntent, json!("x".repeat(9000))), None).await;
     assert!(matches!(intent, Err(LedgerError::Full(_))), "{intent:?}");
     let verification = verify(dir.path()).unwrap();
-    assert_eq!((verification.verdict, verification.chains[0].records), (ChainVerdict::Good, written));
+    assert_eq!((verification.verdict, verification.chains[0].records), (ChainStatus::Good, written));
 
     // Space becomes available: here, through a broker without the limit.
     let other = open(dir.path()).await;
     other.append(event(EventKind::CallIntent)).await.unwrap();
     other.close().await;
     ledger.close().await;
-    assert!(!matches!(verify(dir.path()).unwrap().verdict, ChainVerdict::Tampered { .. }));
+    assert!(!matches!(verify(dir.path()).unwrap().verdict, ChainStatus::Tampered { .. }));
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn an_item_that_fails_leaves_the_rest_of_its_batch() {
     let (outcome, ()) = tokio::join!(work, async { other.execute_batch("ROLLBACK").unwrap() });
     assert_eq!(outcome, (Ok(2), Ok(3), Err(LedgerError::GrantSpent("absent".into())), Ok(4)));
     ledger.close().await;
-    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good);
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn a_chain_that_somebody_else_wrote_on_is_not_continued() {
         assert!(matches!(after, Err(LedgerError::Damaged { .. })), "{after:?}");
     }
     ledger.close().await;
-    assert!(matches!(verify(dir.path()).unwrap().verdict, ChainVerdict::Tampered { seq: Some(2), .. }));
+    assert!(matches!(verify(dir.path()).unwrap().verdict, ChainStatus::Tampered { seq: Some(2), .. }));
 }
 
 #[tokio::test]

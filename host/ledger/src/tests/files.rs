@@ -29,7 +29,7 @@ async fn a_ledger_that_is_not_in_its_place_refuses_intents_until_it_is_back() {
         assert_eq!(ledger.trouble(), None);
     }
     ledger.close().await;
-    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good);
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn checkpoints_and_vacuums_do_not_stop_the_ledger() {
     assert!(size() < before);
     intend(&ledger, event(EventKind::CallIntent), None).await.unwrap();
     ledger.close().await;
-    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good);
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_live_chain_that_is_shortened_is_never_good_and_takes_no_intent() {
     }
     shell(dir.path()).execute_batch("DELETE FROM events WHERE seq > 2").unwrap();
     let verdict = verify(dir.path()).unwrap().verdict;
-    assert!(matches!(verdict, ChainVerdict::Tampered { seq: Some(3), .. }), "{verdict:?}");
+    assert!(matches!(verdict, ChainStatus::Tampered { seq: Some(3), .. }), "{verdict:?}");
     let refused = intend(&ledger, event(EventKind::CallIntent), None).await;
     assert!(matches!(refused, Err(LedgerError::Damaged { .. })), "{refused:?}");
 }

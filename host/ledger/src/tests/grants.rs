@@ -81,7 +81,7 @@ async fn uses_run_out_and_a_replay_is_refused() {
     }
     assert_eq!(ledger.grants(&bound).await.unwrap(), []);
     ledger.close().await;
-    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good, "a refused intent leaves no gap");
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good, "a refused intent leaves no gap");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -38,7 +38,7 @@ async fn an_outcome_has_room_where_notes_find_none() {
     assert!(lost > 0, "there was no room");
     assert_eq!(count(dir.path(), "source.log") as u64 + lost, notes as u64 + 1);
     ledger.close().await;
-    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good);
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ async fn died(dir: &Path) -> String {
 
 fn findings(dir: &Path) -> Vec<(String, u64)> {
     let found = verify(dir).unwrap().findings.into_iter().map(|finding| match finding {
-        ChainVerdict::Tampered { chain: Some(chain), seq: Some(seq), .. } => (chain, seq),
+        ChainStatus::Tampered { chain: Some(chain), seq: Some(seq), .. } => (chain, seq),
         other => panic!("{other:?}"),
     });
     found.collect()
@@ -28,11 +28,11 @@ fn findings(dir: &Path) -> Vec<(String, u64)> {
 async fn a_dead_chain_is_sealed_by_the_next_broker_and_every_later_change_is_named() {
     let dir = folder();
     let chain = died(dir.path()).await;
-    assert!(matches!(verify(dir.path()).unwrap().verdict, ChainVerdict::Incomplete { .. }));
+    assert!(matches!(verify(dir.path()).unwrap().verdict, ChainStatus::Incomplete { .. }));
     closed(dir.path(), 0).await;
     closed(dir.path(), 0).await;
     let found = verify(dir.path()).unwrap();
-    assert_eq!(found.verdict, ChainVerdict::Good);
+    assert_eq!(found.verdict, ChainStatus::Good);
     assert_eq!(found.chains[0].sealed, Some(4));
     let seals: Vec<_> = records(dir.path()).into_iter().filter(|entry| entry.record.kind == "chain.sealed").collect();
     let [seal] = &seals[..] else { panic!("{seals:?}") };
@@ -78,9 +78,9 @@ async fn a_chain_that_never_got_a_record_is_sealed_too() {
     let dir = folder();
     closed(dir.path(), 0).await;
     drop(chain::ChainLock::create(dir.path()).unwrap());
-    assert!(matches!(verify(dir.path()).unwrap().verdict, ChainVerdict::Incomplete { .. }));
+    assert!(matches!(verify(dir.path()).unwrap().verdict, ChainStatus::Incomplete { .. }));
     closed(dir.path(), 0).await;
-    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good);
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -101,6 +101,6 @@ async fn brokers_that_start_together_seal_a_dead_chain_once_and_never_a_live_one
             ledger.unwrap().close().await;
         }
         live.close().await;
-        assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good);
+        assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 /// Returns the number of the record that the verdict names, or the verdict as an error if it names none.
 fn named(dir: &Path) -> Result<u64, String> {
     match verify(dir).unwrap().verdict {
-        ChainVerdict::Tampered { seq: Some(seq), .. } => Ok(seq),
+        ChainStatus::Tampered { seq: Some(seq), .. } => Ok(seq),
         other => Err(format!("{other:?}")),
     }
 }
@@ -78,7 +78,7 @@ async fn edits_deletions_insertions_and_new_orders_are_named() {
     for (what, sql, expected) in cases {
         let dir = folder();
         closed(dir.path(), 6).await;
-        assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good);
+        assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
         shell(dir.path()).execute_batch(sql).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(named(dir.path()), Ok(expected), "{what}");
     }
@@ -91,7 +91,7 @@ async fn a_cut_tail_a_removed_chain_and_an_old_copy_are_named() {
     let copy = std::fs::read(store::path(dir.path())).unwrap();
     let second = closed(dir.path(), 6).await;
     let missing = |from: u64| match verify(dir.path()).unwrap().verdict {
-        ChainVerdict::Tampered { chain: Some(chain), seq: Some(seq), reason } if seq == from => {
+        ChainStatus::Tampered { chain: Some(chain), seq: Some(seq), reason } if seq == from => {
             assert!(reason.contains("had written 8 records"), "{reason}");
             chain
         }
@@ -119,7 +119,7 @@ async fn changed_tables_and_views_are_found() {
         closed(dir.path(), 2).await;
         shell(dir.path()).execute_batch(sql).unwrap();
         let verdict = verify(dir.path()).unwrap().verdict;
-        assert!(matches!(verdict, ChainVerdict::Tampered { chain: None, .. }), "{sql}: {verdict:?}");
+        assert!(matches!(verdict, ChainStatus::Tampered { chain: None, .. }), "{sql}: {verdict:?}");
     }
 }
 
@@ -131,7 +131,7 @@ async fn a_torn_file_is_a_finding_and_no_crash() {
     for keep in [50, 100, 4096, 5000, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
         std::fs::write(store::path(dir.path()), &whole[..keep]).unwrap();
         let verdict = verify(dir.path()).unwrap().verdict;
-        assert!(matches!(verdict, ChainVerdict::Tampered { .. }), "{keep}: {verdict:?}");
+        assert!(matches!(verdict, ChainStatus::Tampered { .. }), "{keep}: {verdict:?}");
     }
     // The byte that is missing may have been zero, and SQLite reads it as zero.
     let torn = format!("{:?}", verify(dir.path()).unwrap().findings);

@@ -22,7 +22,7 @@ async fn a_chain_has_a_beginning_numbers_and_an_end() {
     assert_eq!(first.body["pid"], std::process::id());
     assert_eq!(first.body["config"], Digest::of(b"config").to_string());
     let verification = verify(dir.path()).unwrap();
-    assert_eq!(verification.verdict, ChainVerdict::Good);
+    assert_eq!(verification.verdict, ChainStatus::Good);
     let [chain] = &verification.chains[..] else { panic!("{verification:?}") };
     assert_eq!((chain.chain.as_str(), chain.records, chain.stopped, chain.live), (ledger.chain(), 5, true, false));
 }
@@ -60,7 +60,7 @@ async fn brokers_that_share_a_folder_write_chains_of_their_own() {
     numbers.sort_unstable();
     let expected: Vec<u64> = (2..52).flat_map(|n| [n; 4]).collect();
     assert_eq!(numbers, expected);
-    assert_eq!(verify(dir.path()).unwrap().verdict, ChainVerdict::Good, "all live");
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good, "all live");
 
     let keys: std::collections::BTreeSet<String> = brokers.iter().map(|broker| broker.fingerprint(b"x")).collect();
     assert_eq!(keys.len(), 1, "one key for the folder");
@@ -68,7 +68,7 @@ async fn brokers_that_share_a_folder_write_chains_of_their_own() {
         broker.close().await;
     }
     let verification = verify(dir.path()).unwrap();
-    assert_eq!(verification.verdict, ChainVerdict::Good);
+    assert_eq!(verification.verdict, ChainStatus::Good);
     assert!(verification.chains.iter().all(|chain| chain.records == 52 && chain.stopped));
     assert_eq!(verification.chains.len(), 4);
 }

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::LinkConfig;
 use super::control_queue::ControlMessage;
-use super::pages::Pages;
+use super::url_elicitations::UrlElicitations;
+
 use crate::call::{Cause, SessionId};
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request};
 use crate::source::transport::{Transport, TransportError};
@@ -49,7 +50,7 @@ pub(super) struct LinkShared {
 pub(super) struct PendingRequests {
     pub(super) requests: HashMap<u64, PendingRequest>,
     pub(super) last: u64,
-    pub(super) pages: Pages,
+    pub(super) url_elicitations: UrlElicitations,
     /// The open requests of the source, by its ids.
     pub(super) asked: HashMap<Id, AbortHandle>,
     /// When an awaited request last began or ended.
@@ -74,7 +75,7 @@ impl PendingRequests {
 /// A request that waits for its answer.
 pub(super) struct PendingRequest {
     pub(super) reply: oneshot::Sender<Result<Answer, NoResponse>>,
-    pub(super) caller: Option<ResponseWaiter>,
+    pub(super) caller: Option<ReplyRoute>,
     /// True if its answer is awaited; false for a request that is meant to stay open, or that only checks whether the
     /// source is alive.
     pub(super) awaited: bool,
@@ -96,9 +97,9 @@ impl PendingRequest {
     }
 }
 
-/// The caller that waits for a request.
+/// Where what belongs to a request goes: to a session, through the call that waits for it.
 #[derive(Clone)]
-pub(super) struct ResponseWaiter {
+pub(super) struct ReplyRoute {
     pub(super) session: Option<SessionId>,
     pub(super) relay: Relay,
 }
@@ -129,7 +130,7 @@ impl LinkShared {
         &self,
         method: &Method,
         params: impl FnOnce(u64) -> Json,
-        caller: Option<ResponseWaiter>,
+        caller: Option<ReplyRoute>,
         timeout: Duration,
     ) -> Result<Answer, NoResponse> {
         let (mut waiting, mut reply) = self.wait_for(method, caller, timeout)?;
@@ -164,7 +165,7 @@ impl LinkShared {
     fn wait_for(
         &self,
         method: &Method,
-        caller: Option<ResponseWaiter>,
+        caller: Option<ReplyRoute>,
         timeout: Duration,
     ) -> Result<(WaitingRequest<'_>, oneshot::Receiver<Result<Answer, NoResponse>>), NoResponse> {
         let mut pending = self.pending();
@@ -198,13 +199,13 @@ impl LinkShared {
         }
     }
 
-    pub(super) fn stray(&self, what: &'static str) {
+    pub(super) fn count_stray(&self, what: &'static str) {
         let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::debug!(what, count, "a source sent something that belongs to no open request");
     }
 
     /// Notes that the source answers or reports progress.
-    pub(super) fn lives(&self) {
+    pub(super) fn note_sign_of_life(&self) {
         self.timed_out.store(0, Ordering::Relaxed);
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-use super::pending::{LinkShared, NoResponse, ResponseWaiter};
+use super::pending::{LinkShared, NoResponse, ReplyRoute};
 use crate::call::Cause;
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, Response, RpcError, meta};
 use crate::source::transport::{Received, TransportError};
@@ -20,7 +20,7 @@ const RELAY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many requests of the source may be open on a connection. A person answers one at a time; a source that sends
 /// more is out of control.
-pub(super) const MAX_ASKED: usize = 16;
+pub(super) const MAX_SOURCE_REQUESTS: usize = 16;
 
 /// How long an agent may take to answer a request of the source. A person who has not answered by then has left.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -49,18 +49,18 @@ pub(super) async fn read(shared: Arc<LinkShared>) {
 }
 
 fn answer(shared: &LinkShared, response: Response) {
-    shared.lives();
+    shared.note_sign_of_life();
     let entry = response.id.and_then(|id| id.as_number()).and_then(|id| shared.pending().requests.remove(&id));
     match entry {
         Some(entry) => {
             let session = entry.caller.as_ref().and_then(|caller| caller.session.as_ref());
             if let (Some(session), Answer::Error(error)) = (session, &response.answer) {
-                shared.pending().pages.note(session, error);
+                shared.pending().url_elicitations.note(session, error);
             }
             // A caller that gave up has dropped the receiver.
             let _ = entry.reply.send(Ok(response.answer));
         }
-        None => shared.stray("answer"),
+        None => shared.count_stray("answer"),
     }
 }
 
@@ -103,11 +103,13 @@ async fn notify(shared: &LinkShared, notification: Notification, within: Option<
     match &notification.method {
         Method::NotificationsProgress => {
             let id = params.and_then(|params| params.get("progressToken")).and_then(|token| number(&token));
-            let caller = id.and_then(|id| shared.caller(id));
+            let caller = id.and_then(|id| shared.reply_route(id));
             let token = caller.as_ref().and_then(|caller| caller.relay.token.clone());
-            let (Some(id), Some(caller), Some(token)) = (id, caller, token) else { return shared.stray("progress") };
+            let (Some(id), Some(caller), Some(token)) = (id, caller, token) else {
+                return shared.count_stray("progress");
+            };
             let params = notification.params.and_then(|params| params.with("progressToken", &token));
-            shared.lives();
+            shared.note_sign_of_life();
             shared.relay(id, &caller.relay, Notification { params, ..notification }).await;
         }
         Method::NotificationsCancelled => {
@@ -132,7 +134,8 @@ async fn notify(shared: &LinkShared, notification: Notification, within: Option<
             if let Some(owner) = &owner {
                 owner.notify(source.as_str(), notification.clone()).await;
             }
-            // Sessions without a connection of their own learn of it only here.
+            // Sessions that share connections are told here. For them a change of a list counts even if it arrived on a
+            // session's own connection.
             if owner.is_none() || of_list {
                 subscribers.notify(source, &notification).await;
             }
@@ -140,23 +143,24 @@ async fn notify(shared: &LinkShared, notification: Notification, within: Option<
         // A page that a person opened is completed, perhaps long after the call that asked for it.
         Method::NotificationsElicitationComplete => {
             let id = params.and_then(|params| params.get_str("elicitationId"));
-            let asked = id.and_then(|id| shared.pending().pages.take(&id));
+            let asked = id.and_then(|id| shared.pending().url_elicitations.take(&id));
             let client = shared.owner().or_else(|| shared.config.subscribers.of(&asked?));
             match client {
                 Some(client) => client.notify(shared.config.source.as_str(), notification).await,
-                None => shared.stray("completion"),
+                None => shared.count_stray("completion"),
             }
         }
         _ => {
             let named = subscription(params).or_else(|| within.and_then(Id::as_number));
-            // A notification that MCP does not define may be about a call that ended long ago.
-            let guessed = notification.method.is_reserved() || shared.is_for_one();
-            let id = named.or_else(|| shared.newest().filter(|_| guessed));
-            match id.and_then(|id| Some((id, shared.caller(id)?))) {
+            // A notification that MCP does not define may be about a call that ended long ago, so it is given to the newest
+            // call only if one client alone has used the connection.
+            let may_guess = notification.method.is_reserved() || shared.is_for_one();
+            let id = named.or_else(|| shared.newest().filter(|_| may_guess));
+            match id.and_then(|id| Some((id, shared.reply_route(id)?))) {
                 Some((id, caller)) => shared.relay(id, &caller.relay, notification).await,
                 None => match shared.owner().or_else(|| shared.config.subscribers.only()) {
                     Some(owner) => owner.notify(shared.config.source.as_str(), notification).await,
-                    None => shared.stray("notification"),
+                    None => shared.count_stray("notification"),
                 },
             }
         }
@@ -189,7 +193,7 @@ fn ask(shared: &Arc<LinkShared>, request: Request, within: Option<&Id>) {
         shared.send_soon(Message::Response(Response::error(Some(id), &RpcError::new(code, why))));
     };
     let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
-        let why = format!("{MAX_ASKED} requests of this source are open already");
+        let why = format!("{MAX_SOURCE_REQUESTS} requests of this source are open already");
         return refuse(request.id, RpcError::INTERNAL, why);
     };
     let call = within.and_then(Id::as_number);
@@ -205,7 +209,7 @@ fn ask(shared: &Arc<LinkShared>, request: Request, within: Option<&Id>) {
 }
 
 /// Puts a request of the source to the agent, through the call that it belongs to, and sends the answer. Its place is
-/// free only after that: a source that reads no answers has no more requests put to the agent.
+/// held until then, so that a source that reads no answers cannot keep sending requests to the agent.
 async fn put_to_agent(
     shared: Arc<LinkShared>,
     owner: Arc<dyn SourceClient>,
@@ -214,11 +218,11 @@ async fn put_to_agent(
     _place: OwnedSemaphorePermit,
 ) {
     let id = request.id.clone();
-    let call = call.or_else(|| shared.newest()).and_then(|id| Some((id, shared.caller(id)?)));
+    let call = call.or_else(|| shared.newest()).and_then(|id| Some((id, shared.reply_route(id)?)));
     let answered = async {
         match call {
             Some((call, caller)) => {
-                let _asking = Asking::begin(&shared, call);
+                let _asking = AgentWait::begin(&shared, call);
                 let (reply, answer) = oneshot::channel();
                 let said = CallEvent::Request(SourceRequest { request, reply });
                 if caller.relay.out.send(said).await.is_err() {
@@ -240,12 +244,12 @@ async fn put_to_agent(
 }
 
 /// A guard: while it lives, the source waits for the agent, and the call that the request belongs to does not time out.
-struct Asking<'a> {
+struct AgentWait<'a> {
     shared: &'a LinkShared,
     call: u64,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> AgentWait<'a> {
     fn begin(shared: &'a LinkShared, call: u64) -> Self {
         if let Some(entry) = shared.pending().requests.get_mut(&call) {
             entry.asking += 1;
@@ -254,7 +258,7 @@ impl<'a> Asking<'a> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for AgentWait<'_> {
     fn drop(&mut self) {
         if let Some(entry) = self.shared.pending().requests.get_mut(&self.call) {
             entry.asking = entry.asking.saturating_sub(1);
@@ -273,7 +277,7 @@ impl LinkShared {
         self.owner.get().is_some() || self.config.subscribers.is_of_one()
     }
 
-    fn caller(&self, id: u64) -> Option<ResponseWaiter> {
+    fn reply_route(&self, id: u64) -> Option<ReplyRoute> {
         self.pending().requests.get(&id).and_then(|entry| entry.caller.clone())
     }
 

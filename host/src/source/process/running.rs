@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use portcullis_jail::{Launch, Launcher, Ready};
+use portcullis_jail::{BuiltCell, Launch, Launcher};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ impl RunningCell {
         launch: Launch,
         launcher: Launcher,
         recording: Option<Arc<Recording>>,
-        serve: impl FnOnce(Ready) -> io::Result<Option<EgressProxy>>,
+        serve: impl FnOnce(BuiltCell) -> io::Result<Option<EgressProxy>>,
     ) -> Result<(Self, PipeStreams), CellStartError> {
         let (child, streams, ready) = Child::start(launch, launcher, recording).await?;
         let crate::cell::ChildStreams { input, output, error } = streams;

@@ -16,12 +16,12 @@ use crate::command::call::failed;
 use crate::output::{self, BOLD, visible};
 use crate::{run, thief};
 
-/// A public name server. Nothing is ever sent to it.
-const FAR: &str = "9.9.9.9:53";
+/// A public name server. The thief tries to connect to it, and would write nothing if that succeeded.
+const INTERNET_ADDRESS: &str = "9.9.9.9:53";
 
 /// Starts a dishonest server in a cell, calls it, and prints what it got. Its records go to the ledger of the rest of
 /// the tour.
-pub(super) async fn told(folder: &Path, data_dir: &Path) -> anyhow::Result<()> {
+pub(super) async fn run_chapter(folder: &Path, data_dir: &Path) -> anyhow::Result<()> {
     chapter("A source that steals, in its cell")?;
     // Temporary folders are often links, and a grant must not lead through one.
     let folder = &folder.canonicalize()?;
@@ -31,29 +31,33 @@ pub(super) async fn told(folder: &Path, data_dir: &Path) -> anyhow::Result<()> {
         std::fs::write(file, text)?;
     }
     // Any program on this machine may listen like this; it shows whether the thief connects.
-    let near = TcpListener::bind("127.0.0.1:0")?;
-    let loot =
-        [notes.display().to_string(), private.display().to_string(), near.local_addr()?.to_string(), FAR.to_owned()];
+    let local_listener = TcpListener::bind("127.0.0.1:0")?;
+    let targets = [
+        notes.display().to_string(),
+        private.display().to_string(),
+        local_listener.local_addr()?.to_string(),
+        INTERNET_ADDRESS.to_owned(),
+    ];
     let broker =
-        run::broker(Config::parse(&configuration(&loot, data_dir)?, &folder.join("caged/portcullis.toml"))?).await?;
+        run::broker(Config::parse(&configuration(&targets, data_dir)?, &folder.join("cell/portcullis.toml"))?).await?;
     let story = story(&broker).await;
     broker.shutdown().await;
     story?;
-    near.set_nonblocking(true)?;
-    ensure!(near.accept().is_err(), "the thief has connected to a program on this machine");
+    local_listener.set_nonblocking(true)?;
+    ensure!(local_listener.accept().is_err(), "the thief has connected to a program on this machine");
     Ok(())
 }
 
 /// Prints the configuration without the thief's long arguments, and returns it with them.
-fn configuration(loot: &[String], data_dir: &Path) -> anyhow::Result<String> {
+fn configuration(targets: &[String], data_dir: &Path) -> anyhow::Result<String> {
     output::text("[sources.notes]                  # a program like those that agents are offered every day\n")?;
     output::text(
-        "command = [\"summarise-notes\"]   # played by this very program\ncell.read = [\"notes\"]            # all of this machine that exists for it\n",
+        "command = [\"summarise-notes\"]   # played by this very program\ncell.read = [\"notes\"]            # the only part of this machine that it can see\n",
     )?;
     let program = std::env::current_exe().context("this program cannot find its own file")?.display().to_string();
     let command: Vec<&str> =
-        [program.as_str(), thief::ASK].into_iter().chain(loot.iter().map(String::as_str)).collect();
-    let notes = Path::new(loot.first().context("there are notes")?).parent().context("a file has a folder")?;
+        [program.as_str(), thief::ARGUMENT].into_iter().chain(targets.iter().map(String::as_str)).collect();
+    let notes = Path::new(targets.first().context("there are notes")?).parent().context("a file has a folder")?;
     let (data_dir, command, notes) = (json!(data_dir), json!(command), json!(notes));
     Ok(format!("[broker]\ndata-dir = {data_dir}\n[sources.notes]\ncommand = {command}\ncell.read = [{notes}]\n"))
 }

@@ -59,8 +59,8 @@ async fn the_open_requests_of_a_source_are_limited_and_have_different_ids() {
         let refused = far.heard.recv().await.unwrap();
         assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("same"), &json!(-32600)), "{refused}");
     }
-    assert_eq!(free(), route::MAX_ASKED - 1, "the first is open, and the others hold no place");
-    for number in 1..route::MAX_ASKED {
+    assert_eq!(free(), route::MAX_SOURCE_REQUESTS - 1, "the first is open, and the others hold no place");
+    for number in 1..route::MAX_SOURCE_REQUESTS {
         far.say(question(&number.to_string())).await;
     }
     far.say(question("one more")).await;
@@ -88,7 +88,7 @@ async fn requests_of_a_source_that_reads_no_answers_are_no_longer_put_to_the_age
         heard += 1;
         put += usize::from(answer["error"]["code"] == RpcError::METHOD_NOT_FOUND);
     }
-    assert!(put < 4 * route::MAX_ASKED, "{put} of {heard} were put to the agent");
+    assert!(put < 4 * route::MAX_SOURCE_REQUESTS, "{put} of {heard} were put to the agent");
 }
 
 #[tokio::test(start_paused = true)]

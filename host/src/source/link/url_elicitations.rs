@@ -12,9 +12,9 @@ const MAX_PAGES: usize = 256;
 
 /// The pages that calls over one connection have asked for.
 #[derive(Default)]
-pub(super) struct Pages(VecDeque<(String, SessionId)>);
+pub(super) struct UrlElicitations(VecDeque<(String, SessionId)>);
 
-impl Pages {
+impl UrlElicitations {
     /// Remembers the pages in the error with which a call of this session was refused.
     pub(super) fn note(&mut self, session: &SessionId, error: &Json) {
         for page in needed(error) {
@@ -56,7 +56,7 @@ mod tests {
             Json::of(&serde_json::json!({ "code": -32042, "data": { "elicitations": [page] } }))
         };
         let (one, two) = (SessionId::new(), SessionId::new());
-        let mut pages = Pages::default();
+        let mut pages = UrlElicitations::default();
         pages.note(&one, &error(1));
         pages.note(&two, &error(2));
         pages.note(&two, &Json::of(&serde_json::json!({ "code": -32000, "data": { "elicitations": [] } })));
