@@ -17,8 +17,10 @@ use std::time::{Duration, Instant};
 use portcullis_core::sync::Mutex;
 use portcullis_ledger::{Event, EventKind};
 
-/// How many different attempts are kept. A language runtime makes some thousands; beyond this they are only counted.
+/// How many different attempts are kept, and how many bytes of paths. A language runtime makes some thousands; beyond
+/// this they are only counted.
 const MAX_ATTEMPTS: usize = 50_000;
+const MAX_PATH_BYTES: usize = 16 << 20;
 
 /// What an attempt was made on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,6 +94,8 @@ pub struct Recording {
 #[derive(Debug, Default)]
 struct Seen {
     attempts: BTreeMap<(Action, Subject, Availability), Times>,
+    /// The bytes of all paths and names in `attempts`.
+    bytes: usize,
     /// Attempts beyond [`MAX_ATTEMPTS`].
     others: u64,
 }
@@ -138,10 +142,16 @@ impl Recording {
     pub fn note(&self, action: Action, subject: Subject, availability: Availability, program: impl FnOnce() -> String) {
         let after = self.began.elapsed();
         let mut seen = self.seen.lock();
+        let bytes = match &subject {
+            Subject::Path(path) => path.as_os_str().len(),
+            Subject::Host(host, _) => host.len(),
+            Subject::Address(_) | Subject::Call(_) => 0,
+        };
         let key = (action, subject, availability);
         if let Some(times) = seen.attempts.get_mut(&key) {
             times.count += 1;
-        } else if seen.attempts.len() < MAX_ATTEMPTS {
+        } else if seen.attempts.len() < MAX_ATTEMPTS && seen.bytes + bytes <= MAX_PATH_BYTES {
+            seen.bytes += bytes;
             seen.attempts.insert(key, Times { count: 1, after, program: program() });
         } else {
             seen.others += 1;
@@ -170,14 +180,17 @@ impl Recording {
         let listener = portcullis_jail::SyscallListener::new(listener);
         let listen = move || {
             while let Ok(Some(call)) = listener.receive() {
-                if let Some((action, subject, availability)) = caller::attempt(&listener, &call) {
-                    self.note(action, subject, availability, || caller::program(call.thread));
-                }
+                let seen = caller::seen(&listener, &call);
+                let program = seen.as_ref().map(|_| caller::program(call.thread)).unwrap_or_default();
                 if portcullis_jail::recorded_call(call.number).is_some() {
                     listener.go_on(&call);
                 } else {
                     // A call that every cell denies is here only to be recorded.
                     listener.deny(&call);
+                }
+                // The caller does not wait while the world outside is looked at, and so cannot time that.
+                if let Some((action, subject, availability)) = seen.map(caller::Seen::attempt) {
+                    self.note(action, subject, availability, || program);
                 }
             }
         };

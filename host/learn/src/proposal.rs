@@ -115,9 +115,27 @@ impl Proposal {
             let path = Path::new(&line.value);
             line.needs != Needs::Network && own.iter().any(|own| own.starts_with(path) || path.starts_with(own))
         };
-        let (opening, lines): (Vec<Line>, Vec<Line>) = std::mem::take(&mut self.lines).into_iter().partition(opens);
-        let why = "it would open the broker's own files; name smaller folders, or move the data folder away";
-        self.withheld.extend(opening.into_iter().map(|line| Line { guess: Some(why), ..line }));
+        self.withhold_if(
+            opens,
+            "it would open the broker's own files; name smaller folders, or move the data folder away",
+        );
+    }
+
+    /// Withholds what lies in the user's home and nothing in the source's command names: whether the source needs it, only
+    /// a person can say.
+    pub fn withhold_unnamed(&mut self, situation: &Situation) {
+        let unnamed = |line: &Line| {
+            let path = Path::new(&line.value);
+            let in_home = situation.home.as_ref().is_some_and(|home| path.starts_with(home));
+            line.needs != Needs::Network && in_home && !situation.named.iter().any(|named| path.starts_with(named))
+        };
+        self.withhold_if(unnamed, "it is in your home, and nothing in its command names it; agree to it at a terminal");
+    }
+
+    fn withhold_if(&mut self, is_withheld: impl Fn(&Line) -> bool, why: &'static str) {
+        let (withheld, lines): (Vec<Line>, Vec<Line>) =
+            std::mem::take(&mut self.lines).into_iter().partition(is_withheld);
+        self.withheld.extend(withheld.into_iter().map(|line| Line { guess: Some(why), ..line }));
         self.lines = lines;
     }
 
@@ -154,12 +172,15 @@ impl Wanted {
             None if is_noise(path, situation.inside.iter().chain(&situation.named)) && !credential => return,
             // What does not exist yet is made in the folder that does.
             None => match path.ancestors().find(|above| above.symlink_metadata().is_ok()) {
-                Some(above) => above.to_owned(),
+                // No grant may lead through a link.
+                Some(above) => above.canonicalize().unwrap_or_else(|_| above.to_owned()),
                 None => return,
             },
         };
         let evidence = said(attempt);
-        let reason = if credential {
+        let reason = if path.to_str().is_none() {
+            Some("its name is not UTF-8, so that no configuration can name it")
+        } else if credential || is_credential(&target, home) {
             Some("it holds credentials; grant it yourself if the source must have them")
         } else if target.is_dir() && is_too_wide(&target, home) {
             Some("the nearest folder that exists holds much more; make a folder for the source and grant that")

@@ -32,46 +32,73 @@ const TRUNCATE: u64 = 0o1000;
 const INET: u16 = 2;
 const INET6: u16 = 10;
 
-/// Returns what the caller attempts, or `None` if that cannot be found out, or if it concerns only the caller itself.
-pub(super) fn attempt(listener: &SyscallListener, call: &Syscall) -> Option<(Action, Subject, Availability)> {
+/// What a call is about, as far as it is seen from inside the cell.
+pub(super) struct Seen {
+    action: Action,
+    subject: Subject,
+    /// Whether the cell has it, or `None` for a path that is to be looked up outside.
+    inside: Option<Availability>,
+    /// True if the call does nothing else than to make the path.
+    makes: bool,
+    /// True if the call may make the path.
+    may_make: bool,
+}
+
+/// Returns what a call is about, or `None` if that cannot be found out, or if it concerns only the caller itself.
+pub(super) fn seen(listener: &SyscallListener, call: &Syscall) -> Option<Seen> {
+    let plain = |action, subject, inside| Seen { action, subject, inside: Some(inside), makes: false, may_make: false };
     let Some(known) = recorded_call(call.number) else {
-        return Some((Action::Call, Subject::Call(denied_call(call.number).unwrap_or("socket")), Availability::Denied));
+        let name = denied_call(call.number).unwrap_or("socket");
+        return Some(plain(Action::Call, Subject::Call(name), Availability::Denied));
     };
     let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
     match known.operation {
         Operation::Signal => {
             // A process group or process 1: everything that is not one known process.
             let to_others = argument(0).cast_signed() as i32 <= 1 && argument(1) != 0;
-            to_others.then_some((Action::Call, Subject::Call("kill"), Availability::Granted))
+            to_others.then(|| plain(Action::Call, Subject::Call("kill"), Availability::Granted))
         }
         Operation::Connect => {
             let memory = File::open(format!("/proc/{}/mem", call.thread)).ok()?;
             let address = address(&memory, argument(known.path), argument(known.flags?))?;
-            listener.still_waits(call).then_some(())?;
             // The cell has no other interface than loopback.
-            let availability =
-                if address.ip().to_canonical().is_loopback() { Availability::Granted } else { Availability::Denied };
-            Some((Action::Connect, Subject::Address(address), availability))
+            let loopback = address.ip().to_canonical().is_loopback();
+            let inside = if loopback { Availability::Granted } else { Availability::Denied };
+            listener.still_waits(call).then(|| plain(Action::Connect, Subject::Address(address), inside))
         }
-        _ => {
+        operation => {
             let caller = Caller::of(call).ok()?;
             let path = caller.path(known, call)?;
             let flags = known.flags.map(argument).unwrap_or_default();
-            let (action, may_make) = match known.operation {
-                Operation::Open if flags & (ACCESS_MODE | CREATE | TRUNCATE) != 0 => {
-                    (Action::Write, flags & CREATE != 0)
-                }
-                Operation::Open => (Action::Read, false),
-                // What is there already is left as it is, as by `mkdir -p`.
-                Operation::Create if path.is_dir() => (Action::Look, false),
-                Operation::Create => (Action::Write, true),
-                Operation::Change | Operation::Remove => (Action::Write, false),
-                Operation::Execute => (Action::Execute, false),
-                _ => (Action::Look, false),
+            let action = match operation {
+                Operation::Open if flags & (ACCESS_MODE | CREATE | TRUNCATE) != 0 => Action::Write,
+                Operation::Open => Action::Read,
+                Operation::Create | Operation::Change | Operation::Remove => Action::Write,
+                Operation::Execute => Action::Execute,
+                _ => Action::Look,
             };
-            let availability = caller.availability(&path, action, may_make);
-            listener.still_waits(call).then_some((action, Subject::Path(path), availability))
+            let makes = operation == Operation::Create;
+            let may_make = makes || flags & CREATE != 0;
+            let inside = caller.availability(&path, action, may_make);
+            listener.still_waits(call).then_some(Seen { action, subject: Subject::Path(path), inside, makes, may_make })
         }
+    }
+}
+
+impl Seen {
+    /// Returns the attempt. Looks outside for a path that the cell does not have.
+    pub(super) fn attempt(self) -> (Action, Subject, Availability) {
+        let Self { action, subject, inside, makes, may_make } = self;
+        let Subject::Path(path) = &subject else {
+            return (action, subject, inside.unwrap_or(Availability::Absent));
+        };
+        // What is there already is left as it is, as by `mkdir -p`.
+        let action = if makes && path.is_dir() { Action::Look } else { action };
+        let exists = |path: &Path| path.symlink_metadata().is_ok();
+        let made = may_make && path.parent().is_some_and(exists);
+        let outside = || if exists(path) || made { Availability::Hidden } else { Availability::Absent };
+        let availability = inside.unwrap_or_else(outside);
+        (action, subject, availability)
     }
 }
 
@@ -115,26 +142,17 @@ impl Caller {
         Some(normal(&base.join(named)))
     }
 
-    /// Returns whether the cell has the path for this action.
-    fn availability(&self, path: &Path, action: Action, may_make: bool) -> Availability {
-        let exists_outside = |path: &Path| std::fs::symlink_metadata(path).is_ok();
-        let absent = || if exists_outside(path) { Availability::Hidden } else { Availability::Absent };
+    /// Returns whether the cell has the path for this action, or `None` if it has not.
+    fn availability(&self, path: &Path, action: Action, may_make: bool) -> Option<Availability> {
         let granted = |file: &OwnedFd| match action {
             Action::Write if is_read_only(file) => Availability::ReadOnly,
             _ => Availability::Granted,
         };
         match self.open(path) {
-            Ok(file) => granted(&file),
-            Err(Errno::ACCESS) => Availability::Denied,
-            Err(_) if may_make => {
-                let parent = path.parent().unwrap_or(Path::new("/"));
-                match self.open(parent) {
-                    Ok(folder) => granted(&folder),
-                    Err(_) if exists_outside(parent) => Availability::Hidden,
-                    Err(_) => Availability::Absent,
-                }
-            }
-            Err(_) => absent(),
+            Ok(file) => Some(granted(&file)),
+            Err(Errno::ACCESS) => Some(Availability::Denied),
+            Err(_) if may_make => Some(granted(&self.open(path.parent()?).ok()?)),
+            Err(_) => None,
         }
     }
 

@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     calls: Option<PathBuf>,
 
-    /// Agree to everything that is proposed, and write it
+    /// Agree to what is proposed, and write it, except what lies in your home and nothing in the command names
     #[arg(long)]
     yes: bool,
 }
@@ -155,6 +155,9 @@ async fn learn(
         broker.shutdown().await;
         let mut proposal = Proposal::of(&attempts, &situation);
         proposal.withhold(&config.own_files());
+        if yes {
+            proposal.withhold_unnamed(&situation);
+        }
         variables.extend(driven.texts().flat_map(variables_in));
         let fresh: Vec<Line> = proposal.lines.into_iter().filter(|line| !has(cell_of(&config, name), line)).collect();
         if fresh.is_empty() || round == MAX_ROUNDS {

@@ -126,3 +126,28 @@ fn the_brokers_own_files_are_withheld() {
     proposal.withhold(&[folder.join(".portcullis")]);
     assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
 }
+
+#[test]
+fn what_only_a_person_can_agree_to_is_withheld_where_nobody_is_asked() {
+    let home = home();
+    let (letters, docs) = (home.path().join("letters"), home.path().join("docs"));
+    [&letters, &docs].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    let situation = Situation { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..Situation::default() };
+    let attempts = [hidden(Action::Read, &letters), hidden(Action::Read, &docs), refused("api.test", None)];
+    let mut proposal = Proposal::of(&attempts, &situation);
+    assert_eq!(proposal.lines.len(), 3, "{proposal:?}");
+    proposal.withhold_unnamed(&situation);
+    let kept = [("read", docs.display().to_string()), ("network", "api.test:443".to_owned())];
+    assert_eq!(values(&proposal.lines), kept, "{proposal:?}");
+}
+
+#[test]
+fn a_link_to_credentials_is_known_by_where_it_leads() {
+    let home = home();
+    std::fs::create_dir(home.path().join(".ssh")).unwrap();
+    std::fs::write(home.path().join(".ssh/config"), "").unwrap();
+    std::os::unix::fs::symlink(home.path().join(".ssh"), home.path().join("innocent")).unwrap();
+    let situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
+    let proposal = Proposal::of(&[hidden(Action::Read, &home.path().join("innocent/config"))], &situation);
+    assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
+}
