@@ -29,8 +29,12 @@ fn needy() -> TestDir {
 /// Writes the calls to make: each tool once.
 fn calls(dir: &TestDir) -> String {
     let call = |tool: &str, arguments: Value| json!({ "tool": tool, "arguments": arguments }).to_string();
-    let lines =
-        [call("read_note", json!({ "path": dir.path("notes/a") })), call("lookup", json!({})), call("peek", json!({}))];
+    let lines = [
+        call("read_note", json!({ "path": dir.path("notes/a") })),
+        call("lookup", json!({})),
+        call("peek", json!({})),
+        call("socket", json!({})),
+    ];
     let file = dir.path("calls.jsonl");
     fs::write(&file, lines.join("\n")).unwrap();
     file.display().to_string()
@@ -58,6 +62,12 @@ fn the_least_that_a_server_needs_is_written_and_it_works_with_that() {
     let key = dir.path("home/.ssh/id_rsa").display().to_string();
     assert_eq!(values(&found, "withheld"), [("read".to_owned(), key.clone())], "a key is named and not proposed");
     assert!(found["lines"][0]["evidence"][0].as_str().unwrap().contains("which exists outside"), "{found}");
+    let socket = found["calls"].as_array().unwrap().iter().find(|call| call["tool"] == "socket").unwrap();
+    assert_eq!(
+        (&socket["recorded"], &socket["enforced"]),
+        (&json!(false), &json!(false)),
+        "what is denied stays denied"
+    );
     let text = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
     assert!(text.starts_with("# kept\n") && text.contains("[sources.other]"), "{text}");
     assert!(text.contains("network = [\"api.example.test:443\"]") && !text.contains(&key), "{text}");

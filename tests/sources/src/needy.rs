@@ -2,6 +2,7 @@
 
 use std::io::BufRead as _;
 use std::net::ToSocketAddrs as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::exit;
 
@@ -10,7 +11,8 @@ use serde_json::{Value, json};
 use crate::send;
 
 /// Serves until its input ends. It does not start without the file `settings`. `read_note` and `write_note` use a path,
-/// `lookup` resolves a host, and `peek` reads a key from the home beside the settings.
+/// `lookup` resolves a host, `socket` makes a socket that
+/// every cell denies, and `peek` reads a key from the home beside the settings.
 pub(crate) fn run(settings: &str) -> ! {
     if let Err(error) = std::fs::read_to_string(settings) {
         eprintln!("NEEDY_SETTINGS: cannot read {settings}: {error}");
@@ -47,6 +49,7 @@ fn tools() -> Value {
         { "name": "write_note", "inputSchema": with(json!({ "path": text, "text": text }), json!(["path", "text"])) },
         { "name": "lookup", "inputSchema": with(json!({}), json!([])) },
         { "name": "peek", "inputSchema": with(json!({}), json!([])) },
+        { "name": "socket", "inputSchema": with(json!({}), json!([])) },
     ])
 }
 
@@ -57,6 +60,7 @@ fn call(params: &Value, key: &Path) -> Value {
         "read_note" => std::fs::read_to_string(argument("path")),
         "write_note" => std::fs::write(argument("path"), argument("text")).map(|()| "written".to_owned()),
         "lookup" => "api.example.test:443".to_socket_addrs().map(|found| format!("{found:?}")),
+        "socket" => UnixDatagram::unbound().map(|_| "made".to_owned()),
         _ => std::fs::read_to_string(key),
     };
     let (text, failed) = match done {
