@@ -32,6 +32,9 @@ const MAX_LACKS: usize = 4;
 /// How many bytes of a failure are searched for paths and names.
 const MAX_SEARCHED_BYTES: usize = 16 << 10;
 
+/// The longest path that a message repeats, in bytes. A longer one is no path that a person named.
+const MAX_SHOWN_BYTES: usize = 256;
+
 /// The fewest letters of a variable's name. Shorter words in capitals are abbreviations.
 const MIN_NAME_BYTES: usize = 6;
 
@@ -80,6 +83,16 @@ impl fmt::Display for Lack {
             Self::Variable(name) => {
                 write!(f, "it was not given {name}: add it to its `env`, or --env {name}=…, if it needs it")
             }
+        }
+    }
+}
+
+impl Lack {
+    /// Returns the text for the person who runs the broker. Only they learn that a path exists outside.
+    pub(crate) fn for_the_person(&self) -> String {
+        match self {
+            Self::Read(path) if path.symlink_metadata().is_ok() => format!("{self} (it exists outside)"),
+            _ => self.to_string(),
         }
     }
 }
@@ -139,7 +152,9 @@ fn files_in(failure: &str, described: &Described) -> Vec<Lack> {
 /// Returns the absolute paths in a text.
 fn paths_in(text: &str) -> Vec<PathBuf> {
     let ends = |c: char| c.is_whitespace() || "'\"`,;:()[]{}<>|\\".contains(c);
-    let words = text.split(ends).filter(|word| word.starts_with('/') && word.len() > 1 && !word.starts_with("//"));
+    let words = text
+        .split(ends)
+        .filter(|word| word.starts_with('/') && (2..=MAX_SHOWN_BYTES).contains(&word.len()) && !word.starts_with("//"));
     words.map(|word| PathBuf::from(word.trim_end_matches(['.', '/']))).collect()
 }
 

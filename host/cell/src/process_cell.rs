@@ -37,8 +37,8 @@ pub struct ProcessCell {
     recording: Option<Arc<Recording>>,
     /// The hosts that it was refused.
     refused: Arc<RefusedHosts>,
-    /// What people were told about paths that exist outside.
-    told: Mutex<BTreeSet<String>>,
+    /// What people were told that the cell may lack.
+    told: Mutex<BTreeSet<Lack>>,
 }
 
 /// A source as it was last prepared to start, for people.
@@ -129,25 +129,23 @@ impl ProcessCell {
         matches!(&self.config.endpoint, Endpoint::Command { env, .. } if env.contains_key(name))
     }
 
-    /// Tells the person who runs the broker what the cell may lack, each thing once. Only they learn that a path exists
-    /// outside.
+    /// Tells the person who runs the broker what the cell may lack, each thing once.
     pub(crate) fn tell(&self, lacks: &[Lack]) {
         for lack in lacks {
-            let outside = match lack {
-                Lack::Read(path) if path.symlink_metadata().is_ok() => " (it exists outside)",
-                _ => "",
-            };
-            let line = format!("{lack}{outside}");
             let mut told = self.told.lock();
-            if told.len() < MAX_TOLD && told.insert(line.clone()) {
-                tracing::warn!(source = %self.config.name, "{line}");
+            if told.len() < MAX_TOLD && told.insert(lack.clone()) {
+                let (source, lack) = (self.config.name.clone(), lack.clone());
+                // A path that the source chose may be on a file system that does not answer.
+                tokio::task::spawn_blocking(move || tracing::warn!(%source, "{}", lack.for_the_person()));
             }
         }
     }
 
-    /// Returns what the cell may lack, as the person who runs the broker was told: not for agents.
+    /// Returns what the cell may lack, and what of it exists outside: for the person who runs the broker, and not for
+    /// agents.
     pub fn told(&self) -> Vec<String> {
-        self.told.lock().iter().cloned().collect()
+        let told = self.told.lock().clone();
+        told.iter().map(Lack::for_the_person).collect()
     }
 
     /// Returns the result of the last start.

@@ -37,39 +37,72 @@ const MARKERS: [&str; 14] = [
     "bunfig.toml",
 ];
 
-/// Files and folders of a home that hold credentials. A person may grant one; nothing proposes it.
-const CREDENTIALS: [&str; 31] = [
+/// Files and folders of a home that hold credentials, or that decide which programs start. A person may grant one; nothing
+/// proposes it, and nothing proposes a folder that contains one.
+const CREDENTIALS: [&str; 63] = [
+    ".android",
     ".aws",
     ".azure",
     ".bash_history",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_profile",
+    ".bashrc",
+    ".cargo/bin",
+    ".cargo/credentials.toml",
     ".claude",
+    ".claude.json",
+    ".codex",
+    ".config/1Password",
+    ".config/BraveSoftware",
+    ".config/Claude",
+    ".config/autostart",
+    ".config/chromium",
+    ".config/doctl",
+    ".config/fish",
     ".config/gcloud",
     ".config/gh",
+    ".config/git",
+    ".config/glab-cli",
+    ".config/google-chrome",
+    ".config/hub",
     ".config/op",
+    ".config/rclone",
+    ".config/sops",
+    ".config/systemd",
     ".cursor",
     ".docker",
     ".gem/credentials",
+    ".gemini",
     ".git-credentials",
+    ".gitconfig",
     ".gnupg",
+    ".gradle",
     ".kube",
+    ".local/bin",
     ".local/share/keyrings",
+    ".m2",
     ".mozilla",
     ".my.cnf",
     ".netrc",
     ".npmrc",
     ".password-store",
     ".pgpass",
+    ".profile",
     ".pypirc",
+    ".s3cfg",
     ".ssh",
     ".terraform.d",
     ".thunderbird",
+    ".var/app",
     ".vault-token",
+    ".vscode",
+    ".zprofile",
     ".zsh_history",
-    ".config/chromium",
-    ".config/google-chrome",
-    ".config/BraveSoftware",
-    ".config/Claude",
-    ".cargo/credentials.toml",
+    ".zshenv",
+    ".zshrc",
+    "bin",
+    "snap",
 ];
 
 /// Names of files that hold keys wherever they are.
@@ -87,12 +120,26 @@ pub(crate) fn is_noise<'a>(path: &Path, inside: impl IntoIterator<Item = &'a Pat
     inside.into_iter().any(|known| known.starts_with(above) && known != path)
 }
 
-/// Reports whether a path holds credentials.
+/// Reports whether a path holds credentials or decides which programs start, or contains such a path: below the user's
+/// home, and below any other.
 pub(crate) fn is_credential(path: &Path, home: Option<&Path>) -> bool {
-    let in_home = home.and_then(|home| path.strip_prefix(home).ok());
-    let named = in_home.is_some_and(|below| CREDENTIALS.iter().any(|known| below.starts_with(known)));
-    let key = path.file_name().is_some_and(|name| KEYS.iter().any(|key| name == *key));
-    named || key || path.extension().is_some_and(|kind| kind == "pem" || kind == "key")
+    let mut parts = path.components().skip(1);
+    let other_home = match parts.next().map(|part| part.as_os_str().to_owned()) {
+        Some(first) if first == "root" => Some(PathBuf::from("/root")),
+        Some(first) if first == "home" => parts.next().map(|user| Path::new("/home").join(user)),
+        _ => None,
+    };
+    let named =
+        home.into_iter().chain(other_home.as_deref()).filter_map(|home| path.strip_prefix(home).ok()).any(|below| {
+            !below.as_os_str().is_empty()
+                && CREDENTIALS.iter().any(|known| below.starts_with(known) || Path::new(known).starts_with(below))
+        });
+    let key = path.file_name().is_some_and(|name| {
+        let name = name.to_string_lossy();
+        KEYS.iter().any(|key| name == *key) || name.starts_with(".env.")
+    });
+    let kinds = ["pem", "key", "p12", "pfx", "kdbx", "jks"];
+    named || key || path.extension().is_some_and(|kind| kinds.iter().any(|known| kind == *known))
 }
 
 /// Reports whether a folder holds much more than one program's files, so that opening it would open everything.

@@ -13,6 +13,9 @@ use super::noise::{is_credential, is_noise, is_too_wide};
 /// How many attempts a line names as its evidence.
 const MAX_EVIDENCE: usize = 3;
 
+/// How many lines are withheld by name. A source that tries more is searching.
+const MAX_WITHHELD: usize = 32;
+
 /// How many files of one folder are named before the folder is.
 const MANY: usize = 3;
 
@@ -121,21 +124,37 @@ impl Proposal {
         );
     }
 
-    /// Withholds what lies in the user's home and nothing in the source's command names: whether the source needs it, only
-    /// a person can say.
+    /// Withholds the paths that nothing in the source's command names: whether the source needs them, only a person can
+    /// say.
     pub fn withhold_unnamed(&mut self, situation: &Situation) {
-        let unnamed = |line: &Line| {
-            let path = Path::new(&line.value);
-            let in_home = situation.home.as_ref().is_some_and(|home| path.starts_with(home));
-            line.needs != Needs::Network && in_home && !situation.named.iter().any(|named| path.starts_with(named))
+        let named = |path: &Path| situation.named.iter().any(|named| path.starts_with(named));
+        let unnamed = |line: &Line| line.needs != Needs::Network && !named(Path::new(&line.value));
+        self.withhold_if(unnamed, "nothing in its command names it; agree to it at a terminal, or grant it yourself");
+    }
+
+    /// Withholds what overlaps with a grant of the other kind: no grant may lie within another.
+    pub fn withhold_overlapping(&mut self, read: &[PathBuf], write: &[PathBuf]) {
+        let apart = |path: &Path, others: &[PathBuf]| {
+            !others.iter().any(|other| path != other && (path.starts_with(other) || other.starts_with(path)))
         };
-        self.withhold_if(unnamed, "it is in your home, and nothing in its command names it; agree to it at a terminal");
+        let overlaps = |line: &Line| match line.needs {
+            Needs::Read => !apart(Path::new(&line.value), write),
+            // A folder that is read within one to be written is written from now on.
+            Needs::Write => {
+                read.iter().any(|read| Path::new(&line.value) != read && Path::new(&line.value).starts_with(read))
+            }
+            Needs::Network => false,
+        };
+        self.withhold_if(
+            overlaps,
+            "it overlaps with another grant; name smaller folders, or grant the outer one to be written",
+        );
     }
 
     fn withhold_if(&mut self, is_withheld: impl Fn(&Line) -> bool, why: &'static str) {
         let (withheld, lines): (Vec<Line>, Vec<Line>) =
             std::mem::take(&mut self.lines).into_iter().partition(is_withheld);
-        self.withheld.extend(withheld.into_iter().map(|line| Line { guess: Some(why), ..line }));
+        self.withheld.extend(withheld.into_iter().take(MAX_WITHHELD).map(|line| Line { guess: Some(why), ..line }));
         self.lines = lines;
     }
 
@@ -181,7 +200,7 @@ impl Wanted {
         let reason = if path.to_str().is_none() {
             Some("its name is not UTF-8, so that no configuration can name it")
         } else if credential || is_credential(&target, home) {
-            Some("it holds credentials; grant it yourself if the source must have them")
+            Some("it holds credentials or decides what is started; grant it yourself if the source must have it")
         } else if target.is_dir() && is_too_wide(&target, home) {
             Some("the nearest folder that exists holds much more; make a folder for the source and grant that")
         } else {
@@ -234,7 +253,7 @@ impl Wanted {
         let withheld = withheld.into_iter().map(|((needs, path), (evidence, reason))| {
             line(needs, path.to_string_lossy().into_owned(), evidence, Some(reason))
         });
-        Proposal { lines, withheld: withheld.collect() }
+        Proposal { lines, withheld: withheld.take(MAX_WITHHELD).collect() }
     }
 }
 

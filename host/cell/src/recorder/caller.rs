@@ -93,7 +93,8 @@ impl Seen {
             return (action, subject, inside.unwrap_or(Availability::Absent));
         };
         // What is there already is left as it is, as by `mkdir -p`.
-        let action = if makes && path.is_dir() { Action::Look } else { action };
+        let action =
+            if makes && path.symlink_metadata().is_ok_and(|about| about.is_dir()) { Action::Look } else { action };
         let exists = |path: &Path| path.symlink_metadata().is_ok();
         let made = may_make && path.parent().is_some_and(exists);
         let outside = || if exists(path) || made { Availability::Hidden } else { Availability::Absent };

@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     calls: Option<PathBuf>,
 
-    /// Agree to what is proposed, and write it, except what lies in your home and nothing in the command names
+    /// Agree to the proposed hosts and to the proposed paths that the command names, and write them
     #[arg(long)]
     yes: bool,
 }
@@ -82,7 +82,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let file = config.file.clone();
     let learned = run::block_on(learn(config, &args.source, &script, args.yes, global.json))?;
     let works = learned.still_works();
-    let agreed = !learned.lines.is_empty() && !learned.open && (args.yes || agree("Write these lines?")?);
+    // What does not work is not written: the next start would fail.
+    let agreed = works && !learned.lines.is_empty() && !learned.open && (args.yes || agree("Write these lines?")?);
     let written = match &file {
         Some(file) if agreed => {
             write(file, &args.source, &learned.lines)?;
@@ -103,7 +104,9 @@ pub(crate) fn switches(broker: &Broker) {
     for name in broker.config().sources.keys() {
         let situation = Situation { inside: inside(broker, name), ..situation(broker, name) };
         let attempts = broker.recording(name).map(|recording| recording.attempts()).unwrap_or_default();
-        show::switches(&Proposal::of(&attempts, &situation));
+        let mut proposal = Proposal::of(&attempts, &situation);
+        proposal.withhold(&broker.config().own_files());
+        show::switches(&proposal);
     }
 }
 
@@ -157,6 +160,9 @@ async fn learn(
         proposal.withhold(&config.own_files());
         if yes {
             proposal.withhold_unnamed(&situation);
+        }
+        if let Some(cell) = cell_of(&config, name) {
+            proposal.withhold_overlapping(&cell.read, &cell.write);
         }
         variables.extend(driven.texts().flat_map(variables_in));
         let fresh: Vec<Line> = proposal.lines.into_iter().filter(|line| !has(cell_of(&config, name), line)).collect();
@@ -236,7 +242,8 @@ fn add(cell: &mut CellConfig, line: &Line) {
 
 /// Returns the files and folders that the source's command and variables name.
 fn situation(broker: &Broker, name: &SourceName) -> Situation {
-    let home = std::env::home_dir().filter(|home| home.is_absolute());
+    // A home that is a link would be compared with real paths.
+    let home = std::env::home_dir().filter(|home| home.is_absolute()).and_then(|home| home.canonicalize().ok());
     let source = broker.config().sources.get(name).map(|source| &source.endpoint);
     let Some(Endpoint::Command { argv, cwd, env }) = source else { return Situation { home, ..Situation::default() } };
     let plain = env.values().filter_map(|value| match value {

@@ -130,6 +130,8 @@ pub(crate) fn replace(file: &Path, before: &str, after: &str) -> anyhow::Result<
         Some(trusted) => trusted.digest == Digest::of(before.as_bytes()),
         None => false,
     };
+    // A link stays one, and leads to the new text.
+    let file = &file.canonicalize().with_context(|| format!("{shown} cannot be read"))?;
     let folder = file.parent().unwrap_or(Path::new("."));
     let write = || {
         let mut new = tempfile::NamedTempFile::new_in(folder)?;
@@ -140,7 +142,11 @@ pub(crate) fn replace(file: &Path, before: &str, after: &str) -> anyhow::Result<
     };
     write().with_context(|| format!("{shown} cannot be written"))?;
     if trusted {
-        ConfigCandidate::load(Some(file))?.accept()?;
+        let found = ConfigCandidate::load(Some(file))?;
+        // Somebody else may have written it meanwhile.
+        if found.digest() == Digest::of(after.as_bytes()) {
+            found.accept()?;
+        }
     }
     Ok(())
 }

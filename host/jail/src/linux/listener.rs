@@ -48,7 +48,11 @@ impl SyscallListener {
             }
             let [happened] = awaited.map(|descriptor| descriptor.revents());
             if !happened.contains(PollFlags::IN) {
-                return Ok(None);
+                // An error without the end is a signal that came while the kernel looked.
+                if happened.contains(PollFlags::HUP) {
+                    return Ok(None);
+                }
+                continue;
             }
             match sys::receive_notification(&self.descriptor) {
                 Ok(call) => return Ok(Some(call)),

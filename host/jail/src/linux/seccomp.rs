@@ -146,6 +146,9 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
+/// The flag of `seccomp` that asks for a listener.
+const NEW_LISTENER: i32 = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as i32;
+
 /// The rules that differ from cell to cell.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
@@ -181,6 +184,8 @@ fn programs(rules: Rules) -> io::Result<Vec<BpfProgram>> {
     // Both put characters into a terminal's input.
     denied.insert(libc::SYS_ioctl, vec![all([is(1, libc::TIOCSTI)?])?, all([is(1, libc::TIOCLINUX)?])?]);
     denied.insert(libc::SYS_clone, NAMESPACES.map(|flag| all([has(0, flag)?])).into_iter().collect::<Result<_, _>>()?);
+    // A listener of its own could let calls go on that the one of a recorded cell denies.
+    denied.insert(libc::SYS_seccomp, vec![all([has(1, NEW_LISTENER)?])?]);
     denied.insert(libc::SYS_mmap, mappings(rules.counted)?);
     denied.insert(libc::SYS_setsockopt, options()?);
     let mut unknown: Filter = UNKNOWN.iter().map(|&call| (call, Vec::new())).collect();

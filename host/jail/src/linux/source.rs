@@ -83,10 +83,10 @@ fn restrict(ask: &Ask, tell: &mut io::PipeWriter, line: Option<UnixStream>) -> R
     let internet = launch.cell.tier != Tier::Reduced;
     let recorded = line.is_some();
     let rules = seccomp::Rules { internet, pinned: processors.is_some(), counted: ask.cgroup, recorded };
+    // From here on each of the recorded calls waits for the listener. The filters that follow allow no other listener.
+    let listener = recorded.then(seccomp::record).transpose().step("record system calls")?;
     seccomp::apply(rules).step("seccomp")?;
-    if let Some(line) = line {
-        // From here on each of the recorded calls waits for the listener.
-        let listener = seccomp::record().step("record system calls")?;
+    if let (Some(line), Some(listener)) = (line, listener) {
         wire::send(&line, &(), &[listener.as_fd()]).step("tell the broker")?;
     }
     Ok(())

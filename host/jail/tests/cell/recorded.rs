@@ -71,6 +71,26 @@ fn a_recorded_cell_has_no_unix_socket() {
 }
 
 #[test]
+fn a_source_has_no_listener_of_its_own_even_if_the_recorder_is_gone() {
+    each(|_| {
+        // A filter that allows everything, with a listener: seccomp(SECCOMP_SET_MODE_FILTER, NEW_LISTENER, &program).
+        let script = "import ctypes, struct\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+                      step = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000))\n\
+                      program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 1, ctypes.addressof(step)))\n\
+                      number = {'x86_64': 317, 'aarch64': 277}[__import__('os').uname().machine]\n\
+                      print(libc.syscall(number, 1, 8, program), libc.syscall(number, 1, 0, program))";
+        let mut launch = shell("");
+        launch.program = "/usr/bin/python3".into();
+        launch.arguments = vec!["-ISc".into(), script.into()];
+        if !launch.program.exists() {
+            return;
+        }
+        assert_eq!(output(&launch).0, "-1 0\n", "in a cell that is not recorded");
+        assert_eq!(recorded(launch).0, "-1 0\n");
+    });
+}
+
+#[test]
 fn a_recorded_program_that_is_refused_says_why() {
     each(|_| {
         let mut launch = shell("true");

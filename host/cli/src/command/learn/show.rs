@@ -61,7 +61,7 @@ pub(super) fn switches(proposal: &Proposal) {
     if proposal.is_empty() {
         output::note("the cell lacks nothing that was tried");
     } else {
-        let switch = |line: &Line| format!("--{} {}", line.needs.key(), visible(&line.value));
+        let switch = |line: &Line| format!("--{} {}", line.needs.key(), quoted(&line.value));
         let switches: Vec<String> = proposal.lines.iter().map(switch).collect();
         output::note(&format!("{BOLD}the cell lacks{BOLD:#}: {}", switches.join(" ")));
         proposal.lines.iter().for_each(|line| output::note(&described(line)));
@@ -70,6 +70,13 @@ pub(super) fn switches(proposal: &Proposal) {
         output::note(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
         proposal.withheld.iter().for_each(|line| output::note(&described(line)));
     }
+}
+
+/// Returns a value as one word of a shell.
+fn quoted(value: &str) -> String {
+    let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-:@+,[]".contains(&b));
+    let shown = visible(value);
+    if plain { shown.into_owned() } else { format!("'{}'", shown.replace('\'', "'\\''")) }
 }
 
 /// Returns a line as a difference, with its evidence.
