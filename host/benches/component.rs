@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis::call::{Caller, SessionId, Trust};
+use portcullis::call::{Caller, SessionId, TrustLevel};
 use portcullis::config::PluginRef;
 use portcullis::plugin::{ComponentAccess, ComponentKind, Plugins};
 use portcullis::protocol::Json;
@@ -20,7 +20,7 @@ fn component(criterion: &mut Criterion) {
     let caller = Caller {
         principal: "bench".into(),
         profile: "default".parse().unwrap(),
-        trust: Trust::Medium,
+        trust: TrustLevel::Medium,
         session: SessionId::new(),
         client: "bench/1".into(),
     };

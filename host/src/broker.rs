@@ -42,7 +42,7 @@ use crate::plugin::{PluginError, PluginIdentity};
 use crate::protocol::RpcError;
 use crate::secret::SecretStore;
 use crate::session::{ContinuationStore, Session};
-use crate::source::{NoClient, SourceClient, SourceError};
+use crate::source::{NoPeer, SessionPeer, SourceError};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 
@@ -228,7 +228,7 @@ impl Broker {
 
     /// Discovers every configured source in parallel, and returns each result; `check`, `tools` and `lock` use it.
     pub async fn discover(&self) -> BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>> {
-        let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
+        let no_client: Arc<dyn SessionPeer> = Arc::new(NoPeer);
         let found = join_all(self.inner.upstreams.values().map(|upstream| upstream.discover(&no_client))).await;
         let found = found.into_iter().map(|met| met.map(|met| met.tools.items));
         self.inner.upstreams.keys().cloned().zip(found).collect()
@@ -314,7 +314,7 @@ impl Broker {
     fn start_eager(&self) {
         for upstream in self.inner.upstreams.values().filter(|upstream| upstream.config.eager).cloned() {
             tokio::spawn(async move {
-                let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
+                let no_client: Arc<dyn SessionPeer> = Arc::new(NoPeer);
                 if let Err(error) = upstream.discover(&no_client).await {
                     tracing::warn!(source = %upstream.config.name, %error, "an eager source did not start");
                 }

@@ -75,7 +75,7 @@ pub mod source;
 
 pub use portcullis_cell as cell;
 pub use portcullis_config as config;
-pub use portcullis_core::{agent, call, digest, item, limits, lockfile, name, protocol, secret, trust, visible};
+pub use portcullis_core::{agent, call, digest, escape, item, limits, lockfile, name, protocol, secret, trust};
 pub use portcullis_ledger as ledger;
 pub use portcullis_net::{egress, oci};
 pub use portcullis_scan as scan;

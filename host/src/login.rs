@@ -11,6 +11,7 @@ use url::Url;
 
 use crate::config::{Config, Endpoint, OAuthConfig, SourceConfig};
 use crate::egress::{Challenge, Reach, shown};
+use crate::escape::escape_hidden;
 use crate::name::SourceName;
 use crate::oauth::callback::{Callback, CallbackParameters};
 use crate::oauth::identity::{self, Known};
@@ -18,8 +19,7 @@ use crate::oauth::metadata::{self, AuthorizationServer, Resource};
 use crate::oauth::store::{Login, LoginRecord, Logins};
 use crate::oauth::{OAuthError, OAuthHttp, token};
 use crate::secret::SecretStore;
-use crate::source::{HttpSource, NoClient, Source as _};
-use crate::visible::visible;
+use crate::source::{HttpSource, NoPeer, Source as _};
 
 /// The number of random bytes in a `state` and in a PKCE verifier.
 const RANDOM_BYTES: usize = 32;
@@ -147,7 +147,7 @@ impl<'a> Target<'a> {
         }
         let source = HttpSource::new(self.source, resolved, &config.data_dir, Arc::new(|_| {}));
         let source = source.map_err(|error| OAuthError::Source(error.to_string()))?;
-        let met = source.discover(&(std::sync::Arc::new(NoClient) as _)).await;
+        let met = source.discover(&(std::sync::Arc::new(NoPeer) as _)).await;
         source.close().await;
         Ok(met.is_ok())
     }
@@ -207,12 +207,12 @@ fn scopes(
 /// Returns the authorization code if the answer comes from the server that was asked (RFC 9207, section 2.4: compared
 /// as text).
 fn code(parameters: CallbackParameters, server: &AuthorizationServer) -> Result<String, OAuthError> {
-    let issuer = visible(&server.issuer).into_owned();
+    let issuer = escape_hidden(&server.issuer).into_owned();
     match parameters.iss {
         Some(iss) if iss != server.issuer => {
             return Err(OAuthError::Callback(format!(
                 "the answer says that it comes from `{}`, but `{issuer}` was asked",
-                visible(&iss)
+                escape_hidden(&iss)
             )));
         }
         None if server.names_itself => {
@@ -221,8 +221,8 @@ fn code(parameters: CallbackParameters, server: &AuthorizationServer) -> Result<
         _ => {}
     }
     if let Some(code) = parameters.error {
-        let why = parameters.error_description.map(|why| visible(&why).into_owned());
-        return Err(OAuthError::Refused { code: visible(&code).into_owned(), why });
+        let why = parameters.error_description.map(|why| escape_hidden(&why).into_owned());
+        return Err(OAuthError::Refused { code: escape_hidden(&code).into_owned(), why });
     }
     parameters.code.ok_or_else(|| OAuthError::Callback("the answer holds neither a code nor an error".to_owned()))
 }

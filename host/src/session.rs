@@ -43,7 +43,7 @@ use crate::context::Context;
 use crate::item::ItemKind;
 use crate::ledger::{self, Event};
 use crate::protocol::{Answer, Era, Json, Method, RpcError};
-use crate::source::{NoClient, SourceClient};
+use crate::source::{NoPeer, SessionPeer};
 use crate::sync::{Mutex, MutexGuard};
 
 use agent_notifications::{NotificationQueue, OpenQuestions};
@@ -263,11 +263,11 @@ impl Session {
     }
 
     /// Returns the session as its sources see it.
-    fn client(&self) -> Arc<dyn SourceClient> {
+    fn client(&self) -> Arc<dyn SessionPeer> {
         // While a session is being dropped, nothing holds it any more.
         match self.me.upgrade() {
             Some(me) => me,
-            None => Arc::new(NoClient),
+            None => Arc::new(NoPeer),
         }
     }
 

@@ -45,24 +45,24 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`SourceError`], with the text that the ledger and the agent get.
-    async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError>;
+    async fn discover(&self, client: &Arc<dyn SessionPeer>) -> Result<Discovery, SourceError>;
 
     /// Lists what it offers of a kind other than tools. Empty if it has nothing of that kind. Cancellation safe.
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError>;
+    async fn list(&self, client: &Arc<dyn SessionPeer>, kind: ItemKind) -> Result<Listed, SourceError>;
 
     /// Sends one permitted call to the source and waits for its answer. What the source says meanwhile goes to `relay`,
     /// in order. Dropping the future cancels the call at the source and leaves the connection usable.
-    async fn call(&self, permit: Permit, client: &Arc<dyn SourceClient>, relay: Relay) -> Outcome;
+    async fn call(&self, permit: Permit, client: &Arc<dyn SessionPeer>, relay: Relay) -> Outcome;
 
     /// Sends one permitted notification, which has no answer. Dropping the future leaves open whether it was sent.
     ///
     /// # Errors
     /// [`SourceError::Timeout`] if the source did not take it in time, and may or may not have it; any other if it
     /// surely does not have it.
-    async fn notify(&self, permit: Permit, client: &Arc<dyn SourceClient>) -> Result<(), SourceError>;
+    async fn notify(&self, permit: Permit, client: &Arc<dyn SessionPeer>) -> Result<(), SourceError>;
 
     /// Delivers a notification that the broker itself wrote, if this session has a connection of its own.
     fn queue_notification(&self, _session: &SessionId, _notification: Notification) {}
@@ -179,10 +179,10 @@ pub struct ConnectionHealth {
     pub error: Option<String>,
 }
 
-/// The client of a source: what the source may know of the agent, and the channel to the agent for what belongs to no
-/// call.
+/// A session as its sources see it: what they may know of the agent, and the channel to the agent for what belongs to
+/// no call.
 #[async_trait]
-pub trait SourceClient: Send + Sync {
+pub trait SessionPeer: Send + Sync {
     /// Returns the session. `None` for a caller without one, such as the command line: then no connection is made for
     /// it alone.
     fn session(&self) -> Option<&SessionId>;
@@ -203,7 +203,7 @@ pub trait SourceClient: Send + Sync {
         None
     }
 
-    /// Returns the `ClientCapabilities` that the source may know. A client with `{}` can share a connection with
+    /// Returns the `ClientCapabilities` that the source may know. A session with `{}` can share a connection with
     /// others.
     fn capabilities(&self) -> Json;
 
@@ -217,13 +217,13 @@ pub trait SourceClient: Send + Sync {
     async fn request(&self, source: &str, request: Request) -> Answer;
 }
 
-/// A client that declares no capabilities and ignores notifications, for callers that only want to see what a source
+/// A peer that declares no capabilities and ignores notifications, for callers that only want to see what a source
 /// offers.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoClient;
+pub struct NoPeer;
 
 #[async_trait]
-impl SourceClient for NoClient {
+impl SessionPeer for NoPeer {
     fn session(&self) -> Option<&SessionId> {
         None
     }

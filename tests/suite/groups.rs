@@ -224,10 +224,14 @@ fn a_member_that_takes_other_arguments_is_never_called_in_place_of_the_shown_one
         "name": "search",
         "sources": ["a", "b"],
         "tools": 1,
-        "unlike": [{ "tool": "search__echo", "source": "b", "shown": "a" }],
+        "mismatched": [{ "tool": "search__echo", "source": "b", "shownSource": "a" }],
     });
     assert_eq!(report["groups"], json!([group]));
-    assert!(dir.run(&["check"]).out.contains("search__echo of b takes other arguments than that of a"));
+    assert!(
+        dir.run(&["check"])
+            .out
+            .contains("search__echo of source b is never called: its arguments differ from those of source a")
+    );
 
     let mut agent = Agent::alone(&dir, Era::Legacy);
     agent.list();

@@ -58,7 +58,7 @@ pub enum Lack {
 impl fmt::Display for Lack {
     /// Says what was refused, the line of the configuration, and the switch of `wrap`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = |path: &Path| portcullis_core::visible::visible(&path.to_string_lossy()).into_owned();
+        let path = |path: &Path| portcullis_core::escape::escape_hidden(&path.to_string_lossy()).into_owned();
         match self {
             Self::Host(host) => {
                 write!(

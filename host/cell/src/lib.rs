@@ -12,6 +12,7 @@ mod cell_host;
 mod child;
 mod grant;
 #[cfg(feature = "process")]
+mod installer_process;
 mod lacks;
 #[cfg(feature = "process")]
 mod machine;
@@ -27,7 +28,6 @@ mod profile;
 mod recorder;
 mod report;
 #[cfg(feature = "process")]
-mod run;
 #[cfg(feature = "process")]
 mod system;
 mod trace;
@@ -43,6 +43,8 @@ pub use cell_host::CellHost;
 pub use child::{CellStartError, Child, ChildStreams};
 pub use grant::CellGrant;
 #[cfg(feature = "process")]
+pub(crate) use installer_process::run_to_end;
+#[cfg(feature = "process")]
 pub use lacks::{Lack, variables_in};
 #[cfg(feature = "process")]
 pub use machine::ProgramSearch;
@@ -54,15 +56,13 @@ pub use portcullis_jail::{CellLimits, Tier};
 #[cfg(feature = "process")]
 pub use process_cell::ProcessCell;
 #[cfg(feature = "process")]
-pub use process_cell::{Described, Forecast};
+pub use process_cell::{CellPreview, Described};
 #[cfg(feature = "process")]
 pub use profile::{ProgramProfile, Runtime};
 #[cfg(feature = "process")]
 pub use recorder::{Action, Availability, RecordedAttempt, Recording, Subject};
 pub use report::texts;
 pub use report::{Aspect, CellReport, Strength, size};
-#[cfg(feature = "process")]
-pub(crate) use run::run_to_end;
 
 /// An error that says why a source gets no cell, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -56,7 +56,7 @@ pub struct Described {
 
 /// What is known about a source without installing or starting anything.
 #[derive(Debug, Clone)]
-pub struct Forecast {
+pub struct CellPreview {
     /// What the source may touch.
     pub grant: CellGrant,
     /// What will be enforced.
@@ -201,7 +201,7 @@ impl ProcessCell {
     ///
     /// # Errors
     /// [`CellError`] if the source would not start.
-    pub async fn forecast(&self) -> Result<Forecast, CellError> {
+    pub async fn preview(&self) -> Result<CellPreview, CellError> {
         let grant = self.cells.grant(&self.config)?;
         let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
         let report = CellReport::of(&grant, tier, enforced);
@@ -211,7 +211,7 @@ impl ProcessCell {
         };
         let announced = |package| Installer::new(&self.cells, self.source(), &package).announced();
         let installs = Package::of(argv)?.map(announced);
-        Ok(Forecast { grant, report, installs })
+        Ok(CellPreview { grant, report, installs })
     }
 
     /// Resolves the source's package again and pins what was found. Returns what was pinned before and what is pinned

@@ -202,7 +202,7 @@ impl Search<'_> {
             return Ok(runtime);
         };
         let interpreter = self.interpreter(&line).ok_or_else(|| {
-            let line = portcullis_core::visible::visible(&line).into_owned();
+            let line = portcullis_core::escape::escape_hidden(&line).into_owned();
             CellError::Program(format!(
                 "{} begins with {line:?}, and that program was not found; install it",
                 path.display()

@@ -7,7 +7,7 @@ mod flagged;
 mod isolation;
 mod output;
 mod report;
-mod run;
+mod runtime;
 #[cfg(test)]
 mod tests;
 mod thief;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use anstyle::{Color, Style};
 
-pub(crate) use portcullis::visible::{visible, visible_json};
+pub(crate) use portcullis::escape::{escape_hidden, escape_hidden_json};
 
 /// The style of headings.
 pub(crate) const BOLD: Style = Style::new().bold();
@@ -25,12 +25,12 @@ pub(crate) fn log(level: &str) {
 
 /// Prints data as indented JSON on standard output.
 pub(crate) fn json(value: &serde_json::Value) -> anyhow::Result<()> {
-    text(&format!("{}\n", visible_json(&format!("{value:#}"))))
+    text(&format!("{}\n", escape_hidden_json(&format!("{value:#}"))))
 }
 
 /// Prints JSON text in one line on standard output.
 pub(crate) fn json_line(json: &str) -> anyhow::Result<()> {
-    text(&format!("{}\n", visible_json(json)))
+    text(&format!("{}\n", escape_hidden_json(json)))
 }
 
 /// Prints data as it is on standard output. A reader that has gone away is not an error: `portcullis … | head`.

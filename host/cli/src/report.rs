@@ -11,7 +11,9 @@ use crate::output::{self, BAD};
 pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
     let config = error.downcast_ref::<ConfigError>();
     match config {
-        _ if json => output::note(&output::visible_json(&serde_json::json!({ "error": message(error) }).to_string())),
+        _ if json => {
+            output::note(&output::escape_hidden_json(&serde_json::json!({ "error": message(error) }).to_string()))
+        }
         Some(config) => config.problems().iter().for_each(|problem| output::note(&rendered(problem))),
         None => output::note(&format!("{BAD}error{BAD:#}: {}", message(error))),
     }
@@ -22,7 +24,7 @@ pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
 fn message(error: &anyhow::Error) -> String {
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
     let text = causes.join(": ");
-    text.lines().map(output::visible).collect::<Vec<_>>().join("\n")
+    text.lines().map(output::escape_hidden).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns a problem with the lines of the file that it is about. `anstream` removes the colours if they are not

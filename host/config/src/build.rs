@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use portcullis_core::call::{Phase, Trust};
+use portcullis_core::call::{Phase, TrustLevel};
 use portcullis_core::name::{ProfileName, SourceName};
 use portcullis_core::protocol::MAX_MESSAGE_BYTES;
 use portcullis_core::trust::DATA_FOLDER;
@@ -313,7 +313,7 @@ fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, fault
         }
     }
     ProfileConfig {
-        trust: raw.trust.unwrap_or(Trust::Medium),
+        trust: raw.trust.unwrap_or(TrustLevel::Medium),
         sources: raw
             .sources
             .as_ref()

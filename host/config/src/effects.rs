@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use portcullis_core::visible::visible;
+use portcullis_core::escape::escape_hidden;
 
 use super::{Approve, CellConfig, Config, ConfigValue, Endpoint, PluginConfig, SourceConfig};
 
@@ -120,7 +120,7 @@ struct Lines(Vec<String>);
 
 impl Lines {
     fn add(&mut self, subject: &str, what: impl std::fmt::Display) {
-        self.0.push(visible(&format!("{subject}: {what}")).into_owned());
+        self.0.push(escape_hidden(&format!("{subject}: {what}")).into_owned());
     }
 
     /// Adds names and the secrets that they refer to. Values that are written in the file are not shown.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
-use portcullis_core::visible::{is_hidden, visible};
+use portcullis_core::escape::{escape_hidden, is_hidden};
 
 /// The most problems that one error reports: enough to work on, and a file of garbage does not produce an endless
 /// report.
@@ -55,7 +55,8 @@ impl ConfigError {
                 content.replace_range(span, &stars);
             }
         }
-        let text = file.map(|file| Arc::new(NamedSource::new(visible(&file.to_string_lossy()), printable(&content))));
+        let text =
+            file.map(|file| Arc::new(NamedSource::new(escape_hidden(&file.to_string_lossy()), printable(&content))));
         Self { problems: faults.into_iter().map(|fault| fault.place(text.clone())).collect(), missing: false }
     }
 }
@@ -140,7 +141,7 @@ impl Fault {
     /// Rewords an error of the TOML parser or of serde, and adds a suggestion.
     pub(super) fn of_toml(error: &toml::de::Error) -> Self {
         let span = error.span().unwrap_or(0..0);
-        let message = visible(error.message()).replace('\n', ", ");
+        let message = escape_hidden(error.message()).replace('\n', ", ");
         let mut quoted = message.split('`').skip(1).step_by(2).map(str::to_owned);
         let Some(word) = quoted.next() else { return Self::new(span, message) };
         let known: Vec<String> = quoted.collect();

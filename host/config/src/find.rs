@@ -8,8 +8,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use portcullis_core::digest::Digest;
+use portcullis_core::escape::escape_hidden;
 use portcullis_core::trust::{CONFIG_FILE, DataFolder, TrustStore, Trusted};
-use portcullis_core::visible::visible;
 
 use super::error::ConfigError;
 use super::others::{self, Writer};
@@ -99,8 +99,8 @@ impl ConfigCandidate {
     /// # Errors
     /// A [`ConfigError`] that says how to look at the file and trust it.
     pub fn into_usable(self) -> Result<Config, ConfigError> {
-        let shown = visible(&self.file.to_string_lossy()).into_owned();
-        let data = visible(&self.config.data_dir.to_string_lossy()).into_owned();
+        let shown = escape_hidden(&self.file.to_string_lossy()).into_owned();
+        let data = escape_hidden(&self.config.data_dir.to_string_lossy()).into_owned();
         let strange =
             || format!("{shown} was found in this folder, and {data} is not the data folder that you trusted with it");
         let mut message = match self.trust_status()? {
@@ -228,7 +228,7 @@ pub(super) fn read(file: &Path) -> Result<String, ConfigError> {
     let opened = File::open(file).map_err(|error| unreadable(file, &error))?;
     owner::check(file, &opened)?;
     opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable(file, &error))?;
-    let shown = || visible(&file.to_string_lossy()).into_owned();
+    let shown = || escape_hidden(&file.to_string_lossy()).into_owned();
     if bytes.len() as u64 > MAX_FILE_BYTES {
         let message = format!("{} is longer than {MAX_FILE_BYTES} bytes", shown());
         return Err(ConfigError::without_place(message, "a configuration is a short text: is this the right file?"));

@@ -107,7 +107,7 @@ struct Import {
 
 impl Import {
     fn note(&mut self, server: &str, what: impl std::fmt::Display) {
-        self.notes.push(portcullis_core::visible::visible(&format!("{server}: {what}")).into_owned());
+        self.notes.push(portcullis_core::escape::escape_hidden(&format!("{server}: {what}")).into_owned());
     }
 
     /// Returns a source name that is not in use yet.
@@ -137,7 +137,7 @@ impl Import {
         if !self.secrets.iter().any(|secret| secret.name == name) {
             self.secrets.push(WantedSecret {
                 name: name.clone(),
-                origin: portcullis_core::visible::visible(&origin).into_owned(),
+                origin: portcullis_core::escape::escape_hidden(&origin).into_owned(),
             });
         }
         name

@@ -36,7 +36,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use portcullis_core::call::Trust;
+use portcullis_core::call::TrustLevel;
 use portcullis_core::name::{ProfileName, SourceName};
 use portcullis_core::protocol::Era;
 use portcullis_core::secret::ConfigValue;
@@ -140,7 +140,7 @@ pub fn schema() -> serde_json::Value {
 
 fn unreadable(file: &Path, error: &std::io::Error) -> ConfigError {
     let shown = file.to_string_lossy();
-    let message = format!("{} cannot be read: {error}", portcullis_core::visible::visible(&shown));
+    let message = format!("{} cannot be read: {error}", portcullis_core::escape::escape_hidden(&shown));
     ConfigError::without_place(message, "name another one with `--config FILE`")
 }
 
@@ -340,7 +340,7 @@ impl CellConfig {
 #[derive(Debug, Clone)]
 pub struct ProfileConfig {
     /// How far callers under this profile are trusted.
-    pub trust: Trust,
+    pub trust: TrustLevel,
     /// Globs over the names of the sources that it sees.
     pub sources: Vec<String>,
     /// Globs over the exposed names of the tools that it sees, or `None` for all that `trust` admits.

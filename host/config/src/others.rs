@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use portcullis_core::digest::Digest;
+use portcullis_core::escape::escape_hidden;
 use portcullis_core::name::SourceName;
 use portcullis_core::trust::{CONFIG_FILE, Trusted};
-use portcullis_core::visible::visible;
 
 use super::find::read;
 use super::{Config, Endpoint, real_file, search};
@@ -23,7 +23,7 @@ pub struct Writer {
 
 impl std::fmt::Display for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let shown = |path: &Path| visible(&path.to_string_lossy()).into_owned();
+        let shown = |path: &Path| escape_hidden(&path.to_string_lossy()).into_owned();
         let Self { source, configuration, folder } = self;
         let (configuration, folder) = (shown(configuration), shown(folder));
         write!(f, "source `{source}` of {configuration} may write {folder}, and so may have written this file")

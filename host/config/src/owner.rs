@@ -5,7 +5,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use portcullis_core::visible::visible;
+use portcullis_core::escape::escape_hidden;
 use rustix::fs::{StatVfsMountFlags, fstatvfs, statvfs};
 
 use super::error::ConfigError;
@@ -30,7 +30,7 @@ const STICKY: u32 = 0o1000;
 /// A [`ConfigError`] with the command to run.
 pub(super) fn check(file: &Path, opened: &File) -> Result<(), ConfigError> {
     let about = opened.metadata().map_err(|error| super::unreadable(file, &error))?;
-    let shown = visible(&file.to_string_lossy()).into_owned();
+    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     let user = rustix::process::geteuid().as_raw();
     if about.uid() != user && about.uid() != ROOT {
         let message =
@@ -55,7 +55,7 @@ pub(super) fn check(file: &Path, opened: &File) -> Result<(), ConfigError> {
         let Ok(about) = folder.metadata() else { continue };
         let read_only = || statvfs(folder).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::RDONLY));
         if writable(&about, OTHERS_WRITE) && !writable(&about, STICKY) && !read_only() {
-            let place = visible(&folder.to_string_lossy()).into_owned();
+            let place = escape_hidden(&folder.to_string_lossy()).into_owned();
             let message = format!("everybody can replace {shown} with another file, as everybody may write {place}");
             return Err(ConfigError::without_place(
                 message,

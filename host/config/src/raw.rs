@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
 
-use portcullis_core::call::{Phase, Trust};
+use portcullis_core::call::{Phase, TrustLevel};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use toml::Spanned;
@@ -299,7 +299,7 @@ pub(super) struct RawSink {
 pub(super) struct RawProfile {
     /// How far callers are trusted. "sandbox" sees no source, "low" only the tools that `allow` names, "medium" and
     /// "high" everything that is not narrowed. Default: "medium".
-    pub trust: Option<Trust>,
+    pub trust: Option<TrustLevel>,
     /// Globs over the names of the sources that are visible. Default: all.
     pub sources: Option<Vec<At<String>>>,
     /// Globs over the exposed names of the tools that are visible. Default: all that `trust` admits.

@@ -66,7 +66,7 @@ fn the_documented_example_means_what_the_documentation_says() {
 fn an_empty_file_gives_what_is_documented_as_default() {
     let config = parse("").unwrap();
     let default = &config.profiles[&"default".parse::<ProfileName>().unwrap()];
-    assert_eq!((default.trust, default.approve, default.record), (Trust::Medium, Approve::Risky, Detail::Shape));
+    assert_eq!((default.trust, default.approve, default.record), (TrustLevel::Medium, Approve::Risky, Detail::Shape));
     assert_eq!((default.sources.as_slice(), default.allow.as_deref()), (["*".to_owned()].as_slice(), None));
     assert_eq!(config.serve.listen.to_string(), "127.0.0.1:8765");
     assert!(!config.serve.dangerous_no_token && config.serve.token.is_none() && config.sources.is_empty());

@@ -162,7 +162,7 @@ pub(super) fn names(at: &At<RawNames>) -> Result<Naming, Fault> {
 
 /// Validates a tag, a label that policies can read.
 pub(super) fn tag(at: &At<String>) -> Result<String, Fault> {
-    let good = (1..=64).contains(&at.len()) && !at.contains(portcullis_core::visible::is_hidden);
+    let good = (1..=64).contains(&at.len()) && !at.contains(portcullis_core::escape::is_hidden);
     good.then(|| at.to_string()).ok_or_else(|| {
         Fault::new(at.span(), format!("tag {:?} is not valid", at.as_str())).help("1 to 64 visible characters")
     })

@@ -52,7 +52,7 @@ ulid_id!(SessionId);
 /// How far a profile is trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Trust {
+pub enum TrustLevel {
     /// Sees no source at all.
     Sandbox,
     /// Sees only what an `allow` list names.
@@ -63,7 +63,7 @@ pub enum Trust {
     High,
 }
 
-impl Trust {
+impl TrustLevel {
     /// Returns the word that configuration, plugins and the ledger use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -105,7 +105,7 @@ pub struct Caller {
     /// The profile under which the call is made.
     pub profile: ProfileName,
     /// The profile's trust level.
-    pub trust: Trust,
+    pub trust: TrustLevel,
     /// The session that the call belongs to.
     pub session: SessionId,
     /// `name/version` of the client program as it says itself; may be empty.

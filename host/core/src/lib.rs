@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod call;
 pub mod digest;
+pub mod escape;
 pub mod item;
 pub mod limits;
 pub mod lockfile;
@@ -16,7 +17,6 @@ pub mod seal;
 pub mod secret;
 pub mod sync;
 pub mod trust;
-pub mod visible;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

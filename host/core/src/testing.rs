@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::call::{Call, CallId, CallView, Caller, Params, Phase, Risk, SessionId, Trust};
+use crate::call::{Call, CallId, CallView, Caller, Params, Phase, Risk, SessionId, TrustLevel};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::protocol::{Json, Method};
@@ -31,7 +31,7 @@ pub fn view(arguments: &str) -> CallView {
     let caller = Caller {
         principal: "local".into(),
         profile: "default".parse().unwrap(),
-        trust: Trust::Medium,
+        trust: TrustLevel::Medium,
         session: SessionId::new(),
         client: "test/1".into(),
     };

@@ -45,7 +45,7 @@ pub use chain::is_live;
 pub use grant::{ApprovalGrant, Binding, Consume, GrantScope};
 pub use health::Trouble;
 pub use queue::{OutcomeSlot, PendingIntent};
-pub use read::{CallRow, CallState, LedgerEntry, LedgerReader, RecordFilter, RunRow, RunState, Shown, Tail};
+pub use read::{CallOrRun, CallRow, CallState, LedgerReader, PositionedRecord, RecordFilter, RunRow, RunState, Tail};
 pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
 pub use shape::shape;
 pub use verify::{ChainReport, ChainStatus, Verification, verify};

@@ -32,7 +32,7 @@ pub struct RecordFilter {
 
 /// A record and its position.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct LedgerEntry {
+pub struct PositionedRecord {
     /// The position in the order in which records became durable, over all chains; it only grows.
     #[serde(skip)]
     pub position: u64,
@@ -113,23 +113,23 @@ pub struct RunRow {
     pub ended: Option<u64>,
 }
 
-/// What an identifier refers to.
+/// A call or a run with its records.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[serde(rename_all = "lowercase", tag = "is")]
-pub enum Shown {
+pub enum CallOrRun {
     /// A call and its records, at most a thousand.
     Call {
         /// The call's summary.
         row: CallRow,
         /// The call's records.
-        events: Vec<LedgerEntry>,
+        records: Vec<PositionedRecord>,
     },
     /// A run and its records, at most a thousand.
     Run {
         /// The run's summary.
         row: RunRow,
         /// The run's records.
-        events: Vec<LedgerEntry>,
+        records: Vec<PositionedRecord>,
     },
 }
 
@@ -154,18 +154,18 @@ impl LedgerReader {
     ///
     /// # Errors
     /// [`LedgerError`] if the file cannot be read, or a record cannot be parsed.
-    pub fn tail(&self, n: usize, filter: &RecordFilter) -> Result<Vec<LedgerEntry>, LedgerError> {
-        let mut entries = self.entries("ORDER BY row DESC", 0, n, filter)?;
-        entries.reverse();
-        Ok(entries)
+    pub fn tail(&self, n: usize, filter: &RecordFilter) -> Result<Vec<PositionedRecord>, LedgerError> {
+        let mut records = self.records("ORDER BY row DESC", 0, n, filter)?;
+        records.reverse();
+        Ok(records)
     }
 
     /// Returns at most `n` records after a position that match, oldest first.
     ///
     /// # Errors
     /// As for [`LedgerReader::tail`].
-    pub fn after(&self, position: u64, n: usize, filter: &RecordFilter) -> Result<Vec<LedgerEntry>, LedgerError> {
-        self.entries("ORDER BY row", position, n, filter)
+    pub fn after(&self, position: u64, n: usize, filter: &RecordFilter) -> Result<Vec<PositionedRecord>, LedgerError> {
+        self.records("ORDER BY row", position, n, filter)
     }
 
     /// Follows the ledger from a position onwards.
@@ -178,16 +178,16 @@ impl LedgerReader {
     ///
     /// # Errors
     /// As for [`LedgerReader::tail`].
-    pub fn show(&self, id: &str) -> Result<Option<Shown>, LedgerError> {
+    pub fn show(&self, id: &str) -> Result<Option<CallOrRun>, LedgerError> {
         let call = self.conn.query_row("SELECT * FROM calls WHERE call = ?1", [id], |row| self.call(row));
         if let Some(row) = call.optional().map_err(|e| self.failed(&e))? {
             let filter = RecordFilter { call: Some(id.to_owned()), ..RecordFilter::default() };
-            return Ok(Some(Shown::Call { row, events: self.after(0, PAGE, &filter)? }));
+            return Ok(Some(CallOrRun::Call { row, records: self.after(0, PAGE, &filter)? }));
         }
         let run = self.conn.query_row("SELECT * FROM runs WHERE run = ?1", [id], |row| self.run(row));
         let Some(row) = run.optional().map_err(|e| self.failed(&e))? else { return Ok(None) };
         let filter = RecordFilter { run: Some(id.to_owned()), ..RecordFilter::default() };
-        Ok(Some(Shown::Run { row, events: self.after(0, PAGE, &filter)? }))
+        Ok(Some(CallOrRun::Run { row, records: self.after(0, PAGE, &filter)? }))
     }
 
     /// Returns the newest `n` calls of a run, or of all runs, oldest first.
@@ -216,13 +216,13 @@ impl LedgerReader {
         rows.map_err(|e| self.failed(&e))
     }
 
-    fn entries(
+    fn records(
         &self,
         order: &str,
         after: u64,
         n: usize,
         filter: &RecordFilter,
-    ) -> Result<Vec<LedgerEntry>, LedgerError> {
+    ) -> Result<Vec<PositionedRecord>, LedgerError> {
         // The query contains only the conditions that are set, so that SQLite can use the indices.
         let wanted = [("kind", &filter.kind), ("run", &filter.run), ("call", &filter.call), ("chain", &filter.chain)];
         let mut sql = "SELECT row, chain, seq, record FROM events WHERE row > ?".to_owned();
@@ -244,16 +244,16 @@ impl LedgerReader {
         let rows = query.query_map(rusqlite::params_from_iter(values), |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?, row.get::<_, String>(3)?))
         });
-        let mut entries = Vec::new();
+        let mut records = Vec::new();
         for row in rows.map_err(|e| self.failed(&e))? {
             let (position, chain, seq, text) = row.map_err(|e| self.failed(&e))?;
             let record = serde_json::from_str(&text).map_err(|error| LedgerError::Damaged {
                 path: store::path(&self.data_dir),
                 cause: format!("record {seq} of chain {chain} cannot be parsed: {error}"),
             })?;
-            entries.push(LedgerEntry { position: position.cast_unsigned(), record });
+            records.push(PositionedRecord { position: position.cast_unsigned(), record });
         }
-        Ok(entries)
+        Ok(records)
     }
 
     fn call(&self, row: &Row<'_>) -> rusqlite::Result<CallRow> {
@@ -316,13 +316,13 @@ impl Tail {
     ///
     /// # Errors
     /// As for [`LedgerReader::tail`].
-    pub async fn next(&mut self) -> Result<Vec<LedgerEntry>, LedgerError> {
+    pub async fn next(&mut self) -> Result<Vec<PositionedRecord>, LedgerError> {
         loop {
             let (reader, filter, position) = (Arc::clone(&self.reader), self.filter.clone(), self.position);
-            let entries = blocking(move || reader.lock().after(position, PAGE, &filter)).await?;
-            if let Some(last) = entries.last() {
+            let records = blocking(move || reader.lock().after(position, PAGE, &filter)).await?;
+            if let Some(last) = records.last() {
                 self.position = last.position;
-                return Ok(entries);
+                return Ok(records);
             }
             tokio::time::sleep(FOLLOW_INTERVAL).await;
         }

@@ -62,7 +62,7 @@ fn shell(dir: &Path) -> Connection {
     Connection::open(store::path(dir)).unwrap()
 }
 
-fn records(dir: &Path) -> Vec<LedgerEntry> {
+fn records(dir: &Path) -> Vec<PositionedRecord> {
     LedgerReader::open(dir).unwrap().tail(usize::MAX, &RecordFilter::default()).unwrap()
 }
 

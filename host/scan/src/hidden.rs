@@ -1,6 +1,6 @@
 //! Characters that a person cannot see and a model reads.
 
-use portcullis_core::visible::is_hidden;
+use portcullis_core::escape::is_hidden;
 
 use crate::Severity;
 

@@ -12,7 +12,7 @@ mod strings;
 mod view;
 mod words;
 
-use portcullis_core::visible::visible;
+use portcullis_core::escape::escape_hidden;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -139,7 +139,7 @@ struct Findings(Vec<Finding>);
 
 impl Findings {
     fn add(&mut self, rule: &'static Rule, severity: Severity, pointer: &str, excerpt: String) {
-        let pointer = visible(pointer).into_owned();
+        let pointer = escape_hidden(pointer).into_owned();
         let same = self.0.iter_mut().rev().take(64).find(|known| known.rule == rule.name && known.pointer == pointer);
         match same {
             Some(known) => known.severity = known.severity.max(severity),
@@ -177,7 +177,7 @@ impl Findings {
 fn cut(text: &str, at: usize) -> String {
     let start = text.floor_char_boundary(at);
     let part: String = text.get(start..).unwrap_or_default().chars().take(EXCERPT).collect();
-    visible(&part).into_owned()
+    escape_hidden(&part).into_owned()
 }
 
 #[cfg(test)]

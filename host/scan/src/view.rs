@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
-use portcullis_core::visible::is_hidden;
+use portcullis_core::escape::is_hidden;
 
 /// A sentence longer than this is broken at the next space, so that words that are far apart do not meet.
 const SENTENCE: usize = 400;

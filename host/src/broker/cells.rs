@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Broker;
 #[cfg(feature = "process")]
-use crate::cell::{CellError, Described, Forecast, InstallPhase, Recording};
+use crate::cell::{CellError, CellPreview, Described, InstallPhase, Recording};
 #[cfg(feature = "process")]
 use crate::lockfile::LockedPackage;
 use crate::name::SourceName;
@@ -29,14 +29,14 @@ impl Broker {
 
     /// Returns what each process source will be given and what will be enforced, before anything is installed or
     /// started.
-    pub async fn forecast(&self) -> BTreeMap<SourceName, Result<Forecast, CellError>> {
-        let mut forecasts = BTreeMap::new();
+    pub async fn cell_previews(&self) -> BTreeMap<SourceName, Result<CellPreview, CellError>> {
+        let mut previews = BTreeMap::new();
         for (name, upstream) in &self.inner.upstreams {
             if let Some(process_cell) = &upstream.process_cell {
-                forecasts.insert(name.clone(), process_cell.forecast().await);
+                previews.insert(name.clone(), process_cell.preview().await);
             }
         }
-        forecasts
+        previews
     }
 
     /// Resolves the packages of all `npx` and `uvx` sources anew and pins the result. Returns for each source what was

@@ -10,7 +10,7 @@ use crate::context::{FlaggedDefinition, Upstream};
 use crate::item::{Item, ItemKind};
 use crate::lockfile::Lockfile;
 use crate::name::SourceName;
-use crate::source::{NoClient, SourceClient, SourceError};
+use crate::source::{NoPeer, SessionPeer, SourceError};
 
 /// The kinds that a source may list besides tools.
 const OTHER_KINDS: [ItemKind; 3] = [ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
@@ -22,7 +22,7 @@ pub struct SourceDefinitions {
     /// [`ItemKind::Source`].
     pub items: Vec<Arc<Item>>,
     /// The kinds that the source did not list, and why.
-    pub unlisted: Vec<(ItemKind, SourceError)>,
+    pub list_errors: Vec<(ItemKind, SourceError)>,
 }
 
 impl SourceDefinitions {
@@ -56,18 +56,18 @@ fn capability_of(kind: ItemKind) -> &'static str {
 }
 
 async fn everything(upstream: &Upstream) -> Result<SourceDefinitions, SourceError> {
-    let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
+    let no_client: Arc<dyn SessionPeer> = Arc::new(NoPeer);
     let met = upstream.discover(&no_client).await?;
     let mut offered = SourceDefinitions {
         items: met.tools.items.iter().cloned().chain(met.instructions.clone()).collect(),
-        unlisted: Vec::new(),
+        list_errors: Vec::new(),
     };
     // A source that opens a connection for each request is not asked in vain.
     let declares = |capability: &str| met.capabilities.get(capability).is_some();
     for kind in OTHER_KINDS.into_iter().filter(|kind| declares(capability_of(*kind))) {
         match upstream.list(&no_client, kind).await {
             Ok(listed) => offered.items.extend(listed.items.iter().cloned()),
-            Err(error) => offered.unlisted.push((kind, error)),
+            Err(error) => offered.list_errors.push((kind, error)),
         }
     }
     Ok(offered)

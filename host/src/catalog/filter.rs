@@ -2,7 +2,7 @@
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
-use crate::call::Trust;
+use crate::call::TrustLevel;
 use crate::config::{ProfileConfig, SourceConfig};
 use crate::item::Item;
 
@@ -19,7 +19,7 @@ pub struct FilterError {
 /// The rules for what one profile may use of one source. Compiled once, and applied to the listing *and* to every call.
 #[derive(Debug, Clone)]
 pub struct ItemFilter {
-    trust: Trust,
+    trust: TrustLevel,
     source_named: bool,
     source_allow: Option<GlobSet>,
     source_deny: GlobSet,
@@ -46,7 +46,7 @@ impl ItemFilter {
     /// Reports whether the profile may use the source at all.
     #[must_use]
     pub fn admits_source(&self) -> bool {
-        self.trust != Trust::Sandbox && self.source_named
+        self.trust != TrustLevel::Sandbox && self.source_named
     }
 
     /// Reports whether the tool may be shown and called. A deny wins over every allow. The lists of a source also match
@@ -59,7 +59,7 @@ impl ItemFilter {
         let allowed =
             self.source_allow.as_ref().is_none_or(at_source) && self.profile_allow.as_ref().is_none_or(at_profile);
         let explicit = self.source_allow.is_some() || self.profile_allow.is_some();
-        self.admits_source() && !denied && allowed && (explicit || self.trust != Trust::Low)
+        self.admits_source() && !denied && allowed && (explicit || self.trust != TrustLevel::Low)
     }
 }
 

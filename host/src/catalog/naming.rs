@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use crate::config::Naming;
 use crate::digest::Digest;
+use crate::escape::is_hidden;
 use crate::item::ItemKind;
 use crate::name::{SEPARATOR, SourceName};
-use crate::visible::is_hidden;
 
 /// The longest exposed name of a tool, in ASCII characters: the shortest limit among widely used clients and model
 /// interfaces.

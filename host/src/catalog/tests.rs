@@ -2,13 +2,13 @@
 
 use super::testing::source;
 use super::*;
-use crate::call::Trust;
+use crate::call::TrustLevel;
 use crate::config::{Approve, Detail, Exposure, Naming, ProfileConfig, SourceConfig};
 use crate::limits::MAX_DEFINITION_BYTES;
 use crate::protocol::Json;
 use proptest::prelude::*;
 
-fn profile(trust: Trust) -> ProfileConfig {
+fn profile(trust: TrustLevel) -> ProfileConfig {
     ProfileConfig {
         trust,
         sources: vec!["*".into()],
@@ -125,15 +125,15 @@ fn trust_levels_and_allow_and_deny_lists_restrict_the_tools() {
     let admits =
         |profile: &ProfileConfig, config: &SourceConfig| ItemFilter::new(profile, config).unwrap().admits(&tool);
 
-    assert!(!admits(&profile(Trust::Sandbox), &config), "sandbox sees nothing");
-    assert!(!admits(&profile(Trust::Low), &config), "low needs an allow list");
-    assert!(admits(&profile(Trust::Medium), &config) && admits(&profile(Trust::High), &config));
+    assert!(!admits(&profile(TrustLevel::Sandbox), &config), "sandbox sees nothing");
+    assert!(!admits(&profile(TrustLevel::Low), &config), "low needs an allow list");
+    assert!(admits(&profile(TrustLevel::Medium), &config) && admits(&profile(TrustLevel::High), &config));
 
-    let low = ProfileConfig { allow: Some(vec!["a__move_*".into()]), ..profile(Trust::Low) };
+    let low = ProfileConfig { allow: Some(vec!["a__move_*".into()]), ..profile(TrustLevel::Low) };
     assert!(admits(&low, &config));
-    let other = ProfileConfig { allow: Some(vec!["b__*".into()]), ..profile(Trust::High) };
+    let other = ProfileConfig { allow: Some(vec!["b__*".into()]), ..profile(TrustLevel::High) };
     assert!(!admits(&other, &config));
-    let elsewhere = ProfileConfig { sources: vec!["b".into()], ..profile(Trust::High) };
+    let elsewhere = ProfileConfig { sources: vec!["b".into()], ..profile(TrustLevel::High) };
     assert!(!admits(&elsewhere, &config));
 
     config.allow = Some(vec!["*".into()]);

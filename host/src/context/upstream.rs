@@ -18,15 +18,15 @@ use crate::catalog::{self, CatalogError, Collected, Remark};
 use crate::cell::ProcessCell;
 use crate::config::{Endpoint, ScanMode, SourceConfig};
 use crate::digest::Digest;
+use crate::escape::escape_hidden;
 use crate::item::{Item, ItemKind};
 use crate::lockfile::Lockfile;
 use crate::metrics::SourceMetrics;
 use crate::plugin::ComponentCell;
 use crate::protocol::{Era, Json};
-use crate::source::{ConnectionHealth, Discovery, Listed, Source, SourceClient, SourceError, Status};
+use crate::source::{ConnectionHealth, Discovery, Listed, SessionPeer, Source, SourceError, Status};
 use crate::sync::Mutex;
 use crate::telemetry::Peer;
-use crate::visible::visible;
 
 pub(crate) use build::SourceBuilder;
 
@@ -137,7 +137,7 @@ impl Upstream {
 
     /// Returns what the source said to an earlier client with the same capabilities, if it is required and was
     /// discovered.
-    pub(crate) fn met_by(&self, client: &Arc<dyn SourceClient>) -> Option<DiscoveredSource> {
+    pub(crate) fn met_by(&self, client: &Arc<dyn SessionPeer>) -> Option<DiscoveredSource> {
         self.met.lock().get(&client.capabilities()).cloned()
     }
 
@@ -152,7 +152,7 @@ impl Upstream {
         self.source.restart(cause, timeout).await
     }
 
-    fn keep_met(&self, client: &Arc<dyn SourceClient>, met: &DiscoveredSource) {
+    fn keep_met(&self, client: &Arc<dyn SessionPeer>, met: &DiscoveredSource) {
         if self.config.required {
             let mut all = self.met.lock();
             if all.len() >= MAX_MET && !all.contains_key(&client.capabilities()) {
@@ -172,7 +172,7 @@ impl Upstream {
     }
 
     /// Connects if necessary, and returns what the source says of itself, with its tools under their exposed names.
-    pub(crate) async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<DiscoveredSource, SourceError> {
+    pub(crate) async fn discover(&self, client: &Arc<dyn SessionPeer>) -> Result<DiscoveredSource, SourceError> {
         let named = match self.source.discover(client).await {
             Ok(discovery) => self.take_over(discovery).await,
             Err(error) => Err(error),
@@ -225,7 +225,7 @@ impl Upstream {
     /// Lists what the source offers of a kind other than tools, under exposed names.
     pub(crate) async fn list(
         &self,
-        client: &Arc<dyn SourceClient>,
+        client: &Arc<dyn SessionPeer>,
         kind: ItemKind,
     ) -> Result<OfferedItems, SourceError> {
         let listed = self.source.list(client, kind).await?;
@@ -257,7 +257,7 @@ impl Upstream {
         if recorded_remarks.get(&kind) != Some(&remarks) {
             for remark in remarks.iter().take(MAX_REMARKS) {
                 let remark = remark.to_string();
-                tracing::warn!(source = %self.config.name, kind = kind.as_str(), "{}", visible(&remark));
+                tracing::warn!(source = %self.config.name, kind = kind.as_str(), "{}", escape_hidden(&remark));
             }
             recorded_remarks.insert(kind, remarks.clone());
         }

@@ -13,12 +13,12 @@ use crate::agent::{AgentPeer, Elicitation};
 use crate::call::{Call, CallView, Phase};
 use crate::config::Detail;
 use crate::digest::Digest;
+use crate::escape::escape_hidden;
 use crate::item::ItemKind;
 use crate::ledger::{Binding, Consume, Ledger};
 use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
 use crate::protocol::{Answer, Json, Method, Notification};
 use crate::seal::Seal;
-use crate::visible::visible;
 
 /// How long a call is held open for a person when the agent cannot ask one itself. Widely used clients give up on a
 /// tool after 60 s; before that they are told how to come back.
@@ -231,7 +231,7 @@ impl Approvals {
             Answer::Result(result) => read_elicitation(&result),
             Answer::Error(error) => {
                 let error = error.get_str("message").unwrap_or_default();
-                tracing::info!(ask = %pending.id, error = %visible(&error), "the agent could not put the question");
+                tracing::info!(ask = %pending.id, error = %escape_hidden(&error), "the agent could not put the question");
                 None
             }
         };

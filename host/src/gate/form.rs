@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::inbox::{AskSummary, OpenQuestion};
+use crate::escape::escape_hidden;
 use crate::protocol::Json;
-use crate::visible::visible;
 
 /// The most characters of arguments, and of reasons, that an elicitation shows; `portcullis approvals show` has them
 /// all.
@@ -23,7 +23,7 @@ pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
         "Portcullis: may {} of source `{}` run? Reasons: {}. Question {}. Arguments{notice}: {shown}",
         what(&summary),
         summary.source,
-        excerpt(&summary.reasons.iter().map(|reason| visible(reason)).collect::<Vec<_>>().join("; "), MAX_SHOWN),
+        excerpt(&summary.reasons.iter().map(|reason| escape_hidden(reason)).collect::<Vec<_>>().join("; "), MAX_SHOWN),
         pending.id,
     );
     let (mut values, mut titles) = (vec!["refuse"], vec!["No"]);
@@ -48,7 +48,7 @@ pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
 
 /// Returns what is to run: a method, and the item that it is about, if it names one.
 fn what(summary: &AskSummary) -> String {
-    let (method, name) = (excerpt(&visible(&summary.method), MAX_SHOWN_STRING), visible(&summary.name));
+    let (method, name) = (excerpt(&escape_hidden(&summary.method), MAX_SHOWN_STRING), escape_hidden(&summary.name));
     if name.is_empty() { format!("method `{method}`") } else { format!("`{name}` (`{method}`)") }
 }
 
@@ -58,7 +58,7 @@ fn show(arguments: &serde_json::Value) -> (String, bool) {
     let mut short = arguments.clone();
     shorten(&mut short);
     let text = short.to_string();
-    let text = visible(&text);
+    let text = escape_hidden(&text);
     let shown = excerpt(&text, MAX_SHOWN);
     let cut = short != *arguments || shown != text;
     (shown, cut)

@@ -34,7 +34,7 @@ impl Permit {
     }
 
     /// Returns the permit with the span as the parent in its parameters: the source learns its place in the trace.
-    pub(crate) fn within(self, span: &Span) -> Self {
+    pub(crate) fn with_trace(self, span: &Span) -> Self {
         Self { params: span.traced(&self.params), ..self }
     }
 

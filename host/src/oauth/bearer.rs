@@ -113,7 +113,7 @@ impl Bearer {
         }
         let mut advice = format!("source `{}` {}", self.source, hint(&self.source));
         if let (StatusCode::FORBIDDEN, Some(scope)) = (response.status(), &challenge.scope) {
-            advice = format!("{advice} (it wants the scope `{}`)", crate::visible::visible(scope));
+            advice = format!("{advice} (it wants the scope `{}`)", crate::escape::escape_hidden(scope));
         } else if let Some((problem, _)) = &self.held().problem {
             advice = format!("{advice} (the last login was not renewed: {problem})");
         }

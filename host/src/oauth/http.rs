@@ -42,7 +42,7 @@ impl OAuthHttp {
     pub(crate) fn url(&self, text: &str, said_by: &str) -> Result<Url, OAuthError> {
         let refuse = |why: &str| {
             let text: String = text.chars().take(200).collect();
-            let what = format!("`{}`, which {why}", crate::visible::visible(&text));
+            let what = format!("`{}`, which {why}", crate::escape::escape_hidden(&text));
             OAuthError::Metadata { url: said_by.to_owned(), what }
         };
         let url = Url::parse(text).map_err(|_| refuse("is no URL"))?;
@@ -61,7 +61,7 @@ impl OAuthHttp {
     /// another status.
     pub(crate) async fn get<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, OAuthError> {
         let request = self.outgoing(Method::GET, url);
-        within(url, async {
+        with_deadline(url, async {
             let response = self.client.send(request).await?;
             match response.status() {
                 status if status.is_client_error() => Ok(None),
@@ -87,7 +87,7 @@ impl OAuthHttp {
         request.headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         request.secrets.extend(authorization.map(|value| (AUTHORIZATION, value)));
         request.body = Some(text.into());
-        within(url, async {
+        with_deadline(url, async {
             let response = self.client.send_without_redirects(request).await?;
             Ok((response.status(), body(url, response).await?))
         })
@@ -101,7 +101,7 @@ impl OAuthHttp {
     }
 }
 
-async fn within<T>(url: &Url, work: impl Future<Output = Result<T, OAuthError>>) -> Result<T, OAuthError> {
+async fn with_deadline<T>(url: &Url, work: impl Future<Output = Result<T, OAuthError>>) -> Result<T, OAuthError> {
     let late = || answered(url, format!("gave no complete answer within {} s", DEADLINE.as_secs()));
     tokio::time::timeout(DEADLINE, work).await.unwrap_or_else(|_| Err(late()))
 }

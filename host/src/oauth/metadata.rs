@@ -6,7 +6,7 @@ use url::Url;
 
 use super::{OAuthError, OAuthHttp};
 use crate::egress::shown;
-use crate::visible::visible;
+use crate::escape::escape_hidden;
 
 /// A source's description of itself.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ fn checked_resource(
 ) -> Result<Resource, OAuthError> {
     let refuse = |what: String| Err(OAuthError::Metadata { url: shown(place), what });
     if !Url::parse(&raw.resource).is_ok_and(|id| covers(&id, url)) {
-        let (id, url) = (visible(&raw.resource), shown(url));
+        let (id, url) = (escape_hidden(&raw.resource), shown(url));
         return refuse(format!("that it describes `{id}`, which is not `{url}`; no token is asked for"));
     }
     let issuer = match wanted {
@@ -148,7 +148,7 @@ fn checked_server(
 ) -> Result<AuthorizationServer, OAuthError> {
     let refuse = |what: &str| Err(OAuthError::Metadata { url: shown(place), what: what.to_owned() });
     if !same_issuer(&raw.issuer, issuer) {
-        let (its, asked) = (visible(&raw.issuer), visible(issuer));
+        let (its, asked) = (escape_hidden(&raw.issuer), escape_hidden(issuer));
         return refuse(&format!("that it speaks for `{its}`, but `{asked}` was asked"));
     }
     if !raw.code_challenge_methods_supported.iter().any(|method| method == "S256") {

@@ -14,7 +14,7 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 use super::http::{answered, parse};
 use super::identity::{OAuthIdentity, TokenEndpointAuth};
 use super::{OAuthError, OAuthHttp};
-use crate::visible::visible;
+use crate::escape::escape_hidden;
 
 /// The longest token that is accepted, in bytes: it travels in a header, and servers accept heads of 8 to 16 KiB.
 const MAX_TOKEN_BYTES: usize = 12 * 1024;
@@ -141,7 +141,7 @@ pub(crate) fn refused(endpoint: &Url, status: StatusCode, text: &[u8], sent: &[&
         error_description: Option<String>,
     }
     let secret = |words: &str| sent.iter().any(|sent| sent.len() >= 8 && words.contains(sent));
-    let cut = |words: String| visible(&words).chars().take(MAX_WORDS).collect::<String>();
+    let cut = |words: String| escape_hidden(&words).chars().take(MAX_WORDS).collect::<String>();
     match serde_json::from_slice::<TokenResponse>(text) {
         Ok(said) if !secret(&said.error) => OAuthError::Refused {
             code: cut(said.error),

@@ -13,12 +13,12 @@ use super::listing::VisibleItem;
 use super::request::SessionRequest;
 use crate::agent::NoAgent;
 use crate::call::Delivery;
+use crate::escape::escape_hidden;
 use crate::gate::AdmittedCall;
 use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 use crate::sync::{Mutex, MutexGuard};
-use crate::visible::visible;
 
 /// How many notifications of one agent may wait in the queue. Each is judged before the next, and one may wait for a
 /// person.
@@ -129,7 +129,7 @@ impl Session {
                 upstream.source.queue_notification(&self.caller.session, changed.clone());
             }
         } else if notification.method.is_reserved() && !is_of_a_question(&notification.method) {
-            tracing::debug!(method = %visible(&notification.method), "a notification of the agent is for no source");
+            tracing::debug!(method = %escape_hidden(&notification.method), "a notification of the agent is for no source");
         } else {
             self.queue(notification.clone());
         }

@@ -10,10 +10,10 @@ use super::rounds::AgentQuestion;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome, Params, Risk};
 use crate::context::Upstream;
+use crate::escape::escape_hidden;
 use crate::gate::{AdmittedCall, Circumstances, fold};
 use crate::protocol::{Answer, Json, Method, Request, RpcError};
 use crate::source::SourceRequest;
-use crate::visible::visible;
 
 /// Parts of names of form fields that ask for a secret, in lower case and without separators. Sources must not ask for
 /// secrets: what a source needs is configured where no model and no log sees it.
@@ -151,7 +151,7 @@ fn elicitation(source: &str, params: &Json) -> Result<Json, String> {
     if let Some(schema) = params.get("requestedSchema") {
         let schema: Value = schema.read().map_err(|error| format!("`requestedSchema` is not a schema: {error}"))?;
         if let Some(field) = secret_field(&schema) {
-            return Err(format!("field `{}` asks a person for a secret", visible(&field)));
+            return Err(format!("field `{}` asks a person for a secret", escape_hidden(&field)));
         }
     }
     let mut message = format!("Source `{source}` asks: {}", params.get_str("message").unwrap_or_default());

@@ -16,7 +16,7 @@ use crate::context::{DiscoveredSource, Upstream};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::protocol::{self, Answer, Era, Json, Method, Notification, RpcError};
-use crate::source::{SourceClient, nobody_to_ask};
+use crate::source::{SessionPeer, nobody_to_ask};
 use crate::sync::{Mutex, MutexGuard};
 
 /// How long a request of a source that belongs to no call waits for the agent to listen. Agents listen as soon as they
@@ -142,7 +142,7 @@ impl Session {
 }
 
 #[async_trait]
-impl SourceClient for Session {
+impl SessionPeer for Session {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.caller.session)
     }

@@ -16,7 +16,7 @@ use crate::context::{Context, DiscoveredSource, MAX_REMARKS, OfferedItems, Upstr
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::ledger::{self, Event};
-use crate::source::{SourceClient, SourceError};
+use crate::source::{SessionPeer, SourceError};
 
 /// How long a session waits for a source that it can begin without: an interpreter has started by then, and no agent
 /// has given up.
@@ -55,7 +55,7 @@ pub(super) async fn ask_all(
     upstreams: Vec<Arc<Upstream>>,
     context: &Context,
     caller: &Caller,
-    client: &Arc<dyn SourceClient>,
+    client: &Arc<dyn SessionPeer>,
     kind: ItemKind,
 ) -> AskedSources {
     let asked = upstreams.iter().map(|upstream| ask(upstream, client, kind));
@@ -71,7 +71,7 @@ pub(super) async fn ask_all(
 
 async fn ask(
     upstream: &Arc<Upstream>,
-    client: &Arc<dyn SourceClient>,
+    client: &Arc<dyn SessionPeer>,
     kind: ItemKind,
 ) -> (Result<ListedItems, SourceError>, Option<Late>) {
     let required = upstream.config.required;
@@ -104,7 +104,7 @@ async fn ask(
 /// Asks one source, however long it takes.
 pub(super) fn question(
     upstream: &Arc<Upstream>,
-    client: &Arc<dyn SourceClient>,
+    client: &Arc<dyn SessionPeer>,
     kind: ItemKind,
 ) -> BoxFuture<'static, Result<ListedItems, SourceError>> {
     let (upstream, client) = (Arc::clone(upstream), Arc::clone(client));

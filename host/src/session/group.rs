@@ -27,7 +27,7 @@ pub(super) struct ToolGroup {
     /// The members in the order of the configuration. The definition of the first is shown.
     pub(super) members: Vec<VisibleItem>,
     /// The sources whose tool of that name takes other arguments than the one that the agent was shown.
-    pub(super) unlike: Vec<SourceName>,
+    pub(super) mismatched: Vec<SourceName>,
     /// The sources that are absent, and why.
     absent: Vec<(SourceName, Cause)>,
 }
@@ -48,13 +48,13 @@ impl ToolGroup {
         absent: &[(Arc<Upstream>, Cause)],
     ) -> Option<VisibleItem> {
         let first = seen.first()?.clone();
-        let (members, unlike): (Vec<_>, Vec<_>) =
+        let (members, mismatched): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|member| member.item.accepts_same_arguments(&first.item));
-        let unlike = unlike.into_iter().map(|member| member.item.source.clone()).collect();
+        let mismatched = mismatched.into_iter().map(|member| member.item.source.clone()).collect();
         let is_member = |(upstream, _): &&(Arc<Upstream>, Cause)| upstream.config.offered_as() == name;
         let absent = absent.iter().filter(is_member);
         let absent = absent.map(|(upstream, why)| (upstream.config.name.clone(), why.clone())).collect();
-        let group = ToolGroup { name: name.clone(), members, unlike, absent };
+        let group = ToolGroup { name: name.clone(), members, mismatched, absent };
         Some(VisibleItem { group: Some(Arc::new(group)), ..first })
     }
 
@@ -125,7 +125,7 @@ impl SessionRequest<'_> {
 fn all_failed(group: &ToolGroup, mut failures: Vec<Failure>) -> Json {
     if failures.len() == 1
         && group.members.len() == 1
-        && group.unlike.is_empty()
+        && group.mismatched.is_empty()
         && group.absent.is_empty()
         && let Some(only) = failures.pop()
     {
@@ -137,7 +137,7 @@ fn all_failed(group: &ToolGroup, mut failures: Vec<Failure>) -> Json {
     let mut causes: Vec<_> = failures.iter().map(|failure| (&failure.source, cause(&failure.error))).collect();
     let rest = group.members.iter().map(|member| &member.upstream.config.name).filter(|source| !asked(source));
     causes.extend(rest.map(|source| (source, not_asked.to_owned())));
-    causes.extend(group.unlike.iter().map(|source| (source, "its tool takes other arguments".to_owned())));
+    causes.extend(group.mismatched.iter().map(|source| (source, "its tool takes other arguments".to_owned())));
     causes.extend(group.absent.iter().map(|(source, why)| (source, why.to_string())));
     let unknown = failures.iter().any(|failure| failure.unknown);
     let code = if unknown { "outcome-unknown" } else { "not-sent" };

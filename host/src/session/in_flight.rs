@@ -14,7 +14,7 @@ use crate::call::{Call, Outcome};
 use crate::context::Upstream;
 use crate::gate::Permit;
 use crate::protocol::{Era, Json, Method, Notification, meta};
-use crate::source::{CallEvent, Relay, SourceClient, SourceRequest};
+use crate::source::{CallEvent, Relay, SessionPeer, SourceRequest};
 use crate::telemetry::{Span, Telemetry};
 
 /// How many messages of a source may wait for the agent during one call before the source is slowed down.
@@ -45,13 +45,13 @@ impl InFlightCall {
     pub(super) fn start(
         upstream: &Arc<Upstream>,
         permit: Permit,
-        client: Arc<dyn SourceClient>,
+        client: Arc<dyn SessionPeer>,
         token: Option<Json>,
         telemetry: Option<&Telemetry>,
     ) -> Self {
         let span = telemetry.and_then(|telemetry| telemetry.calling(permit.call(), upstream.peer()));
         let permit = match &span {
-            Some(span) => permit.within(span),
+            Some(span) => permit.with_trace(span),
             None => permit,
         };
         let (out, events) = mpsc::channel(RELAY_QUEUE);

@@ -160,7 +160,7 @@ impl Session {
     }
 
     /// Subscribes to one source for as long as the future lives. Notifications of a legacy source arrive by
-    /// [`SourceClient::notify`](crate::source::SourceClient::notify).
+    /// [`SessionPeer::notify`](crate::source::SessionPeer::notify).
     async fn feed(
         &self,
         upstream: &Arc<Upstream>,

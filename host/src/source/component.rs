@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use super::{ConcurrencyLimit, ConnectionHealth, Discovery, Listed, Relay, Source, SourceClient, SourceError, Status};
+use super::{ConcurrencyLimit, ConnectionHealth, Discovery, Listed, Relay, SessionPeer, Source, SourceError, Status};
 use crate::call::{Cause, Outcome, SessionId};
 use crate::config::SourceConfig;
 use crate::gate::Permit;
@@ -101,7 +101,7 @@ impl ComponentSource {
 
 #[async_trait]
 impl Source for ComponentSource {
-    async fn discover(&self, _: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError> {
+    async fn discover(&self, _: &Arc<dyn SessionPeer>) -> Result<Discovery, SourceError> {
         let (identity, listed) = match &self.tools {
             Callee::Tools(tools) => (tools.identity(), self.in_time(&Method::ToolsList, tools.definitions()).await?),
             Callee::Functions(functions) => (functions.identity(), Ok(functions.definitions())),
@@ -122,7 +122,7 @@ impl Source for ComponentSource {
         })
     }
 
-    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError> {
+    async fn list(&self, client: &Arc<dyn SessionPeer>, kind: ItemKind) -> Result<Listed, SourceError> {
         let failed = |failure| SourceError::Protocol(cause("it lists no resources: ".to_owned(), failure));
         Ok(match (kind, &self.tools) {
             (ItemKind::Tool, _) => self.discover(client).await?.tools,
@@ -134,11 +134,11 @@ impl Source for ComponentSource {
         })
     }
 
-    async fn notify(&self, permit: Permit, _: &Arc<dyn SourceClient>) -> Result<(), SourceError> {
+    async fn notify(&self, permit: Permit, _: &Arc<dyn SessionPeer>) -> Result<(), SourceError> {
         Err(SourceError::Protocol(Cause::own(format!("a component takes no notification `{}`", permit.method()))))
     }
 
-    async fn call(&self, permit: Permit, _: &Arc<dyn SourceClient>, _: Relay) -> Outcome {
+    async fn call(&self, permit: Permit, _: &Arc<dyn SessionPeer>, _: Relay) -> Outcome {
         let caller = &permit.call().caller;
         let deadline = Instant::now() + self.timeout;
         let _guard = match self.concurrency.acquire(permit.method(), deadline).await {

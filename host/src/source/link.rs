@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::transport::Transport;
-use super::{Discovery, Listed, Relay, SourceClient, SourceError};
+use super::{Discovery, Listed, Relay, SessionPeer, SourceError};
 use crate::call::{Cause, Outcome};
 use crate::item::ItemKind;
 use crate::name::SourceName;
@@ -76,7 +76,7 @@ pub(crate) struct LinkConfig {
     /// The members of an agent's `_meta` that the source may see.
     pub(crate) context: Arc<[String]>,
     /// The client that will own the connection if it cannot be shared.
-    pub(crate) client: Option<Weak<dyn SourceClient>>,
+    pub(crate) client: Option<Weak<dyn SessionPeer>>,
     /// The sessions that are notified of changes if the connection is shared.
     pub(crate) subscribers: Arc<Subscribers>,
 }
@@ -100,10 +100,10 @@ impl Link {
             owner: OnceLock::new(),
             control_queue,
             pending: Mutex::default(),
-            places: Arc::new(Semaphore::new(route::MAX_SOURCE_REQUESTS)),
+            request_permits: Arc::new(Semaphore::new(route::MAX_SOURCE_REQUESTS)),
             strays: AtomicU64::new(0),
             timed_out: AtomicU32::new(0),
-            news: watch::Sender::new(()),
+            state_changed: watch::Sender::new(()),
         });
         let tasks = [
             tokio::spawn(route::read(Arc::clone(&shared))),
@@ -170,7 +170,7 @@ impl Link {
         &self,
         method: &Method,
         params: &Json,
-        client: &Arc<dyn SourceClient>,
+        client: &Arc<dyn SessionPeer>,
         relay: Relay,
         time: CallTime,
     ) -> Outcome {
@@ -229,7 +229,7 @@ impl Link {
         &self,
         method: &Method,
         params: &Json,
-        client: &Arc<dyn SourceClient>,
+        client: &Arc<dyn SessionPeer>,
         timeout: Duration,
     ) -> Result<(), SourceError> {
         let capabilities = client.capabilities();
@@ -286,7 +286,7 @@ impl Link {
     pub(crate) fn unused_since(&self) -> Option<Instant> {
         let pending = self.shared.pending();
         let in_use = pending.requests.values().any(|entry| entry.awaited || entry.caller.is_some());
-        (!in_use && pending.asked.is_empty()).then(|| pending.used.unwrap_or_else(Instant::now))
+        (!in_use && pending.source_requests.is_empty()).then(|| pending.used.unwrap_or_else(Instant::now))
     }
 
     /// Checks that the source is alive: any answer counts. A source of a revision without `ping` (2026-07-28) is sent
@@ -310,7 +310,7 @@ impl Link {
     }
 
     async fn until<T>(&self, found: impl Fn(&pending::PendingRequests) -> Option<T>) -> T {
-        let mut news = self.shared.news.subscribe();
+        let mut news = self.shared.state_changed.subscribe();
         loop {
             if let Some(found) = found(&self.shared.pending()) {
                 return found;
@@ -351,7 +351,7 @@ impl Drop for Link {
         for task in &self.tasks {
             task.abort();
         }
-        for task in self.shared.pending().asked.values() {
+        for task in self.shared.pending().source_requests.values() {
             task.abort();
         }
     }

@@ -16,7 +16,7 @@ use tokio::time::timeout_at;
 
 use super::link::{CallTime, Deadlines, Link, LinkConfig};
 use super::{
-    ConcurrencyLimit, ConnectionHealth, DRAIN_DEADLINE, Discovery, Listed, Relay, Source, SourceClient, SourceError,
+    ConcurrencyLimit, ConnectionHealth, DRAIN_DEADLINE, Discovery, Listed, Relay, SessionPeer, Source, SourceError,
     Status,
 };
 use crate::call::{Outcome, SessionId};
@@ -112,7 +112,7 @@ impl<D: Connect> Supervised<D> {
 
 #[async_trait]
 impl<D: Connect> Source for Supervised<D> {
-    async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError> {
+    async fn discover(&self, client: &Arc<dyn SessionPeer>) -> Result<Discovery, SourceError> {
         if self.state.supervision.lifecycle == Lifecycle::PerCall {
             return Ok(self.state.single(client).await?.1);
         }
@@ -126,7 +126,7 @@ impl<D: Connect> Source for Supervised<D> {
         .await
     }
 
-    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError> {
+    async fn list(&self, client: &Arc<dyn SessionPeer>, kind: ItemKind) -> Result<Listed, SourceError> {
         if self.state.supervision.lifecycle == Lifecycle::PerCall {
             let (single, _) = self.state.single(client).await?;
             return single.connection.link.list(kind).await;
@@ -134,7 +134,7 @@ impl<D: Connect> Source for Supervised<D> {
         self.over(client, move |connection, _| Box::pin(connection.list(kind))).await
     }
 
-    async fn call(&self, permit: Permit, client: &Arc<dyn SourceClient>, relay: Relay) -> Outcome {
+    async fn call(&self, permit: Permit, client: &Arc<dyn SessionPeer>, relay: Relay) -> Outcome {
         let state = &self.state;
         let time = CallTime::of(state.timeout);
         let _guard = match state.supervision.concurrency.acquire(permit.method(), time.until).await {
@@ -171,7 +171,7 @@ impl<D: Connect> Source for Supervised<D> {
         }
     }
 
-    async fn notify(&self, permit: Permit, client: &Arc<dyn SourceClient>) -> Result<(), SourceError> {
+    async fn notify(&self, permit: Permit, client: &Arc<dyn SessionPeer>) -> Result<(), SourceError> {
         let state = &self.state;
         // Without a connection it was surely not sent.
         let failed = |error: SourceError| SourceError::Start(error.into_cause());
@@ -209,7 +209,7 @@ impl<D: Connect> Source for Supervised<D> {
     }
 
     fn only_era(&self) -> Option<Era> {
-        self.state.eras.only()
+        self.state.eras.only_era()
     }
 
     fn health(&self) -> ConnectionHealth {
@@ -250,7 +250,7 @@ impl<D: Connect> Source for Supervised<D> {
         if restarted.count() == 0 {
             return Ok(Status::Idle);
         }
-        let no_client: Arc<dyn SourceClient> = Arc::new(super::NoClient);
+        let no_client: Arc<dyn SessionPeer> = Arc::new(super::NoPeer);
         match tokio::time::timeout(timeout, self.connect(&no_client, Patience::Attempt)).await {
             Ok(connected) => connected.map(|_| Status::Ready),
             Err(_) => Ok(state.main_slot().status()),
@@ -273,7 +273,7 @@ impl<D: Connect> Supervised<D> {
     /// repeated once over a new one: a source that has forgotten a session says so only when it gets a request.
     async fn over<T>(
         &self,
-        client: &Arc<dyn SourceClient>,
+        client: &Arc<dyn SessionPeer>,
         work: impl for<'a> Fn(&'a Connection, Option<Discovery>) -> BoxFuture<'a, Result<T, SourceError>>,
     ) -> Result<T, SourceError> {
         // Without a session, the caller wants to know the result of the next attempt.
@@ -291,7 +291,7 @@ impl<D: Connect> Supervised<D> {
     /// Returns the open connection for a client, or a new one with what the source said of itself.
     async fn connect(
         &self,
-        client: &Arc<dyn SourceClient>,
+        client: &Arc<dyn SessionPeer>,
         patience: Patience,
     ) -> Result<(Arc<Connection>, Option<Discovery>), SourceError> {
         let state = &self.state;
@@ -307,7 +307,7 @@ impl<D: Connect> Supervised<D> {
             if slot.open().is_none() {
                 state.place(&slot)?;
             }
-            let mut news = slot.news();
+            let mut changes = slot.state_changes();
             let seen = match &waited {
                 // The attempt may have shown that the source cannot be shared: then the slot is another.
                 Some((before, seen)) if Arc::ptr_eq(before, &slot) => *seen,
@@ -323,7 +323,7 @@ impl<D: Connect> Supervised<D> {
                 Wanted::Wait => {}
             }
             // Never an error: the slot holds the sender.
-            let _ = news.changed().await;
+            let _ = changes.changed().await;
             waited = Some((slot, seen));
         }
     }

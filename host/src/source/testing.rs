@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-use super::{ConcurrencyLimit, NoClient, Relay, SourceClient, SupervisionConfig, nobody_to_ask};
+use super::{ConcurrencyLimit, NoPeer, Relay, SessionPeer, SupervisionConfig, nobody_to_ask};
 use crate::call::{Call, Outcome, Params, SessionId};
 use crate::config::Lifecycle;
 use crate::digest::Digest;
@@ -17,8 +17,8 @@ use crate::item::Item;
 use crate::protocol::{Answer, Era, Json, Method, Notification, Request};
 use portcullis_core::testing::view;
 
-pub(crate) fn no_client() -> Arc<dyn SourceClient> {
-    Arc::new(NoClient)
+pub(crate) fn no_client() -> Arc<dyn SessionPeer> {
+    Arc::new(NoPeer)
 }
 
 pub(crate) fn silent() -> Relay {
@@ -44,7 +44,7 @@ impl RecordingClient {
     }
 
     /// Returns the session as the client of a source.
-    pub(crate) fn client(self: &Arc<Self>) -> Arc<dyn SourceClient> {
+    pub(crate) fn client(self: &Arc<Self>) -> Arc<dyn SessionPeer> {
         Arc::clone(self) as _
     }
 
@@ -63,7 +63,7 @@ impl RecordingClient {
 }
 
 #[async_trait]
-impl SourceClient for RecordingClient {
+impl SessionPeer for RecordingClient {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.session)
     }

@@ -35,12 +35,12 @@ pub(crate) trait Transport: Send + Sync {
 pub(crate) struct Received {
     pub(crate) message: Message,
     /// The broker's request on whose stream the message came, if the transport has a stream for each request.
-    pub(crate) within: Option<Id>,
+    pub(crate) stream_of: Option<Id>,
 }
 
 impl From<Message> for Received {
     fn from(message: Message) -> Self {
-        Self { message, within: None }
+        Self { message, stream_of: None }
     }
 }
 

@@ -219,7 +219,7 @@ impl<'a> Installer<'a> {
             },
             Err(why) => why,
         };
-        let why = portcullis_core::visible::visible(why.trim());
+        let why = portcullis_core::escape::escape_hidden(why.trim());
         Err(self.failed(&format!("has no registry: none is configured, and its installer names none: {why}")))
     }
 
@@ -375,7 +375,7 @@ impl<'a> Installer<'a> {
             }
             (false, false) => "",
         };
-        let said = portcullis_core::visible::visible(said.trim());
+        let said = portcullis_core::escape::escape_hidden(said.trim());
         let start = said.char_indices().rev().nth(COMPLAINT_CHARS).map_or(0, |(at, _)| at);
         let said = said.get(start..).unwrap_or_default();
         let hosts = registry.hosts.join(" ");

@@ -106,7 +106,7 @@ impl Seen {
 /// Returns the name of the program that a thread runs.
 pub(super) fn program(thread: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
-    portcullis_core::visible::visible(name.trim_end()).into_owned()
+    portcullis_core::escape::escape_hidden(name.trim_end()).into_owned()
 }
 
 /// The process that waits.

@@ -9,8 +9,8 @@ use portcullis::control::{self, ControlError, ControlRequest};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::output::{self, BOLD, visible};
-use crate::run;
+use crate::output::{self, BOLD, escape_hidden};
+use crate::runtime;
 
 /// Answer the questions that calls are waiting for
 ///
@@ -57,8 +57,8 @@ enum Action {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let folders = run::data_dirs(global, args.data_dir.as_ref())?;
-    run::block_on(async {
+    let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
+    runtime::block_on(async {
         match args.action.as_ref().unwrap_or(&Action::List) {
             Action::List => list(&asks(&folders).await?, global.json),
             Action::Show { id } => show(&asks(&folders).await?, id, global.json),
@@ -89,7 +89,7 @@ fn list(asks: &[Value], json: bool) -> anyhow::Result<ExitCode> {
         output::note("no question is open");
     }
     for ask in asks.iter().filter(|_| !json) {
-        let text = |key: &str| visible(ask[key].as_str().unwrap_or_default()).into_owned();
+        let text = |key: &str| escape_hidden(ask[key].as_str().unwrap_or_default()).into_owned();
         output::text(&format!(
             "{BOLD}{}{BOLD:#}  {}  {}  by {} ({})  {} waiting, {} s left\n",
             text("id"),
@@ -115,7 +115,7 @@ fn show(asks: &[Value], id: &str, json: bool) -> anyhow::Result<ExitCode> {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        output::text(&format!("{key:10}  {}\n", visible(&shown)))?;
+        output::text(&format!("{key:10}  {}\n", escape_hidden(&shown)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -167,7 +167,7 @@ fn report(answered: &Value, json: bool) -> anyhow::Result<()> {
         return output::json(answered);
     }
     let word = if answered["approved"] == true { "approved" } else { "refused" };
-    let tool = visible(answered["tool"].as_str().unwrap_or_default()).into_owned();
+    let tool = escape_hidden(answered["tool"].as_str().unwrap_or_default()).into_owned();
     let next = match (answered["approved"] == true, answered["waited"] == true) {
         (true, false) => "; no call was waiting, so the next identical one passes",
         _ => "",

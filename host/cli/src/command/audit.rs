@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use portcullis::ledger::{self, ChainStatus, LedgerEntry, LedgerError, LedgerReader, RecordFilter, Shown};
+use portcullis::ledger::{self, CallOrRun, ChainStatus, LedgerError, LedgerReader, PositionedRecord, RecordFilter};
 
 use crate::cli::Global;
-use crate::output::{self, BAD, BOLD, visible};
-use crate::run;
+use crate::output::{self, BAD, BOLD, escape_hidden};
+use crate::runtime;
 
 /// Read and check the ledger
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 
 /// Returns the first data folder that has a ledger or had one. A folder whose ledger is lost must not be skipped.
 fn folder(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
-    let folders = run::data_dirs(global, named)?;
+    let folders = runtime::data_dirs(global, named)?;
     let found = folders.iter().find(|folder| ["ledger.sqlite", "chains"].iter().any(|name| folder.join(name).exists()));
     let first = folders.first().cloned().unwrap_or_default();
     Ok(found.cloned().unwrap_or(first))
@@ -72,16 +72,16 @@ fn folder(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
 fn tail(folder: &Path, n: usize, kind: Option<String>, follow: bool, json: bool) -> anyhow::Result<ExitCode> {
     let reader = LedgerReader::open(folder)?;
     let filter = RecordFilter { kind, ..RecordFilter::default() };
-    let entries = reader.tail(n, &filter)?;
-    entries.iter().try_for_each(|entry| print(entry, json))?;
+    let records = reader.tail(n, &filter)?;
+    records.iter().try_for_each(|record| print(record, json))?;
     if follow {
-        let from = reader.tail(1, &RecordFilter::default())?.last().map_or(0, |entry| entry.position);
-        run::block_on(async {
+        let from = reader.tail(1, &RecordFilter::default())?.last().map_or(0, |record| record.position);
+        runtime::block_on(async {
             let mut follow = reader.follow(from, filter);
             loop {
                 tokio::select! {
-                    entries = follow.next() => entries?.iter().try_for_each(|entry| print(entry, json))?,
-                    ended = run::asked_to_end() => return Ok(ended?),
+                    records = follow.next() => records?.iter().try_for_each(|record| print(record, json))?,
+                    ended = runtime::asked_to_end() => return Ok(ended?),
                 }
             }
         })?;
@@ -89,12 +89,12 @@ fn tail(folder: &Path, n: usize, kind: Option<String>, follow: bool, json: bool)
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(entry: &LedgerEntry, json: bool) -> anyhow::Result<()> {
-    let value = &serde_json::to_value(entry)?;
+fn print(record: &PositionedRecord, json: bool) -> anyhow::Result<()> {
+    let value = &serde_json::to_value(record)?;
     if json {
         return output::json_line(&value.to_string());
     }
-    let text = |key: &str| visible(value[key].as_str().unwrap_or("-")).into_owned();
+    let text = |key: &str| escape_hidden(value[key].as_str().unwrap_or("-")).into_owned();
     let at = value["at"].as_u64().and_then(|at| i64::try_from(at).ok());
     let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok()).map(|at| at.to_string()).unwrap_or_default();
     // The fields that a reader looks for come first; `--json` prints the whole record.
@@ -108,7 +108,7 @@ fn print(entry: &LedgerEntry, json: bool) -> anyhow::Result<()> {
 
 /// Returns the first 160 characters of a text.
 fn brief(body: &str) -> String {
-    let shown = visible(body);
+    let shown = escape_hidden(body);
     match shown.char_indices().nth(160) {
         Some((cut, _)) => format!("{}…", shown.get(..cut).unwrap_or_default()),
         None => shown.into_owned(),
@@ -123,19 +123,19 @@ fn show(folder: &Path, id: &str, json: bool) -> anyhow::Result<ExitCode> {
         output::json(&serde_json::to_value(&shown)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (row, events) = match &shown {
-        Shown::Call { row, events } => (serde_json::to_value(row)?, events),
-        Shown::Run { row, events } => (serde_json::to_value(row)?, events),
+    let (row, records) = match &shown {
+        CallOrRun::Call { row, records } => (serde_json::to_value(row)?, records),
+        CallOrRun::Run { row, records } => (serde_json::to_value(row)?, records),
     };
     for (key, value) in row.as_object().into_iter().flatten() {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        output::text(&format!("{key:10}  {}\n", visible(&value)))?;
+        output::text(&format!("{key:10}  {}\n", escape_hidden(&value)))?;
     }
-    for event in events {
-        let event = &serde_json::to_value(event)?;
-        output::text(&format!("{BOLD}{}{BOLD:#}\n", visible(event["kind"].as_str().unwrap_or_default())))?;
-        let body = format!("{:#}", event["body"]);
-        output::text(&format!("{}\n", body.lines().map(visible).collect::<Vec<_>>().join("\n")))?;
+    for record in records {
+        let record = &serde_json::to_value(record)?;
+        output::text(&format!("{BOLD}{}{BOLD:#}\n", escape_hidden(record["kind"].as_str().unwrap_or_default())))?;
+        let body = format!("{:#}", record["body"]);
+        output::text(&format!("{}\n", body.lines().map(escape_hidden).collect::<Vec<_>>().join("\n")))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -172,12 +172,12 @@ fn finding(finding: &ChainStatus) -> String {
         ChainStatus::Good => "good".to_owned(),
         ChainStatus::Tampered { chain, seq, reason } => {
             let at = match (chain, seq) {
-                (Some(chain), Some(seq)) => format!("record {seq} of chain {}", visible(chain)),
-                (Some(chain), None) => format!("chain {}", visible(chain)),
+                (Some(chain), Some(seq)) => format!("record {seq} of chain {}", escape_hidden(chain)),
+                (Some(chain), None) => format!("chain {}", escape_hidden(chain)),
                 _ => "the file".to_owned(),
             };
-            format!("{BAD}tampered with{BAD:#}: {at}: {}", visible(reason))
+            format!("{BAD}tampered with{BAD:#}: {at}: {}", escape_hidden(reason))
         }
-        ChainStatus::Incomplete { chain, reason } => format!("incomplete: chain {}: {reason}", visible(chain)),
+        ChainStatus::Incomplete { chain, reason } => format!("incomplete: chain {}: {reason}", escape_hidden(chain)),
     }
 }

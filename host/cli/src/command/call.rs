@@ -12,8 +12,8 @@ use portcullis::protocol::{Answer, Json, Method, Notification, RpcError};
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::output::{self, visible};
-use crate::run;
+use crate::output::{self, escape_hidden};
+use crate::runtime;
 
 /// Call one tool, through policies, approval and the ledger as an agent would
 ///
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     if !arguments.as_bytes().starts_with(b"{") {
         bail!("the arguments must be a JSON object, such as '{{\"a\":1}}'");
     }
-    let profile = run::profile(args.profile.as_deref())?;
+    let profile = runtime::profile(args.profile.as_deref())?;
     let params = Json::of(&json!({ "name": args.tool, "arguments": arguments, "_meta": { "progressToken": "call" } }));
     let mut config = global.load()?;
     if !args.fallback.is_empty() {
@@ -56,11 +56,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let source = source.context("with `--fallback` the tool is SOURCE__TOOL, such as `search__query`")?;
         config.fall_back(&source.parse()?, &args.fallback)?;
     }
-    let answer = run::with_broker(config, async |broker| {
-        let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(failed)?;
+    let answer = runtime::with_broker(config, async |broker| {
+        let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
         let answer = tokio::select! {
             answer = session.request(Method::ToolsCall, params, Arc::new(Terminal)) => Ok(answer),
-            _ = run::asked_to_end() => Err(anyhow::anyhow!("interrupted; `portcullis audit tail` says how far it got")),
+            _ = runtime::asked_to_end() => Err(anyhow::anyhow!("interrupted; `portcullis audit tail` says how far it got")),
         };
         session.close().await;
         answer
@@ -86,10 +86,16 @@ fn print(result: &Json, json: bool) -> anyhow::Result<()> {
     let blocks: Vec<Json> = result.get("content").and_then(|content| content.items()).unwrap_or_default();
     for block in &blocks {
         match block.get_str("text") {
-            Some(text) => output::text(&format!("{}\n", text.lines().map(visible).collect::<Vec<_>>().join("\n")))?,
+            Some(text) => {
+                output::text(&format!("{}\n", text.lines().map(escape_hidden).collect::<Vec<_>>().join("\n")))?
+            }
             None => {
                 let kind = block.get_str("type").unwrap_or_else(|| "?".to_owned());
-                output::text(&format!("[{}, {} bytes; --json shows it]\n", visible(&kind), block.as_bytes().len()))?;
+                output::text(&format!(
+                    "[{}, {} bytes; --json shows it]\n",
+                    escape_hidden(&kind),
+                    block.as_bytes().len()
+                ))?;
             }
         }
     }
@@ -99,7 +105,7 @@ fn print(result: &Json, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn failed(error: RpcError) -> anyhow::Error {
+pub(super) fn to_error(error: RpcError) -> anyhow::Error {
     anyhow::anyhow!("{}", error.message)
 }
 
@@ -111,7 +117,7 @@ impl AgentPeer for Terminal {
     async fn notify(&self, notification: Notification) {
         let message = notification.params.and_then(|params| params.get_str("message"));
         if let Some(message) = message {
-            output::note(&visible(&message));
+            output::note(&escape_hidden(&message));
         }
     }
 
@@ -137,9 +143,9 @@ fn ask(params: &Json) -> std::io::Result<Option<String>> {
     let list = |key| answer.as_ref().and_then(|a| a.get(key)).and_then(|l| l.read::<Vec<String>>().ok());
     let (values, titles) = (list("enum").unwrap_or_default(), list("enumNames").unwrap_or_default());
     let mut err = std::io::stderr();
-    writeln!(err, "{}", visible(&message))?;
+    writeln!(err, "{}", escape_hidden(&message))?;
     for (number, title) in titles.iter().enumerate() {
-        writeln!(err, "  {number}  {}", visible(title))?;
+        writeln!(err, "  {number}  {}", escape_hidden(title))?;
     }
     write!(err, "Answer [0-{}]: ", titles.len().saturating_sub(1))?;
     err.flush()?;

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::flagged::print_flagged;
-use crate::isolation::{line, list, plain, print_cell};
-use crate::output::{self, BAD, BOLD, visible};
-use crate::run;
+use crate::isolation::{fact, items, plain_text, print_cell};
+use crate::output::{self, BAD, BOLD, escape_hidden};
+use crate::runtime;
 
 /// Check the configuration, the plugins and every source: what starts, and in which cell
 ///
@@ -30,7 +30,7 @@ pub(crate) struct Args {}
 type Discovered = BTreeMap<SourceName, Result<SourceDefinitions, SourceError>>;
 
 pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let (report, good) = run::with_broker(global.load()?, async |broker| {
+    let (report, good) = runtime::with_broker(global.load()?, async |broker| {
         let config = broker.config();
         let mut good = true;
         let mut sources = Vec::new();
@@ -51,7 +51,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
                 "tools": offered.map(|offered| offered.of_kind(ItemKind::Tool).count()),
                 "flagged": broker.flagged(&name)?,
                 "changed": offered.map(|offered| changed(&broker, offered, &lock)),
-                "unlisted": offered.map(unlisted),
+                "listErrors": offered.map(list_errors),
                 "remarks": broker.remarks(&name).iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "error": found.as_ref().err().map(ToString::to_string),
                 "missing": broker.missing_from_cell(&name),
@@ -82,16 +82,16 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 fn groups(config: &Config, found: &Discovered) -> Vec<Value> {
     let of = |(name, members): (&SourceName, Vec<&SourceConfig>)| {
         let mut shown: BTreeMap<&str, &Arc<Item>> = BTreeMap::new();
-        let mut unlike = Vec::new();
+        let mut mismatched = Vec::new();
         let listed = members.iter().filter_map(|member| found.get(&member.name)?.as_ref().ok());
         for tool in listed.flat_map(|offered| offered.of_kind(ItemKind::Tool)) {
             let first = shown.entry(&tool.exposed).or_insert(tool);
             if !tool.accepts_same_arguments(first) {
-                unlike.push(json!({ "tool": &*tool.exposed, "source": tool.source, "shown": first.source }));
+                mismatched.push(json!({ "tool": &*tool.exposed, "source": tool.source, "shownSource": first.source }));
             }
         }
         let order: Vec<_> = members.iter().map(|member| &member.name).collect();
-        json!({ "name": name, "sources": order, "tools": shown.len(), "unlike": unlike })
+        json!({ "name": name, "sources": order, "tools": shown.len(), "mismatched": mismatched })
     };
     config.groups().into_iter().map(of).collect()
 }
@@ -106,9 +106,9 @@ fn changed(broker: &Broker, offered: &SourceDefinitions, lock: &Lockfile) -> Vec
 }
 
 /// Returns the kinds that a source did not list, and why.
-fn unlisted(offered: &SourceDefinitions) -> Vec<Value> {
-    let unlisted = offered.unlisted.iter();
-    unlisted.map(|(kind, error)| json!({ "kind": kind, "error": error.to_string() })).collect()
+fn list_errors(offered: &SourceDefinitions) -> Vec<Value> {
+    let errors = offered.list_errors.iter();
+    errors.map(|(kind, error)| json!({ "kind": kind, "error": error.to_string() })).collect()
 }
 
 fn endpoint(source: &SourceConfig) -> String {
@@ -149,55 +149,60 @@ fn profiles(config: &Config) -> Vec<Value> {
 fn print(report: &Value) -> anyhow::Result<()> {
     output::text(&format!(
         "configuration  {}\ndata folder    {}\n",
-        plain(&report["configuration"]),
-        plain(&report["dataDir"])
+        plain_text(&report["configuration"]),
+        plain_text(&report["dataDir"])
     ))?;
-    for plugin in list(&report["plugins"]) {
-        let (role, name, digest) = (plain(&plugin["role"]), plain(&plugin["plugin"]), plain(&plugin["digest"]));
+    for plugin in items(&report["plugins"]) {
+        let (role, name, digest) =
+            (plain_text(&plugin["role"]), plain_text(&plugin["plugin"]), plain_text(&plugin["digest"]));
         output::text(&format!("{role:13}  {name}  {digest}\n"))?;
     }
-    for profile in list(&report["profiles"]) {
-        let (name, trust, approve) = (plain(&profile["name"]), plain(&profile["trust"]), plain(&profile["approve"]));
-        output::text(&format!("profile        {name}  trust {trust}  approve {approve}\n"))?;
+    for profile in items(&report["profiles"]) {
+        let (name, trust, approve) =
+            (plain_text(&profile["name"]), plain_text(&profile["trust"]), plain_text(&profile["approve"]));
+        output::text(&format!("profile        {name}  trust level {trust}  approve {approve}\n"))?;
     }
-    for group in list(&report["groups"]) {
-        let sources: Vec<_> = list(&group["sources"]).iter().map(plain).collect();
-        let (name, sources) = (plain(&group["name"]), sources.join(", then "));
+    for group in items(&report["groups"]) {
+        let sources: Vec<_> = items(&group["sources"]).iter().map(plain_text).collect();
+        let (name, sources) = (plain_text(&group["name"]), sources.join(", then "));
         output::text(&format!("group          {name}  {} tools of {sources}\n", group["tools"]))?;
-        for other in list(&group["unlike"]) {
-            let (tool, source, shown) = (plain(&other["tool"]), plain(&other["source"]), plain(&other["shown"]));
-            let why = format!("{tool} of {source} takes other arguments than that of {shown}, and is never called");
+        for other in items(&group["mismatched"]) {
+            let (tool, source, shown) =
+                (plain_text(&other["tool"]), plain_text(&other["source"]), plain_text(&other["shownSource"]));
+            let why = format!(
+                "{tool} of source {source} is never called: its arguments differ from those of source {shown}, which are shown"
+            );
             output::text(&format!("  {BAD}differs{BAD:#}      {why}\n"))?;
         }
     }
-    for source in list(&report["sources"]) {
-        output::text(&format!("\n{BOLD}{}{BOLD:#}  {}\n", plain(&source["name"]), plain(&source["source"])))?;
+    for source in items(&report["sources"]) {
+        output::text(&format!("\n{BOLD}{}{BOLD:#}  {}\n", plain_text(&source["name"]), plain_text(&source["source"])))?;
         match source["error"].as_str() {
-            Some(error) => output::text(&format!("  {BAD}fails{BAD:#}        {}\n", visible(error)))?,
-            None => line("tools", &source["tools"].to_string())?,
+            Some(error) => output::text(&format!("  {BAD}fails{BAD:#}        {}\n", escape_hidden(error)))?,
+            None => fact("tools", &source["tools"].to_string())?,
         }
-        for missing in list(&source["missing"]) {
-            line("missing", &plain(missing))?;
+        for missing in items(&source["missing"]) {
+            fact("missing", &plain_text(missing))?;
         }
-        for remark in list(&source["remarks"]) {
-            line("tool", &plain(remark))?;
+        for remark in items(&source["remarks"]) {
+            fact("tool", &plain_text(remark))?;
         }
-        for unlisted in list(&source["unlisted"]) {
-            line(
-                &format!("{}s", plain(&unlisted["kind"])),
-                &format!("cannot be listed: {}", plain(&unlisted["error"])),
+        for failed in items(&source["listErrors"]) {
+            fact(
+                &format!("{}s", plain_text(&failed["kind"])),
+                &format!("cannot be listed: {}", plain_text(&failed["error"])),
             )?;
         }
-        for item in list(&source["changed"]) {
-            let changes: Vec<_> = list(&item["changes"]).iter().map(plain).collect();
-            let (kind, name) = (plain(&item["kind"]), plain(&item["name"]));
+        for item in items(&source["changed"]) {
+            let changes: Vec<_> = items(&item["changes"]).iter().map(plain_text).collect();
+            let (kind, name) = (plain_text(&item["kind"]), plain_text(&item["name"]));
             let said = format!("{kind} {name} is not what was accepted: {}", changes.join("; "));
             output::text(&format!("  {BAD}changed{BAD:#}      {said}\n"))?;
         }
         print_flagged(&source["flagged"])?;
-        let names: Vec<_> = list(&source["environment"]).iter().map(plain).collect();
+        let names: Vec<_> = items(&source["environment"]).iter().map(plain_text).collect();
         if !names.is_empty() {
-            line("environment", &names.join(" "))?;
+            fact("environment", &names.join(" "))?;
         }
         print_cell(&source["cell"])?;
     }

@@ -17,9 +17,9 @@ use portcullis::session::Session;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::command::call::failed;
-use crate::output::{self, BOLD, visible};
-use crate::run;
+use crate::command::call::to_error;
+use crate::output::{self, BOLD, escape_hidden};
+use crate::runtime;
 
 /// The configuration of the tour. It is printed, so it is written to be read.
 const CONFIGURATION: &str = r#"[sources.calc]                   # a tool source: here a sealed WebAssembly component
@@ -50,7 +50,7 @@ pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args, _: &Global) -> anyhow::Result<ExitCode> {
     let folder = tempfile::tempdir().context("no temporary folder can be made")?;
-    run::block_on(tour(folder.path()))?;
+    runtime::block_on(tour(folder.path()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -64,7 +64,7 @@ async fn tour(folder: &Path) -> anyhow::Result<()> {
 
     let config = Config::parse(CONFIGURATION, &folder.join("portcullis.toml"))?;
     let data_dir = config.data_dir.clone();
-    let broker = run::broker(config).await?;
+    let broker = runtime::broker(config).await?;
     let told = story(&broker).await;
     broker.shutdown().await;
     told?;
@@ -85,10 +85,10 @@ async fn tour(folder: &Path) -> anyhow::Result<()> {
 }
 
 async fn story(broker: &Broker) -> anyhow::Result<()> {
-    let session = broker.open_session(&run::profile(None)?, "demo", "demo").await.map_err(failed)?;
+    let session = broker.open_session(&runtime::profile(None)?, "demo", "demo").await.map_err(to_error)?;
 
     chapter("The agent lists its tools")?;
-    let tools = session.tools().await.map_err(failed)?;
+    let tools = session.tools().await.map_err(to_error)?;
     let names: Vec<_> = tools.iter().filter_map(|tool| tool.get_str("name")).collect();
     say(&format!("  {}", names.join("  ")))?;
 
@@ -141,12 +141,12 @@ async fn call(
         (Answer::Result(result), Ending::Answered) => {
             let blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();
             let text = blocks.first().and_then(|block| block.get_str("text")).unwrap_or_default();
-            say(&format!("source  {}", visible(&text)))
+            say(&format!("source  {}", escape_hidden(&text)))
         }
         (Answer::Error(error), Ending::Denied(code)) => {
             let found = error.get("data").and_then(|data| data.get_str("code"));
             ensure!(found.as_deref() == Some(code), "{tool} was denied as {found:?}, not as {code:?}");
-            say(&format!("gate    {} [{code}]", visible(&error.get_str("message").unwrap_or_default())))
+            say(&format!("gate    {} [{code}]", escape_hidden(&error.get_str("message").unwrap_or_default())))
         }
         (answer, _) => bail!("{tool} did not end as the tour says: {answer:?}"),
     }
@@ -173,7 +173,7 @@ impl AgentPeer for Person {
         let Self::Says(answer) = self else { return Answer::Result(Json::of(&json!({ "action": "cancel" }))) };
         let question = params.and_then(|params| params.get_str("message")).unwrap_or_default();
         // A reader that has gone away does not change the answer.
-        let _ = say(&format!("gate    {}", visible(&question)));
+        let _ = say(&format!("gate    {}", escape_hidden(&question)));
         let _ = say(&format!("person  {answer}"));
         Answer::Result(Json::of(&json!({ "action": "accept", "content": { "answer": answer } })))
     }

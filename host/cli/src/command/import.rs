@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let shown = output::visible(&args.file.to_string_lossy()).into_owned();
+    let shown = output::escape_hidden(&args.file.to_string_lossy()).into_owned();
     let text = read(&args.file).with_context(|| format!("{shown} cannot be read"))?;
     let imported = portcullis::config::import::import(&text).with_context(|| format!("{shown} cannot be imported"))?;
     if global.json {

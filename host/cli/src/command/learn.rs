@@ -19,8 +19,8 @@ use serde_json::json;
 
 use crate::cli::Global;
 use crate::command::trust;
-use crate::output::{self, visible};
-use crate::run;
+use crate::output::{self, escape_hidden};
+use crate::runtime;
 use drive::{CallResult, Driven, Script};
 
 /// How often a source is run with more, at most. Each round opens what the one before was seen to lack.
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let script = args.calls.as_deref().map(Script::read).transpose()?.unwrap_or(Script::Harmless);
     let config = alone(global.load()?, &args.source)?;
     let file = config.file.clone();
-    let learned = run::block_on(learn(config, &args.source, &script, args.yes, global.json))?;
+    let learned = runtime::block_on(learn(config, &args.source, &script, args.yes, global.json))?;
     let works = learned.still_works();
     // What does not work is not written: the next start would fail.
     let agreed = works && !learned.lines.is_empty() && !learned.open && (args.yes || agree("Write these lines?")?);
@@ -144,7 +144,7 @@ async fn learn(
     let mut round = 1;
     let (recorded, withheld) = loop {
         cell(&mut config, name)?.recorded = true;
-        let broker = run::broker(config.clone()).await?;
+        let broker = runtime::broker(config.clone()).await?;
         let situation = situation(&broker, name);
         // A cell that opens nothing beyond itself cannot do any harm, so every tool may be called in it.
         let sealed = broker
@@ -184,7 +184,7 @@ async fn learn(
         round += 1;
     };
     cell(&mut config, name)?.recorded = false;
-    let broker = run::broker(config.clone()).await?;
+    let broker = runtime::broker(config.clone()).await?;
     let enforced = drive::repeat(&broker, name, &recorded).await;
     broker.shutdown().await;
     let known = known_variables(&config, name);
@@ -286,7 +286,7 @@ fn agree(question: &str) -> anyhow::Result<bool> {
 
 /// Adds the lines to the configuration file. A file that was trusted is trusted as it is written.
 fn write(file: &Path, source: &SourceName, lines: &[Line]) -> anyhow::Result<()> {
-    let shown = visible(&file.to_string_lossy()).into_owned();
+    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     let text = std::fs::read_to_string(file).with_context(|| format!("{shown} cannot be read"))?;
     let lines: Vec<(&str, &str)> = lines.iter().map(|line| (line.needs.key(), line.value.as_str())).collect();
     let changed = add_to_cell(&text, source.as_str(), &lines).with_context(|| format!("{shown} is left as it is"))?;

@@ -14,8 +14,8 @@ use portcullis::lockfile::{Acceptance, Lockfile};
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::output::{self, BAD, BOLD, visible};
-use crate::run;
+use crate::output::{self, BAD, BOLD, escape_hidden};
+use crate::runtime;
 
 /// Accept definitions, and show what has changed since
 ///
@@ -92,13 +92,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Show => show(global),
         Action::Accept { packages: true, .. } => {
-            run::with_broker(global.load()?, async |broker| packages(&broker, global.json).await)
+            runtime::with_broker(global.load()?, async |broker| packages(&broker, global.json).await)
         }
         Action::Accept { components: true, .. } => components(global),
-        Action::Accept { tools, kind, .. } => {
-            run::with_broker(global.load()?, async |broker| accept(&broker, tools, (*kind).into(), global.json).await)
-        }
-        Action::Diff => run::with_broker(global.load()?, async |broker| diff(&broker, global.json).await),
+        Action::Accept { tools, kind, .. } => runtime::with_broker(global.load()?, async |broker| {
+            accept(&broker, tools, (*kind).into(), global.json).await
+        }),
+        Action::Diff => runtime::with_broker(global.load()?, async |broker| diff(&broker, global.json).await),
     }
 }
 
@@ -118,7 +118,8 @@ fn show(global: &Global) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for entry in lock.packages() {
-        let (requested, name, version) = (visible(&entry.requested), visible(&entry.name), visible(&entry.version));
+        let (requested, name, version) =
+            (escape_hidden(&entry.requested), escape_hidden(&entry.name), escape_hidden(&entry.version));
         let count = entry.units.len();
         output::text(&format!(
             "{}  {requested} → {name} {version} with {count} packages  {}  {}\n",
@@ -126,10 +127,10 @@ fn show(global: &Global) -> anyhow::Result<ExitCode> {
         ))?;
     }
     for entry in lock.components() {
-        output::text(&format!("{}  {}  {}\n", visible(&entry.component), entry.digest, entry.accepted))?;
+        output::text(&format!("{}  {}  {}\n", escape_hidden(&entry.component), entry.digest, entry.accepted))?;
     }
     for entry in lock.items() {
-        let (kind, name) = (entry.kind.as_str(), visible(&entry.name));
+        let (kind, name) = (entry.kind.as_str(), escape_hidden(&entry.name));
         output::text(&format!("{}  {kind} {name}  {}  {}\n", entry.source, entry.digest, entry.accepted))?;
     }
     if lock.items().is_empty() && lock.packages().is_empty() && lock.components().is_empty() {
@@ -142,7 +143,7 @@ async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -
     let discovered = discover(broker).await?;
     let flagged = flagged(broker)?;
     for (source, offered) in &discovered {
-        if let Some((_, error)) = offered.unlisted.iter().find(|(unlisted, _)| *unlisted == kind) {
+        if let Some((_, error)) = offered.list_errors.iter().find(|(failed, _)| *failed == kind) {
             bail!("source `{source}` did not list its {}s: {error}", kind.as_str());
         }
     }
@@ -157,10 +158,10 @@ async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -
         return Ok(ExitCode::SUCCESS);
     }
     for item in &chosen {
-        output::text(&format!("accepted {}  {}\n", visible(&item.exposed), item.digest))?;
+        output::text(&format!("accepted {}  {}\n", escape_hidden(&item.exposed), item.digest))?;
     }
     if !left.is_empty() {
-        let left: Vec<_> = left.iter().map(|item| visible(&item.exposed).into_owned()).collect();
+        let left: Vec<_> = left.iter().map(|item| escape_hidden(&item.exposed).into_owned()).collect();
         output::note(&format!(
             "not accepted, since they may destroy something, reach beyond their source or steer the model (`portcullis check` \
              says what was found); name those you want: {}",
@@ -214,9 +215,9 @@ impl Selection<'_> {
         let found: Vec<_> = offered.items.iter().filter(|item| item.digest == digest).cloned().collect();
         if found.is_empty() {
             let why = "`portcullis check` shows what it lists now";
-            let unlisted = offered.unlisted.iter().map(|(kind, error)| format!("; its {}s: {error}", kind.as_str()));
-            let unlisted: String = unlisted.collect();
-            bail!("source `{source}` lists no definition with the digest {digest} any more; {why}{unlisted}");
+            let errors = offered.list_errors.iter().map(|(kind, error)| format!("; its {}s: {error}", kind.as_str()));
+            let errors: String = errors.collect();
+            bail!("source `{source}` lists no definition with the digest {digest} any more; {why}{errors}");
         }
         Ok(found)
     }
@@ -238,7 +239,7 @@ impl Selection<'_> {
             bail!(
                 "`{}` is quarantined; read what `portcullis check` shows of it, and release exactly this definition with \
                  `portcullis lock accept {}`",
-                visible(&flagged.name),
+                escape_hidden(&flagged.name),
                 flagged.pin
             );
         }
@@ -261,7 +262,7 @@ fn flagged(broker: &Broker) -> anyhow::Result<Vec<FlaggedDefinition>> {
 /// Pins every plugin and component to its present bytes.
 fn components(global: &Global) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
-    let accepted = run::block_on(async { Ok(Broker::accept_components(&config, &by()).await?) })?;
+    let accepted = runtime::block_on(async { Ok(Broker::accept_components(&config, &by()).await?) })?;
     if global.json {
         output::json(&json!(accepted))?;
         return Ok(ExitCode::SUCCESS);
@@ -272,7 +273,7 @@ fn components(global: &Global) -> anyhow::Result<ExitCode> {
             Some(before) if before == now => "as before".to_owned(),
             Some(before) => format!("was {before}"),
         };
-        output::text(&format!("pinned {}  {now}  ({before})\n", visible(component)))?;
+        output::text(&format!("pinned {}  {now}  ({before})\n", escape_hidden(component)))?;
     }
     if accepted.is_empty() {
         output::note("every plugin and component comes with the broker or has its digest in the configuration");
@@ -304,9 +305,13 @@ async fn packages(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
             None => "new".to_owned(),
             Some(before) if before.tree == now.tree => "as before".to_owned(),
             Some(before) if before.version == now.version => "the same version with other dependencies".to_owned(),
-            Some(before) => format!("was {}", visible(&before.version)),
+            Some(before) => format!("was {}", escape_hidden(&before.version)),
         };
-        output::text(&format!("pinned {source}  {} {}  ({before})\n", visible(&now.name), visible(&now.version)))?;
+        output::text(&format!(
+            "pinned {source}  {} {}  ({before})\n",
+            escape_hidden(&now.name),
+            escape_hidden(&now.version)
+        ))?;
     }
     if renewed.is_empty() {
         output::note("no source is started with npx or uvx");
@@ -351,10 +356,10 @@ async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
         let style = if row["state"] == "changed" { BAD } else { BOLD };
         let keys = ["tool", "prompt", "resource", "template", "instructions", "package"];
         let what = keys.iter().find_map(|key| row[*key].as_str()).unwrap_or_default();
-        let tool = visible(what).into_owned();
+        let tool = escape_hidden(what).into_owned();
         output::text(&format!("{style}{:8}{style:#}  {tool}\n", row["state"].as_str().unwrap_or_default()))?;
         for change in row["changes"].as_array().into_iter().flatten() {
-            output::text(&format!("          {}\n", visible(change.as_str().unwrap_or_default())))?;
+            output::text(&format!("          {}\n", escape_hidden(change.as_str().unwrap_or_default())))?;
         }
     }
     if changed {

@@ -8,7 +8,7 @@ use portcullis::oauth::{self, LoggedOut};
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::{output, run};
+use crate::{output, runtime};
 
 /// Log in to a source that requires OAuth
 ///
@@ -50,10 +50,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             "open this in a browser on this machine:\n\n  {address}\n\nwaiting for it to come back…"
         ));
     };
-    let logged_in = run::block_on(async {
+    let logged_in = runtime::block_on(async {
         tokio::select! {
             logged_in = login::login(&config, &args.source, args.port, show) => Ok(logged_in?),
-            _ = run::asked_to_end() => anyhow::bail!("interrupted; nothing has changed"),
+            _ = runtime::asked_to_end() => anyhow::bail!("interrupted; nothing has changed"),
         }
     })?;
     if global.json {
@@ -71,19 +71,19 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         (false, Some(lasts)) => format!("it lasts {} min", lasts.as_secs() / 60),
         (false, None) => "it lasts as long as its server says".to_owned(),
     };
-    let (source, issuer) = (&args.source, output::visible(&logged_in.issuer).into_owned());
+    let (source, issuer) = (&args.source, output::escape_hidden(&logged_in.issuer).into_owned());
     output::note(&format!("logged in to {source} by {issuer}; {lasts}"));
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn logout(args: &LogoutArgs, global: &Global) -> anyhow::Result<ExitCode> {
     let (source, config) = (&args.source, global.load()?);
-    let Some(logged_out) = run::block_on(async { Ok(oauth::logout(&config, source).await?) })? else {
+    let Some(logged_out) = runtime::block_on(async { Ok(oauth::logout(&config, source).await?) })? else {
         anyhow::bail!("there is no login of source {source}")
     };
     let why = match &logged_out {
         LoggedOut::Revoked => None,
-        LoggedOut::NotRevoked(why) => Some(output::visible(why).into_owned()),
+        LoggedOut::NotRevoked(why) => Some(output::escape_hidden(why).into_owned()),
         _ => Some("its server does not support that".to_owned()),
     };
     if global.json {

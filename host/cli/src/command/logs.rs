@@ -15,8 +15,8 @@ use portcullis::source::log_file;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::output::{self, visible};
-use crate::run;
+use crate::output::{self, escape_hidden};
+use crate::runtime;
 
 /// Show what a source writes to standard error
 ///
@@ -49,7 +49,7 @@ pub(crate) struct Args {
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let folders = run::data_dirs(global, args.data_dir.as_ref())?;
+    let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
     let silent = || output::note(&format!("source `{}` has written nothing to standard error", args.source));
     let Some(path) = find(&args.source, &folders, global)? else {
         silent();
@@ -62,8 +62,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     }
     last.iter().try_for_each(|line| print(line, global.json))?;
     if args.follow {
-        run::block_on(async {
-            let ended = run::asked_to_end();
+        runtime::block_on(async {
+            let ended = runtime::asked_to_end();
             tokio::pin!(ended);
             loop {
                 tail.more()?.iter().try_for_each(|line| print(line, global.json))?;
@@ -173,7 +173,7 @@ fn unreadable(path: &Path) -> String {
 
 fn print(line: &str, json: bool) -> anyhow::Result<()> {
     if !json {
-        return output::text(&format!("{}\n", visible(line)));
+        return output::text(&format!("{}\n", escape_hidden(line)));
     }
     let (at, text) = line.split_once(' ').unwrap_or(("", line));
     output::text(&format!("{}\n", json!({ "at": at, "text": text })))

@@ -11,8 +11,8 @@ use portcullis::plugin::Plugins;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::output::{self, BOLD, visible};
-use crate::run;
+use crate::output::{self, BOLD, escape_hidden};
+use crate::runtime;
 
 /// Inspect and compile plugins, for their authors and users
 #[derive(Debug, clap::Args)]
@@ -67,19 +67,19 @@ fn compile(plugin: &PluginRef, file: &Path, target: Option<&str>, json: bool) ->
     if file.extension().is_none_or(|extension| extension != "cwasm") {
         bail!("{} does not end in .cwasm, the extension of compiled code", file.display());
     }
-    let compiled = run::block_on(async { Ok(Plugins::new(None)?.precompile(plugin, target).await?) })?;
+    let compiled = runtime::block_on(async { Ok(Plugins::new(None)?.precompile(plugin, target).await?) })?;
     std::fs::write(file, &compiled).with_context(|| format!("cannot write {}", file.display()))?;
     let digest = Digest::of(&compiled);
     if json {
         output::json(&json!({ "file": file, "digest": digest, "size": compiled.len() }))?;
     } else {
-        output::text(&format!("{}@{digest}\n", visible(&file.to_string_lossy())))?;
+        output::text(&format!("{}@{digest}\n", escape_hidden(&file.to_string_lossy())))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn inspect(plugin: &PluginRef, json: bool) -> anyhow::Result<ExitCode> {
-    let inspection = run::block_on(async { Ok(Plugins::new(None)?.inspect(plugin).await?) })?;
+    let inspection = runtime::block_on(async { Ok(Plugins::new(None)?.inspect(plugin).await?) })?;
     let value = serde_json::to_value(&inspection)?;
     if json {
         output::json(&value)?;
@@ -91,12 +91,12 @@ fn inspect(plugin: &PluginRef, json: bool) -> anyhow::Result<ExitCode> {
                 output::text(&format!("{BOLD}{key}{BOLD:#}\n"))?;
                 for item in items {
                     let line = item.as_str().map_or_else(|| import(item), str::to_owned);
-                    output::text(&format!("  {}\n", visible(&line)))?;
+                    output::text(&format!("  {}\n", escape_hidden(&line)))?;
                 }
             }
             value => {
                 let line = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                output::text(&format!("{BOLD}{key:8}{BOLD:#}  {}\n", visible(&line)))?;
+                output::text(&format!("{BOLD}{key:8}{BOLD:#}  {}\n", escape_hidden(&line)))?;
             }
         }
     }

@@ -8,8 +8,8 @@ use portcullis::control::{self, ControlError, ControlRequest};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::output::{self, visible};
-use crate::run;
+use crate::output::{self, escape_hidden};
+use crate::runtime;
 
 /// Stop a source of the running brokers and start it again
 ///
@@ -31,10 +31,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let folders = run::data_dirs(global, args.data_dir.as_ref())?;
+    let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
     let request = ControlRequest::Restart { source: args.source.clone(), by };
-    let answers = run::block_on(async {
+    let answers = runtime::block_on(async {
         let mut answers = Vec::new();
         for folder in &folders {
             answers.extend(control::all(folder, &request).await?);
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     }
     if told.is_empty() {
         let why = unknown.or_else(|| first.as_ref().err().map(ToString::to_string));
-        bail!("{}", visible(&why.unwrap_or_default()));
+        bail!("{}", escape_hidden(&why.unwrap_or_default()));
     }
     if global.json {
         output::json(&json!(told))?;
@@ -69,9 +69,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 fn print(told: &Value) -> anyhow::Result<()> {
-    let text = |key: &str| visible(told[key].as_str().unwrap_or_default()).into_owned();
+    let text = |key: &str| escape_hidden(told[key].as_str().unwrap_or_default()).into_owned();
     let outcome = match (told["error"].as_str(), told["state"].as_str()) {
-        (Some(error), _) => visible(error).into_owned(),
+        (Some(error), _) => escape_hidden(error).into_owned(),
         (None, Some("ready")) => "ready".to_owned(),
         (None, Some("idle")) => "ended; it is started when it is needed".to_owned(),
         (None, state) => {

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::output::{self, BAD, visible};
+use crate::output::{self, BAD, escape_hidden};
 use crate::report;
 
 /// The largest input in bytes: the list of a source with thousands of tools has a tenth of it.
@@ -72,7 +72,7 @@ fn show(scanner: &Scanner, name: &str, findings: &[Finding]) -> anyhow::Result<(
             Severity::Warning => "warning".to_owned(),
             Severity::Note => "note".to_owned(),
         };
-        output::text(&format!("{}  {severity}  {rule}: {reason}\n    {pointer}: {excerpt}\n", visible(name)))?;
+        output::text(&format!("{}  {severity}  {rule}: {reason}\n    {pointer}: {excerpt}\n", escape_hidden(name)))?;
     }
     Ok(())
 }

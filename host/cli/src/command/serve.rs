@@ -11,7 +11,7 @@ use portcullis::front::stdio::serve_stdio;
 use portcullis::name::ProfileName;
 
 use crate::cli::Global;
-use crate::{isolation, output, run};
+use crate::{isolation, output, runtime};
 
 /// Serve the configured sources as one MCP endpoint
 ///
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let mut config = global.load()?;
-    let profile = run::profile(args.profile.as_deref())?;
+    let profile = runtime::profile(args.profile.as_deref())?;
     if let Some(listen) = args.listen {
         config.serve.listen = listen;
     }
@@ -53,9 +53,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let known: Vec<_> = config.profiles.keys().map(ProfileName::as_str).collect();
         bail!("--profile {profile}: no such profile is configured; there is {}", known.join(", "));
     }
-    run::block_on(async {
-        run::outlive_terminal()?;
-        let broker = run::broker(config).await?;
+    runtime::block_on(async {
+        runtime::outlive_terminal()?;
+        let broker = runtime::broker(config).await?;
         isolation::banner(&broker).await;
         let served = match args.stdio {
             true => stdio(broker.clone(), profile).await,
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 
 pub(super) async fn stdio(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
-    Ok(serve_stdio(broker, profile, input, output, run::asked_to_stop()).await?)
+    Ok(serve_stdio(broker, profile, input, output, runtime::asked_to_stop()).await?)
 }
 
 async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
@@ -87,6 +87,6 @@ async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
         (false, Some(_)) => output::note("callers need the bearer token that [serve] names"),
         (false, None) => output::note(&format!("the bearer token is in {}", token::file(&data_dir).display())),
     }
-    front.serve(run::asked_to_stop()).await;
+    front.serve(runtime::asked_to_stop()).await;
     Ok(())
 }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::flagged::print_flagged;
-use crate::output::{self, BAD, BOLD, visible};
-use crate::run;
+use crate::output::{self, BAD, BOLD, escape_hidden};
+use crate::runtime;
 
 /// Show the running brokers: their sources, sessions and open questions
 ///
@@ -31,8 +31,8 @@ pub(crate) struct Args {
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let folders = run::data_dirs(global, args.data_dir.as_ref())?;
-    run::block_on(async {
+    let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
+    runtime::block_on(async {
         let brokers = ask(&folders).await?;
         if args.watch {
             return watch(&folders, brokers, global.json).await;
@@ -100,9 +100,9 @@ fn print_all(brokers: &[Value]) -> anyhow::Result<()> {
 
 fn print(broker: &Value) -> anyhow::Result<()> {
     let text = |value: &Value| match value {
-        Value::String(text) => visible(text).into_owned(),
+        Value::String(text) => escape_hidden(text).into_owned(),
         Value::Null => "-".to_owned(),
-        other => visible(&other.to_string()).into_owned(),
+        other => escape_hidden(&other.to_string()).into_owned(),
     };
     output::text(&format!(
         "{BOLD}broker {}{BOLD:#}  pid {}  up {} s  {} sessions  {} open questions  {}\n",
@@ -115,7 +115,7 @@ fn print(broker: &Value) -> anyhow::Result<()> {
     ))?;
     if let Some(reason) = broker.pointer("/refusing/reason").and_then(Value::as_str) {
         let lost = broker.pointer("/refusing/lost").unwrap_or(&Value::Null);
-        output::text(&format!("  {BAD}calls are refused{BAD:#}: {}  {lost} records lost\n", visible(reason)))?;
+        output::text(&format!("  {BAD}calls are refused{BAD:#}: {}  {lost} records lost\n", escape_hidden(reason)))?;
     }
     for source in broker["sources"].as_array().into_iter().flatten() {
         let line = format!(
@@ -134,9 +134,9 @@ fn print(broker: &Value) -> anyhow::Result<()> {
                 .filter(|errors| *errors > 0)
                 .map(|errors| format!("  {errors} errors"))
                 .unwrap_or_default(),
-            source["group"].as_str().map(|group| format!("  group {}", visible(group))).unwrap_or_default(),
+            source["group"].as_str().map(|group| format!("  group {}", escape_hidden(group))).unwrap_or_default(),
             cell(&source["cell"]),
-            source["error"].as_str().map(visible).unwrap_or_default(),
+            source["error"].as_str().map(escape_hidden).unwrap_or_default(),
         );
         output::text(&format!("{}\n", line.trim_end()))?;
         for missing in source["missing"].as_array().into_iter().flatten() {

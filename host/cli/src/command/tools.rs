@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::command::call::failed;
-use crate::output::{self, visible};
-use crate::run;
+use crate::command::call::to_error;
+use crate::output::{self, escape_hidden};
+use crate::runtime;
 
 /// The most characters of a description that a line shows.
 const SHOWN: usize = 80;
@@ -21,10 +21,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let profile = run::profile(args.profile.as_deref())?;
-    let tools = run::with_broker(global.load()?, async |broker| {
-        let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(failed)?;
-        let tools = session.tools().await.map_err(failed);
+    let profile = runtime::profile(args.profile.as_deref())?;
+    let tools = runtime::with_broker(global.load()?, async |broker| {
+        let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
+        let tools = session.tools().await.map_err(to_error);
         session.close().await;
         tools
     })?;
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     for tool in &*tools {
         let description = tool.get_str("description").unwrap_or_default();
         let first: String = description.lines().next().unwrap_or_default().chars().take(SHOWN).collect();
-        output::text(format!("{:width$}  {}", visible(&name(tool)), visible(&first)).trim_end())?;
+        output::text(format!("{:width$}  {}", escape_hidden(&name(tool)), escape_hidden(&first)).trim_end())?;
         output::text("\n")?;
     }
     if tools.is_empty() {

@@ -12,7 +12,7 @@ use portcullis::trust::Trusted;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::output::{self, BAD, BOLD, visible};
+use crate::output::{self, BAD, BOLD, escape_hidden};
 
 /// The file that is used if no other is named.
 const FILE: &str = "portcullis.toml";
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     }
     let found = ConfigCandidate::load(Some(&file))?;
     let before = found.trusted()?;
-    let shown = visible(&found.file().to_string_lossy()).into_owned();
+    let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
     if before.as_ref().is_some_and(|before| found.matches(before)) {
         output::note(&format!("{shown} is trusted already"));
         return Ok(ExitCode::SUCCESS);
@@ -115,7 +115,7 @@ pub(crate) fn keep_printed(text: &str) {
             Ok(found.accept()?)
         }),
     };
-    let shown = visible(&file.to_string_lossy()).into_owned();
+    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     match kept {
         Ok(_) => output::note(&format!("{shown} is trusted as it was written")),
         Err(error) => output::note(&format!("{shown} is not trusted yet: {error}")),
@@ -125,7 +125,7 @@ pub(crate) fn keep_printed(text: &str) {
 /// Replaces the text of a configuration, completely or not at all. A file that was trusted as `before` is trusted as it
 /// is now.
 pub(crate) fn replace(file: &Path, before: &str, after: &str) -> anyhow::Result<()> {
-    let shown = visible(&file.to_string_lossy()).into_owned();
+    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     let trusted = match user_trust()?.list()?.into_iter().find(|trusted| Path::new(&trusted.path) == real_file(file)) {
         Some(trusted) => trusted.digest == Digest::of(before.as_bytes()),
         None => false,
@@ -155,7 +155,7 @@ pub(crate) fn replace(file: &Path, before: &str, after: &str) -> anyhow::Result<
 fn needs_nobody(found: &ConfigCandidate, before: Option<&Trusted>) -> anyhow::Result<()> {
     data_is_seen(found, before)?;
     if let Some(writer) = found.writers()?.first() {
-        let shown = visible(&found.file().to_string_lossy()).into_owned();
+        let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
         bail!(
             "{writer}: run `portcullis trust '{shown}'` on a terminal and answer it, name the file with \
              `--config '{shown}'` where it is used, or grant the source smaller folders"
@@ -170,8 +170,8 @@ fn data_is_seen(found: &ConfigCandidate, before: Option<&Trusted>) -> anyhow::Re
     if !found.has_unknown_data_folder(before) {
         return Ok(());
     }
-    let shown = visible(&found.file().to_string_lossy()).into_owned();
-    let data = visible(&found.config().data_dir.to_string_lossy()).into_owned();
+    let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
+    let data = escape_hidden(&found.config().data_dir.to_string_lossy()).into_owned();
     bail!(
         "{data} is there already, and what was accepted and remembered in it would count: run \
          `mv '{data}' '{data}.old'` for a fresh one, run `portcullis trust '{shown}'` on a terminal and answer it, or name the \
@@ -186,12 +186,15 @@ fn terminal() -> bool {
 /// Returns the effects of a configuration as a difference to those that were trusted before, and reasons for a second
 /// look. The text is safe to show.
 fn described(found: &ConfigCandidate, before: Option<&Trusted>) -> Result<String, ConfigError> {
-    let shown = visible(&found.file().to_string_lossy()).into_owned();
+    let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
     let now = found.config().effects();
     let mut text = match before {
         None => format!("{BOLD}{shown}{BOLD:#} is not trusted yet. It would do this:\n"),
         Some(before) => {
-            format!("{BOLD}{shown}{BOLD:#} is not what you trusted on {}. This is different:\n", visible(&before.at))
+            format!(
+                "{BOLD}{shown}{BOLD:#} is not what you trusted on {}. This is different:\n",
+                escape_hidden(&before.at)
+            )
         }
     };
     let known: &[String] = before.map_or(&[], |before| &before.effects);
@@ -199,7 +202,7 @@ fn described(found: &ConfigCandidate, before: Option<&Trusted>) -> Result<String
     for line in known.iter().filter(|line| !now.contains(line)) {
         differs = true;
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "  - {}", visible(line));
+        let _ = writeln!(text, "  - {}", escape_hidden(line));
     }
     for line in now.iter().filter(|line| !known.contains(line)) {
         differs = true;
@@ -209,7 +212,7 @@ fn described(found: &ConfigCandidate, before: Option<&Trusted>) -> Result<String
         text.push_str("  nothing that it starts, reaches, reads or writes, but something else in the file\n");
     }
     if found.has_unknown_data_folder(before) {
-        let data = visible(&found.config().data_dir.to_string_lossy()).into_owned();
+        let data = escape_hidden(&found.config().data_dir.to_string_lossy()).into_owned();
         let since = if before.is_some() { "is not the data folder that you trusted" } else { "is there already" };
         let _ = writeln!(text, "  {BAD}!{BAD:#} {data} {since}: what was accepted and remembered in it counts");
     }
@@ -243,14 +246,14 @@ fn list(global: &Global) -> anyhow::Result<()> {
         output::note("no configuration is trusted: trust one with `portcullis trust FILE`");
     }
     all.iter().try_for_each(|trusted| {
-        let (path, at) = (visible(&trusted.path), visible(&trusted.at));
+        let (path, at) = (escape_hidden(&trusted.path), escape_hidden(&trusted.at));
         output::text(&format!("{path}  {}  since {at}  {}\n", state(trusted), trusted.digest))
     })
 }
 
 fn revoke(file: &Path) -> anyhow::Result<ExitCode> {
     let file = real_file(file);
-    let shown = visible(&file.to_string_lossy()).into_owned();
+    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     if !user_trust()?.revoke(&file)? {
         bail!("{shown} is not trusted: `portcullis trust --list` shows what is");
     }

@@ -8,7 +8,7 @@ use portcullis::config::{Approve, Config, Naming, Wrap};
 
 use crate::cli::Global;
 use crate::command::{learn, serve};
-use crate::{isolation, run};
+use crate::{isolation, runtime};
 
 /// Put the broker in front of one command, over stdio, without a configuration file
 ///
@@ -110,11 +110,11 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
     for source in config.sources.values_mut() {
         source.cell.recorded = args.learn;
     }
-    run::block_on(async {
-        run::outlive_terminal()?;
-        let broker = run::broker(config).await?;
+    runtime::block_on(async {
+        runtime::outlive_terminal()?;
+        let broker = runtime::broker(config).await?;
         isolation::banner(&broker).await;
-        let served = serve::stdio(broker.clone(), run::profile(None)?).await;
+        let served = serve::stdio(broker.clone(), runtime::profile(None)?).await;
         broker.shutdown().await;
         if args.learn {
             learn::switches(&broker);

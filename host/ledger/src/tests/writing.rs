@@ -109,17 +109,17 @@ async fn calls_and_runs_are_derived_from_their_records() {
     };
     assert_eq!(states(), steps.map(|(_, live, _)| live));
     let shown = |id: &str| LedgerReader::open(dir.path()).unwrap().show(id).unwrap();
-    let Some(Shown::Call { row, events }) = shown(calls[2].as_str()) else { panic!() };
-    assert_eq!((row.run.as_deref(), events.len()), (Some(run.as_str()), 4));
+    let Some(CallOrRun::Call { row, records }) = shown(calls[2].as_str()) else { panic!() };
+    assert_eq!((row.run.as_deref(), records.len()), (Some(run.as_str()), 4));
     assert!(row.ended >= Some(row.started));
-    let Some(Shown::Run { row, .. }) = shown(run.as_str()) else { panic!() };
+    let Some(CallOrRun::Run { row, .. }) = shown(run.as_str()) else { panic!() };
     assert_eq!((row.state, row.calls, row.principal.as_deref()), (RunState::Running, 6, Some("local")));
 
     // Dropping the ledger without closing it acts like a crash.
     drop(ledger);
     wait_for_end(dir.path()).await;
     assert_eq!(states(), steps.map(|(_, _, dead)| dead));
-    let Some(Shown::Run { row, .. }) = shown(run.as_str()) else { panic!() };
+    let Some(CallOrRun::Run { row, .. }) = shown(run.as_str()) else { panic!() };
     assert_eq!(row.state, RunState::Unknown);
     assert_eq!(shown("nothing"), None);
 }

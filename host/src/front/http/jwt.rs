@@ -17,11 +17,11 @@ use tokio::time::Instant;
 use super::admission::AdmittedCaller;
 use crate::config::JwtConfig;
 use crate::egress::{EgressError, Reach};
+use crate::escape::is_hidden;
 use crate::name::ProfileName;
 use crate::oauth::OAuthHttp;
 use crate::protocol::{Json, canonical};
 use crate::sync::{Mutex, MutexGuard};
-use crate::visible::is_hidden;
 
 /// The algorithms with which a token may be signed. None uses a secret that both sides know.
 const ALGORITHMS: [Algorithm; 9] = [

@@ -197,7 +197,7 @@ impl Session {
     /// Records that a member of a group offers another tool under the same name.
     fn note_differences(&self, entry: &VisibleItem) {
         let Some(group) = &entry.group else { return };
-        for source in &group.unlike {
+        for source in &group.mismatched {
             let (tool, shown) = (&*entry.item.exposed, &entry.item.source);
             tracing::warn!(group = %group.name, %source, tool, "a member of a group takes other arguments, and is not called");
             let body = json!({ "group": group.name, "tool": tool, "shown": shown, "source": source });

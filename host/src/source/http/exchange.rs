@@ -309,7 +309,7 @@ pub(super) async fn pump(
             };
             answered |=
                 matches!(&message, Message::Response(response) if awaited.is_some() && response.id.as_ref() == awaited);
-            shared.deliver(Ok(Received { message, within: awaited.cloned() })).await;
+            shared.deliver(Ok(Received { message, stream_of: awaited.cloned() })).await;
         }
         if answered {
             let rest = async { while let Ok(Some(_)) = response.chunk().await {} };

@@ -23,6 +23,7 @@ use super::exchange::{self, Exchange};
 use super::headers;
 use crate::call::Cause;
 use crate::egress::{EgressError, HttpClient, Outgoing, shown};
+use crate::escape::escape_hidden;
 use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
 use crate::oauth::Bearer;
@@ -30,7 +31,6 @@ use crate::protocol::param_header::{self, MirroredArgument};
 use crate::protocol::{self, Id, Json, Message, Notification, Request, revision};
 use crate::source::transport::{Received, Transport, TransportError};
 use crate::sync::{Mutex, MutexGuard};
-use crate::visible::visible;
 
 /// The most messages of the source that wait to be received. A full queue stops reading, so that TCP slows the source
 /// down.
@@ -137,7 +137,7 @@ impl Transport for HttpTransport {
             match param_header::mirrored_arguments(&schema) {
                 Ok(arguments) => mirrored.insert(name, arguments).is_none(),
                 Err(why) => {
-                    let tool = visible(&name);
+                    let tool = escape_hidden(&name);
                     tracing::warn!(source = %self.shared.source, %tool, why, "a tool that cannot be called over HTTP is left out");
                     false
                 }

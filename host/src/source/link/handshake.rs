@@ -306,7 +306,7 @@ fn refused(method: &Method, error: &Json) -> SourceError {
     let message = error.get_str("message").unwrap_or_default();
     if wants_login(error) {
         // Most often the transport's own message, which says what to do; but a source may send the same code.
-        let said = crate::visible::visible(&message).into_owned();
+        let said = crate::escape::escape_hidden(&message).into_owned();
         return SourceError::Start(Cause::own(LOGIN_WANTED).instead_said(said));
     }
     let cause = Cause::own(format!("the source refused `{method}`")).said(": \"", cut(&message), "\"");

@@ -16,7 +16,7 @@ use super::url_elicitations::UrlElicitations;
 use crate::call::{Cause, SessionId};
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request};
 use crate::source::transport::{Transport, TransportError};
-use crate::source::{Relay, SourceClient};
+use crate::source::{Relay, SessionPeer};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The most requests that wait on one connection at once. Far more than agents send; it bounds what the broker keeps
@@ -32,18 +32,18 @@ pub(super) struct LinkShared {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) config: LinkConfig,
     /// The client that owns this connection, if it is not shared.
-    pub(super) owner: OnceLock<Weak<dyn SourceClient>>,
+    pub(super) owner: OnceLock<Weak<dyn SessionPeer>>,
     pub(super) control_queue: mpsc::Sender<ControlMessage>,
     pub(super) pending: Mutex<PendingRequests>,
     /// Places for requests of the source: each holds one from its arrival until its answer has been sent.
-    pub(super) places: Arc<Semaphore>,
+    pub(super) request_permits: Arc<Semaphore>,
     /// The number of answers, progress and other notifications that could be matched to no request or session.
     pub(super) strays: AtomicU64,
     /// The number of consecutive requests that timed out. An answer or progress resets it.
     pub(super) timed_out: AtomicU32,
     /// Changes when the connection ends or breaks, when a request times out, and when one is over while the connection
     /// drains.
-    pub(super) news: watch::Sender<()>,
+    pub(super) state_changed: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -52,7 +52,7 @@ pub(super) struct PendingRequests {
     pub(super) last: u64,
     pub(super) url_elicitations: UrlElicitations,
     /// The open requests of the source, by its ids.
-    pub(super) asked: HashMap<Id, AbortHandle>,
+    pub(super) source_requests: HashMap<Id, AbortHandle>,
     /// When an awaited request last began or ended.
     pub(super) used: Option<Instant>,
     /// True once somebody waits for the last answer.
@@ -213,7 +213,7 @@ impl LinkShared {
     pub(super) fn broke(&self, error: &TransportError) {
         if let TransportError::Closed(why) = error {
             self.pending().broken.get_or_insert_with(|| why.clone());
-            self.news.send_replace(());
+            self.state_changed.send_replace(());
         }
     }
 
@@ -224,7 +224,7 @@ impl LinkShared {
             pending.ended.get_or_insert_with(|| why.clone());
             std::mem::take(&mut pending.requests)
         };
-        self.news.send_replace(());
+        self.state_changed.send_replace(());
         for entry in requests.into_values() {
             // A caller that gave up has dropped the receiver.
             let _ = entry.reply.send(Err(NoResponse::Broken(why.clone())));
@@ -262,10 +262,10 @@ impl Drop for WaitingRequest<'_> {
         let late = self.timed_out || now - self.begun >= GIVEN_UP_LATE;
         if self.awaited && late && entry.is_some_and(|entry| !entry.has_asked()) {
             self.shared.timed_out.fetch_add(1, Ordering::Relaxed);
-            self.shared.news.send_replace(());
+            self.shared.state_changed.send_replace(());
         }
         if draining {
-            self.shared.news.send_replace(());
+            self.shared.state_changed.send_replace(());
         }
         if unanswered && self.sent && self.cancellable {
             let params = Json::of(&serde_json::json!({ "requestId": self.id, "reason": "the caller gave up" }));

@@ -12,7 +12,7 @@ use super::pending::{LinkShared, NoResponse, ReplyRoute};
 use crate::call::Cause;
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, Response, RpcError, meta};
 use crate::source::transport::{Received, TransportError};
-use crate::source::{CallEvent, Relay, SourceClient, SourceRequest, nobody_to_ask};
+use crate::source::{CallEvent, Relay, SessionPeer, SourceRequest, nobody_to_ask};
 
 /// How long a caller that does not take its notifications may delay the source's other messages. After that it gets no
 /// more.
@@ -31,10 +31,12 @@ pub(super) async fn read(shared: Arc<LinkShared>) {
     while let Some(received) = shared.transport.receive().await {
         match received {
             Ok(Received { message: Message::Response(response), .. }) => answer(&shared, response),
-            Ok(Received { message: Message::Notification(notification), within }) => {
-                notify(&shared, notification, within.as_ref()).await;
+            Ok(Received { message: Message::Notification(notification), stream_of }) => {
+                notify(&shared, notification, stream_of.as_ref()).await;
             }
-            Ok(Received { message: Message::Request(request), within }) => ask(&shared, request, within.as_ref()),
+            Ok(Received { message: Message::Request(request), stream_of }) => {
+                handle_request(&shared, request, stream_of.as_ref())
+            }
             Err(TransportError::Lost { id, reason }) => lose(&shared, &id, reason),
             Err(TransportError::Expired { id, reason }) => {
                 expire(&shared, id.as_ref(), &reason);
@@ -79,7 +81,7 @@ fn expire(shared: &LinkShared, id: Option<&Id>, reason: &Cause) {
         let mut pending = shared.pending();
         pending.expired = true;
         pending.broken.get_or_insert_with(|| reason.clone());
-        shared.news.send_replace(());
+        shared.state_changed.send_replace(());
         id.and_then(Id::as_number).and_then(|id| pending.requests.remove(&id))
     };
     if let Some(entry) = entry {
@@ -98,7 +100,7 @@ fn fail_pending(shared: &LinkShared, why: &Cause) {
     }
 }
 
-async fn notify(shared: &LinkShared, notification: Notification, within: Option<&Id>) {
+async fn notify(shared: &LinkShared, notification: Notification, stream_of: Option<&Id>) {
     let params = notification.params.as_ref();
     match &notification.method {
         Method::NotificationsProgress => {
@@ -115,7 +117,7 @@ async fn notify(shared: &LinkShared, notification: Notification, within: Option<
         Method::NotificationsCancelled => {
             let id = params.and_then(|params| params.get("requestId"));
             let id = id.and_then(|id| Id::from_json(id.as_str()).ok());
-            let withdrawn = id.as_ref().and_then(|id| shared.pending().asked.remove(id));
+            let withdrawn = id.as_ref().and_then(|id| shared.pending().source_requests.remove(id));
             match (withdrawn, id.and_then(|id| id.as_number())) {
                 (Some(question), _) => question.abort(),
                 // The source ends a subscription (2026-07-28).
@@ -144,21 +146,21 @@ async fn notify(shared: &LinkShared, notification: Notification, within: Option<
         Method::NotificationsElicitationComplete => {
             let id = params.and_then(|params| params.get_str("elicitationId"));
             let asked = id.and_then(|id| shared.pending().url_elicitations.take(&id));
-            let client = shared.owner().or_else(|| shared.config.subscribers.of(&asked?));
+            let client = shared.owner().or_else(|| shared.config.subscribers.session(&asked?));
             match client {
                 Some(client) => client.notify(shared.config.source.as_str(), notification).await,
                 None => shared.count_stray("completion"),
             }
         }
         _ => {
-            let named = subscription(params).or_else(|| within.and_then(Id::as_number));
+            let named = subscription(params).or_else(|| stream_of.and_then(Id::as_number));
             // A notification that MCP does not define may be about a call that ended long ago, so it is given to the newest
             // call only if one client alone has used the connection.
-            let may_guess = notification.method.is_reserved() || shared.is_for_one();
+            let may_guess = notification.method.is_reserved() || shared.serves_one_session();
             let id = named.or_else(|| shared.newest().filter(|_| may_guess));
             match id.and_then(|id| Some((id, shared.reply_route(id)?))) {
                 Some((id, caller)) => shared.relay(id, &caller.relay, notification).await,
-                None => match shared.owner().or_else(|| shared.config.subscribers.only()) {
+                None => match shared.owner().or_else(|| shared.config.subscribers.only_session()) {
                     Some(owner) => owner.notify(shared.config.source.as_str(), notification).await,
                     None => shared.count_stray("notification"),
                 },
@@ -181,7 +183,7 @@ fn number(json: &Json) -> Option<u64> {
 }
 
 /// Answers a request of the source, or puts it to the agent.
-fn ask(shared: &Arc<LinkShared>, request: Request, within: Option<&Id>) {
+fn handle_request(shared: &Arc<LinkShared>, request: Request, stream_of: Option<&Id>) {
     if request.method == Method::Ping {
         return shared.send_soon(Message::Response(Response::result(request.id, Json::empty_object())));
     }
@@ -192,14 +194,14 @@ fn ask(shared: &Arc<LinkShared>, request: Request, within: Option<&Id>) {
     let refuse = |id, code, why: String| {
         shared.send_soon(Message::Response(Response::error(Some(id), &RpcError::new(code, why))));
     };
-    let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&shared.request_permits).try_acquire_owned() else {
         let why = format!("{MAX_SOURCE_REQUESTS} requests of this source are open already");
         return refuse(request.id, RpcError::INTERNAL, why);
     };
-    let call = within.and_then(Id::as_number);
-    match shared.pending().asked.entry(request.id.clone()) {
+    let call = stream_of.and_then(Id::as_number);
+    match shared.pending().source_requests.entry(request.id.clone()) {
         Entry::Vacant(entry) => {
-            entry.insert(tokio::spawn(put_to_agent(Arc::clone(shared), owner, request, call, place)).abort_handle());
+            entry.insert(tokio::spawn(put_to_agent(Arc::clone(shared), owner, request, call, permit)).abort_handle());
         }
         Entry::Occupied(_) => {
             let why = "a request with this id is open already".to_owned();
@@ -208,14 +210,14 @@ fn ask(shared: &Arc<LinkShared>, request: Request, within: Option<&Id>) {
     }
 }
 
-/// Puts a request of the source to the agent, through the call that it belongs to, and sends the answer. Its place is
+/// Puts a request of the source to the agent, through the call that it belongs to, and sends the answer. The permit is
 /// held until then, so that a source that reads no answers cannot keep sending requests to the agent.
 async fn put_to_agent(
     shared: Arc<LinkShared>,
-    owner: Arc<dyn SourceClient>,
+    owner: Arc<dyn SessionPeer>,
     request: Request,
     call: Option<u64>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 ) {
     let id = request.id.clone();
     let call = call.or_else(|| shared.newest()).and_then(|id| Some((id, shared.reply_route(id)?)));
@@ -237,7 +239,7 @@ async fn put_to_agent(
         let why = format!("the agent did not answer within {} s", ASK_TIMEOUT.as_secs());
         Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)))
     });
-    shared.pending().asked.remove(&id);
+    shared.pending().source_requests.remove(&id);
     if let Err(error) = shared.transport.send(&Message::Response(Response { id: Some(id), answer })).await {
         tracing::debug!(%error, "the answer to a source's request was not sent");
     }
@@ -268,13 +270,13 @@ impl Drop for AgentWait<'_> {
 }
 
 impl LinkShared {
-    fn owner(&self) -> Option<Arc<dyn SourceClient>> {
+    fn owner(&self) -> Option<Arc<dyn SessionPeer>> {
         self.owner.get().and_then(Weak::upgrade)
     }
 
-    /// Reports whether only one client has ever used the connection.
-    fn is_for_one(&self) -> bool {
-        self.owner.get().is_some() || self.config.subscribers.is_of_one()
+    /// Reports whether only one session has ever used the connection.
+    fn serves_one_session(&self) -> bool {
+        self.owner.get().is_some() || self.config.subscribers.had_one_session()
     }
 
     fn reply_route(&self, id: u64) -> Option<ReplyRoute> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use crate::call::SessionId;
 use crate::name::SourceName;
 use crate::protocol::Notification;
-use crate::source::SourceClient;
+use crate::source::SessionPeer;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The sessions that are notified when a source changes what it offers.
@@ -20,7 +20,7 @@ pub(crate) struct Subscribers {
 
 #[derive(Default)]
 struct Members {
-    sessions: HashMap<SessionId, Weak<dyn SourceClient>>,
+    sessions: HashMap<SessionId, Weak<dyn SessionPeer>>,
     /// How many sessions have ever joined.
     ever: usize,
 }
@@ -32,7 +32,7 @@ impl Subscribers {
     }
 
     /// Notifies a client of changes from now on.
-    pub(crate) fn join(&self, client: &Arc<dyn SourceClient>) {
+    pub(crate) fn join(&self, client: &Arc<dyn SessionPeer>) {
         let Some(session) = client.session() else { return };
         let mut members = self.lock();
         if members.sessions.insert(session.clone(), Arc::downgrade(client)).is_none() {
@@ -46,12 +46,12 @@ impl Subscribers {
     }
 
     /// Reports whether at most one session has ever joined: then everything that the source sends is for that one.
-    pub(super) fn is_of_one(&self) -> bool {
+    pub(super) fn had_one_session(&self) -> bool {
         self.lock().ever <= 1
     }
 
-    /// Returns the client of the only session that has ever joined.
-    pub(super) fn only(&self) -> Option<Arc<dyn SourceClient>> {
+    /// Returns the only session that has ever joined.
+    pub(super) fn only_session(&self) -> Option<Arc<dyn SessionPeer>> {
         let members = self.lock();
         members.sessions.values().next().filter(|_| members.ever == 1).and_then(Weak::upgrade)
     }
@@ -73,8 +73,8 @@ impl Subscribers {
         futures_util::future::join_all(told).await;
     }
 
-    /// Returns the client of a session that is notified of changes.
-    pub(super) fn of(&self, session: &SessionId) -> Option<Arc<dyn SourceClient>> {
+    /// Returns a session that is notified of changes, by its id.
+    pub(super) fn session(&self, session: &SessionId) -> Option<Arc<dyn SessionPeer>> {
         self.lock().sessions.get(session).and_then(Weak::upgrade)
     }
 

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncRead;
 
 use super::lines::{SourceLine, SourceLines};
+use crate::escape::escape_hidden;
 use crate::private;
 use crate::sync::Mutex;
-use crate::visible::visible;
 
 /// The bytes that are kept for the exit reason: the last lines of a stack trace.
 const LAST_WORDS_BYTES: usize = 2 * 1024;
@@ -95,7 +95,7 @@ pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secret
 /// Returns a line with every character escaped that a terminal or a log reader would interpret. Tabs stay: they only
 /// move what follows.
 pub(in crate::source) fn escape(text: &str) -> String {
-    let parts: Vec<_> = text.trim_end_matches('\r').split('\t').map(visible).collect();
+    let parts: Vec<_> = text.trim_end_matches('\r').split('\t').map(escape_hidden).collect();
     parts.join("\t")
 }
 

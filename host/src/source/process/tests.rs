@@ -25,7 +25,7 @@ use crate::config::{CellConfig, Naming};
 use crate::gate::Permit;
 use crate::protocol::{Answer, Json};
 use crate::source::testing::{no_client, silent, text};
-use crate::source::{CallEvent, Relay, Source, SourceClient};
+use crate::source::{CallEvent, Relay, SessionPeer, Source};
 
 /// Returns the program of `tests/sources`, which is built once and is also the launcher.
 fn test_source() -> &'static Path {

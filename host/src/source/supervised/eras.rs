@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::protocol::Era;
-use crate::source::SourceClient;
+use crate::source::SessionPeer;
 use crate::source::link::Opening;
 
 /// The eras that a source speaks.
@@ -30,7 +30,7 @@ impl Eras {
     }
 
     /// Returns the only era that can be used with the source, or `None` if there are two or it is not known yet.
-    pub(super) fn only(&self) -> Option<Era> {
+    pub(super) fn only_era(&self) -> Option<Era> {
         let learned = match () {
             () if self.modern_missing.load(Ordering::Relaxed) => Some(Era::Legacy),
             () if self.legacy_missing.load(Ordering::Relaxed) => Some(Era::Modern),
@@ -40,16 +40,16 @@ impl Eras {
     }
 
     /// Returns how a connection for this client begins.
-    pub(super) fn opening_for(&self, client: &dyn SourceClient) -> Opening {
-        match self.only() {
+    pub(super) fn opening_for(&self, client: &dyn SessionPeer) -> Opening {
+        match self.only_era() {
             None if client.era() == Some(Era::Legacy) => Opening::LegacyFirst,
             _ => Opening::Newest,
         }
     }
 
     /// Reports whether it is known that a connection for this client begins with `initialize`.
-    pub(super) fn is_legacy_for(&self, client: &dyn SourceClient) -> bool {
-        let wanted = self.only() == Some(Era::Legacy) || self.opening_for(client) == Opening::LegacyFirst;
+    pub(super) fn is_legacy_for(&self, client: &dyn SessionPeer) -> bool {
+        let wanted = self.only_era() == Some(Era::Legacy) || self.opening_for(client) == Opening::LegacyFirst;
         wanted && self.legacy_met.load(Ordering::Relaxed)
     }
 

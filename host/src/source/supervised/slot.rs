@@ -19,7 +19,7 @@ use crate::call::{Cause, SessionId, now_millis};
 use crate::ledger::{self, Recorder};
 use crate::name::SourceName;
 use crate::source::link::{Opening, Subscribers};
-use crate::source::{Discovery, SourceClient, SourceError, Status};
+use crate::source::{Discovery, SessionPeer, SourceError, Status};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The counters of a source as a whole, for its health, and the recorder of its events.
@@ -80,7 +80,7 @@ pub(super) struct ConnectionSlot {
     /// The sessions that are notified of changes, if the slot is shared.
     pub(super) subscribers: Arc<Subscribers>,
     state: Mutex<SlotState>,
-    news: watch::Sender<()>,
+    state_changed: watch::Sender<()>,
 }
 
 /// The session that owns a slot.
@@ -88,7 +88,7 @@ pub(super) struct Owner {
     pub(super) session: SessionId,
     /// The principal that opened the session.
     pub(super) principal: Arc<str>,
-    pub(super) client: Weak<dyn SourceClient>,
+    pub(super) client: Weak<dyn SessionPeer>,
 }
 
 /// The order in which slots give up their places: the smallest goes first. Slots whose session waits for nothing go
@@ -116,15 +116,22 @@ struct SlotState {
 
 impl ConnectionSlot {
     pub(super) fn new(counters: &Arc<HealthCounters>, whose: Option<Owner>, opening: Opening) -> Arc<Self> {
-        let (news, subscribers) = (watch::Sender::new(()), Arc::new(Subscribers::counting(&counters.changes)));
-        Arc::new(Self { counters: Arc::clone(counters), whose, opening, subscribers, state: Mutex::default(), news })
+        let (state_changed, subscribers) = (watch::Sender::new(()), Arc::new(Subscribers::counting(&counters.changes)));
+        Arc::new(Self {
+            counters: Arc::clone(counters),
+            whose,
+            opening,
+            subscribers,
+            state: Mutex::default(),
+            state_changed,
+        })
     }
 
     /// Returns the client for which the slot's driver makes a connection, or `None` if the session that owns the slot
     /// has ended.
-    pub(super) fn client(&self) -> Option<Arc<dyn SourceClient>> {
+    pub(super) fn client(&self) -> Option<Arc<dyn SessionPeer>> {
         match &self.whose {
-            None => Some(Arc::new(crate::source::NoClient)),
+            None => Some(Arc::new(crate::source::NoPeer)),
             Some(owner) => owner.client.upgrade(),
         }
     }
@@ -187,8 +194,8 @@ impl ConnectionSlot {
         self.state().error.as_ref().map(ToString::to_string)
     }
 
-    pub(super) fn news(&self) -> watch::Receiver<()> {
-        self.news.subscribe()
+    pub(super) fn state_changes(&self) -> watch::Receiver<()> {
+        self.state_changed.subscribe()
     }
 
     /// Returns the number of attempts that have failed so far.
@@ -307,7 +314,7 @@ impl ConnectionSlot {
     /// Notes that the driver has ended, and wakes the callers that wait: the next one starts another.
     pub(super) fn leave(&self) {
         self.state().driver = None;
-        self.news.send_replace(());
+        self.state_changed.send_replace(());
     }
 
     /// Sets the driver of a connection that was made for another slot.
@@ -369,7 +376,7 @@ impl ConnectionSlot {
             Some(owner) => event.in_run(&owner.session),
             None => event,
         });
-        self.news.send_replace(());
+        self.state_changed.send_replace(());
         true
     }
 

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use portcullis_core::call::CallView;
+use portcullis_core::escape::escape_hidden;
 use portcullis_core::limits;
 use portcullis_core::protocol::Json;
-use portcullis_core::visible::visible;
 use wasmtime::component::{HasSelf, Linker, Resource};
 use wasmtime::{Result, bail};
 
@@ -281,7 +281,7 @@ impl lines::Host for GuestState {
 /// Returns a guest's text as one line of the log: cut to the limit, and with characters escaped that would forge
 /// further lines, control a terminal or be invisible.
 fn on_one_line(line: &str) -> Cow<'_, str> {
-    visible(line.get(..line.floor_char_boundary(limits::LOG_LINE_BYTES)).unwrap_or_default())
+    escape_hidden(line.get(..line.floor_char_boundary(limits::LOG_LINE_BYTES)).unwrap_or_default())
 }
 
 #[cfg(test)]

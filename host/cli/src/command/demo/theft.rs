@@ -12,9 +12,9 @@ use portcullis::protocol::{Answer, Json, Method};
 use serde_json::{Value, json};
 
 use super::{chapter, say};
-use crate::command::call::failed;
-use crate::output::{self, BOLD, visible};
-use crate::{run, thief};
+use crate::command::call::to_error;
+use crate::output::{self, BOLD, escape_hidden};
+use crate::{runtime, thief};
 
 /// A public name server. The thief tries to connect to it, and would write nothing if that succeeded.
 const INTERNET_ADDRESS: &str = "9.9.9.9:53";
@@ -39,7 +39,8 @@ pub(super) async fn run_chapter(folder: &Path, data_dir: &Path) -> anyhow::Resul
         INTERNET_ADDRESS.to_owned(),
     ];
     let broker =
-        run::broker(Config::parse(&configuration(&targets, data_dir)?, &folder.join("cell/portcullis.toml"))?).await?;
+        runtime::broker(Config::parse(&configuration(&targets, data_dir)?, &folder.join("cell/portcullis.toml"))?)
+            .await?;
     let story = story(&broker).await;
     broker.shutdown().await;
     story?;
@@ -63,13 +64,13 @@ fn configuration(targets: &[String], data_dir: &Path) -> anyhow::Result<String> 
 }
 
 async fn story(broker: &Broker) -> anyhow::Result<()> {
-    for forecast in broker.forecast().await.into_values() {
-        if let Err(error) = forecast {
+    for preview in broker.cell_previews().await.into_values() {
+        if let Err(error) = preview {
             say(&format!("{BOLD}This machine cannot build a full cell, so the source is not even started:{BOLD:#}"))?;
-            return say(&visible(&error.to_string()));
+            return say(&escape_hidden(&error.to_string()));
         }
     }
-    let session = broker.open_session(&run::profile(None)?, "demo", "demo").await.map_err(failed)?;
+    let session = broker.open_session(&runtime::profile(None)?, "demo", "demo").await.map_err(to_error)?;
     let params = Json::of(&json!({ "name": "notes__summarise", "arguments": {} }));
     say(&format!("agent   {BOLD}notes__summarise{BOLD:#} {{}}"))?;
     let answer = session.request(Method::ToolsCall, params, Arc::new(NoAgent)).await;
@@ -83,9 +84,9 @@ async fn story(broker: &Broker) -> anyhow::Result<()> {
         let of = |key: &str| attempt.get(key).and_then(Value::as_str);
         let what = of("what").unwrap_or_default();
         match of("got") {
-            Some(got) if at == 0 => say(&format!("thief   {what}: {}", visible(got)))?,
+            Some(got) if at == 0 => say(&format!("thief   {what}: {}", escape_hidden(got)))?,
             Some(got) => anyhow::bail!("the thief {what}, and got {got:?}"),
-            None => say(&format!("thief   {what}: {}", visible(of("told").unwrap_or_default())))?,
+            None => say(&format!("thief   {what}: {}", escape_hidden(of("told").unwrap_or_default())))?,
         }
     }
     say("It got what it was granted. Since it can neither write nor reach a network, the call needed no approval.")

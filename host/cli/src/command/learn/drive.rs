@@ -44,7 +44,7 @@ pub(super) struct CallResult {
 impl Script {
     /// Reads calls from a file.
     pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
-        let shown = crate::output::visible(&file.to_string_lossy()).into_owned();
+        let shown = crate::output::escape_hidden(&file.to_string_lossy()).into_owned();
         let text = std::fs::read_to_string(file).with_context(|| format!("{shown} cannot be read"))?;
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let calls = lines.map(|(number, line)| {

@@ -5,7 +5,7 @@ use std::path::Path;
 use portcullis_learn::{Line, Proposal};
 
 use super::Learned;
-use crate::output::{self, BAD, BOLD, visible};
+use crate::output::{self, BAD, BOLD, escape_hidden};
 
 /// The longest answer of a failed call that is shown, in characters.
 const SHOWN_CHARS: usize = 200;
@@ -35,7 +35,7 @@ pub(super) fn learned(learned: &Learned, written: Option<&Path>) {
         ));
     }
     if let Some(failure) = learned.enforced.failure.as_ref().or(learned.recorded.failure.as_ref()) {
-        output::note(&format!("{BAD}it does not start{BAD:#}: {}", visible(failure)));
+        output::note(&format!("{BAD}it does not start{BAD:#}: {}", escape_hidden(failure)));
     }
     let (all, worked) = (learned.recorded.calls.len(), learned.recorded.calls.iter().filter(|call| call.ok).count());
     output::note(&format!(
@@ -45,12 +45,12 @@ pub(super) fn learned(learned: &Learned, written: Option<&Path>) {
         let text: String = call.text.chars().take(SHOWN_CHARS).collect();
         output::note(&format!(
             "{BAD}{} worked under the recorder and fails without{BAD:#}: {}",
-            visible(&call.tool),
-            visible(&text)
+            escape_hidden(&call.tool),
+            escape_hidden(&text)
         ));
     }
     match written {
-        Some(file) => output::note(&format!("written to {}", visible(&file.to_string_lossy()))),
+        Some(file) => output::note(&format!("written to {}", escape_hidden(&file.to_string_lossy()))),
         None if learned.lines.is_empty() => {}
         None => output::note("nothing was written: run it with --yes, or add the lines to the `cell` of the source"),
     }
@@ -75,14 +75,14 @@ pub(super) fn switches(proposal: &Proposal) {
 /// Returns a value as one word of a shell.
 fn quoted(value: &str) -> String {
     let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-:@+,[]".contains(&b));
-    let shown = visible(value);
+    let shown = escape_hidden(value);
     if plain { shown.into_owned() } else { format!("'{}'", shown.replace('\'', "'\\''")) }
 }
 
 /// Returns a line as a difference, with its evidence.
 pub(super) fn described(line: &Line) -> String {
-    let value = visible(&line.value).into_owned();
+    let value = escape_hidden(&line.value).into_owned();
     let guess = line.guess.map(|guess| format!("  ({guess})")).unwrap_or_default();
-    let evidence: String = line.evidence.iter().map(|text| format!("\n      {}", visible(text))).collect();
+    let evidence: String = line.evidence.iter().map(|text| format!("\n      {}", escape_hidden(text))).collect();
     format!("  + {} = [\"{value}\"]{guess}{evidence}", line.needs.key())
 }

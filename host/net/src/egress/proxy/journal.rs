@@ -165,7 +165,7 @@ impl Journal {
 
 fn shown(text: &str) -> String {
     let cut = text.floor_char_boundary(MAX_SHOWN_BYTES.min(text.len()));
-    portcullis_core::visible::visible(text.get(..cut).unwrap_or_default()).into_owned()
+    portcullis_core::escape::escape_hidden(text.get(..cut).unwrap_or_default()).into_owned()
 }
 
 #[cfg(test)]

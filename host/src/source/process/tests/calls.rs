@@ -137,7 +137,7 @@ async fn a_tool_whose_definition_has_changed_is_not_called() {
 struct Peer(SessionId, Data);
 
 #[async_trait]
-impl SourceClient for Peer {
+impl SessionPeer for Peer {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.0)
     }
@@ -160,9 +160,9 @@ impl SourceClient for Peer {
 #[tokio::test]
 async fn each_session_has_its_own_connection_where_it_must() {
     let bench = Bench::new("echo");
-    let peer = |declared: Data| -> Arc<dyn SourceClient> { Arc::new(Peer(SessionId::new(), declared)) };
+    let peer = |declared: Data| -> Arc<dyn SessionPeer> { Arc::new(Peer(SessionId::new(), declared)) };
     // Identifies the process by its start time.
-    let born = async |peer: &Arc<dyn SourceClient>| {
+    let born = async |peer: &Arc<dyn SessionPeer>| {
         let outcome = bench.source.call(permit("look", json!({})), peer, silent()).await;
         let Outcome::Answered(Answer::Result(result)) = outcome else { panic!("{outcome:?}") };
         let result: Data = result.read().unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::Era;
 
-fn agent(era: Era) -> Arc<dyn SourceClient> {
+fn agent(era: Era) -> Arc<dyn SessionPeer> {
     RecordingClient::of(Some(era)).client()
 }
 

@@ -19,7 +19,7 @@ pub fn is_hidden(c: char) -> bool {
 
 /// Returns the text with every hidden character written as `\u{…}`, and newlines and tabs as `\n` and `\t`.
 #[must_use]
-pub fn visible(text: &str) -> Cow<'_, str> {
+pub fn escape_hidden(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
     }
@@ -39,7 +39,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 /// Returns JSON text with every hidden character escaped as `\uXXXX`, so that its value stays the same. White space
 /// between values stays, except for carriage returns, which could overwrite a line on the terminal: they become spaces.
 #[must_use]
-pub fn visible_json(json: &str) -> Cow<'_, str> {
+pub fn escape_hidden_json(json: &str) -> Cow<'_, str> {
     let acts = |c: char| is_hidden(c) && !matches!(c, '\n' | '\t');
     if !json.contains(acts) {
         return Cow::Borrowed(json);
@@ -67,25 +67,25 @@ mod tests {
 
     #[test]
     fn what_a_terminal_or_a_reader_would_be_fooled_by_is_written_out() {
-        assert_eq!(visible("\u{1b}]8;;http://evil\u{7}x"), "\\u{1b}]8;;http://evil\\u{7}x");
-        assert_eq!(visible("a\u{202e}b\u{200b}c\u{e0041}\u{9b}2J"), "a\\u{202e}b\\u{200b}c\\u{e0041}\\u{9b}2J");
-        assert_eq!(visible("two\nlines"), "two\\nlines");
+        assert_eq!(escape_hidden("\u{1b}]8;;http://evil\u{7}x"), "\\u{1b}]8;;http://evil\\u{7}x");
+        assert_eq!(escape_hidden("a\u{202e}b\u{200b}c\u{e0041}\u{9b}2J"), "a\\u{202e}b\\u{200b}c\\u{e0041}\\u{9b}2J");
+        assert_eq!(escape_hidden("two\nlines"), "two\\nlines");
     }
 
     #[test]
     fn json_keeps_its_value_and_shows_what_hides_in_it() {
         let value = serde_json::json!({ "a\u{202e}": "x\u{9b}2J\u{200b}\u{e0041}\u{7f} naïve", "b": 1.0 });
         let text = serde_json::to_string_pretty(&value).unwrap_or_default();
-        let shown = visible_json(&text);
+        let shown = escape_hidden_json(&text);
         assert!(!shown.contains(|c: char| is_hidden(c) && c != '\n'), "{shown}");
         assert!(shown.contains("\\u202e") && shown.contains("\\udb40\\udc41") && shown.contains("naïve"), "{shown}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).ok(), Some(value));
-        assert_eq!(visible_json("{\"a\":1,\r\"b\":2}"), "{\"a\":1, \"b\":2}");
+        assert_eq!(escape_hidden_json("{\"a\":1,\r\"b\":2}"), "{\"a\":1, \"b\":2}");
     }
 
     #[test]
     fn ordinary_text_of_any_script_stays() {
         let text = "naïve — 日本語 ✔\u{fe0f} `code`";
-        assert!(matches!(visible(text), Cow::Borrowed(same) if same == text));
+        assert!(matches!(escape_hidden(text), Cow::Borrowed(same) if same == text));
     }
 }
