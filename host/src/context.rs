@@ -23,6 +23,7 @@ use crate::secret::SecretStore;
 use crate::telemetry::Telemetry;
 
 pub use error::BuildError;
+pub(crate) use explain::OpenCall;
 pub use flagged::{FlagState, FlaggedDefinition};
 pub use state::{BrokerState, SourceHealth};
 use upstream::SourceBuilder;

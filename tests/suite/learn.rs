@@ -79,6 +79,26 @@ fn the_least_that_a_server_needs_is_written_and_it_works_with_that() {
 }
 
 #[test]
+fn what_is_to_be_written_replaces_what_was_read() {
+    let dir = needy();
+    let settings = dir.path("config/settings").display().to_string();
+    let config = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
+    dir.configure(
+        &config.replace("[sources.other]", &format!("cell = {{ read = [\"{settings}\"] }}\n\n[sources.other]")),
+    );
+    let call = json!({ "tool": "write_note", "arguments": { "path": settings, "text": "new" } });
+    fs::write(dir.path("calls.jsonl"), call.to_string()).unwrap();
+    let found = report(&dir.run(&["--json", "learn", "needy", "--calls", "calls.jsonl", "--yes"]));
+    assert_eq!(values(&found, "lines"), [("write".to_owned(), settings.clone())], "{found}");
+    assert_eq!((&found["works"], found["written"].is_string()), (&json!(true), true), "{found}");
+    let text = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
+    assert!(text.contains(&format!("read = [], write = [\"{settings}\"]")), "{text}");
+    // What was written is what starts.
+    let again = report(&dir.run(&["--json", "learn", "needy", "--calls", "calls.jsonl", "--yes"]));
+    assert_eq!((values(&again, "lines"), &again["works"]), (Vec::new(), &json!(true)), "{again}");
+}
+
+#[test]
 fn without_a_person_nothing_is_opened_or_written() {
     let dir = needy();
     let before = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
@@ -127,6 +147,9 @@ fn a_failure_that_the_cell_causes_names_the_line_that_allows_it() {
     assert!(said.contains("`network = [\"api.example.test:443\"]`") && said.contains("--network"), "{said}");
     let refused = dir.records_of("egress.refused");
     assert!(refused.iter().any(|record| record["body"]["host"] == "api.example.test"), "{refused:?}");
+    // No failure makes the broker recommend a file that holds credentials.
+    let (key, _) = failed(&dir, "needy__peek", &json!({}));
+    assert!(!key.contains("--read") && !dir.run(&["status"]).out.contains("id_rsa"), "{key}");
     // An agent and the source are told the same of a file that exists and of one that does not.
     let (there, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/a") }));
     let (missing, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/b") }));

@@ -1,46 +1,56 @@
-//! What a cell may lack when something in it fails, and the line that would add it.
+//! Finds in a failure the hosts, paths and variables that a cell may lack, and names the line that adds each.
 //!
-//! The texts for agents say what was refused or named, and never whether a path exists outside.
+//! The texts for agents say what was refused or named, and never whether a path exists outside. No text recommends to
+//! open a file that holds credentials: a source could make the broker say so by printing its name.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use super::credentials::is_credential;
 use super::process_cell::{Described, ProcessCell};
 use super::system;
 
-/// Folders of which every cell has its own.
-const OWN: [&str; 7] = ["/dev", "/etc", "/home/source", "/proc", "/run", "/sys", "/tmp"];
+/// Words of the system's errors for a file that is missing or must not be used.
+const MISSING: [&str; 6] =
+    ["enoent", "no such file", "eacces", "eperm", "permission denied", "operation not permitted"];
 
-/// Words by which programs say that a file is missing or must not be changed.
-const MISSING: [&str; 9] = [
-    "enoent",
-    "no such file",
-    "not found",
-    "does not exist",
-    "cannot find",
-    "eacces",
-    "eperm",
-    "permission denied",
-    "denied",
-];
+/// Words in which programs say the same of their own. They are believed only of a path that the command names: `404 Not
+/// Found: /repos` is about no file.
+const MISSING_IF_NAMED: [&str; 5] = ["not found", "does not exist", "cannot find", "cannot access", "accessible"];
+
 const READ_ONLY: [&str; 2] = ["erofs", "read-only file system"];
 
-/// How many lines a message names.
+/// The largest number of lacks in one message.
 const MAX_LACKS: usize = 4;
 
-/// How many bytes of a failure are searched for paths and names.
+/// The longest part of a failure that is searched, in bytes.
 const MAX_SEARCHED_BYTES: usize = 16 << 10;
 
 /// The longest path that a message repeats, in bytes. A longer one is no path that a person named.
 const MAX_SHOWN_BYTES: usize = 256;
 
-/// The fewest letters of a variable's name. Shorter words in capitals are abbreviations.
+/// The largest number of different variables that are found in one text.
+const MAX_VARIABLES: usize = 16;
+
+/// The fewest bytes of a variable's name. Shorter words in capitals are abbreviations.
 const MIN_NAME_BYTES: usize = 6;
 
 /// Beginnings of words in capitals that are no variables: errors of the system, and what runtimes print about themselves.
-const NO_VARIABLES: [&str; 8] =
-    ["ERR_", "UND_ERR", "SIG", "NODE_OPTIONS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "MODULE_NOT_FOUND"];
+const NO_VARIABLES: [&str; 11] = [
+    "ERR_",
+    "UND_ERR",
+    "SIG",
+    "NODE_OPTIONS",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "MODULE_NOT_FOUND",
+    "UNEXPECTED_EOF",
+    "CERTIFICATE_VERIFY",
+    "UNSUPPORTED_",
+];
 
 /// Something that a cell may lack.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +59,7 @@ pub enum Lack {
     Host(String),
     /// A path that a message names and the cell does not have.
     Read(PathBuf),
-    /// A path that a message names and that the source may only read.
+    /// A path that a message names and that the source must not write.
     Write(PathBuf),
     /// An environment variable that a message names and the source does not have.
     Variable(String),
@@ -77,7 +87,7 @@ impl fmt::Display for Lack {
                 let file = path(file);
                 write!(
                     f,
-                    "its cell may only read {file}: `write = [\"{file}\"]` in its `cell`, or --write {file}, opens it"
+                    "its cell does not let it write {file}: `write = [\"{file}\"]` in its `cell`, or --write {file}, opens it"
                 )
             }
             Self::Variable(name) => {
@@ -88,82 +98,120 @@ impl fmt::Display for Lack {
 }
 
 impl Lack {
+    /// Returns whether a path exists outside. It may be on a file system that does not answer.
+    pub(crate) fn exists_outside(&self) -> bool {
+        matches!(self, Self::Read(path) if path.symlink_metadata().is_ok())
+    }
+
     /// Returns the text for the person who runs the broker. Only they learn that a path exists outside.
-    pub(crate) fn for_the_person(&self) -> String {
-        match self {
-            Self::Read(path) if path.symlink_metadata().is_ok() => format!("{self} (it exists outside)"),
-            _ => self.to_string(),
-        }
+    pub(crate) fn for_the_person(&self, exists_outside: bool) -> String {
+        if exists_outside { format!("{self} (it exists outside)") } else { self.to_string() }
     }
 }
 
 impl ProcessCell {
     /// Returns what the source may have lacked when something failed: hosts that it was refused since `then`, and paths
     /// that the text of the failure names. Paths that exist outside are also logged, for the person who runs the broker.
-    pub fn lacks(&self, then: Instant, failure: &str) -> Vec<Lack> {
-        let mut lacks: Vec<Lack> = self.refused().since(then).into_iter().map(Lack::Host).collect();
-        if let Some(described) = self.described() {
-            lacks.extend(files_in(cut(failure), &described));
-        }
-        lacks.truncate(MAX_LACKS);
+    /// `then` is `None` if the refused hosts may be those of other calls: then they are left out.
+    pub fn lacks(&self, then: Option<Instant>, failure: &str) -> Vec<Lack> {
+        let lacks = self.found(then, failure, Vec::new());
         self.tell(&lacks);
         lacks
     }
 
     /// As [`Self::lacks`], for a source that did not start; that also names variables which its message names.
     pub fn lacks_at_start(&self, then: Instant, failure: &str) -> Vec<Lack> {
-        let mut lacks = self.lacks(then, failure);
         let missing = |name: &String| !self.has_variable(name);
-        lacks.extend(variables_in(cut(failure)).into_iter().filter(missing).map(Lack::Variable));
+        let variables = variables_in(failure).into_iter().filter(missing).map(Lack::Variable).collect();
+        let lacks = self.found(Some(then), failure, variables);
+        self.tell(&lacks);
+        lacks
+    }
+
+    /// Returns at most [`MAX_LACKS`]: what the message names itself comes before hosts, of which there may be many.
+    fn found(&self, then: Option<Instant>, failure: &str, variables: Vec<Lack>) -> Vec<Lack> {
+        let described = self.described();
+        let files = described.map(|described| self.files_in(searched(failure), &described)).unwrap_or_default();
+        let hosts = then.map(|then| self.refused().since(then)).unwrap_or_default();
+        let mut lacks: Vec<Lack> = files.into_iter().take(MAX_LACKS / 2).collect();
+        lacks.extend(variables.into_iter().take(MAX_LACKS / 2));
+        lacks.extend(hosts.into_iter().map(Lack::Host));
         lacks.truncate(MAX_LACKS);
         lacks
     }
+
+    /// Returns the paths that a failure names and that the source cannot use.
+    fn files_in(&self, failure: &str, described: &Described) -> Vec<Lack> {
+        let lower = failure.to_lowercase();
+        let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+        let (missing, missing_if_named, read_only) = (says(&MISSING), says(&MISSING_IF_NAMED), says(&READ_ONLY));
+        let (grant, profile) = (&described.grant, &described.profile);
+        let within = |path: &Path, all: &[PathBuf]| all.iter().any(|known| path.starts_with(known));
+        let machine = self.cells.machine();
+        let mut found = BTreeMap::new();
+        for (at, path) in paths_in(failure).into_iter().enumerate() {
+            // What is granted may lie in a folder that would be the cell's own. The program's own files are named by every
+            // stack trace, and no program needs to write them.
+            let granted = within(&path, &grant.read);
+            let of_program = profile.read.iter().any(|known| path.starts_with(known));
+            let named = || self.is_named(&path);
+            let lack = match within(&path, &grant.write) {
+                true => continue,
+                false if is_credential(&path, machine.home.as_deref()) => continue,
+                false if read_only && granted => Lack::Write(path),
+                false if granted || of_program || system::is_own(&path) => continue,
+                false if read_only => Lack::Write(path),
+                false if missing || (missing_if_named && named()) => Lack::Read(path),
+                false => continue,
+            };
+            found.entry(lack).or_insert(at);
+        }
+        let mut found: Vec<(Lack, usize)> = found.into_iter().collect();
+        found.sort_by_key(|(_, at)| *at);
+        found.into_iter().map(|(lack, _)| lack).collect()
+    }
+
+    /// Reports whether the source's command names a path, or a folder that it lies in.
+    fn is_named(&self, path: &Path) -> bool {
+        let words =
+            self.command().iter().skip(1).map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));
+        words.filter(|word| word.starts_with('/')).any(|word| path.starts_with(word))
+    }
 }
 
-fn cut(text: &str) -> &str {
+/// Returns the beginning of a failure, which is all that is searched.
+fn searched(text: &str) -> &str {
     text.get(..text.floor_char_boundary(MAX_SEARCHED_BYTES.min(text.len()))).unwrap_or_default()
 }
 
-/// Returns the paths that a failure names and that the source cannot use.
-fn files_in(failure: &str, described: &Described) -> Vec<Lack> {
-    let lower = failure.to_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    let (missing, read_only) = (says(&MISSING), says(&READ_ONLY));
-    let (grant, profile) = (&described.grant, &described.profile);
-    let within = |path: &Path, all: &[PathBuf]| all.iter().any(|known| path.starts_with(known));
-    let mut found = Vec::new();
-    for path in paths_in(failure) {
-        let own = system::holds(&path) || OWN.iter().any(|folder| path.starts_with(folder));
-        // What is granted may lie in a folder that would be the cell's own.
-        let readable = within(&path, &grant.read) || profile.read.iter().any(|known| path.starts_with(known));
-        let lack = match within(&path, &grant.write) {
-            true => continue,
-            false if read_only && readable => Lack::Write(path),
-            false if missing && !readable && !own => Lack::Read(path),
-            false => continue,
-        };
-        if !found.contains(&lack) {
-            found.push(lack);
-        }
-    }
-    found
-}
-
-/// Returns the absolute paths in a text.
+/// Returns the absolute paths in a text. A path between quotation marks ends at the closing one, any other at a blank.
 fn paths_in(text: &str) -> Vec<PathBuf> {
     let ends = |c: char| c.is_whitespace() || "'\"`,;:()[]{}<>|\\".contains(c);
-    let words = text
-        .split(ends)
-        .filter(|word| word.starts_with('/') && (2..=MAX_SHOWN_BYTES).contains(&word.len()) && !word.starts_with("//"));
-    words.map(|word| PathBuf::from(word.trim_end_matches(['.', '/']))).collect()
+    let mut paths = Vec::new();
+    let (mut rest, mut before) = (text, None);
+    while let Some(first) = rest.chars().next() {
+        let length = match before {
+            Some(mark @ ('\'' | '"' | '`')) if first == '/' => rest.find(mark).or_else(|| rest.find(ends)),
+            before if first == '/' && before.is_none_or(ends) => rest.find(ends),
+            _ => Some(0),
+        };
+        let (word, after) = rest.split_at(length.unwrap_or(rest.len()));
+        let path = word.trim_end_matches(['.', '/']);
+        if (2..=MAX_SHOWN_BYTES).contains(&path.len()) && !path.starts_with("//") && !path.contains('\n') {
+            paths.push(PathBuf::from(path));
+        }
+        before = after.chars().next().or(Some(first));
+        rest = after.get(before.map_or(0, char::len_utf8)..).unwrap_or_default();
+    }
+    paths
 }
 
-/// Returns the names in a text that look like environment variables: capitals, digits and at least one underscore. Each
-/// is returned once, in the order of the text.
+/// Returns the names in the beginning of a text that look like environment variables: capitals, digits and at least one
+/// underscore. Each is returned once, in the order of the text; at most 16.
 #[must_use]
 pub fn variables_in(text: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
+    for word in searched(text).split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
         let word = word.trim_matches('_');
         let capitals = word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
         let shaped =
@@ -171,6 +219,9 @@ pub fn variables_in(text: &str) -> Vec<String> {
         let other = NO_VARIABLES.iter().any(|other| word.starts_with(other));
         if capitals && shaped && !other && !names.iter().any(|known| known == word) {
             names.push(word.to_owned());
+            if names.len() == MAX_VARIABLES {
+                break;
+            }
         }
     }
     names
@@ -189,8 +240,9 @@ mod tests {
 
     #[test]
     fn paths_are_found_between_the_marks_that_programs_put_around_them() {
-        let text = "ENOENT: no such file or directory, open '/data/a b/c.md' (/srv/x.db) see https://example.com/y /z.";
+        let text = "ENOENT: no such file or directory, open '/data/a b/c.md' (/srv/x.db) see https://example.com/y /z. /. \
+                    /... a/b \"/q/r\" '/unclosed";
         let found: Vec<_> = paths_in(text).into_iter().map(|path| path.display().to_string()).collect();
-        assert_eq!(found, ["/data/a", "/srv/x.db", "/z"]);
+        assert_eq!(found, ["/data/a b/c.md", "/srv/x.db", "/z", "/q/r", "/unclosed"]);
     }
 }

@@ -10,9 +10,12 @@
 mod cell_host;
 #[cfg(feature = "process")]
 mod child;
+#[cfg(feature = "process")]
+mod credentials;
 mod grant;
 #[cfg(feature = "process")]
 mod installer_process;
+#[cfg(feature = "process")]
 mod lacks;
 #[cfg(feature = "process")]
 mod machine;
@@ -28,7 +31,6 @@ mod profile;
 mod recorder;
 mod report;
 #[cfg(feature = "process")]
-#[cfg(feature = "process")]
 mod system;
 mod trace;
 
@@ -41,6 +43,8 @@ use std::path::PathBuf;
 pub use cell_host::CellHost;
 #[cfg(feature = "process")]
 pub use child::{CellStartError, Child, ChildStreams};
+#[cfg(feature = "process")]
+pub use credentials::{is_credential, is_key};
 pub use grant::CellGrant;
 #[cfg(feature = "process")]
 pub(crate) use installer_process::run_to_end;
@@ -49,7 +53,7 @@ pub use lacks::{Lack, variables_in};
 #[cfg(feature = "process")]
 pub use machine::ProgramSearch;
 #[cfg(feature = "process")]
-pub use package::InstallPhase;
+pub use package::{InstallPhase, package_name};
 #[cfg(feature = "process")]
 pub use plan::{Plan, Platform};
 pub use portcullis_jail::{CellLimits, Tier};

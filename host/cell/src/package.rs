@@ -20,6 +20,19 @@ pub(crate) use command::{Kind, Package};
 pub use install::InstallPhase;
 pub(crate) use install::{Installed, Installer};
 
+/// Returns the package that an `npx` or `uvx` command runs, without a version and with its ecosystem: `npm:tavily-mcp`,
+/// `pypi:mcp-server-git`. `None` for any other command.
+#[must_use]
+pub fn package_name(argv: &[String]) -> Option<String> {
+    let package = Package::of(argv).ok()??;
+    // Names on a Python index are compared without case and with one kind of separator (PEP 503).
+    let name = match package.kind {
+        Kind::Npm => package.name().to_owned(),
+        Kind::Uv => package.name().to_ascii_lowercase().replace('_', "-"),
+    };
+    Some(format!("{}:{name}", package.kind.as_str()))
+}
+
 /// Reports whether a program really lies in a folder: a link out of it would open what the link leads to.
 fn is_program_within(program: &Path, folder: &Path) -> bool {
     let inside = program.canonicalize().ok().zip(folder.canonicalize().ok());

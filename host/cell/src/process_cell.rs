@@ -1,6 +1,6 @@
 //! The cell of one process source. Each start plans it again from the configuration.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::plan::Setting;
 use super::report::texts;
 use super::{CellError, CellGrant, CellHost, CellReport, Lack, Plan, ProgramProfile, Recording};
 
-/// How many different things people are told that a cell may lack.
+/// The largest number of different lacks that people are told of, for each source.
 const MAX_TOLD: usize = 64;
 
 /// The cell of one process source.
@@ -33,12 +33,12 @@ pub struct ProcessCell {
     /// Locks on the installed trees that the source was started from. They stay in place, since an older connection may
     /// still run from one.
     trees: Mutex<BTreeMap<PathBuf, File>>,
-    /// What the source attempts, if its cell is recorded.
+    /// The record of the source's attempts, if its cell is recorded.
     recording: Option<Arc<Recording>>,
     /// The hosts that it was refused.
     refused: Arc<RefusedHosts>,
-    /// What people were told that the cell may lack.
-    told: Mutex<BTreeSet<Lack>>,
+    /// The lacks that people were told of, each with whether it exists outside.
+    told: Arc<Mutex<BTreeMap<Lack, bool>>>,
 }
 
 /// A source as it was last prepared to start, for people.
@@ -105,7 +105,7 @@ impl ProcessCell {
             trees: Mutex::default(),
             recording,
             refused: Arc::default(),
-            told: Mutex::default(),
+            told: Arc::default(),
         }
     }
 
@@ -124,6 +124,14 @@ impl ProcessCell {
         &self.refused
     }
 
+    /// Returns the command that starts the source, or nothing for a source that is no program.
+    pub(crate) fn command(&self) -> &[String] {
+        match &self.config.endpoint {
+            Endpoint::Command { argv, .. } => argv,
+            Endpoint::Url { .. } | Endpoint::Component { .. } => &[],
+        }
+    }
+
     /// Reports whether the source is given a variable of this name.
     pub(crate) fn has_variable(&self, name: &str) -> bool {
         matches!(&self.config.endpoint, Endpoint::Command { env, .. } if env.contains_key(name))
@@ -133,19 +141,24 @@ impl ProcessCell {
     pub(crate) fn tell(&self, lacks: &[Lack]) {
         for lack in lacks {
             let mut told = self.told.lock();
-            if told.len() < MAX_TOLD && told.insert(lack.clone()) {
-                let (source, lack) = (self.config.name.clone(), lack.clone());
-                // A path that the source chose may be on a file system that does not answer.
-                tokio::task::spawn_blocking(move || tracing::warn!(%source, "{}", lack.for_the_person()));
+            if told.contains_key(lack) || told.len() >= MAX_TOLD {
+                continue;
             }
+            told.insert(lack.clone(), false);
+            let (source, lack, told) = (self.config.name.clone(), lack.clone(), Arc::clone(&self.told));
+            // A path that the source chose may be on a file system that does not answer.
+            tokio::task::spawn_blocking(move || {
+                let exists = lack.exists_outside();
+                tracing::warn!(%source, "{}", lack.for_the_person(exists));
+                told.lock().insert(lack, exists);
+            });
         }
     }
 
     /// Returns what the cell may lack, and what of it exists outside: for the person who runs the broker, and not for
     /// agents.
     pub fn told(&self) -> Vec<String> {
-        let told = self.told.lock().clone();
-        told.iter().map(Lack::for_the_person).collect()
+        self.told.lock().iter().map(|(lack, exists)| lack.for_the_person(*exists)).collect()
     }
 
     /// Returns the result of the last start.

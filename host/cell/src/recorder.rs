@@ -1,8 +1,8 @@
 //! Records what a source tries: files, programs, addresses and denied system calls, and whether its cell has them.
 //!
-//! The kernel asks before it carries a recorded call out, and the answer is always to go on, so that the cell decides as
-//! it does without a recorder. What a path is, is read from the memory of the source: a source that changes it meanwhile
-//! spoils its record and nothing else.
+//! The kernel asks before it carries a recorded call out, and the answer is to go on, so that the cell decides as it does
+//! without a recorder; a call that every cell denies is denied. What a path is, is read from the memory of the source: a
+//! source that changes it meanwhile spoils its record and nothing else.
 
 #[cfg(target_os = "linux")]
 mod caller;
@@ -11,18 +11,27 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use portcullis_core::sync::Mutex;
 use portcullis_ledger::{Event, EventKind};
 
-/// How many different attempts are kept, and how many bytes of paths. A language runtime makes some thousands; beyond
-/// this they are only counted.
+/// The largest number of different attempts that are kept. A language runtime makes some thousands; beyond this they are
+/// only counted.
 const MAX_ATTEMPTS: usize = 50_000;
+
+/// The largest total size of their paths and names, in bytes.
 const MAX_PATH_BYTES: usize = 16 << 20;
 
-/// What an attempt was made on.
+/// The largest number of attempts that wait to be looked up outside. Those beyond it are only counted.
+const LOOK_QUEUE: usize = 4096;
+
+/// The longest time that a reader waits for attempts that are being looked up outside.
+const LOOK_WAIT: Duration = Duration::from_secs(1);
+
+/// The file, address, host or system call that an attempt concerns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// A file, a folder or a program, by its absolute path as the source named it.
@@ -35,7 +44,7 @@ pub enum Subject {
     Call(&'static str),
 }
 
-/// What is attempted on a [`Subject`].
+/// The use of a [`Subject`] that is attempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// To look whether it exists, and at its attributes.
@@ -52,7 +61,7 @@ pub enum Action {
     Call,
 }
 
-/// Whether the cell has what was attempted.
+/// The answer of a cell to an attempt: whether it has what was attempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Availability {
     /// It is in the cell, and may be used so.
@@ -67,28 +76,30 @@ pub enum Availability {
     Denied,
 }
 
-/// What a source has attempted, once or several times.
+/// An attempt of a source, with the number of times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedAttempt {
-    /// What was attempted.
+    /// The use that was attempted.
     pub action: Action,
-    /// On what.
+    /// The thing that it was attempted on.
     pub subject: Subject,
-    /// Whether the cell has it.
+    /// The answer of the cell.
     pub availability: Availability,
-    /// How often.
+    /// The number of times.
     pub count: u64,
-    /// When it was first attempted, since the recording began.
+    /// The time from the beginning of the recording to the first attempt.
     pub after: Duration,
-    /// The name of the program that first attempted it.
+    /// The name of the thread that first attempted it: that of its program, unless the source has chosen another.
     pub program: String,
 }
 
-/// A record of what a source attempts, over all its starts. Cheap to share.
+/// The record of what a source attempts, over all its starts.
 #[derive(Debug)]
 pub struct Recording {
     began: Instant,
     seen: Mutex<Seen>,
+    /// Notified when an attempt was looked up outside.
+    looked_up: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -96,8 +107,10 @@ struct Seen {
     attempts: BTreeMap<(Action, Subject, Availability), Times>,
     /// The bytes of all paths and names in `attempts`.
     bytes: usize,
-    /// Attempts beyond [`MAX_ATTEMPTS`].
+    /// The number of attempts that are missing here.
     others: u64,
+    /// The number of attempts that wait to be looked up outside.
+    waiting: usize,
 }
 
 #[derive(Debug)]
@@ -109,15 +122,17 @@ struct Times {
 
 impl Default for Recording {
     fn default() -> Self {
-        Self { began: Instant::now(), seen: Mutex::default() }
+        Self { began: Instant::now(), seen: Mutex::default(), looked_up: Condvar::new() }
     }
 }
 
 impl Recording {
-    /// Returns what was attempted so far, in the order of first attempts.
+    /// Returns what was attempted so far, in the order of first attempts. Waits up to a second for what is still being
+    /// looked up.
     #[must_use]
     pub fn attempts(&self) -> Vec<RecordedAttempt> {
-        let seen = self.seen.lock();
+        let waiting = self.looked_up.wait_timeout_while(self.seen.lock(), LOOK_WAIT, |seen| seen.waiting > 0);
+        let (seen, _) = waiting.unwrap_or_else(std::sync::PoisonError::into_inner);
         let attempt =
             |((action, subject, availability), times): (&(Action, Subject, Availability), &Times)| RecordedAttempt {
                 action: *action,
@@ -132,14 +147,15 @@ impl Recording {
         attempts
     }
 
-    /// Returns the number of attempts that were not kept, because too many different ones came before.
+    /// Returns the number of attempts that are missing: too many different ones came before, or the memory of the source
+    /// could not be read.
     #[must_use]
     pub fn others(&self) -> u64 {
         self.seen.lock().others
     }
 
     /// Adds one attempt.
-    pub fn note(&self, action: Action, subject: Subject, availability: Availability, program: impl FnOnce() -> String) {
+    pub fn note(&self, action: Action, subject: Subject, availability: Availability, program: String) {
         let after = self.began.elapsed();
         let mut seen = self.seen.lock();
         let bytes = match &subject {
@@ -152,10 +168,19 @@ impl Recording {
             times.count += 1;
         } else if seen.attempts.len() < MAX_ATTEMPTS && seen.bytes + bytes <= MAX_PATH_BYTES {
             seen.bytes += bytes;
-            seen.attempts.insert(key, Times { count: 1, after, program: program() });
+            seen.attempts.insert(key, Times { count: 1, after, program });
         } else {
             seen.others += 1;
         }
+    }
+
+    /// Counts an attempt that waits no longer; `is_missing` if nothing is known of it.
+    #[cfg(target_os = "linux")]
+    fn note_looked_up(&self, is_missing: bool) {
+        let mut seen = self.seen.lock();
+        seen.waiting = seen.waiting.saturating_sub(1);
+        seen.others += u64::from(is_missing);
+        self.looked_up.notify_all();
     }
 
     /// Adds an attempt that the egress proxy recorded.
@@ -170,7 +195,7 @@ impl Recording {
         // The port of a query is the resolver's.
         let port = port.filter(|_| text("via") != Some("dns"));
         if let Some(host) = text("host").filter(|host| !host.is_empty()) {
-            self.note(Action::Connect, Subject::Host(host.to_owned(), port), availability, String::new);
+            self.note(Action::Connect, Subject::Host(host.to_owned(), port), availability, String::new());
         }
     }
 
@@ -178,24 +203,42 @@ impl Recording {
     #[cfg(target_os = "linux")]
     pub(crate) fn listen(self: Arc<Self>, listener: OwnedFd) {
         let listener = portcullis_jail::SyscallListener::new(listener);
+        let (to_look, looked): (SyncSender<(caller::Seen, String)>, _) = sync_channel(LOOK_QUEUE);
+        let recording = Arc::clone(&self);
         let listen = move || {
             while let Ok(Some(call)) = listener.receive() {
                 let seen = caller::seen(&listener, &call);
                 let program = seen.as_ref().map(|_| caller::program(call.thread)).unwrap_or_default();
+                // Before the caller goes on: what it does next may be to answer, after which the record is read.
+                recording.seen.lock().waiting += 1;
                 if portcullis_jail::recorded_call(call.number).is_some() {
                     listener.go_on(&call);
                 } else {
                     // A call that every cell denies is here only to be recorded.
                     listener.deny(&call);
                 }
-                // The caller does not wait while the world outside is looked at, and so cannot time that.
-                if let Some((action, subject, availability)) = seen.map(caller::Seen::attempt) {
-                    self.note(action, subject, availability, || program);
-                }
+                let is_missing = match seen {
+                    Ok(None) => false,
+                    Ok(Some(seen)) => match to_look.try_send((seen, program)) {
+                        Ok(()) => continue,
+                        Err(_) => true,
+                    },
+                    Err(_) => true,
+                };
+                recording.note_looked_up(is_missing);
             }
         };
-        // Without the thread the source's calls fail, and with them its start.
+        // Neither the caller nor its next call waits while the world outside is looked at, so that it cannot time that.
+        let look = move || {
+            for (seen, program) in looked {
+                let (action, subject, availability) = seen.attempt();
+                self.note(action, subject, availability, program);
+                self.note_looked_up(false);
+            }
+        };
+        // Without the first thread the source's calls fail, and with them its start; without the second they are counted.
         let _ = std::thread::Builder::new().name("cell-recorder".to_owned()).spawn(listen);
+        let _ = std::thread::Builder::new().name("cell-lookup".to_owned()).spawn(look);
     }
 
     /// Only Linux cells are recorded, so none is ever listened to elsewhere.

@@ -37,3 +37,11 @@ pub(super) fn view() -> (Vec<PathBuf>, Vec<(PathBuf, PathBuf)>) {
 pub(super) fn holds(path: &Path) -> bool {
     FOLDERS.iter().any(|folder| path.starts_with(folder))
 }
+
+/// Folders of which every cell has its own.
+const OWN: [&str; 7] = ["/dev", "/etc", "/home/source", "/proc", "/run", "/sys", "/tmp"];
+
+/// Reports whether every cell has this path, or a folder of its own in its place.
+pub(super) fn is_own(path: &Path) -> bool {
+    holds(path) || OWN.iter().any(|folder| path.starts_with(folder))
+}

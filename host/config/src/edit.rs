@@ -1,5 +1,7 @@
 //! Changes a configuration file as a person would: its comments and its order stay.
 
+use std::path::Path;
+
 use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value};
 
 /// Why a file cannot be changed.
@@ -18,7 +20,8 @@ pub enum EditError {
 }
 
 /// Returns the text of a configuration with these values added to lists in a source's `cell`, which is made if it is not
-/// there: `[("read", "/data/docs"), ("network", "api.example.com:443")]`. A value that is there already is not repeated.
+/// there: `[("read", "/data/docs"), ("network", "api.example.com:443")]`. A value that is there already is not repeated,
+/// and an absolute path that a new one contains is taken out.
 ///
 /// # Errors
 /// [`EditError`]; the text is to be left as it is then.
@@ -41,6 +44,14 @@ pub fn add_to_cell(text: &str, source: &str, lines: &[(&str, &str)]) -> Result<S
             let space = if of_one_line { move_space_from_last(table) } else { RawString::default() };
             let list = Value::Array(Array::new()).decorated(" ", space);
             table.insert(key, Item::Value(list));
+        }
+        // No grant may lie within another, and what may be written may be read.
+        for narrower in ["read", "write"].iter().filter(|narrower| **narrower == *key || *key == "write") {
+            let list = table.get_mut(narrower).and_then(Item::as_array_mut);
+            if let (Some(list), true) = (list, value.starts_with('/')) {
+                let within = |known: &str| Path::new(known).starts_with(value) && (known != *value || narrower != key);
+                list.retain(|known| !known.as_str().is_some_and(within));
+            }
         }
         let list = table.get_mut(key).and_then(Item::as_array_mut);
         let list = list.ok_or_else(|| EditError::Shape(format!("sources.{source}.cell.{key}"), "list"))?;
@@ -79,6 +90,16 @@ mod tests {
         assert!(made.contains("[sources.b.cell]\nwrite = [\"/z\"]\n"), "{made}");
         let inline = add_to_cell("sources.c = { command = \"c\" }\n", "c", &[("write", "/z")]).unwrap();
         assert!(inline.contains("cell = { write = [\"/z\"] }"), "{inline}");
+    }
+
+    #[test]
+    fn what_a_new_line_contains_is_taken_out() {
+        let text = "[sources.a.cell]\nread = [\"/d/a\", \"/e\", \"d/b\"]\nwrite = [\"/d/c\"]\n";
+        let changed = add_to_cell(text, "a", &[("write", "/d")]).unwrap();
+        assert!(changed.contains("read = [ \"/e\", \"d/b\"]\n") && changed.contains("\"/d\"]"), "{changed}");
+        assert!(!changed.contains("/d/"), "{changed}");
+        let changed = add_to_cell(text, "a", &[("read", "/d")]).unwrap();
+        assert!(changed.contains("write = [\"/d/c\"]") && !changed.contains("/d/a"), "{changed}");
     }
 
     #[test]

@@ -3,26 +3,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use portcullis_cell::{Action, Availability, RecordedAttempt, Subject};
+use portcullis_cell::{Action, Availability, RecordedAttempt, Subject, is_credential, is_key};
 use portcullis_net::egress::Destination;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::calls::EXAMPLE_HOST;
-use super::noise::{is_credential, is_noise, is_too_wide};
+use super::noise::{is_noise, is_too_wide};
 
-/// How many attempts a line names as its evidence.
+/// The largest number of attempts that are shown for a line.
 const MAX_EVIDENCE: usize = 3;
 
-/// How many lines are withheld by name. A source that tries more is searching.
+/// The largest number of lines that are proposed. A source that wants more is searching, and a person could not judge
+/// them.
+const MAX_LINES: usize = 64;
+
+/// The largest number of withheld lines.
 const MAX_WITHHELD: usize = 32;
 
-/// How many files of one folder are named before the folder is.
+/// The number of files of one folder from which on the folder is proposed in their place.
 const MANY: usize = 3;
+
+/// The largest number of a folder's entries that are looked at.
+const MAX_ENTRIES: usize = 10_000;
 
 /// The port that a host is asked for if nothing says another.
 const HTTPS: u16 = 443;
 
-/// What is known about a source besides its attempts.
+/// The facts about a source besides its attempts.
 #[derive(Debug, Clone, Default)]
 pub struct Situation {
     /// Existing files and folders that the source's command and variables name: what a person asked it to work on.
@@ -38,13 +45,13 @@ impl Situation {
     /// that holds much more.
     pub fn name(&mut self, path: &Path) {
         let parent = || path.parent().and_then(|parent| parent.canonicalize().ok());
-        let parent = || parent().filter(|parent| !is_too_wide(parent, self.home.as_deref()));
+        let parent = || parent().filter(|parent| !is_too_wide(parent, self.home.as_deref(), false));
         self.named.extend(path.canonicalize().ok().or_else(parent));
     }
 }
 
-/// What a line of a cell opens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// The key of a cell that a line belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Needs {
     /// `read`: a file or folder to read.
@@ -70,14 +77,14 @@ impl Needs {
 /// A line that is proposed for a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// Which key it belongs to.
+    /// The key that it belongs to.
     pub needs: Needs,
     /// The path, or the host and port.
     pub value: String,
     /// Some of the attempts that it is proposed for.
     pub evidence: Vec<String>,
-    /// What is not certain about it, if anything.
-    pub guess: Option<&'static str>,
+    /// What is not certain about a proposed line, or the reason why a line is withheld.
+    pub remark: Option<&'static str>,
 }
 
 /// The lines that a cell lacks, and those that only a person should add.
@@ -85,7 +92,7 @@ pub struct Line {
 pub struct Proposal {
     /// What to add to the cell.
     pub lines: Vec<Line>,
-    /// What was attempted and is not proposed, each with the reason in `guess`.
+    /// What was attempted and is not proposed, each with the reason in `remark`.
     pub withheld: Vec<Line>,
 }
 
@@ -154,7 +161,7 @@ impl Proposal {
     fn withhold_if(&mut self, is_withheld: impl Fn(&Line) -> bool, why: &'static str) {
         let (withheld, lines): (Vec<Line>, Vec<Line>) =
             std::mem::take(&mut self.lines).into_iter().partition(is_withheld);
-        self.withheld.extend(withheld.into_iter().take(MAX_WITHHELD).map(|line| Line { guess: Some(why), ..line }));
+        self.withheld.extend(withheld.into_iter().take(MAX_WITHHELD).map(|line| Line { remark: Some(why), ..line }));
         self.lines = lines;
     }
 
@@ -165,7 +172,7 @@ impl Proposal {
     }
 }
 
-/// What was wanted, collected by what would be granted.
+/// The attempts, collected by what would be granted.
 #[derive(Default)]
 struct Wanted {
     read: BTreeMap<PathBuf, Vec<String>>,
@@ -201,7 +208,7 @@ impl Wanted {
             Some("its name is not UTF-8, so that no configuration can name it")
         } else if credential || is_credential(&target, home) {
             Some("it holds credentials or decides what is started; grant it yourself if the source must have it")
-        } else if target.is_dir() && is_too_wide(&target, home) {
+        } else if target.is_dir() && is_too_wide(&target, home, named.is_some()) {
             Some("the nearest folder that exists holds much more; make a folder for the source and grant that")
         } else {
             None
@@ -234,33 +241,43 @@ impl Wanted {
         let mut read = outermost(gathered(read, situation));
         read.retain(|path, _| !write.keys().any(|above| path.starts_with(above)));
         let paths = |needs: Needs, found: BTreeMap<PathBuf, Vec<String>>| {
-            found
-                .into_iter()
-                .map(move |(path, evidence)| line(needs, path.to_string_lossy().into_owned(), evidence, None))
+            found.into_iter().map(move |(path, evidence)| {
+                let remark = holds_key(&path).then_some("it holds a file that may keep keys or passwords");
+                line(needs, path.to_string_lossy().into_owned(), evidence, remark)
+            })
         };
         let mut lines: Vec<Line> = paths(Needs::Read, read).chain(paths(Needs::Write, write)).collect();
         for (host, (ports, evidence)) in hosts {
-            let guess = ports.is_empty().then_some("the port is a guess: only the name was asked for");
+            let remark = ports.is_empty().then_some("the port is a guess: only the name was asked for");
             let ports = if ports.is_empty() { BTreeSet::from([HTTPS]) } else { ports };
             for port in ports {
                 let text = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
                 // What is no destination was never one: a name that only probes the resolver.
                 if text.parse::<Destination>().is_ok() {
-                    lines.push(line(Needs::Network, text, evidence.clone(), guess));
+                    lines.push(line(Needs::Network, text, evidence.clone(), remark));
                 }
             }
         }
         let withheld = withheld.into_iter().map(|((needs, path), (evidence, reason))| {
             line(needs, path.to_string_lossy().into_owned(), evidence, Some(reason))
         });
-        Proposal { lines, withheld: withheld.take(MAX_WITHHELD).collect() }
+        let reason = "too many lines were wanted: the source searches, or needs a folder that holds them";
+        let beyond = lines.split_off(MAX_LINES.min(lines.len()));
+        let beyond = beyond.into_iter().map(|line| Line { remark: Some(reason), ..line });
+        Proposal { lines, withheld: withheld.chain(beyond).take(MAX_WITHHELD).collect() }
     }
 }
 
-fn line(needs: Needs, value: String, mut evidence: Vec<String>, guess: Option<&'static str>) -> Line {
+fn line(needs: Needs, value: String, mut evidence: Vec<String>, remark: Option<&'static str>) -> Line {
     evidence.dedup();
     evidence.truncate(MAX_EVIDENCE);
-    Line { needs, value, evidence, guess }
+    Line { needs, value, evidence, remark }
+}
+
+/// Reports whether a folder directly holds a file in which keys are kept.
+fn holds_key(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    entries.take(MAX_ENTRIES).any(|entry| is_key(&entry.path()))
 }
 
 /// Replaces many files of one folder by the folder, unless that holds much more.
@@ -272,7 +289,8 @@ fn gathered(found: BTreeMap<PathBuf, Vec<String>>, situation: &Situation) -> BTr
     let mut gathered: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
     for (path, evidence) in found {
         let parent = path.parent().filter(|parent| siblings.get(*parent).is_some_and(|count| *count >= MANY));
-        let parent = parent.filter(|parent| !is_too_wide(parent, situation.home.as_deref()));
+        let home = situation.home.as_deref();
+        let parent = parent.filter(|parent| !is_too_wide(parent, home, false) && !is_credential(parent, home));
         let parent = parent.filter(|_| !situation.named.contains(&path));
         gathered.entry(parent.map_or_else(|| path.clone(), Path::to_owned)).or_default().extend(evidence);
     }

@@ -26,6 +26,9 @@ pub const MAX_FINDINGS: usize = 256;
 /// The number of characters of an excerpt, before hidden ones are written out.
 const EXCERPT: usize = 160;
 
+/// The longest part of a pointer that a finding keeps, in bytes.
+const MAX_POINTER_BYTES: usize = 256;
+
 /// How much a finding weighs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -139,7 +142,7 @@ struct Findings(Vec<Finding>);
 
 impl Findings {
     fn add(&mut self, rule: &'static Rule, severity: Severity, pointer: &str, excerpt: String) {
-        let pointer = escape_hidden(pointer).into_owned();
+        let pointer = shown(pointer);
         let same = self.0.iter_mut().rev().take(64).find(|known| known.rule == rule.name && known.pointer == pointer);
         match same {
             Some(known) => known.severity = known.severity.max(severity),
@@ -171,6 +174,13 @@ impl Findings {
         self.keep_the_gravest();
         self.0
     }
+}
+
+/// Returns the beginning of a pointer, with hidden characters written out: a hostile key can be as long as the definition.
+fn shown(pointer: &str) -> String {
+    let part = pointer.get(..pointer.floor_char_boundary(MAX_POINTER_BYTES)).unwrap_or_default();
+    let more = if part.len() < pointer.len() { "…" } else { "" };
+    format!("{}{more}", escape_hidden(part))
 }
 
 /// Returns the part of a text around a byte offset, with hidden characters written out.

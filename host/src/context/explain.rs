@@ -1,5 +1,7 @@
 //! Failures of a source that its cell may have caused say so.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde_json::json;
@@ -7,21 +9,74 @@ use serde_json::json;
 use super::Upstream;
 use crate::protocol::{Answer, Json};
 
+/// The longest part of a failure that is searched, in bytes.
+const MAX_SEARCHED_BYTES: usize = 16 << 10;
+
+/// The counts of the calls that a source has.
+#[derive(Debug, Default)]
+pub(crate) struct OpenCalls {
+    open: AtomicU64,
+    begun: AtomicU64,
+}
+
+/// A guard for a call that its source has.
+#[derive(Debug)]
+pub(crate) struct OpenCall {
+    calls: Arc<OpenCalls>,
+    began: Instant,
+    /// The number of calls that had begun with this one, or `None` if another was open then.
+    alone_after: Option<u64>,
+}
+
+impl OpenCalls {
+    /// Counts a call from now until the guard is dropped.
+    pub(crate) fn open(self: &Arc<Self>) -> OpenCall {
+        let alone = self.open.fetch_add(1, Ordering::AcqRel) == 0;
+        let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        OpenCall { calls: Arc::clone(self), began: Instant::now(), alone_after: alone.then_some(begun) }
+    }
+}
+
+impl OpenCall {
+    /// Returns when the call began if no other has been open since: what the source was refused was refused to it.
+    fn began_alone(&self) -> Option<Instant> {
+        let alone = self.alone_after == Some(self.calls.begun.load(Ordering::Acquire));
+        alone.then_some(self.began)
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.calls.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Upstream {
-    /// Adds to a failed answer what the source's cell may lack: hosts that it was refused since `began`, and paths that
-    /// the failure names. Any other answer stays as it is.
-    pub(crate) fn explained(&self, answer: Answer, began: Instant) -> Answer {
+    /// Adds to a failed answer what the source's cell may lack: hosts that it was refused since the call began, and paths
+    /// that the failure names. Any other answer stays as it is. Hosts are left out if another call was open meanwhile:
+    /// they may be those of another caller.
+    pub(crate) fn explained(&self, answer: Answer, call: &OpenCall) -> Answer {
+        if !self.has_process_cell() {
+            return answer;
+        }
         match &answer {
             Answer::Result(result) if result.get("isError").is_some_and(|flag| flag.as_str() == "true") => {
                 let mut blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();
-                let texts: Vec<String> = blocks.iter().filter_map(|block| block.get_str("text")).collect();
-                let Some(words) = self.lacks(began, &texts.join("\n")) else { return answer };
+                let mut said = String::new();
+                for text in blocks.iter().filter_map(|block| block.get_str("text")) {
+                    said.push_str(&text);
+                    said.push('\n');
+                    if said.len() >= MAX_SEARCHED_BYTES {
+                        break;
+                    }
+                }
+                let Some(words) = self.lacks(call, &said) else { return answer };
                 blocks.push(Json::of(&json!({ "type": "text", "text": format!("[portcullis: {words}]") })));
                 result.with("content", &Json::of(&blocks)).map_or(answer, Answer::Result)
             }
             Answer::Error(error) => {
                 let message = error.get_str("message").unwrap_or_default();
-                let Some(words) = self.lacks(began, &message) else { return answer };
+                let Some(words) = self.lacks(call, &message) else { return answer };
                 error
                     .with("message", &Json::of(&format!("{message} [portcullis: {words}]")))
                     .map_or(answer, Answer::Error)
@@ -42,15 +97,43 @@ impl Upstream {
     }
 
     #[cfg(feature = "process")]
-    fn lacks(&self, began: Instant, failure: &str) -> Option<String> {
-        let lacks = self.process_cell.as_ref()?.lacks(began, failure);
+    fn has_process_cell(&self) -> bool {
+        self.process_cell.is_some()
+    }
+
+    #[cfg(not(feature = "process"))]
+    fn has_process_cell(&self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "process")]
+    fn lacks(&self, call: &OpenCall, failure: &str) -> Option<String> {
+        let lacks = self.process_cell.as_ref()?.lacks(call.began_alone(), failure);
         let words: Vec<String> = lacks.iter().map(ToString::to_string).collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
 
     /// Only a program has a cell that could lack something.
     #[cfg(not(feature = "process"))]
-    fn lacks(&self, _: Instant, _: &str) -> Option<String> {
+    fn lacks(&self, _: &OpenCall, _: &str) -> Option<String> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_host_is_told_only_to_a_call_that_was_alone() {
+        let calls = Arc::new(OpenCalls::default());
+        let alone = calls.open();
+        assert!(alone.began_alone().is_some());
+        let second = calls.open();
+        assert!(alone.began_alone().is_none() && second.began_alone().is_none());
+        drop(second);
+        assert!(alone.began_alone().is_none(), "another was open meanwhile");
+        drop(alone);
+        assert!(calls.open().began_alone().is_some());
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::explain::OpenCalls;
 use super::flagged::{FlagState, FlaggedItem};
 use super::scans::{Flags, Scans};
 use super::{BuildError, SourceHealth};
@@ -44,6 +45,8 @@ pub(crate) struct Upstream {
     pub(crate) component_cell: Option<Arc<ComponentCell>>,
     /// The counters of the calls to the source.
     pub(crate) metrics: SourceMetrics,
+    /// The counts of the calls that the source has.
+    pub(crate) open_calls: Arc<OpenCalls>,
     last: Mutex<Last>,
     /// The remarks on the last list of each kind, as they were logged.
     recorded_remarks: Mutex<HashMap<ItemKind, Vec<Remark>>>,
@@ -126,6 +129,7 @@ impl Upstream {
             process_cell: built.process_cell,
             component_cell: built.component_cell,
             metrics: SourceMetrics::default(),
+            open_calls: Arc::default(),
             last: Mutex::default(),
             recorded_remarks: Mutex::default(),
             met: Mutex::default(),

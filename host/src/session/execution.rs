@@ -1,7 +1,6 @@
 //! One request at one target: gate, source, gate; and again with the agent's answers, if the source asks for input.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
 
 use super::expose;
 use super::in_flight::{DriveEnd, InFlightCall};
@@ -22,8 +21,6 @@ pub(super) struct Execution<'a> {
     attempt: Option<Attempt>,
     /// True if the request passed the gate before, and comes with answers to the source's questions.
     pub(super) resumed: bool,
-    /// When it was made: what its source was refused since may be why it fails.
-    began: Instant,
 }
 
 /// The result of an attempt.
@@ -63,7 +60,7 @@ impl Reached {
 impl<'a> Execution<'a> {
     /// Makes an execution. `attempt` is the number of the attempt, if the tool is one of a group.
     pub(super) fn new(request: SessionRequest<'a>, target: &'a VisibleItem, attempt: Option<Attempt>) -> Self {
-        Self { request, target, attempt, resumed: false, began: Instant::now() }
+        Self { request, target, attempt, resumed: false }
     }
 
     /// Sends the request, in as many rounds as the source asks for input, until there is an answer for the agent.
@@ -96,7 +93,8 @@ impl<'a> Execution<'a> {
         let mut in_flight = open.unwrap_or_else(|| self.start(permit));
         let outcome = loop {
             match session.drive(&mut in_flight, peer).await {
-                DriveEnd::Ended(outcome) => break outcome,
+                // Before the gate, so that result policies and the record see what is added.
+                DriveEnd::Ended(outcome) => break in_flight.explained(outcome),
                 DriveEnd::Asked(asked) => {
                     let questions = session.questions(upstream, asked, peer).await;
                     // If all were refused, the source has been told, and goes on.
@@ -136,7 +134,6 @@ impl<'a> Execution<'a> {
                 Err(refusal) => refusal,
             },
         };
-        let answer = self.target.upstream.explained(answer, self.began);
         Attempted { answer: expose::answer(method, &self.target.upstream.config, answer), reached }
     }
 

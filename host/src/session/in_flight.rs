@@ -11,7 +11,7 @@ use super::Session;
 use super::client::is_severe_enough;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome};
-use crate::context::Upstream;
+use crate::context::{OpenCall, Upstream};
 use crate::gate::Permit;
 use crate::protocol::{Era, Json, Method, Notification, meta};
 use crate::source::{CallEvent, Relay, SessionPeer, SourceRequest};
@@ -29,6 +29,7 @@ pub(super) struct InFlightCall {
     /// The span of the call, which ends with it.
     span: Option<Span>,
     events: mpsc::Receiver<CallEvent>,
+    open: OpenCall,
 }
 
 /// The reason why driving a call has stopped.
@@ -57,14 +58,22 @@ impl InFlightCall {
         let (out, events) = mpsc::channel(RELAY_QUEUE);
         let (owned, about) = (Arc::clone(upstream), permit.shared_call());
         let call = Box::pin(async move { owned.source.call(permit, &client, Relay { token, out }).await });
-        Self { upstream: Arc::clone(upstream), about, call, span, events }
+        Self { upstream: Arc::clone(upstream), about, call, span, events, open: upstream.open_calls.open() }
+    }
+
+    /// Returns the outcome, in which a failure says what the source's cell may lack.
+    pub(super) fn explained(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Answered(answer) => Outcome::Answered(self.upstream.explained(answer, &self.open)),
+            outcome => outcome,
+        }
     }
 }
 
 impl Session {
     /// Drives a call until it ends or needs the agent.
     pub(super) async fn drive(&self, in_flight: &mut InFlightCall, peer: &Arc<dyn AgentPeer>) -> DriveEnd {
-        let InFlightCall { upstream, about, call, span, events } = in_flight;
+        let InFlightCall { upstream, about, call, span, events, open: _ } = in_flight;
         peer.handed_over();
         let mut asked = FuturesUnordered::new();
         let outcome = loop {

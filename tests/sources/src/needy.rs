@@ -56,12 +56,17 @@ fn tools() -> Value {
 fn call(params: &Value, key: &Path) -> Value {
     let argument =
         |name: &str| params.pointer(&format!("/arguments/{name}")).and_then(Value::as_str).unwrap_or_default();
+    // As programs say it.
+    let named = |path: &Path| {
+        std::fs::read_to_string(path)
+            .map_err(|error| std::io::Error::new(error.kind(), format!("{error}: '{}'", path.display())))
+    };
     let done = match params.get("name").and_then(Value::as_str).unwrap_or_default() {
-        "read_note" => std::fs::read_to_string(argument("path")),
+        "read_note" => named(Path::new(argument("path"))),
         "write_note" => std::fs::write(argument("path"), argument("text")).map(|()| "written".to_owned()),
         "lookup" => "api.example.test:443".to_socket_addrs().map(|found| format!("{found:?}")),
         "socket" => UnixDatagram::unbound().map(|_| "made".to_owned()),
-        _ => std::fs::read_to_string(key),
+        _ => named(key),
     };
     let (text, failed) = match done {
         Ok(text) => (text, false),

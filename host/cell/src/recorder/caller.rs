@@ -17,7 +17,7 @@ use super::{Action, Availability, Subject};
 /// The longest path that the kernel takes, in bytes, with its terminator.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// How many bytes of memory are read at once. A path seldom crosses a page, and the page after it may not exist.
+/// The size of a page of memory, and the most that is read at once, in bytes. A path seldom crosses a page, and the page after it may not exist.
 const PAGE_BYTES: usize = 4096;
 
 /// The longest address that is read, in bytes: that of IPv6.
@@ -32,11 +32,11 @@ const TRUNCATE: u64 = 0o1000;
 const INET: u16 = 2;
 const INET6: u16 = 10;
 
-/// What a call is about, as far as it is seen from inside the cell.
+/// A system call as it is seen from inside the cell.
 pub(super) struct Seen {
     action: Action,
     subject: Subject,
-    /// Whether the cell has it, or `None` for a path that is to be looked up outside.
+    /// The answer of the cell, or `None` for a path that is to be looked up outside.
     inside: Option<Availability>,
     /// True if the call does nothing else than to make the path.
     makes: bool,
@@ -44,31 +44,35 @@ pub(super) struct Seen {
     may_make: bool,
 }
 
-/// Returns what a call is about, or `None` if that cannot be found out, or if it concerns only the caller itself.
-pub(super) fn seen(listener: &SyscallListener, call: &Syscall) -> Option<Seen> {
+/// Returns what a call is about, or `None` if it concerns only the caller itself, or names no path.
+///
+/// # Errors
+/// If the memory or the root of the caller cannot be read, or if it has ended.
+pub(super) fn seen(listener: &SyscallListener, call: &Syscall) -> io::Result<Option<Seen>> {
     let plain = |action, subject, inside| Seen { action, subject, inside: Some(inside), makes: false, may_make: false };
     let Some(known) = recorded_call(call.number) else {
         let name = denied_call(call.number).unwrap_or("socket");
-        return Some(plain(Action::Call, Subject::Call(name), Availability::Denied));
+        return Ok(Some(plain(Action::Call, Subject::Call(name), Availability::Denied)));
     };
     let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
     match known.operation {
         Operation::Signal => {
             // A process group or process 1: everything that is not one known process.
             let to_others = argument(0).cast_signed() as i32 <= 1 && argument(1) != 0;
-            to_others.then(|| plain(Action::Call, Subject::Call("kill"), Availability::Granted))
+            Ok(to_others.then(|| plain(Action::Call, Subject::Call("kill"), Availability::Granted)))
         }
         Operation::Connect => {
-            let memory = File::open(format!("/proc/{}/mem", call.thread)).ok()?;
-            let address = address(&memory, argument(known.path), argument(known.flags?))?;
+            let memory = File::open(format!("/proc/{}/mem", call.thread))?;
+            let length = known.flags.map(argument).unwrap_or_default();
+            let Some(address) = address(&memory, argument(known.path), length) else { return Ok(None) };
             // The cell has no other interface than loopback.
             let loopback = address.ip().to_canonical().is_loopback();
             let inside = if loopback { Availability::Granted } else { Availability::Denied };
-            listener.still_waits(call).then(|| plain(Action::Connect, Subject::Address(address), inside))
+            still(listener, call, plain(Action::Connect, Subject::Address(address), inside))
         }
         operation => {
-            let caller = Caller::of(call).ok()?;
-            let path = caller.path(known, call)?;
+            let caller = Caller::of(call)?;
+            let Some(path) = caller.path(known, call) else { return Ok(None) };
             let flags = known.flags.map(argument).unwrap_or_default();
             let action = match operation {
                 Operation::Open if flags & (ACCESS_MODE | CREATE | TRUNCATE) != 0 => Action::Write,
@@ -80,9 +84,14 @@ pub(super) fn seen(listener: &SyscallListener, call: &Syscall) -> Option<Seen> {
             let makes = operation == Operation::Create;
             let may_make = makes || flags & CREATE != 0;
             let inside = caller.availability(&path, action, may_make);
-            listener.still_waits(call).then_some(Seen { action, subject: Subject::Path(path), inside, makes, may_make })
+            still(listener, call, Seen { action, subject: Subject::Path(path), inside, makes, may_make })
         }
     }
+}
+
+/// Returns what was seen, if the caller still waits: otherwise its memory may be that of another process.
+fn still(listener: &SyscallListener, call: &Syscall, seen: Seen) -> io::Result<Option<Seen>> {
+    if listener.still_waits(call) { Ok(Some(seen)) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 impl Seen {
@@ -103,7 +112,7 @@ impl Seen {
     }
 }
 
-/// Returns the name of the program that a thread runs.
+/// Returns the name of a thread: that of its program, unless it has chosen another.
 pub(super) fn program(thread: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
     portcullis_core::escape::escape_hidden(name.trim_end()).into_owned()

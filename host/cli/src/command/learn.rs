@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use portcullis::broker::Broker;
+use portcullis::cell::{Availability, RecordedAttempt, Subject};
 use portcullis::config::{Approve, CellConfig, Config, Endpoint, ProfileConfig, add_to_cell};
 use portcullis::name::SourceName;
 use portcullis::secret::ConfigValue;
@@ -23,10 +24,10 @@ use crate::output::{self, escape_hidden};
 use crate::runtime;
 use drive::{CallResult, Driven, Script};
 
-/// How often a source is run with more, at most. Each round opens what the one before was seen to lack.
+/// The largest number of recorded runs. Each opens what the one before was seen to lack.
 const MAX_ROUNDS: usize = 6;
 
-/// How long a call may take. What waits longer waits for something that its cell does not have.
+/// The longest time that a call may take. What waits longer waits for something that its cell does not have.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Find out what a server needs, and propose its cell
@@ -60,11 +61,11 @@ pub(crate) struct Args {
     yes: bool,
 }
 
-/// What was learned of a source.
+/// The result of learning a source.
 struct Learned {
-    /// What the cell lacked, over all rounds.
+    /// The lines that the cell lacked, over all rounds.
     lines: Vec<Line>,
-    /// What was seen and is not proposed.
+    /// The attempts that were seen and are not proposed, each with the reason.
     withheld: Vec<Line>,
     /// Variables that the source's messages name.
     variables: Vec<String>,
@@ -72,31 +73,43 @@ struct Learned {
     recorded: Driven,
     /// The same calls without the recorder.
     enforced: Driven,
-    /// What stays to be agreed to, if nobody could be asked.
+    /// The system calls that it made and that every cell denies.
+    denied: BTreeSet<&'static str>,
+    /// The number of attempts that could not be recorded.
+    unrecorded: u64,
+    /// True if a person has not agreed to all lines.
     open: bool,
+    /// The cell of the last run.
+    cell: CellConfig,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let script = args.calls.as_deref().map(Script::read).transpose()?.unwrap_or(Script::Harmless);
     let config = alone(global.load()?, &args.source)?;
     let file = config.file.clone();
-    let learned = runtime::block_on(learn(config, &args.source, &script, args.yes, global.json))?;
+    let learned = runtime::block_on(learn(config, &args.source, &script, args.yes))?;
     let works = learned.still_works();
+    // A person sees what they are asked about, on standard error, in JSON too.
+    show::learned(&learned);
     // What does not work is not written: the next start would fail.
     let agreed = works && !learned.lines.is_empty() && !learned.open && (args.yes || agree("Write these lines?")?);
     let written = match &file {
         Some(file) if agreed => {
-            write(file, &args.source, &learned.lines)?;
+            write(file, &args.source, &learned)?;
             Some(file.as_path())
         }
         _ => None,
     };
+    show::written(&learned, written);
     if global.json {
         output::json(&learned.to_json(&args.source, written))?;
-    } else {
-        show::learned(&learned, written);
     }
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns a line as a switch of `wrap`.
+pub(crate) fn switch(line: &Line) -> String {
+    show::switch(line)
 }
 
 /// Prints the switches of `wrap` that the recorded sources of a broker lack, after an agent has used them.
@@ -133,14 +146,9 @@ fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Config> {
 }
 
 /// Runs the source in rounds, each with what the one before was seen to lack, and then without the recorder.
-async fn learn(
-    mut config: Config,
-    name: &SourceName,
-    script: &Script,
-    yes: bool,
-    quiet: bool,
-) -> anyhow::Result<Learned> {
+async fn learn(mut config: Config, name: &SourceName, script: &Script, yes: bool) -> anyhow::Result<Learned> {
     let (mut lines, mut variables, mut open) = (Vec::new(), BTreeSet::new(), false);
+    let (mut denied, mut unrecorded) = (BTreeSet::new(), 0);
     let mut round = 1;
     let (recorded, withheld) = loop {
         cell(&mut config, name)?.recorded = true;
@@ -154,7 +162,10 @@ async fn learn(
             .is_some_and(|source| source.cell.write.is_empty() && source.cell.network.is_empty());
         let driven = drive::drive(&broker, name, script, sealed, &situation.named).await;
         let situation = Situation { inside: inside(&broker, name), ..situation };
-        let attempts = broker.recording(name).map(|recording| recording.attempts()).unwrap_or_default();
+        let recording = broker.recording(name).unwrap_or_default();
+        let attempts = recording.attempts();
+        denied.extend(attempts.iter().filter_map(denied_call));
+        unrecorded += recording.others();
         broker.shutdown().await;
         let mut proposal = Proposal::of(&attempts, &situation);
         proposal.withhold(&config.own_files());
@@ -165,14 +176,16 @@ async fn learn(
             proposal.withhold_overlapping(&cell.read, &cell.write);
         }
         variables.extend(driven.texts().flat_map(variables_in));
-        let fresh: Vec<Line> = proposal.lines.into_iter().filter(|line| !has(cell_of(&config, name), line)).collect();
-        if fresh.is_empty() || round == MAX_ROUNDS {
+        let fresh: Vec<Line> = proposal
+            .lines
+            .into_iter()
+            .filter(|line| !cell_of(&config, name).is_some_and(|cell| has(cell, line)))
+            .collect();
+        if fresh.is_empty() {
             break (driven, proposal.withheld);
         }
-        if !quiet {
-            show::round(round, &fresh);
-        }
-        if !yes && !agree("Run it again with these?")? {
+        show::round(round, &fresh);
+        if round == MAX_ROUNDS || (!yes && !agree("Run it again with these?")?) {
             open = true;
             lines.extend(fresh);
             break (driven, proposal.withheld);
@@ -189,7 +202,16 @@ async fn learn(
     broker.shutdown().await;
     let known = known_variables(&config, name);
     let variables = variables.into_iter().filter(|variable| !known.contains(variable)).collect();
-    Ok(Learned { lines: minimal(lines), withheld, variables, recorded, enforced, open })
+    let cell = cell(&mut config, name)?.clone();
+    Ok(Learned { lines: minimal(lines), withheld, variables, recorded, enforced, denied, unrecorded, open, cell })
+}
+
+/// Returns the name of a system call that the cell denied.
+fn denied_call(attempt: &RecordedAttempt) -> Option<&'static str> {
+    match attempt.subject {
+        Subject::Call(name) if attempt.availability == Availability::Denied => Some(name),
+        _ => None,
+    }
 }
 
 /// Leaves out a line that a later, wider one contains.
@@ -213,8 +235,7 @@ fn cell_of<'a>(config: &'a Config, name: &SourceName) -> Option<&'a CellConfig> 
 }
 
 /// Reports whether a cell has a line already.
-fn has(cell: Option<&CellConfig>, line: &Line) -> bool {
-    let Some(cell) = cell else { return false };
+pub(crate) fn has(cell: &CellConfig, line: &Line) -> bool {
     let path = Path::new(&line.value);
     match line.needs {
         Needs::Read => cell.read.iter().chain(&cell.write).any(|known| path.starts_with(known)),
@@ -285,14 +306,22 @@ fn agree(question: &str) -> anyhow::Result<bool> {
 }
 
 /// Adds the lines to the configuration file. A file that was trusted is trusted as it is written.
-fn write(file: &Path, source: &SourceName, lines: &[Line]) -> anyhow::Result<()> {
+fn write(file: &Path, source: &SourceName, learned: &Learned) -> anyhow::Result<()> {
     let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     let text = std::fs::read_to_string(file).with_context(|| format!("{shown} cannot be read"))?;
-    let lines: Vec<(&str, &str)> = lines.iter().map(|line| (line.needs.key(), line.value.as_str())).collect();
+    let lines: Vec<(&str, &str)> = learned.lines.iter().map(|line| (line.needs.key(), line.value.as_str())).collect();
     let changed = add_to_cell(&text, source.as_str(), &lines).with_context(|| format!("{shown} is left as it is"))?;
-    // What was written must be what is read, or the next start fails.
-    Config::parse(&changed, file).with_context(|| format!("{shown} is left as it is"))?;
+    // What was written must be the cell that was tried, or the next start fails.
+    let parsed = Config::parse(&changed, file).with_context(|| format!("{shown} is left as it is"))?;
+    let same = cell_of(&parsed, source).is_some_and(|cell| opens(cell) == opens(&learned.cell));
+    anyhow::ensure!(same, "{shown} is left as it is: its `cell` names paths in another way; add the lines by hand");
     trust::replace(file, &text, &changed)
+}
+
+/// Returns what a cell opens, in order.
+fn opens(cell: &CellConfig) -> [BTreeSet<String>; 3] {
+    let paths = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    [paths(&cell.read), paths(&cell.write), cell.network.iter().cloned().collect()]
 }
 
 impl Learned {
@@ -319,6 +348,8 @@ impl Learned {
             "lines": self.lines,
             "withheld": self.withheld,
             "variables": self.variables,
+            "denied": self.denied,
+            "unrecorded": self.unrecorded,
             "calls": calls.collect::<Vec<_>>(),
             "failure": self.enforced.failure.as_ref().or(self.recorded.failure.as_ref()),
             "works": self.still_works(),

@@ -15,7 +15,7 @@ use crate::cli::Global;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 
 /// The file that is used if no other is named.
-const FILE: &str = "portcullis.toml";
+pub(crate) const FILE: &str = "portcullis.toml";
 
 /// Trust a configuration in a folder, after a look at what it does
 ///

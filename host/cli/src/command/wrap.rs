@@ -8,7 +8,8 @@ use portcullis::config::{Approve, Config, Naming, Wrap};
 
 use crate::cli::Global;
 use crate::command::{learn, serve};
-use crate::{isolation, runtime};
+use crate::known::KnownLack;
+use crate::{isolation, output, runtime};
 
 /// Put the broker in front of one command, over stdio, without a configuration file
 ///
@@ -109,6 +110,9 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
     let mut config = Config::for_wrap(&wrap)?;
     for source in config.sources.values_mut() {
         source.cell.recorded = args.learn;
+        if let Some(lack) = KnownLack::of(source) {
+            output::note(&lack.switches());
+        }
     }
     runtime::block_on(async {
         runtime::outlive_terminal()?;

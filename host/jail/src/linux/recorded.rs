@@ -2,7 +2,7 @@
 
 use libc::c_long;
 
-/// What a system call is about to do.
+/// The use that a system call makes of its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// Look at a file's attributes or at a link.
@@ -71,12 +71,14 @@ pub(super) const RECORDED: &[RecordedCall] = &[
     at(libc::SYS_mkdirat, "mkdirat", Operation::Create, 0, 1),
     at(libc::SYS_symlinkat, "symlinkat", Operation::Create, 1, 2),
     at(libc::SYS_linkat, "linkat", Operation::Create, 2, 3),
+    at(libc::SYS_renameat, "renameat", Operation::Create, 2, 3),
     at(libc::SYS_renameat2, "renameat2", Operation::Create, 2, 3),
     at(libc::SYS_unlinkat, "unlinkat", Operation::Remove, 0, 1),
     at(libc::SYS_fchmodat, "fchmodat", Operation::Change, 0, 1),
     at(FCHMODAT2, "fchmodat2", Operation::Change, 0, 1),
     at(libc::SYS_fchownat, "fchownat", Operation::Change, 0, 1),
     at(libc::SYS_utimensat, "utimensat", Operation::Change, 0, 1),
+    plain(libc::SYS_statfs, "statfs", Operation::Look, 0),
     plain(libc::SYS_truncate, "truncate", Operation::Change, 0),
     plain(libc::SYS_execve, "execve", Operation::Execute, 0),
     at(libc::SYS_execveat, "execveat", Operation::Execute, 0, 1),
@@ -98,11 +100,11 @@ pub(super) const RECORDED_HERE: &[RecordedCall] = &[
     plain(libc::SYS_symlink, "symlink", Operation::Create, 1),
     plain(libc::SYS_link, "link", Operation::Create, 1),
     plain(libc::SYS_rename, "rename", Operation::Create, 1),
-    at(libc::SYS_renameat, "renameat", Operation::Create, 2, 3),
     plain(libc::SYS_rmdir, "rmdir", Operation::Remove, 0),
     plain(libc::SYS_unlink, "unlink", Operation::Remove, 0),
     plain(libc::SYS_chmod, "chmod", Operation::Change, 0),
     plain(libc::SYS_chown, "chown", Operation::Change, 0),
+    plain(libc::SYS_lchown, "lchown", Operation::Change, 0),
     plain(libc::SYS_utime, "utime", Operation::Change, 0),
     plain(libc::SYS_utimes, "utimes", Operation::Change, 0),
 ];

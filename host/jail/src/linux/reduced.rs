@@ -25,6 +25,14 @@ pub(super) fn run(ask: &Ask, control: &UnixStream, streams: SourceStreams) -> Re
         let remedy = "take `network` from its cell, or run it where namespaces are possible";
         return Err(refused("reduced tier", "it cannot tell hosts apart, so it gives no network", remedy));
     }
+    if ask.launch.cell.recorded {
+        let remedy = "record it where namespaces are possible";
+        return Err(refused(
+            "record system calls",
+            "a reduced cell shows what the machine has, not what it grants",
+            remedy,
+        ));
+    }
     set_child_subreaper(Some(getpid())).step("adopt what is left behind")?;
     // The closed connection reports the broker's end too, and leaves time to kill the rest.
     set_parent_process_death_signal(None).step("outlive the broker")?;

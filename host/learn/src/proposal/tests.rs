@@ -82,7 +82,7 @@ fn credentials_and_whole_homes_are_named_and_not_proposed() {
         [hidden(Action::Read, &home.path().join(".ssh/id_rsa")), hidden(Action::Write, &home.path().join("new-file"))];
     let proposal = Proposal::of(&attempts, &situation);
     assert!(proposal.is_empty(), "{proposal:?}");
-    let reasons: Vec<_> = proposal.withheld.iter().filter_map(|line| line.guess).collect();
+    let reasons: Vec<_> = proposal.withheld.iter().filter_map(|line| line.remark).collect();
     assert!(reasons.iter().any(|why| why.contains("credentials")) && reasons.iter().any(|why| why.contains("more")));
 }
 
@@ -93,7 +93,7 @@ fn a_host_is_proposed_with_its_port_and_a_guess_is_called_one() {
     let proposal = Proposal::of(&attempts, &Situation::default());
     let expected = [("network", "api.example.com:443".to_owned()), ("network", "db.example.com:5432".to_owned())];
     assert_eq!(values(&proposal.lines), expected);
-    assert!(proposal.lines.first().unwrap().guess.is_some() && proposal.lines.last().unwrap().guess.is_none());
+    assert!(proposal.lines.first().unwrap().remark.is_some() && proposal.lines.last().unwrap().remark.is_none());
     let made_up = Proposal::of(&[refused("example.com", None)], &Situation::default());
     assert!(made_up.is_empty() && made_up.withheld.len() == 1, "{made_up:?}");
     let address = attempt(Action::Connect, Subject::Address("203.0.113.7:443".parse().unwrap()), Availability::Denied);
@@ -150,4 +150,47 @@ fn a_link_to_credentials_is_known_by_where_it_leads() {
     let situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
     let proposal = Proposal::of(&[hidden(Action::Read, &home.path().join("innocent/config"))], &situation);
     assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
+}
+
+#[test]
+fn three_files_of_a_folder_with_credentials_do_not_open_the_folder() {
+    let home = home();
+    let folder = home.path().join(".cargo");
+    std::fs::create_dir(&folder).unwrap();
+    let files: Vec<PathBuf> = ["config.toml", "env", "registry"].iter().map(|name| folder.join(name)).collect();
+    files.iter().for_each(|file| std::fs::write(file, "").unwrap());
+    let situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
+    let attempts: Vec<_> = files.iter().map(|file| hidden(Action::Read, file)).collect();
+    let proposal = Proposal::of(&attempts, &situation);
+    assert!(proposal.lines.iter().all(|line| Path::new(&line.value) != folder), "{:?}", proposal.lines);
+    assert_eq!(proposal.lines.len(), 3);
+}
+
+#[test]
+fn a_proposed_folder_that_holds_a_key_says_so() {
+    let home = home();
+    let project = home.path().join("project");
+    std::fs::create_dir(&project).unwrap();
+    std::fs::write(project.join(".env"), "").unwrap();
+    let situation =
+        Situation { named: vec![project.clone()], home: Some(home.path().to_owned()), ..Situation::default() };
+    let proposal = Proposal::of(&[hidden(Action::Read, &project.join("main.rs"))], &situation);
+    assert!(proposal.lines.first().unwrap().remark.unwrap().contains("keys or passwords"), "{proposal:?}");
+}
+
+#[test]
+fn a_source_that_searches_gets_no_endless_proposal() {
+    let attempts: Vec<_> = (0..1000).map(|n| refused(&format!("h{n}.example.test"), Some(443))).collect();
+    let proposal = Proposal::of(&attempts, &Situation::default());
+    assert_eq!((proposal.lines.len(), proposal.withheld.len()), (MAX_LINES, MAX_WITHHELD));
+}
+
+#[test]
+fn compiled_modules_beside_a_python_program_are_no_need() {
+    let home = home();
+    let program = home.path().join("venv");
+    std::fs::create_dir(&program).unwrap();
+    let attempts = [attempt(Action::Write, Subject::Path(program.join("__pycache__/a.pyc")), Availability::ReadOnly)];
+    let situation = Situation { inside: vec![program], home: Some(home.path().to_owned()), ..Situation::default() };
+    assert!(Proposal::of(&attempts, &situation).is_empty());
 }

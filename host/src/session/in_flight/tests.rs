@@ -72,7 +72,8 @@ fn in_flight(
 ) -> (InFlightCall, mpsc::Sender<CallEvent>) {
     let (out, events) = mpsc::channel(RELAY_QUEUE);
     let about = Arc::clone(&view("{}").call);
-    (InFlightCall { upstream: Arc::clone(upstream), about, call: Box::pin(call), span: None, events }, out)
+    let open = upstream.open_calls.open();
+    (InFlightCall { upstream: Arc::clone(upstream), about, call: Box::pin(call), span: None, events, open }, out)
 }
 
 fn progress(method: &str) -> CallEvent {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use portcullis::agent::NoAgent;
@@ -13,10 +14,17 @@ use portcullis::session::Session;
 use portcullis_learn::calls;
 use serde_json::{Value, json};
 
-/// How many tools are called. A server with more shows what it needs with these.
+/// The largest number of tools that are called. A server with more shows what it needs with these.
 const MAX_CALLS: usize = 64;
 
-/// Which calls are made.
+/// The longest part of an answer that is kept, in bytes.
+const MAX_TEXT_BYTES: usize = 16 << 10;
+
+/// The time after which no further call is begun in a run. A source whose calls wait for what they cannot have would
+/// otherwise take minutes.
+const ROUND_TIME: Duration = Duration::from_secs(20);
+
+/// The calls to make.
 pub(super) enum Script {
     /// Those that the source's own description calls harmless.
     Harmless,
@@ -24,9 +32,9 @@ pub(super) enum Script {
     Listed(Vec<(String, Value)>),
 }
 
-/// What happened when a source was driven.
+/// The result of driving a source.
 pub(super) struct Driven {
-    /// Why it did not start, if it did not.
+    /// The error, if it did not start.
     pub(super) failure: Option<String>,
     pub(super) calls: Vec<CallResult>,
 }
@@ -37,7 +45,7 @@ pub(super) struct CallResult {
     pub(super) arguments: Value,
     /// True if the tool answered, and did not call its answer an error.
     pub(super) ok: bool,
-    /// The beginning of what it answered.
+    /// The beginning of its answer, at most [`MAX_TEXT_BYTES`].
     pub(super) text: String,
 }
 
@@ -91,7 +99,7 @@ pub(super) async fn drive(
             harmless.map(with_arguments).collect()
         }
     };
-    make(broker, &listed, &calls).await
+    make(broker, &listed, &calls, ROUND_TIME).await
 }
 
 /// Makes the same calls again.
@@ -99,7 +107,7 @@ pub(super) async fn repeat(broker: &Broker, source: &SourceName, before: &Driven
     match tools(broker, source).await {
         Ok(listed) => {
             let calls: Vec<_> = before.calls.iter().map(|call| (call.tool.clone(), call.arguments.clone())).collect();
-            make(broker, &listed, &calls).await
+            make(broker, &listed, &calls, Duration::MAX).await
         }
         Err(failure) => Driven { failure: Some(failure), calls: Vec::new() },
     }
@@ -125,7 +133,8 @@ fn example(named: &[PathBuf], tool: &str) -> Option<PathBuf> {
     Some(file.unwrap_or_else(|| first.clone()))
 }
 
-async fn make(broker: &Broker, listed: &[Arc<Item>], calls: &[(String, Value)]) -> Driven {
+/// Makes calls one after another. After `limit` no further one is begun.
+async fn make(broker: &Broker, listed: &[Arc<Item>], calls: &[(String, Value)], limit: Duration) -> Driven {
     let session = match "default".parse().map_err(|error: NameError| error.to_string()) {
         Ok(profile) => broker.open_session(&profile, "learn", "portcullis-learn").await.map_err(|error| error.message),
         Err(error) => Err(error),
@@ -134,8 +143,11 @@ async fn make(broker: &Broker, listed: &[Arc<Item>], calls: &[(String, Value)]) 
         Ok(session) => session,
         Err(failure) => return Driven { failure: Some(failure), calls: Vec::new() },
     };
-    let mut made = Vec::new();
+    let (mut made, began) = (Vec::new(), Instant::now());
     for (tool, arguments) in calls {
+        if began.elapsed() >= limit {
+            break;
+        }
         let exposed = listed.iter().find(|item| *item.name == **tool).map_or(tool.as_str(), |item| &item.exposed);
         made.push(one(&session, tool, exposed, arguments).await);
     }
@@ -147,9 +159,15 @@ async fn one(session: &Session, tool: &str, exposed: &str, arguments: &Value) ->
     let params = Json::of(&json!({ "name": exposed, "arguments": arguments }));
     let (ok, text) = match session.request(Method::ToolsCall, params, Arc::new(NoAgent)).await {
         Answer::Result(result) => {
-            (result.get("isError").is_none_or(|flag| flag.as_str() != "true"), result.as_str().to_owned())
+            (result.get("isError").is_none_or(|flag| flag.as_str() != "true"), beginning(result.as_str()))
         }
-        Answer::Error(error) => (false, error.get_str("message").unwrap_or_else(|| error.as_str().to_owned())),
+        Answer::Error(error) => {
+            (false, beginning(&error.get_str("message").unwrap_or_else(|| error.as_str().to_owned())))
+        }
     };
     CallResult { tool: tool.to_owned(), arguments: arguments.clone(), ok, text }
+}
+
+fn beginning(text: &str) -> String {
+    text.get(..text.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default().to_owned()
 }

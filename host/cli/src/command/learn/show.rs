@@ -17,7 +17,7 @@ pub(super) fn round(number: usize, lines: &[Line]) {
 }
 
 /// Shows the result.
-pub(super) fn learned(learned: &Learned, written: Option<&Path>) {
+pub(super) fn learned(learned: &Learned) {
     if learned.lines.is_empty() {
         output::note("the cell lacks nothing that was tried");
     } else {
@@ -34,12 +34,19 @@ pub(super) fn learned(learned: &Learned, written: Option<&Path>) {
             learned.variables.join(", ")
         ));
     }
+    if !learned.denied.is_empty() {
+        let calls: Vec<&str> = learned.denied.iter().copied().collect();
+        output::note(&format!("it made system calls that every cell denies: {}", calls.join(", ")));
+    }
+    if learned.unrecorded > 0 {
+        output::note(&format!("{} attempts could not be recorded, so that more may be missing", learned.unrecorded));
+    }
     if let Some(failure) = learned.enforced.failure.as_ref().or(learned.recorded.failure.as_ref()) {
         output::note(&format!("{BAD}it does not start{BAD:#}: {}", escape_hidden(failure)));
     }
     let (all, worked) = (learned.recorded.calls.len(), learned.recorded.calls.iter().filter(|call| call.ok).count());
     output::note(&format!(
-        "{all} tools were called, and {worked} answered without an error; what no call touched was not seen"
+        "{all} calls were made, and {worked} were answered without an error; what no call touched was not seen"
     ));
     for call in learned.broken() {
         let text: String = call.text.chars().take(SHOWN_CHARS).collect();
@@ -49,9 +56,16 @@ pub(super) fn learned(learned: &Learned, written: Option<&Path>) {
             escape_hidden(&text)
         ));
     }
+}
+
+/// Shows whether the lines were written.
+pub(super) fn written(learned: &Learned, written: Option<&Path>) {
     match written {
         Some(file) => output::note(&format!("written to {}", escape_hidden(&file.to_string_lossy()))),
         None if learned.lines.is_empty() => {}
+        None if !learned.still_works() => {
+            output::note("nothing was written, as the source does not work with these lines")
+        }
         None => output::note("nothing was written: run it with --yes, or add the lines to the `cell` of the source"),
     }
 }
@@ -61,7 +75,6 @@ pub(super) fn switches(proposal: &Proposal) {
     if proposal.is_empty() {
         output::note("the cell lacks nothing that was tried");
     } else {
-        let switch = |line: &Line| format!("--{} {}", line.needs.key(), quoted(&line.value));
         let switches: Vec<String> = proposal.lines.iter().map(switch).collect();
         output::note(&format!("{BOLD}the cell lacks{BOLD:#}: {}", switches.join(" ")));
         proposal.lines.iter().for_each(|line| output::note(&described(line)));
@@ -72,9 +85,14 @@ pub(super) fn switches(proposal: &Proposal) {
     }
 }
 
+/// Returns a line as a switch of `wrap`, for a shell.
+pub(super) fn switch(line: &Line) -> String {
+    format!("--{} {}", line.needs.key(), quoted(&line.value))
+}
+
 /// Returns a value as one word of a shell.
 fn quoted(value: &str) -> String {
-    let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-:@+,[]".contains(&b));
+    let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-:@+,".contains(&b));
     let shown = escape_hidden(value);
     if plain { shown.into_owned() } else { format!("'{}'", shown.replace('\'', "'\\''")) }
 }
@@ -82,7 +100,7 @@ fn quoted(value: &str) -> String {
 /// Returns a line as a difference, with its evidence.
 pub(super) fn described(line: &Line) -> String {
     let value = escape_hidden(&line.value).into_owned();
-    let guess = line.guess.map(|guess| format!("  ({guess})")).unwrap_or_default();
+    let remark = line.remark.map(|remark| format!("  ({remark})")).unwrap_or_default();
     let evidence: String = line.evidence.iter().map(|text| format!("\n      {}", escape_hidden(text))).collect();
-    format!("  + {} = [\"{value}\"]{guess}{evidence}", line.needs.key())
+    format!("  + {} = [\"{value}\"]{remark}{evidence}", line.needs.key())
 }

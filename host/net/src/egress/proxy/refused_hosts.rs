@@ -7,7 +7,7 @@ use portcullis_core::sync::Mutex;
 
 use super::Destination;
 
-/// How many hosts are kept. A source that asks for more is looking for something else than its service.
+/// The largest number of hosts that are kept. Beyond it, the one that was refused longest ago is forgotten.
 const MAX_HOSTS: usize = 64;
 
 /// The port that is meant if only a name was asked for.
@@ -24,8 +24,10 @@ impl RefusedHosts {
     pub(super) fn note(&self, host: &str, port: Option<u16>) {
         let Some(destination) = Destination::new(host, port.unwrap_or(HTTPS)) else { return };
         let mut hosts = self.hosts.lock();
-        if hosts.len() < MAX_HOSTS || hosts.contains_key(&destination) {
-            hosts.insert(destination, Instant::now());
+        hosts.insert(destination, Instant::now());
+        if hosts.len() > MAX_HOSTS {
+            let oldest = hosts.iter().min_by_key(|(_, at)| **at).map(|(host, _)| host.clone());
+            oldest.and_then(|host| hosts.remove(&host));
         }
     }
 
@@ -51,6 +53,8 @@ mod tests {
         refused.note("no host", None);
         assert_eq!(refused.since(then), ["api.test:443", "db.test:5432"]);
         (0..1000).for_each(|n| refused.note(&format!("h{n}.test"), None));
-        assert_eq!(refused.since(then).len(), MAX_HOSTS - 1);
+        let kept = refused.since(then);
+        assert_eq!(kept.len(), MAX_HOSTS);
+        assert!(kept.contains(&"h999.test:443".to_owned()), "the newest is kept: {kept:?}");
     }
 }

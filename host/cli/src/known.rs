@@ -1,0 +1,79 @@
+//! What widely used servers are known to need, as a proposal to the person who adds one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use portcullis::config::{Endpoint, SourceConfig};
+use portcullis::secret::ConfigValue;
+use portcullis_learn::{KnownServer, Line};
+
+use crate::command::learn;
+
+/// What a source lacks of that which its server is known to need.
+pub(crate) struct KnownLack {
+    /// The server that the source starts.
+    pub(crate) server: &'static KnownServer,
+    /// The lines that the source's cell lacks.
+    pub(crate) lines: Vec<Line>,
+    /// The variables that the source is not given.
+    pub(crate) variables: Vec<&'static str>,
+}
+
+impl KnownLack {
+    /// Returns what a source lacks, or `None` if its server is not known or lacks nothing.
+    pub(crate) fn of(source: &SourceConfig) -> Option<Self> {
+        let Endpoint::Command { argv, cwd, env } = &source.endpoint else { return None };
+        let server = KnownServer::started_by(argv)?;
+        let plain: BTreeMap<String, String> = env
+            .iter()
+            .filter_map(|(name, value)| match value {
+                ConfigValue::Plain(text) => Some((name.clone(), text.clone())),
+                ConfigValue::Secret(_) => None,
+            })
+            .collect();
+        let home = std::env::home_dir().filter(|home| home.is_absolute()).and_then(|home| home.canonicalize().ok());
+        let mut lines = server.lines(argv, &plain, cwd.as_deref(), home.as_deref());
+        lines.retain(|line| !learn::has(&source.cell, line));
+        let variables = server.environment.iter().filter(|name| !env.contains_key(*name)).map(String::as_str).collect();
+        let lack = Self { server, lines, variables };
+        (!lack.lines.is_empty() || !lack.variables.is_empty()).then_some(lack)
+    }
+
+    /// Returns the lack as switches of `wrap`, and where they come from.
+    pub(crate) fn switches(&self) -> String {
+        let lines = self.lines.iter().map(learn::switch);
+        let variables = self.variables.iter().map(|name| format!("--env {name}=…"));
+        let switches: Vec<String> = lines.chain(variables).collect();
+        format!("{} is known to need {} ({})", self.server.package, switches.join(" "), self.origin())
+    }
+
+    /// Returns where the knowledge comes from, and what there is to know besides.
+    pub(crate) fn origin(&self) -> String {
+        let KnownServer { version, measured, remark, .. } = self.server;
+        let remark = remark.as_ref().map(|remark| format!("; {remark}")).unwrap_or_default();
+        format!("measured with version {version} on {measured}{remark}")
+    }
+}
+
+/// Adds to the text of a configuration what its sources are known to need, and returns it with a note for each source that
+/// was changed.
+///
+/// # Errors
+/// If the text is no configuration.
+pub(crate) fn propose(text: &str, file: &Path) -> anyhow::Result<(String, Vec<String>)> {
+    let config = portcullis::config::Config::parse(text, file)?;
+    let (mut text, mut notes) = (text.to_owned(), Vec::new());
+    for (name, source) in &config.sources {
+        let Some(lack) = KnownLack::of(source) else { continue };
+        let lines: Vec<(&str, &str)> = lack.lines.iter().map(|line| (line.needs.key(), line.value.as_str())).collect();
+        if !lines.is_empty() {
+            text = portcullis::config::add_to_cell(&text, name.as_str(), &lines)?;
+            let lines: Vec<String> = lines.iter().map(|(key, value)| format!("{key} {value}")).collect();
+            notes.push(format!("{name}: its cell is a proposal, {} ({})", lines.join(", "), lack.origin()));
+        }
+        if !lack.variables.is_empty() {
+            notes.push(format!("{name}: it is known to need {}", lack.variables.join(", ")));
+        }
+    }
+    Ok((text, notes))
+}
