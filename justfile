@@ -34,6 +34,10 @@ interop:
     cargo build --bins --examples --features portcullis-tests/interop
     cargo test --features portcullis-tests/interop --test interop
 
+# Measure what cell each widely used server needs (tests/servers); needs npx, uvx, git, and the release binary
+servers *NAMES:
+    tests/servers/measure.py {{NAMES}}
+
 # Run the fuzz targets on their corpus and on random bytes, with stable Rust
 fuzz-smoke:
     cargo test --package portcullis-tests --lib fuzz

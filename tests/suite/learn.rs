@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use portcullis_test_support::source_program;
 
 use crate::agent::{Agent, Era};
-use crate::test_dir::{Ran, TestDir};
+use crate::test_dir::{Ran, TestDir, finish};
 
 /// A source that does not start without its settings, and that reads and writes notes.
 fn needy() -> TestDir {
@@ -154,6 +154,22 @@ fn a_failure_that_the_cell_causes_names_the_line_that_allows_it() {
     let (there, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/a") }));
     let (missing, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/b") }));
     assert_eq!(there.replace("notes/a", "notes/b"), missing);
+}
+
+#[test]
+fn a_wrapped_server_that_is_widely_used_is_told_what_it_needs() {
+    let dir = needy();
+    let wrapped = |switches: &[&str]| {
+        let command = ["wrap", "--data-dir", "data"].iter().chain(switches).chain(&["--", "npx", "-y", "tavily-mcp"]);
+        finish(dir.command(&command.copied().collect::<Vec<_>>())).err
+    };
+    let said = wrapped(&[]);
+    assert!(
+        said.contains("npm:tavily-mcp is known to need --network api.tavily.com:443 --env TAVILY_API_KEY=…"),
+        "{said}"
+    );
+    let said = wrapped(&["--network", "api.tavily.com:443", "--env", "TAVILY_API_KEY=k"]);
+    assert!(!said.contains("is known to need"), "{said}");
 }
 
 #[test]

@@ -159,6 +159,29 @@ fn a_configuration_written_by_import_is_trusted_only_as_it_was_written() {
 }
 
 #[test]
+fn a_cell_that_import_proposes_is_confirmed_before_it_counts() {
+    let dir = TestDir::new("");
+    fs::remove_file(dir.path("portcullis.toml")).unwrap();
+    let client = serde_json::json!({ "mcpServers": { "search": { "command": "npx", "args": ["-y", "tavily-mcp"] } } });
+    fs::write(dir.path("mcp.json"), client.to_string()).unwrap();
+    let file = fs::File::create(dir.path("portcullis.toml")).unwrap();
+    file.set_permissions(Permissions::from_mode(0o644)).unwrap();
+    let mut command = dir.command(&["import", "mcp.json"]);
+    command.stdout(file);
+    let ran = finish(command);
+    works(&ran);
+    let text = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
+    assert!(text.contains("[sources.search.cell]\nnetwork = [\"api.tavily.com:443\"]"), "{text}");
+    assert!(
+        ran.err.contains("search: its cell is a proposal, network api.tavily.com:443 (measured with"),
+        "{}",
+        ran.err
+    );
+    assert!(ran.err.contains("search: it is known to need TAVILY_API_KEY"), "{}", ran.err);
+    fails(&dir.run(&["tools"]), &["portcullis trust"]);
+}
+
+#[test]
 fn a_configuration_that_other_users_can_write_is_refused_even_if_it_is_named() {
     let dir = TestDir::new(CALC);
     fs::set_permissions(dir.path("portcullis.toml"), Permissions::from_mode(0o646)).unwrap();

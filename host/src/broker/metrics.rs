@@ -4,7 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Broker, Inner, SourceHealth};
+use super::{Broker, Inner};
+use crate::context::Upstream;
 use crate::metrics::{Counted, Families, Labels, text};
 use crate::source::Status;
 
@@ -84,17 +85,17 @@ impl Inner {
     }
 
     fn describe_sources(&self, families: &mut Families<'_>) -> fmt::Result {
-        let lock = self.lock_or_empty();
-        let known: Vec<_> =
-            self.upstreams.values().map(|upstream| (upstream.health(&lock).0, upstream.source.health())).collect();
-        let states = known.iter().flat_map(|(source, health)| {
+        let known: Vec<_> = self.upstreams.values().map(|upstream| (upstream, upstream.source.health())).collect();
+        let states = known.iter().flat_map(|(upstream, health)| {
             let is = |status| usize::from(health.status == status);
-            Status::ALL.map(|status| (vec![("source", source.name.as_str()), ("state", status.as_str())], is(status)))
+            Status::ALL
+                .map(|status| (vec![("source", upstream.config.name.as_str()), ("state", status.as_str())], is(status)))
         });
         families.gauge("portcullis_source_state", "1 for the state that the source is in", states)?;
-        let tools = known.iter().map(|(source, _)| (of_source(source), source.tools_available));
+        let tools =
+            known.iter().map(|(upstream, health)| (of_source(upstream), upstream.available_tools(health.status).0));
         families.gauge("portcullis_source_tools", "Tools that the source listed last", tools)?;
-        let errors = known.iter().map(|(source, _)| (of_source(source), source.error_count));
+        let errors = known.iter().map(|(upstream, health)| (of_source(upstream), health.error_count));
         families.counter(
             "portcullis_source_errors",
             "Connections that broke or could not be made, and lost pings",
@@ -108,6 +109,6 @@ fn of_call<'a>(source: &'a str, counted: &'a Counted) -> Labels<'a> {
     [("source", source), ("method", &*counted.method)].into_iter().chain(tool).collect()
 }
 
-fn of_source(source: &SourceHealth) -> Labels<'_> {
-    vec![("source", source.name.as_str())]
+fn of_source(upstream: &Upstream) -> Labels<'_> {
+    vec![("source", upstream.config.name.as_str())]
 }

@@ -312,15 +312,18 @@ impl Upstream {
     /// Returns the health of the source, and when it was discovered last. Sends no request.
     pub(crate) fn health(&self, lock: &Lockfile) -> (SourceHealth, Option<u64>) {
         let ConnectionHealth { status, connected, last_ping, error_count, .. } = self.source.health();
-        let last = self.last.lock();
-        let there = last.error.is_none() && !matches!(status, Status::BackingOff | Status::Failed | Status::Stopped);
-        let tools = last.tools.as_ref().filter(|_| there).map_or(0, |tools| tools.len());
-        let discovered = last.at;
-        drop(last);
+        let (tools, discovered) = self.available_tools(status);
         let flagged = self.flagged(lock);
         let quarantined = flagged.iter().filter(|flagged| flagged.state == FlagState::Quarantined).count();
         let name = self.config.name.clone();
         (SourceHealth { name, connected, last_ping, error_count, tools_available: tools, quarantined }, discovered)
+    }
+
+    /// Returns the number of tools that the source listed last and has in this state, and when it listed them.
+    pub(crate) fn available_tools(&self, status: Status) -> (usize, Option<u64>) {
+        let last = self.last.lock();
+        let there = last.error.is_none() && !matches!(status, Status::BackingOff | Status::Failed | Status::Stopped);
+        (last.tools.as_ref().filter(|_| there).map_or(0, |tools| tools.len()), last.at)
     }
 
     /// Returns the state of the source for `portcullis status`.

@@ -28,7 +28,7 @@ use drive::{CallResult, Driven, Script};
 const MAX_ROUNDS: usize = 6;
 
 /// The longest time that a call may take. What waits longer waits for something that its cell does not have.
-const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Find out what a server needs, and propose its cell
 ///

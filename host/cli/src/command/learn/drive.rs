@@ -22,7 +22,7 @@ const MAX_TEXT_BYTES: usize = 16 << 10;
 
 /// The time after which no further call is begun in a run. A source whose calls wait for what they cannot have would
 /// otherwise take minutes.
-const ROUND_TIME: Duration = Duration::from_secs(20);
+const ROUND_TIME: Duration = Duration::from_secs(10);
 
 /// The calls to make.
 pub(super) enum Script {
