@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::observation::Condition;
 
 /// How often each tool is called in the baseline: what waits for a tenth call is seen.
-pub const REPEATS: usize = 12;
+pub(crate) const REPEATS: usize = 12;
 
 /// How many tools are called, and how many of them often.
 const MAX_TOOLS: usize = 64;
@@ -40,7 +40,11 @@ pub fn planned(condition: Condition, tools: &[Value], path: &Path, canaries: &[S
         Condition::Values => {
             let each = tools.iter().take(MAX_TOOLS).zip(&calls);
             let all = each.flat_map(|(tool, (name, plain))| varied(tool, name, plain, canaries));
-            all.take(MAX_VALUE_CALLS).collect()
+            // Secret files are named last: who reads one before that was not asked to.
+            let (last, mut first): (Vec<_>, Vec<_>) =
+                all.take(MAX_VALUE_CALLS).partition(|(_, arguments)| names_any(arguments, canaries));
+            first.extend(last);
+            first
         }
         _ => rounds(OTHER_REPEATS),
     }
@@ -71,6 +75,13 @@ fn varied(tool: &Value, name: &str, plain: &Value, canaries: &[String]) -> Vec<(
         }
     }
     calls
+}
+
+/// Reports whether arguments name one of these paths.
+#[must_use]
+pub fn names_any(arguments: &Value, paths: &[String]) -> bool {
+    let members = arguments.as_object().into_iter().flat_map(|members| members.values());
+    members.filter_map(Value::as_str).any(|text| paths.iter().any(|path| path == text))
 }
 
 fn values(schema: &Value, canaries: &[String]) -> Vec<Value> {

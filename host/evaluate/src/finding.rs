@@ -144,12 +144,26 @@ impl FindingList {
             subject,
             meaning: rule.meaning,
             evidence: found.evidence,
-            conditions: found.conditions.into_iter().map(Condition::in_words).collect(),
+            conditions: in_words(&found.conditions),
         };
         let mut findings: Vec<_> = self.0.into_iter().map(finding).collect();
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
         findings.truncate(MAX_FINDINGS);
         findings
+    }
+}
+
+/// Returns the conditions in words. Every one, or every one with something to find, is one.
+fn in_words(conditions: &BTreeSet<Condition>) -> Vec<String> {
+    let always = |left_out: &[Condition]| {
+        Condition::ALL.iter().all(|known| conditions.contains(known) || left_out.contains(known))
+    };
+    if always(&[]) {
+        vec!["it ran, every time".to_owned()]
+    } else if always(&[Condition::Bare]) {
+        vec!["it ran, every time that there was something to find".to_owned()]
+    } else {
+        conditions.iter().map(|condition| condition.in_words()).collect()
     }
 }
 

@@ -42,7 +42,11 @@ impl SelfDescription {
 
 /// Judges all runs of one source that was started by this command.
 #[must_use]
-pub(crate) fn judge(observations: &[Observation], command: &[String], mut findings: FindingList) -> Vec<EvaluationFinding> {
+pub(crate) fn judge(
+    observations: &[Observation],
+    command: &[String],
+    mut findings: FindingList,
+) -> Vec<EvaluationFinding> {
     let declared = SelfDescription::of(observations, command);
     let scanner = Scanner::new();
     for run in observations {

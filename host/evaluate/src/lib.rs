@@ -13,9 +13,9 @@ mod judge;
 mod observation;
 mod report;
 
-pub use calls::{REPEATS, planned};
+pub use calls::{names_any, planned};
 pub use canary::{Canary, CanaryPlace};
 pub use evaluation::{CellProposal, Evaluation, Exercised, Judgement, RunSummary};
 pub use finding::{EvaluationFinding, FindingList, JudgeRule, RULES, Weight};
-pub use observation::{Condition, Listing, Observation, ObservedCall};
+pub use observation::{Condition, Listing, Observation, ObservedCall, SETTLE};
 pub use report::{html, sarif};

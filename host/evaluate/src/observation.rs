@@ -1,6 +1,6 @@
 //! What was observed while a source ran once, under one condition.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use portcullis_cell::RecordedAttempt;
@@ -81,6 +81,10 @@ impl Condition {
     }
 }
 
+/// How long after an attempt it is noted at most. A call that names a secret is followed by a pause of this length, so that
+/// no other call is blamed.
+pub const SETTLE: Duration = Duration::from_millis(100);
+
 /// A call that was made.
 #[derive(Debug, Clone)]
 pub struct ObservedCall {
@@ -154,18 +158,33 @@ impl Observation {
         }
     }
 
-    /// Reports whether the arguments of a call name this path, or a folder above it.
+    /// Reports whether the arguments of any call name this path, or a folder above it.
     #[must_use]
-    pub fn is_asked_for(&self, path: &std::path::Path) -> bool {
-        self.calls.iter().any(|call| names(&call.arguments, path))
+    pub fn is_asked_for(&self, path: &Path) -> bool {
+        self.calls.iter().any(|call| call.asks_for(path))
+    }
+
+    /// Reports whether a call that was answered at this time, or just before, names this path or a folder above it.
+    #[must_use]
+    pub fn is_asked_for_at(&self, path: &Path, since: Duration) -> bool {
+        let around = |call: &&ObservedCall| call.began <= since && since <= call.began + call.took + SETTLE;
+        self.calls.iter().filter(around).any(|call| call.asks_for(path))
+    }
+}
+
+impl ObservedCall {
+    /// Reports whether the arguments name this path, or a folder above it.
+    #[must_use]
+    pub fn asks_for(&self, path: &Path) -> bool {
+        names(&self.arguments, path)
     }
 }
 
 /// Reports whether a string in arguments is a path or a folder above it, absolute or as a URL.
-fn names(arguments: &Value, path: &std::path::Path) -> bool {
+fn names(arguments: &Value, path: &Path) -> bool {
     match arguments {
         Value::String(text) => {
-            let named = std::path::Path::new(text.strip_prefix("file://").unwrap_or(text));
+            let named = Path::new(text.strip_prefix("file://").unwrap_or(text));
             named.is_absolute() && named.components().count() > 1 && path.starts_with(named)
         }
         Value::Array(items) => items.iter().any(|item| names(item, path)),

@@ -28,7 +28,7 @@ use observe::{Observed, Subject};
 const NOT_JUDGED: u8 = 2;
 
 /// How many runs are made at once. More would wait for each other, and a call that waits looks slow.
-const MAX_AT_ONCE: usize = 3;
+const MAX_AT_ONCE: usize = 4;
 
 /// The longest wait for a server that does something later, in seconds.
 const MAX_IDLE: u64 = 600;

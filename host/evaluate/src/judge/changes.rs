@@ -31,14 +31,23 @@ pub(super) fn judge(observations: &[Observation], scanner: &Scanner, findings: &
                     Some(known) => difference(known, definition),
                     None => "it was not there at first".to_owned(),
                 };
-                let weight = if worse() { Weight::High } else { Weight::Warning };
+                let (subject, evidence, usual) = of_its_kind(subject, evidence);
+                let weight = if worse() { Weight::High } else { usual };
                 findings.add(CHANGED, weight, subject, Some(run.condition), &format!("{}: {evidence}", listing.when));
             }
             for subject in before.keys().filter(|subject| !now.contains_key(*subject)) {
-                let evidence = format!("{}: it was no longer there", listing.when);
-                findings.add(CHANGED, Weight::Warning, subject, Some(run.condition), &evidence);
+                let (subject, evidence, weight) = of_its_kind(subject, "it was no longer there".to_owned());
+                findings.add(CHANGED, weight, subject, Some(run.condition), &format!("{}: {evidence}", listing.when));
             }
         }
+    }
+}
+
+/// Returns the subject, the evidence and the weight of a change. Resources are data, which change: they are one subject.
+fn of_its_kind(subject: &str, evidence: String) -> (&str, String, Weight) {
+    match subject.strip_prefix("resource ") {
+        Some(name) => ("its resources", format!("{name}: {evidence}"), Weight::Note),
+        None => (subject, evidence, Weight::Warning),
     }
 }
 

@@ -6,11 +6,12 @@ use portcullis_cell::{Action, Subject};
 use portcullis_net::egress::Channel;
 
 use super::SelfDescription;
+use super::sent_texts::parent;
 use crate::finding::{FindingList, HOST, RAW_ADDRESS, Weight};
 use crate::observation::Observation;
 
-/// How many names are reported one by one.
-const MAX_HOSTS: usize = 20;
+/// How many names of one run are reported.
+const MAX_HOSTS: usize = 100;
 
 pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mut FindingList) {
     let arguments: String = run.calls.iter().map(|call| call.arguments.to_string().to_ascii_lowercase()).collect();
@@ -34,7 +35,8 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
         hosts.iter().filter(|(host, _)| !declared.names_host(host) && !arguments.contains(&host.to_ascii_lowercase()));
     let unnamed = unnamed.filter(|(host, channel)| *channel != "DNS" || !reached.contains(host));
     for (host, channel) in unnamed.filter(|(host, _)| *host != "localhost").take(MAX_HOSTS) {
-        findings.add(HOST, Weight::Warning, host, Some(run.condition), &format!("by {channel}"));
+        let owner = if host.parse::<std::net::IpAddr>().is_ok() { (*host).to_owned() } else { parent(host) };
+        findings.add(HOST, Weight::Warning, &owner, Some(run.condition), &format!("{host}, by {channel}"));
     }
     for attempt in run.attempts.iter().filter(|attempt| attempt.action == Action::Connect) {
         let Subject::Address(address) = &attempt.subject else { continue };

@@ -74,19 +74,31 @@ impl SentTexts {
     }
 
     fn put(&mut self, host: &str, place: &str, piece: &[u8]) {
-        if piece.is_empty() {
-            return;
-        }
-        self.places.entry((host.to_owned(), place.to_owned())).or_default().extend_from_slice(piece);
-        if let Some(decoded) = Some(piece).filter(|piece| piece.len() <= PIECE).and_then(decoded) {
-            let place = format!("{place}, decoded piece by piece");
-            self.places.entry((host.to_owned(), place)).or_default().extend(decoded);
-        }
+        each_piece(&String::from_utf8_lossy(piece), &mut |how, bytes| {
+            self.places.entry((host.to_owned(), format!("{place}{how}"))).or_default().extend_from_slice(bytes);
+        });
+    }
+}
+
+/// Calls `each` with a text, and with what a reader may take from a short one: its last word, and what it decodes to. Each
+/// is put together with the same of other texts.
+pub(super) fn each_piece(text: &str, each: &mut impl FnMut(&'static str, &[u8])) {
+    each("", text.as_bytes());
+    if text.len() > PIECE {
+        return;
+    }
+    let last =
+        text.trim_end().rsplit(|c: char| c.is_whitespace() || matches!(c, ':' | ',' | '"')).next().unwrap_or_default();
+    if last.len() < text.len() {
+        each(", last words", last.as_bytes());
+    }
+    if let Some(decoded) = decoded(last.as_bytes()) {
+        each(", decoded piece by piece", &decoded);
     }
 }
 
 /// Returns the part of a name that belongs to its owner: the last two labels.
-fn parent(name: &str) -> String {
+pub(super) fn parent(name: &str) -> String {
     let labels: Vec<&str> = name.split('.').collect();
     labels.get(labels.len().saturating_sub(2)..).unwrap_or_default().join(".")
 }

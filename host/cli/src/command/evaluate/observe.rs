@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use portcullis::cell::{Action, Availability, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted};
 use portcullis::config::SourceConfig;
-use portcullis_evaluate::{Canary, CanaryPlace, Condition, Listing, Observation, ObservedCall, planned};
+use portcullis_evaluate::{
+    Canary, CanaryPlace, Condition, Listing, Observation, ObservedCall, SETTLE, names_any, planned,
+};
 use portcullis_jail::{Launcher, Network};
 use portcullis_net::egress::FalseInternet;
 use serde_json::Value;
@@ -15,8 +17,9 @@ use serde_json::Value;
 use super::false_home::{CLOCK_FOLDER, FalseHome, told_home, work_folder};
 use super::server::Server;
 
-/// How long the calls of one run may take together.
-const CALLS_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the calls of one run may take together, and those of one tool: a slow one is called less often.
+const CALLS_TIMEOUT: Duration = Duration::from_secs(40);
+const TOOL_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// What is evaluated.
 pub(super) struct Subject {
@@ -48,6 +51,8 @@ pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::
     home.grant(&mut source.cell);
     let cells = CellHost::new(Launcher::SelfExec, &subject.data_dir, subject.own.clone(), None, |_| {});
     let cell = ProcessCell::new(Arc::new(cells), &source);
+    // The recording begins now, too.
+    let began = Instant::now();
     let mut plan = cell.plan(&home.variables(condition)).await?;
     home.place(&mut plan, condition, internet.certificate());
     if condition != Condition::Bare {
@@ -56,7 +61,6 @@ pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::
     let program = plan.launch.program.clone();
     let recording = cell.recording().cloned().context("the cell is not recorded")?;
 
-    let began = Instant::now();
     let (child, streams, ready) = Child::start(plan.launch, Launcher::SelfExec, Some(Arc::clone(&recording))).await?;
     let (_false_internet, _resolver) = match condition {
         Condition::Bare => (None, cell.started(ready)?),
@@ -102,7 +106,8 @@ pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::
         programs: [program, PathBuf::from("/usr/bin/env")].into_iter().chain(started).collect(),
         clock_moved,
     };
-    let inside = described.as_ref().map(|described| described.profile.read.iter().cloned().collect()).unwrap_or_default();
+    let inside =
+        described.as_ref().map(|described| described.profile.read.iter().cloned().collect()).unwrap_or_default();
     Ok(Observed { observation, package: described.and_then(|described| described.package.clone()), inside })
 }
 
@@ -137,11 +142,19 @@ impl Run {
             .collect();
         for (tool, arguments) in planned(condition, &tools, &work_folder(condition), &canaries) {
             let began = self.began.elapsed();
+            let spent =
+                |of: &str| self.calls.iter().filter(|call| call.tool == of).map(|call| call.took).sum::<Duration>();
             if began > CALLS_TIMEOUT {
                 break;
             }
+            if spent(&tool) > TOOL_TIMEOUT {
+                continue;
+            }
             let (answer, failed) = server.call(&tool, &arguments).await;
             let took = self.began.elapsed().saturating_sub(began);
+            if names_any(&arguments, &canaries) {
+                tokio::time::sleep(SETTLE).await;
+            }
             self.calls.push(ObservedCall { tool, arguments, answer, failed, began, took });
         }
         if condition == Condition::Baseline {

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 /// How long the server may take to start, and to answer a call.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The longest message that is read, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 16 << 20;
