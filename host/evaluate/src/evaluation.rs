@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use portcullis_cell::{Action, Availability, RecordedAttempt, Subject};
+use portcullis_core::visible::visible;
 use portcullis_learn::{Needs, Proposal, Situation};
 use portcullis_net::egress::Channel;
 use serde::Serialize;
@@ -152,6 +153,10 @@ impl Exercised {
                 unanswered.len(),
                 some(&unanswered)
             ));
+            let first = unanswered
+                .first()
+                .and_then(|tool| observations.iter().flat_map(|run| &run.calls).find(|call| call.tool == **tool));
+            not.extend(first.map(|call| format!("{} said: {}", call.tool, said(&call.answer))));
         }
         if definitions().any(|(kind, _)| matches!(*kind, "prompt" | "resource" | "template")) {
             not.push("prompts were not fetched and resources not read; their definitions were scanned".to_owned());
@@ -171,6 +176,14 @@ impl Exercised {
         not.extend(unchecked);
         Self { runs: runs.collect(), tools: called.into_iter().map(str::to_owned).collect(), not }
     }
+}
+
+/// Returns the beginning of what a tool said.
+fn said(answer: &serde_json::Value) -> String {
+    const SHOWN_CHARS: usize = 160;
+    let text = ["/content/0/text", "/error"].iter().find_map(|place| answer.pointer(place)?.as_str());
+    let text: String = text.unwrap_or_default().chars().take(SHOWN_CHARS).collect();
+    visible(&text).into_owned()
 }
 
 /// Names the first of many.

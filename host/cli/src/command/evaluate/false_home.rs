@@ -84,7 +84,11 @@ impl FalseHome {
         fs::create_dir_all(work.join("docs"))?;
         fs::write(work.join("README.md"), "# Notes\n\nThings to remember.\n")?;
         fs::write(work.join("docs/plan.txt"), "Monday: write. Tuesday: read.\n")?;
-        fs::create_dir_all(work.join(".git/hooks"))?;
+        for folder in [".git/hooks", ".git/objects", ".git/refs/heads"] {
+            fs::create_dir_all(work.join(folder))?;
+        }
+        fs::write(work.join(".git/HEAD"), "ref: refs/heads/main\n")?;
+        fs::write(work.join(".git/config"), "[core]\n\trepositoryformatversion = 0\n\tbare = false\n")?;
         let canaries = if condition == Condition::Bare { Vec::new() } else { Canary::make_all()? };
         for canary in &canaries {
             if let CanaryPlace::File(file) = canary.place {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use portcullis::cell::{Action, Availability, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted};
-use portcullis::config::SourceConfig;
+use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{
     Canary, CanaryPlace, Condition, Listing, Observation, ObservedCall, SETTLE, names_any, planned,
 };
@@ -49,6 +49,13 @@ pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::
     let internet = FalseInternet::new().context("cannot make a false internet")?;
     let mut source = subject.source.clone();
     home.grant(&mut source.cell);
+    if let Endpoint::Command { argv, .. } = &mut source.endpoint {
+        // The command was written for the home of the baseline.
+        let (usual, now) = (work_folder(Condition::Baseline), work_folder(condition));
+        argv.iter_mut()
+            .filter(|word| usual.as_os_str() == word.as_str())
+            .for_each(|word| *word = now.to_string_lossy().into_owned());
+    }
     let cells = CellHost::new(Launcher::SelfExec, &subject.data_dir, subject.own.clone(), None, |_| {});
     let cell = ProcessCell::new(Arc::new(cells), &source);
     // The recording begins now, too.
