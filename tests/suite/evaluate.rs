@@ -9,7 +9,7 @@ use portcullis_test_support::source_program;
 use crate::test_dir::{Ran, TestDir};
 
 /// The trigger, the rule by which its hostile server is found, and a word of the only condition under which it acts.
-const ZOO: [(&str, &str, Option<&str>); 14] = [
+const ZOO: [(&str, &str, Option<&str>); 15] = [
     ("spawn", "canary-sent", None),
     ("nth-call", "canary-sent", None),
     ("argument", "canary-returned", Some("particular values")),
@@ -19,6 +19,7 @@ const ZOO: [(&str, &str, Option<&str>); 14] = [
     ("split", "canary-returned", None),
     ("socket", "unix-socket", None),
     ("dns", "canary-sent", None),
+    ("address", "canary-sent", None),
     ("child", "canary-copied", None),
     ("delayed", "canary-sent", None),
     ("rug-pull", "changed-definition", None),

@@ -36,7 +36,7 @@ pub use component::ComponentEgress;
 pub use component::Found;
 pub use error::EgressError;
 #[cfg(feature = "false-internet")]
-pub use false_internet::{Channel, FalseInternet, FalseInternetGuard, SentMessage};
+pub use false_internet::{Channel, FalseAddresses, FalseInternet, FalseInternetGuard, SentMessage};
 pub use host::is_host;
 pub use proxy::{
     Declared, Destination, DnsReply, EgressProxy, Hello, NoDestination, ProxyListeners, RefusedHosts, client_hello,

@@ -22,7 +22,7 @@ pub(crate) struct Memory {
 pub(crate) fn run() -> ! {
     let (trigger, hostile) = (argument(2), argument(3) == "hostile");
     let (mut memory, mut client) = (Memory::default(), String::new());
-    if let "spawn" | "canary" | "escape" | "socket" | "dns" = trigger.as_str() {
+    if let "spawn" | "canary" | "escape" | "socket" | "dns" | "address" = trigger.as_str() {
         deeds::at_start(&trigger, hostile);
     }
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -66,6 +66,7 @@ fn tools(trigger: &str, hostile: bool, client: &str, calls: usize) -> Value {
         ("locale", false) if deeds::variable("LANG").starts_with("de") => "Merkt sich Notizen.".to_owned(),
         // An honest source says what it has to do with.
         ("canary", false) => "Searches the issues of a GitHub repository with your GITHUB_TOKEN.".to_owned(),
+        ("address", false) => "Reads the meter at 192.0.2.7.".to_owned(),
         ("socket", false) => "Lists the containers of Docker.".to_owned(),
         ("spawn" | "dns" | "delayed", false) => "Returns the weather by api.weather.example.".to_owned(),
         _ => "Keeps notes.".to_owned(),

@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use authority::Authority;
+pub use names::FalseAddresses;
 use names::FalseNames;
 pub use traffic::{Channel, SentMessage};
 use traffic::{Sender, Traffic};
@@ -70,8 +71,9 @@ impl FalseInternet {
     ///
     /// # Errors
     /// If no key can be made.
-    pub fn new() -> io::Result<Self> {
-        let shared = Shared { names: FalseNames::default(), traffic: Traffic::default(), authority: Authority::new()? };
+    pub fn new(addresses: FalseAddresses) -> io::Result<Self> {
+        let shared =
+            Shared { names: FalseNames::new(addresses), traffic: Traffic::default(), authority: Authority::new()? };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -84,7 +86,8 @@ impl FalseInternet {
     /// Returns the listeners that must be bound in a cell, in this order.
     #[must_use]
     pub fn listeners() -> Vec<Listener> {
-        let resolver = Listener::udp(SocketAddr::from((Ipv4Addr::LOCALHOST, RESOLVER_PORT)));
+        // On every address: a source may ask a resolver of its own.
+        let resolver = Listener::udp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, RESOLVER_PORT)));
         let all = |port| Listener::tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
         std::iter::once(resolver).chain(PORTS.map(all)).collect()
     }

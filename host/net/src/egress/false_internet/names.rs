@@ -23,22 +23,41 @@ const TTL: u32 = 0;
 const MAX_NAMES: usize = 60_000;
 
 /// The addresses that were given out.
-#[derive(Debug, Default)]
-pub(super) struct FalseNames(Mutex<BTreeMap<String, Ipv4Addr>>);
+#[derive(Debug)]
+pub(super) struct FalseNames {
+    addresses: FalseAddresses,
+    known: Mutex<BTreeMap<String, Ipv4Addr>>,
+}
+
+/// Which addresses names are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FalseAddresses {
+    /// Addresses of loopback, which every cell has.
+    Loopback,
+    /// Addresses that look public, in a cell that has every address.
+    Public,
+}
 
 impl FalseNames {
+    pub(super) fn new(addresses: FalseAddresses) -> Self {
+        Self { addresses, known: Mutex::default() }
+    }
+
     /// Returns the address of a name, the same every time.
     fn address_of(&self, name: &str) -> Ipv4Addr {
-        let mut names = self.0.lock();
+        let mut names = self.known.lock();
         let next = names.len().min(MAX_NAMES) + 1;
         *names.entry(name.to_ascii_lowercase()).or_insert_with(|| {
             let [.., high, low] = next.to_be_bytes();
-            Ipv4Addr::new(127, 65, high, low)
+            match self.addresses {
+                FalseAddresses::Loopback => Ipv4Addr::new(127, 65, high, low),
+                FalseAddresses::Public => Ipv4Addr::new(93, 184, high, low),
+            }
         })
     }
 
     pub(super) fn name_of(&self, address: Ipv4Addr) -> Option<String> {
-        self.0.lock().iter().find(|(_, known)| **known == address).map(|(name, _)| name.clone())
+        self.known.lock().iter().find(|(_, known)| **known == address).map(|(name, _)| name.clone())
     }
 }
 

@@ -22,7 +22,7 @@ fn cell() -> Cell {
     let listeners: Vec<_> = PORTS.iter().map(|_| StdTcpListener::bind("0.0.0.0:0").unwrap()).collect();
     let ports = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
     let all = std::iter::once(OwnedFd::from(resolver)).chain(listeners.into_iter().map(OwnedFd::from));
-    let internet = FalseInternet::new().unwrap();
+    let internet = FalseInternet::new(FalseAddresses::Loopback).unwrap();
     let guard = internet.serve(all.collect()).unwrap();
     Cell { internet, resolver: at, ports, _guard: guard }
 }
