@@ -165,7 +165,7 @@ fn rot13(byte: u8) -> u8 {
 #[must_use]
 pub(crate) fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     let trimmed: Vec<u8> = text.iter().copied().filter(|byte| *byte != b'=').collect();
-    if trimmed.len() >= 4 && trimmed.len() % 2 == 0 && trimmed.iter().all(u8::is_ascii_hexdigit) {
+    if trimmed.len() >= 4 && trimmed.len().is_multiple_of(2) && trimmed.iter().all(u8::is_ascii_hexdigit) {
         let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or_default() as u8;
         return Some(
             trimmed.chunks_exact(2).map(|pair| pair.iter().fold(0, |high, low| high << 4 | digit(*low))).collect(),
