@@ -16,6 +16,7 @@ mod broker;
 mod caged;
 mod conformance;
 mod edge;
+mod evaluated;
 mod fidelity;
 mod foreign;
 mod inspector;

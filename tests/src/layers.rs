@@ -99,6 +99,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     ("host/config/src", &[&["config"]]),
     ("host/cell/src", &[&["cell"]]),
     ("host/learn/src", &[&["learn"]]),
+    ("host/evaluate/src", &[&["evaluate"]]),
     ("host/wasm/src", &[&["plugin"]]),
     (
         "host/src",

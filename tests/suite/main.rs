@@ -26,6 +26,7 @@ mod custom_methods;
 mod deferred;
 mod endurance;
 mod eras;
+mod evaluate;
 mod fairness;
 mod fidelity;
 mod groups;

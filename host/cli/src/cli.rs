@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
-    approvals, audit, call, check, completions, demo, import, learn, lock, login, logs, plugin, restart, scan, schema,
-    secret, serve, status, tools, trust, wrap,
+    approvals, audit, call, check, completions, demo, evaluate, import, learn, lock, login, logs, plugin, restart,
+    scan, schema, secret, serve, status, tools, trust, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -70,6 +70,7 @@ pub(crate) enum Command {
     Login(login::Args),
     Logout(login::LogoutArgs),
     Learn(learn::Args),
+    Evaluate(evaluate::Args),
     Scan(scan::Args),
     Schema(schema::Args),
     Completions(completions::Args),

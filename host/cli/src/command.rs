@@ -6,6 +6,7 @@ pub(crate) mod call;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod evaluate;
 pub(crate) mod import;
 pub(crate) mod learn;
 pub(crate) mod lock;
@@ -49,6 +50,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Login(args) => login::run(&args, &global),
         Command::Logout(args) => login::logout(&args, &global),
         Command::Learn(args) => learn::run(&args, &global),
+        Command::Evaluate(args) => evaluate::run(&args, &global),
         Command::Scan(args) => scan::run(&args, &global),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),

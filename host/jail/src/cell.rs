@@ -108,6 +108,10 @@ pub enum Network {
     /// Sockets of the broker. Each is bound inside the cell's network and handed to the broker once the cell is built,
     /// in this order. Nothing else leads out.
     Listeners(Vec<Listener>),
+    /// As `Listeners`, and every address of IPv4 is one of the cell's own: a connection to any address reaches the socket
+    /// that is bound to its port on all of them. For a source that is to find an internet where there is none. Only in
+    /// [`Tier::Full`].
+    Everywhere(Vec<Listener>),
 }
 
 /// A socket that is bound inside a cell.

@@ -135,7 +135,7 @@ impl Network {
     pub(crate) fn listeners(&self) -> usize {
         match self {
             Self::None => 0,
-            Self::Listeners(listeners) => listeners.len(),
+            Self::Listeners(listeners) | Self::Everywhere(listeners) => listeners.len(),
         }
     }
 }

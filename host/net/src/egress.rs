@@ -16,6 +16,8 @@ mod challenge;
 mod component;
 mod dial;
 mod error;
+#[cfg(feature = "false-internet")]
+mod false_internet;
 mod host;
 mod proxy;
 mod request;
@@ -33,6 +35,8 @@ pub use challenge::Challenge;
 pub use component::ComponentEgress;
 pub use component::Found;
 pub use error::EgressError;
+#[cfg(feature = "false-internet")]
+pub use false_internet::{Channel, FalseAddresses, FalseInternet, FalseInternetGuard, SentMessage};
 pub use host::is_host;
 pub use proxy::{
     Declared, Destination, DnsReply, EgressProxy, Hello, NoDestination, ProxyListeners, RefusedHosts, client_hello,

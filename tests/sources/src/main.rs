@@ -13,6 +13,7 @@ mod full;
 mod mirror;
 mod needy;
 mod poisoned;
+mod zoo;
 
 use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
@@ -56,6 +57,7 @@ fn main() {
         "dual" => dual::run(&argument(2)),
         "mirror" => mirror::run(),
         "needy" => needy::run(&argument(2)),
+        "zoo" => zoo::run(),
         "faulty" => faulty::pipe(&argument(2)),
         "faulty-http" => faulty::serve(&argument(2), &argument(3)),
         _ => {}

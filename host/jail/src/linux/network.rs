@@ -22,12 +22,28 @@ const BACKLOG: i32 = 128;
 /// rights over it.
 pub(super) fn build(network: &Network) -> Result<Vec<OwnedFd>, CellRefusal> {
     raise_loopback().step("raise the loopback interface")?;
-    listeners(network)
+    match network {
+        Network::None => Ok(Vec::new()),
+        Network::Listeners(listeners) => bound(listeners),
+        Network::Everywhere(listeners) => {
+            own_every_address().step("make every address the cell's own")?;
+            bound(listeners)
+        }
+    }
 }
 
-/// Binds the listed sockets.
+/// Binds the listed sockets in a network that somebody else made, without rights over it.
 pub(super) fn listeners(network: &Network) -> Result<Vec<OwnedFd>, CellRefusal> {
-    let Network::Listeners(listeners) = network else { return Ok(Vec::new()) };
+    match network {
+        Network::None => Ok(Vec::new()),
+        Network::Listeners(listeners) => bound(listeners),
+        Network::Everywhere(_) => {
+            Err(refused("listen", "only a full cell can have every address", "use one without bubblewrap"))
+        }
+    }
+}
+
+fn bound(listeners: &[Listener]) -> Result<Vec<OwnedFd>, CellRefusal> {
     if listeners.len() > MAX_DESCRIPTORS {
         let cause = format_args!("{} sockets are more than the limit of {MAX_DESCRIPTORS}", listeners.len());
         return Err(refused("listen", cause, "declare fewer ports"));
@@ -57,21 +73,43 @@ fn bind_to(socket: &OwnedFd, address: &SocketAddr) -> rustix::io::Result<()> {
     }
 }
 
+/// The first interface of every network namespace.
+const LOOPBACK: u32 = 1;
+
 /// Brings the loopback interface up as `ip link set lo up` does. rtnetlink(7).
 fn raise_loopback() -> io::Result<()> {
-    /// The first interface of every network namespace.
-    const LOOPBACK: u32 = 1;
     const UP: u32 = libc::IFF_UP.unsigned_abs();
-    const FLAGS: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_ACK).unsigned_abs() as u16;
-    // The header: length, kind, flags, sequence, port. Then the interface: family and type, index, flags, mask of
-    // flags.
-    let [length, sequence, port, family]: [u32; 4] = [32, 1, 0, 0];
+    // The interface: family and type, index, flags, mask of flags.
+    let words: Vec<u8> = [0, LOOPBACK, UP, UP].into_iter().flat_map(u32::to_ne_bytes).collect();
+    ask_kernel(libc::RTM_NEWLINK, 0, &words)
+}
+
+/// Makes every address of IPv4 local as `ip route add local 0.0.0.0/0 dev lo` does.
+fn own_every_address() -> io::Result<()> {
+    // The route: family, lengths of both prefixes, type of service, table, protocol, scope, kind, flags.
+    let route =
+        [libc::AF_INET as u8, 0, 0, 0, libc::RT_TABLE_LOCAL, libc::RTPROT_BOOT, libc::RT_SCOPE_HOST, libc::RTN_LOCAL];
+    let mut message = [route, [0; 8]].concat();
+    message.truncate(12);
+    // One attribute: its length, its kind, and the interface.
+    message.extend(8_u16.to_ne_bytes());
+    message.extend(libc::RTA_OIF.to_ne_bytes());
+    message.extend(LOOPBACK.to_ne_bytes());
+    ask_kernel(libc::RTM_NEWROUTE, libc::NLM_F_CREATE, &message)
+}
+
+/// Sends one request of rtnetlink(7) and waits for its acknowledgement.
+fn ask_kernel(kind: u16, flags: i32, request: &[u8]) -> io::Result<()> {
+    const HEADER_BYTES: usize = 16;
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags).unsigned_abs() as u16;
+    let length = u32::try_from(HEADER_BYTES + request.len()).map_err(io::Error::other)?;
+    // The header: length, kind, flags, sequence, port.
     let mut message = length.to_ne_bytes().to_vec();
-    message.extend(libc::RTM_NEWLINK.to_ne_bytes());
-    message.extend(FLAGS.to_ne_bytes());
-    for word in [sequence, port, family, LOOPBACK, UP, UP] {
-        message.extend(word.to_ne_bytes());
-    }
+    message.extend(kind.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend(1_u32.to_ne_bytes());
+    message.extend(0_u32.to_ne_bytes());
+    message.extend(request);
     let netlink = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     sendto(&netlink, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut answer = [0_u8; 128];

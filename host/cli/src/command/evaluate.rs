@@ -1,0 +1,205 @@
+//! `portcullis evaluate`
+
+mod false_home;
+mod observe;
+mod server;
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use portcullis::cell::InstallPhase;
+use portcullis::config::{Config, Endpoint};
+use portcullis_evaluate::{Condition, Evaluation, FindingList, Judgement, Observation};
+use portcullis_learn::Situation;
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::cli::Global;
+use crate::output::{self, escape_hidden};
+use crate::{report, runtime};
+use observe::{Observed, Subject};
+
+/// The exit code of a server that cannot be judged.
+const NOT_JUDGED: u8 = 2;
+
+/// How many runs are made at once. More would wait for each other, and a call that waits looks slow.
+const MAX_AT_ONCE: usize = 4;
+
+/// The longest wait for a server that does something later, in seconds.
+const MAX_IDLE: u64 = 600;
+
+/// Find out what a server does that nobody trusts yet, in sealed cells
+///
+/// Runs the server several times in cells that are recorded, with a false home full of false secrets and a false internet that
+/// answers every name, and calls all its tools: many times, as several clients and users, with a later clock, with particular
+/// values, and without anything to find. Nothing of yours is in these cells, and nothing leaves the machine. A folder that the
+/// command names is replaced by a false one; `npx` and `uvx` install the package first, as `wrap` does.
+///
+/// The report says what the server tried, the smallest cell for what it needs, what it could do at worst in that, and what was
+/// not exercised. The exit code is 0 if nothing was seen, 1 if there is a finding that a person should look at, and 2 if the server
+/// could not be judged.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis evaluate -- npx -y some-server
+  portcullis evaluate --html report.html -- uvx some-server
+  portcullis evaluate --json -- ./server --stdio")]
+pub(crate) struct Args {
+    /// Write the report as SARIF 2.1.0 to FILE
+    #[arg(long, value_name = "FILE")]
+    sarif: Option<PathBuf>,
+
+    /// Write the report as one HTML page to FILE
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// How long to wait after the last call for what the server does later
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=MAX_IDLE))]
+    idle: u64,
+
+    /// The server's program and its arguments
+    #[arg(required = true, last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let evaluation = match evaluate(args) {
+        Ok(evaluation) => evaluation,
+        Err(error) => {
+            report::failure(&error, global.json);
+            return Ok(ExitCode::from(NOT_JUDGED));
+        }
+    };
+    if let Some(file) = &args.sarif {
+        let sarif = portcullis_evaluate::sarif(&evaluation, env!("CARGO_PKG_VERSION"));
+        write(file, &output::escape_hidden_json(&format!("{sarif:#}\n")))?;
+    }
+    if let Some(file) = &args.html {
+        write(file, &portcullis_evaluate::html(&evaluation))?;
+    }
+    if global.json {
+        output::json(&json!(evaluation))?;
+    } else {
+        show::evaluation(&evaluation)?;
+    }
+    Ok(match evaluation.judgement {
+        Judgement::NothingSeen => ExitCode::SUCCESS,
+        Judgement::Findings => ExitCode::FAILURE,
+        Judgement::NotJudged => ExitCode::from(NOT_JUDGED),
+    })
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", escape_hidden(&file.to_string_lossy())))
+}
+
+fn evaluate(args: &Args) -> anyhow::Result<Evaluation> {
+    check_kind(&args.command)?;
+    let folder = tempfile::Builder::new().prefix("portcullis-").tempdir().context("cannot make a temporary folder")?;
+    // A cell grants only real paths.
+    let folder_path = folder.path().canonicalize()?;
+    let named = named_folders(&args.command);
+    let command = with_false_folders(&args.command, &named);
+    let subject = subject(&command, &folder_path, Duration::from_secs(args.idle))?;
+    let observed = runtime::block_on(observe_all(subject))?;
+    let Observed { observation: _, package, inside } = observed.first().context("nothing was run")?;
+    let unchecked = unchecked(package.as_ref());
+    let situation = Situation { named, inside: inside.clone(), home: home() };
+    let observations: Vec<Observation> = observed.into_iter().map(|observed| observed.observation).collect();
+    Ok(Evaluation::of(&args.command, &observations, &situation, FindingList::default(), unchecked))
+}
+
+fn unchecked(package: Option<&InstallPhase>) -> Vec<String> {
+    match package {
+        Some(package) => vec![format!("{} {}: its known vulnerabilities: not checked", package.name, package.version)],
+        None => Vec::new(),
+    }
+}
+
+/// Refuses what is no command, and says what is taken.
+fn check_kind(command: &[String]) -> anyhow::Result<()> {
+    let Some(first) = command.first() else { return Ok(()) };
+    let what = match first {
+        _ if first.starts_with("http://") || first.starts_with("https://") => {
+            "a server at a URL runs elsewhere, where nobody sees what it does"
+        }
+        _ if first.starts_with("oci://") || first.ends_with(".wasm") => {
+            "a component can do no more than its `grant` and `cell` say"
+        }
+        _ if first.ends_with(".mcpb") => "a bundle has to be unpacked first",
+        _ => return Ok(()),
+    };
+    bail!(
+        "`{}` is no command: {what}; `evaluate` takes a program with its arguments, `npx PACKAGE` or `uvx PACKAGE`",
+        escape_hidden(first)
+    )
+}
+
+/// Returns the folders that the command names as something to work on. The first argument of an interpreter is what it runs.
+fn named_folders(command: &[String]) -> Vec<PathBuf> {
+    let program = command
+        .first()
+        .map(|program| Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned());
+    let interprets =
+        program.is_some_and(|name| ["node", "python", "deno", "bun"].iter().any(|known| name.starts_with(known)));
+    let words = command.iter().skip(1).filter(|word| !word.starts_with('-')).skip(usize::from(interprets));
+    words.map(PathBuf::from).filter(|path| path.is_dir()).collect()
+}
+
+/// Replaces folders of the user by the folder of the false home that has something to work on.
+fn with_false_folders(command: &[String], named: &[PathBuf]) -> Vec<String> {
+    let replaced = |word: &String| match named.iter().any(|folder| folder.as_os_str() == word.as_str()) {
+        true => false_home::work_folder(Condition::Baseline).to_string_lossy().into_owned(),
+        false => word.clone(),
+    };
+    command.iter().enumerate().map(|(at, word)| if at == 0 { word.clone() } else { replaced(word) }).collect()
+}
+
+fn subject(command: &[String], folder: &Path, idle: Duration) -> anyhow::Result<Subject> {
+    let data_dir = folder.join("data");
+    std::fs::create_dir(&data_dir)?;
+    let here = std::env::current_dir().context("the working directory is gone")?;
+    let config = Config::builder(folder)
+        .broker(json!({ "data-dir": data_dir.to_string_lossy() }))
+        .source("evaluated", json!({ "command": command, "cwd": here.to_string_lossy() }))
+        .build()?;
+    let own = config.own_files();
+    let source = config.sources.into_values().next().context("the configuration has no source")?;
+    debug_assert!(matches!(source.endpoint, Endpoint::Command { .. }));
+    Ok(Subject { source, folder: folder.to_owned(), data_dir, own, idle })
+}
+
+/// Runs the server under every condition: the baseline alone, which installs it, then the others together.
+async fn observe_all(subject: Subject) -> anyhow::Result<Vec<Observed>> {
+    let subject = Arc::new(subject);
+    let [first, others @ ..] = Condition::ALL;
+    let baseline = observe::observe(&subject, first).await?;
+    if baseline.observation.listings.is_empty() {
+        return Ok(vec![baseline]);
+    }
+    let room = Arc::new(Semaphore::new(MAX_AT_ONCE));
+    let mut runs = JoinSet::new();
+    for (at, condition) in others.into_iter().enumerate() {
+        let (subject, room) = (Arc::clone(&subject), Arc::clone(&room));
+        runs.spawn(async move {
+            let _place = room.acquire_owned().await;
+            (at, observe::observe(&subject, condition).await)
+        });
+    }
+    let mut all = runs.join_all().await;
+    all.sort_by_key(|(at, _)| *at);
+    let mut observed = vec![baseline];
+    for (_, run) in all {
+        observed.push(run?);
+    }
+    Ok(observed)
+}
+
+fn home() -> Option<PathBuf> {
+    std::env::home_dir().filter(|home| home.is_absolute()).and_then(|home| home.canonicalize().ok())
+}

@@ -1,0 +1,186 @@
+//! One run of the server under one condition.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use portcullis::cell::{Action, Availability, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted, Tier};
+use portcullis::config::{Endpoint, SourceConfig};
+use portcullis_evaluate::{
+    Canary, CanaryPlace, Condition, Listing, Observation, ObservedCall, SETTLE, names_any, planned,
+};
+use portcullis_jail::{Launcher, Network};
+use portcullis_net::egress::{FalseAddresses, FalseInternet};
+use serde_json::Value;
+
+use super::false_home::{CLOCK_FOLDER, FalseHome, told_home, work_folder};
+use super::server::Server;
+
+/// How long the calls of one run may take together, and those of one tool: a slow one is called less often.
+const CALLS_TIMEOUT: Duration = Duration::from_secs(40);
+const TOOL_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// What is evaluated.
+pub(super) struct Subject {
+    pub(super) source: SourceConfig,
+    /// The folder of this evaluation.
+    pub(super) folder: PathBuf,
+    pub(super) data_dir: PathBuf,
+    /// Files that no source gets.
+    pub(super) own: Vec<PathBuf>,
+    /// How long to wait after the calls of the baseline.
+    pub(super) idle: Duration,
+}
+
+/// A run, and what was found out about the program on the way.
+pub(super) struct Observed {
+    pub(super) observation: Observation,
+    /// The package that it was installed from.
+    pub(super) package: Option<InstallPhase>,
+    /// What the cell opens for the program itself.
+    pub(super) inside: Vec<PathBuf>,
+}
+
+/// Runs the server under a condition. A server that fails is an observation; an error is one of this machine.
+pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::Result<Observed> {
+    let folder = tempfile::Builder::new().prefix("run-").tempdir_in(&subject.folder)?;
+    let home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
+    let mut source = subject.source.clone();
+    home.grant(&mut source.cell);
+    if let Endpoint::Command { argv, .. } = &mut source.endpoint {
+        // The command was written for the home of the baseline.
+        let (usual, now) = (work_folder(Condition::Baseline), work_folder(condition));
+        argv.iter_mut()
+            .filter(|word| usual.as_os_str() == word.as_str())
+            .for_each(|word| *word = now.to_string_lossy().into_owned());
+    }
+    let cells = CellHost::new(Launcher::SelfExec, &subject.data_dir, subject.own.clone(), None, |_| {});
+    let cell = ProcessCell::new(Arc::new(cells), &source);
+    // The recording begins now, too.
+    let began = Instant::now();
+    let mut plan = cell.plan(&home.variables(condition)).await?;
+    // Only a full cell can have every address.
+    let everywhere = plan.launch.cell.tier == Tier::Full;
+    let addresses = if everywhere { FalseAddresses::Public } else { FalseAddresses::Loopback };
+    let internet = FalseInternet::new(addresses).context("cannot make a false internet")?;
+    home.place(&mut plan, condition, internet.certificate());
+    if condition != Condition::Bare {
+        let listeners = FalseInternet::listeners();
+        plan.launch.cell.network =
+            if everywhere { Network::Everywhere(listeners) } else { Network::Listeners(listeners) };
+    }
+    let program = plan.launch.program.clone();
+    let recording = cell.recording().cloned().context("the cell is not recorded")?;
+
+    let (child, streams, ready) = Child::start(plan.launch, Launcher::SelfExec, Some(Arc::clone(&recording))).await?;
+    let (_false_internet, _resolver) = match condition {
+        Condition::Bare => (None, cell.started(ready)?),
+        _ => (Some(internet.serve(ready.listeners)?), None),
+    };
+    let mut run = Run { began, listings: Vec::new(), calls: Vec::new(), name: String::new() };
+    let failure = match Server::meet(streams, &child, condition.client()).await {
+        Ok(server) => run.exercise(server, condition, &home.canaries, subject.idle).await.err(),
+        Err(error) => Some(error),
+    };
+    child.kill();
+    child.wait().await;
+
+    let mut attempts = recording.attempts();
+    // An address that a name was given is known by that name.
+    attempts.retain(|attempt| match attempt.subject {
+        Attempted::Address(SocketAddr::V4(address)) => internet.name_of(*address.ip()).is_none(),
+        _ => true,
+    });
+    for attempt in &mut attempts {
+        if let Attempted::Path(path) = &mut attempt.subject {
+            *path = home.as_told(path);
+        }
+    }
+    let started = attempts.iter().find(|attempt| attempt.action == Action::Execute);
+    let started = started.and_then(|attempt| match &attempt.subject {
+        Attempted::Path(path) => Some(path.clone()),
+        _ => None,
+    });
+    let clock_moved = attempts.iter().any(|attempt| {
+        let of_clock = matches!(&attempt.subject, Attempted::Path(path) if path.starts_with(CLOCK_FOLDER) && path.extension().is_some());
+        of_clock && attempt.action == Action::Read && attempt.availability == Availability::Granted
+    });
+    let described = cell.described();
+    let observation = Observation {
+        condition,
+        began,
+        took: began.elapsed(),
+        failure: failure.map(|error| format!("{error:#}")),
+        server: run.name,
+        listings: run.listings,
+        calls: run.calls,
+        attempts,
+        sent: internet.sent(),
+        written: home.written(),
+        canaries: home.canaries,
+        home: told_home(condition),
+        programs: [program, PathBuf::from("/usr/bin/env")].into_iter().chain(started).collect(),
+        clock_moved,
+    };
+    let inside =
+        described.as_ref().map(|described| described.profile.read.iter().cloned().collect()).unwrap_or_default();
+    Ok(Observed { observation, package: described.and_then(|described| described.package.clone()), inside })
+}
+
+/// A run in progress.
+struct Run {
+    began: Instant,
+    listings: Vec<Listing>,
+    calls: Vec<ObservedCall>,
+    name: String,
+}
+
+impl Run {
+    async fn exercise(
+        &mut self,
+        mut server: Server,
+        condition: Condition,
+        canaries: &[Canary],
+        idle: Duration,
+    ) -> anyhow::Result<()> {
+        self.name = server.name();
+        let definitions = server.definitions().await.context("it does not list its tools")?;
+        let tools: Vec<Value> =
+            definitions.iter().filter(|(kind, _)| *kind == "tool").map(|(_, definition)| definition.clone()).collect();
+        self.listings.push(Listing { when: "at first", definitions });
+        let home = told_home(condition);
+        let canaries: Vec<String> = canaries
+            .iter()
+            .filter_map(|canary| match canary.place {
+                CanaryPlace::File(file) => Some(home.join(file).to_string_lossy().into_owned()),
+                CanaryPlace::Variable(_) => None,
+            })
+            .collect();
+        for (tool, arguments) in planned(condition, &tools, &work_folder(condition), &canaries) {
+            let began = self.began.elapsed();
+            let spent =
+                |of: &str| self.calls.iter().filter(|call| call.tool == of).map(|call| call.took).sum::<Duration>();
+            if began > CALLS_TIMEOUT {
+                break;
+            }
+            if spent(&tool) > TOOL_TIMEOUT {
+                continue;
+            }
+            let (answer, failed) = server.call(&tool, &arguments).await;
+            let took = self.began.elapsed().saturating_sub(began);
+            if names_any(&arguments, &canaries) {
+                tokio::time::sleep(SETTLE).await;
+            }
+            self.calls.push(ObservedCall { tool, arguments, answer, failed, began, took });
+        }
+        if condition == Condition::Baseline {
+            // What waits for a while is to be seen, too.
+            tokio::time::sleep(idle).await;
+        }
+        let definitions = server.definitions().await.context("after the calls it no longer lists its tools")?;
+        self.listings.push(Listing { when: "after the calls", definitions });
+        Ok(())
+    }
+}

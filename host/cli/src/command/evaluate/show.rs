@@ -1,0 +1,84 @@
+//! Shows an evaluation to people, the worst first.
+
+use portcullis_evaluate::{Evaluation, EvaluationFinding, Judgement, Weight};
+
+use crate::output::{self, BAD, BOLD, escape_hidden};
+
+/// How many notes are shown one by one.
+const SHOWN_NOTES: usize = 8;
+
+pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {
+    let mut text = String::new();
+    let name = if evaluation.server.is_empty() { "a server that gives no name" } else { &evaluation.server };
+    let (notes, findings): (Vec<_>, Vec<_>) =
+        evaluation.findings.iter().partition(|finding| finding.weight == Weight::Note);
+    let headline = match evaluation.judgement {
+        Judgement::NothingSeen => "nothing was seen, which does not mean that it is harmless".to_owned(),
+        Judgement::Findings => format!("{} findings", findings.len()),
+        Judgement::NotJudged => format!("{BAD}it could not be judged{BAD:#}"),
+    };
+    text += &format!("{BOLD}{}{BOLD:#}: {headline}\n", escape_hidden(name));
+    if let Some(failure) = &evaluation.failure {
+        text += &format!("  {}\n", escape_hidden(failure));
+    }
+    for finding in findings {
+        text += &shown(finding);
+    }
+    if !notes.is_empty() {
+        text += &format!("\n{BOLD}also{BOLD:#}\n");
+        for note in notes.iter().take(SHOWN_NOTES) {
+            text += &format!("  {}: {}\n", note.rule, note.subject);
+        }
+        if let Some(more) = notes.len().checked_sub(SHOWN_NOTES).filter(|more| *more > 0) {
+            text += &format!("  and {more} more, which --json lists\n");
+        }
+    }
+    text += &format!("\n{BOLD}the smallest cell{BOLD:#}\n");
+    if evaluation.cell.lines.is_empty() {
+        text += "  opens nothing\n";
+    }
+    for line in &evaluation.cell.lines {
+        text += &format!("  {} = [\"{}\"]\n", line.needs.key(), escape_hidden(&line.value));
+    }
+    for line in &evaluation.cell.withheld {
+        text += &format!("  not: {} = [\"{}\"]\n", line.needs.key(), escape_hidden(&line.value));
+    }
+    text += &format!("\n{BOLD}the risk in it{BOLD:#}\n");
+    for risk in &evaluation.risk {
+        text += &format!("  {}\n", escape_hidden(risk));
+    }
+    let exercised = &evaluation.exercised;
+    let calls: usize = exercised.runs.iter().map(|run| run.calls).sum();
+    let seconds: u64 = exercised.runs.iter().map(|run| run.seconds).sum();
+    text += &format!(
+        "\n{BOLD}exercised{BOLD:#}: {} tools in {calls} calls, {} runs of {seconds} s together\n",
+        exercised.tools.len(),
+        exercised.runs.len()
+    );
+    for run in exercised.runs.iter().skip(1).filter(|run| run.failure.is_some()) {
+        let failure = run.failure.as_deref().unwrap_or_default();
+        text += &format!("  when {}: {}\n", run.condition, escape_hidden(failure));
+    }
+    text += &format!("{BOLD}not exercised or not seen{BOLD:#}\n");
+    for not in &exercised.not {
+        text += &format!("  {}\n", escape_hidden(not));
+    }
+    output::text(&text)
+}
+
+fn shown(finding: &EvaluationFinding) -> String {
+    let style = if finding.weight >= Weight::High { BAD } else { BOLD };
+    let mut text = format!(
+        "\n{style}{}{style:#}  {}\n  {}\n",
+        finding.weight.as_str(),
+        finding.meaning,
+        escape_hidden(&finding.subject)
+    );
+    for evidence in &finding.evidence {
+        text += &format!("    {}\n", escape_hidden(evidence));
+    }
+    if !finding.conditions.is_empty() {
+        text += &format!("    when {}\n", finding.conditions.join("; "));
+    }
+    text
+}

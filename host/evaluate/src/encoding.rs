@@ -1,0 +1,236 @@
+//! Finds canaries in what was sent, in the encodings that hide a text from a reader: base64 at any offset, base32, hex,
+//! percent signs, numbers, reversed, ROT13, and any two of these one inside the other. Not found is what was encrypted or
+//! compressed.
+
+use std::collections::{BTreeSet, HashMap};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+
+use crate::canary::Canary;
+
+/// The length of the pieces that are looked up, in bytes.
+const WINDOW: usize = 8;
+
+/// How many different pieces of one encoded secret make a find: 15 characters in a row.
+const ENOUGH: usize = 8;
+
+/// All encoded forms of some canaries.
+#[derive(Debug)]
+pub(crate) struct Needles {
+    /// The forms in which a piece appears, each as the number of the form and the offset in it.
+    windows: HashMap<[u8; WINDOW], Vec<(usize, usize)>>,
+    /// The number of the canary, and how it is encoded.
+    forms: Vec<(usize, String)>,
+}
+
+/// A canary that was found in a text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FoundCanary {
+    /// Its place in the list of canaries.
+    pub(crate) canary: usize,
+    /// How it was encoded: `plain`, `base64`, `hex of base64`.
+    pub(crate) encoding: String,
+}
+
+impl Needles {
+    /// Encodes the canaries in every way.
+    #[must_use]
+    pub(crate) fn of(canaries: &[Canary]) -> Self {
+        let mut needles = Self { windows: HashMap::new(), forms: Vec::new() };
+        for (at, canary) in canaries.iter().enumerate() {
+            needles.add(at, "plain", canary.secret.as_bytes());
+            for (outer, once) in encoded(canary.secret.as_bytes()) {
+                needles.add(at, outer, &once);
+                for (name, twice) in encoded(&once) {
+                    needles.add(at, &format!("{name} of {outer}"), &twice);
+                }
+            }
+        }
+        needles
+    }
+
+    fn add(&mut self, canary: usize, encoding: &str, text: &[u8]) {
+        let form = self.forms.len();
+        self.forms.push((canary, encoding.to_owned()));
+        for (at, window) in plainer(text).windows(WINDOW).enumerate() {
+            if let Ok(window) = <[u8; WINDOW]>::try_from(window) {
+                self.windows.entry(window).or_default().push((form, at));
+            }
+        }
+    }
+
+    /// Returns the canaries of which a text holds enough to be no accident, each once, with its simplest encoding.
+    #[must_use]
+    pub(crate) fn find(&self, text: &[u8]) -> Vec<FoundCanary> {
+        let mut seen: HashMap<usize, BTreeSet<usize>> = HashMap::new();
+        for window in plainer(text).windows(WINDOW) {
+            let known = <[u8; WINDOW]>::try_from(window).ok().and_then(|window| self.windows.get(&window));
+            for (form, at) in known.into_iter().flatten() {
+                seen.entry(*form).or_default().insert(*at);
+            }
+        }
+        let mut found: Vec<usize> =
+            seen.into_iter().filter(|(_, places)| places.len() >= ENOUGH).map(|(form, _)| form).collect();
+        // Simpler forms were added first.
+        found.sort_unstable();
+        let mut kept: Vec<FoundCanary> = Vec::new();
+        for (canary, encoding) in found.into_iter().filter_map(|form| self.forms.get(form)) {
+            if !kept.iter().any(|known| known.canary == *canary) {
+                kept.push(FoundCanary { canary: *canary, encoding: encoding.clone() });
+            }
+        }
+        kept
+    }
+}
+
+/// Takes away what differs between spellings of the same text: the case of letters, white space, and escaped line ends.
+fn plainer(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text.iter().copied().peekable();
+    while let Some(byte) = rest.next() {
+        if byte == b'\\' && rest.peek().is_some_and(|next| matches!(next, b'n' | b'r' | b't')) {
+            rest.next();
+        } else if !byte.is_ascii_whitespace() {
+            plain.push(byte.to_ascii_lowercase());
+        }
+    }
+    plain
+}
+
+/// Returns a text in every encoding, of some several times: at each offset in a longer text.
+fn encoded(text: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+    let mut all = Vec::new();
+    for offset in 0..3 {
+        all.push(("base64", aligned(text, offset, 3, 8, 6, |bytes| STANDARD_NO_PAD.encode(bytes).into_bytes())));
+        all.push(("base64", aligned(text, offset, 3, 8, 6, |bytes| URL_SAFE_NO_PAD.encode(bytes).into_bytes())));
+    }
+    for offset in 0..5 {
+        all.push(("base32", aligned(text, offset, 5, 8, 5, base32)));
+    }
+    all.push(("hex", text.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()));
+    all.push(("percent signs", text.iter().flat_map(|byte| format!("%{byte:02X}").into_bytes()).collect()));
+    all.push(("numbers", text.iter().flat_map(|byte| format!("{byte},").into_bytes()).collect()));
+    all.push(("reversed", text.iter().rev().copied().collect()));
+    all.push(("ROT13", text.iter().copied().map(rot13).collect()));
+    all
+}
+
+/// Encodes a text as it is encoded `offset` bytes after the start of a longer one, without the characters that depend on
+/// its neighbours.
+fn aligned(
+    text: &[u8],
+    offset: usize,
+    group: usize,
+    bits: usize,
+    per_char: usize,
+    encode: impl Fn(&[u8]) -> Vec<u8>,
+) -> Vec<u8> {
+    let padded: Vec<u8> = std::iter::repeat_n(0, offset).chain(text.iter().copied()).collect();
+    let all = encode(&padded);
+    let first = (offset * bits).div_ceil(per_char);
+    let last = padded.len() * bits / per_char;
+    debug_assert!(offset < group);
+    all.get(first..last).unwrap_or_default().to_vec()
+}
+
+/// RFC 4648, section 6, without padding.
+fn base32(bytes: &[u8]) -> Vec<u8> {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let (mut out, mut held, mut bits) = (Vec::new(), 0_u32, 0_u32);
+    for byte in bytes {
+        held = (held << 8 | u32::from(*byte)) & 0xfff;
+        bits += 8;
+        while bits >= 5 {
+            bits -= 5;
+            out.extend(LETTERS.get((held >> bits & 31) as usize));
+        }
+    }
+    if bits > 0 {
+        out.extend(LETTERS.get((held << (5 - bits) & 31) as usize));
+    }
+    out
+}
+
+fn rot13(byte: u8) -> u8 {
+    match byte {
+        b'a'..=b'z' => (byte - b'a' + 13) % 26 + b'a',
+        b'A'..=b'Z' => (byte - b'A' + 13) % 26 + b'A',
+        other => other,
+    }
+}
+
+/// Returns what a text decodes to, if it is base64 or hex. A source that encodes each piece by itself is found in the
+/// pieces that are put together.
+#[must_use]
+pub(crate) fn decoded(text: &[u8]) -> Option<Vec<u8>> {
+    let trimmed: Vec<u8> = text.iter().copied().filter(|byte| *byte != b'=').collect();
+    if trimmed.len() >= 4 && trimmed.len().is_multiple_of(2) && trimmed.iter().all(u8::is_ascii_hexdigit) {
+        let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or_default() as u8;
+        return Some(
+            trimmed.chunks_exact(2).map(|pair| pair.iter().fold(0, |high, low| high << 4 | digit(*low))).collect(),
+        );
+    }
+    let standard = STANDARD_NO_PAD.decode(&trimmed).or_else(|_| URL_SAFE_NO_PAD.decode(&trimmed)).ok()?;
+    (trimmed.len() >= 2).then_some(standard)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use super::*;
+
+    fn found(needles: &Needles, text: &[u8]) -> Option<String> {
+        needles.find(text).into_iter().next().map(|found| found.encoding)
+    }
+
+    #[test]
+    fn a_secret_is_found_in_every_encoding_at_every_offset_and_in_two_at_once() {
+        let canaries = Canary::make_all().unwrap();
+        let needles = Needles::of(&canaries);
+        let secret = canaries[0].secret.as_bytes();
+        assert_eq!(found(&needles, &[b"before ", secret, b" after"].concat()).as_deref(), Some("plain"));
+        for offset in 0..6 {
+            let around = [&b"abcdef"[..offset], secret, b"tail"].concat();
+            assert_eq!(
+                found(&needles, STANDARD_NO_PAD.encode(&around).as_bytes()).as_deref(),
+                Some("base64"),
+                "{offset}"
+            );
+            assert_eq!(found(&needles, &base32(&around)).as_deref(), Some("base32"), "{offset}");
+            let hex: String = around.iter().map(|byte| format!("{byte:02X}")).collect();
+            assert_eq!(found(&needles, hex.as_bytes()).as_deref(), Some("hex"));
+            let twice = STANDARD_NO_PAD.encode(format!("x{hex}").to_lowercase());
+            assert_eq!(found(&needles, twice.as_bytes()).as_deref(), Some("base64 of hex"));
+        }
+        let reversed: Vec<u8> = secret.iter().rev().copied().collect();
+        assert_eq!(found(&needles, &reversed).as_deref(), Some("reversed"));
+        let rotated: Vec<u8> = secret.iter().copied().map(rot13).collect();
+        assert_eq!(found(&needles, &rotated).as_deref(), Some("ROT13"));
+        let numbers: Vec<String> = secret.iter().map(ToString::to_string).collect();
+        assert_eq!(found(&needles, format!("[{}]", numbers.join(", ")).as_bytes()).as_deref(), Some("numbers"));
+        assert_eq!(
+            found(&needles, STANDARD_NO_PAD.encode(&reversed).as_bytes()).as_deref(),
+            Some("base64 of reversed")
+        );
+    }
+
+    #[test]
+    fn a_part_is_enough_and_what_is_no_canary_is_not_found() {
+        let canaries = Canary::make_all().unwrap();
+        let needles = Needles::of(&canaries);
+        assert!(found(&needles, &canaries[1].secret.as_bytes()[..20]).is_some());
+        assert!(found(&needles, &canaries[1].secret.as_bytes()[..10]).is_none());
+        let others = Canary::make_all().unwrap();
+        let text: String = others.iter().map(|canary| canary.content.clone()).collect();
+        assert_eq!(needles.find(text.repeat(50).as_bytes()), []);
+    }
+
+    #[test]
+    fn a_piece_that_was_encoded_by_itself_is_decoded() {
+        assert_eq!(decoded(b"aGVsbG8="), Some(b"hello".to_vec()));
+        assert_eq!(decoded(b"68656c6c6f"), Some(b"hello".to_vec()));
+        assert_eq!(decoded(b"not encoded!"), None);
+    }
+}

@@ -1,0 +1,246 @@
+//! An evaluation: what was found, what was exercised, the smallest cell, and the risk under it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use portcullis_cell::{Action, Availability, RecordedAttempt, Subject};
+use portcullis_core::escape::escape_hidden;
+use portcullis_learn::{Needs, Proposal, Situation};
+use portcullis_net::egress::Channel;
+use serde::Serialize;
+
+use crate::finding::{EvaluationFinding, FindingList, Weight};
+use crate::judge::judge;
+use crate::observation::{Condition, Observation};
+
+/// What follows from an evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Judgement {
+    /// Nothing was seen that a person should look at. That is not the same as harmless.
+    NothingSeen,
+    /// Something was.
+    Findings,
+    /// The source could not be judged.
+    NotJudged,
+}
+
+/// One run, as it is reported.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunSummary {
+    /// Under which condition, in words after "when".
+    pub condition: String,
+    /// The number of calls.
+    pub calls: usize,
+    /// The number of calls that were answered without an error.
+    pub answered: usize,
+    /// How long it took, in seconds.
+    pub seconds: u64,
+    /// Why it could not be observed to the end, if it could not.
+    pub failure: Option<String>,
+}
+
+/// What was exercised, and what was not.
+#[derive(Debug, Clone, Serialize)]
+pub struct Exercised {
+    /// The runs.
+    pub runs: Vec<RunSummary>,
+    /// The tools that were called.
+    pub tools: Vec<String>,
+    /// Everything that was not exercised or could not be seen, in sentences.
+    pub not: Vec<String>,
+}
+
+/// The report on one source.
+#[derive(Debug, Clone, Serialize)]
+pub struct Evaluation {
+    /// What follows.
+    pub judgement: Judgement,
+    /// The command that was evaluated.
+    pub command: Vec<String>,
+    /// The server's name and version, as it gives them.
+    pub server: String,
+    /// Why it could not be judged, if it could not.
+    pub failure: Option<String>,
+    /// What was found, the worst first.
+    pub findings: Vec<EvaluationFinding>,
+    /// The smallest cell in which it does what was seen.
+    pub cell: CellProposal,
+    /// What it could do at worst in that cell, in sentences.
+    pub risk: Vec<String>,
+    /// What was exercised.
+    pub exercised: Exercised,
+}
+
+/// The smallest cell of a source, and what nobody should open for it without a thought.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct CellProposal {
+    /// Lines of the cell.
+    pub lines: Vec<portcullis_learn::Line>,
+    /// What it tried and is not proposed.
+    pub withheld: Vec<portcullis_learn::Line>,
+}
+
+impl Evaluation {
+    /// Judges the runs of a source, of which the first is the baseline. `before` was found without running it, and
+    /// `unchecked` says what was not looked at.
+    #[must_use]
+    pub fn of(
+        command: &[String],
+        observations: &[Observation],
+        situation: &Situation,
+        before: FindingList,
+        unchecked: Vec<String>,
+    ) -> Self {
+        let findings = judge(observations, command, before);
+        let proposal = smallest_cell(observations, situation);
+        let baseline = observations.first();
+        let failure = baseline.and_then(|run| run.failure.clone());
+        let exercised = Exercised::of(observations, unchecked);
+        let worth_a_look = findings.iter().any(|finding| finding.weight >= Weight::Warning);
+        let judgement = match worth_a_look {
+            true => Judgement::Findings,
+            false if failure.is_some() || exercised.tools.is_empty() => Judgement::NotJudged,
+            false => Judgement::NothingSeen,
+        };
+        let failure = failure.or_else(|| {
+            exercised
+                .tools
+                .is_empty()
+                .then(|| "it offers no tool that could be called, so nothing was exercised".to_owned())
+        });
+        Self {
+            judgement,
+            command: command.to_vec(),
+            server: baseline.map(|run| run.server.clone()).unwrap_or_default(),
+            failure,
+            risk: risk(&proposal),
+            cell: CellProposal { lines: proposal.lines, withheld: proposal.withheld },
+            findings,
+            exercised,
+        }
+    }
+}
+
+impl Exercised {
+    fn of(observations: &[Observation], unchecked: Vec<String>) -> Self {
+        let runs = observations.iter().map(|run| RunSummary {
+            condition: run.condition.in_words(),
+            calls: run.calls.len(),
+            answered: run.calls.iter().filter(|call| !call.failed).count(),
+            seconds: run.took.as_secs(),
+            failure: run.failure.clone(),
+        });
+        let called: BTreeSet<&str> =
+            observations.iter().flat_map(|run| &run.calls).map(|call| call.tool.as_str()).collect();
+        let definitions = || observations.iter().flat_map(|run| &run.listings).flat_map(|listing| &listing.definitions);
+        let offered: BTreeSet<&str> = definitions()
+            .filter(|(kind, _)| *kind == "tool")
+            .filter_map(|(_, definition)| definition.get("name")?.as_str())
+            .collect();
+        let mut not = Vec::new();
+        let uncalled: Vec<&str> = offered.difference(&called).copied().collect();
+        if !uncalled.is_empty() {
+            not.push(format!("{} tools were not called: {}", uncalled.len(), some(&uncalled)));
+        }
+        let answered = |tool: &&&str| {
+            observations.iter().flat_map(|run| &run.calls).any(|call| call.tool == ***tool && !call.failed)
+        };
+        let unanswered: Vec<&str> = called.iter().filter(|tool| !answered(tool)).copied().collect();
+        if !unanswered.is_empty() {
+            not.push(format!(
+                "{} tools never answered without an error, so that little of them ran: {}",
+                unanswered.len(),
+                some(&unanswered)
+            ));
+            let first = unanswered
+                .first()
+                .and_then(|tool| observations.iter().flat_map(|run| &run.calls).find(|call| call.tool == **tool));
+            not.extend(first.map(|call| format!("{} said: {}", call.tool, said(&call.answer))));
+        }
+        if definitions().any(|(kind, _)| matches!(*kind, "prompt" | "resource" | "template")) {
+            not.push("prompts were not fetched and resources not read; their definitions were scanned".to_owned());
+        }
+        if observations.iter().any(|run| run.condition == Condition::LaterClock && !run.clock_moved) {
+            not.push("its clock could not be moved: only that of Node and of Python can".to_owned());
+        }
+        if observations.iter().flat_map(|run| &run.sent).any(|message| message.channel == Channel::Tls) {
+            not.push(
+                "some TLS connections did not trust the false internet; of them only the host is known".to_owned(),
+            );
+        }
+        not.push(
+            "what was encrypted or compressed before it was sent, and what waits longer or for another input"
+                .to_owned(),
+        );
+        not.extend(unchecked);
+        Self { runs: runs.collect(), tools: called.into_iter().map(str::to_owned).collect(), not }
+    }
+}
+
+/// Returns the beginning of what a tool said.
+fn said(answer: &serde_json::Value) -> String {
+    const SHOWN_CHARS: usize = 160;
+    let text = ["/content/0/text", "/error"].iter().find_map(|place| answer.pointer(place)?.as_str());
+    let text: String = text.unwrap_or_default().chars().take(SHOWN_CHARS).collect();
+    escape_hidden(&text).into_owned()
+}
+
+/// Names the first of many.
+fn some(names: &[&str]) -> String {
+    const SHOWN: usize = 8;
+    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown} and others") } else { shown }
+}
+
+/// Proposes the cell in which everything works that was seen outside the false home.
+fn smallest_cell(observations: &[Observation], situation: &Situation) -> Proposal {
+    let mut attempts = Vec::new();
+    for run in observations {
+        let of_the_machine = |attempt: &&RecordedAttempt| match &attempt.subject {
+            Subject::Path(path) => !path.starts_with(&run.home),
+            // Where there is an internet, names are taken from what was sent there.
+            Subject::Host(..) | Subject::Address(_) => run.condition == Condition::Bare,
+            Subject::Call(_) => true,
+        };
+        attempts.extend(run.attempts.iter().filter(of_the_machine).cloned());
+        attempts.extend(run.sent.iter().map(|message| {
+            let port = Some(message.port).filter(|_| message.channel != Channel::Dns);
+            RecordedAttempt {
+                action: Action::Connect,
+                subject: Subject::Host(message.host.clone(), port),
+                availability: Availability::Denied,
+                count: 1,
+                after: Duration::ZERO,
+                program: String::new(),
+            }
+        }));
+    }
+    let mut proposal = Proposal::of(&attempts, situation);
+    proposal.withhold_unnamed(situation);
+    proposal
+}
+
+/// Says what a source could do at worst in a cell.
+fn risk(proposal: &Proposal) -> Vec<String> {
+    let values = |needs: Needs| -> Vec<&str> {
+        proposal.lines.iter().filter(|line| line.needs == needs).map(|line| line.value.as_str()).collect()
+    };
+    let (read, write, network) = (values(Needs::Read), values(Needs::Write), values(Needs::Network));
+    let mut risk = Vec::new();
+    if !read.is_empty() || !write.is_empty() {
+        risk.push(format!("It could read everything in {}.", [read, write.clone()].concat().join(", ")));
+    }
+    if !write.is_empty() {
+        risk.push(format!("It could change or delete everything in {}.", write.join(", ")));
+    }
+    risk.push(match network.is_empty() {
+        true => "It could send nothing anywhere by itself: what it learns leaves only in its results.".to_owned(),
+        false => format!(
+            "It could send what it reads, the variables that it is given and every argument of its tools to {}.",
+            network.join(", ")
+        ),
+    });
+    risk.push("Its definitions and results reach the model, and could steer it to use other tools.".to_owned());
+    risk
+}

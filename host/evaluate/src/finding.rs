@@ -1,0 +1,173 @@
+//! Findings: what was seen, how much it weighs, and under which conditions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_core::escape::escape_hidden;
+use serde::Serialize;
+
+use crate::observation::Condition;
+
+/// How many pieces of evidence a finding keeps, and how many characters of each.
+const MAX_EVIDENCE: usize = 4;
+const EVIDENCE_CHARS: usize = 300;
+
+/// How many findings are reported. Those that weigh least are left out.
+const MAX_FINDINGS: usize = 200;
+
+/// How much a finding weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Weight {
+    /// Worth knowing: many honest servers do it.
+    Note,
+    /// A person should look at it: some honest servers do it.
+    Warning,
+    /// No honest server has a reason to do it.
+    High,
+    /// A secret left, or was about to.
+    Critical,
+}
+
+impl Weight {
+    /// Returns the word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// A rule by which something is found.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JudgeRule {
+    /// Its name, for programs.
+    pub name: &'static str,
+    /// What it means if it is found, for people.
+    pub meaning: &'static str,
+}
+
+macro_rules! rules {
+    ($($constant:ident = $name:literal, $meaning:literal;)*) => {
+        $(pub(crate) const $constant: &JudgeRule = &JudgeRule { name: $name, meaning: $meaning };)*
+
+        /// All rules.
+        pub const RULES: &[&JudgeRule] = &[$($constant),*];
+    };
+}
+
+rules! {
+    CANARY_SENT = "canary-sent", "It sent a secret over the network.";
+    CANARY_USED = "canary-used", "It sent a credential to the service that the credential is for.";
+    CANARY_RETURNED = "canary-returned", "The result of a tool holds a secret that nobody asked for.";
+    CANARY_COPIED = "canary-copied", "It wrote a secret into another file.";
+    CANARY_READ = "canary-read", "It read a secret file that nobody asked for.";
+    CANARY_LOOKED = "canary-looked-for", "It looked whether a secret file exists.";
+    PERSISTENCE = "persistence", "It wrote where something is started later.";
+    ESCAPE = "escape", "It tried to get out of its cell.";
+    DENIED_CALL = "denied-call", "It made system calls that every cell denies.";
+    UNIX_SOCKET = "unix-socket", "It tried to talk to a service of this machine.";
+    HOST = "undeclared-host", "It reached for a host that its definitions do not name.";
+    RAW_ADDRESS = "raw-address", "It reached for an address without a name.";
+    PROGRAM = "program", "It started another program.";
+    CHANGED = "changed-definition", "What it offers is not the same each time.";
+    STEERING = "steering-definition", "A definition tries to steer the model.";
+    STEERING_RESULT = "steering-result", "The result of a tool tries to steer the model.";
+    DELAY = "delay", "A call took very long.";
+    PACKAGE_NAME = "package-name", "The package's name is nearly that of a well-known one.";
+    INSTALL_SCRIPT = "install-script", "The package runs a script when it is installed.";
+    KNOWN_MALICIOUS = "known-malicious", "A database lists the package as malicious.";
+    KNOWN_VULNERABLE = "known-vulnerable", "A database lists a vulnerability of the package.";
+}
+
+/// Something that was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct EvaluationFinding {
+    /// How much it weighs.
+    pub weight: Weight,
+    /// The name of the rule.
+    pub rule: &'static str,
+    /// What it is about: a file, a host, a tool.
+    pub subject: String,
+    /// What the rule means.
+    pub meaning: &'static str,
+    /// What was seen, the first few times.
+    pub evidence: Vec<String>,
+    /// Under which conditions it was seen, in words. Empty for what was found without running the source.
+    pub conditions: Vec<String>,
+}
+
+/// Findings that are being collected. The same rule and subject is one finding.
+#[derive(Debug, Default)]
+pub struct FindingList(BTreeMap<(&'static JudgeRule, String), Found>);
+
+#[derive(Debug)]
+struct Found {
+    weight: Weight,
+    evidence: Vec<String>,
+    conditions: BTreeSet<Condition>,
+}
+
+impl FindingList {
+    /// Adds what was seen under a condition.
+    pub fn add(
+        &mut self,
+        rule: &'static JudgeRule,
+        weight: Weight,
+        subject: &str,
+        condition: Option<Condition>,
+        evidence: &str,
+    ) {
+        let subject = shown(subject);
+        let found = self.0.entry((rule, subject)).or_insert_with(|| Found {
+            weight,
+            evidence: Vec::new(),
+            conditions: BTreeSet::new(),
+        });
+        found.weight = found.weight.max(weight);
+        found.conditions.extend(condition);
+        let evidence = shown(evidence);
+        if found.evidence.len() < MAX_EVIDENCE && !evidence.is_empty() && !found.evidence.contains(&evidence) {
+            found.evidence.push(evidence);
+        }
+    }
+
+    /// Returns the findings, the worst first.
+    #[must_use]
+    pub fn finish(self) -> Vec<EvaluationFinding> {
+        let finding = |((rule, subject), found): ((&'static JudgeRule, String), Found)| EvaluationFinding {
+            weight: found.weight,
+            rule: rule.name,
+            subject,
+            meaning: rule.meaning,
+            evidence: found.evidence,
+            conditions: in_words(&found.conditions),
+        };
+        let mut findings: Vec<_> = self.0.into_iter().map(finding).collect();
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
+        findings.truncate(MAX_FINDINGS);
+        findings
+    }
+}
+
+/// Returns the conditions in words. Every one, or every one with something to find, is one.
+fn in_words(conditions: &BTreeSet<Condition>) -> Vec<String> {
+    let always = |left_out: &[Condition]| {
+        Condition::ALL.iter().all(|known| conditions.contains(known) || left_out.contains(known))
+    };
+    if always(&[]) {
+        vec!["it ran, every time".to_owned()]
+    } else if always(&[Condition::Bare]) {
+        vec!["it ran, every time that there was something to find".to_owned()]
+    } else {
+        conditions.iter().map(|condition| condition.in_words()).collect()
+    }
+}
+
+/// Returns text of a source, cut and with hidden characters written out.
+fn shown(text: &str) -> String {
+    escape_hidden(&text.chars().take(EVIDENCE_CHARS).collect::<String>()).into_owned()
+}

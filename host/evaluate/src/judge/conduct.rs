@@ -1,0 +1,185 @@
+//! What a source does on the machine: programs, persistence, escapes, services, delays.
+
+use std::path::Path;
+use std::time::Duration;
+
+use portcullis_cell::{Action, Availability, Subject};
+
+use super::SelfDescription;
+use crate::finding::{DELAY, DENIED_CALL, ESCAPE, FindingList, PERSISTENCE, PROGRAM, UNIX_SOCKET, Weight};
+use crate::observation::Observation;
+
+/// From which time on a call is remarkable.
+const LONG_CALL: Duration = Duration::from_secs(5);
+
+/// Files and folders of a home from which something is started later.
+const HOME_STARTERS: [&str; 20] = [
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".config/fish",
+    ".config/autostart",
+    ".config/systemd",
+    ".config/environment.d",
+    ".local/bin",
+    "bin",
+    ".ssh/authorized_keys",
+    ".ssh/config",
+    ".ssh/rc",
+    ".gitconfig",
+    ".config/git",
+    ".npmrc",
+    ".config/Claude",
+];
+
+/// Folders of the system from which something is started later.
+const SYSTEM_STARTERS: [&str; 9] = [
+    "/etc/cron",
+    "/etc/profile",
+    "/etc/systemd",
+    "/etc/init.d",
+    "/etc/ld.so.preload",
+    "/usr/local/bin",
+    "/usr/bin",
+    "/var/spool/cron",
+    "/etc/rc.local",
+];
+
+/// System calls that serve to get out, or into another process.
+const ESCAPES: [&str; 24] = [
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "pidfd_getfd",
+    "mount",
+    "umount2",
+    "pivot_root",
+    "chroot",
+    "move_mount",
+    "open_tree",
+    "fsopen",
+    "open_by_handle_at",
+    "mknod",
+    "mknodat",
+    "setns",
+    "bpf",
+    "keyctl",
+    "add_key",
+    "request_key",
+    "kexec_load",
+    "init_module",
+    "finit_module",
+    "iopl",
+    "ioperm",
+];
+
+/// Paths that belong to the machine outside a cell.
+const OUTSIDE: [&str; 7] = [
+    "/proc/1/root",
+    "/proc/1/environ",
+    "/proc/1/cwd",
+    "/proc/1/mem",
+    "/proc/sysrq-trigger",
+    "/sys/kernel/uevent_helper",
+    "/dev/mem",
+];
+
+/// Sockets that give whoever talks to them the whole machine or its keys.
+const SERVICES: [&str; 8] = [
+    "docker.sock",
+    "podman.sock",
+    "containerd.sock",
+    "crio.sock",
+    "snapd.socket",
+    "system_bus_socket",
+    "S.gpg-agent",
+    "ssh-agent",
+];
+
+/// Programs that run what they are told, or fetch it.
+const TOOLS: [&str; 16] = [
+    "sh",
+    "bash",
+    "dash",
+    "zsh",
+    "curl",
+    "wget",
+    "nc",
+    "ncat",
+    "socat",
+    "ssh",
+    "scp",
+    "crontab",
+    "systemctl",
+    "at",
+    "osascript",
+    "powershell",
+];
+
+pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mut FindingList) {
+    let makes_sockets = run.attempts.iter().any(|attempt| attempt.subject == Subject::Call("socket"));
+    for attempt in &run.attempts {
+        let evidence = format!("{} did, {}", attempt.program, run.at(attempt.after));
+        let mut add = |rule, weight, subject: &str| findings.add(rule, weight, subject, Some(run.condition), &evidence);
+        match &attempt.subject {
+            // The C library makes one for every name that it looks up.
+            Subject::Call(name) if *name == "socket" => {}
+            Subject::Call(name) if *name == "kill" => add(DENIED_CALL, Weight::Note, "kill"),
+            Subject::Call(name) if ESCAPES.contains(name) => add(ESCAPE, Weight::High, name),
+            // Browsers build their sandbox with it.
+            Subject::Call(name) if *name == "unshare" => add(ESCAPE, Weight::Warning, name),
+            Subject::Call(name) => add(DENIED_CALL, Weight::Note, name),
+            Subject::Path(path) => {
+                let shown = path.display().to_string();
+                if OUTSIDE.iter().any(|outside| path.starts_with(outside)) && attempt.action != Action::Look {
+                    add(ESCAPE, Weight::High, &shown);
+                } else if let Some(service) = SERVICES.iter().find(|service| path.ends_with(service)) {
+                    let word = service.split(['.', '_', '-']).next().unwrap_or_default();
+                    let weight = match attempt.action {
+                        // The cell refuses to make the socket, so that who looks for a service and makes one is as far
+                        // as it gets.
+                        Action::Look if !makes_sockets => Weight::Note,
+                        _ if declared.text.contains(word) => Weight::Warning,
+                        _ => Weight::High,
+                    };
+                    add(UNIX_SOCKET, weight, &shown);
+                } else if attempt.action == Action::Connect {
+                    add(UNIX_SOCKET, Weight::Warning, &shown);
+                } else if attempt.action == Action::Write && starts_later(path, &run.home) && !run.is_asked_for(path) {
+                    add(PERSISTENCE, Weight::High, &shown);
+                } else if attempt.action == Action::Execute
+                    && is_there(attempt.availability)
+                    && !run.programs.contains(path)
+                {
+                    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                    let weight = if TOOLS.contains(&name.as_str()) { Weight::Warning } else { Weight::Note };
+                    add(PROGRAM, weight, &name);
+                }
+            }
+            Subject::Address(_) | Subject::Host(..) => {}
+        }
+    }
+    for call in run.calls.iter().filter(|call| call.took >= LONG_CALL) {
+        let evidence = format!("{} s", call.took.as_secs());
+        findings.add(DELAY, Weight::Note, &format!("tool {}", call.tool), Some(run.condition), &evidence);
+    }
+}
+
+/// Reports whether the program is in the cell, or would be outside.
+fn is_there(availability: Availability) -> bool {
+    matches!(availability, Availability::Granted | Availability::Hidden | Availability::Denied)
+}
+
+/// Reports whether something is started from a path later.
+fn starts_later(path: &Path, home: &Path) -> bool {
+    let in_home = path.strip_prefix(home).ok();
+    let hooks = path.components().any(|part| part.as_os_str() == ".git")
+        && path.components().any(|part| part.as_os_str() == "hooks");
+    hooks
+        || in_home.is_some_and(|below| HOME_STARTERS.iter().any(|known| below.starts_with(known)))
+        || SYSTEM_STARTERS.iter().any(|known| path.to_string_lossy().starts_with(known))
+}

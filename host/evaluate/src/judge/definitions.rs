@@ -1,0 +1,38 @@
+//! What definitions and results say to the model.
+
+use portcullis_scan::{Scanner, Severity};
+use serde_json::Value;
+
+use crate::finding::{FindingList, STEERING, STEERING_RESULT, Weight};
+use crate::observation::Observation;
+
+pub(super) fn judge(run: &Observation, scanner: &Scanner, findings: &mut FindingList) {
+    for listing in &run.listings {
+        for (kind, definition) in &listing.definitions {
+            for found in scanner.scan(definition) {
+                let weight = match found.severity {
+                    Severity::Grave => Weight::High,
+                    Severity::Warning => Weight::Warning,
+                    Severity::Note => Weight::Note,
+                };
+                let subject = format!("{kind} {}", name(definition));
+                let evidence = format!("{}: {}: {}", found.rule, found.pointer, found.excerpt);
+                findings.add(STEERING, weight, &subject, Some(run.condition), &evidence);
+            }
+        }
+    }
+    for call in &run.calls {
+        // What the arguments said may come back.
+        let echoed = call.arguments.to_string();
+        let grave = scanner.scan(&call.answer).into_iter().filter(|found| found.severity == Severity::Grave);
+        for found in grave.filter(|found| !echoed.contains(found.excerpt.trim())) {
+            let evidence = format!("{}: {}", found.rule, found.excerpt);
+            findings.add(STEERING_RESULT, Weight::High, &format!("tool {}", call.tool), Some(run.condition), &evidence);
+        }
+    }
+}
+
+/// Returns the name of a definition.
+pub(super) fn name(definition: &Value) -> &str {
+    ["name", "uri", "uriTemplate"].iter().find_map(|key| definition.get(*key)?.as_str()).unwrap_or_default()
+}

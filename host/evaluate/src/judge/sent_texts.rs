@@ -1,0 +1,117 @@
+//! The texts in which a secret could leave: each message by itself, and the pieces of many messages put together.
+
+use std::collections::BTreeMap;
+
+use portcullis_net::egress::{Channel, SentMessage};
+use serde_json::Value;
+use url::Url;
+
+use crate::encoding::decoded;
+
+/// How long a piece may be that is also decoded by itself. What is longer is found as it is.
+const PIECE: usize = 256;
+
+/// One place where text leaves, with everything that left there, in order.
+#[derive(Debug, Default)]
+pub(super) struct SentTexts {
+    /// By host and place in the message.
+    places: BTreeMap<(String, String), Vec<u8>>,
+}
+
+impl SentTexts {
+    /// Collects the pieces of all messages.
+    pub(super) fn of<'a>(messages: impl IntoIterator<Item = &'a SentMessage>) -> Self {
+        let mut texts = Self::default();
+        for message in messages {
+            let host = match message.channel {
+                Channel::Dns => parent(&message.host),
+                _ => message.host.clone(),
+            };
+            for (name, part) in &message.parts {
+                texts.add(&host, message.channel, name, part);
+            }
+        }
+        texts
+    }
+
+    /// Returns each place as a host, a place and what left there.
+    pub(super) fn each(&self) -> impl Iterator<Item = (&str, &str, &[u8])> {
+        self.places.iter().map(|((host, place), text)| (host.as_str(), place.as_str(), text.as_slice()))
+    }
+
+    fn add(&mut self, host: &str, channel: Channel, name: &str, part: &[u8]) {
+        let mut put = |place: &str, piece: &[u8]| self.put(host, &format!("{} {place}", channel.as_str()), piece);
+        put(name, part);
+        let text = String::from_utf8_lossy(part);
+        match name {
+            "name" | "server name" => {
+                let labels: Vec<&str> = text.split('.').collect();
+                let inner = labels.get(..labels.len().saturating_sub(2)).unwrap_or_default();
+                put("labels", inner.concat().as_bytes());
+                put("first label", inner.first().copied().unwrap_or_default().as_bytes());
+                put("last label", inner.last().copied().unwrap_or_default().as_bytes());
+            }
+            "path" => {
+                let target = text.split_once(' ').map_or(&*text, |(_, target)| target);
+                let Ok(url) = Url::parse("http://host/").and_then(|base| base.join(target)) else { return };
+                for (key, value) in url.query_pairs() {
+                    put(&format!("query {key}"), value.as_bytes());
+                }
+                for (at, segment) in url.path_segments().into_iter().flatten().enumerate() {
+                    put(&format!("path segment {at}"), segment.as_bytes());
+                }
+            }
+            "body" => match serde_json::from_slice::<Value>(part) {
+                Ok(body) => leaves("", &body, &mut |place, text| put(&format!("body {place}"), text.as_bytes())),
+                Err(_) => {
+                    for (key, value) in url::form_urlencoded::parse(part).take(64) {
+                        put(&format!("form {key}"), value.as_bytes());
+                    }
+                }
+            },
+            _ => {}
+        }
+    }
+
+    fn put(&mut self, host: &str, place: &str, piece: &[u8]) {
+        each_piece(&String::from_utf8_lossy(piece), &mut |how, bytes| {
+            self.places.entry((host.to_owned(), format!("{place}{how}"))).or_default().extend_from_slice(bytes);
+        });
+    }
+}
+
+/// Calls `each` with a text, and with what a reader may take from a short one: its last word, and what it decodes to. Each
+/// is put together with the same of other texts.
+pub(super) fn each_piece(text: &str, each: &mut impl FnMut(&'static str, &[u8])) {
+    each("", text.as_bytes());
+    if text.len() > PIECE {
+        return;
+    }
+    let last =
+        text.trim_end().rsplit(|c: char| c.is_whitespace() || matches!(c, ':' | ',' | '"')).next().unwrap_or_default();
+    if last.len() < text.len() {
+        each(", last words", last.as_bytes());
+    }
+    if let Some(decoded) = decoded(last.as_bytes()) {
+        each(", decoded piece by piece", &decoded);
+    }
+}
+
+/// Returns the part of a name that belongs to its owner: the last two labels.
+pub(super) fn parent(name: &str) -> String {
+    let labels: Vec<&str> = name.split('.').collect();
+    labels.get(labels.len().saturating_sub(2)..).unwrap_or_default().join(".")
+}
+
+/// Calls `each` for every string in JSON, with its place, in which the elements of a list share one.
+pub(super) fn leaves(place: &str, value: &Value, each: &mut impl FnMut(&str, &str)) {
+    match value {
+        Value::String(text) => each(place, text),
+        Value::Array(items) => items.iter().for_each(|item| leaves(place, item, each)),
+        Value::Object(members) => {
+            members.iter().for_each(|(key, member)| leaves(&format!("{place}/{key}"), member, each))
+        }
+        Value::Number(number) => each(place, &format!("{number},")),
+        Value::Bool(_) | Value::Null => {}
+    }
+}

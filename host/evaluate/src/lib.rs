@@ -1,0 +1,21 @@
+//! Judges a server that nobody trusts, from what it did in sealed cells under changed conditions.
+//!
+//! Somebody else runs the server: this crate says which calls to make ([`planned`]) under which [`Condition`]s, and makes
+//! the [`Canary`]s to plant. Each run is an [`Observation`]; [`Evaluation::of`] turns them into findings, the smallest
+//! cell, and the risk under it. The crate starts nothing and reaches nothing.
+
+mod calls;
+mod canary;
+mod encoding;
+mod evaluation;
+mod finding;
+mod judge;
+mod observation;
+mod report;
+
+pub use calls::{names_any, planned};
+pub use canary::{Canary, CanaryPlace};
+pub use evaluation::{CellProposal, Evaluation, Exercised, Judgement, RunSummary};
+pub use finding::{EvaluationFinding, FindingList, JudgeRule, RULES, Weight};
+pub use observation::{Condition, Listing, Observation, ObservedCall, SETTLE};
+pub use report::{html, sarif};

@@ -1,0 +1,194 @@
+//! What was observed while a source ran once, under one condition.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use portcullis_cell::RecordedAttempt;
+use portcullis_net::egress::SentMessage;
+use serde_json::Value;
+
+use crate::canary::Canary;
+
+/// The condition under which a source runs. Everything else is the same each time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Condition {
+    /// As an ordinary user, with canaries; each tool is called many times.
+    Baseline,
+    /// As another client, by the name that it gives.
+    Client(&'static str),
+    /// As a user of this locale, with another name.
+    Locale(&'static str),
+    /// With a clock that is two years ahead, where the runtime lets it be moved.
+    LaterClock,
+    /// With particular values of arguments.
+    Values,
+    /// Without canaries and without an internet, as a cell is by default.
+    Bare,
+}
+
+impl Condition {
+    /// All conditions, in the order of the report.
+    pub const ALL: [Self; 9] = [
+        Self::Baseline,
+        Self::Client("claude-ai"),
+        Self::Client("Visual Studio Code"),
+        Self::Client("cursor-vscode"),
+        Self::Locale("de_DE.UTF-8"),
+        Self::Locale("zh_CN.UTF-8"),
+        Self::LaterClock,
+        Self::Values,
+        Self::Bare,
+    ];
+
+    /// Returns the condition in words, after "when".
+    #[must_use]
+    pub fn in_words(self) -> String {
+        match self {
+            Self::Baseline => "it ran as usual".to_owned(),
+            Self::Client(name) => format!("the client was {name}"),
+            Self::Locale(locale) => format!("the locale was {locale}"),
+            Self::LaterClock => "the clock was two years ahead".to_owned(),
+            Self::Values => "arguments had particular values".to_owned(),
+            Self::Bare => "there was nothing to find and no internet".to_owned(),
+        }
+    }
+
+    /// Returns the name that the client gives.
+    #[must_use]
+    pub fn client(self) -> &'static str {
+        match self {
+            Self::Client(name) => name,
+            _ => "mcp",
+        }
+    }
+
+    /// Returns the locale of the user.
+    #[must_use]
+    pub fn locale(self) -> &'static str {
+        match self {
+            Self::Locale(locale) => locale,
+            _ => "en_US.UTF-8",
+        }
+    }
+
+    /// Returns the name of the user.
+    #[must_use]
+    pub fn user(self) -> &'static str {
+        match self {
+            Self::Locale(_) => "admin",
+            _ => "alex",
+        }
+    }
+}
+
+/// How long after an attempt it is noted at most. A call that names a secret is followed by a pause of this length, so that
+/// no other call is blamed.
+pub const SETTLE: Duration = Duration::from_millis(100);
+
+/// A call that was made.
+#[derive(Debug, Clone)]
+pub struct ObservedCall {
+    /// The tool.
+    pub tool: String,
+    /// Its arguments.
+    pub arguments: Value,
+    /// The result or error as JSON, or why there is none.
+    pub answer: Value,
+    /// True if there is no answer, or it is an error.
+    pub failed: bool,
+    /// When it was made, since the run began.
+    pub began: Duration,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// A list of everything that a source offers.
+#[derive(Debug, Clone)]
+pub struct Listing {
+    /// When it was asked for, in words: `at first`, `after the calls`.
+    pub when: &'static str,
+    /// The definitions, each with its kind: `tool`, `prompt`, `resource`, `template`, `instructions`.
+    pub definitions: Vec<(&'static str, Value)>,
+}
+
+/// One run of a source.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    /// Under which condition.
+    pub condition: Condition,
+    /// When the source was started.
+    pub began: Instant,
+    /// How long the run took.
+    pub took: Duration,
+    /// Why the source could not be observed to the end, if it could not.
+    pub failure: Option<String>,
+    /// The server's name and version, as it gives them.
+    pub server: String,
+    /// What it listed, each time.
+    pub listings: Vec<Listing>,
+    /// The calls.
+    pub calls: Vec<ObservedCall>,
+    /// What it tried to use.
+    pub attempts: Vec<RecordedAttempt>,
+    /// What it sent into the false internet.
+    pub sent: Vec<SentMessage>,
+    /// What it left in the false home, with the content.
+    pub written: Vec<(PathBuf, Vec<u8>)>,
+    /// The canaries of this run.
+    pub canaries: Vec<Canary>,
+    /// The user's home as the source knows it.
+    pub home: PathBuf,
+    /// The program that was started, and what it was started from: none of them is remarkable.
+    pub programs: Vec<PathBuf>,
+    /// True if the source read the file that moves its clock.
+    pub clock_moved: bool,
+}
+
+impl Observation {
+    /// Returns what the source was doing at a time: starting, in a call, or nothing that was asked for.
+    #[must_use]
+    pub fn at(&self, since: Duration) -> String {
+        // An attempt is noted a little after it was made.
+        let call = self.calls.iter().enumerate().rfind(|(_, call)| call.began <= since);
+        match call {
+            None => "before any call".to_owned(),
+            Some((at, call)) if since <= call.began + call.took => format!("in call {} ({})", at + 1, call.tool),
+            Some((at, _)) if at + 1 == self.calls.len() => "after the last call, while it was idle".to_owned(),
+            Some((at, call)) => format!("after call {} ({})", at + 1, call.tool),
+        }
+    }
+
+    /// Reports whether the arguments of any call name this path, or a folder above it.
+    #[must_use]
+    pub fn is_asked_for(&self, path: &Path) -> bool {
+        self.calls.iter().any(|call| call.asks_for(path))
+    }
+
+    /// Reports whether a call that was answered at this time, or just before, names this path or a folder above it.
+    #[must_use]
+    pub fn is_asked_for_at(&self, path: &Path, since: Duration) -> bool {
+        let around = |call: &&ObservedCall| call.began <= since && since <= call.began + call.took + SETTLE;
+        self.calls.iter().filter(around).any(|call| call.asks_for(path))
+    }
+}
+
+impl ObservedCall {
+    /// Reports whether the arguments name this path, or a folder above it.
+    #[must_use]
+    pub fn asks_for(&self, path: &Path) -> bool {
+        names(&self.arguments, path)
+    }
+}
+
+/// Reports whether a string in arguments is a path or a folder above it, absolute or as a URL.
+fn names(arguments: &Value, path: &Path) -> bool {
+    match arguments {
+        Value::String(text) => {
+            let named = Path::new(text.strip_prefix("file://").unwrap_or(text));
+            named.is_absolute() && named.components().count() > 1 && path.starts_with(named)
+        }
+        Value::Array(items) => items.iter().any(|item| names(item, path)),
+        Value::Object(members) => members.values().any(|member| names(member, path)),
+        _ => false,
+    }
+}

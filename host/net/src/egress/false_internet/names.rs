@@ -1,0 +1,114 @@
+//! The resolver of the false internet: every name has an address.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use portcullis_core::sync::Mutex;
+use simple_dns::rdata::{A, RData};
+use simple_dns::{CLASS, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::UdpSocket;
+
+use super::traffic::{Channel, Sender};
+use super::{ACCEPT_PAUSE, RESOLVER_PORT, Shared};
+
+/// The longest query, in bytes: one name of 255 bytes, and options.
+const MAX_QUERY_BYTES: usize = 1024;
+
+/// How long a client may cache an answer, in seconds. Nothing is cached, so that every query is seen.
+const TTL: u32 = 0;
+
+/// How many names have an address of their own. Those after them share the last one.
+const MAX_NAMES: usize = 60_000;
+
+/// The addresses that were given out.
+#[derive(Debug)]
+pub(super) struct FalseNames {
+    addresses: FalseAddresses,
+    known: Mutex<BTreeMap<String, Ipv4Addr>>,
+}
+
+/// Which addresses names are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FalseAddresses {
+    /// Addresses of loopback, which every cell has.
+    Loopback,
+    /// Addresses that look public, in a cell that has every address.
+    Public,
+}
+
+impl FalseNames {
+    pub(super) fn new(addresses: FalseAddresses) -> Self {
+        Self { addresses, known: Mutex::default() }
+    }
+
+    /// Returns the address of a name, the same every time.
+    fn address_of(&self, name: &str) -> Ipv4Addr {
+        let mut names = self.known.lock();
+        let next = names.len().min(MAX_NAMES) + 1;
+        *names.entry(name.to_ascii_lowercase()).or_insert_with(|| {
+            let [.., high, low] = next.to_be_bytes();
+            match self.addresses {
+                FalseAddresses::Loopback => Ipv4Addr::new(127, 65, high, low),
+                FalseAddresses::Public => Ipv4Addr::new(93, 184, high, low),
+            }
+        })
+    }
+
+    pub(super) fn name_of(&self, address: Ipv4Addr) -> Option<String> {
+        self.known.lock().iter().find(|(_, known)| **known == address).map(|(name, _)| name.clone())
+    }
+}
+
+impl Shared {
+    /// Answers a DNS query (RFC 1035), or returns `None` if the bytes are none.
+    fn answer(&self, query: &[u8]) -> Option<Vec<u8>> {
+        let packet = Packet::parse(query).ok()?;
+        let [question] = packet.questions.as_slice() else { return None };
+        let name = question.qname.to_string();
+        let to = Sender { host: name.clone(), port: RESOLVER_PORT };
+        self.traffic.note(Channel::Dns, &to, vec![("name".to_owned(), name.clone().into_bytes())]);
+        let mut reply = Packet::new_reply(packet.id());
+        reply.set_flags(PacketFlag::RECURSION_DESIRED | PacketFlag::RECURSION_AVAILABLE);
+        *reply.rcode_mut() = RCODE::NoError;
+        reply.questions.push(question.clone());
+        if matches!(question.qtype, QTYPE::TYPE(TYPE::A) | QTYPE::ANY) {
+            let record = RData::A(A { address: self.names.address_of(&name).into() });
+            reply.answers.push(ResourceRecord::new(question.qname.clone(), CLASS::IN, TTL, record));
+        }
+        reply.build_bytes_vec_compressed().ok()
+    }
+}
+
+/// Answers datagrams forever.
+pub(super) async fn serve(shared: Arc<Shared>, socket: UdpSocket) {
+    let mut query = [0; MAX_QUERY_BYTES];
+    loop {
+        let Ok((size, from)) = socket.recv_from(&mut query).await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        if let Some(message) = query.get(..size).and_then(|query| shared.answer(query)) {
+            // A client that went away meanwhile needs no answer.
+            let _ = socket.send_to(&message, from).await;
+        }
+    }
+}
+
+/// Answers the queries of one connection, each of which is preceded by its length (RFC 7766).
+pub(super) async fn serve_stream(shared: &Shared, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    while let Some(message) = one(shared, &mut stream).await {
+        let size = u16::try_from(message.len()).unwrap_or_default().to_be_bytes();
+        if stream.write_all(&[&size, &*message].concat()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn one(shared: &Shared, stream: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
+    let size = usize::from(stream.read_u16().await.ok()?);
+    let mut query = vec![0; Some(size).filter(|size| *size <= MAX_QUERY_BYTES)?];
+    stream.read_exact(&mut query).await.ok()?;
+    shared.answer(&query)
+}

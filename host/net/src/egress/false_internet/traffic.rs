@@ -1,0 +1,91 @@
+//! What a source has sent into the false internet.
+
+use std::time::Instant;
+
+use portcullis_core::sync::Mutex;
+
+/// How many messages are kept, and how many bytes of them all. Beyond this they are only counted.
+const MAX_MESSAGES: usize = 8192;
+const MAX_BYTES: usize = 16 << 20;
+
+/// How a message was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Channel {
+    /// A name that was asked for.
+    Dns,
+    /// A request without encryption.
+    Http,
+    /// A request inside TLS, whose certificate the source trusted.
+    Https,
+    /// The beginning of a TLS connection that the source ended, because it did not trust the certificate.
+    Tls,
+    /// Anything else.
+    Tcp,
+}
+
+impl Channel {
+    /// Returns the channel in words.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dns => "DNS",
+            Self::Http => "HTTP",
+            Self::Https => "HTTPS",
+            Self::Tls => "TLS",
+            Self::Tcp => "TCP",
+        }
+    }
+}
+
+/// One message that a source has sent.
+#[derive(Debug, Clone)]
+pub struct SentMessage {
+    /// When it was complete.
+    pub at: Instant,
+    /// How it was sent.
+    pub channel: Channel,
+    /// The host that it was meant for, by the name that was looked up; for [`Channel::Dns`] the name itself.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Its parts by what they are: `path`, `header NAME`, `body`, `name`, `bytes`. A body is cut at 256 KiB.
+    pub parts: Vec<(String, Vec<u8>)>,
+}
+
+/// The other end of a connection, as the source meant it.
+#[derive(Debug, Clone)]
+pub(super) struct Sender {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Traffic(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    messages: Vec<SentMessage>,
+    bytes: usize,
+    others: u64,
+}
+
+impl Traffic {
+    pub(super) fn note(&self, channel: Channel, to: &Sender, parts: Vec<(String, Vec<u8>)>) {
+        let mut kept = self.0.lock();
+        let bytes: usize = parts.iter().map(|(name, part)| name.len() + part.len()).sum();
+        if kept.messages.len() >= MAX_MESSAGES || kept.bytes + bytes > MAX_BYTES {
+            kept.others += 1;
+            return;
+        }
+        kept.bytes += bytes;
+        kept.messages.push(SentMessage { at: Instant::now(), channel, host: to.host.clone(), port: to.port, parts });
+    }
+
+    pub(super) fn sent(&self) -> Vec<SentMessage> {
+        self.0.lock().messages.clone()
+    }
+
+    pub(super) fn others(&self) -> u64 {
+        self.0.lock().others
+    }
+}

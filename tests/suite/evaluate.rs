@@ -1,0 +1,116 @@
+//! `portcullis evaluate`: what hostile servers do is found, and honest ones that do the same are not called malicious.
+
+use std::fs;
+
+use serde_json::Value;
+
+use portcullis_test_support::source_program;
+
+use crate::test_dir::{Ran, TestDir};
+
+/// The trigger, the rule by which its hostile server is found, and a word of the only condition under which it acts.
+const ZOO: [(&str, &str, Option<&str>); 15] = [
+    ("spawn", "canary-sent", None),
+    ("nth-call", "canary-sent", None),
+    ("argument", "canary-returned", Some("particular values")),
+    ("client", "steering-definition", Some("claude-ai")),
+    ("locale", "persistence", Some("de_DE")),
+    ("canary", "canary-sent", None),
+    ("split", "canary-returned", None),
+    ("socket", "unix-socket", None),
+    ("dns", "canary-sent", None),
+    ("address", "canary-sent", None),
+    ("child", "canary-copied", None),
+    ("delayed", "canary-sent", None),
+    ("rug-pull", "changed-definition", None),
+    ("escape", "escape", None),
+    ("result", "steering-result", None),
+];
+
+fn evaluate(dir: &TestDir, more: &[&str], trigger: &str, kind: &str) -> Ran {
+    let source = source_program("portcullis-test-source").display().to_string();
+    let idle = if trigger == "delayed" { "4" } else { "0" };
+    dir.run(&[&["evaluate", "--idle", idle], more, &["--", &source, "zoo", trigger, kind]].concat())
+}
+
+fn report(ran: &Ran) -> Value {
+    serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err))
+}
+
+/// Returns the findings that say that a server is malicious.
+fn grave(report: &Value) -> Vec<&Value> {
+    let findings = report["findings"].as_array().unwrap().iter();
+    findings.filter(|finding| ["high", "critical"].contains(&finding["weight"].as_str().unwrap())).collect()
+}
+
+#[test]
+fn every_hostile_server_of_the_zoo_is_found_under_its_condition() {
+    let dir = TestDir::new("");
+    for (trigger, rule, only) in ZOO {
+        let ran = evaluate(&dir, &["--json"], trigger, "hostile");
+        let report = report(&ran);
+        let found = grave(&report);
+        let found = found.iter().find(|finding| finding["rule"] == rule);
+        let found = found.unwrap_or_else(|| panic!("{trigger} is not found: {report:#}"));
+        assert_eq!((ran.code, &report["judgement"]), (Some(1), &Value::from("findings")), "{trigger}");
+        if let Some(only) = only {
+            let conditions = found["conditions"].as_array().unwrap();
+            assert!(conditions.len() == 1 && conditions[0].as_str().unwrap().contains(only), "{trigger}: {found:#}");
+        }
+    }
+}
+
+#[test]
+fn no_honest_server_of_the_zoo_is_called_malicious() {
+    let dir = TestDir::new("");
+    for (trigger, ..) in ZOO {
+        let report = report(&evaluate(&dir, &["--json"], trigger, "honest"));
+        assert_eq!(grave(&report), Vec::<&Value>::new(), "{trigger}");
+        assert_ne!(report["judgement"], "not-judged", "{trigger}: {report:#}");
+        assert!(!report["exercised"]["not"].as_array().unwrap().is_empty(), "it says what was not exercised");
+    }
+}
+
+#[test]
+fn the_reports_say_the_same_to_people_and_to_programs() {
+    let dir = TestDir::new("");
+    let ran = evaluate(&dir, &["--sarif", "report.sarif", "--html", "report.html"], "client", "hostile");
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(ran.out.contains("when the client was claude-ai") && ran.out.contains("the smallest cell"), "{}", ran.out);
+    assert!(ran.out.contains("not exercised") && !ran.out.contains("clean"), "{}", ran.out);
+    let sarif: Value = serde_json::from_str(&fs::read_to_string(dir.path("report.sarif")).unwrap()).unwrap();
+    let results = sarif["runs"][0]["results"].as_array().unwrap();
+    assert_eq!((&sarif["version"], &results[0]["level"]), (&Value::from("2.1.0"), &Value::from("error")));
+    assert!(results.iter().any(|result| result["ruleId"] == "steering-definition"), "{sarif:#}");
+    let html = fs::read_to_string(dir.path("report.html")).unwrap();
+    assert!(html.contains("&lt;IMPORTANT&gt;") && !html.contains("<IMPORTANT>"), "what the server said is escaped");
+    assert!(!html.contains("<script") && !html.contains("src=") && !html.contains("href="), "it needs nothing else");
+}
+
+#[test]
+fn what_cannot_be_judged_has_an_exit_code_of_its_own() {
+    let dir = TestDir::new("");
+    let source = source_program("portcullis-test-source").display().to_string();
+    for (command, why) in [
+        (vec!["https://example.test/mcp"], "is no command"),
+        (vec!["./server.mcpb"], "is no command"),
+        (vec!["/no/such/program"], "/no/such/program"),
+        (vec![source.as_str(), "exit-now"], "no \\u{1b}[31mdatabase"),
+    ] {
+        let ran = dir.run(&[&["evaluate", "--"], &command[..]].concat());
+        assert_eq!(ran.code, Some(2), "{command:?}: {}{}", ran.out, ran.err);
+        assert!(ran.out.contains(why) || ran.err.contains(why), "{command:?}: {}{}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn nothing_of_the_user_is_in_the_cells_and_nothing_is_left() {
+    let dir = TestDir::new("");
+    fs::create_dir_all(dir.path("home/.ssh")).unwrap();
+    fs::write(dir.path("home/.ssh/id_ed25519"), "the user's own key").unwrap();
+    let before = crate::test_dir::files(&dir.path(""));
+    let report = report(&evaluate(&dir, &["--json"], "spawn", "hostile"));
+    assert!(!report.to_string().contains("the user's own key"), "{report:#}");
+    assert_eq!(crate::test_dir::files(&dir.path("")), before, "no ledger, no lock, no approval");
+    assert_eq!(dir.processes(), Vec::<String>::new());
+}
