@@ -1,5 +1,6 @@
 //! `portcullis demo`
 
+mod stranger;
 mod theft;
 
 use std::path::Path;
@@ -41,7 +42,7 @@ settings = { loop = ["calc__multiply"], trap = ["spare__add"] }
 plugin = "builtin:approval-memory"
 "#;
 
-/// Take a tour: one agent, its sources, what can happen to a call, and a thief in a cell
+/// Take a tour: one agent, its sources, what can happen to a call, a thief in a cell, and how he is found out
 ///
 /// Needs nothing but this program, which also plays the thief, and works in a temporary folder. Nothing is installed or
 /// left behind.
@@ -68,7 +69,9 @@ async fn tour(folder: &Path) -> anyhow::Result<()> {
     let told = story(&broker).await;
     broker.shutdown().await;
     told?;
-    theft::run_chapter(folder, &data_dir).await?;
+    if theft::run_chapter(folder, &data_dir).await? {
+        stranger::run_chapter(folder).await?;
+    }
 
     chapter("The ledger")?;
     let found = ledger::verify(&data_dir)?;

@@ -68,7 +68,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let evaluation = match evaluate(args) {
+    let evaluated = runtime::block_on(evaluate(&args.command, Duration::from_secs(args.idle)));
+    let evaluation = match evaluated {
         Ok(evaluation) => evaluation,
         Err(error) => {
             report::failure(&error, global.json);
@@ -98,20 +99,21 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(file, text).with_context(|| format!("cannot write {}", escape_hidden(&file.to_string_lossy())))
 }
 
-fn evaluate(args: &Args) -> anyhow::Result<Evaluation> {
-    check_kind(&args.command)?;
+/// Runs a server under every condition and judges what was observed. Waits for `idle` after the calls of each run.
+pub(crate) async fn evaluate(command: &[String], idle: Duration) -> anyhow::Result<Evaluation> {
+    check_kind(command)?;
     let folder = tempfile::Builder::new().prefix("portcullis-").tempdir().context("cannot make a temporary folder")?;
     // A cell grants only real paths.
     let folder_path = folder.path().canonicalize()?;
-    let named = named_folders(&args.command);
-    let command = with_false_folders(&args.command, &named);
-    let subject = subject(&command, &folder_path, Duration::from_secs(args.idle))?;
-    let observed = runtime::block_on(observe_all(subject))?;
+    let named = named_folders(command);
+    let replaced = with_false_folders(command, &named);
+    let subject = subject(&replaced, &folder_path, idle)?;
+    let observed = observe_all(subject).await?;
     let Observed { observation: _, package, inside } = observed.first().context("nothing was run")?;
     let unchecked = unchecked(package.as_ref());
     let situation = Situation { named, inside: inside.clone(), home: home() };
     let observations: Vec<Observation> = observed.into_iter().map(|observed| observed.observation).collect();
-    Ok(Evaluation::of(&args.command, &observations, &situation, FindingList::default(), unchecked))
+    Ok(Evaluation::of(command, &observations, &situation, FindingList::default(), unchecked))
 }
 
 fn unchecked(package: Option<&InstallPhase>) -> Vec<String> {

@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use portcullis::broker::Broker;
-use portcullis::cell::{Availability, RecordedAttempt, Subject};
+use portcullis::cell::{Availability, RecordedAttempt, Recording, Subject};
 use portcullis::config::{Approve, CellConfig, Config, Endpoint, ProfileConfig, add_to_cell};
 use portcullis::name::SourceName;
 use portcullis::secret::ConfigValue;
@@ -22,7 +23,9 @@ use crate::cli::Global;
 use crate::command::trust;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
-use drive::{CallResult, Driven, Script};
+pub(crate) use drive::Script;
+use drive::{CallResult, Driven};
+pub(crate) use show::described;
 
 /// The largest number of recorded runs. Each opens what the one before was seen to lack.
 const MAX_ROUNDS: usize = 6;
@@ -124,7 +127,7 @@ pub(crate) fn switches(broker: &Broker) {
 }
 
 /// Returns the configuration with this source alone, without anything that could answer or refuse its calls.
-fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Config> {
+pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Config> {
     let Some(mut source) = config.sources.remove(name) else {
         let known: Vec<&str> = config.sources.keys().map(SourceName::as_str).collect();
         bail!("no source `{name}` is configured; there is {}", known.join(", "));
@@ -145,30 +148,50 @@ fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Config> {
     Ok(config)
 }
 
+/// A run of a source in a recorded cell.
+pub(crate) struct RecordedRun {
+    driven: Driven,
+    situation: Situation,
+    recording: Arc<Recording>,
+    /// What the cell lacked for what was attempted.
+    pub(crate) proposal: Proposal,
+}
+
+/// Runs the source once in its recorded cell and makes the calls of a script.
+pub(crate) async fn recorded_run(
+    config: &mut Config,
+    name: &SourceName,
+    script: &Script,
+) -> anyhow::Result<RecordedRun> {
+    cell(config, name)?.recorded = true;
+    let broker = runtime::broker(config.clone()).await?;
+    let situation = situation(&broker, name);
+    // A cell that opens nothing beyond itself cannot do any harm, so every tool may be called in it.
+    let sealed = broker
+        .config()
+        .sources
+        .get(name)
+        .is_some_and(|source| source.cell.write.is_empty() && source.cell.network.is_empty());
+    let driven = drive::drive(&broker, name, script, sealed, &situation.named).await;
+    let situation = Situation { inside: inside(&broker, name), ..situation };
+    let recording = broker.recording(name).unwrap_or_default();
+    let attempts = recording.attempts();
+    broker.shutdown().await;
+    let mut proposal = Proposal::of(&attempts, &situation);
+    proposal.withhold(&config.own_files());
+    Ok(RecordedRun { driven, situation, recording, proposal })
+}
+
 /// Runs the source in rounds, each with what the one before was seen to lack, and then without the recorder.
 async fn learn(mut config: Config, name: &SourceName, script: &Script, yes: bool) -> anyhow::Result<Learned> {
     let (mut lines, mut variables, mut open) = (Vec::new(), BTreeSet::new(), false);
     let (mut denied, mut unrecorded) = (BTreeSet::new(), 0);
     let mut round = 1;
     let (recorded, withheld) = loop {
-        cell(&mut config, name)?.recorded = true;
-        let broker = runtime::broker(config.clone()).await?;
-        let situation = situation(&broker, name);
-        // A cell that opens nothing beyond itself cannot do any harm, so every tool may be called in it.
-        let sealed = broker
-            .config()
-            .sources
-            .get(name)
-            .is_some_and(|source| source.cell.write.is_empty() && source.cell.network.is_empty());
-        let driven = drive::drive(&broker, name, script, sealed, &situation.named).await;
-        let situation = Situation { inside: inside(&broker, name), ..situation };
-        let recording = broker.recording(name).unwrap_or_default();
-        let attempts = recording.attempts();
-        denied.extend(attempts.iter().filter_map(denied_call));
+        let RecordedRun { driven, situation, recording, mut proposal } =
+            recorded_run(&mut config, name, script).await?;
+        denied.extend(recording.attempts().iter().filter_map(denied_call));
         unrecorded += recording.others();
-        broker.shutdown().await;
-        let mut proposal = Proposal::of(&attempts, &situation);
-        proposal.withhold(&config.own_files());
         if yes {
             proposal.withhold_unnamed(&situation);
         }

@@ -20,8 +20,8 @@ use crate::{runtime, thief};
 const INTERNET_ADDRESS: &str = "9.9.9.9:53";
 
 /// Starts a dishonest server in a cell, calls it, and prints what it got. Its records go to the ledger of the rest of
-/// the tour.
-pub(super) async fn run_chapter(folder: &Path, data_dir: &Path) -> anyhow::Result<()> {
+/// the tour. Returns false if this machine cannot build a full cell.
+pub(super) async fn run_chapter(folder: &Path, data_dir: &Path) -> anyhow::Result<bool> {
     chapter("A source that steals, in its cell")?;
     // Temporary folders are often links, and a grant must not lead through one.
     let folder = &folder.canonicalize()?;
@@ -43,10 +43,10 @@ pub(super) async fn run_chapter(folder: &Path, data_dir: &Path) -> anyhow::Resul
             .await?;
     let story = story(&broker).await;
     broker.shutdown().await;
-    story?;
+    let started = story?;
     local_listener.set_nonblocking(true)?;
     ensure!(local_listener.accept().is_err(), "the thief has connected to a program on this machine");
-    Ok(())
+    Ok(started)
 }
 
 /// Prints the configuration without the thief's long arguments, and returns it with them.
@@ -63,11 +63,13 @@ fn configuration(targets: &[String], data_dir: &Path) -> anyhow::Result<String> 
     Ok(format!("[broker]\ndata-dir = {data_dir}\n[sources.notes]\ncommand = {command}\ncell.read = [{notes}]\n"))
 }
 
-async fn story(broker: &Broker) -> anyhow::Result<()> {
+/// Returns false if the source was not started.
+async fn story(broker: &Broker) -> anyhow::Result<bool> {
     for preview in broker.cell_previews().await.into_values() {
         if let Err(error) = preview {
             say(&format!("{BOLD}This machine cannot build a full cell, so the source is not even started:{BOLD:#}"))?;
-            return say(&escape_hidden(&error.to_string()));
+            say(&escape_hidden(&error.to_string()))?;
+            return Ok(false);
         }
     }
     let session = broker.open_session(&runtime::profile(None)?, "demo", "demo").await.map_err(to_error)?;
@@ -89,5 +91,6 @@ async fn story(broker: &Broker) -> anyhow::Result<()> {
             None => say(&format!("thief   {what}: {}", escape_hidden(of("told").unwrap_or_default())))?,
         }
     }
-    say("It got what it was granted. Since it can neither write nor reach a network, the call needed no approval.")
+    say("It got what it was granted. Since it can neither write nor reach a network, the call needed no approval.")?;
+    Ok(true)
 }

@@ -25,7 +25,7 @@ const MAX_TEXT_BYTES: usize = 16 << 10;
 const ROUND_TIME: Duration = Duration::from_secs(10);
 
 /// The calls to make.
-pub(super) enum Script {
+pub(crate) enum Script {
     /// Those that the source's own description calls harmless.
     Harmless,
     /// Those of a file: tools and arguments.

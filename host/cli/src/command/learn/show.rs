@@ -98,7 +98,7 @@ fn quoted(value: &str) -> String {
 }
 
 /// Returns a line as a difference, with its evidence.
-pub(super) fn described(line: &Line) -> String {
+pub(crate) fn described(line: &Line) -> String {
     let value = escape_hidden(&line.value).into_owned();
     let remark = line.remark.map(|remark| format!("  ({remark})")).unwrap_or_default();
     let evidence: String = line.evidence.iter().map(|text| format!("\n      {}", escape_hidden(text))).collect();
