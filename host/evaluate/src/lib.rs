@@ -17,5 +17,5 @@ pub use calls::{names_any, planned};
 pub use canary::{Canary, CanaryPlace};
 pub use evaluation::{CellProposal, Evaluation, Exercised, Judgement, RunSummary};
 pub use finding::{EvaluationFinding, FindingList, JudgeRule, RULES, Weight};
-pub use observation::{Condition, Listing, Observation, ObservedCall, SETTLE};
+pub use observation::{Condition, Observation, ObservedCall, ObservedListing, SETTLE};
 pub use report::{html, sarif};

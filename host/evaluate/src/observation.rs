@@ -104,7 +104,7 @@ pub struct ObservedCall {
 
 /// A list of everything that a source offers.
 #[derive(Debug, Clone)]
-pub struct Listing {
+pub struct ObservedListing {
     /// When it was asked for, in words: `at first`, `after the calls`.
     pub when: &'static str,
     /// The definitions, each with its kind: `tool`, `prompt`, `resource`, `template`, `instructions`.
@@ -125,7 +125,7 @@ pub struct Observation {
     /// The server's name and version, as it gives them.
     pub server: String,
     /// What it listed, each time.
-    pub listings: Vec<Listing>,
+    pub listings: Vec<ObservedListing>,
     /// The calls.
     pub calls: Vec<ObservedCall>,
     /// What it tried to use.

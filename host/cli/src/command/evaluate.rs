@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use crate::cli::Global;
 use crate::output::{self, escape_hidden};
 use crate::{report, runtime};
-use observe::{Observed, Subject};
+use observe::{Candidate, Observed};
 
 /// The exit code of a server that cannot be judged.
 const NOT_JUDGED: u8 = 2;
@@ -107,8 +107,8 @@ pub(crate) async fn evaluate(command: &[String], idle: Duration) -> anyhow::Resu
     let folder_path = folder.path().canonicalize()?;
     let named = named_folders(command);
     let replaced = with_false_folders(command, &named);
-    let subject = subject(&replaced, &folder_path, idle)?;
-    let observed = observe_all(subject).await?;
+    let candidate = candidate(&replaced, &folder_path, idle)?;
+    let observed = observe_all(candidate).await?;
     let Observed { observation: _, package, inside } = observed.first().context("nothing was run")?;
     let unchecked = unchecked(package.as_ref());
     let situation = Situation { named, inside: inside.clone(), home: home() };
@@ -162,7 +162,7 @@ fn with_false_folders(command: &[String], named: &[PathBuf]) -> Vec<String> {
     command.iter().enumerate().map(|(at, word)| if at == 0 { word.clone() } else { replaced(word) }).collect()
 }
 
-fn subject(command: &[String], folder: &Path, idle: Duration) -> anyhow::Result<Subject> {
+fn candidate(command: &[String], folder: &Path, idle: Duration) -> anyhow::Result<Candidate> {
     let data_dir = folder.join("data");
     std::fs::create_dir(&data_dir)?;
     let here = std::env::current_dir().context("the working directory is gone")?;
@@ -173,24 +173,24 @@ fn subject(command: &[String], folder: &Path, idle: Duration) -> anyhow::Result<
     let own = config.own_files();
     let source = config.sources.into_values().next().context("the configuration has no source")?;
     debug_assert!(matches!(source.endpoint, Endpoint::Command { .. }));
-    Ok(Subject { source, folder: folder.to_owned(), data_dir, own, idle })
+    Ok(Candidate { source, folder: folder.to_owned(), data_dir, own, idle })
 }
 
 /// Runs the server under every condition: the baseline alone, which installs it, then the others together.
-async fn observe_all(subject: Subject) -> anyhow::Result<Vec<Observed>> {
-    let subject = Arc::new(subject);
+async fn observe_all(candidate: Candidate) -> anyhow::Result<Vec<Observed>> {
+    let candidate = Arc::new(candidate);
     let [first, others @ ..] = Condition::ALL;
-    let baseline = observe::observe(&subject, first).await?;
+    let baseline = observe::observe(&candidate, first).await?;
     if baseline.observation.listings.is_empty() {
         return Ok(vec![baseline]);
     }
     let room = Arc::new(Semaphore::new(MAX_AT_ONCE));
     let mut runs = JoinSet::new();
     for (at, condition) in others.into_iter().enumerate() {
-        let (subject, room) = (Arc::clone(&subject), Arc::clone(&room));
+        let (candidate, room) = (Arc::clone(&candidate), Arc::clone(&room));
         runs.spawn(async move {
             let _place = room.acquire_owned().await;
-            (at, observe::observe(&subject, condition).await)
+            (at, observe::observe(&candidate, condition).await)
         });
     }
     let mut all = runs.join_all().await;

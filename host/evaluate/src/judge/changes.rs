@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::definitions::name;
 use crate::finding::{CHANGED, FindingList, Weight};
-use crate::observation::{Listing, Observation};
+use crate::observation::{Observation, ObservedListing};
 
 /// How many characters of a changed text are shown on each side of the first difference.
 const SHOWN_CHARS: usize = 60;
@@ -52,7 +52,7 @@ fn of_its_kind(subject: &str, evidence: String) -> (&str, String, Weight) {
 }
 
 /// Returns the definitions by kind and name, without what differs between runs because the false home does.
-fn by_name(run: &Observation, listing: &Listing) -> BTreeMap<String, Value> {
+fn by_name(run: &Observation, listing: &ObservedListing) -> BTreeMap<String, Value> {
     let own = |(kind, definition): &(&'static str, Value)| {
         let text =
             definition.to_string().replace(&*run.home.to_string_lossy(), "~").replace(run.condition.user(), "USER");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::canary::Canary;
 use crate::finding::Weight;
-use crate::observation::{Condition, Listing, ObservedCall};
+use crate::observation::{Condition, ObservedCall, ObservedListing};
 
 fn run(about: &str) -> Observation {
     let tool = json!({ "name": "tool", "description": about });
@@ -20,7 +20,7 @@ fn run(about: &str) -> Observation {
         took: Duration::ZERO,
         failure: None,
         server: String::new(),
-        listings: vec![Listing { when: "at first", definitions: vec![("tool", tool)] }],
+        listings: vec![ObservedListing { when: "at first", definitions: vec![("tool", tool)] }],
         calls: Vec::new(),
         attempts: Vec::new(),
         sent: Vec::new(),
@@ -127,7 +127,7 @@ fn a_definition_that_changes_is_found_whenever_it_does_and_weighs_more_if_it_the
     let changed = (Weight::Warning, "changed-definition", "tool tool".to_owned());
     assert_eq!(found(&[run("Keeps notes."), later]), [changed]);
     let mut within = run("Keeps notes.");
-    let listed = Listing { when: "after the calls", ..run(order).listings.remove(0) };
+    let listed = ObservedListing { when: "after the calls", ..run(order).listings.remove(0) };
     within.listings.push(listed);
     let found = found(&[within]);
     assert!(found.contains(&(Weight::High, "changed-definition", "tool tool".to_owned())), "{found:?}");

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use portcullis::cell::{Action, Availability, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted, Tier};
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{
-    Canary, CanaryPlace, Condition, Listing, Observation, ObservedCall, SETTLE, names_any, planned,
+    Canary, CanaryPlace, Condition, Observation, ObservedCall, ObservedListing, SETTLE, names_any, planned,
 };
 use portcullis_jail::{Launcher, Network};
 use portcullis_net::egress::{FalseAddresses, FalseInternet};
@@ -23,7 +23,7 @@ const CALLS_TIMEOUT: Duration = Duration::from_secs(40);
 const TOOL_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// What is evaluated.
-pub(super) struct Subject {
+pub(super) struct Candidate {
     pub(super) source: SourceConfig,
     /// The folder of this evaluation.
     pub(super) folder: PathBuf,
@@ -44,10 +44,10 @@ pub(super) struct Observed {
 }
 
 /// Runs the server under a condition. A server that fails is an observation; an error is one of this machine.
-pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::Result<Observed> {
-    let folder = tempfile::Builder::new().prefix("run-").tempdir_in(&subject.folder)?;
+pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyhow::Result<Observed> {
+    let folder = tempfile::Builder::new().prefix("run-").tempdir_in(&candidate.folder)?;
     let home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
-    let mut source = subject.source.clone();
+    let mut source = candidate.source.clone();
     home.grant(&mut source.cell);
     if let Endpoint::Command { argv, .. } = &mut source.endpoint {
         // The command was written for the home of the baseline.
@@ -56,7 +56,7 @@ pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::
             .filter(|word| usual.as_os_str() == word.as_str())
             .for_each(|word| *word = now.to_string_lossy().into_owned());
     }
-    let cells = CellHost::new(Launcher::SelfExec, &subject.data_dir, subject.own.clone(), None, |_| {});
+    let cells = CellHost::new(Launcher::SelfExec, &candidate.data_dir, candidate.own.clone(), None, |_| {});
     let cell = ProcessCell::new(Arc::new(cells), &source);
     // The recording begins now, too.
     let began = Instant::now();
@@ -81,7 +81,7 @@ pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::
     };
     let mut run = Run { began, listings: Vec::new(), calls: Vec::new(), name: String::new() };
     let failure = match Server::meet(streams, &child, condition.client()).await {
-        Ok(server) => run.exercise(server, condition, &home.canaries, subject.idle).await.err(),
+        Ok(server) => run.exercise(server, condition, &home.canaries, candidate.idle).await.err(),
         Err(error) => Some(error),
     };
     child.kill();
@@ -132,7 +132,7 @@ pub(super) async fn observe(subject: &Subject, condition: Condition) -> anyhow::
 /// A run in progress.
 struct Run {
     began: Instant,
-    listings: Vec<Listing>,
+    listings: Vec<ObservedListing>,
     calls: Vec<ObservedCall>,
     name: String,
 }
@@ -149,7 +149,7 @@ impl Run {
         let definitions = server.definitions().await.context("it does not list its tools")?;
         let tools: Vec<Value> =
             definitions.iter().filter(|(kind, _)| *kind == "tool").map(|(_, definition)| definition.clone()).collect();
-        self.listings.push(Listing { when: "at first", definitions });
+        self.listings.push(ObservedListing { when: "at first", definitions });
         let home = told_home(condition);
         let canaries: Vec<String> = canaries
             .iter()
@@ -180,7 +180,7 @@ impl Run {
             tokio::time::sleep(idle).await;
         }
         let definitions = server.definitions().await.context("after the calls it no longer lists its tools")?;
-        self.listings.push(Listing { when: "after the calls", definitions });
+        self.listings.push(ObservedListing { when: "after the calls", definitions });
         Ok(())
     }
 }
