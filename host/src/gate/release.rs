@@ -13,7 +13,7 @@ use crate::config::Detail;
 use crate::ledger::{Event, EventKind, OutcomeSlot};
 use crate::metrics::{Ending, Series};
 use crate::plugin::Change;
-use crate::protocol::{Answer, Json, Members, Method, RpcError};
+use crate::protocol::{Answer, Json, Method, RpcError};
 
 /// The obligation to record the outcome of an admitted call. If it is dropped without [`Gate::release`], it records
 /// that the outcome is unknown.
@@ -290,11 +290,11 @@ impl AnswerSummary {
     /// Reads the members of a result, and nothing inside them. A result may be large, so it is read once.
     fn of(result: &Json) -> Self {
         let mut said = Self::default();
-        for (name, raw) in result.read::<Members<'_>>().map(|members| members.0).unwrap_or_default() {
+        for (name, text) in result.member_texts().unwrap_or_default() {
             if name.eq_ignore_ascii_case("resultType") {
-                said.kinds.extend(serde_json::from_str::<String>(raw.get()));
+                said.kinds.extend(serde_json::from_str::<String>(text));
             } else if name == "isError" {
-                said.failed = raw.get() == "true";
+                said.failed = text == "true";
             }
         }
         said

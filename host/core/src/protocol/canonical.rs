@@ -66,7 +66,8 @@ fn write_canonical(text: &str, out: &mut Vec<u8>) -> Result<(), CanonicalError> 
             let items: Vec<&RawValue> = read(text)?;
             write_all(b"[]", &items, out, |raw, out| write_canonical(raw.get(), out))
         }
-        Some(b'"') => write_scalar(&read::<Text<'_>>(text)?.0, out),
+        // A string without an escape is its own canonical form.
+        Some(b'"') if memchr::memchr(b'\\', text.as_bytes()).is_some() => write_scalar(&read::<Text<'_>>(text)?.0, out),
         _ => {
             out.extend_from_slice(text.as_bytes());
             Ok(())

@@ -1,10 +1,13 @@
-//! One JSON value, kept as the bytes that were received.
+//! One JSON value, kept as the text that was received.
+
+mod scan;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -13,7 +16,7 @@ use super::message::{MAX_NESTING, MessageError};
 
 /// One valid JSON value as UTF-8 text, kept exactly as it was received. Cloning and slicing share the buffer.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Json(Bytes);
+pub struct Json(ByteString);
 
 impl Json {
     /// Parses text that holds exactly one JSON value, nested no deeper than [`MAX_NESTING`].
@@ -21,47 +24,46 @@ impl Json {
     /// # Errors
     /// [`MessageError`] if the text is not UTF-8, not JSON, or nested too deep.
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, MessageError> {
-        let text = text.into();
-        check_nesting(&text)?;
-        let raw: &RawValue = serde_json::from_slice(&text).map_err(MessageError::from_json)?;
-        Ok(slice(&text, raw))
+        let text = utf8(text.into())?;
+        check_nesting(text.as_bytes())?;
+        let raw: &RawValue = serde_json::from_str(&text).map_err(MessageError::from_json)?;
+        Ok(slice(&text, raw.get()))
     }
 
     /// Serialises a value. Every type of this crate that is passed here serialises without error; a value that fails to
     /// serialise becomes `null`.
     #[must_use]
     pub fn of(value: &impl serde::Serialize) -> Self {
-        serde_json::to_vec(value).map_or_else(|_| Self::null(), |text| Self(Bytes::from(text)))
+        serde_json::to_string(value).map_or_else(|_| Self::null(), |text| Self(text.into()))
     }
 
     /// Returns the value `null`.
     #[must_use]
     pub const fn null() -> Self {
-        Self(Bytes::from_static(b"null"))
+        Self(ByteString::from_static("null"))
     }
 
     /// Returns the value `{}`.
     #[must_use]
     pub const fn empty_object() -> Self {
-        Self(Bytes::from_static(b"{}"))
+        Self(ByteString::from_static("{}"))
     }
 
     /// Returns the JSON text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // Constructors accept only UTF-8; checking again costs less than the line of `unsafe` it saves.
-        std::str::from_utf8(&self.0).unwrap_or("null")
+        &self.0
     }
 
     /// Returns the bytes of the JSON text.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        self.0.as_bytes()
     }
 
     /// Returns the buffer that holds the JSON text.
     pub(super) fn into_bytes(self) -> Bytes {
-        self.0
+        self.0.into_bytes()
     }
 
     /// Converts to a [`serde_json::Value`], faithfully or not at all: text that a `Value` cannot represent (`1e999`,
@@ -79,27 +81,26 @@ impl Json {
     /// # Errors
     /// The parser's error, with line and column within this value.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(&self.0)
+        serde_json::from_str(&self.0)
     }
 
     /// Returns the member `key` of an object without parsing the values of the others, or `None` if the key is missing
     /// or this is not an object. Of several members with that name, the last counts.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Self> {
-        self.member(key).map(|raw| slice(&self.0, raw))
+        self.member(key).map(|part| slice(&self.0, part))
     }
 
     /// Returns the member `key` of an object if it is a string; otherwise like [`Json::get`].
     #[must_use]
     pub fn get_str(&self, key: &str) -> Option<String> {
-        serde_json::from_str(self.member(key)?.get()).ok()
+        serde_json::from_str(self.member(key)?).ok()
     }
 
     /// Returns the items of an array, or `None` for other values.
     #[must_use]
     pub fn items(&self) -> Option<Vec<Self>> {
-        let items: Vec<&RawValue> = self.read().ok()?;
-        Some(items.into_iter().map(|raw| slice(&self.0, raw)).collect())
+        Some(scan::items(&self.0)?.into_iter().map(|part| slice(&self.0, part)).collect())
     }
 
     /// Returns a copy in which some parts are replaced; everything else keeps its bytes. Each part must be a value that
@@ -115,15 +116,21 @@ impl Json {
     /// Returns the members of an object in order, or `None` for other values.
     #[must_use]
     pub fn members(&self) -> Option<Vec<(String, Self)>> {
-        let members = self.read::<Members<'_>>().ok()?.0;
-        Some(members.into_iter().map(|(key, raw)| (key.into_owned(), slice(&self.0, raw))).collect())
+        let members = scan::members(&self.0)?;
+        Some(members.into_iter().map(|(key, part)| (key.into_owned(), slice(&self.0, part))).collect())
+    }
+
+    /// Returns the members of an object in order, each key with the text of its value, or `None` for other values.
+    #[must_use]
+    pub fn member_texts(&self) -> Option<Vec<(Cow<'_, str>, &str)>> {
+        scan::members(&self.0)
     }
 
     /// Returns several members of an object in one pass; each as [`Json::get`] would.
     #[must_use]
     pub fn get_all<const N: usize>(&self, keys: [&str; N]) -> [Option<Self>; N] {
-        let members = self.read::<Members<'_>>().map(|members| members.0).unwrap_or_default();
-        keys.map(|key| last(&members, key).map(|raw| slice(&self.0, raw)))
+        let members = self.member_texts().unwrap_or_default();
+        keys.map(|key| last(&members, key).map(|part| slice(&self.0, part)))
     }
 
     /// Returns this object with the member `key` replaced, or added at the end if it was missing; everything else keeps
@@ -137,14 +144,14 @@ impl Json {
     /// everything else keeps its bytes. Returns `None` if this is not an object.
     #[must_use]
     pub fn edited(&self, edits: &[(&str, Option<&Self>)]) -> Option<Self> {
-        let members = self.read::<Members<'_>>().ok()?.0;
+        let members = self.member_texts()?;
         let (mut replaced, mut added) = (Vec::new(), String::new());
         let mut empty = members.is_empty();
         for (key, value) in edits {
             match (last(&members, key), value) {
                 (Some(_), None) => return self.without(key).edited(edits),
                 (None, None) => {}
-                (Some(raw), Some(value)) => replaced.push((range_of(&self.0, raw.get()), value.as_str())),
+                (Some(part), Some(value)) => replaced.push((range_of(&self.0, part), value.as_str())),
                 (None, Some(value)) => {
                     added.push_str(if std::mem::take(&mut empty) { "" } else { "," });
                     added.push_str(&serde_json::to_string(key).ok()?);
@@ -176,20 +183,20 @@ impl Json {
     /// Like [`Json::without`] for several keys in one pass.
     #[must_use]
     pub fn without_all(&self, keys: &[&str]) -> Self {
-        let Ok(members) = self.read::<Members<'_>>() else { return self.clone() };
+        let Some(members) = self.member_texts() else { return self.clone() };
         let goes = |name: &str| keys.contains(&name);
-        if !members.0.iter().any(|(name, _)| goes(name)) {
+        if !members.iter().any(|(name, _)| goes(name)) {
             return self.clone();
         }
         let mut text = String::with_capacity(self.0.len());
-        for (name, raw) in members.0.iter().filter(|(name, _)| !goes(name)) {
+        for (name, part) in members.iter().filter(|(name, _)| !goes(name)) {
             text.push(if text.is_empty() { '{' } else { ',' });
             text.push_str(&serde_json::to_string(name).unwrap_or_default());
             text.push(':');
-            text.push_str(raw.get());
+            text.push_str(part);
         }
         text.push_str(if text.is_empty() { "{}" } else { "}" });
-        Self(Bytes::from(text))
+        Self(text.into())
     }
 
     /// Returns the text with every line break replaced by a space, as line framing requires. The copy shares the buffer
@@ -197,15 +204,14 @@ impl Json {
     #[must_use]
     pub fn on_one_line(&self) -> Self {
         // JSON strings cannot hold a raw line break, so each one found is between tokens.
-        if memchr::memchr2(b'\n', b'\r', &self.0).is_none() {
+        if memchr::memchr2(b'\n', b'\r', self.as_bytes()).is_none() {
             return self.clone();
         }
-        let text: Vec<u8> = self.0.iter().map(|&b| if b == b'\n' || b == b'\r' { b' ' } else { b }).collect();
-        Self(Bytes::from(text))
+        Self(self.0.replace(['\n', '\r'], " ").into())
     }
 
-    fn member(&self, key: &str) -> Option<&RawValue> {
-        last(&self.read::<Members<'_>>().ok()?.0, key)
+    fn member(&self, key: &str) -> Option<&str> {
+        scan::member(&self.0, key)
     }
 
     fn splice(&self, edits: &[(Range<usize>, &str)]) -> Self {
@@ -218,7 +224,7 @@ impl Json {
             at = range.end;
         }
         out.push_str(text.get(at..).unwrap_or_default());
-        Self(Bytes::from(out))
+        Self(out.into())
     }
 }
 
@@ -264,16 +270,22 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] std::borrow::Cow<'a, str>);
 
-pub(super) fn slice(text: &Bytes, raw: &RawValue) -> Json {
-    Json(text.slice_ref(raw.get().as_bytes()))
+/// Returns bytes as text, which is checked once.
+pub(super) fn utf8(text: Bytes) -> Result<ByteString, MessageError> {
+    ByteString::try_from(text).map_err(|error| MessageError::Json(error.to_string()))
+}
+
+/// Returns a part of a text, which must be one JSON value. It shares the buffer.
+pub(super) fn slice(text: &ByteString, part: &str) -> Json {
+    Json(text.slice_ref(part))
 }
 
 /// Returns the last member with that name, which is the one that most parsers use.
-fn last<'a>(members: &[(Cow<'a, str>, &'a RawValue)], key: &str) -> Option<&'a RawValue> {
-    members.iter().rev().find(|(name, _)| name == key).map(|(_, raw)| *raw)
+fn last<'a>(members: &[(Cow<'a, str>, &'a str)], key: &str) -> Option<&'a str> {
+    members.iter().rev().find(|(name, _)| name == key).map(|(_, part)| *part)
 }
 
-fn range_of(text: &[u8], part: &str) -> Range<usize> {
+fn range_of(text: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr() as usize - text.as_ptr() as usize;
     start..start + part.len()
 }
@@ -293,21 +305,9 @@ pub(super) fn check_nesting(text: &[u8]) -> Result<(), MessageError> {
                 }
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
-            b'"' => rest = after_string(rest),
+            b'"' => rest = scan::after_string(rest),
             _ => {}
         }
     }
     Ok(())
-}
-
-/// Returns the text after the string whose opening quote was just read.
-fn after_string(mut rest: &[u8]) -> &[u8] {
-    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
-        let escaped = rest.get(at) == Some(&b'\\');
-        rest = rest.get(at + 1 + usize::from(escaped)..).unwrap_or_default();
-        if !escaped {
-            return rest;
-        }
-    }
-    &[]
 }

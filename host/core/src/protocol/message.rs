@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::json::{Json, check_nesting, slice};
+use super::json::{Json, check_nesting, slice, utf8};
 use super::{Method, RpcError};
 
 /// The largest message that is read, in bytes, unless the configuration says otherwise. Tool results carry images and
@@ -131,12 +131,12 @@ impl Message {
     /// # Errors
     /// See [`MessageError`]; every case has a JSON-RPC code ([`MessageError::code`]).
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, MessageError> {
-        let text = text.into();
-        check_nesting(&text)?;
-        if text.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
+        let text = utf8(text.into())?;
+        check_nesting(text.as_bytes())?;
+        if text.as_bytes().iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
             return Err(MessageError::Batch);
         }
-        let envelope: Envelope<'_> = serde_json::from_slice(&text).map_err(MessageError::from_json)?;
+        let envelope: Envelope<'_> = serde_json::from_str(&text).map_err(MessageError::from_json)?;
         if envelope.jsonrpc != Some("2.0") {
             return Err(MessageError::Version);
         }
@@ -144,7 +144,7 @@ impl Message {
             None | Some("null") => None,
             Some(id) => Some(Id::from_json(id)?),
         };
-        let params = envelope.params.map(|raw| slice(&text, raw));
+        let params = envelope.params.map(|raw| slice(&text, raw.get()));
         if let Some(params) = &params
             && !matches!(params.as_bytes().first(), Some(b'{' | b'['))
         {
@@ -161,11 +161,11 @@ impl Message {
                 }
             }
             (None, Some(result), None) => {
-                let answer = Answer::Result(slice(&text, result));
+                let answer = Answer::Result(slice(&text, result.get()));
                 Ok(Self::Response(Response { id: Some(id.ok_or(MessageError::BadId)?), answer }))
             }
             (None, None, Some(error)) => {
-                Ok(Self::Response(Response { id, answer: Answer::Error(slice(&text, error)) }))
+                Ok(Self::Response(Response { id, answer: Answer::Error(slice(&text, error.get())) }))
             }
             _ => Err(MessageError::AmbiguousKind),
         }
