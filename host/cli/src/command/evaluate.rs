@@ -4,6 +4,7 @@ mod false_home;
 mod observe;
 mod server;
 mod show;
+mod supply;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,9 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use portcullis::cell::InstallPhase;
 use portcullis::config::{Config, Endpoint};
-use portcullis_evaluate::{Condition, Evaluation, FindingList, Judgement, Observation};
+use portcullis_evaluate::{Condition, Evaluation, Judgement, Observation};
 use portcullis_learn::Situation;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use crate::cli::Global;
 use crate::output::{self, visible};
 use crate::{report, run};
-use observe::{Candidate, Observed};
+use observe::Candidate;
 
 /// The exit code of a server that cannot be judged.
 const NOT_JUDGED: u8 = 2;
@@ -61,6 +61,10 @@ pub(crate) struct Args {
     /// How long to wait after the last call for what the server does later
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=MAX_IDLE))]
     idle: u64,
+
+    /// A database of OSV: a folder of its JSON records or a ZIP archive of them. A package that it calls malicious is not started
+    #[arg(long, value_name = "DIR|FILE")]
+    osv: Option<PathBuf>,
 
     /// The server's program and its arguments
     #[arg(required = true, last = true, value_name = "CMD")]
@@ -106,19 +110,11 @@ fn evaluate(args: &Args) -> anyhow::Result<Evaluation> {
     let named = named_folders(&args.command);
     let command = with_false_folders(&args.command, &named);
     let candidate = candidate(&command, &folder_path, Duration::from_secs(args.idle))?;
-    let observed = run::block_on(observe_all(candidate))?;
-    let Observed { observation: _, package, inside } = observed.first().context("nothing was run")?;
-    let unchecked = unchecked(package.as_ref());
-    let situation = Situation { named, inside: inside.clone(), home: home() };
-    let observations: Vec<Observation> = observed.into_iter().map(|observed| observed.observation).collect();
-    Ok(Evaluation::of(&args.command, &observations, &situation, FindingList::default(), unchecked))
-}
-
-fn unchecked(package: Option<&InstallPhase>) -> Vec<String> {
-    match package {
-        Some(package) => vec![format!("{} {}: its known vulnerabilities: not checked", package.name, package.version)],
-        None => Vec::new(),
-    }
+    let (inside, package) = run::block_on(observe::prepare(&candidate))?;
+    let supply = supply::look(package.as_ref(), args.osv.as_deref())?;
+    let observations = if supply.malicious { Vec::new() } else { run::block_on(observe_all(candidate))? };
+    let situation = Situation { named, inside, home: home() };
+    Ok(Evaluation::of(&args.command, &observations, &situation, supply.findings, supply.unchecked))
 }
 
 /// Refuses what is no command, and says what is taken.
@@ -175,11 +171,11 @@ fn candidate(command: &[String], folder: &Path, idle: Duration) -> anyhow::Resul
 }
 
 /// Runs the server under every condition: the baseline alone, which installs it, then the others together.
-async fn observe_all(candidate: Candidate) -> anyhow::Result<Vec<Observed>> {
+async fn observe_all(candidate: Candidate) -> anyhow::Result<Vec<Observation>> {
     let candidate = Arc::new(candidate);
     let [first, others @ ..] = Condition::ALL;
     let baseline = observe::observe(&candidate, first).await?;
-    if baseline.observation.listings.is_empty() {
+    if baseline.listings.is_empty() {
         return Ok(vec![baseline]);
     }
     let room = Arc::new(Semaphore::new(MAX_AT_ONCE));
