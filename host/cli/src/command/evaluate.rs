@@ -110,11 +110,25 @@ fn evaluate(args: &Args) -> anyhow::Result<Evaluation> {
     let named = named_folders(&args.command);
     let command = with_false_folders(&args.command, &named);
     let candidate = candidate(&command, &folder_path, Duration::from_secs(args.idle))?;
-    let (inside, package) = run::block_on(observe::prepare(&candidate))?;
+    let (inside, package) = run::block_on(unless_ended(observe::prepare(&candidate)))?;
     let supply = supply::look(package.as_ref(), args.osv.as_deref())?;
-    let observations = if supply.malicious { Vec::new() } else { run::block_on(observe_all(candidate))? };
+    let observations = match supply.malicious {
+        true => Vec::new(),
+        false => run::block_on(unless_ended(observe_all(candidate)))?,
+    };
     let situation = Situation { named, inside, home: home() };
     Ok(Evaluation::of(&args.command, &observations, &situation, supply.findings, supply.unchecked))
+}
+
+/// Does the work unless the user ends it before. What was started and made for it goes with it.
+async fn unless_ended<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::select! {
+        done = work => done,
+        ended = run::asked_to_end() => match ended {
+            Ok(()) => bail!("it was ended before it was done"),
+            Err(error) => Err(error).context("cannot listen for signals"),
+        },
+    }
 }
 
 /// Refuses what is no command, and says what is taken.
