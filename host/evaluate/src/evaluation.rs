@@ -104,10 +104,11 @@ impl Evaluation {
             false => Judgement::NothingSeen,
         };
         let failure = failure.or_else(|| {
-            exercised
-                .tools
-                .is_empty()
-                .then(|| "it offers no tool that could be called, so nothing was exercised".to_owned())
+            let why = match observations.is_empty() {
+                true => "it was not started, because a database lists it as malicious",
+                false => "it offers no tool that could be called, so nothing was exercised",
+            };
+            exercised.tools.is_empty().then(|| why.to_owned())
         });
         Self {
             judgement,

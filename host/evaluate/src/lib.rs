@@ -12,6 +12,7 @@ mod finding;
 mod judge;
 mod observation;
 mod report;
+mod supply;
 
 pub use calls::{names_any, planned};
 pub use canary::{Canary, CanaryPlace};
@@ -19,3 +20,4 @@ pub use evaluation::{CellProposal, Evaluation, Exercised, Judgement, RunSummary}
 pub use finding::{EvaluationFinding, FindingList, JudgeRule, RULES, Weight};
 pub use observation::{Condition, Observation, ObservedCall, ObservedListing, SETTLE};
 pub use report::{html, sarif};
+pub use supply::{Ecosystem, SupplyPackage};

@@ -4,6 +4,7 @@ mod false_home;
 mod observe;
 mod server;
 mod show;
+mod supply;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,9 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use portcullis::cell::InstallPhase;
 use portcullis::config::{Config, Endpoint};
-use portcullis_evaluate::{Condition, Evaluation, FindingList, Judgement, Observation};
+use portcullis_evaluate::{Condition, Evaluation, Judgement, Observation};
 use portcullis_learn::Situation;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use crate::cli::Global;
 use crate::output::{self, escape_hidden};
 use crate::{report, runtime};
-use observe::{Candidate, Observed};
+use observe::Candidate;
 
 /// The exit code of a server that cannot be judged.
 const NOT_JUDGED: u8 = 2;
@@ -62,13 +62,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=MAX_IDLE))]
     idle: u64,
 
+    /// A database of OSV: a folder of its JSON records or a ZIP archive of them. A package that it calls malicious is not started
+    #[arg(long, value_name = "DIR|FILE")]
+    osv: Option<PathBuf>,
+
     /// The server's program and its arguments
     #[arg(required = true, last = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let evaluated = runtime::block_on(evaluate(&args.command, Duration::from_secs(args.idle)));
+    let idle = Duration::from_secs(args.idle);
+    let evaluated = runtime::block_on(unless_ended(evaluate(&args.command, idle, args.osv.as_deref())));
     let evaluation = match evaluated {
         Ok(evaluation) => evaluation,
         Err(error) => {
@@ -99,8 +104,9 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(file, text).with_context(|| format!("cannot write {}", escape_hidden(&file.to_string_lossy())))
 }
 
-/// Runs a server under every condition and judges what was observed. Waits for `idle` after the calls of each run.
-pub(crate) async fn evaluate(command: &[String], idle: Duration) -> anyhow::Result<Evaluation> {
+/// Runs a server under every condition and judges what was observed. Waits for `idle` after the calls of each run. `osv` is
+/// a database of known vulnerabilities.
+pub(crate) async fn evaluate(command: &[String], idle: Duration, osv: Option<&Path>) -> anyhow::Result<Evaluation> {
     check_kind(command)?;
     let folder = tempfile::Builder::new().prefix("portcullis-").tempdir().context("cannot make a temporary folder")?;
     // A cell grants only real paths.
@@ -108,18 +114,24 @@ pub(crate) async fn evaluate(command: &[String], idle: Duration) -> anyhow::Resu
     let named = named_folders(command);
     let replaced = with_false_folders(command, &named);
     let candidate = candidate(&replaced, &folder_path, idle)?;
-    let observed = observe_all(candidate).await?;
-    let Observed { observation: _, package, inside } = observed.first().context("nothing was run")?;
-    let unchecked = unchecked(package.as_ref());
-    let situation = Situation { named, inside: inside.clone(), home: home() };
-    let observations: Vec<Observation> = observed.into_iter().map(|observed| observed.observation).collect();
-    Ok(Evaluation::of(command, &observations, &situation, FindingList::default(), unchecked))
+    let (inside, package) = observe::prepare(&candidate).await?;
+    let supply = supply::look(package.as_ref(), osv)?;
+    let observations = match supply.malicious {
+        true => Vec::new(),
+        false => observe_all(candidate).await?,
+    };
+    let situation = Situation { named, inside, home: home() };
+    Ok(Evaluation::of(command, &observations, &situation, supply.findings, supply.unchecked))
 }
 
-fn unchecked(package: Option<&InstallPhase>) -> Vec<String> {
-    match package {
-        Some(package) => vec![format!("{} {}: its known vulnerabilities: not checked", package.name, package.version)],
-        None => Vec::new(),
+/// Does the work unless the user ends it before. What was started and made for it goes with it.
+async fn unless_ended<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::select! {
+        done = work => done,
+        ended = runtime::asked_to_end() => match ended {
+            Ok(()) => bail!("it was ended before it was done"),
+            Err(error) => Err(error).context("cannot listen for signals"),
+        },
     }
 }
 
@@ -177,11 +189,11 @@ fn candidate(command: &[String], folder: &Path, idle: Duration) -> anyhow::Resul
 }
 
 /// Runs the server under every condition: the baseline alone, which installs it, then the others together.
-async fn observe_all(candidate: Candidate) -> anyhow::Result<Vec<Observed>> {
+async fn observe_all(candidate: Candidate) -> anyhow::Result<Vec<Observation>> {
     let candidate = Arc::new(candidate);
     let [first, others @ ..] = Condition::ALL;
     let baseline = observe::observe(&candidate, first).await?;
-    if baseline.observation.listings.is_empty() {
+    if baseline.listings.is_empty() {
         return Ok(vec![baseline]);
     }
     let room = Arc::new(Semaphore::new(MAX_AT_ONCE));

@@ -34,17 +34,24 @@ pub(super) struct Candidate {
     pub(super) idle: Duration,
 }
 
-/// A run, and what was found out about the program on the way.
-pub(super) struct Observed {
-    pub(super) observation: Observation,
-    /// The package that it was installed from.
-    pub(super) package: Option<InstallPhase>,
-    /// What the cell opens for the program itself.
-    pub(super) inside: Vec<PathBuf>,
+/// Installs the package, if the command asks for one. Returns what the cell opens for the program itself, and the package.
+pub(super) async fn prepare(candidate: &Candidate) -> anyhow::Result<(Vec<PathBuf>, Option<InstallPhase>)> {
+    let cell = candidate.cell(&candidate.source);
+    cell.plan(&[]).await?;
+    let described = cell.described().context("nothing was planned")?;
+    Ok((described.profile.read.iter().cloned().collect(), described.package.clone()))
+}
+
+impl Candidate {
+    /// Returns the cell of the source as it is configured now.
+    fn cell(&self, source: &SourceConfig) -> ProcessCell {
+        let cells = CellHost::new(Launcher::SelfExec, &self.data_dir, self.own.clone(), None, |_| {});
+        ProcessCell::new(Arc::new(cells), source)
+    }
 }
 
 /// Runs the server under a condition. A server that fails is an observation; an error is one of this machine.
-pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyhow::Result<Observed> {
+pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyhow::Result<Observation> {
     let folder = tempfile::Builder::new().prefix("run-").tempdir_in(&candidate.folder)?;
     let home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
     let mut source = candidate.source.clone();
@@ -56,8 +63,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
             .filter(|word| usual.as_os_str() == word.as_str())
             .for_each(|word| *word = now.to_string_lossy().into_owned());
     }
-    let cells = CellHost::new(Launcher::SelfExec, &candidate.data_dir, candidate.own.clone(), None, |_| {});
-    let cell = ProcessCell::new(Arc::new(cells), &source);
+    let cell = candidate.cell(&source);
     // The recording begins now, too.
     let began = Instant::now();
     let mut plan = cell.plan(&home.variables(condition)).await?;
@@ -107,8 +113,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         let of_clock = matches!(&attempt.subject, Attempted::Path(path) if path.starts_with(CLOCK_FOLDER) && path.extension().is_some());
         of_clock && attempt.action == Action::Read && attempt.availability == Availability::Granted
     });
-    let described = cell.described();
-    let observation = Observation {
+    Ok(Observation {
         condition,
         began,
         took: began.elapsed(),
@@ -123,10 +128,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         home: told_home(condition),
         programs: [program, PathBuf::from("/usr/bin/env")].into_iter().chain(started).collect(),
         clock_moved,
-    };
-    let inside =
-        described.as_ref().map(|described| described.profile.read.iter().cloned().collect()).unwrap_or_default();
-    Ok(Observed { observation, package: described.and_then(|described| described.package.clone()), inside })
+    })
 }
 
 /// A run in progress.

@@ -15,6 +15,9 @@ use tokio::time::timeout;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// How long a server that does not start may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The longest message that is read, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 16 << 20;
 
@@ -39,7 +42,7 @@ impl Server {
     /// Begins the conversation as this client.
     pub(super) async fn meet(streams: ChildStreams, child: &Child, client: &str) -> anyhow::Result<Self> {
         let said = Arc::new(Mutex::new(Vec::new()));
-        tokio::spawn(listen(ChildStderr::from_std(streams.error)?, Arc::clone(&said)));
+        let listener = tokio::spawn(listen(ChildStderr::from_std(streams.error)?, Arc::clone(&said)));
         let mut server = Self {
             input: ChildStdin::from_std(streams.input)?,
             output: BufReader::new(ChildStdout::from_std(streams.output)?),
@@ -54,13 +57,16 @@ impl Server {
             "capabilities": {},
             "clientInfo": { "name": client, "version": "1.0.0" },
         });
-        let met = server.request(&Method::Initialize, params, START_TIMEOUT).await;
-        server.met = met.map_err(|error| match (child.fate(), server.said()) {
-            (Some(fate), said) if said.is_empty() => anyhow!("it {fate}"),
-            (Some(fate), said) => anyhow!("it {fate}: {said}"),
-            (None, said) if said.is_empty() => error,
-            (None, said) => error.context(said),
-        })?;
+        server.met = match server.request(&Method::Initialize, params, START_TIMEOUT).await {
+            Ok(met) => met,
+            Err(error) => {
+                // One that has ended says why; one that goes on is not waited for.
+                let _ = timeout(END_TIMEOUT, async { tokio::join!(child.wait(), listener) }).await;
+                let why = child.fate().map_or_else(|| format!("{error:#}"), |fate| format!("it {fate}"));
+                let said = server.said();
+                bail!(if said.is_empty() { why } else { format!("{why}: {said}") });
+            }
+        };
         server.send(&json!({ "jsonrpc": "2.0", "method": Method::NotificationsInitialized.as_str() })).await?;
         Ok(server)
     }
@@ -191,8 +197,12 @@ impl Server {
         }
     }
 
+    /// Returns the last lines of what the server said on standard error, where errors are.
     fn said(&self) -> String {
-        String::from_utf8_lossy(&locked(&self.said)).trim().to_owned()
+        const LINES: usize = 3;
+        let said = String::from_utf8_lossy(&locked(&self.said)).into_owned();
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default().join("; ")
     }
 }
 

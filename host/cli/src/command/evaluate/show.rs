@@ -14,6 +14,7 @@ pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {
         evaluation.findings.iter().partition(|finding| finding.weight == Weight::Note);
     let headline = match evaluation.judgement {
         Judgement::NothingSeen => "nothing was seen, which does not mean that it is harmless".to_owned(),
+        Judgement::Findings if findings.len() == 1 => "1 finding".to_owned(),
         Judgement::Findings => format!("{} findings", findings.len()),
         Judgement::NotJudged => format!("{BAD}it could not be judged{BAD:#}"),
     };
