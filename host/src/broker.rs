@@ -11,6 +11,7 @@ mod feed;
 mod loading;
 mod metrics;
 mod operator;
+mod problems;
 mod rejected;
 mod state;
 
@@ -51,6 +52,7 @@ pub use crate::context::{BrokerState, BuildError, FlagState, FlaggedDefinition, 
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
 pub use definitions::SourceDefinitions;
+pub use problems::ServingProblem;
 use rejected::Rejections;
 
 /// A running broker. Cheap to clone; all clones share one broker.
@@ -86,7 +88,7 @@ impl Broker {
     /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then.
     pub async fn build(config: Config, launcher: Launcher) -> Result<Self, BuildError> {
         if config.sources.is_empty() {
-            return Err(BuildError::NoSources);
+            return Err(if config.disabled.is_empty() { BuildError::NoSources } else { BuildError::AllDisabled });
         }
         let lock = Lockfile::load(&config.data_dir)?;
         let plugins = loading::plugins(&config, &lock)?;

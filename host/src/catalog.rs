@@ -12,6 +12,7 @@ use crate::item::{Item, ItemKind};
 use crate::name::SourceName;
 
 pub use collect::{Collected, Remark, items_of};
+pub(crate) use filter::is_match;
 pub use filter::{FilterError, ItemFilter};
 pub use naming::{MAX_EXPOSED_BYTES, MAX_URI_BYTES, NamingError};
 pub(crate) use naming::{ResolvedUri, exposed_uri, resolve_uri};

@@ -55,6 +55,7 @@ pub use direct::Tool;
 use discovery::{AskedSources, Late};
 use listen::SubscriptionStreams;
 use listing::Listing;
+pub(crate) use listing::check_names;
 use lists::Lists;
 use refresh::Refresh;
 use request::SessionRequest;

@@ -13,6 +13,7 @@ mod supervised;
 #[cfg(test)]
 mod testing;
 mod transport;
+mod unusable;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub(crate) use pipe::{PipeConfig, RedactedValues};
 #[cfg(feature = "process")]
 pub(crate) use process::ProcessSource;
 pub(crate) use supervised::SupervisionConfig;
+pub(crate) use unusable::UnusableSource;
 
 /// One configured upstream, connected or not. Declaring it opens nothing; [`Source::discover`] does.
 #[async_trait]

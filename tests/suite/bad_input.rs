@@ -64,7 +64,7 @@ fn a_required_source_that_fails_ends_the_run_and_no_tool_is_served() {
         for era in crate::agent::ERAS {
             let dir = TestDir::new(&format!(
                 "[sources.good]\ncomponent = \"builtin:calculator\"\n\
-                 [sources.bad]\ncommand = [\"@source@\", \"{mode}\"]\n"
+                 [sources.bad]\ncommand = [\"@source@\", \"{mode}\"]\nrequired = true\n"
             ));
             let mut agent = Agent::start(&dir, era);
             let listed = agent.list();

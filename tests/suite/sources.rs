@@ -82,7 +82,7 @@ fn a_call_that_hangs_ends_at_its_timeout_and_does_not_delay_others() {
 
 #[test]
 fn a_program_that_floods_before_the_handshake_fails_discovery() {
-    let dir = TestDir::new(&files("flood", ""));
+    let dir = TestDir::new(&files("flood", "required = true"));
     let mut agent = Agent::start(&dir, Era::Legacy);
     let listed = agent.list();
     assert_eq!(listed["refused"], "discovery-failed", "{listed}");

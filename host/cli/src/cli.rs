@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
-    approvals, audit, call, check, completions, demo, evaluate, import, learn, lock, login, logs, plugin, restart,
-    scan, schema, secret, serve, status, tools, trust, wrap,
+    add, approvals, audit, call, check, completions, demo, edit, evaluate, import, init, learn, lock, login, logs,
+    plugin, restart, scan, schema, secret, serve, status, tools, trust, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -65,6 +65,12 @@ pub(crate) enum Command {
     Approvals(approvals::Args),
     Audit(audit::Args),
     Plugin(plugin::Args),
+    Init(init::Args),
+    Add(add::Args),
+    Remove(edit::RemoveArgs),
+    Enable(edit::EnableArgs),
+    Disable(edit::DisableArgs),
+    Set(edit::SetArgs),
     Import(import::Args),
     Secret(secret::Args),
     Login(login::Args),

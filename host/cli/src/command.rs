@@ -1,13 +1,16 @@
 //! One module for each command: its arguments, its help, and what it does.
 
+pub(crate) mod add;
 pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod edit;
 pub(crate) mod evaluate;
 pub(crate) mod import;
+pub(crate) mod init;
 pub(crate) mod learn;
 pub(crate) mod lock;
 pub(crate) mod login;
@@ -45,6 +48,12 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Approvals(args) => approvals::run(&args, &global),
         Command::Audit(args) => audit::run(&args, &global),
         Command::Plugin(args) => plugin::run(&args, &global),
+        Command::Init(args) => init::run(&args, &global),
+        Command::Add(args) => add::run(&args, &global),
+        Command::Remove(args) => edit::remove(&args, &global),
+        Command::Enable(args) => edit::enable(&args, &global),
+        Command::Disable(args) => edit::disable(&args, &global),
+        Command::Set(args) => edit::set(&args, &global),
         Command::Import(args) => import::run(&args, &global),
         Command::Secret(args) => secret::run(&args, &global),
         Command::Login(args) => login::run(&args, &global),

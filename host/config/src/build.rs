@@ -71,6 +71,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     let max_message = max_message.unwrap_or(MAX_MESSAGE_BYTES);
     sources.values_mut().for_each(|source| source.max_message = max_message);
     let profiles = profiles(&raw.profiles, &sources, &mut faults);
+    let (sources, disabled) = sources.into_iter().partition(|(_, source): &(_, SourceConfig)| source.enabled);
     let config = Config {
         serve: serve(&raw.serve, &profiles, &mut faults),
         telemetry: raw.telemetry.as_ref().and_then(|raw| telemetry::telemetry(raw, &mut faults)),
@@ -82,6 +83,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         sinks: sinks(raw, base, &mut faults),
         profiles,
         sources,
+        disabled,
         data_dir,
         state_dir: None,
         file,

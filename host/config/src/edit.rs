@@ -1,8 +1,12 @@
 //! Changes a configuration file as a person would: its comments and its order stay.
 
+mod entries;
+
 use std::path::Path;
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value};
+
+pub use entries::{NewSource, add_source, remove_source, set_value};
 
 /// Why a file cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +18,12 @@ pub enum EditError {
     /// It has no such source.
     #[error("it has no source `{0}`")]
     NoSource(String),
+    /// It has such a source already.
+    #[error("it has a source `{0}` already: choose another name, or run `portcullis remove {0}` first")]
+    Exists(String),
+    /// The key cannot be set.
+    #[error("`{0}` is no dotted key, such as `sources.files.timeout`: {1}")]
+    Key(String, String),
     /// Something stands where the key belongs.
     #[error("`{0}` is no {1} there; change it by hand")]
     Shape(String, &'static str),

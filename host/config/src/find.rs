@@ -205,7 +205,7 @@ fn search_for_one() -> Result<(PathBuf, bool), ConfigError> {
         let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
         return Err(ConfigError::missing(
             format!("there is no configuration: looked for {}", places.join(" and ")),
-            "write one, name one with `--config FILE`, or run `portcullis wrap -- COMMAND`, which needs none",
+            "run `portcullis init` to write one, name one with `--config FILE`, or run `portcullis wrap -- COMMAND`, which needs none",
         ));
     };
     let own = search::user_config_dir().map(|folder| real_file(&folder.join(CONFIG_FILE)));

@@ -14,6 +14,7 @@ mod error;
 mod find;
 mod group;
 pub mod import;
+mod literal;
 mod oauth;
 mod others;
 mod owner;
@@ -44,7 +45,7 @@ use portcullis_net::egress::Reach;
 
 pub use builder::Builder;
 pub use callers::{CallerConfig, JwtConfig};
-pub use edit::{EditError, add_to_cell};
+pub use edit::{EditError, NewSource, add_source, add_to_cell, remove_source, set_value};
 pub use error::{ConfigError, Problem};
 pub use find::{ConfigCandidate, TrustStatus, real_file, user_trust};
 pub use group::Membership;
@@ -58,7 +59,7 @@ pub use source::{OWN_HEADERS, TIMEOUT};
 pub use telemetry::TelemetryConfig;
 pub use wrap::Wrap;
 
-/// The largest configuration file, in bytes: a thousand times an ordinary one, and still parsed in milliseconds.
+/// The largest configuration file, in bytes: a thousand times an ordinary one.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The complete configuration of a broker. Paths are absolute.
@@ -81,6 +82,8 @@ pub struct Config {
     pub max_message: usize,
     /// The sources, in name order.
     pub sources: BTreeMap<SourceName, SourceConfig>,
+    /// The sources with `enabled = false`, which are neither started nor shown.
+    pub disabled: BTreeMap<SourceName, SourceConfig>,
     /// Policy plugins, in the order of the file.
     pub policies: Vec<PluginConfig>,
     /// Transform plugins, in the order of the file.
@@ -122,13 +125,6 @@ impl Config {
     /// [`ConfigError`] with every problem found, or if the user has no home folder.
     pub fn for_wrap(wrap: &Wrap) -> Result<Self, ConfigError> {
         Ok(Self { state_dir: user_state_dir(), ..wrap::config(wrap)? })
-    }
-
-    /// Returns the files and folders of the broker and of its user that no source may be granted.
-    pub fn own_files(&self) -> Vec<PathBuf> {
-        let here = [Some(self.data_dir.clone()), self.file.clone(), self.state_dir.clone()];
-        let user = [user_data_dir(), user_state_dir(), user_config_dir(), others::user_configured_data_dir()];
-        here.into_iter().chain(user).flatten().collect()
     }
 }
 
@@ -180,7 +176,9 @@ pub struct SourceConfig {
     pub group: Option<Membership>,
     /// The source's rank in its group, 0 to 100: members with a higher priority are called first.
     pub priority: u8,
-    /// Whether a session fails if this source fails.
+    /// True unless the source is in [`Config::disabled`].
+    pub enabled: bool,
+    /// Whether a session fails if this source fails. Otherwise the session begins without it.
     pub required: bool,
     /// Whether the source starts with the broker instead of with the first session.
     pub eager: bool,

@@ -10,6 +10,15 @@ use portcullis_core::trust::{CONFIG_FILE, Trusted};
 use super::find::read;
 use super::{Config, Endpoint, real_file, search};
 
+impl Config {
+    /// Returns the files and folders of the broker and of its user that no source may be granted.
+    pub fn own_files(&self) -> Vec<PathBuf> {
+        let here = [Some(self.data_dir.clone()), self.file.clone(), self.state_dir.clone()];
+        let user = [search::user_data_dir(), search::user_state_dir(), search::user_config_dir()];
+        here.into_iter().chain(user).chain([user_configured_data_dir()]).flatten().collect()
+    }
+}
+
 /// A source that may have written a configuration file, because the file is in a folder that the source may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Writer {

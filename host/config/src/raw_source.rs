@@ -49,7 +49,11 @@ pub(super) struct RawSource {
     /// Labels that policies can read and that groups can select by.
     #[serde(default)]
     pub tags: Vec<At<String>>,
-    /// Whether a session fails if this source fails. Default: true; always false for a member of a group.
+    /// Whether the source is used. With false it is checked with the rest of the file, but neither started nor shown.
+    /// Default: true.
+    pub enabled: Option<bool>,
+    /// Whether a session fails if this source fails. Otherwise the session begins without it, and adds it when it is
+    /// there. Default: false; always false for a member of a group.
     pub required: Option<bool>,
     /// "eager" starts the source with the broker, "lazy" with the first session. Default: "lazy".
     pub start: Option<RawStart>,

@@ -65,7 +65,8 @@ pub(super) fn build(
         group: None,
         priority: quota::priority(raw, faults),
         tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
-        required: raw.required.unwrap_or(true),
+        enabled: raw.enabled.unwrap_or(true),
+        required: raw.required.unwrap_or(false),
         eager: raw.start == Some(RawStart::Eager),
         era: raw.era.map(|era| match era {
             RawEra::Legacy => Era::Legacy,

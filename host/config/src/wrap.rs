@@ -56,6 +56,8 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
         cwd: Some(At::nowhere(wrap.base.to_string_lossy().into_owned())),
         cell: Some(At::nowhere(cell)),
         names: Some(At::nowhere(RawNames::Style("plain".to_owned()))),
+        // The broker stands for this one server, so that it fails as the server would.
+        required: Some(true),
         ..RawSource::default()
     };
     let raw = RawConfig {

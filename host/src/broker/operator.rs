@@ -87,6 +87,7 @@ fn status(inner: &Inner) -> Value {
         "refusing": refusing,
         "uptimeSeconds": inner.started.elapsed().as_secs(),
         "sources": sources,
+        "disabled": inner.config.disabled.keys().collect::<Vec<_>>(),
         "total_tools": state.total_tools,
         "total_quarantined": state.total_quarantined,
         "last_discovery": state.last_discovery,

@@ -63,6 +63,15 @@ impl ItemFilter {
     }
 }
 
+/// Reports whether a glob matches one of these names.
+///
+/// # Errors
+/// [`FilterError`] if the glob cannot be parsed.
+pub(crate) fn is_match(pattern: &str, names: &[&str]) -> Result<bool, FilterError> {
+    let matcher = glob(pattern)?.compile_matcher();
+    Ok(names.iter().any(|name| matcher.is_match(name)))
+}
+
 fn names_source(profile: &ProfileConfig, source: &SourceConfig) -> Result<bool, FilterError> {
     let named = globs(&profile.sources)?;
     Ok(source.names().any(|name| named.is_match(name.as_str())))

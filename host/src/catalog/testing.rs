@@ -17,6 +17,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         tags: vec![],
         group: None,
         priority: 50,
+        enabled: true,
         required: true,
         eager: false,
         era: None,

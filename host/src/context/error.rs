@@ -16,6 +16,11 @@ pub enum BuildError {
     /// There is nothing to serve.
     #[error("no source is configured, so there is nothing to serve: add a `[sources.NAME]`")]
     NoSources,
+    /// Every source is disabled.
+    #[error(
+        "every configured source has `enabled = false`, so there is nothing to serve: run `portcullis enable NAME`"
+    )]
+    AllDisabled,
     /// A plugin cannot be loaded, or rejects its settings.
     #[error(transparent)]
     Plugin(#[from] PluginError),

@@ -50,7 +50,7 @@ pub(crate) struct Upstream {
     last: Mutex<Last>,
     /// The remarks on the last list of each kind, as they were logged.
     recorded_remarks: Mutex<HashMap<ItemKind, Vec<Remark>>>,
-    /// The results of discovering a required source, by the capabilities of the client.
+    /// The results of discovering a source that is in no group, by the capabilities of the client.
     met: Mutex<HashMap<Json, DiscoveredSource>>,
     scans: Scans,
     /// The items with findings in the last list of each kind.
@@ -114,10 +114,18 @@ struct Last {
 }
 
 impl Upstream {
-    /// Makes the source as it is configured, and starts nothing.
+    /// Makes the source as it is configured, and starts nothing. A source that cannot be made is one that always fails,
+    /// unless it is required.
     pub(crate) async fn new(builder: &SourceBuilder<'_>) -> Result<Self, BuildError> {
         let config = builder.config.clone();
-        let built = builder.build().await?;
+        let built = match builder.build().await {
+            Err(error) if !config.required => {
+                let cause = error.to_string();
+                tracing::warn!(source = %config.name, "this source is missing: {}", escape_hidden(&cause));
+                builder.unusable(error)
+            }
+            built => built?,
+        };
         // The name is part of the digest: the same program twice may stand for two accounts, and an approval of one
         // does not count for the other.
         let identity = Digest::of(json!([config.name, built.identity]).to_string().as_bytes());
@@ -139,8 +147,8 @@ impl Upstream {
         })
     }
 
-    /// Returns what the source said to an earlier client with the same capabilities, if it is required and was
-    /// discovered.
+    /// Returns what the source said to an earlier client with the same capabilities, if it was discovered and is in no
+    /// group: another member stands in for one of a group that is away.
     pub(crate) fn met_by(&self, client: &Arc<dyn SessionPeer>) -> Option<DiscoveredSource> {
         self.met.lock().get(&client.capabilities()).cloned()
     }
@@ -157,7 +165,7 @@ impl Upstream {
     }
 
     fn keep_met(&self, client: &Arc<dyn SessionPeer>, met: &DiscoveredSource) {
-        if self.config.required {
+        if self.config.group.is_none() {
             let mut all = self.met.lock();
             if all.len() >= MAX_MET && !all.contains_key(&client.capabilities()) {
                 all.clear();

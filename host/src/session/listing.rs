@@ -2,7 +2,9 @@
 
 mod build;
 
-use std::collections::{HashMap, HashSet};
+pub(crate) use build::check_names;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::sync::OnceCell;
@@ -129,6 +131,15 @@ impl Listing {
     /// Returns the sources that could not be discovered.
     pub(super) fn absent(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         self.answered.iter().filter(|(_, listed)| listed.is_err()).map(|(upstream, _)| upstream)
+    }
+
+    /// Returns the names of the sources and groups that are missing from the list, for an agent.
+    pub(super) fn missing(&self) -> Vec<&SourceName> {
+        let there = |offered_as: &SourceName| {
+            self.answered.iter().any(|(upstream, listed)| listed.is_ok() && upstream.config.offered_as() == offered_as)
+        };
+        let missing = self.absent().map(|upstream| upstream.config.offered_as()).filter(|name| !there(name));
+        missing.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Returns the result of asking each source, with newer results in the place of some.

@@ -32,12 +32,22 @@ impl Listing {
             let said = met.instructions.as_ref().filter(|_| !self.is_silenced(name))?;
             Some(format!("{name}: {}", said.instructions()?))
         });
-        let said: Vec<_> = said.collect();
+        let said: Vec<_> = self.told_missing().into_iter().chain(said).collect();
         ServerInfo {
             capabilities: merged,
             instructions: (!said.is_empty()).then(|| said.join("\n\n")),
             only_era: self.only_era(),
         }
+    }
+
+    /// Returns the sentence that tells an agent which sources are missing, if any are. It repeats nothing that a source
+    /// said.
+    fn told_missing(&self) -> Option<String> {
+        let missing: Vec<_> = self.missing().into_iter().map(|name| format!("`{name}`")).collect();
+        (!missing.is_empty()).then(|| {
+            let missing = missing.join(", ");
+            format!("What these sources offer is not available now, and is added to the lists when it is: {missing}.")
+        })
     }
 
     /// Returns the only era that the only source speaks, if there is one source and it speaks one era.

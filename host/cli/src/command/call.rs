@@ -57,7 +57,14 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         config.fall_back(&source.parse()?, &args.fallback)?;
     }
     let answer = runtime::with_broker(config, async |broker| {
-        let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
+        let mut session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
+        let offers = |tools: Arc<[Json]>| tools.iter().any(|tool| tool.get_str("name").as_deref() == Some(&*args.tool));
+        if !session.tools().await.is_ok_and(offers) {
+            // A session does not wait long for a slow source, which may have the tool. Here nobody comes back for it.
+            broker.discover().await;
+            session.close().await;
+            session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
+        }
         let answer = tokio::select! {
             answer = session.request(Method::ToolsCall, params, Arc::new(Terminal)) => Ok(answer),
             _ = runtime::asked_to_end() => Err(anyhow::anyhow!("interrupted; `portcullis audit tail` says how far it got")),

@@ -22,8 +22,8 @@ use crate::runtime;
 /// Check the configuration, the plugins and every source: what starts, and in which cell
 ///
 /// Reads the configuration, loads and configures every plugin, starts every source once, lists what it offers and
-/// scans it. The exit
-/// code is 1 if anything that is required fails.
+/// scans it. A source that fails alone is reported, and the others are served. The exit code is 1 if nothing can be
+/// served, if a required source or a whole group fails, or if names collide.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
@@ -37,6 +37,8 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let found = broker.definitions().await;
         let lock = Lockfile::load(&config.data_dir)?;
         let groups = groups(config, &found);
+        let problems = broker.problems(&found)?;
+        good &= problems.iter().all(|problem| !problem.fatal);
         good &= groups.iter().all(|group| group["tools"] != 0);
         for (name, found) in found {
             let Some(source) = config.sources.get(&name) else { continue };
@@ -63,7 +65,9 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             "plugins": broker.plugins().into_iter().map(|(role, id)| {
                 json!({ "role": role, "plugin": id.name, "digest": id.digest })
             }).collect::<Vec<_>>(),
+            "problems": problems,
             "sources": sources,
+            "disabled": config.disabled.keys().collect::<Vec<_>>(),
             "groups": groups,
             "profiles": profiles(config),
         });
@@ -146,6 +150,25 @@ fn profiles(config: &Config) -> Vec<Value> {
     of.map(|(name, profile)| json!({ "name": name, "trust": profile.trust, "approve": profile.approve })).collect()
 }
 
+/// Prints what goes wrong when this is served, and which sources are missing.
+fn print_problems(report: &Value) -> anyhow::Result<()> {
+    for problem in items(&report["problems"]) {
+        let message = plain_text(&problem["message"]);
+        match problem["fatal"].as_bool() {
+            Some(true) => output::text(&format!("{BAD}error{BAD:#}          {message}\n"))?,
+            _ => output::text(&format!("{BOLD}warning{BOLD:#}        {message}\n"))?,
+        }
+    }
+    let sources = items(&report["sources"]);
+    let missing = sources.iter().filter(|source| source["error"].is_string());
+    let missing: Vec<_> = missing.map(|source| plain_text(&source["name"])).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let (missing, count, all) = (missing.join(", "), missing.len(), sources.len());
+    output::text(&format!("{BAD}missing{BAD:#}        {count} of {all} sources: {missing}\n"))
+}
+
 fn print(report: &Value) -> anyhow::Result<()> {
     output::text(&format!(
         "configuration  {}\ndata folder    {}\n",
@@ -175,6 +198,10 @@ fn print(report: &Value) -> anyhow::Result<()> {
             output::text(&format!("  {BAD}differs{BAD:#}      {why}\n"))?;
         }
     }
+    for name in items(&report["disabled"]) {
+        output::text(&format!("disabled       {}  `portcullis enable {0}` starts it\n", plain_text(name)))?;
+    }
+    print_problems(report)?;
     for source in items(&report["sources"]) {
         output::text(&format!("\n{BOLD}{}{BOLD:#}  {}\n", plain_text(&source["name"]), plain_text(&source["source"])))?;
         match source["error"].as_str() {

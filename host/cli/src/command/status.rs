@@ -144,6 +144,9 @@ fn print(broker: &Value) -> anyhow::Result<()> {
         }
         print_flagged(&source["flagged"])?;
     }
+    for name in broker["disabled"].as_array().into_iter().flatten() {
+        output::text(&format!("  {}  disabled\n", text(name)))?;
+    }
     Ok(())
 }
 

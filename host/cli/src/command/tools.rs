@@ -23,6 +23,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let profile = runtime::profile(args.profile.as_deref())?;
     let tools = runtime::with_broker(global.load()?, async |broker| {
+        // Here nobody comes back for a source that is slow, so each is waited for until it is there or has failed.
+        for (source, why) in broker.connect_all().await? {
+            output::note(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
+        }
         let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
         let tools = session.tools().await.map_err(to_error);
         session.close().await;

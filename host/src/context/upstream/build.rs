@@ -21,7 +21,7 @@ use crate::secret::{ConfigValue, SecretStore};
 use crate::source::ProcessSource;
 use crate::source::{
     CommandSource, ComponentProgram, ComponentSource, HttpSource, PipeConfig, RedactedValues, Source, SourceError,
-    SupervisionConfig, log_file,
+    SupervisionConfig, UnusableSource, log_file,
 };
 
 /// A builder of one configured source, with everything that it needs.
@@ -89,6 +89,17 @@ impl SourceBuilder<'_> {
                 Ok(self.component(loaded, confinement, env, identity))
             }
         }
+    }
+
+    /// Makes the source that stands for one that cannot be made.
+    pub(super) fn unusable(&self, error: BuildError) -> Built {
+        let cause = match error {
+            BuildError::Source { error, .. } => error.into_cause(),
+            // The callers that pass the cause on name the source themselves.
+            BuildError::Secret { error, .. } => Cause::of(error),
+            error => Cause::of(error),
+        };
+        Built::new(Box::new(UnusableSource::new(cause)), json!({ "unusable": self.config.name }))
     }
 
     /// Returns what a component may access. `env` holds all variables that it sees.

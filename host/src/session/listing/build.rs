@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 use super::{Listing, VisibleItem, may_see};
 use crate::call::Cause;
 use crate::catalog::{Catalog, ItemFilter};
-use crate::config::Exposure;
+use crate::config::{Exposure, ProfileConfig};
 use crate::context::{FlagState, FlaggedDefinition, MAX_REMARKS, OfferedItems, Upstream};
 use crate::gate::risk_of;
 use crate::item::{Item, ItemKind};
@@ -36,6 +36,18 @@ impl Offered<'_> {
 
     fn of(&self, item: &Item) -> Option<&(Arc<Upstream>, &ItemFilter, &OfferedItems)> {
         self.usable.get(*self.places.get(&item.source)?)
+    }
+}
+
+/// Checks that no source offers an item under a name that the broker itself uses under this profile.
+///
+/// # Errors
+/// A text that names the source and the item.
+pub(crate) fn check_names(profile: &ProfileConfig, kind: ItemKind, catalog: &Catalog) -> Result<(), String> {
+    match kind {
+        ItemKind::Tool if profile.tools == Exposure::Deferred => deferred::check(catalog),
+        ItemKind::Resource if profile.status => health::check(catalog),
+        _ => Ok(()),
     }
 }
 
@@ -140,12 +152,7 @@ impl Session {
     fn merged(&self, offered: &Offered<'_>, kind: ItemKind) -> Result<Catalog, Cause> {
         let lists = offered.usable.iter().map(|(_, _, list)| list.items.to_vec());
         let catalog = Catalog::merge(lists).map_err(Cause::of)?;
-        if kind == ItemKind::Tool && self.profile.tools == Exposure::Deferred {
-            deferred::check(&catalog).map_err(Cause::own)?;
-        }
-        if kind == ItemKind::Resource && self.profile.status {
-            health::check(&catalog).map_err(Cause::own)?;
-        }
+        check_names(&self.profile, kind, &catalog).map_err(Cause::own)?;
         Ok(catalog)
     }
 

@@ -1,0 +1,129 @@
+//! `portcullis remove`, `enable`, `disable` and `set`: changes of the configuration file that keep its comments and
+//! order.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use portcullis::config::{Config, ConfigCandidate, EditError, remove_source, set_value};
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::command::trust;
+use crate::output::{self, escape_hidden};
+
+/// Remove a source from the configuration file
+///
+/// The rest of the file stays as it is. A profile or group that names the source has to be changed first. A running
+/// broker goes on as it began; restart it to apply the change.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis remove files")]
+pub(crate) struct RemoveArgs {
+    /// The name of the source
+    source: String,
+}
+
+/// Use a disabled source again
+///
+/// A running broker goes on as it began; restart it to apply the change.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis enable files")]
+pub(crate) struct EnableArgs {
+    /// The name of the source
+    source: String,
+}
+
+/// Keep a source in the configuration file without using it
+///
+/// Writes `enabled = false`: the source is neither started nor shown. A running broker goes on as it began; restart it
+/// to apply the change.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis disable files")]
+pub(crate) struct DisableArgs {
+    /// The name of the source
+    source: String,
+}
+
+/// Set one value in the configuration file
+///
+/// KEY is a dotted key as in TOML, and `portcullis schema` lists all keys. VALUE is TOML; what is not is a text, so
+/// that few values need quotes. The file is changed only if it is valid afterwards.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis set sources.files.timeout 30s
+  portcullis set sources.files.cell.read '[\"./docs\"]'
+  portcullis set profiles.default.approve always")]
+pub(crate) struct SetArgs {
+    /// The dotted key
+    key: String,
+
+    /// The value
+    value: String,
+}
+
+pub(crate) fn remove(args: &RemoveArgs, global: &Global) -> anyhow::Result<ExitCode> {
+    let said = format!("source `{}` is removed from", escape_hidden(&args.source));
+    change(global, &said, |text| remove_source(text, &args.source))
+}
+
+pub(crate) fn enable(args: &EnableArgs, global: &Global) -> anyhow::Result<ExitCode> {
+    set_enabled(global, &args.source, true)
+}
+
+pub(crate) fn disable(args: &DisableArgs, global: &Global) -> anyhow::Result<ExitCode> {
+    set_enabled(global, &args.source, false)
+}
+
+pub(crate) fn set(args: &SetArgs, global: &Global) -> anyhow::Result<ExitCode> {
+    let said = format!("`{}` is set in", escape_hidden(&args.key));
+    change(global, &said, |text| set_value(text, &args.key, &args.value))
+}
+
+fn set_enabled(global: &Global, source: &str, enabled: bool) -> anyhow::Result<ExitCode> {
+    let said = format!("source `{}` is {} in", escape_hidden(source), if enabled { "enabled" } else { "disabled" });
+    // A quoted key may hold any character.
+    let key = format!("sources.{}.enabled", serde_json::Value::from(source));
+    change(global, &said, |text| set_value(text, &key, if enabled { "true" } else { "false" }))
+}
+
+/// Changes the text of the configuration file and reports it. The file is left as it is if the new text is not valid.
+pub(crate) fn change(
+    global: &Global,
+    said: &str,
+    edit: impl FnOnce(&str) -> Result<String, EditError>,
+) -> anyhow::Result<ExitCode> {
+    let file = file(global)?;
+    apply(&file, edit)?;
+    report(global, said, &file)
+}
+
+/// Returns the configuration file that a command would use, whether it is trusted or not: nothing in it is started.
+fn file(global: &Global) -> anyhow::Result<PathBuf> {
+    Ok(ConfigCandidate::load(global.config.as_deref())?.file().to_owned())
+}
+
+/// Changes the text of a file. Nothing is written unless the new text is a valid configuration.
+pub(crate) fn apply(file: &Path, edit: impl FnOnce(&str) -> Result<String, EditError>) -> anyhow::Result<()> {
+    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
+    let text = std::fs::read_to_string(file).with_context(|| format!("{shown} cannot be read"))?;
+    let changed = edit(&text).with_context(|| format!("{shown} is left as it is"))?;
+    Config::parse(&changed, file).with_context(|| format!("{shown} is left as it is"))?;
+    trust::replace(file, &text, &changed)
+}
+
+/// Reports what was done, with the file.
+pub(crate) fn report(global: &Global, said: &str, file: &Path) -> anyhow::Result<ExitCode> {
+    if global.json {
+        output::json(&json!({ "file": file.to_string_lossy() }))?;
+    } else {
+        output::note(&format!("{said} {}", escape_hidden(&file.to_string_lossy())));
+    }
+    Ok(ExitCode::SUCCESS)
+}

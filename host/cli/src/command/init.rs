@@ -1,0 +1,83 @@
+//! `portcullis init`
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use portcullis::config::{Config, real_file};
+
+use crate::cli::Global;
+use crate::command::{edit, trust};
+use crate::output::{self, escape_hidden};
+
+/// The file that is made unless another is named.
+pub(crate) const FILE: &str = "portcullis.toml";
+
+/// The first lines of every file that is made.
+pub(crate) const HEAD: &str = "\
+# The configuration of Portcullis. `portcullis schema` lists every key, and `portcullis check` tries everything.
+";
+
+/// The rest of the file that `init` makes.
+const BODY: &str = r#"
+# A source is a program, an address or a component. `portcullis add NAME -- COMMAND` writes such an entry.
+[sources.calc]
+component = "builtin:calculator"
+
+# A program sees nothing of this machine but what its cell opens: no file, no host, no variable.
+# [sources.files]
+# command = ["npx", "-y", "@modelcontextprotocol/server-filesystem", "./docs"]
+# cell = { read = ["./docs"] }
+
+# `portcullis secret set tickets-token` keeps the value out of this file.
+# [sources.tickets]
+# url = "https://mcp.example.com/mcp"
+# headers = { Authorization = { secret = "tickets-token" } }
+
+# What an agent may see, and when a person is asked: "risky" calls (the default), "always" or "never".
+[profiles.default]
+approve = "risky"
+"#;
+
+/// Write a commented configuration to begin with
+///
+/// Makes `portcullis.toml` in this folder, or the file that `--config` names, and trusts it as it is written. A file
+/// that exists is left as it is.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis init && portcullis check")]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let named = global.config.as_deref().unwrap_or(Path::new(FILE));
+    let file = make(named, &format!("{HEAD}{BODY}"))?;
+    edit::report(global, "a configuration is written to", &file)?;
+    if !global.json {
+        output::note("next: `portcullis add NAME -- COMMAND`, then `portcullis check`");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a configuration file with this text, which the user trusts, and returns its path.
+///
+/// # Errors
+/// If it exists, or cannot be written.
+pub(crate) fn make(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
+    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
+    // What is written must be what is read, or the next command fails.
+    Config::parse(text, file)?;
+    let mut new = OpenOptions::new().write(true).create_new(true).open(file);
+    if let Err(error) = &new
+        && error.kind() == std::io::ErrorKind::AlreadyExists
+    {
+        anyhow::bail!("{shown} exists and is left as it is: change it with `portcullis add` and `portcullis set`");
+    }
+    let file_handle = new.as_mut().map_err(|error| anyhow::anyhow!("{shown} cannot be made: {error}"))?;
+    file_handle.write_all(text.as_bytes()).with_context(|| format!("{shown} cannot be written"))?;
+    let file = real_file(file);
+    trust::keep_made(&file, text);
+    Ok(file)
+}

@@ -1,0 +1,225 @@
+//! Adds, removes and sets whole entries of a configuration file.
+
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Key, Table, TableLike, Value};
+
+use super::EditError;
+
+/// A source that is to be added to a file.
+#[derive(Debug, Clone, Default)]
+pub struct NewSource {
+    /// The program and its arguments; empty for a source of another kind.
+    pub command: Vec<String>,
+    /// The address of a server.
+    pub url: Option<String>,
+    /// The file, registry reference or `builtin:` name of a component.
+    pub component: Option<String>,
+    /// The environment variables that the source sees.
+    pub env: Vec<(String, String)>,
+    /// What the cell opens: lists by key, such as `("read", ["./docs"])`. Empty lists are not written.
+    pub cell: Vec<(&'static str, Vec<String>)>,
+}
+
+/// Returns the text of a configuration with another source at its end.
+///
+/// # Errors
+/// [`EditError`] if there is a source of this name, or the file is not TOML.
+pub fn add_source(text: &str, name: &str, new: &NewSource) -> Result<String, EditError> {
+    let mut document = parse(text)?;
+    if document.get("sources").and_then(Item::as_table_like).is_some_and(|sources| sources.contains_key(name)) {
+        return Err(EditError::Exists(name.to_owned()));
+    }
+    let mut table = Table::new();
+    let list = |values: &[String]| values.iter().collect::<Array>();
+    if !new.command.is_empty() {
+        table.insert("command", toml_edit::value(list(&new.command)));
+    }
+    for (key, value) in [("url", &new.url), ("component", &new.component)] {
+        if let Some(value) = value {
+            table.insert(key, toml_edit::value(value));
+        }
+    }
+    if !new.env.is_empty() {
+        let env: InlineTable = new.env.iter().map(|(key, value)| (key.as_str(), Value::from(value))).collect();
+        table.insert("env", toml_edit::value(env));
+    }
+    let cell: InlineTable =
+        new.cell.iter().filter(|(_, all)| !all.is_empty()).map(|(key, all)| (*key, list(all))).collect();
+    if !cell.is_empty() {
+        table.insert("cell", toml_edit::value(cell));
+    }
+    // Comments at the end of the file stay before what is added.
+    let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
+    document.set_trailing("");
+    let space = if document.is_empty() && trailing.is_empty() { "" } else { "\n" };
+    table.decor_mut().set_prefix(format!("{trailing}{space}"));
+    let sources = document.entry("sources").or_insert_with(|| {
+        let mut sources = Table::new();
+        sources.set_implicit(true);
+        Item::Table(sources)
+    });
+    match sources {
+        Item::Table(sources) => sources.insert(name, Item::Table(table)),
+        Item::Value(Value::InlineTable(sources)) => {
+            sources.insert(name, Value::InlineTable(table.into_inline_table()));
+            None
+        }
+        _ => return Err(EditError::Shape("sources".to_owned(), "table")),
+    };
+    Ok(document.to_string())
+}
+
+/// Returns the text of a configuration without a source. The comment that stands directly above it goes with it.
+///
+/// # Errors
+/// [`EditError`] if there is no such source, or the file is not TOML.
+pub fn remove_source(text: &str, name: &str) -> Result<String, EditError> {
+    let mut document = parse(text)?;
+    let missing = || EditError::NoSource(name.to_owned());
+    let sources = document.get_mut("sources").and_then(Item::as_table_like_mut).ok_or_else(missing)?;
+    let removed = sources.remove(name).ok_or_else(missing)?;
+    let Some(table) = removed.as_table() else { return Ok(document.to_string()) };
+    let above = table.decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default();
+    // What a blank line separates from the source belongs to the file.
+    let kept = above.rfind("\n\n").map_or("", |at| above.get(..at + 1).unwrap_or_default()).to_owned();
+    if !kept.trim().is_empty() {
+        let after = table.position().unwrap_or_default();
+        match next_table(document.as_table_mut(), after) {
+            Some(next) => {
+                let own = next.decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default().to_owned();
+                next.decor_mut().set_prefix(format!("{kept}{own}"));
+            }
+            None => {
+                let own = document.trailing().as_str().unwrap_or_default().to_owned();
+                document.set_trailing(format!("{kept}{own}"));
+            }
+        }
+    }
+    Ok(document.to_string())
+}
+
+/// Returns the first table that is written after this position.
+fn next_table(table: &mut Table, after: isize) -> Option<&mut Table> {
+    let mut next: Option<&mut Table> = None;
+    for (_, item) in table.iter_mut() {
+        let Item::Table(inner) = item else { continue };
+        let found = match inner.position() {
+            Some(position) if position > after && !inner.is_implicit() => Some(inner),
+            _ => next_table(inner, after),
+        };
+        if let Some(found) = found
+            && next.as_ref().is_none_or(|next| found.position() < next.position())
+        {
+            next = Some(found);
+        }
+    }
+    next
+}
+
+/// Returns the text of a configuration with a value under a dotted key such as `sources.files.timeout`. Tables that are
+/// missing are made, but no source. A value that is not TOML is a text.
+///
+/// # Errors
+/// [`EditError`] if the key names a source that is not there, or something else stands in its way.
+pub fn set_value(text: &str, dotted: &str, value: &str) -> Result<String, EditError> {
+    let mut document = parse(text)?;
+    let keys = Key::parse(dotted).map_err(|error| EditError::Key(dotted.to_owned(), error.to_string()))?;
+    let value = value.parse::<Value>().unwrap_or_else(|_| Value::from(value));
+    let names: Vec<&str> = keys.iter().map(Key::get).collect();
+    if let ["sources", name, ..] = names.as_slice()
+        && document.get("sources").and_then(|sources| sources.get(name)).is_none()
+    {
+        return Err(EditError::NoSource((*name).to_owned()));
+    }
+    let Some((last, path)) = names.split_last() else { return Err(EditError::Key(dotted.to_owned(), "empty".into())) };
+    let mut table: &mut dyn TableLike = document.as_table_mut();
+    let mut way = String::new();
+    let mut inline = false;
+    for name in path {
+        way.push_str(&format!("{}{name}", if way.is_empty() { "" } else { "." }));
+        let empty = match inline {
+            true => Item::Value(Value::InlineTable(InlineTable::new())),
+            false => Item::Table(Table::new()),
+        };
+        let item = table.entry(name).or_insert(empty);
+        inline = item.is_inline_table();
+        table = item.as_table_like_mut().ok_or_else(|| EditError::Shape(way.clone(), "table"))?;
+    }
+    match table.get_mut(last) {
+        Some(Item::Value(old)) => {
+            let decor = old.decor().clone();
+            *old = value;
+            *old.decor_mut() = decor;
+        }
+        Some(_) => return Err(EditError::Shape(dotted.to_owned(), "value")),
+        None => {
+            let space = if inline { super::move_space_from_last(table) } else { Default::default() };
+            table.insert(last, Item::Value(value.decorated(" ", space)));
+        }
+    }
+    Ok(document.to_string())
+}
+
+fn parse(text: &str) -> Result<DocumentMut, EditError> {
+    text.parse().map_err(|error: toml_edit::TomlError| EditError::Syntax(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    const FILE: &str = "# My servers\n\n# The first\n[sources.b] # here\ncommand = \"b\" # the program\n\n# The second\n\
+                        [sources.a]\ncommand = [\"a\"]\n\n[serve]\n# where\nlisten = \"127.0.0.1:1\"\n# the end\n";
+
+    #[test]
+    fn a_source_is_added_at_the_end_and_everything_else_stays() {
+        let new = NewSource {
+            command: vec!["npx".into(), "-y".into(), "server".into()],
+            env: vec![("LEVEL".into(), "info".into())],
+            cell: vec![("read", vec!["./docs".into()]), ("write", Vec::new())],
+            ..NewSource::default()
+        };
+        let changed = add_source(FILE, "c", &new).unwrap();
+        let expected = "\n[sources.c]\ncommand = [\"npx\", \"-y\", \"server\"]\nenv = { LEVEL = \"info\" }\n\
+                        cell = { read = [\"./docs\"] }\n";
+        assert_eq!(changed, format!("{FILE}{expected}"));
+        let url = NewSource { url: Some("https://example.com/mcp".into()), ..NewSource::default() };
+        assert_eq!(add_source("", "w", &url).unwrap(), "[sources.w]\nurl = \"https://example.com/mcp\"\n");
+        let inline = add_source("sources = { a = { command = \"a\" } }\n", "w", &url).unwrap();
+        assert!(inline.contains("a = { command = \"a\" }") && inline.contains("w = { url ="), "{inline}");
+        assert_eq!(add_source(FILE, "a", &url).unwrap_err(), EditError::Exists("a".into()));
+    }
+
+    #[test]
+    fn a_source_is_removed_with_its_own_comment_and_no_other() {
+        let changed = remove_source(FILE, "b").unwrap();
+        let expected = FILE.replace("# The first\n[sources.b] # here\ncommand = \"b\" # the program\n\n", "");
+        assert_eq!(changed, expected);
+        let changed = remove_source(FILE, "a").unwrap();
+        assert_eq!(changed, FILE.replace("\n# The second\n[sources.a]\ncommand = [\"a\"]\n", ""));
+        assert_eq!(remove_source(FILE, "z").unwrap_err(), EditError::NoSource("z".into()));
+    }
+
+    #[test]
+    fn a_value_is_set_in_its_place_and_keeps_its_comment() {
+        let changed = set_value(FILE, "sources.b.command", "c").unwrap();
+        assert_eq!(changed, FILE.replace("command = \"b\"", "command = \"c\""));
+        let changed = set_value(FILE, "sources.a.enabled", "false").unwrap();
+        assert_eq!(changed, FILE.replace("command = [\"a\"]\n", "command = [\"a\"]\nenabled = false\n"));
+        let changed = set_value(FILE, "sources.a.timeout", "30s").unwrap();
+        assert!(changed.contains("timeout = \"30s\"\n"), "{changed}");
+        let changed = set_value(FILE, "sources.a.cell.read", "[\"/x\"]").unwrap();
+        assert!(changed.contains("[sources.a.cell]\nread = [\"/x\"]\n"), "{changed}");
+        let changed = set_value("sources.a = { command = \"a\" }\n", "sources.a.cell.read", "[\"/x\"]").unwrap();
+        assert_eq!(changed, "sources.a = { command = \"a\", cell = { read = [\"/x\"] } }\n");
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_an_error() {
+        assert_eq!(set_value(FILE, "sources.z.timeout", "1s").unwrap_err(), EditError::NoSource("z".into()));
+        assert!(matches!(set_value(FILE, "sources.a.command.x", "1"), Err(EditError::Shape(..))));
+        assert!(matches!(set_value(FILE, "sources.a", "1"), Err(EditError::Shape(..))));
+        assert!(matches!(set_value(FILE, "sources..a", "1"), Err(EditError::Key(..))));
+    }
+}

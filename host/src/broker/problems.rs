@@ -1,0 +1,158 @@
+//! What would go wrong when the broker serves: `check` reports it before an agent meets it.
+
+use std::collections::BTreeMap;
+
+use super::{Broker, BuildError, SourceDefinitions};
+use crate::call::TrustLevel;
+use crate::catalog::{Catalog, FilterError, is_match};
+use crate::context::{FlagState, Profile};
+use crate::item::{Item, ItemKind};
+use crate::name::{ProfileName, SourceName};
+use crate::session::check_names;
+use crate::source::SourceError;
+
+/// The kinds of items that agents see.
+const KINDS: [ItemKind; 4] = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
+
+/// Something that goes wrong when the broker serves what its sources offer.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct ServingProblem {
+    /// True if something cannot be served because of it; otherwise it is probably a mistake.
+    pub fatal: bool,
+    /// What is wrong, and the way out.
+    pub message: String,
+}
+
+/// The definitions of each source, or why there are none.
+type Discovered = BTreeMap<SourceName, Result<SourceDefinitions, SourceError>>;
+
+impl Broker {
+    /// Returns what goes wrong when these definitions are served: names that collide, profiles that see nothing,
+    /// patterns that match nothing, variables that are left literal.
+    ///
+    /// # Errors
+    /// [`BuildError`] if the lock file is damaged.
+    pub fn problems(&self, found: &Discovered) -> Result<Vec<ServingProblem>, BuildError> {
+        let mut problems = Vec::new();
+        let warn = |message| ServingProblem { fatal: false, message };
+        if !found.is_empty() && found.values().all(Result::is_err) {
+            let message = "no source is there, so that nothing can be served: each says below why".to_owned();
+            problems.push(ServingProblem { fatal: true, message });
+        }
+        for (name, profile) in &self.inner.profiles {
+            problems.extend(self.collision(name, profile, found));
+            problems.extend(self.sees_nothing(name, profile, found)?.map(warn));
+            let admitted: Vec<_> =
+                self.inner.admitted(name).map(|(upstream, _)| upstream.config.name.clone()).collect();
+            let offered = admitted.iter().map(|source| complete(found.get(source)?)).collect::<Option<Vec<_>>>();
+            // A source that is missing may offer what a pattern is for.
+            let Some(offered) = offered.filter(|offered| !offered.is_empty()) else { continue };
+            let items: Vec<&Item> = offered.into_iter().flat_map(shown_items).collect();
+            let lists =
+                [("allow", profile.config.allow.as_deref().unwrap_or_default()), ("deny", &profile.config.deny)];
+            for (key, pattern) in unmatched(&lists, &items, |item| vec![&item.exposed])? {
+                problems.push(warn(format!(
+                    "profile `{name}`: `{key}` has {pattern:?}, which matches nothing that its sources offer; \
+                     it is matched with names as `portcullis tools` shows them"
+                )));
+            }
+        }
+        for (name, upstream) in &self.inner.upstreams {
+            for (place, variable) in upstream.config.literal_variables() {
+                problems.push(warn(format!(
+                    "source `{name}`: {place} has `{variable}`, which is not replaced: write the value, or keep it with \
+                     `portcullis secret set NAME` and write `{{ secret = \"NAME\" }}` for a whole value of `env` or `headers`"
+                )));
+            }
+            let Some(offered) = found.get(name).and_then(complete) else { continue };
+            let items: Vec<&Item> = shown_items(offered).collect();
+            let lists =
+                [("allow", upstream.config.allow.as_deref().unwrap_or_default()), ("deny", &upstream.config.deny)];
+            for (key, pattern) in unmatched(&lists, &items, |item| vec![&item.exposed, &item.name])? {
+                problems.push(warn(format!(
+                    "source `{name}`: `{key}` has {pattern:?}, which matches nothing that the source offers"
+                )));
+            }
+        }
+        Ok(problems)
+    }
+
+    /// Returns the first collision of each kind of items under a profile.
+    fn collision(&self, name: &ProfileName, profile: &Profile, found: &Discovered) -> Vec<ServingProblem> {
+        let mut upstreams: Vec<_> = self.inner.admitted(name).map(|(upstream, _)| upstream).collect();
+        upstreams
+            .sort_by(|a, b| (a.config.offered_as(), a.config.turn()).cmp(&(b.config.offered_as(), b.config.turn())));
+        let offered: Vec<_> =
+            upstreams.iter().filter_map(|upstream| found.get(&upstream.config.name)?.as_ref().ok()).collect();
+        let of_kind = |kind: ItemKind| {
+            let merged = Catalog::merge(offered.iter().map(|offered| offered.of_kind(kind).cloned().collect()));
+            let error =
+                merged.map_err(|error| error.to_string()).and_then(|all| check_names(&profile.config, kind, &all));
+            let message = format!("profile `{name}` cannot be served: {}", error.err()?);
+            Some(ServingProblem { fatal: true, message })
+        };
+        KINDS.into_iter().filter_map(of_kind).collect()
+    }
+
+    /// Returns why a profile sees nothing of what its sources offer, if it does not.
+    fn sees_nothing(
+        &self,
+        name: &ProfileName,
+        profile: &Profile,
+        found: &Discovered,
+    ) -> Result<Option<String>, BuildError> {
+        if profile.config.trust == TrustLevel::Sandbox {
+            return Ok(Some(format!("profile `{name}` sees nothing, as its `trust` is \"sandbox\"")));
+        }
+        let mut admitted = self.inner.admitted(name).peekable();
+        if admitted.peek().is_none() {
+            return Ok(Some(format!("profile `{name}` sees nothing, as its `sources` name none that is enabled")));
+        }
+        let mut offers = false;
+        for (upstream, filter) in admitted {
+            let Some(Ok(offered)) = found.get(&upstream.config.name) else { continue };
+            let flagged = self.flagged(&upstream.config.name)?;
+            let quarantined = |item: &Item| {
+                let mut grave = flagged.iter().filter(|flagged| flagged.state == FlagState::Quarantined);
+                grave.any(|flagged| flagged.definition == item.digest)
+            };
+            let mut items = shown_items(offered).peekable();
+            offers |= items.peek().is_some();
+            if items.any(|item| filter.admits(item) && !quarantined(item)) {
+                return Ok(None);
+            }
+        }
+        // Without an offer there is nothing to hide; the sources themselves say why.
+        let low = profile.config.trust == TrustLevel::Low;
+        let why = if low { "under `trust = \"low\"` only what `allow` names is shown" } else { "its lists hide all" };
+        let why = format!("profile `{name}` sees nothing of what its sources offer: {why}, or it is in quarantine");
+        Ok(offers.then_some(why))
+    }
+}
+
+/// Returns the definitions of a source that has listed all of them.
+fn complete(found: &Result<SourceDefinitions, SourceError>) -> Option<&SourceDefinitions> {
+    found.as_ref().ok().filter(|offered| offered.list_errors.is_empty())
+}
+
+fn shown_items(offered: &SourceDefinitions) -> impl Iterator<Item = &Item> {
+    offered.items.iter().map(|item| &**item).filter(|item| KINDS.contains(&item.kind))
+}
+
+/// Returns the patterns that match none of the items, each with its list.
+fn unmatched<'a>(
+    lists: &[(&'static str, &'a [String])],
+    items: &[&Item],
+    names: impl Fn(&Item) -> Vec<&str>,
+) -> Result<Vec<(&'static str, &'a str)>, FilterError> {
+    let mut unmatched = Vec::new();
+    for (key, patterns) in lists {
+        for pattern in *patterns {
+            let all: Vec<&str> = items.iter().flat_map(|item| names(item)).collect();
+            if pattern != "*" && !is_match(pattern, &all)? {
+                unmatched.push((*key, pattern.as_str()));
+            }
+        }
+    }
+    Ok(unmatched)
+}

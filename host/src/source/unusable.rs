@@ -1,0 +1,57 @@
+//! A source that cannot be made as it is configured: its secret is not set, its component cannot be loaded. It fails
+//! alone, whatever is asked of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{ConnectionHealth, Discovery, Listed, Relay, SessionPeer, Source, SourceError, Status};
+use crate::call::{Cause, Outcome};
+use crate::gate::Permit;
+use crate::item::ItemKind;
+
+/// A source that cannot be made as it is configured.
+#[derive(Debug)]
+pub(crate) struct UnusableSource {
+    cause: Cause,
+}
+
+impl UnusableSource {
+    pub(crate) fn new(cause: Cause) -> Self {
+        Self { cause: cause.then("; then start the broker again") }
+    }
+
+    fn error(&self) -> SourceError {
+        SourceError::Start(self.cause.clone())
+    }
+}
+
+#[async_trait]
+impl Source for UnusableSource {
+    async fn discover(&self, _: &Arc<dyn SessionPeer>) -> Result<Discovery, SourceError> {
+        Err(self.error())
+    }
+
+    async fn list(&self, _: &Arc<dyn SessionPeer>, _: ItemKind) -> Result<Listed, SourceError> {
+        Err(self.error())
+    }
+
+    async fn call(&self, _: Permit, _: &Arc<dyn SessionPeer>, _: Relay) -> Outcome {
+        Outcome::NotSent(self.cause.clone())
+    }
+
+    async fn notify(&self, _: Permit, _: &Arc<dyn SessionPeer>) -> Result<(), SourceError> {
+        Err(self.error())
+    }
+
+    fn health(&self) -> ConnectionHealth {
+        ConnectionHealth { status: Status::Failed, error: Some(self.cause.to_string()), ..ConnectionHealth::default() }
+    }
+
+    async fn restart(&self, _: &str, _: Duration) -> Result<Status, SourceError> {
+        Err(self.error())
+    }
+
+    async fn close(&self) {}
+}

@@ -1,0 +1,187 @@
+//! One ill source is one ill source: the good one beside it is there and can be called, and what is missing is said.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, ERAS, Era, Running};
+use crate::test_dir::{DEADLINE, TestDir};
+use crate::web::Server;
+
+const GOOD: &str = "[sources.good]\ncomponent = \"builtin:calculator\"\n";
+
+/// Sources that fail in every way in which a first configuration fails.
+const ILL: [(&str, &str); 8] = [
+    ("does not start", "command = [\"/no/such/program\"]"),
+    ("exits at once", "command = [\"@source@\", \"exit-now\"]"),
+    ("is no server", "command = [\"@source@\", \"garbage\"]"),
+    ("never answers", "command = [\"@source@\", \"hang\"]"),
+    ("unset secret", "command = [\"@source@\", \"plain\"]\nenv = { KEY = { secret = \"unset\" } }"),
+    ("unset secret of a header", "url = \"https://example.com/mcp\"\nheaders = { X-Key = { secret = \"unset\" } }"),
+    // Nothing listens on the port for discarded data.
+    ("bad address", "url = \"http://127.0.0.1:9/mcp\"\ndangerous-allow-private = true"),
+    ("no such component", "component = \"./missing.wasm\""),
+];
+
+fn beside(ill: &str) -> TestDir {
+    TestDir::new(&format!("{GOOD}[sources.bad]\n{ill}\n"))
+}
+
+#[test]
+fn one_ill_source_takes_no_tool_of_another_away_over_stdio() {
+    for (how, ill) in ILL {
+        for era in ERAS {
+            let dir = beside(ill);
+            let mut agent = Agent::start(&dir, era);
+            let listed = agent.list();
+            assert_eq!(listed["tools"].as_array().map(Vec::len), Some(4), "{how}: {listed}");
+            let sum = agent.call("good__add", &json!({ "a": 1, "b": 2 }), None);
+            assert_eq!(sum, json!({ "ok": "3" }), "{how}");
+            agent.leave();
+            let errors = dir.records_of("mcp.error");
+            assert_eq!(errors[0]["body"]["source"], "bad", "{how}");
+            assert!(dir.records_of("run.error").is_empty(), "{how}");
+            dir.assert_nothing_left();
+        }
+    }
+}
+
+#[test]
+fn one_ill_source_takes_no_tool_of_another_away_over_http() {
+    let ill: String =
+        ILL.iter().enumerate().map(|(place, (_, ill))| format!("[sources.bad-{place}]\n{ill}\n")).collect();
+    let dir = TestDir::new(&format!("{GOOD}{ill}"));
+    let server = Server::start(&dir);
+    let mut legacy = server.endpoint.session(&json!({}));
+    assert_eq!(legacy.call("good__add", &json!({ "a": 1, "b": 2 })), Some(json!({ "ok": "3" })));
+    let listed = server.endpoint.modern("tools/list", json!({})).unwrap();
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(4), "{listed}");
+    let status = dir.run(&["status", "--json"]);
+    let status: Value = serde_json::from_str(&status.out).unwrap();
+    // The one that never answers is still being asked.
+    let failed = |source: &&Value| source["name"] != "good" && source["name"] != "bad-3";
+    for source in status[0]["sources"].as_array().unwrap().iter().filter(failed) {
+        assert!(source["error"].is_string(), "{source}");
+    }
+    drop(server);
+}
+
+/// Returns the instructions of the broker, as an agent of each era gets them.
+fn instructions(dir: &TestDir, era: Era) -> String {
+    let answer = match era {
+        Era::Legacy => {
+            let mut broker = Running::start(dir.command(&["serve", "--stdio"]));
+            let params =
+                json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "suite" } });
+            broker.write(&json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }).to_string());
+            let answer = serde_json::from_str(&broker.out.recv_timeout(DEADLINE).unwrap()).unwrap();
+            broker.end();
+            answer
+        }
+        Era::Modern => {
+            let mut agent = Agent::start(dir, era);
+            let answer = agent.request("server/discover", json!({}));
+            agent.leave();
+            answer
+        }
+    };
+    answer["result"]["instructions"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_agent_is_told_which_sources_are_missing_and_nothing_that_they_said() {
+    for era in ERAS {
+        let told = instructions(&beside(ILL[1].1), era);
+        assert!(told.contains("not available now") && told.contains("`bad`"), "{told}");
+        assert!(!told.contains("good") && !told.contains("database") && !told.contains("exit-now"), "{told}");
+        let told = instructions(&TestDir::new(GOOD), era);
+        assert!(!told.contains("not available"), "{told}");
+    }
+}
+
+#[test]
+fn a_source_that_is_required_is_missing_with_everything_else() {
+    let dir = beside("command = [\"@source@\", \"exit-now\"]\nrequired = true");
+    let mut agent = Agent::start(&dir, Era::Modern);
+    assert_eq!(agent.list()["refused"], "discovery-failed");
+    agent.leave();
+    assert_eq!(dir.run(&["check"]).code, Some(1));
+    // What cannot even be made ends the start, and the check in the same way.
+    let dir = beside("command = [\"@source@\", \"plain\"]\nenv = { KEY = { secret = \"unset\" } }\nrequired = true");
+    let (served, checked) = (dir.run(&["serve", "--stdio"]), dir.run(&["check"]));
+    for ran in [&served, &checked] {
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        assert!(ran.err.contains("portcullis secret set unset"), "{}", ran.err);
+    }
+}
+
+/// Runs `check` and returns its exit code and output.
+fn check(config: &str) -> (Option<i32>, String) {
+    let ran = TestDir::new(config).run(&["check"]);
+    (ran.code, format!("{}{}", ran.out, ran.err))
+}
+
+#[test]
+fn check_names_what_is_missing_and_says_yes_as_long_as_something_is_served() {
+    for (how, ill) in ILL {
+        if how == "never answers" {
+            continue;
+        }
+        let (code, said) = check(&format!("{GOOD}[sources.bad]\n{ill}\n"));
+        assert_eq!(code, Some(0), "{how}: {said}");
+        assert!(said.contains("1 of 2 sources: bad"), "{how}: {said}");
+    }
+    let (code, said) = check("[sources.bad]\ncommand = [\"@source@\", \"exit-now\"]\n");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no source is there"), "{said}");
+}
+
+#[test]
+fn check_refuses_names_that_collide_as_serve_does() {
+    let config = "[sources.one]\ncomponent = \"builtin:calculator\"\nnames = \"plain\"\n\
+                  [sources.two]\ncomponent = \"builtin:calculator\"\nnames = \"plain\"\n";
+    let (code, said) = check(config);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("`one`") && said.contains("`two`") && said.contains("names"), "{said}");
+    let dir = TestDir::new(config);
+    let mut agent = Agent::start(&dir, Era::Modern);
+    assert_eq!(agent.list()["refused"], "discovery-failed");
+    agent.leave();
+}
+
+#[test]
+fn check_warns_of_what_is_probably_a_mistake() {
+    let cases = [
+        (format!("{GOOD}deny = [\"delete_*\"]\n"), "`deny` has \"delete_*\""),
+        (format!("{GOOD}[profiles.default]\nallow = [\"good__ad\"]\n"), "`allow` has \"good__ad\""),
+        (format!("{GOOD}[profiles.default]\ntrust = \"low\"\n"), "profile `default` sees nothing"),
+        (format!("{GOOD}[profiles.closed]\ntrust = \"sandbox\"\n"), "profile `closed` sees nothing"),
+        (
+            format!("{GOOD}[sources.more]\ncommand = [\"@source@\", \"plain\", \"$HOME/docs\"]\n"),
+            "`command` has `$HOME`",
+        ),
+    ];
+    for (config, expected) in cases {
+        let (code, said) = check(&config);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("warning") && said.contains(expected), "{expected}: {said}");
+    }
+    let (_, said) = check(&format!("{GOOD}deny = [\"add\"]\n[profiles.default]\nallow = [\"good__*\"]\n"));
+    assert!(!said.contains("warning"), "{said}");
+}
+
+#[test]
+fn a_disabled_source_is_neither_started_nor_shown_and_is_named() {
+    let dir = TestDir::new(&format!(
+        "{GOOD}[sources.off]\ncommand = [\"@source@\", \"exit-now\"]\nenabled = false\nrequired = true\n\
+         [profiles.default]\nsources = [\"good\", \"off\"]\n"
+    ));
+    let ran = dir.run(&["check"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("disabled       off"), "{}", ran.out);
+    let mut agent = Agent::start(&dir, Era::Modern);
+    assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 4);
+    let status = dir.run(&["status"]);
+    assert!(status.out.contains("off  disabled"), "{}", status.out);
+    agent.leave();
+    assert!(dir.records_of("mcp.error").is_empty());
+    assert!(dir.records_of("source.started").is_empty());
+}
