@@ -1,4 +1,4 @@
-//! What a cell may lack when something in it fails, and the line that would add it.
+//! Finds what a cell may lack when something in it fails, and the line that would add it.
 //!
 //! The texts for agents say what was refused or named, and never whether a path exists outside.
 
@@ -26,10 +26,10 @@ const MISSING: [&str; 9] = [
 ];
 const READ_ONLY: [&str; 2] = ["erofs", "read-only file system"];
 
-/// How many lines a message names.
+/// The largest number of lacks that a message names.
 const MAX_LACKS: usize = 4;
 
-/// How many bytes of a failure are searched for paths and names.
+/// The number of bytes of a failure's text that are searched for paths and names.
 const MAX_SEARCHED_BYTES: usize = 16 << 10;
 
 /// The longest path that a message repeats, in bytes. A longer one is no path that a person named.

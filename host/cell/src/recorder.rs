@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 use portcullis_core::sync::Mutex;
 use portcullis_ledger::{Event, EventKind};
 
-/// How many different attempts are kept, and how many bytes of paths. A language runtime makes some thousands; beyond
-/// this they are only counted.
+/// The largest number of different attempts that are kept, and of the bytes of their paths. A language runtime makes
+/// some thousands; beyond this they are only counted.
 const MAX_ATTEMPTS: usize = 50_000;
 const MAX_PATH_BYTES: usize = 16 << 20;
 
-/// What an attempt was made on.
+/// The object of an attempt: a path, an address, a host or a system call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// A file, a folder or a program, by its absolute path as the source named it.
@@ -35,7 +35,7 @@ pub enum Subject {
     Call(&'static str),
 }
 
-/// What is attempted on a [`Subject`].
+/// The kind of an attempt on a [`Subject`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// To look whether it exists, and at its attributes.
@@ -52,7 +52,7 @@ pub enum Action {
     Call,
 }
 
-/// Whether the cell has what was attempted.
+/// The availability of what was attempted: whether the cell has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Availability {
     /// It is in the cell, and may be used so.
@@ -67,18 +67,18 @@ pub enum Availability {
     Denied,
 }
 
-/// What a source has attempted, once or several times.
+/// An attempt that a source has made, once or several times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedAttempt {
-    /// What was attempted.
+    /// The kind of the attempt.
     pub action: Action,
     /// On what.
     pub subject: Subject,
-    /// Whether the cell has it.
+    /// The availability of the subject in the cell.
     pub availability: Availability,
-    /// How often.
+    /// The number of times that the attempt was made.
     pub count: u64,
-    /// When it was first attempted, since the recording began.
+    /// The time from the beginning of the recording to the first attempt.
     pub after: Duration,
     /// The name of the program that first attempted it.
     pub program: String,

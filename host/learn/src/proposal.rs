@@ -10,24 +10,24 @@ use serde::Serialize;
 use super::calls::EXAMPLE_HOST;
 use super::noise::{is_credential, is_noise, is_too_wide};
 
-/// How many attempts a line names as its evidence.
+/// The largest number of attempts that a line names as its evidence.
 const MAX_EVIDENCE: usize = 3;
 
-/// How many lines are withheld by name. A source that tries more is searching.
+/// The largest number of lines that are withheld by name in one pass. A source that tries more is searching.
 const MAX_WITHHELD: usize = 32;
 
-/// How many files of one folder are named before the folder is.
+/// The number of files in one folder from which on the folder is proposed instead of them.
 const MANY: usize = 3;
 
 /// The port that a host is asked for if nothing says another.
 const HTTPS: u16 = 443;
 
-/// What is known about a source besides its attempts.
+/// The facts about a source that are known besides its attempts.
 #[derive(Debug, Clone, Default)]
 pub struct Situation {
     /// Existing files and folders that the source's command and variables name: what a person asked it to work on.
     pub named: Vec<PathBuf>,
-    /// What the cell opens already, besides the system: grants, and what the program needs.
+    /// The paths that the cell opens already, besides the system: grants, and what the program needs.
     pub inside: Vec<PathBuf>,
     /// The user's home.
     pub home: Option<PathBuf>,
@@ -43,7 +43,7 @@ impl Situation {
     }
 }
 
-/// What a line of a cell opens.
+/// The kind of a line of a cell: what it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Needs {
@@ -70,22 +70,22 @@ impl Needs {
 /// A line that is proposed for a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// Which key it belongs to.
+    /// The key of the cell that it belongs to.
     pub needs: Needs,
     /// The path, or the host and port.
     pub value: String,
     /// Some of the attempts that it is proposed for.
     pub evidence: Vec<String>,
-    /// What is not certain about it, if anything.
+    /// The uncertainty about the line, if any; for a withheld one, the reason.
     pub guess: Option<&'static str>,
 }
 
 /// The lines that a cell lacks, and those that only a person should add.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Proposal {
-    /// What to add to the cell.
+    /// The lines to add to the cell.
     pub lines: Vec<Line>,
-    /// What was attempted and is not proposed, each with the reason in `guess`.
+    /// The lines that were attempted and are not proposed, each with the reason in `guess`.
     pub withheld: Vec<Line>,
 }
 
@@ -165,7 +165,7 @@ impl Proposal {
     }
 }
 
-/// What was wanted, collected by what would be granted.
+/// The paths and hosts that were wanted, collected by what would be granted.
 #[derive(Default)]
 struct Wanted {
     read: BTreeMap<PathBuf, Vec<String>>,

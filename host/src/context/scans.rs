@@ -9,11 +9,12 @@ use crate::digest::Digest;
 use crate::item::Item;
 use crate::scan::{Finding, Scanner, Severity};
 
-/// How many digests are remembered at least: what a source may list of all kinds, in both eras. Beyond that all are
-/// forgotten and scanned again, as only a source that changes its definitions all the time gets there.
+/// The least number of digests that are remembered: what a source may list of all kinds, in both eras. Beyond that all
+/// are forgotten and scanned again, as only a source that changes its definitions all the time gets there.
 const MAX_KNOWN: usize = 65_536;
 
-/// How many findings of one definition are kept, the gravest first: a person reads no more before deciding.
+/// The largest number of findings of one definition that are kept, the gravest first: a person reads no more before
+/// deciding.
 const MAX_KEPT: usize = 8;
 
 /// The most characters of a pointer that are kept. A hostile key can be as long as the definition.

@@ -12,7 +12,8 @@ use crate::call::{Attempt, Outcome};
 use crate::gate::{AdmittedCall, Permit, Ticket, asks_for_input};
 use crate::protocol::{Answer, Json, Method, RpcError};
 
-/// How often one request may be sent with answers. A source that asks more often would ask for ever.
+/// The largest number of times that a source may ask for input in one request. A source that asks more often would ask
+/// for ever.
 const MAX_ROUNDS: usize = 16;
 
 /// A request at a target, and the state that it has reached.
@@ -22,7 +23,7 @@ pub(super) struct Execution<'a> {
     attempt: Option<Attempt>,
     /// True if the request passed the gate before, and comes with answers to the source's questions.
     pub(super) resumed: bool,
-    /// When it was made: what its source was refused since may be why it fails.
+    /// The time at which the request was made: what its source was refused since may be why it fails.
     began: Instant,
 }
 

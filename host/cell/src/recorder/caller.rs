@@ -17,7 +17,8 @@ use super::{Action, Availability, Subject};
 /// The longest path that the kernel takes, in bytes, with its terminator.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// How many bytes of memory are read at once. A path seldom crosses a page, and the page after it may not exist.
+/// The number of bytes of a process's memory that are read at once. A path seldom crosses a page, and the page after it
+/// may not exist.
 const PAGE_BYTES: usize = 4096;
 
 /// The longest address that is read, in bytes: that of IPv6.
@@ -32,11 +33,11 @@ const TRUNCATE: u64 = 0o1000;
 const INET: u16 = 2;
 const INET6: u16 = 10;
 
-/// What a call is about, as far as it is seen from inside the cell.
+/// The action and the subject of a system call, as far as they are seen from inside the cell.
 pub(super) struct Seen {
     action: Action,
     subject: Subject,
-    /// Whether the cell has it, or `None` for a path that is to be looked up outside.
+    /// The availability in the cell, or `None` for a path that is to be looked up outside.
     inside: Option<Availability>,
     /// True if the call does nothing else than to make the path.
     makes: bool,

@@ -23,10 +23,10 @@ use crate::output::{self, escape_hidden};
 use crate::runtime;
 use drive::{CallResult, Driven, Script};
 
-/// How often a source is run with more, at most. Each round opens what the one before was seen to lack.
+/// The largest number of recorded rounds of a source. Each round opens what the one before was seen to lack.
 const MAX_ROUNDS: usize = 6;
 
-/// How long a call may take. What waits longer waits for something that its cell does not have.
+/// The longest time that a call may take. What waits longer waits for something that its cell does not have.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Find out what a server needs, and propose its cell
@@ -60,11 +60,11 @@ pub(crate) struct Args {
     yes: bool,
 }
 
-/// What was learned of a source.
+/// The result of learning what a source needs.
 struct Learned {
-    /// What the cell lacked, over all rounds.
+    /// The lines that the cell lacked, over all rounds.
     lines: Vec<Line>,
-    /// What was seen and is not proposed.
+    /// The lines that the last recorded round called for and that are not proposed.
     withheld: Vec<Line>,
     /// Variables that the source's messages name.
     variables: Vec<String>,
@@ -72,7 +72,7 @@ struct Learned {
     recorded: Driven,
     /// The same calls without the recorder.
     enforced: Driven,
-    /// What stays to be agreed to, if nobody could be asked.
+    /// True if the lines of the last round were not agreed to: a person declined, or nobody could be asked.
     open: bool,
 }
 

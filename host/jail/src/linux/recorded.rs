@@ -2,7 +2,7 @@
 
 use libc::c_long;
 
-/// What a system call is about to do.
+/// The kind of operation that a system call is about to perform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// Look at a file's attributes or at a link.
@@ -32,7 +32,7 @@ pub struct RecordedCall {
     pub number: c_long,
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// The kind of operation.
     pub operation: Operation,
     /// The argument that is the descriptor of the folder to which the path is relative, or `None` for the working
     /// directory.

@@ -13,10 +13,11 @@ use portcullis::session::Session;
 use portcullis_learn::calls;
 use serde_json::{Value, json};
 
-/// How many tools are called. A server with more shows what it needs with these.
+/// The largest number of tools that are called if no file names the calls. A server with more shows what it needs with
+/// these.
 const MAX_CALLS: usize = 64;
 
-/// Which calls are made.
+/// The calls that are made.
 pub(super) enum Script {
     /// Those that the source's own description calls harmless.
     Harmless,
@@ -24,9 +25,9 @@ pub(super) enum Script {
     Listed(Vec<(String, Value)>),
 }
 
-/// What happened when a source was driven.
+/// The result of driving a source: its failure to start, or the calls that were made.
 pub(super) struct Driven {
-    /// Why it did not start, if it did not.
+    /// The reason why the source did not start, or `None` if it did.
     pub(super) failure: Option<String>,
     pub(super) calls: Vec<CallResult>,
 }

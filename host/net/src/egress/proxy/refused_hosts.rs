@@ -7,7 +7,8 @@ use portcullis_core::sync::Mutex;
 
 use super::Destination;
 
-/// How many hosts are kept. A source that asks for more is looking for something else than its service.
+/// The largest number of a source's refused hosts that are kept. A source that asks for more is looking for something
+/// else than its service.
 const MAX_HOSTS: usize = 64;
 
 /// The port that is meant if only a name was asked for.
