@@ -14,14 +14,14 @@ use serde_json::json;
 const SOURCES: usize = 50;
 const TOOLS: usize = 200;
 
-/// What tools are about. Each description has nearly all of these words, so a query of them finds nearly every tool,
-/// which is the worst case.
+/// The words that the tools' descriptions are made of. Each description has nearly all of these words, so a query of
+/// them finds nearly every tool, which is the worst case.
 const COMMON: [&str; 16] = [
     "issue", "branch", "merge", "customer", "invoice", "calendar", "message", "search", "file", "folder", "deploy",
     "metric", "alert", "ticket", "comment", "user",
 ];
 
-/// How many words there are that few tools have. Each tool has two of them.
+/// The number of words that few tools have. Each tool has two of them.
 const RARE: usize = 1_000;
 
 fn tool(number: usize) -> Json {

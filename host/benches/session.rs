@@ -29,7 +29,7 @@ const TOOLS: u64 = 1_000;
 /// As many tools as a server of usual size has.
 const FEW: u64 = 10;
 
-/// How many idle sessions there are.
+/// The number of idle sessions.
 const IDLE: usize = 1_000;
 
 /// As many calls as a session may have open.

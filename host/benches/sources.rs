@@ -20,7 +20,7 @@ use portcullis::config::Config;
 use portcullis::protocol::{Answer, Json};
 use portcullis_test_support::source_program;
 
-/// How many calls are measured.
+/// The number of calls that are measured.
 const CALLS: usize = 2_000;
 
 fn main() {

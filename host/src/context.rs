@@ -38,7 +38,7 @@ pub(crate) struct Context {
     pub(crate) upstreams: BTreeMap<SourceName, Arc<Upstream>>,
     pub(crate) profiles: BTreeMap<ProfileName, Profile>,
     pub(crate) telemetry: Option<Telemetry>,
-    /// How long ended sessions lasted.
+    /// The durations of the sessions that have ended.
     pub(crate) session_durations: Histogram,
 }
 

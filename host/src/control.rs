@@ -1,4 +1,4 @@
-//! How the command line reaches running brokers: a Unix socket for each broker, in the data folder.
+//! The channel from the command line to running brokers: a Unix socket for each broker, in the data folder.
 //!
 //! Each connection carries one line of JSON in each direction. Only processes of the same user get an answer, whatever
 //! the permissions of the socket: a process that can approve calls here acts as the person, and the agent has no way to
@@ -25,11 +25,11 @@ pub use client::all;
 /// The longest line, in bytes. A thousand open questions with their reasons fit.
 pub const MAX_LINE_BYTES: usize = 1024 * 1024;
 
-/// How long one exchange may take, on either side. Answers come from memory.
+/// The longest time that one exchange may take, on either side. Answers come from memory.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How many connections are served at a time; one more replaces the oldest. A person has a few terminals, and an answer
-/// takes milliseconds, so a connection that stays open for longer is an idle one.
+/// The largest number of connections that are served at a time; one more replaces the oldest. A person has a few
+/// terminals, and an answer takes milliseconds, so a connection that stays open for longer is an idle one.
 const MAX_CONNECTIONS: usize = 16;
 
 /// A request from the command line.
@@ -64,7 +64,7 @@ pub enum ControlRequest {
 /// The answer, or why there is none.
 pub type ControlReply = Result<serde_json::Value, ControlRefusal>;
 
-/// Why a broker does not do what it was asked for, as a message to people.
+/// The reason why a broker does not do what it was asked for, as a message to people.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ControlRefusal {

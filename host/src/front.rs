@@ -14,10 +14,10 @@ mod testing;
 
 use std::time::Duration;
 
-/// How long open calls may go on after their agent has disconnected or the broker has been told to stop. Long enough
-/// for a call that is about to be answered, short enough not to hold up the stop of a broker.
+/// The longest time that open calls may go on after their agent has disconnected or the broker has been told to stop.
+/// Long enough for a call that is about to be answered, short enough not to hold up the stop of a broker.
 pub const DRAIN: Duration = Duration::from_secs(5);
 
-/// How long writing the answers to calls that were cut may take. They are short, and an agent that does not read them
-/// is not waited for.
+/// The longest time that writing the answers to calls that were cut may take. They are short, and an agent that does
+/// not read them is not waited for.
 const CUT_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);

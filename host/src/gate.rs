@@ -46,7 +46,8 @@ pub use vault::SessionVault;
 /// recorded: as a tree a body takes many times its size, and a record has its own limit.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// How many dropped members of `params` a record names, and how many characters of each name: an agent chooses them.
+/// The largest number of dropped members of `params` that a record names, and of characters of each name: an agent
+/// chooses them.
 const MAX_DROPPED_SHOWN: usize = 16;
 const MAX_DROPPED_CHARS: usize = 64;
 
@@ -64,9 +65,9 @@ pub struct Gate {
 pub struct Circumstances<'a> {
     /// The session's placeholders.
     pub vault: &'a Arc<SessionVault>,
-    /// When the profile wants a person to be asked.
+    /// The calls before which the profile wants a person to be asked.
     pub approve: Approve,
-    /// How much the ledger keeps of payloads.
+    /// The amount of detail of payloads that the ledger keeps.
     pub record: Detail,
     /// The acceptance of the item by the lock file.
     pub acceptance: &'a Acceptance,

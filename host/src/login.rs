@@ -35,7 +35,7 @@ pub struct LoggedIn {
     pub issuer: String,
     /// The scopes of the token, as far as the server says.
     pub scopes: Vec<String>,
-    /// How long the token lasts, if the server says so.
+    /// The time for which the token lasts, if the server says so.
     pub lasts: Option<Duration>,
     /// True if the token is renewed without a person.
     pub renews: bool,

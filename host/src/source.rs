@@ -173,11 +173,11 @@ pub struct ConnectionHealth {
     pub status: Status,
     /// True if a connection is open.
     pub connected: bool,
-    /// When it last answered a ping, in milliseconds since the Unix epoch.
+    /// The time at which the source last answered a ping, in milliseconds since the Unix epoch.
     pub last_ping: Option<u64>,
     /// Connections that broke or could not be made, and pings without an answer, since the broker started.
     pub error_count: u64,
-    /// Why it is not connected, although it should be.
+    /// The reason why the source is not connected, although it should be.
     pub error: Option<String>,
 }
 
@@ -251,8 +251,9 @@ pub(crate) fn nobody_to_ask() -> Answer {
     Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, why)))
 }
 
-/// How long pending answers may take when a source is closed, before [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE)
-/// begins: calls that are almost done end well, and no caller waits for the others.
+/// The longest time that pending answers may take when a source is closed, before
+/// [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE) begins: calls that are almost done end well, and no caller waits
+/// for the others.
 pub const DRAIN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The description that a source gives of itself.
@@ -311,7 +312,8 @@ pub struct SourceRequest {
     pub reply: oneshot::Sender<Answer>,
 }
 
-/// Why a source cannot be used. The text names the source's command, URL or file, what happened, and the way out.
+/// An error that says why a source cannot be used. The text names the source's command, URL or file, what happened, and
+/// the way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {

@@ -51,7 +51,7 @@ struct Facts {
     attributes: Vec<(&'static str, String)>,
     /// The value of `error.type`, if the span failed.
     error: Option<String>,
-    /// When the span began and ended, in nanoseconds since the Unix epoch.
+    /// The times at which the span began and ended, in nanoseconds since the Unix epoch.
     began: u64,
     ended: u64,
 }

@@ -1,5 +1,5 @@
-//! What each attack of a hostile source obtains: as a process of the user, in a full cell, and in a reduced one. This
-//! test writes the table in SECURITY.md (`UPDATE_GOLDEN=1`), and otherwise compares its results with it.
+//! Tests what each attack of a hostile source obtains: as a process of the user, in a full cell, and in a reduced one.
+//! This test writes the table in SECURITY.md (`UPDATE_GOLDEN=1`), and otherwise compares its results with it.
 //!
 //! A probe that obtains nothing without a cell proves nothing inside one. Each is therefore tried without a cell first,
 //! as an ordinary user: if the tests run as root, everything here runs under a uid that no user has. Nothing leaves the

@@ -1,5 +1,5 @@
-//! What the broker does not rewrite passes byte for byte in both directions. The messages are random, and written as no
-//! JSON library would write them.
+//! Tests that what the broker does not rewrite passes byte for byte in both directions. The messages are random, and
+//! written as no JSON library would write them.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! What an operator sees of a running broker, and others do not.
+//! Tests of what an operator sees of a running broker, and others do not.
 
 use std::io::Write as _;
 

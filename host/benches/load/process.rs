@@ -10,7 +10,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// A process that is killed on drop.
 pub(crate) struct Program(pub(crate) Child);
 
-/// What processes have used so far.
+/// The resources that processes have used so far.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,

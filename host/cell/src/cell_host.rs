@@ -1,4 +1,5 @@
-//! What all cells of one broker share: the launcher, the files that no source gets, and what the machine offers.
+//! The parts that all cells of one broker share: the launcher, the files that no source gets, and what the machine
+//! offers.
 
 #[cfg(feature = "process")]
 use std::io;
@@ -23,9 +24,9 @@ use super::{CellError, CellGrant};
 #[cfg(feature = "process")]
 use super::{Platform, ProgramSearch, Recording};
 
-/// What all cells of one broker share.
+/// The launcher, files and records that all cells of one broker share.
 pub struct CellHost {
-    /// How the launcher is started.
+    /// The program that starts as the launcher.
     #[cfg(feature = "process")]
     pub launcher: Launcher,
     /// The data folder of the broker.

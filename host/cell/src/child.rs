@@ -39,7 +39,7 @@ pub enum CellStartError {
     Refused(#[from] CellRefusal),
 }
 
-/// How and when a process ended.
+/// The end of a process: its status and its time.
 #[derive(Clone, Copy)]
 struct End {
     /// `None` if something else has reaped the process.

@@ -1,4 +1,4 @@
-//! What a source may touch, checked against the disk.
+//! The files, hosts and limits that a source is granted, checked against the disk.
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,8 @@ const PRIVATE: [&str; 6] = ["/", "/etc", "/home", "/run", "/tmp", "/usr"];
 /// Folders in which the kernel shows the state of the whole machine.
 const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// What a source may touch besides what its program needs to run. A fresh grant opens no file and no host, and limits
-/// everything.
+/// The files, hosts and limits that a source is granted besides what its program needs to run. A fresh grant opens no
+/// file and no host, and limits everything.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellGrant {
     /// Files and folders that the source may read: absolute, without links, none within another.
@@ -33,7 +33,7 @@ pub struct CellGrant {
     pub network: Vec<String>,
     /// The working directory of the source, or `None` for its private home.
     pub directory: Option<PathBuf>,
-    /// What the source may spend.
+    /// The limits on what the source may spend, such as memory and processes.
     pub limits: CellLimits,
     /// True if the operator accepts a weaker cell where the platform has no full one.
     pub dangerous_allow_reduced: bool,

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::child::{Child, ChildStreams};
 
-/// How many bytes of its output are kept, from the end: errors come last.
+/// The number of bytes of a program's output that are kept, from the end: errors come last.
 const KEPT_BYTES: usize = 8 * 1024;
 
 /// Runs a program to its end, with the network that `serve` opens for it, and returns the last 8 KiB of its standard

@@ -79,9 +79,9 @@ pub enum CellError {
         key: &'static str,
         /// The path as configured.
         path: PathBuf,
-        /// Why the path cannot be granted.
+        /// The reason why the path cannot be granted.
         reason: String,
-        /// What to write instead.
+        /// The advice on what to write instead.
         hint: String,
     },
     /// The program, or something it needs, is missing or does not work in a cell.

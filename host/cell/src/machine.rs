@@ -1,4 +1,4 @@
-//! Where the broker looks for programs on this machine: its own search path and the user's home.
+//! Finds programs on this machine: in the broker's own search path and the user's home.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::CellError;
 
-/// Where programs are looked for.
+/// The broker's search path for programs, and the folders that no profile mounts as a whole.
 #[derive(Debug, Clone)]
 pub struct ProgramSearch {
     /// The broker's `PATH`.

@@ -69,7 +69,7 @@ impl Platform {
     }
 }
 
-/// What a plan depends on besides the grant and the profile.
+/// The conditions of a plan besides the grant and the profile.
 pub(crate) struct Setting<'a> {
     pub tier: Tier,
     pub enforced: &'a Enforced,
@@ -84,9 +84,9 @@ pub(crate) struct Setting<'a> {
 /// A source that is ready to be started.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What the launcher is told.
+    /// The order to the launcher: the program, its environment and its cell.
     pub launch: Launch,
-    /// What is enforced, and by what.
+    /// The report on what is enforced, and by what.
     pub report: CellReport,
 }
 

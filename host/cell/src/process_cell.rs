@@ -25,7 +25,7 @@ const MAX_TOLD: usize = 64;
 /// The cell of one process source.
 #[derive(Debug)]
 pub struct ProcessCell {
-    /// What it shares with the other cells of the broker.
+    /// The launcher, files and records that the cell shares with the other cells of the broker.
     pub cells: Arc<CellHost>,
     config: SourceConfig,
     /// The result of the last start.
@@ -44,22 +44,22 @@ pub struct ProcessCell {
 /// A source as it was last prepared to start, for people.
 #[derive(Debug, Clone)]
 pub struct Described {
-    /// What the source may touch.
+    /// The files, hosts and limits that the source is granted.
     pub grant: CellGrant,
-    /// What its program needs.
+    /// The files and folders that the program needs.
     pub profile: ProgramProfile,
-    /// What is enforced.
+    /// The report on what is enforced.
     pub report: CellReport,
     /// The package that it was installed from, or `None` for a program that was already there.
     pub package: Option<InstallPhase>,
 }
 
-/// What is known about a source without installing or starting anything.
+/// The facts about a source that are known without installing or starting anything.
 #[derive(Debug, Clone)]
 pub struct CellPreview {
-    /// What the source may touch.
+    /// The files, hosts and limits that the source is granted.
     pub grant: CellGrant,
-    /// What will be enforced.
+    /// The report on what will be enforced.
     pub report: CellReport,
     /// The package that will be installed first, and the registry that it will come from.
     pub installs: Option<(String, String)>,

@@ -20,13 +20,13 @@ mod tests;
 /// The folders that have programs on every system. They end the search path of every source.
 const STANDARD: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
-/// How many bytes of a script's first line are read to find its interpreter: as many as the kernel reads.
+/// The number of bytes of a script's first line that are read to find its interpreter: as many as the kernel reads.
 const MAX_HEAD_BYTES: u64 = 256;
 
-/// How many interpreters and shims may lead to one another. More are a cycle.
+/// The largest number of programs that may lead to one another as interpreters and shims. More are a cycle.
 const MAX_STEPS: usize = 8;
 
-/// What runs a program.
+/// The kind of runtime that runs a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
     /// Node.js.
@@ -65,18 +65,18 @@ impl Runtime {
     }
 }
 
-/// What a program needs to run.
+/// The files, links and folders that a program needs to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramProfile {
     /// The absolute path that is executed. Its last component may decide how the program behaves.
     pub program: PathBuf,
-    /// What runs the program.
+    /// The kind of runtime that runs the program.
     pub runtime: Runtime,
     /// Files and folders outside the system's own that the program needs to read: absolute, without links.
     pub read: BTreeSet<PathBuf>,
     /// The symbolic links that lead to them, with their targets.
     pub links: BTreeMap<PathBuf, PathBuf>,
-    /// How the program was found, one note each, for `check`.
+    /// Notes on how the program was found, for `check`.
     pub notes: Vec<String>,
     /// The folders of the program and its interpreters, which come first in the search path.
     folders: Vec<PathBuf>,

@@ -14,7 +14,7 @@ pub fn texts<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Cow<'a, st
     paths.into_iter().map(|path| path.to_string_lossy()).collect()
 }
 
-/// How strongly something is enforced.
+/// The strength with which something is enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strength {
@@ -44,9 +44,9 @@ impl Strength {
 /// One aspect of the isolation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Aspect {
-    /// What the aspect is about.
+    /// The subject of the aspect, such as `files`.
     pub subject: &'static str,
-    /// How strongly it is enforced.
+    /// The strength with which the aspect is enforced.
     pub strength: Strength,
     /// The mechanism that enforces it.
     pub mechanism: String,
@@ -60,7 +60,7 @@ pub struct CellReport {
     pub tier: Tier,
     /// Environment, descriptors, files, network, memory, processes, CPU, kill-tree, in this order.
     pub aspects: Vec<Aspect>,
-    /// What the source can learn despite its cell.
+    /// The facts that the source can learn despite its cell.
     pub leaks: Vec<&'static str>,
 }
 

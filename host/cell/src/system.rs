@@ -1,4 +1,5 @@
-//! What every cell sees of the system: programs and libraries, read-only, and an `/etc` without the machine's users.
+//! Lists what every cell has of the system: programs and libraries, read-only, and an `/etc` without the machine's
+//! users.
 
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// How many links are followed: as many as the kernel follows.
+/// The largest number of links that are followed: as many as the kernel follows.
 const MAX_LINKS: usize = 40;
 
 /// A path without links, and the links that an empty root needs so that the path as written leads there.

@@ -1,4 +1,4 @@
-//! What the scanner found in the definitions of a source, as text for people.
+//! Text for people on what the scanner found in the definitions of a source.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What a source may touch and what enforces that, as text for people.
+//! Text for people on what a source may touch, and what enforces that.
 
 use portcullis::broker::Broker;
 use portcullis::cell::{CellPreview, Strength, size};

@@ -1,4 +1,4 @@
-//! What the commands that need a broker share: the runtime, signals, and the data folders.
+//! The runtime, the signals and the data folders that the commands which need a broker share.
 
 use std::path::PathBuf;
 

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 /// The first argument that makes the program act as this server. It is not meant to be typed.
 pub(crate) const ARGUMENT: &str = "__thief";
 
-/// How long a connection attempt may take. A refusal comes at once, but a dropped packet gets no answer.
+/// The timeout of an attempt to connect, and of reading what comes then. A refusal comes at once, but a dropped packet
+/// gets no answer.
 const IO_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Becomes the server if the program was started as such, and then never returns. Otherwise does nothing.

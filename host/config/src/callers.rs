@@ -37,7 +37,7 @@ pub struct JwtConfig {
     /// The claim whose values lead to profiles, and the profile for each value; a caller whose values lead to none is
     /// refused. `None` means one profile for all.
     pub profiles: Option<(String, BTreeMap<String, ProfileName>)>,
-    /// Whether the keys may be at a loopback or private address.
+    /// True if the keys may be at a loopback or private address.
     pub dangerous_allow_private: bool,
 }
 

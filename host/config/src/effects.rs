@@ -1,4 +1,4 @@
-//! What a configuration does on the machine, for the person who decides whether to trust it.
+//! Lists what a configuration does on the machine, for the person who decides whether to trust it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

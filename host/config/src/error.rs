@@ -12,7 +12,8 @@ use portcullis_core::escape::{escape_hidden, is_hidden};
 /// report.
 const MAX_PROBLEMS: usize = 20;
 
-/// Why a configuration is refused. `Display` writes a line for each problem, with file, line and column.
+/// An error that says why a configuration is refused. `Display` writes a line for each problem, with file, line and
+/// column.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", .problems.iter().map(Problem::line).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {

@@ -28,7 +28,7 @@ pub struct ConfigCandidate {
     found_in_cwd: bool,
 }
 
-/// Whether a configuration may be used. It "counts" if it may.
+/// The trust status of a configuration: whether it may be used. It "counts" if it may.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrustStatus {
     /// The file was named, is the user's own, or is as the user trusted it.

@@ -19,7 +19,7 @@ use server::ImportedServer;
 /// The largest file, in bytes: more than any client writes, and small enough to parse twice.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// Why nothing could be imported.
+/// An error that says why nothing could be imported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -54,7 +54,7 @@ pub struct Imported {
 pub struct WantedSecret {
     /// The NAME for `portcullis secret set NAME`.
     pub name: String,
-    /// Where the value is in the old file, such as "env GITHUB_TOKEN of github".
+    /// The place of the value in the old file, such as "env GITHUB_TOKEN of github".
     pub origin: String,
 }
 
@@ -97,7 +97,7 @@ const TAIL: &str = "
 plugin = \"builtin:approval-memory\"
 ";
 
-/// What is collected during an import.
+/// The names, secrets and notes that are collected during an import.
 #[derive(Debug, Default)]
 struct Import {
     names: BTreeSet<String>,

@@ -74,9 +74,9 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// The settings of the HTTP front.
     pub serve: ServeConfig,
-    /// Where spans are sent, or `None` to record none.
+    /// The collector to which spans are sent, or `None` to record none.
     pub telemetry: Option<TelemetryConfig>,
-    /// How long an ask waits for a person before the call is denied.
+    /// The longest time that an ask waits for a person before the call is denied.
     pub ask_timeout: Duration,
     /// The largest message that is read, in bytes. A larger one fails its call, and the error states its size.
     pub max_message: usize,
@@ -166,9 +166,9 @@ pub struct ServeConfig {
 pub struct SourceConfig {
     /// The name of the source.
     pub name: SourceName,
-    /// What the source is: a program, a URL or a component.
+    /// The kind of source: a program, a URL or a component.
     pub endpoint: Endpoint,
-    /// How the source's tools are named for the agent.
+    /// The style in which the source's tools are named for the agent.
     pub names: Naming,
     /// Labels that policies can read.
     pub tags: Vec<String>,
@@ -180,11 +180,11 @@ pub struct SourceConfig {
     pub enabled: bool,
     /// Whether a session fails if this source fails. Otherwise the session begins without it.
     pub required: bool,
-    /// Whether the source starts with the broker instead of with the first session.
+    /// True if the source starts with the broker instead of with the first session.
     pub eager: bool,
     /// The only era of MCP that is spoken with the source, or `None` for the era of the agent if the source speaks it.
     pub era: Option<Era>,
-    /// Whether the source's own hints may lower the risk of its tools.
+    /// True if the source's own hints may lower the risk of its tools.
     pub trust_annotations: bool,
     /// The parts of an agent's `_meta` that are passed to the source: keys, and `user_context` and `request_id` of
     /// `deps`.
@@ -193,25 +193,25 @@ pub struct SourceConfig {
     pub allow: Option<Vec<String>>,
     /// Globs over the exposed names of the tools that are hidden; wins over `allow`.
     pub deny: Vec<String>,
-    /// What the source may touch.
+    /// The files, hosts and resources that the source may use.
     pub cell: CellConfig,
     /// The timeout of one call, including the time in which it waits for its turn.
     pub timeout: Duration,
-    /// How many calls the source handles at once, or `None` for no limit.
+    /// The limits on the calls that the source handles at once and that wait for it, or `None` for no limit.
     pub concurrency: Option<ConcurrencyConfig>,
-    /// Whether sessions follow changes of the source's tools.
+    /// The mode of discovery: whether sessions follow changes of the source's tools.
     pub discovery: DiscoveryMode,
-    /// What follows from findings in the source's definitions and instructions.
+    /// The consequence of findings in the source's definitions and instructions.
     pub scan: ScanMode,
-    /// Whether a connection outlives a call.
+    /// The lifecycle of a connection: whether it outlives a call.
     pub lifecycle: Lifecycle,
-    /// How long an unused connection is kept.
+    /// The time for which an unused connection is kept.
     pub idle: Duration,
     /// The largest message, in bytes: [`Config::max_message`].
     pub max_message: usize,
 }
 
-/// How a session reacts when a source announces that its tools have changed.
+/// The reaction of a session when a source announces that its tools have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DiscoveryMode {
     /// The session keeps the tools that it began with.
@@ -221,7 +221,7 @@ pub enum DiscoveryMode {
     Live,
 }
 
-/// Whether a connection to a source outlives a call.
+/// The lifecycle of a connection to a source: whether it outlives a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lifecycle {
     /// The connection is kept open and supervised.
@@ -231,7 +231,7 @@ pub enum Lifecycle {
     PerCall,
 }
 
-/// What a source is.
+/// The kind of a source and what leads to it: a program, a URL or a component.
 #[derive(Debug, Clone)]
 pub enum Endpoint {
     /// A program that speaks MCP over stdio.
@@ -249,9 +249,9 @@ pub enum Endpoint {
         url: url::Url,
         /// Headers that are sent with every request.
         headers: BTreeMap<String, ConfigValue>,
-        /// How a person logs in to the server, if it requires that.
+        /// The settings with which a person logs in to the server, if it requires that.
         oauth: OAuthConfig,
-        /// Whether loopback and private addresses may be reached.
+        /// True if loopback and private addresses may be reached.
         dangerous_allow_private: bool,
         /// The transport.
         transport_kind: HttpTransportKind,
@@ -281,7 +281,7 @@ pub enum HttpTransportKind {
     Sse,
 }
 
-/// How a source's tools are named for the agent.
+/// The style in which a source's tools are named for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Naming {
     /// `source__tool`: the name of the source, then the tool's own name.
@@ -295,7 +295,8 @@ pub enum Naming {
     Prefix(String),
 }
 
-/// What a source that runs on this machine may touch: the `cell` of a source. The default grants nothing.
+/// The files, hosts and resources that a source on this machine may use: the `cell` of a source. The default grants
+/// nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CellConfig {
     /// Files and folders that it may read.
@@ -314,15 +315,15 @@ pub struct CellConfig {
     pub files: Option<u32>,
     /// The size of `/tmp`, in bytes.
     pub tmp: Option<u64>,
-    /// How many instances of a component run at once.
+    /// The limit on instances of a component that run at once.
     pub instances: Option<u32>,
-    /// How many bytes one call of a component may pass between the component and the broker.
+    /// The limit on the bytes that one call of a component may pass between the component and the broker.
     pub output: Option<u64>,
-    /// Whether a reduced cell is accepted where the platform cannot build a full one.
+    /// True if a reduced cell is accepted where the platform cannot build a full one.
     pub dangerous_allow_reduced: bool,
     /// `dangerous-allow-private` of the source: whether the hosts in `network` may have loopback or private addresses.
     pub dangerous_allow_private: bool,
-    /// Whether what the source attempts is recorded, which makes it slower. No configuration file says so: `portcullis
+    /// True if what the source attempts is recorded, which makes it slower. No configuration file says so: `portcullis
     /// learn` does.
     pub recorded: bool,
 }
@@ -337,7 +338,7 @@ impl CellConfig {
 /// One profile: `[profiles.NAME]`.
 #[derive(Debug, Clone)]
 pub struct ProfileConfig {
-    /// How far callers under this profile are trusted.
+    /// The trust level of the callers under this profile.
     pub trust: TrustLevel,
     /// Globs over the names of the sources that it sees.
     pub sources: Vec<String>,
@@ -345,21 +346,21 @@ pub struct ProfileConfig {
     pub allow: Option<Vec<String>>,
     /// Globs over the exposed names of the tools that it does not see; wins over `allow`.
     pub deny: Vec<String>,
-    /// How an agent finds the tools.
+    /// The way in which an agent finds the tools.
     pub tools: Exposure,
-    /// When a person is asked although no policy asks.
+    /// The calls before which a person is asked although no policy asks.
     pub approve: Approve,
-    /// Whether sources may use the agent's model.
+    /// True if sources may use the agent's model.
     pub sampling: bool,
-    /// Whether an agent may read the status of its sources.
+    /// True if an agent may read the status of its sources.
     pub status: bool,
-    /// How much of each call the ledger keeps.
+    /// The amount of detail of each call that the ledger keeps.
     pub record: Detail,
-    /// What all callers under this profile may use together.
+    /// The budget that all callers under this profile share.
     pub budget: Option<BudgetConfig>,
 }
 
-/// How an agent finds the tools that it may use.
+/// The way in which an agent finds the tools that it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Exposure {
@@ -370,7 +371,7 @@ pub enum Exposure {
     Deferred,
 }
 
-/// When a person is asked although no policy asks.
+/// The calls before which a person is asked although no policy asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Approve {
@@ -383,7 +384,7 @@ pub enum Approve {
     Never,
 }
 
-/// How much of arguments and results the ledger keeps.
+/// The amount of detail of arguments and results that the ledger keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Detail {

@@ -12,7 +12,7 @@ pub struct OAuthConfig {
     pub issuer: Option<String>,
     /// The id of a client that was registered there by hand, and its secret.
     pub client: Option<(String, Option<ConfigValue>)>,
-    /// Where a client ID metadata document of ours is published: an `https` URL with a path.
+    /// The address at which a client ID metadata document of ours is published: an `https` URL with a path.
     pub document: Option<url::Url>,
     /// The scopes to request instead of those that the source suggests.
     pub scopes: Option<Vec<String>>,

@@ -14,11 +14,11 @@ const MOST: i64 = 1024;
 /// The default priority of a group's member.
 const PRIORITY: u8 = 50;
 
-/// How many calls wait for a busy source by default: enough for a burst, and few enough that calls do not spend their
-/// whole timeout in the queue.
+/// The default number of calls that may wait for a busy source: enough for a burst, and few enough that calls do not
+/// spend their whole timeout in the queue.
 const QUEUE: usize = 64;
 
-/// How many calls a source handles at once, and how many wait for it.
+/// The limits on the calls that a source handles at once, and on those that wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConcurrencyConfig {
     /// The number of concurrent calls, 1 to 1,024.

@@ -116,7 +116,7 @@ pub(super) struct RawBroker {
     /// The data folder, with ledger, lock file, caches, sockets and secrets; created with mode 0700. Default:
     /// `.portcullis` beside this file.
     pub data_dir: Option<At<String>>,
-    /// How long a question waits for a person before the call is denied, such as "5m" (the default).
+    /// The longest time that a question waits for a person before the call is denied, such as "5m" (the default).
     pub ask_timeout: Option<At<String>>,
     /// The largest message that is read, from "1MiB" to "1GiB". A larger one fails its call, and the error states its
     /// size. A result takes at most twice its size in memory. Default: "64MiB".
@@ -232,7 +232,7 @@ pub(super) struct RawPolicy {
     pub grant: Vec<At<String>>,
 }
 
-/// Whether the verdicts of a policy are applied.
+/// The mode of a policy: whether its verdicts are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Mode")]
@@ -297,7 +297,7 @@ pub(super) struct RawSink {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Profile")]
 pub(super) struct RawProfile {
-    /// How far callers are trusted. "sandbox" sees no source, "low" only the tools that `allow` names, "medium" and
+    /// The trust level of the callers. "sandbox" sees no source, "low" only the tools that `allow` names, "medium" and
     /// "high" everything that is not narrowed. Default: "medium".
     pub trust: Option<TrustLevel>,
     /// Globs over the names of the sources that are visible. Default: all.
@@ -310,20 +310,20 @@ pub(super) struct RawProfile {
     /// "listed": an agent is shown every tool at once. "deferred": an agent is shown only `find_tools`, `describe_tool`
     /// and `call_tool`, and searches for the others. Default: "listed".
     pub tools: Option<Exposure>,
-    /// When a person is asked although no policy asks. Default: "risky".
+    /// The calls before which a person is asked although no policy asks. Default: "risky".
     pub approve: Option<Approve>,
-    /// Whether sources may use the agent's model (`sampling/createMessage`). Default: false.
+    /// True if sources may use the agent's model (`sampling/createMessage`). Default: false.
     pub sampling: Option<bool>,
-    /// Whether an agent may read the status of its sources as the resource `portcullis://status`: whether each is
+    /// True if an agent may read the status of its sources as the resource `portcullis://status`: whether each is
     /// connected, how often it failed, and how many of its tools the agent sees. Default: false.
     pub status: Option<bool>,
-    /// How much of arguments and results the ledger keeps. Default: "shape".
+    /// The amount of detail of arguments and results that the ledger keeps. Default: "shape".
     pub record: Option<Detail>,
-    /// What all callers under this profile may use together. Default: no limit.
+    /// The budget that all callers under this profile share. Default: no limit.
     pub budget: Option<At<RawBudget>>,
 }
 
-/// What all callers under a profile may use together: an amount for each second, minute, hour or day (`s`, `m`, `h`,
+/// The budget that all callers under a profile share: an amount for each second, minute, hour or day (`s`, `m`, `h`,
 /// `d`). The whole amount may be used at once, and is restored at an even rate. At least one of the three is required.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

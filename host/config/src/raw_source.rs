@@ -43,8 +43,9 @@ pub(super) struct RawSource {
     pub grant: Option<At<Vec<At<String>>>>,
     /// For `command` and `component`: what the source may touch. What is not named here does not exist for it.
     pub cell: Option<At<RawCell>>,
-    /// How the source's tools are named: "source" (`source__tool`, the default), "mcp" (`mcp__source__tool`), "plain"
-    /// (the tool's own name), or a prefix. Not allowed for a member of a group, whose tools are named after the group.
+    /// The style in which the source's tools are named: "source" (`source__tool`, the default), "mcp"
+    /// (`mcp__source__tool`), "plain" (the tool's own name), or a prefix. Not allowed for a member of a group, whose
+    /// tools are named after the group.
     pub names: Option<At<RawNames>>,
     /// Labels that policies can read and that groups can select by.
     #[serde(default)]
@@ -61,7 +62,7 @@ pub(super) struct RawSource {
     /// 2025-11-25 and earlier) or "modern" (2026-07-28). Default: the era of the agent for which a connection is made,
     /// if the source speaks it.
     pub era: Option<RawEra>,
-    /// Whether the source's own hints may lower the risk of its tools. Default: false.
+    /// True if the source's own hints may lower the risk of its tools. Default: false.
     pub trust_annotations: Option<bool>,
     /// The parts of the `_meta` of an agent's requests that are passed to the source: "user_context" and "request_id",
     /// which are members of `deps`, and keys by name, such as "traceparent", "tracestate", "baggage" or
@@ -76,7 +77,7 @@ pub(super) struct RawSource {
     pub deny: Vec<At<String>>,
     /// The timeout of one call, from "1s" to "1h". Default: "60s".
     pub timeout: Option<At<String>>,
-    /// How many calls the source handles at once, from 1 to 1024. Default: no limit.
+    /// The largest number of calls that the source handles at once, from 1 to 1024. Default: no limit.
     #[schemars(extend("minimum" = 1, "maximum" = 1024))]
     pub concurrency: Option<At<i64>>,
     /// With `concurrency`: how many calls wait for their turn, each until its own timeout; any further call fails
@@ -90,13 +91,13 @@ pub(super) struct RawSource {
     /// "warm" keeps a connection open between calls; "per-call" opens one for each call, so that messages that the
     /// source sends between calls are not received. Default: "warm".
     pub lifecycle: Option<RawLifecycle>,
-    /// How long an unused connection is kept, from "1s" to "7d". Default: "10m". The connection of a session that has a
-    /// subscription or a task at the source is kept, and so is the shared connection of an eager source.
+    /// The time for which an unused connection is kept, from "1s" to "7d". Default: "10m". The connection of a session
+    /// that has a subscription or a task at the source is kept, and so is the shared connection of an eager source.
     pub idle: Option<At<String>>,
     /// "snapshot": a session keeps the tools that it began with. "live": when the source announces that its tools have
     /// changed, the session fetches them again and its agent is notified. Default: "snapshot".
     pub discovery: Option<RawDiscovery>,
-    /// What follows from what the scanner finds in the source's definitions and instructions. "quarantine": what has a
+    /// The consequence of what the scanner finds in the source's definitions and instructions. "quarantine": what has a
     /// grave finding is neither shown nor called until a person accepts it with `portcullis lock accept`; "warn": all
     /// is shown, and findings are reported; "off": nothing is scanned. Default: "quarantine".
     pub scan: Option<RawScan>,
@@ -124,7 +125,7 @@ pub(super) struct RawOAuth {
     pub scopes: Option<At<Vec<At<String>>>>,
 }
 
-/// When a source is started.
+/// The moment at which a source is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Start")]
@@ -146,7 +147,7 @@ pub(super) enum RawEra {
     Modern,
 }
 
-/// Whether sessions follow changes of a source's tools.
+/// The mode of discovery: whether sessions follow changes of a source's tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Discovery")]
@@ -157,7 +158,7 @@ pub(super) enum RawDiscovery {
     Live,
 }
 
-/// What follows from findings in a source's definitions.
+/// The consequence of findings in a source's definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Scan")]
@@ -166,11 +167,11 @@ pub(super) enum RawScan {
     Off,
     /// Findings are reported.
     Warn,
-    /// What has a grave finding is left out until a person accepts it; other findings are reported.
+    /// A definition with a grave finding is left out until a person accepts it; other findings are reported.
     Quarantine,
 }
 
-/// Whether a connection outlives a call.
+/// The lifecycle of a connection: whether it outlives a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Lifecycle")]
@@ -181,8 +182,8 @@ pub(super) enum RawLifecycle {
     PerCall,
 }
 
-/// What a source may touch, and the resources that it may use. For a component, only `read`, `write`, `network`,
-/// `memory`, `cpu`, `instances` and `output` are allowed.
+/// The files, hosts and resources that a source may use. For a component, only `read`, `write`, `network`, `memory`,
+/// `cpu`, `instances` and `output` are allowed.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Cell")]
@@ -236,7 +237,7 @@ pub(super) struct RawSecret {
     pub secret: String,
 }
 
-/// How the tools of a source are named.
+/// The style in which the tools of a source are named.
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(rename = "Names", untagged)]
 pub(super) enum RawNames {

@@ -1,8 +1,8 @@
-//! What follows from what the scanner finds: the `scan` of a source.
+//! The consequence of what the scanner finds: the `scan` of a source.
 
 use super::raw_source::RawScan;
 
-/// What follows from findings in a source's definitions and instructions.
+/// The consequence of findings in a source's definitions and instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ScanMode {
     /// Nothing: they are not scanned.

@@ -1,5 +1,5 @@
-//! Where configurations, data and state are on this machine. This is the only module of the library that reads
-//! environment variables.
+//! Finds the folders of configurations, data and state on this machine. This is the only module of the library that
+//! reads environment variables.
 #![expect(
     clippy::disallowed_methods,
     reason = "the one place that reads the environment, and only for the user's folders"

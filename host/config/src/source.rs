@@ -21,7 +21,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUT_LEAST: Duration = Duration::from_secs(1);
 pub(crate) const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
 
-/// How long an unused connection is kept: longer than a user pauses to think, shorter than a lunch break.
+/// The default and the largest time for which an unused connection is kept. The default is longer than a user pauses to
+/// think, and shorter than a lunch break.
 const IDLE: Duration = Duration::from_secs(10 * 60);
 const IDLE_MOST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 

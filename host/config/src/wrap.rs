@@ -22,11 +22,11 @@ pub struct Wrap {
     pub network: Vec<String>,
     /// Environment variables that the program sees.
     pub env: Vec<(String, String)>,
-    /// How tools are named. `None` means plain names, so that the agent sees no difference.
+    /// The style in which tools are named. `None` means plain names, so that the agent sees no difference.
     pub names: Option<Naming>,
-    /// Whether the program may use the agent's model.
+    /// True if the program may use the agent's model.
     pub sampling: bool,
-    /// When a person is asked, or `None` for risky calls.
+    /// The calls before which a person is asked, or `None` for risky ones.
     pub approve: Option<Approve>,
     /// The data folder, or `None` for the user's.
     pub data_dir: Option<PathBuf>,

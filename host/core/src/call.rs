@@ -49,7 +49,7 @@ macro_rules! ulid_id {
 ulid_id!(CallId);
 ulid_id!(SessionId);
 
-/// How far a profile is trusted.
+/// The trust level of a profile, which decides how much of the catalog it sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TrustLevel {
@@ -249,9 +249,9 @@ impl Call {
 pub enum Phase {
     /// Before the source is reached.
     Call,
-    /// When the source has answered.
+    /// After the source has answered.
     Result,
-    /// When an item is about to be shown.
+    /// Before an item is shown.
     List,
 }
 
@@ -295,7 +295,7 @@ impl CallView {
     }
 }
 
-/// How a call ended at its source.
+/// The outcome of a call at its source.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     /// The source answered, well or with an error of its own.

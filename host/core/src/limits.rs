@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-/// How long a source may take to exit by itself before it is killed: long enough to flush a file, short enough that
-/// Ctrl-C feels immediate.
+/// The longest time that a source may take to exit by itself before it is killed: long enough to flush a file, short
+/// enough that Ctrl-C feels immediate.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(3);
 
 /// The most tools that one source may offer: more than any known server has, and fewer than would overwhelm a model or
@@ -103,11 +103,12 @@ pub const SOURCE_INSTANCES: u32 = 128;
 /// The largest number of instances that a `cell` may set.
 pub const SOURCE_INSTANCES_MOST: u32 = COMMAND_SLOTS;
 
-/// How long a call waits for a slot before it fails closed. A slot is normally free again in well under a millisecond,
-/// so waiting this long means that the slots are held by guests that run into their deadlines.
+/// The longest time that a call waits for a slot before it fails closed. A slot is normally free again in well under a
+/// millisecond, so waiting this long means that the slots are held by guests that run into their deadlines.
 pub const SLOT_WAIT: Duration = Duration::from_secs(5);
 
-/// How long a call waits for an earlier call of the same session: as long as six calls that run into their deadline.
+/// The longest time that a call waits for an earlier call of the same session: as long as six calls that run into their
+/// deadline.
 pub const SESSION_WAIT: Duration = Duration::from_secs(30);
 
 /// Instances of a plugin that are kept ready, instantiated and configured. Two hide the start from a single caller.

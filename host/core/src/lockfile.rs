@@ -57,7 +57,7 @@ pub struct LockedComponent {
     pub component: String,
     /// The digest that its bytes must have.
     pub digest: Digest,
-    /// When a person accepted it, in RFC 3339.
+    /// The time at which a person accepted the component, in RFC 3339.
     pub accepted: String,
 }
 
@@ -77,7 +77,7 @@ pub struct Locked {
     pub name: String,
     /// The digest of its definition.
     pub digest: Digest,
-    /// When it was accepted, in RFC 3339.
+    /// The time at which the item was accepted, in RFC 3339.
     pub accepted: String,
     /// The definition, so that a change can be shown.
     pub definition: String,
@@ -89,7 +89,7 @@ pub struct Locked {
 pub struct LockedPackage {
     /// The source's configured name.
     pub source: String,
-    /// What the source's command asks for: `npm:@org/server`, `pypi:server==1.2`.
+    /// The package that the source's command asks for: `npm:@org/server`, `pypi:server==1.2`.
     pub requested: String,
     /// The package's name in the registry.
     pub name: String,
@@ -99,9 +99,9 @@ pub struct LockedPackage {
     pub integrity: String,
     /// The digest of the whole tree.
     pub tree: Digest,
-    /// When it was pinned, in RFC 3339.
+    /// The time at which the package was pinned, in RFC 3339.
     pub pinned: String,
-    /// Where the package came from: `host:port` of all hosts that were reached for it.
+    /// The origin of the package: `host:port` of all hosts that were reached for it.
     #[serde(default)]
     pub registry: Vec<String>,
     /// The whole tree, so that a change can be shown.
@@ -133,7 +133,7 @@ impl LockedPackage {
     }
 }
 
-/// Why a lock cannot be used.
+/// An error that says why a lock file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -150,7 +150,7 @@ pub enum LockError {
     Malformed {
         /// The lock file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in the file.
         reason: String,
     },
 }

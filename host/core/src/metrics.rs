@@ -131,7 +131,7 @@ pub struct Counted {
     pub method: Arc<str>,
     /// The exposed name, for a tool that has a series of its own.
     pub tool: Option<Arc<str>>,
-    /// What was counted.
+    /// The counts and durations of these calls.
     pub series: Arc<Series>,
 }
 

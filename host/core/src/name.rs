@@ -9,7 +9,7 @@ pub const MAX_NAME_BYTES: usize = 32;
 /// The separator between source and tool in an exposed name, which therefore no source name may contain.
 pub const SEPARATOR: &str = "__";
 
-/// Why a name is refused.
+/// An error that says why a name is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {

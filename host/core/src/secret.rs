@@ -42,7 +42,7 @@ pub enum ConfigValue {
     Secret(String),
 }
 
-/// Why a secret cannot be stored or returned. Contains no value.
+/// An error that says why a secret cannot be stored or returned. Contains no value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {

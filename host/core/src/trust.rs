@@ -38,7 +38,7 @@ const LOCK: &str = "trusted.lock";
 /// The largest file, in bytes: a thousand configurations of some hundred lines.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Why the records of trust cannot be read or written.
+/// An error that says why the records of trust cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrustError {
@@ -61,9 +61,10 @@ pub struct Trusted {
     pub path: String,
     /// The digest of its bytes.
     pub digest: Digest,
-    /// When the user trusted it, in RFC 3339.
+    /// The time at which the user trusted the configuration, in RFC 3339.
     pub at: String,
-    /// What it started, reached, read and wrote then: `Config::effects`.
+    /// The effects that the configuration had then: what it started, reached, read and wrote, as `Config::effects`
+    /// lists them.
     pub effects: Vec<String>,
     /// Its data folder. `None` once the folder was no longer in its place: it may have been replaced, or its content
     /// changed.

@@ -1,6 +1,6 @@
-//! What a cell costs. `true` from start to end, without a cell and in each tier, with the processor time of the
-//! launcher as a program of its own and as the `portcullis` binary; real servers from their start to the list of their
-//! tools, with and without a cell in turn; and fifty of them at once. The servers are those of
+//! Measures what a cell costs: `true` from start to end, without a cell and in each tier, with the processor time of
+//! the launcher as a program of its own and as the `portcullis` binary; real servers from their start to the list of
+//! their tools, with and without a cell in turn; and fifty of them at once. The servers are those of
 //! `tests/interop/setup.sh`, the binary is that of `cargo build --release`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "a bench")]
 

@@ -1,4 +1,5 @@
-//! What a source gets. Everything that is not listed here does not exist for it.
+//! The cell of a source: the files, the network and the limits that it gets. Everything that is not listed here does
+//! not exist for it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ pub enum Launcher {
 /// `/dev/shm` and a few harmless devices, under the default [`CellLimits`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// How the cell is enforced. The launcher builds this tier or refuses; it never falls back to another.
+    /// The tier that enforces the cell. The launcher builds this tier or refuses; it never falls back to another.
     pub tier: Tier,
     /// Files and folders of the machine that are visible, under the same path as outside. One may lie within another.
     /// An entry with a symbolic link in its path is refused.
@@ -35,9 +36,9 @@ pub struct Cell {
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// The private home, empty at the start and removed at the end. In [`Tier::Reduced`] a folder that exists outside.
     pub home: PathBuf,
-    /// What the source can reach.
+    /// The network that the source can reach.
     pub network: Network,
-    /// What the source can spend.
+    /// The limits on what the source can spend.
     pub limits: CellLimits,
     /// True if the broker is handed a [`SyscallListener`](crate::SyscallListener), which sees each attempt to use a
     /// file, a program or a socket before the kernel decides about it. The cell is the same, and slower. Linux only.
@@ -64,7 +65,7 @@ impl Default for Cell {
 pub struct Mount {
     /// The path, absolute and without symbolic links. It is the same inside and outside.
     pub path: PathBuf,
-    /// What the source may do with it.
+    /// The access that the source has to it.
     pub access: MountAccess,
 }
 
@@ -88,7 +89,7 @@ impl Mount {
     }
 }
 
-/// What a source may do with a [`Mount`], the least first. No mount raises privileges or opens a device.
+/// The access of a source to a [`Mount`], the least first. No mount raises privileges or opens a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum MountAccess {
     /// Read and execute what every user of the machine may: programs and libraries of the system. This differs from
@@ -100,7 +101,7 @@ pub enum MountAccess {
     Write,
 }
 
-/// What a source can reach. It always has a loopback interface of its own, which leads nowhere else.
+/// The network that a source can reach. It always has a loopback interface of its own, which leads nowhere else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
     /// Nothing.
@@ -147,7 +148,8 @@ pub enum Protocol {
     Udp,
 }
 
-/// What a source can spend. How far each limit is enforced depends on the platform: see [`Probe`](crate::Probe).
+/// The limits on what a source can spend. How far each limit is enforced depends on the platform: see
+/// [`Probe`](crate::Probe).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellLimits {
     /// Bytes of memory of each process, and of all together. A delegated cgroup enforces the sum exactly; without one,
@@ -173,7 +175,7 @@ impl Default for CellLimits {
     }
 }
 
-/// How a cell is enforced, the strongest first.
+/// The tier of a cell: how it is enforced, the strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Tier {
     /// Namespaces, Landlock, seccomp and limits, all made by the launcher.

@@ -25,8 +25,8 @@ pub(crate) const ASK: &str = "__jail";
 /// The byte that the broker writes to have SIGTERM sent to the source. Closing the connection kills the source instead.
 pub(crate) const TERMINATE: u8 = b'T';
 
-/// How long the launcher may take to build a cell. It takes milliseconds, but a hanging network file system would take
-/// for ever.
+/// The longest time that the launcher may take to build a cell. It takes milliseconds, but a hanging network file
+/// system would take for ever.
 const BUILD_DEADLINE: Duration = Duration::from_secs(20);
 
 impl Launcher {
@@ -41,8 +41,8 @@ impl Launcher {
     }
 }
 
-/// What is to be started. The source gets no environment variable and no descriptor that is not listed here, besides
-/// the three standard streams.
+/// The program to start, with its arguments, environment, directory and cell. The source gets no environment variable
+/// and no descriptor that is not listed here, besides the three standard streams.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Launch {
     /// The program's absolute path inside the cell. No search path is used.
@@ -53,7 +53,7 @@ pub struct Launch {
     pub environment: Vec<(String, OsString)>,
     /// The working directory, as its path is inside the cell.
     pub directory: PathBuf,
-    /// What the source can see, reach and spend.
+    /// The cell: what the source can see, reach and spend.
     pub cell: Cell,
 }
 
@@ -170,7 +170,7 @@ pub struct CellControl {
 /// A cell that was built, with the source's program executed in it.
 #[derive(Debug)]
 pub struct BuiltCell {
-    /// What the launcher enforces on the cell, as far as that differs between machines.
+    /// The mechanisms that the launcher enforces on the cell, as far as they differ between machines.
     pub enforced: Enforced,
     /// The sockets of [`Network::Listeners`], in their order. They keep the cell's network alive: drop them with the
     /// source.

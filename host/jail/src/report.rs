@@ -1,4 +1,4 @@
-//! What the launcher reports: why a cell was refused, and which cells this machine can build.
+//! The reports of the launcher: why a cell was refused, and which cells this machine can build.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +10,13 @@ use crate::cell::Tier;
 pub struct CellRefusal {
     /// The step that failed, such as `namespaces` or `mount /proc`.
     pub step: String,
-    /// What the system reported, with the value concerned.
+    /// The error that the system reported, with the value concerned.
     pub cause: String,
     /// The error number, if a system call failed.
     pub errno: Option<i32>,
     /// The setting of the machine that decides the step, such as `user.max_user_namespaces`.
     pub setting: Option<String>,
-    /// What a person can do.
+    /// The remedy that a person can apply.
     pub remedy: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl CellRefusal {
     }
 }
 
-/// Which tiers this machine can build, found by building them up to the last step.
+/// The tiers that this machine can build, found by building them up to the last step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// The result for [`Tier::Full`].
@@ -48,7 +48,7 @@ impl Probe {
     }
 }
 
-/// What enforces a cell that was built, as far as it differs between machines.
+/// The mechanisms that enforce a cell that was built, as far as they differ between machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforced {
     /// The version of Landlock; 0 if the kernel has none, which only the full tiers accept.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cell::{Cell, MountAccess};
 
-/// What every program needs to start: the rules that Apple ships for that, and threads and processes of its own.
+/// The rules that every program needs to start: those that Apple ships for that, and threads and processes of its own.
 const EVERYBODY: &str = "(version 1)
 (deny default)
 (import \"system.sb\")

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 /// The largest message, in bytes. Linux takes 2 MiB of arguments and environment; the rest is for the files of a cell.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// How many descriptors a message may have. The kernel takes 253.
+/// The largest number of descriptors that a message may have. The kernel takes 253.
 pub(crate) const MAX_DESCRIPTORS: usize = 250;
 
 /// Bytes of the length that comes first.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// The host in made addresses. What asks for it was told to.
 pub(crate) const EXAMPLE_HOST: &str = "example.com";
 
-/// How deep arguments are made. Schemas may refer to themselves.
+/// The deepest level to which arguments are made. Schemas may refer to themselves.
 const MAX_DEPTH: usize = 6;
 
 /// Verbs with which the names of tools begin that change something.

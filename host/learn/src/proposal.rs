@@ -34,7 +34,7 @@ const HTTPS: u16 = 443;
 pub struct Situation {
     /// Existing files and folders that the source's command and variables name: what a person asked it to work on.
     pub named: Vec<PathBuf>,
-    /// What the cell opens already, besides the system: grants, and what the program needs.
+    /// The paths that the cell opens already, besides the system: grants, and what the program needs.
     pub inside: Vec<PathBuf>,
     /// The user's home.
     pub home: Option<PathBuf>,
@@ -90,7 +90,7 @@ pub struct Line {
 /// The lines that a cell lacks, and those that only a person should add.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Proposal {
-    /// What to add to the cell.
+    /// The lines to add to the cell.
     pub lines: Vec<Line>,
     /// What was attempted and is not proposed, each with the reason in `remark`.
     pub withheld: Vec<Line>,

@@ -26,7 +26,7 @@ pub struct Binding {
     pub session: SessionId,
 }
 
-/// How far an answer extends beyond the call that it was given for.
+/// The scope of an answer beyond the call that it was given for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GrantScope {
@@ -69,7 +69,7 @@ pub struct ApprovalGrant {
     pub tool: String,
     /// As in [`Binding`].
     pub policies: Digest,
-    /// How far the grant extends.
+    /// The scope of the grant.
     pub scope: GrantScope,
     /// The arguments that the grant covers, or `None` for any.
     pub arguments: Option<Digest>,
@@ -77,11 +77,11 @@ pub struct ApprovalGrant {
     pub session: Option<String>,
     /// 128 random bits, so that no two grants are equal and none can be predicted.
     pub nonce: String,
-    /// When the grant was given, in milliseconds since the Unix epoch.
+    /// The time at which the grant was given, in milliseconds since the Unix epoch.
     pub created_at: u64,
-    /// When the grant expires, in milliseconds since the Unix epoch.
+    /// The time at which the grant expires, in milliseconds since the Unix epoch.
     pub expires_at: u64,
-    /// How many uses are left, or `None` if there is no limit until the grant expires.
+    /// The number of uses that are left, or `None` if there is no limit until the grant expires.
     pub uses_left: Option<u32>,
 }
 

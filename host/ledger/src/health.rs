@@ -9,17 +9,17 @@ use super::LedgerError;
 /// The state that the writer's thread shares with those who fill its queue.
 #[derive(Debug, Default)]
 pub(super) struct LedgerHealth {
-    /// How many records were lost since the last `ledger.gap`.
+    /// The number of records that were lost since the last `ledger.gap`.
     lost: AtomicU64,
     trouble: Mutex<Option<Trouble>>,
 }
 
-/// Why the ledger cannot be written.
+/// The reason why the ledger cannot be written, and the records lost since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
     /// The error of the last attempt.
     pub error: LedgerError,
-    /// How many records were lost since the trouble began.
+    /// The number of records that were lost since the trouble began.
     pub lost: u64,
 }
 

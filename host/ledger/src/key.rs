@@ -15,7 +15,7 @@ use super::LedgerError;
 /// The length of the key in bytes: that of the hash, as RFC 2104 recommends.
 const KEY_BYTES: usize = 32;
 
-/// How much of the file is read at most, in bytes: enough for the error about a wrong file to name its size.
+/// The largest part of the file that is read, in bytes: enough for the error about a wrong file to name its size.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The key from `<data-dir>/ledger.key`, ready to use.

@@ -74,11 +74,11 @@ struct Inner {
     health: Arc<LedgerHealth>,
     files: Arc<Files>,
     tip: watch::Receiver<u64>,
-    /// How long callers waited for their records to become durable, or to fail.
+    /// The times that callers waited for their records to become durable, or to fail.
     appended: Histogram,
 }
 
-/// What the first record of a chain says about its broker.
+/// The facts that the first record of a chain states about its broker.
 #[derive(Debug, Clone)]
 pub struct ChainStart {
     /// The broker's version.
@@ -277,7 +277,7 @@ pub enum LedgerError {
     /// A file or folder beside the database cannot be used.
     #[error("cannot {act} {path:?}: {cause}")]
     File {
-        /// What was attempted, such as `create`, `read` or `lock`.
+        /// The action that was attempted, such as `create`, `read` or `lock`.
         act: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -327,7 +327,7 @@ pub enum LedgerError {
     Cut {
         /// The file.
         path: PathBuf,
-        /// What is missing.
+        /// The part that is missing.
         cause: String,
     },
     /// Another program has locked the database.
@@ -338,7 +338,7 @@ pub enum LedgerError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The damage, and its place.
         cause: String,
     },
     /// Any other failure of the database.

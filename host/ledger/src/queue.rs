@@ -14,7 +14,7 @@ use super::record::{Event, UnchainedRecord};
 use super::writer::{SideEffect, WriteUnit, WriterMessage};
 use super::{Ledger, LedgerError};
 
-/// How many appends, and how many notes, may wait for the writer. At this depth the disk is minutes behind.
+/// The largest number of appends, and of notes, that may wait for the writer. At this depth the disk is minutes behind.
 pub(super) const QUEUE: usize = 4096;
 
 /// The result that a waiting appender receives.

@@ -11,10 +11,11 @@ use super::record::Record;
 use super::store::{self, StoreLimits};
 use super::{LedgerError, blocking, is_live};
 
-/// How often [`Tail`] polls. SQLite cannot wake another process, and a person does not notice a quarter of a second.
+/// The interval at which [`Tail`] polls. SQLite cannot wake another process, and a person does not notice a quarter of
+/// a second.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How many records [`Tail`] and [`LedgerReader::show`] return at most.
+/// The largest number of records that [`Tail`] and [`LedgerReader::show`] return at once.
 const PAGE: usize = 1000;
 
 /// A filter for records. A record must match every field that is set.
@@ -41,7 +42,7 @@ pub struct PositionedRecord {
     pub record: Record,
 }
 
-/// How far a call got.
+/// The progress of a call: how far it got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallState {
@@ -68,11 +69,11 @@ pub struct CallRow {
     pub run: Option<String>,
     /// The chain of the broker that handled the call.
     pub chain: String,
-    /// How far it got.
+    /// The progress of the call.
     pub state: CallState,
-    /// When the call began, in milliseconds since the Unix epoch.
+    /// The time at which the call began, in milliseconds since the Unix epoch.
     pub started: u64,
-    /// When the call ended, in milliseconds since the Unix epoch; `None` if no end was recorded.
+    /// The time at which the call ended, in milliseconds since the Unix epoch; `None` if no end was recorded.
     pub ended: Option<u64>,
 }
 
@@ -105,11 +106,11 @@ pub struct RunRow {
     pub principal: Option<String>,
     /// The profile under which the run was opened.
     pub profile: Option<String>,
-    /// How many calls the run has made.
+    /// The number of calls that the run has made.
     pub calls: u64,
-    /// When the run began, in milliseconds since the Unix epoch.
+    /// The time at which the run began, in milliseconds since the Unix epoch.
     pub started: u64,
-    /// When the run ended, in milliseconds since the Unix epoch; `None` if no end was recorded.
+    /// The time at which the run ended, in milliseconds since the Unix epoch; `None` if no end was recorded.
     pub ended: Option<u64>,
 }
 

@@ -198,7 +198,7 @@ pub(super) fn hash(before: &Hash, text: &[u8]) -> Hash {
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// When the event happened, in milliseconds since the Unix epoch.
+    /// The time at which the event happened, in milliseconds since the Unix epoch.
     pub at: u64,
     /// The facts.
     pub body: serde_json::Value,
@@ -207,7 +207,7 @@ pub struct Record {
     pub call: Option<String>,
     /// The chain that contains the record.
     pub chain: String,
-    /// What happened: [`EventKind::as_str`], or a kind of a later version.
+    /// The kind of event: [`EventKind::as_str`], or a kind of a later version.
     pub kind: String,
     /// The session that the record is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use portcullis_core::sync::Mutex;
 
-/// How many kinds are distinguished between two reports. Legitimate callers and sources cause a handful.
+/// The largest number of kinds of events that are distinguished between two reports. Legitimate callers and sources
+/// cause a handful.
 pub const MAX_KINDS: usize = 64;
 
-/// How long repeats are counted before they are reported, at first and at most. The interval doubles while a flood
-/// lasts, until an hour of it costs 129 records.
+/// The time for which repeats are counted before they are reported, at first and at most. The interval doubles while a
+/// flood lasts, until an hour of it costs 129 records.
 pub const PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 
@@ -20,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 pub struct Repeats<K>(Mutex<Counts<K>>);
 
 struct Counts<K> {
-    /// How often each kind was repeated since it was recorded.
+    /// The number of repeats of each kind since it was recorded.
     kinds: HashMap<K, u64>,
     /// Events of kinds beyond [`MAX_KINDS`].
     others: u64,

@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use portcullis_core::protocol::Json;
 use serde_json::{Map, Value};
 
-/// How many levels a shape has: enough for the arguments of real tools.
+/// The largest number of levels in a shape: enough for the arguments of real tools.
 const MAX_DEPTH: usize = 6;
 
-/// How many keys of an object are listed; an object with more is a table of data, and its keys are data too.
+/// The largest number of keys of an object that are listed; an object with more is a table of data, and its keys are
+/// data too.
 const MAX_KEYS: usize = 64;
 
 /// The longest key that is kept, in bytes; a longer one is data.

@@ -16,29 +16,28 @@ const FORMAT: i64 = 1;
 /// The SQL that creates tables, indices and views.
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
-/// How long to wait for another broker's transaction. Transactions take milliseconds; after this time something is
+/// The longest wait for another broker's transaction. Transactions take milliseconds; after this time something is
 /// stuck, and callers should get an error.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait before a failed write is retried if no new record arrives: soon enough for those who monitor the
-/// broker.
+/// The pause before a failed write is retried if no new record arrives: soon enough for those who monitor the broker.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The size to which SQLite truncates a write-ahead log that grew in a burst, in bytes.
 pub(super) const WAL_KEEP: u64 = 16 * 1024 * 1024;
 
-/// How many pages the write-ahead log may hold before they are copied to the database. Every transaction writes the
-/// same few pages, and they are copied once: 16 MiB, as much as the log keeps.
+/// The number of pages that the write-ahead log may hold before they are copied to the database. Every transaction
+/// writes the same few pages, and they are copied once: 16 MiB, as much as the log keeps.
 const CHECKPOINT_PAGES: u32 = 4096;
 
 /// Limits that tests make smaller.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoreLimits {
-    /// How long to wait for another program's lock.
+    /// The longest wait for another program's lock.
     pub(super) busy: Duration,
     /// The maximum size of the database in pages of 4096 bytes, or `None` if only the disk limits it.
     pub(super) pages: Option<u32>,
-    /// How long to wait before a failed write is retried.
+    /// The pause before a failed write is retried.
     pub(super) retry: Duration,
 }
 

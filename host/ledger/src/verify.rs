@@ -31,7 +31,7 @@ pub struct Verification {
 pub struct ChainReport {
     /// The chain's identifier.
     pub chain: String,
-    /// How many records are good, counted from the first.
+    /// The number of good records, counted from the first.
     pub records: u64,
     /// True if the chain's broker lives.
     pub live: bool,
@@ -57,14 +57,14 @@ pub enum ChainStatus {
         chain: Option<String>,
         /// The number of the record, if it is known.
         seq: Option<u64>,
-        /// What is wrong.
+        /// The reason for the verdict.
         reason: String,
     },
     /// The records are good, but the broker died and no other has sealed its chain yet.
     Incomplete {
         /// The chain.
         chain: String,
-        /// What is missing.
+        /// The part that is missing.
         reason: String,
     },
 }
@@ -207,7 +207,7 @@ struct Walk {
     chains: BTreeMap<String, (ChainReport, Hash)>,
     /// The seals, by the chain that is sealed.
     seals: BTreeMap<String, RecordedSeal>,
-    /// How far each chain had come, according to its lock file.
+    /// The last record of each chain, according to its lock file.
     witnesses: BTreeMap<String, ChainTip>,
 }
 

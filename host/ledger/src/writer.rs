@@ -25,8 +25,8 @@ use gather::gather;
 pub(super) use message::{SideEffect, WriteUnit, WriterMessage};
 use outstanding::OutstandingOutcomes;
 
-/// How many items one transaction takes at most. It bounds how long other brokers with the same data folder wait for
-/// their turn.
+/// The largest number of items that one transaction takes. It bounds how long other brokers with the same data folder
+/// wait for their turn.
 const MAX_BATCH: usize = 512;
 
 /// The parameters of the writer.
@@ -89,10 +89,11 @@ struct Writer {
     sizes: Sizes,
     /// The last record that is known to be durable.
     tip: ChainTip,
-    /// Where a transaction that failed would have ended. Until the file has been queried, either end may be true.
+    /// The end that the chain has if a transaction that failed was written after all. Until the file has been queried,
+    /// either end may be true.
     attempted: Option<ChainTip>,
     health: Arc<LedgerHealth>,
-    /// Why the last records could not be written; `None` while writing succeeds.
+    /// The reason why the last records could not be written; `None` while writing succeeds.
     cause: Option<LedgerError>,
     /// Outcomes that could not be written yet.
     outstanding: OutstandingOutcomes,

@@ -46,7 +46,8 @@ pub(crate) use resolver::Lookup;
 pub use target::check;
 pub use target::shown;
 
-/// How many redirects are followed: more than any legitimate server chains, and few enough to end a loop at once.
+/// The largest number of redirects that are followed: more than any legitimate server chains, and few enough to end a
+/// loop at once.
 const MAX_REDIRECTS: usize = 5;
 
 /// The timeout for name resolution, TCP and TLS together. A reachable server takes well under a second from anywhere.
@@ -55,7 +56,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval of TCP keep-alive probes, so that a peer that vanished ends a stream that waits for it.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Which addresses requests may reach.
+/// The addresses that requests may reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     /// Public addresses only.

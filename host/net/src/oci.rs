@@ -30,7 +30,7 @@ const DEADLINE: Duration = Duration::from_secs(10 * 60);
 /// what a component needs.
 const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 
-/// Why a component could not be fetched. Most messages name the address or the file.
+/// An error that says why a component could not be fetched. Most messages name the address or the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OciError {
@@ -42,7 +42,7 @@ pub enum OciError {
     PrivateAddress {
         /// The host that the registry leads to.
         host: String,
-        /// What the host's address is, such as "a private address".
+        /// The kind of address that the host has, such as "a private address".
         what: &'static str,
     },
     /// The registry requires a login.
@@ -56,7 +56,7 @@ pub enum OciError {
     Answer {
         /// The URL without its query.
         url: String,
-        /// What the response was, as a verb phrase.
+        /// The fault of the response, as a verb phrase.
         what: String,
     },
     /// The registry sent bytes with another digest.

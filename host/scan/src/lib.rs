@@ -1,6 +1,6 @@
-//! What in a definition tries to steer the model, hides something, or takes data. The scanner is a pure function from
-//! one definition (a tool, a prompt or a resource) to graded findings. A definition without findings is not thereby
-//! safe: what a source does is decided by its cell.
+//! Finds what in a definition tries to steer the model, hides something, or takes data. The scanner is a pure function
+//! from one definition (a tool, a prompt or a resource) to graded findings. A definition without findings is not
+//! thereby safe: what a source does is decided by its cell.
 //!
 //! This crate is internal to the library `portcullis` and promises no stability; use the types that the library exports.
 
@@ -46,7 +46,7 @@ pub enum Severity {
 pub struct Finding {
     /// The name of the rule, as in [`Scanner::rules`].
     pub rule: &'static str,
-    /// How much it weighs.
+    /// The weight of the finding.
     pub severity: Severity,
     /// The JSON pointer of the string, or of the member whose key it is. A hostile key appears in it with its hidden
     /// characters written out.

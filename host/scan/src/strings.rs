@@ -10,7 +10,7 @@ pub(crate) struct Text<'a> {
     pub(crate) place: StringPlace,
 }
 
-/// What a string can hold.
+/// The kind of text that a string can hold.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StringPlace {
     /// One word: it cannot give an order.

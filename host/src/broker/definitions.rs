@@ -1,4 +1,4 @@
-//! What all sources offer, with what the scanner found in it, for people who decide what to accept.
+//! Gathers what all sources offer, with what the scanner found in it, for people who decide what to accept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

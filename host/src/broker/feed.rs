@@ -11,17 +11,17 @@ use crate::config::Config;
 use crate::ledger::Ledger;
 use crate::plugin::{PluginError, Plugins, Sink};
 
-/// How many records a sink gets at a time.
+/// The largest number of records that a sink gets at a time.
 const BATCH: usize = 256;
 
-/// How long a sink that failed is left alone at first; doubles up to [`MAX_PAUSE`].
+/// The first pause after a sink has failed; doubles up to [`MAX_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The longest pause between two tries.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long a broker that ends waits for its sinks. Records that a sink has not taken by then are never sent to it: a
-/// cursor belongs to its chain, and the ledger itself has everything.
+/// The longest time that a broker that ends waits for its sinks. Records that a sink has not taken by then are never
+/// sent to it: a cursor belongs to its chain, and the ledger itself has everything.
 const FINISH: Duration = Duration::from_secs(5);
 
 /// The tasks that feed the sinks.

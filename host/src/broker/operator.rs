@@ -11,8 +11,8 @@ use crate::control::{ControlError, ControlRefusal, ControlReply, ControlRequest,
 use crate::gate::InboxError;
 use crate::ledger::Trouble;
 
-/// How long a source may take to come back before the operator is told that it is not connected yet: less than
-/// [`control::DEADLINE`](crate::control::DEADLINE).
+/// The longest time that a source may take to come back before the operator is told that it is not connected yet: less
+/// than [`control::DEADLINE`](crate::control::DEADLINE).
 const RESTART_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Opens the control socket.

@@ -12,7 +12,7 @@ use crate::item::Item;
 pub struct FilterError {
     /// The glob.
     pub glob: String,
-    /// What is wrong with it.
+    /// The reason why the glob cannot be parsed.
     pub reason: String,
 }
 

@@ -36,8 +36,8 @@ const SCHEMA: &str = "
 /// A search for tools. A field that is `None` excludes no tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolQuery {
-    /// What the tools do, in any words; the first 32 count. A tool that has one of the words is found; tools that have
-    /// more of them, or rarer ones, come first.
+    /// The words that say what the tools do; the first 32 count. A tool that has one of the words is found; tools that
+    /// have more of them, or rarer ones, come first.
     pub query: Option<String>,
     /// The name of the tools' source or group.
     pub source: Option<String>,

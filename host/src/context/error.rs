@@ -1,4 +1,4 @@
-//! Why a broker cannot be built.
+//! The errors with which building a broker fails.
 
 use crate::catalog::FilterError;
 use crate::ledger::LedgerError;
@@ -9,7 +9,7 @@ use crate::private::NotPrivate;
 use crate::secret::SecretError;
 use crate::source::SourceError;
 
-/// Why a broker cannot be built.
+/// An error that says why a broker cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -32,7 +32,7 @@ pub enum BuildError {
     Secret {
         /// The source that needs it.
         source_name: SourceName,
-        /// What is wrong.
+        /// The error of the secret, or of its file.
         error: SecretError,
     },
     /// The store of secrets cannot be opened.
@@ -49,7 +49,7 @@ pub enum BuildError {
     Source {
         /// The source.
         source_name: SourceName,
-        /// What is wrong.
+        /// The reason why the configuration cannot be used.
         error: SourceError,
     },
     /// A folder of the broker is not this user's alone.
@@ -58,7 +58,7 @@ pub enum BuildError {
     /// A source may write what the broker loads or writes.
     #[error("{what} {} lies in {}, which source `{source_name}` may write: {hint}, or grant smaller folders", .file.display(), .folder.display())]
     Writable {
-        /// What the file is for.
+        /// The purpose of the file.
         what: &'static str,
         /// The file.
         file: std::path::PathBuf,
@@ -66,7 +66,7 @@ pub enum BuildError {
         source_name: SourceName,
         /// The granted folder or file.
         folder: std::path::PathBuf,
-        /// What to do.
+        /// The advice to the user.
         hint: &'static str,
     },
     /// Spans cannot be exported as configured.
@@ -77,7 +77,7 @@ pub enum BuildError {
     Control {
         /// The data folder.
         folder: std::path::PathBuf,
-        /// What is wrong.
+        /// The reason why the socket cannot be opened.
         error: String,
     },
 }

@@ -1,5 +1,4 @@
-//! What follows from findings in a source's definitions: a definition is quarantined, or warned of, until a person has
-//! accepted it.
+//! Handles definitions with findings: each is quarantined, or warned of, until a person has accepted it.
 
 use std::sync::Arc;
 
@@ -12,11 +11,11 @@ use crate::lockfile::{Acceptance, Lockfile};
 use crate::name::SourceName;
 use crate::scan::{Finding, Severity};
 
-/// How many reports are remembered, so that none is repeated. Beyond that all are forgotten, as only a source that
-/// changes its definitions all the time gets there.
+/// The largest number of reports that are remembered, so that none is repeated. Beyond that all are forgotten, as only
+/// a source that changes its definitions all the time gets there.
 const MAX_REPORTED: usize = 65_536;
 
-/// What follows from the findings in a definition.
+/// The consequence of the findings in a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlagState {
@@ -39,9 +38,9 @@ pub struct FlaggedDefinition {
     pub name: Arc<str>,
     /// The digest of the definition.
     pub definition: Digest,
-    /// How `portcullis lock accept` names exactly this definition: the source, `@` and the digest.
+    /// The pin by which `portcullis lock accept` names exactly this definition: the source, `@` and the digest.
     pub pin: String,
-    /// What follows.
+    /// The consequence of the findings.
     pub state: FlagState,
     /// At most 8 findings, the gravest first. Notes are left out.
     pub findings: Arc<[Finding]>,

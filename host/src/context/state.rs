@@ -9,7 +9,8 @@ pub struct SourceHealth {
     pub name: SourceName,
     /// True if a connection is open. A component is always connected.
     pub connected: bool,
-    /// When the source last answered a ping; `None` if it was not asked. Only remote sources are pinged unprompted.
+    /// The time at which the source last answered a ping; `None` if it was not asked. Only remote sources are pinged
+    /// unprompted.
     pub last_ping: Option<u64>,
     /// Connections that broke or could not be made, and pings without an answer, since the broker started.
     pub error_count: u64,
@@ -30,7 +31,7 @@ pub struct BrokerState {
     pub total_tools: usize,
     /// The sum of `quarantined`.
     pub total_quarantined: usize,
-    /// When a source was last discovered successfully, in milliseconds since the Unix epoch.
+    /// The time at which a source was last discovered successfully, in milliseconds since the Unix epoch.
     pub last_discovery: Option<u64>,
 }
 

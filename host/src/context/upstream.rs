@@ -55,20 +55,21 @@ pub(crate) struct Upstream {
     scans: Scans,
     /// The items with findings in the last list of each kind.
     pub(super) flagged: Mutex<BTreeMap<ItemKind, Vec<FlaggedItem>>>,
-    /// What was returned by [`newly_flagged`](Self::newly_flagged).
+    /// The definitions and states that [`newly_flagged`](Self::newly_flagged) has returned.
     pub(super) reported: Mutex<HashSet<(ItemKind, Digest, FlagState)>>,
 }
 
 /// Items, and the remarks about them.
 type Named = (Arc<[Arc<Item>]>, Arc<[Remark]>);
 
-/// How many remarks about one list go to the log and the ledger: a source may list a thousand bad names.
+/// The largest number of remarks about one list that go to the log and the ledger: a source may list a thousand bad
+/// names.
 pub(crate) const MAX_REMARKS: usize = 32;
 
 /// The most characters of one source's instructions that are passed on. Models read them with every request.
 const MAX_INSTRUCTIONS: usize = 8 * 1024;
 
-/// How many sets of client capabilities are told apart: a source may show different tools to each.
+/// The largest number of sets of client capabilities that are told apart: a source may show different tools to each.
 const MAX_MET: usize = 16;
 
 /// The items of one kind that a source offers.
@@ -83,7 +84,7 @@ pub(crate) struct OfferedItems {
     pub(crate) remarks: Arc<[Remark]>,
     /// The other members of the source's result: [`Listed::around`](crate::source::Listed::around).
     pub(crate) around: Option<Json>,
-    /// What the scanner found in the items, and for tools in the source's instructions.
+    /// The scanner's findings in the items, and for tools also those in the source's instructions.
     pub(crate) flags: Flags,
 }
 
@@ -95,7 +96,7 @@ pub(crate) struct DiscoveredSource {
     pub(crate) era: Era,
     /// `ServerCapabilities`
     pub(crate) capabilities: Json,
-    /// What the source says to the model about itself, if it says anything.
+    /// The source's instructions to the model about itself, if it gives any.
     pub(crate) instructions: Option<Arc<Item>>,
 }
 
@@ -105,9 +106,9 @@ struct Last {
     definitions: Vec<Json>,
     tools: Option<Arc<[Arc<Item>]>>,
     remarks: Arc<[Remark]>,
-    /// Why the last discovery failed, if the source itself reports no error.
+    /// The reason why the last discovery failed, if the source itself reports no error.
     error: Option<String>,
-    /// When discovery last succeeded, in milliseconds since the Unix epoch.
+    /// The time at which discovery last succeeded, in milliseconds since the Unix epoch.
     at: Option<u64>,
     protocol: String,
     server: Option<Json>,

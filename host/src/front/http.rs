@@ -63,12 +63,12 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 /// The path of the health check, which needs no token: `ok`, or 503 with the reason while calls are refused.
 pub const HEALTH_PATH: &str = "/healthz";
 
-/// How many requests may be in progress at once, of all callers together. By the rule of [`SharedLimit`] one caller
-/// alone gets half of them, and would need four sessions full of calls to reach that.
+/// The largest number of requests that may be in progress at once, of all callers together. By the rule of
+/// [`SharedLimit`] one caller alone gets half of them, and would need four sessions full of calls to reach that.
 const MAX_REQUESTS: u64 = 512;
 
-/// How many streams of events may be open at once, of all callers together: one for each agent of a large team, and
-/// their calls that report progress. One caller alone gets half of them.
+/// The largest number of streams of events that may be open at once, of all callers together: one for each agent of a
+/// large team, and their calls that report progress. One caller alone gets half of them.
 const MAX_STREAMS: u64 = 1024;
 
 /// The callback for every request that is turned away before it becomes a call, with the reason (`host`, `origin`,

@@ -29,8 +29,8 @@ use crate::protocol::{
 };
 use crate::session::ServerInfo;
 
-/// How many descriptions of its client one connection may send, each of which gets a session. A client has one name,
-/// but may declare other capabilities for other requests.
+/// The largest number of descriptions of its client that one connection may send, each of which gets a session. A
+/// client has one name, but may declare other capabilities for other requests.
 const MAX_CLIENT_DESCRIPTIONS: usize = 16;
 
 /// The instructions for a model that is about to use the broker.

@@ -24,7 +24,8 @@ use crate::protocol::{Message, MessageError};
 /// The principal over stdio: the local user, who started the broker.
 const PRINCIPAL: &str = "local";
 
-/// How many messages are read ahead while one before them is being taken. Further ones are read when that is done.
+/// The largest number of messages that are read ahead while one before them is being taken. Further ones are read when
+/// that is done.
 const MAX_AHEAD: usize = 16;
 
 /// Serves one agent until it closes `input` or `shutdown` is ready. Open calls then have [`DRAIN`] to end; those that

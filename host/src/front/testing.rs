@@ -31,7 +31,7 @@ pub(crate) struct Fake {
     events: mpsc::UnboundedSender<String>,
     /// Lets `slow` end.
     pub(crate) release: Arc<Notify>,
-    /// Whether it never says what it offers.
+    /// True if the session never says what it offers.
     stuck: bool,
 }
 

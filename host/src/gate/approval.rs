@@ -20,8 +20,8 @@ use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settleme
 use crate::protocol::{Answer, Json, Method, Notification};
 use crate::seal::Seal;
 
-/// How long a call is held open for a person when the agent cannot ask one itself. Widely used clients give up on a
-/// tool after 60 s; before that they are told how to come back.
+/// The time for which a call is held open for a person when the agent cannot ask one itself. Widely used clients give
+/// up on a tool after 60 s; before that they are told how to come back.
 const HOLD: Duration = Duration::from_secs(50);
 
 /// The longest a remembered answer may hold (30 days), whatever a plugin offers.
@@ -47,7 +47,7 @@ pub(super) struct ApprovalQuestion<'a> {
     pub(super) arguments_digest: Digest,
     pub(super) identity: Digest,
     pub(super) out_of_band: bool,
-    /// How much the ledger keeps of what plugins say.
+    /// The amount of detail that the ledger keeps of what plugins say.
     pub(super) record: Detail,
 }
 

@@ -27,7 +27,8 @@ const MAX_OPEN_PER_SESSION: usize = 32;
 /// The longest a question may wait whatever the configuration says (30 days), so that its end can be computed.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How long an answer is valid if no call waited for it any more: long enough for an agent to be told to try again.
+/// The time for which an answer is valid if no call waited for it any more: long enough for an agent to be told to try
+/// again.
 const LATE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The open questions of this broker. Answers come from the agent's own person (elicitation) or from another terminal.
@@ -61,7 +62,7 @@ pub struct AskSummary {
     pub profile: String,
     /// The client program.
     pub client: String,
-    /// Why a person is asked.
+    /// The reasons why a person is asked.
     pub reasons: Vec<String>,
     /// The arguments, whole, in placeholder form; as their text where JSON readers would show another value.
     pub arguments: serde_json::Value,
@@ -97,7 +98,7 @@ pub(super) struct OpenQuestion {
     expires: Instant,
     state: watch::Sender<QuestionState>,
     waiting: Arc<AtomicUsize>,
-    /// How many calls the answer still lets through.
+    /// The number of calls that the answer still lets through.
     passes: AtomicUsize,
 }
 
@@ -117,7 +118,7 @@ pub struct AnswerResult {
     pub waited: bool,
 }
 
-/// Why an answer was not taken.
+/// An error that says why an answer was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InboxError {

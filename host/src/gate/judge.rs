@@ -13,7 +13,7 @@ use crate::plugin::{Change, Denial, Failure, FailureCode, PluginIdentity, Policy
 /// The decisions of the plugins about one call, for its record.
 pub(super) struct Trail {
     pub(super) entries: Vec<Value>,
-    /// How much the ledger keeps of what the plugins say.
+    /// The amount of detail that the ledger keeps of what the plugins say.
     pub(super) record: Detail,
 }
 

@@ -1,4 +1,4 @@
-//! Why a call is refused, in the words that the agent gets.
+//! The refusal of a call, in the words that the agent gets.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::ledger::LedgerError;
 use crate::plugin::Denial;
 use crate::protocol::{Answer, Json, RpcError};
 
-/// Why a call is refused.
+/// The reason why a call is refused.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum CallRefusal {

@@ -29,7 +29,7 @@ pub struct Ticket {
     started: Instant,
     /// The budget that is charged when the call has ended.
     budget: Option<Arc<Budget>>,
-    /// When the call could first reach the source.
+    /// The time at which the call could first reach the source.
     opened: Instant,
     state: CallProgress,
 }

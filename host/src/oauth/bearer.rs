@@ -18,12 +18,12 @@ use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many seconds before its expiry a token is renewed: a request must arrive while the token is valid, on clocks
-/// that differ.
+/// The number of seconds before its expiry at which a token is renewed: a request must arrive while the token is valid,
+/// on clocks that differ.
 const MARGIN: i64 = 30;
 
-/// How long a renewal is not retried after it failed, so that many calls do not wait one after another for a server
-/// that is down.
+/// The time for which a renewal is not retried after it failed, so that many calls do not wait one after another for a
+/// server that is down.
 const RENEWAL_BACKOFF: Duration = Duration::from_secs(10);
 
 /// The login of one source, as the source's transport uses it.
@@ -43,7 +43,7 @@ struct Held {
     /// logout, by any process.
     stamp: Option<(u64, i64, i64)>,
     login: Option<Login>,
-    /// Why the last renewal failed, and until when none is attempted.
+    /// The reason why the last renewal failed, and the time until which none is attempted.
     problem: Option<(String, Instant)>,
 }
 

@@ -21,16 +21,17 @@ use url::form_urlencoded;
 
 use super::OAuthError;
 
-/// How long a person may take to log in, including whatever their provider asks of them.
+/// The longest time that a person may take to log in, including whatever their provider asks of them.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// How long the head of a request may take to arrive: it comes from a browser on this machine.
+/// The longest time that the head of a request may take to arrive: it comes from a browser on this machine.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many connections may be open at once. Browsers open some before they need them.
+/// The largest number of connections to the listener of a login that may be open at once. Browsers open some before
+/// they need them.
 const MAX_CONNECTIONS: usize = 16;
 
-/// How long the delivery of the last page to the browser may take.
+/// The longest time that the delivery of the last page to the browser may take.
 const LAST_PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const PATH: &str = "/callback";

@@ -3,7 +3,7 @@
 use crate::egress::EgressError;
 use crate::secret::SecretError;
 
-/// Why a login, or its renewal, failed. No message contains a code, a token or a secret.
+/// An error that says why a login, or its renewal, failed. No message contains a code, a token or a secret.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OAuthError {
@@ -18,7 +18,7 @@ pub enum OAuthError {
     Answer {
         /// The URL without its query.
         url: String,
-        /// What the response was, as a verb phrase.
+        /// The fault of the response, as a verb phrase.
         what: String,
     },
     /// A server's metadata cannot be relied on.
@@ -26,7 +26,7 @@ pub enum OAuthError {
     Metadata {
         /// The URL of the metadata.
         url: String,
-        /// What is wrong with the metadata.
+        /// The fault of the metadata.
         what: String,
     },
     /// The authorization server refused with one of OAuth's error codes.

@@ -11,7 +11,8 @@ use url::Url;
 use super::OAuthError;
 use crate::egress::{Egress, EgressError, HttpClient, Outgoing, Reach, shown};
 
-/// How long a server may take for a complete response. A login keeps a person waiting; a renewal keeps calls waiting.
+/// The longest time that a server may take for a complete response. A login keeps a person waiting; a renewal keeps
+/// calls waiting.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The largest response that is read, in bytes; the key set of a large provider has 20 KiB.

@@ -24,7 +24,7 @@ pub(crate) struct OAuthIdentity {
     pub(crate) method: TokenEndpointAuth,
 }
 
-/// How a client authenticates at the token endpoint.
+/// The method by which a client authenticates at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum TokenEndpointAuth {
     /// It has no secret to authenticate with.

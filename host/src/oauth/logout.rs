@@ -9,7 +9,7 @@ use crate::config::{Config, Endpoint};
 use crate::egress::Reach;
 use crate::name::SourceName;
 
-/// What happened to the tokens of a login that was forgotten.
+/// The outcome of a logout for the tokens of the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoggedOut {

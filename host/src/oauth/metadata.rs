@@ -30,7 +30,7 @@ pub(crate) struct AuthorizationServer {
     /// The endpoint that revokes tokens (RFC 7009).
     pub(crate) revocation: Option<Url>,
     pub(crate) scopes: Vec<String>,
-    /// How clients may authenticate at the token endpoint; `None` if the server does not say.
+    /// The methods by which clients may authenticate at the token endpoint; `None` if the server does not say.
     pub(crate) methods: Option<Vec<String>>,
     /// True if the server names itself when it sends the browser back (RFC 9207).
     pub(crate) names_itself: bool,

@@ -23,7 +23,8 @@ use crate::secret::{SecretError, io, open_private};
 /// The folder of logins, in the data folder.
 const FOLDER: &str = "logins";
 
-/// How much of a file is read at most, in bytes: it holds tokens of 12 KiB, secrets and URLs, sealed and in base64.
+/// The largest part of a file that is read, in bytes: it holds tokens of 12 KiB, secrets and URLs, sealed and in
+/// base64.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
 
 const KEY_BYTES: usize = 32;
@@ -34,7 +35,7 @@ pub(crate) struct Logins {
     folder: PathBuf,
 }
 
-/// What is stored about one source.
+/// The stored record of one source: its login, and the last challenge that could not be met.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LoginRecord {
     source: String,
@@ -67,7 +68,7 @@ pub(crate) struct Login {
     pub(crate) access: SecretString,
     #[serde(serialize_with = "exposed")]
     pub(crate) refresh: Option<SecretString>,
-    /// When the access token expires, in seconds since the Unix epoch; `None` if the server did not say.
+    /// The time at which the access token expires, in seconds since the Unix epoch; `None` if the server did not say.
     pub(crate) expires_at: Option<i64>,
 }
 

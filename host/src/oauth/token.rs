@@ -19,7 +19,7 @@ use crate::escape::escape_hidden;
 /// The longest token that is accepted, in bytes: it travels in a header, and servers accept heads of 8 to 16 KiB.
 const MAX_TOKEN_BYTES: usize = 12 * 1024;
 
-/// How much of a server's own text is repeated, in characters.
+/// The largest part of a server's own text that is repeated, in characters.
 const MAX_WORDS: usize = 200;
 
 /// The tokens from a token endpoint.
@@ -27,7 +27,7 @@ const MAX_WORDS: usize = 200;
 pub(crate) struct TokenSet {
     pub(crate) access: SecretString,
     pub(crate) refresh: Option<SecretString>,
-    /// When the access token expires, in seconds since the Unix epoch; `None` if the server does not say.
+    /// The time at which the access token expires, in seconds since the Unix epoch; `None` if the server does not say.
     pub(crate) expires_at: Option<i64>,
     /// The granted scopes, if the server lists them; it must if they differ from those that were requested.
     pub(crate) scopes: Option<Vec<String>>,

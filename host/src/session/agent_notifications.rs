@@ -20,14 +20,14 @@ use crate::name::SourceName;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many notifications of one agent may wait in the queue. Each is judged before the next, and one may wait for a
-/// person.
+/// The largest number of notifications of one agent that may wait in the queue. Each is judged before the next, and one
+/// may wait for a person.
 const MAX_AGENT_NOTIFICATIONS: usize = 64;
 
-/// How long a session that ends waits for its agent's last notifications to be delivered.
+/// The longest time that a session that ends waits for its agent's last notifications to be delivered.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// How many tasks of the agent are remembered. Beyond it the oldest is forgotten.
+/// The largest number of the agent's tasks that are remembered. Beyond it the oldest is forgotten.
 const MAX_TASKS: usize = 256;
 
 /// The queue of an agent's notifications, in their order, and the worker that delivers them. `None` until the first

@@ -19,8 +19,8 @@ use crate::protocol::{self, Answer, Era, Json, Method, Notification, RpcError};
 use crate::source::{SessionPeer, nobody_to_ask};
 use crate::sync::{Mutex, MutexGuard};
 
-/// How long a request of a source that belongs to no call waits for the agent to listen. Agents listen as soon as they
-/// are initialised.
+/// The longest time that a request of a source that belongs to no call waits for the agent to listen. Agents listen as
+/// soon as they are initialised.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The levels of log messages, from the least to the most severe.

@@ -18,10 +18,10 @@ const FIND: &str = "find_tools";
 const DESCRIBE: &str = "describe_tool";
 const CALL: &str = "call_tool";
 
-/// How many tools a search returns if no limit is given.
+/// The number of tools that a search returns if no limit is given.
 const DEFAULT_LIMIT: usize = 10;
 
-/// How many tools may be returned at once. A longer result would be the list that deferring saves.
+/// The largest number of tools that may be returned at once. A longer result would be the list that deferring saves.
 const MAX_LIMIT: usize = 100;
 
 /// The most characters of a description in the result of a search.

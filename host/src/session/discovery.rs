@@ -18,8 +18,8 @@ use crate::item::{Item, ItemKind};
 use crate::ledger::{self, Event};
 use crate::source::{SessionPeer, SourceError};
 
-/// How long a session waits for a source that it can begin without: an interpreter has started by then, and no agent
-/// has given up.
+/// The longest time that a session waits for a source that it can begin without: an interpreter has started by then,
+/// and no agent has given up.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The items of one kind that a source has listed.

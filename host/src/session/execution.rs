@@ -11,7 +11,8 @@ use crate::call::{Attempt, Outcome};
 use crate::gate::{AdmittedCall, Permit, Ticket, asks_for_input};
 use crate::protocol::{Answer, Json, Method, RpcError};
 
-/// How often one request may be sent with answers. A source that asks more often would ask for ever.
+/// The largest number of times that a source may ask for input in one request. A source that asks more often would ask
+/// for ever.
 const MAX_ROUNDS: usize = 16;
 
 /// A request at a target, and the state that it has reached.

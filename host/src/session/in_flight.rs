@@ -17,7 +17,7 @@ use crate::protocol::{Era, Json, Method, Notification, meta};
 use crate::source::{CallEvent, Relay, SessionPeer, SourceRequest};
 use crate::telemetry::{Span, Telemetry};
 
-/// How many messages of a source may wait for the agent during one call before the source is slowed down.
+/// The number of messages of a source that may wait for the agent during one call before the source is slowed down.
 const RELAY_QUEUE: usize = 64;
 
 /// A call that its source has. Dropping it cancels it there.

@@ -26,11 +26,11 @@ use crate::sync::{Mutex, MutexGuard};
 /// The pause after one refresh of a source: a list that changes all the time costs one discovery a second.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a refresh waits for its source: as long as a source may take to connect. After that the session keeps its
-/// tools.
+/// The longest time that a refresh waits for its source: as long as a source may take to connect. After that the
+/// session keeps its tools.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many added, removed and changed names a log line shows; the ledger has all.
+/// The largest number of added, of removed and of changed names that a log line shows; the ledger has all.
 const SHOWN: usize = 16;
 
 /// The sources whose tools are being refreshed.

@@ -16,10 +16,11 @@ use crate::protocol::{Answer, Json};
 use crate::seal::Seal;
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many requests of one caller may wait for the agent to come back. Each may hold a call open at its source.
+/// The largest number of requests of one caller that may wait for the agent to come back. Each may hold a call open at
+/// its source.
 const MAX_ROUNDS: usize = 64;
 
-/// How long a round waits for the agent to come back. A person who has not answered by then has left.
+/// The longest time that a round waits for the agent to come back. A person who has not answered by then has left.
 const ROUND_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
 /// The rounds that wait for one caller.
@@ -49,11 +50,11 @@ pub(super) struct Round {
     pub(super) about: Digest,
     /// The questions that were asked.
     pub(super) questions: Vec<AgentQuestion>,
-    /// How the call goes on.
+    /// The continuation of the call.
     pub(super) then: Then,
 }
 
-/// How a call goes on when the agent has answered.
+/// The continuation of a call when the agent has answered.
 pub(super) enum Then {
     /// The request is sent again, with the source's own state.
     Again(Option<Json>),

@@ -20,13 +20,14 @@ use crate::lockfile::Acceptance;
 use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many tasks of one caller are remembered. Beyond it a new one takes the place of the oldest.
+/// The largest number of tasks of one caller that are remembered. Beyond it a new one takes the place of the oldest.
 const MAX_TASKS: usize = 1024;
 
-/// How many pages of one source's list of tasks are read. Sources forget tasks; one whose list never ends is faulty.
+/// The largest number of pages of one source's list of tasks that are read. Sources forget tasks; one whose list never
+/// ends is faulty.
 const MAX_PAGES: usize = 64;
 
-/// How many questions of one task may be open. A person answers one at a time.
+/// The largest number of questions of one task that may be open. A person answers one at a time.
 const MAX_QUESTIONS: usize = 16;
 
 /// The tasks of one legacy session, or of all modern sessions of one principal and profile.
@@ -39,7 +40,7 @@ struct Taken;
 
 /// A task, and its open questions by key.
 struct Task {
-    /// How many tasks were begun before it.
+    /// The task's number, which is higher than that of each remembered task that was begun before it.
     number: u64,
     upstream: Arc<Upstream>,
     asked: HashMap<String, Asked>,

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use tokio::task::AbortHandle;
 
-/// How many subscriptions one legacy session can have at modern sources: one for each resource, and one for the lists
-/// of each source. Each has a stream of its own.
+/// The largest number of subscriptions that one legacy session can have at modern sources: one for each resource, and
+/// one for the lists of each source. Each has a stream of its own.
 const MAX_FOLLOWS: usize = 64;
 
 /// The subscriptions of the broker at modern sources on behalf of a legacy agent.

@@ -147,7 +147,8 @@ fn secret_headers(source: &SourceName, listed: &[(String, SecretString)]) -> Res
     Ok(headers)
 }
 
-/// What the egress says of a request that got no answer. What stands in a redirect is the server's.
+/// Returns the cause of a request that got no answer, as the egress gives it. What stands in a redirect is the
+/// server's.
 fn egress_cause(error: EgressError) -> Cause {
     match error {
         EgressError::Redirect { url, what } => {

@@ -31,20 +31,20 @@ mod tests;
 /// and no more.
 const MAX_GARBAGE_LINES: usize = 20;
 
-/// How many characters of such a line are shown to a person.
+/// The number of characters of a line that is not a message that are shown to a person.
 const SHOWN_CHARS: usize = 80;
 
-/// How much of an oversized line is skipped in search of its end, in multiples of the largest message.
+/// The largest part of an oversized line that is skipped in search of its end, in multiples of the largest message.
 const MAX_SKIPPED: usize = 16;
 
 /// The most messages that wait to be written. Further senders wait, because the source does not read.
 const QUEUE: usize = 64;
 
-/// How long the source may take to end after each of the two graceful signs (end of input, SIGTERM). Twice this, and
-/// what follows the kill, stay below [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE).
+/// The longest time that the source may take to end after each of the two graceful signs (end of input, SIGTERM). Twice
+/// this, and what follows the kill, stay below [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE).
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a source's remaining output is read once it has ended: other processes may hold the streams open.
+/// The time for which a source's remaining output is read once it has ended: other processes may hold the streams open.
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// The program behind the streams. Dropping it ends the program.
@@ -111,14 +111,15 @@ struct Incoming {
     garbage: usize,
 }
 
-/// What the output has shown so far. It is apart from [`Incoming`], which a reader holds while it waits for the next line.
+/// The findings about the output so far, apart from [`Incoming`], which a reader holds while it waits for the next
+/// line.
 #[derive(Default)]
 struct Findings {
     /// The first of the latest lines that are not messages.
     first: Option<String>,
     /// True once nothing more is read.
     over: bool,
-    /// Why the source was given up.
+    /// The reason why the source was given up.
     verdict: Option<Cause>,
 }
 

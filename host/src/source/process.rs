@@ -22,7 +22,7 @@ use running::RunningCell;
 
 mod running;
 
-/// How many characters of the command messages show.
+/// The largest number of characters of the command that messages show.
 const SHOWN_CHARS: usize = 120;
 
 /// A source with a `command`. Dropping it kills everything in its cell.

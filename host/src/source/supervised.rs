@@ -58,7 +58,7 @@ pub(crate) struct SupervisionConfig {
     pub(crate) timeout: Duration,
     pub(crate) concurrency: ConcurrencyLimit,
     pub(crate) lifecycle: Lifecycle,
-    /// How long an unused connection is kept.
+    /// The time for which an unused connection is kept.
     pub(crate) idle: Duration,
     /// True if the source stays connected even without a session.
     pub(crate) eager: bool,

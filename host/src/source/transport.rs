@@ -65,7 +65,7 @@ pub(crate) enum TransportError {
     Lost {
         /// The request whose answer was lost.
         id: Id,
-        /// What happened.
+        /// The cause of the loss.
         reason: Cause,
     },
     /// The source has forgotten the session, and did not act on the message that it refused for that. The connection
@@ -74,7 +74,7 @@ pub(crate) enum TransportError {
     Expired {
         /// The request that was refused, or `None` if it was another kind of message.
         id: Option<Id>,
-        /// What happened.
+        /// The cause of the refusal.
         reason: Cause,
     },
     /// The source does not speak the protocol. The connection ends.
@@ -86,7 +86,7 @@ pub(crate) enum TransportError {
 }
 
 impl TransportError {
-    /// What happened, apart from what it means for the connection.
+    /// Returns what happened, apart from what it means for the connection.
     pub(crate) fn into_cause(self) -> Cause {
         match self {
             Self::NotSent(cause) | Self::Garbage(cause) | Self::Closed(cause) => cause,

@@ -28,19 +28,19 @@ use crate::egress::{Egress, HttpClient, Outgoing, shown};
 use crate::secret::SecretStore;
 use crate::sync::Mutex;
 
-/// How many spans may wait for the collector: a second of a busy broker, and a megabyte.
+/// The largest number of spans that may wait for the collector: a second of a busy broker, and a megabyte.
 const QUEUE: usize = 2048;
 
 /// The most spans in one request to the collector.
 const BATCH: usize = 512;
 
-/// How long the first span of a batch waits for others.
+/// The time that the first span of a batch waits for others.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long the collector may take to accept a batch.
+/// The longest time that the collector may take to accept a batch.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long sending the last spans may take when the broker stops.
+/// The longest time that sending the last spans may take when the broker stops.
 const FLUSH: Duration = Duration::from_secs(3);
 
 /// A queue of spans, and the task that sends them to a collector.

@@ -46,13 +46,13 @@ pub struct ComponentAccess {
     /// The granted folders and network, and the limits of memory and processor. The paths were checked when
     /// the grant was made.
     pub grant: CellGrant,
-    /// How long one call of the source may take.
+    /// The longest time that one call of the source may take.
     pub timeout: Duration,
     /// The egress for what the grant's `network` lists; `None` if that is empty.
     pub egress: Option<Arc<ComponentEgress>>,
     /// The stores of the source; `None` unless it is granted `key-value`.
     pub key_value: Option<Arc<KeyValue>>,
-    /// How many instances may run at once, and for how many sessions the source keeps state: 1 to 256.
+    /// The number of instances that may run at once, and of sessions for which the source keeps state: 1 to 256.
     pub instances: u32,
     /// The bytes that may pass between component and host in one call, whichever of the two makes it.
     pub output: usize,
@@ -256,7 +256,7 @@ pub struct Opened {
     pub package: String,
     /// The imported interfaces, such as `types` and `preopens`.
     pub interfaces: Vec<String>,
-    /// What the component gets from the package, in words.
+    /// The resource behind the package, in words, such as "the operator's log".
     pub behind: String,
 }
 

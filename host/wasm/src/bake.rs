@@ -20,7 +20,7 @@ use super::guest::{GuestState, arm, guard};
 use super::instance_pool::InstantiateError;
 use super::v0_1::World;
 
-/// Why no configured component could be made.
+/// The reason why no configured component could be made.
 pub(crate) enum BakeError {
     /// The plugin cannot be used with these settings.
     Start(InstantiateError),

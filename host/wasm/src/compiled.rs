@@ -71,7 +71,7 @@ struct Header {
     docs: Option<String>,
 }
 
-/// Why a file is not the expected precompiled component.
+/// The reason why a file is not the expected precompiled component.
 pub(crate) enum Unfit {
     /// Its digest is this one, which differs.
     Changed(Digest),

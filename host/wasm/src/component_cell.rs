@@ -25,7 +25,7 @@ pub struct ComponentCell {
     pub has_store: bool,
     /// The processor time of one call.
     pub processor_time: Duration,
-    /// How many instances may run at once.
+    /// The number of instances that may run at once.
     pub instances: u32,
     /// The bytes that may pass between component and host in one call.
     pub output: usize,

@@ -5,7 +5,7 @@ use std::fmt;
 use portcullis_core::digest::Digest;
 use portcullis_net::oci::OciError;
 
-/// Why a plugin cannot be loaded. Each message names the plugin and says what to do.
+/// An error that says why a plugin cannot be loaded. Each message names the plugin and says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PluginError {
@@ -17,7 +17,7 @@ pub enum PluginError {
     Cache {
         /// The folder.
         folder: String,
-        /// What is wrong with the folder.
+        /// The fault of the folder.
         reason: String,
     },
     /// There is no built-in plugin of that name.
@@ -41,7 +41,7 @@ pub enum PluginError {
     Fetch {
         /// The plugin.
         plugin: String,
-        /// Why it cannot be fetched.
+        /// The reason why the plugin cannot be fetched.
         error: OciError,
     },
     /// The plugin does not match the digest that it is pinned to.
@@ -53,9 +53,9 @@ pub enum PluginError {
         found: Digest,
         /// The digest that it must have.
         pinned: Digest,
-        /// Where the pin comes from.
+        /// The origin of the pin, as the message names it.
         by: &'static str,
-        /// What to do if the change is wanted.
+        /// The advice for a change that is wanted.
         hint: &'static str,
     },
     /// The plugin is WebAssembly, and this program has no compiler.
@@ -74,7 +74,7 @@ pub enum PluginError {
     OtherEngine {
         /// The plugin.
         plugin: String,
-        /// How the engines differ.
+        /// The reason why the code does not fit this program's engine.
         reason: String,
     },
     /// The file holds compiled code, and no digest vouches for it.
@@ -91,7 +91,7 @@ pub enum PluginError {
     NotAComponent {
         /// The plugin.
         plugin: String,
-        /// What the file is, or where it is malformed.
+        /// The reason why the file is no component: what it is, or where it is malformed.
         reason: String,
     },
     /// The component is a plugin of another kind.
@@ -111,7 +111,7 @@ pub enum PluginError {
     NoSource {
         /// The component.
         plugin: String,
-        /// What it is, and what it must be.
+        /// The reason why the component cannot be a source.
         why: String,
     },
     /// The component is granted something that it cannot use.
@@ -171,9 +171,9 @@ pub enum PluginError {
     TooLarge {
         /// The plugin.
         plugin: String,
-        /// What it needs.
+        /// The resources that the plugin needs, in words.
         needs: String,
-        /// What it may have.
+        /// The limit that it exceeds, in words.
         limit: String,
     },
     /// The plugin's `configure` refused the settings.
@@ -189,7 +189,7 @@ pub enum PluginError {
     Start {
         /// The plugin.
         plugin: String,
-        /// How it failed.
+        /// The failure at the plugin's start.
         failure: Failure,
     },
     /// A sink's file cannot be opened.

@@ -34,7 +34,7 @@ pub struct Import {
     pub name: String,
     /// The word for it in `grant`; `None` if it needs no grant, or if none exists.
     pub grant: Option<&'static str>,
-    /// Why it is refused even with every grant; `None` if it is not.
+    /// The reason why the import is refused even with every grant; `None` if it is not.
     pub refused: Option<String>,
 }
 

@@ -43,7 +43,7 @@ impl Slots {
     }
 }
 
-/// Why an instance could not be made.
+/// The reason why an instance could not be made.
 pub(crate) enum InstantiateError {
     /// `configure` refused the settings; the plugin's own text.
     Refused(String),

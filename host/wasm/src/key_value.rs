@@ -32,7 +32,7 @@ const STORE_BYTES: i64 = 64 << 20;
 const SCAN_BYTES: usize = 1 << 20;
 const SCAN_ENTRIES: u32 = 10_000;
 
-/// How long a write waits while another broker holds the file.
+/// The longest time that a write waits while another broker holds the file.
 const BUSY: Duration = Duration::from_secs(5);
 
 const PAGE_BYTES: i64 = 4096;

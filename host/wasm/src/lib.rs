@@ -155,7 +155,7 @@ pub struct AskFacts {
 pub struct GrantFacts {
     /// The grant's identifier.
     pub id: String,
-    /// How far the answer reaches.
+    /// The scope of the answer.
     pub scope: AnswerScope,
     /// The seconds since a person gave the answer.
     pub age: u32,
@@ -177,13 +177,13 @@ pub enum Settlement {
 pub struct Offer {
     /// The scopes as the plugin listed them; may contain duplicates.
     pub scopes: Vec<AnswerScope>,
-    /// How long a remembered answer is valid, in seconds.
+    /// The time for which a remembered answer is valid, in seconds.
     pub valid_for: u32,
-    /// How often a remembered answer may be used; 0 means without limit.
+    /// The number of times that a remembered answer may be used; 0 means without limit.
     pub uses: u32,
 }
 
-/// How far an answer reaches.
+/// The scope of an answer: the calls that it counts for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnswerScope {

@@ -94,7 +94,7 @@ impl Origin {
 /// The digest that a file must have.
 struct Pin {
     digest: Digest,
-    /// Where the pin comes from.
+    /// The origin of the pin, as an error names it.
     by: &'static str,
     hint: &'static str,
 }

@@ -27,7 +27,7 @@ pub struct Tools {
     sessions: Arc<Mutex<Sessions>>,
 }
 
-/// Why a call failed before it produced a tool result.
+/// The reason why a call failed before it produced a tool result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolFailure {
     /// There is no tool of that name.

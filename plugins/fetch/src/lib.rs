@@ -28,7 +28,7 @@ struct Response {
     /// The header `content-type`.
     kind: Option<String>,
     body: Vec<u8>,
-    /// Whether the page has more than [`PAGE_BYTES`].
+    /// True if the page has more than [`PAGE_BYTES`].
     cut: bool,
 }
 

@@ -81,7 +81,7 @@ impl Name {
     }
 }
 
-/// What is known about an entity.
+/// The facts that are known about an entity.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entity {
     name: String,

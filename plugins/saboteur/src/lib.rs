@@ -22,7 +22,7 @@ struct Saboteur {
     fail: Vec<NameGlob>,
 }
 
-/// How a call makes the plugin fail.
+/// The way in which a call makes the plugin fail.
 #[derive(Debug, PartialEq, Eq)]
 enum Sabotage {
     None,

@@ -35,7 +35,7 @@ pub trait Ask {
 pub struct Grant {
     /// The grant's identifier, for [`Settlement::Remembered`].
     pub id: String,
-    /// How far the answer reaches.
+    /// The scope of the answer.
     pub scope: Scope,
     /// The seconds since a person gave the answer.
     pub age: u32,

@@ -47,7 +47,7 @@ pub trait Call {
     fn tags(&self) -> Vec<String>;
 }
 
-/// Where a call is on its way.
+/// The phase of a call on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The source has not been reached yet.
@@ -60,8 +60,8 @@ pub enum Phase {
     Other,
 }
 
-/// How far a profile is trusted, from the least to the most. A level that this version does not know
-/// is read as the least.
+/// The trust level of a profile, from the least to the most. A level that this version does not know is read as the
+/// least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trust {
     /// The profile sees no source at all.
@@ -74,7 +74,7 @@ pub enum Trust {
     High,
 }
 
-/// What a call could do. A value that this version does not know is read as risky.
+/// The risk of a call: what it could do. A value that this version does not know is read as risky.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Risk {
     /// The source's cell can neither write nor reach the network.

@@ -218,7 +218,7 @@ pub struct FakeAsk {
     pub reasons: Vec<String>,
     /// The earlier answers that would cover the call.
     pub grants: Vec<Grant>,
-    /// Whether the tool may be destructive or may reach an open world.
+    /// True if the tool may be destructive or may reach an open world.
     pub grave: bool,
 }
 

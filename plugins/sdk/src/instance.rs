@@ -1,4 +1,4 @@
-//! What an exported component keeps between `configure` and the calls after it. The export macros use it.
+//! Holds what an exported component keeps between `configure` and the calls after it. The export macros use it.
 
 use std::cell::{OnceCell, RefCell};
 

@@ -36,12 +36,12 @@ pub enum Value<'a> {
     Object(Vec<(Cow<'a, str>, Json<'a>)>),
 }
 
-/// Where and why a text is not strict JSON.
+/// An error that says where and why a text is not strict JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonError {
     /// The offset in bytes at which the error was found.
     pub at: usize,
-    /// What is wrong there.
+    /// The fault at that place.
     pub what: &'static str,
 }
 

@@ -6,11 +6,11 @@ pub use crate::bindings::tools::exports::portcullis::plugin::tools::Failure;
 
 /// A component that is a tool source.
 pub trait Tools: Sized + 'static {
-    /// What the source keeps for one agent's session; `()` for a source that keeps nothing.
+    /// The state that the source keeps for one agent's session; `()` for a source that keeps nothing.
     type Session: 'static;
 
-    /// Whether all calls of one agent's session must reach the same [`Tools::Session`]. If false, each
-    /// call gets a fresh one.
+    /// True if all calls of one agent's session must reach the same [`Tools::Session`]. If false, each call gets a
+    /// fresh one.
     const KEEPS_STATE: bool;
 
     /// Reads the source's `settings` table, which is given as JSON.
@@ -57,7 +57,7 @@ pub fn arguments<T: serde::de::DeserializeOwned>(arguments: &str) -> Result<T, F
     crate::settings::read("arguments", arguments).map_err(Failure::InvalidArguments)
 }
 
-/// What a tool does to the data that it works on.
+/// The effect of a tool on the data that it works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It only reads the data.

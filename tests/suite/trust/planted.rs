@@ -1,4 +1,4 @@
-//! What a source can and cannot do to configurations and data folders in a folder that it may write.
+//! Tests of what a source can and cannot do to configurations and data folders in a folder that it may write.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,5 +1,5 @@
-//! Where a Python index keeps its files, as its own pages say (the simple API in HTML, PEP 503, which every index
-//! speaks).
+//! Asks a Python index where it keeps its files, which its own pages say (the simple API in HTML, PEP 503, which every
+//! index speaks).
 
 use std::string::FromUtf8Error;
 
@@ -14,14 +14,14 @@ const HTML: &str = "application/vnd.pypi.simple.v1+html, text/html;q=0.5";
 /// megabytes.
 const MAX_PAGE_BYTES: usize = 16 << 20;
 
-/// Where the files of a package are, as its index says.
+/// The hosts at which the files of a package are, as its index names them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Links {
     /// The hosts of the files, as `host:port`. Empty if the index has no such page; the files are then at the index
     /// itself.
     pub(super) hosts: Vec<String>,
-    /// Which addresses those hosts may have. An index on the public internet cannot lead to a private address. An index
-    /// at a private address was named by the user, so it can.
+    /// The reach of those hosts: public addresses only, or private ones too. An index on the public internet cannot
+    /// lead to a private address. An index at a private address was named by the user, so it can.
     pub(super) reach: Reach,
 }
 

@@ -24,7 +24,8 @@ use super::store::{InstallLock, PackageStore};
 use super::{Kind, Package, index, npm, uv};
 use crate::run_to_end;
 
-/// How long one step may take. The largest servers bring 200 MB, over a slow connection.
+/// The longest time that one step of an installation may take. The largest servers bring 200 MB, over a slow
+/// connection.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The limits of an installer. npm keeps every archive in `/tmp` until it is unpacked, and no archive is larger.
@@ -34,10 +35,10 @@ const LIMITS: CellLimits =
 /// The largest lock file of an installer that is read, in bytes.
 const MAX_RECIPE_BYTES: u64 = 16 << 20;
 
-/// How many characters of an installer's error output are shown, from its end.
+/// The number of characters of an installer's error output that are shown, from its end.
 const COMPLAINT_CHARS: usize = 400;
 
-/// How many changed packages an error message names.
+/// The largest number of changed packages that an error message names.
 const SHOWN_CHANGES: usize = 6;
 
 /// The install phase of a source, as shown to people.

@@ -1,5 +1,5 @@
-//! Where packages come from: the user's own configuration of npm, uv and pip, read as files. Credentials stay where
-//! they are. If nothing is configured, the installer is asked for its own default.
+//! Finds the registries that packages come from: in the user's own configuration of npm, uv and pip, read as files.
+//! Credentials stay where they are. If nothing is configured, the installer is asked for its own default.
 #![expect(
     clippy::disallowed_methods,
     reason = "the tools' own variables, such as npm_config_registry; no source sees them"
@@ -17,7 +17,7 @@ use super::index::Links;
 /// The largest configuration file that is read.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What the user has configured for an installer.
+/// The user's configuration of an installer: its registry, and whether credentials or a proxy are set.
 #[derive(Debug, Clone)]
 pub(super) struct Configured {
     /// The registry's URL, or `None` for the installer's own default.

@@ -1,5 +1,5 @@
-//! Where the packages of one source are installed: a folder for each dependency tree, either complete or absent. A tree
-//! is removed once it is neither current nor in use.
+//! The store of the packages of one source: a folder for each dependency tree, either complete or absent. A tree is
+//! removed once it is neither current nor in use.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// The prefix of folders that are incomplete or about to be removed.
 const STAGE: &str = "stage-";
 
-/// How many digits of a tree's digest name its folder.
+/// The number of digits of a tree's digest that name its folder.
 const NAME_CHARS: usize = 16;
 
 /// The folder `packages` of one source. No other source reads what this one installs.

@@ -123,7 +123,7 @@ async fn story(broker: &Broker) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How a call is meant to end. If it ends otherwise, the tour fails.
+/// The ending that the tour expects of a call. If it ends otherwise, the tour fails.
 #[derive(Clone, Copy)]
 enum Ending {
     Answered,

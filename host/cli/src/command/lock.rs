@@ -171,7 +171,7 @@ async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is there to accept, and what was found in it.
+/// The definitions that may be accepted, and what was found in them.
 struct Selection<'a> {
     discovered: &'a Discovered,
     flagged: &'a [FlaggedDefinition],

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     data_dir: Option<PathBuf>,
 }
 
-/// How often `--follow` checks for new lines: soon enough for a person.
+/// The interval at which `--follow` checks for new lines: short enough for a person.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     watch: bool,
 }
 
-/// How often `--watch` asks: soon enough for a person, and a broker answers from memory.
+/// The interval at which `--watch` asks: short enough for a person, and a broker answers from memory.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Import;
 use crate::variable;
 
-/// What is imported from one server.
+/// The settings that are imported from one server.
 pub(super) struct ImportedServer {
     pub name: String,
     pub endpoint: ImportedEndpoint,

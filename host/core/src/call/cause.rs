@@ -1,4 +1,4 @@
-//! Why something failed at a source: in the broker's own words, and separately in those of the source.
+//! The cause of a failure at a source: in the broker's own words, and separately in those of the source.
 
 use std::borrow::Cow;
 use std::error::Error;

@@ -28,7 +28,7 @@ pub struct ResolvedPackage {
     pub units: Vec<Unit>,
     /// The digest of the tree: equal trees have equal digests on every machine.
     pub tree: Digest,
-    /// What the installer needs to install exactly this tree: npm's lock file, or requirements with hashes.
+    /// The text from which the installer installs exactly this tree: npm's lock file, or requirements with hashes.
     pub lock_text: String,
 }
 

@@ -21,8 +21,8 @@ pub struct DataFolder {
     /// The number of its file system, which, unlike the number of the device, survives a restart of the machine.
     file_system: u64,
     inode: u64,
-    /// When it was created, in nanoseconds since the Unix epoch, if its file system records that: inode numbers are
-    /// reused, but no program can set this time.
+    /// The time at which the folder was created, in nanoseconds since the Unix epoch, if its file system records that:
+    /// inode numbers are reused, but no program can set this time.
     made: Option<u64>,
 }
 

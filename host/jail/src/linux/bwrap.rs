@@ -27,7 +27,7 @@ use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 use crate::wire;
 
-/// Where systems install bubblewrap. No search path is used, since the whole cell depends on this program.
+/// The paths at which systems install bubblewrap. No search path is used, since the whole cell depends on this program.
 const PROGRAMS: [&str; 3] = ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
 /// The launcher's path inside.

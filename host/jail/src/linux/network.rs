@@ -15,7 +15,7 @@ use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 use crate::wire::MAX_DESCRIPTORS;
 
-/// How many connections may wait to be accepted: a burst of a busy client.
+/// The number of connections that may wait to be accepted: a burst of a busy client.
 const BACKLOG: i32 = 128;
 
 /// Brings the loopback interface up and binds the listed sockets. To be called inside the network namespace, with

@@ -32,7 +32,7 @@ pub struct RecordedCall {
     pub number: c_long,
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// The kind of operation.
     pub operation: Operation,
     /// The argument that is the descriptor of the folder to which the path is relative, or `None` for the working
     /// directory.

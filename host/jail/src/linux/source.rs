@@ -30,7 +30,7 @@ pub(super) struct SourceStreams {
     pub(super) error: OwnedFd,
 }
 
-/// What this process reports to the supervising one before `exec` closes its pipe.
+/// The report of this process to the supervising one before `exec` closes its pipe.
 #[derive(Serialize, Deserialize)]
 pub(super) enum StartReport {
     /// Landlock is enforced, in this version.

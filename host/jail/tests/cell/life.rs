@@ -1,4 +1,4 @@
-//! How a cell begins and ends.
+//! Tests of how a cell begins and ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

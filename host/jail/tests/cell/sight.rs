@@ -1,4 +1,4 @@
-//! What a source sees and reaches.
+//! Tests of what a source sees and reaches.
 
 use std::fs;
 use std::io::{Read, Write};

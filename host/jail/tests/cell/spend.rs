@@ -1,4 +1,4 @@
-//! What a source can spend.
+//! Tests of what a source can spend.
 
 use std::os::unix::process::ExitStatusExt;
 

@@ -6,13 +6,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{MAX_BATCH, WriteUnit, WriterMessage};
 
-/// How long records that nobody waits for are held back for one that somebody waits for: one `fsync` then serves both.
-/// A crash loses at most this much of them, and a call without its outcome reads `unknown`.
+/// The time for which records that nobody waits for are held back for one that somebody waits for: one `fsync` then
+/// serves both. A crash loses at most this much of them, and a call without its outcome reads `unknown`.
 const NOTE_WAIT: Duration = Duration::from_millis(2);
 
-/// How long records that callers wait for are held back for more, if the last transaction answered several: their
-/// callers are about to return. A single caller never waits for others. Sharing a transaction halves the cost of a
-/// record, and this wait is shorter than a write to the disk.
+/// The time for which records that callers wait for are held back for more, if the last transaction answered several:
+/// their callers are about to return. A single caller never waits for others. Sharing a transaction halves the cost of
+/// a record, and this wait is shorter than a write to the disk.
 const BATCH_WAIT: Duration = Duration::from_micros(100);
 
 /// Takes the items of the next transaction, and the reply channel of a stop request if one ends it.

@@ -1,4 +1,4 @@
-//! What the writer is asked to write.
+//! The messages to the writer, and the units that it is asked to write.
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -19,7 +19,7 @@ pub(crate) enum WriterMessage {
 pub(crate) struct WriteUnit {
     pub(crate) draft: Option<UnchainedRecord>,
     pub(crate) effect: SideEffect,
-    /// Where the result is sent, or `None` if nobody waits for it.
+    /// The channel to which the result is sent, or `None` if nobody waits for it.
     pub(crate) reply: Option<oneshot::Sender<Result<u64, LedgerError>>>,
     /// True if the record is the outcome of a call, which is kept until it can be written.
     pub(crate) outcome: bool,

@@ -10,7 +10,8 @@ use super::WriteUnit;
 #[derive(Default)]
 pub(super) struct OutstandingOutcomes {
     outcomes: Vec<WriteUnit>,
-    /// How many of them, counted from the first, were in the transaction whose result is not known.
+    /// The number of outstanding outcomes, counted from the first, that were in the transaction whose result is not
+    /// known.
     attempted: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Which addresses may be reached.
+//! Decides which addresses may be reached.
 //!
 //! The ranges are those of the IANA special-purpose registries (RFC 6890 and its updates), plus the addresses at which
 //! clouds serve metadata to their machines.
@@ -18,7 +18,7 @@ pub(super) enum Class {
     Never(&'static str),
 }
 
-/// Why an address is refused, and what the user can do.
+/// The reason why an address is refused, and what the user can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Objection {
     pub(super) what: &'static str,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 const MAX_VALUE_BYTES: usize = 2 * 1024;
 
-/// What a server requires, from its `WWW-Authenticate` header.
+/// The challenge of a server: what it requires, from its `WWW-Authenticate` header.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Challenge {
     /// The URL of the server's protected resource metadata.
@@ -17,7 +17,7 @@ pub struct Challenge {
     pub scope: Option<String>,
     /// An error code, such as `invalid_token` or `insufficient_scope`.
     pub error: Option<String>,
-    /// Where a registry of components issues tokens, and for which service.
+    /// The URL at which a registry of components issues tokens.
     pub(crate) realm: Option<String>,
     /// The service for which the realm issues tokens.
     pub service: Option<String>,

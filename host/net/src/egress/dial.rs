@@ -13,8 +13,8 @@ use super::{CONNECT_TIMEOUT, Egress, EgressError, Reach, resolver};
 /// The head start of each address before the next is attempted too (RFC 8305, section 5).
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// How many addresses of a name are attempted. The fifth would start after a second, which is too late for a waiting
-/// caller.
+/// The largest number of addresses of a name that are attempted. The fifth would start after a second, which is too
+/// late for a waiting caller.
 pub(super) const MAX_ADDRESSES: usize = 4;
 
 impl Egress {

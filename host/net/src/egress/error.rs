@@ -9,7 +9,7 @@ use url::Url;
 use super::address::Objection;
 use super::target::shown;
 
-/// Why a request was not sent, or got no response. Each message names the host or URL.
+/// An error that says why a request was not sent, or got no response. Each message names the host or URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EgressError {
@@ -20,9 +20,9 @@ pub enum EgressError {
         host: String,
         /// The address that the host is or resolves to.
         address: Option<IpAddr>,
-        /// What the address is, such as "a private address".
+        /// The kind of address, such as "a private address".
         what: &'static str,
-        /// What the user can do about it.
+        /// The advice to the user.
         hint: &'static str,
     },
     /// The URL can never be requested.
@@ -30,7 +30,7 @@ pub enum EgressError {
     Url {
         /// The URL without credentials and query.
         url: String,
-        /// What is wrong with the URL.
+        /// The reason why the URL is refused.
         what: &'static str,
     },
     /// The name cannot be resolved.
@@ -46,7 +46,7 @@ pub enum EgressError {
     Redirect {
         /// The URL of the server that sent the redirect.
         url: String,
-        /// Why the redirect is not followed.
+        /// The reason why the redirect is not followed.
         what: String,
     },
     /// No connection was made: nothing listens there, or no answer came.

@@ -47,14 +47,15 @@ pub use refused_hosts::RefusedHosts;
 use super::{Egress, Reach};
 use journal::{EgressRefusal, Journal, Via};
 
-/// How many connections a source may have at once. Browsers open six to a host; at this number a source is leaking or
-/// attacking.
+/// The largest number of connections that a source may have at once. Browsers open six to a host; at this number a
+/// source is leaking or attacking.
 const MAX_CONNECTIONS: usize = 256;
 
-/// How long a connection may take to say which host it is for.
+/// The longest time that a source's connection may take to say which host it is for.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a connection may be idle. It is longer than servers keep event streams open without sending anything.
+/// The longest time that a source's connection may be idle. It is longer than servers keep event streams open without
+/// sending anything.
 const IDLE: Duration = Duration::from_secs(15 * 60);
 
 /// The pause after `accept` failed, which happens when the broker has no file descriptors left.

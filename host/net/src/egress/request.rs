@@ -16,7 +16,7 @@ use url::Url;
 pub struct Outgoing {
     /// The method of the request.
     pub method: Method,
-    /// Where the request goes first.
+    /// The URL to which the request goes first.
     pub url: Url,
     /// Headers for every server that the request reaches.
     pub headers: HeaderMap,

@@ -13,7 +13,7 @@ use super::manifest::{Layer, MEDIA_TYPES};
 use super::{MAX_MANIFEST_BYTES, OciError, Reference};
 use crate::egress::{Challenge, Egress, EgressError, HttpClient, Outgoing, shown};
 
-/// How long a registry may send nothing.
+/// The longest time that a registry may send nothing.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The largest response that contains a token, in bytes; tokens have up to 12 KiB.

@@ -11,16 +11,16 @@ use crate::view::NormalizedText;
 use crate::words::WORDS;
 pub(crate) use trace::{ENCODED, HIDDEN, MIXED, PARAMETER};
 
-/// What is looked for, and why.
+/// A rule: what is looked for, and why.
 #[derive(Debug)]
 pub struct Rule {
     /// The name that findings carry.
     pub name: &'static str,
-    /// Why an honest definition rarely does this, in one sentence.
+    /// The reason why an honest definition rarely does this, in one sentence.
     pub reason: &'static str,
-    /// Whether a note of this rule weighs more beside a note of another.
+    /// True if a note of this rule weighs more beside a note of another.
     pub(crate) adds: bool,
-    /// Whether the patterns read the original text; otherwise they read the normalised one.
+    /// True if the patterns read the original text; otherwise they read the normalised one.
     pub(crate) original: bool,
     pub(crate) patterns: &'static [(Severity, &'static str)],
     /// A description in which the rule finds something.

@@ -12,20 +12,23 @@ use super::reply::HttpRefusal;
 use super::shared_limit::{Share, SharedLimit};
 use crate::protocol::{MessageError, RpcError, reserve_for_message};
 
-/// How many bodies of the largest size may be held at once, by all callers together: 256 MiB unless the configuration
-/// allows larger messages. By the rule of [`SharedLimit`] one caller gets two of them, and others still find room.
+/// The number of bodies of the largest size for which there is room at once, for all callers together: 256 MiB unless
+/// the configuration allows larger messages. By the rule of [`SharedLimit`] one caller gets two of them, and others
+/// still find room.
 const LARGEST_AT_ONCE: u64 = 4;
 
 /// The size in bytes above which a body counts. The number of requests bounds smaller ones, which wait for nothing.
 const SMALL_BYTES: usize = 64 * 1024;
 
-/// How long a body may take to arrive. 64 MiB pass in that time at 0.6 MB/s; a slower sender holds its share no longer.
+/// The longest time that a request's body may take to arrive. 64 MiB pass in that time at 0.6 MB/s; a slower sender
+/// holds its share no longer.
 const ARRIVAL: Duration = Duration::from_secs(120);
 
-/// How long a body may wait for room. Longer than calls take that need no person; shorter than clients wait.
+/// The longest time that a request's body may wait for room. Longer than calls take that need no person; shorter than
+/// clients wait.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the rest of a refused body is read, so that its sender gets to read the answer.
+/// The longest time for which the rest of a refused body is read, so that its sender gets to read the answer.
 const LEFTOVER: Duration = Duration::from_secs(30);
 
 /// The memory budget for the bodies of all requests.

@@ -9,24 +9,24 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 
 use super::activity::{Activity, ConnectionPhase, TickClock};
 
-/// How many connections may be open without a request in progress. A new one is always accepted; beyond this limit,
-/// another one is closed for it. More than a machine's agents keep between their requests, and half of the 1,024
-/// descriptors that many systems give a program.
+/// The largest number of connections that may be open without a request in progress. A new one is always accepted;
+/// beyond this limit, another one is closed for it. More than a machine's agents keep between their requests, and half
+/// of the 1,024 descriptors that many systems give a program.
 pub(super) const MAX_WAITING: usize = 512;
 
-/// How many connections are closed at once when the system has no descriptors left. Accepting is tried again a moment
-/// later, and other parts of the broker need some descriptors too.
+/// The number of connections that are closed at once when the system has no descriptors left. Accepting is tried again
+/// a moment later, and other parts of the broker need some descriptors too.
 const ROOM_AT_ONCE: usize = 16;
 
-/// How often connections are checked.
+/// The interval at which connections are checked.
 pub(super) const TICK: Duration = Duration::from_millis(500);
 
-/// How long the head of a request may take to arrive, from its first byte or from the beginning of the connection, in
-/// ticks (5 s). A head is one packet or two; only a peer that means to hold the connection takes longer.
+/// The longest time that the head of a request may take to arrive, from its first byte or from the beginning of the
+/// connection, in ticks (5 s). A head is one packet or two; only a peer that means to hold the connection takes longer.
 const HEAD_TICKS: u64 = 10;
 
-/// How long a connection may be idle between two requests, in ticks (60 s). Clients that keep connections close them
-/// earlier, so that none is closed while a request is on its way.
+/// The longest time that a connection may be idle between two requests, in ticks (60 s). Clients that keep connections
+/// close them earlier, so that none is closed while a request is on its way.
 const REST_TICKS: u64 = 120;
 
 /// The open connections. The accept loop owns them, so that no request waits for a lock.

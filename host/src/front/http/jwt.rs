@@ -36,19 +36,20 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// How far clocks may disagree, in seconds.
+/// The largest accepted difference between the issuer's clock and this one, in seconds.
 const LEEWAY: u64 = 30;
 
-/// How long keys are used before they are requested again, and thus how long a withdrawn key may still be accepted.
+/// The time for which an issuer's keys are used before they are requested again, and thus for which a withdrawn key may
+/// still be accepted.
 const FRESH: Duration = Duration::from_secs(5 * 60);
 
-/// How long keys are used while their server does not answer.
+/// The longest time for which an issuer's keys are used while their server does not answer.
 const STALE: Duration = Duration::from_secs(60 * 60);
 
 /// The least time between two requests for keys, whatever keys tokens name: any caller can name an unknown one.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// How many keys are read. Issuers have two or three.
+/// The largest number of an issuer's keys that are read. Issuers have two or three.
 const MAX_KEYS: usize = 64;
 
 /// The longest principal, in characters.
@@ -66,7 +67,7 @@ pub(crate) struct Verifier {
 #[derive(Default)]
 struct Keys {
     all: Arc<[(Jwk, DecodingKey)]>,
-    /// When they arrived; `asked` is when they were last requested.
+    /// The time at which the keys arrived; `asked` is when they were last requested.
     came: Option<Instant>,
     asked: Option<Instant>,
 }

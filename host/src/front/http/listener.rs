@@ -30,7 +30,7 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// the 400 KiB that hyper takes by default, a hundred connections that send large bodies at once held 40 MiB.
 const MAX_BUFFER_BYTES: usize = 2 * MAX_HEAD_BYTES;
 
-/// How long accepting pauses after it failed, which it does when no descriptors are left.
+/// The pause after accepting failed, which it does when no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) async fn serve(listener: TcpListener, shared: &Arc<FrontShared>, shutdown: impl Future<Output = ()> + Send) {

@@ -24,7 +24,8 @@ use crate::front::protocol::agent_channel::Out;
 use crate::front::protocol::{self, CallWork};
 use crate::protocol::{Answer, Id, Message, MessageError, Response as JsonRpcResponse, RpcError};
 
-/// How often a silent stream shows that it is alive. Proxies drop connections that are silent for 30 to 60 seconds.
+/// The interval at which a silent stream shows that it is alive. Proxies drop connections that are silent for 30 to 60
+/// seconds.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The answer to a request that is not served.
@@ -188,7 +189,7 @@ pub(crate) async fn work(
 #[derive(Clone)]
 pub(crate) struct Resumable {
     pub(crate) streams: Arc<SessionStreams>,
-    /// Whether the agent accepts an event without data, which tells it the id at which a stream begins.
+    /// True if the agent accepts an event without data, which tells it the id at which a stream begins.
     pub(crate) starts_with_id: bool,
 }
 
@@ -196,7 +197,7 @@ pub(crate) struct Resumable {
 /// in a task of its own.
 struct InlineCall {
     call: Option<BoxFuture<'static, ()>>,
-    /// Whether it is cancelled when its agent disconnects.
+    /// True if the call is cancelled when its agent disconnects.
     cancel: bool,
 }
 

@@ -21,11 +21,12 @@ use crate::front::protocol::session_handle::SessionHandle;
 use crate::protocol::{Json, RpcError, header};
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many sessions the front holds, of each era. Each costs some kilobytes; a client that loses its ids and begins
-/// anew with every request must not exhaust the broker's memory.
+/// The largest number of sessions that the front holds, of each era. Each costs some kilobytes; a client that loses its
+/// ids and begins anew with every request must not exhaust the broker's memory.
 pub(crate) const MAX_SESSIONS: usize = 10_000;
 
-/// How many of them one principal may have, of each era, so that there is always room for another principal.
+/// The largest number of sessions that one principal may have, of each era, so that there is always room for another
+/// principal.
 pub(crate) const MAX_OF_ONE: usize = MAX_SESSIONS / 4 * 3;
 
 /// The time without a request after which a modern session ends. The next request opens another, unnoticed by the
@@ -36,7 +37,7 @@ pub(crate) const MODERN_IDLE: Duration = Duration::from_secs(10 * 60);
 /// follows for a broken server, so it outlasts a meeting and a lunch.
 pub(crate) const LEGACY_IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// How often idle sessions are looked for.
+/// The interval at which idle sessions are looked for.
 pub(crate) const SWEEP: Duration = Duration::from_secs(30);
 
 /// The caller, and the name and the capabilities that the client declares. What sources show may depend on these.

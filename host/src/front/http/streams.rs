@@ -17,15 +17,16 @@ use tokio::time::Instant;
 use crate::protocol::Message;
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many of a stream's latest messages are kept, in bytes and in messages. Progress and logs of a long call fit; a
-/// result that is larger than all of it cannot be delivered twice.
+/// The largest part of a stream's latest messages that is kept, in bytes and in messages. Progress and logs of a long
+/// call fit; a result that is larger than all of it cannot be delivered twice.
 const MAX_KEPT_BYTES: usize = 1024 * 1024;
 const MAX_KEPT: usize = 256;
 
-/// How many streams without a reader are kept for one session: an agent that loses its connection can resume that many.
+/// The largest number of streams without a reader that are kept for one session: an agent that loses its connection can
+/// resume that many.
 const MAX_UNREAD: usize = 16;
 
-/// How long a stream without a reader can be resumed. A laptop that changes networks is back by then.
+/// The time for which a stream without a reader can be resumed. A laptop that changes networks is back by then.
 pub(crate) const RESUME_WINDOW: Duration = Duration::from_secs(2 * 60);
 
 /// The id of an event: the number of its stream in the session, and its own number in the stream, from 1 on. Number 0
@@ -133,7 +134,7 @@ struct Stream {
     number: u64,
     messages: tokio::sync::Mutex<mpsc::Receiver<Message>>,
     kept: Mutex<Kept>,
-    /// How many readers the stream has had. A reader that is not the latest one ends.
+    /// The number of readers that the stream has had. A reader that is not the latest one ends.
     reader: watch::Sender<u64>,
 }
 
@@ -142,7 +143,7 @@ struct Stream {
 struct Kept {
     messages: VecDeque<Message>,
     bytes: usize,
-    /// How many messages are no longer kept.
+    /// The number of messages of the stream that are no longer kept.
     dropped: u64,
     /// Since when the stream has no reader, if it has none.
     unread_since: Option<Instant>,

@@ -21,7 +21,7 @@ const TOKEN: &str = "s3cret";
 const METRICS: &str = "scr4pe";
 const MAX_BODY: usize = 4096;
 
-/// How long a head may take, and a little more.
+/// The longest time that a head may take, and a little more.
 const HEAD_DEADLINE: Duration = Duration::from_secs(6);
 
 /// A front that serves on the loopback.

@@ -17,10 +17,11 @@ use super::client::ClientInfo;
 /// (HTTP).
 pub(crate) type Out = mpsc::Sender<Message>;
 
-/// How many messages may wait for a slow agent before their sender waits too.
+/// The number of messages that may wait for a slow agent before their sender waits too.
 pub(crate) const OUT_QUEUE: usize = 64;
 
-/// How many questions may be open at one agent. Each holds a call open, and a person answers one at a time.
+/// The largest number of questions that may be open at one agent. Each holds a call open, and a person answers one at a
+/// time.
 pub(crate) const MAX_ASKS: usize = 64;
 
 /// The agent, as it is reached for one open call, or for messages that belong to no call.
@@ -31,7 +32,7 @@ pub(crate) struct AgentChannel {
     asks: Asks,
     /// The id of the agent's request, or `None` for messages that belong to no request.
     id: Option<Id>,
-    /// Whether a source may have the call.
+    /// True once a source may have the call.
     handed_over: AtomicBool,
 }
 

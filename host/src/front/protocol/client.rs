@@ -10,7 +10,7 @@ const MAX_CLIENT_CHARS: usize = 128;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientInfo {
     pub(crate) agent: Agent,
-    /// How it can put a question to a person.
+    /// The way in which the client can put a question to a person.
     pub(crate) elicitation: Elicitation,
 }
 

@@ -7,7 +7,8 @@ use crate::item::ItemKind;
 use crate::protocol::{Era, Json, RpcError};
 use crate::session::ListPage;
 
-/// How many items one page of a list holds. More than most clients use, so that in practice there is one page.
+/// The largest number of items in one page of a list. More than most clients use, so that in practice there is one
+/// page.
 const PAGE: usize = 1_000;
 
 /// Returns the page of a list that `params.cursor` leads to: each item with the bytes that its source gave, and the

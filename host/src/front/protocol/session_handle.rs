@@ -15,7 +15,7 @@ use crate::front::backend::FrontSession;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Id, Json, Method, Request, Response, RpcError};
 
-/// How many calls one session may have open. An agent runs a handful at once; more is a runaway loop.
+/// The largest number of calls that one session may have open. An agent runs a handful at once; more is a runaway loop.
 pub(crate) const MAX_CALLS: u32 = 64;
 
 /// A handle to an open session. Clones share the session and its limit.
@@ -25,7 +25,7 @@ pub(crate) struct SessionHandle {
     slots: Arc<Semaphore>,
 }
 
-/// What the session itself answers.
+/// Gives access to what the session itself answers.
 impl Deref for SessionHandle {
     type Target = dyn FrontSession;
 

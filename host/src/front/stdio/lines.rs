@@ -21,7 +21,7 @@ pub(crate) struct AgentLines<R> {
     input: BufReader<R>,
     max: usize,
     held: Vec<u8>,
-    /// How many bytes of the current line were dropped, once it was longer than `max`.
+    /// The number of bytes of the current line that were dropped, once it was longer than `max`.
     skipped: usize,
 }
 

@@ -1,4 +1,4 @@
-//! How many calls wait for an answer.
+//! Counts the calls that wait for an answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

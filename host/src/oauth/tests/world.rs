@@ -37,7 +37,7 @@ impl Seen {
 /// The state of the authorization server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// How many tokens were issued: only the last of `access-N` and `refresh-N` is valid.
+    /// The number of tokens that were issued: only the last of `access-N` and `refresh-N` is valid.
     pub(super) given: usize,
     /// For how many seconds the next token is valid.
     pub(super) lasts: i64,

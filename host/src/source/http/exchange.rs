@@ -21,14 +21,14 @@ use crate::source::transport::{Received, TransportError};
 /// The largest body of an error status that is read, in bytes: room for an error object, not for a web page.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// How long to wait for the end of a stream after its answer, so that the HTTP connection can be reused.
+/// The longest wait for the end of a stream after its answer, so that the HTTP connection can be reused.
 const STREAM_END: Duration = Duration::from_secs(1);
 
 /// The most attempts in a row to resume a stream that broke, without a new event.
 const MAX_RESUMES: u32 = 5;
 
-/// How long to wait before a stream is resumed: at first and at most, if the server does not say; and the bounds on
-/// what the server may say.
+/// The pause before a stream is resumed: at first and at most, if the server does not say; and the bounds on what the
+/// server may say.
 const RETRY: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 const MIN_RETRY: Duration = Duration::from_millis(100);

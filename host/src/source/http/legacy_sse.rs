@@ -22,7 +22,7 @@ use crate::protocol::Message;
 use crate::source::SourceError;
 use crate::source::transport::{Transport, TransportError};
 
-/// How long a server may take to send the URL that messages are posted to, which is its first event.
+/// The longest time that a server may take to send the URL that messages are posted to, which is its first event.
 const ENDPOINT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A connection to one server.

@@ -36,7 +36,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// down.
 const MAX_INBOX: usize = 64;
 
-/// How long to wait until the server accepts the message that opens the session, before others follow. Others that
+/// The longest wait until the server accepts the message that opens the session, before others follow. Others that
 /// arrive too early are refused, so this concerns their order only.
 const ACCEPT_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -63,7 +63,7 @@ pub(super) struct TransportShared {
     state: Mutex<State>,
 }
 
-/// How a server is reached: its URL, the HTTP client, and what authorizes the broker.
+/// The access to a server: its URL, the HTTP client, and what authorizes the broker.
 #[derive(Clone)]
 pub(super) struct ServerAccess {
     pub(super) source: SourceName,

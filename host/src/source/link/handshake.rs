@@ -21,7 +21,7 @@ use crate::source::{Listed, SourceError};
 /// The most pages of one list. A source may list one tool a page, up to this.
 const MAX_PAGES: usize = 500;
 
-/// What the ledger records of a source that requires a login.
+/// The cause that the ledger records for a source that requires a login.
 const LOGIN_WANTED: &str = "a person must log in to the source first";
 
 /// The deadlines for the steps of opening a connection.
@@ -38,8 +38,8 @@ pub(crate) struct Deadlines {
     pub(crate) whole: Duration,
 }
 
-/// How long a source may take to say what it is and to list its tools: longer than one slow step, and shorter than
-/// agents wait for the broker, because a session begins only when all its sources have been discovered.
+/// The longest time that a source may take to say what it is and to list its tools: longer than one slow step, and
+/// shorter than agents wait for the broker, because a session begins only when all its sources have been discovered.
 const WHOLE: Duration = Duration::from_secs(45);
 
 impl Default for Deadlines {

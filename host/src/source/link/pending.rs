@@ -23,7 +23,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// for a source that does not answer.
 const MAX_PENDING: usize = 1024;
 
-/// How long a request that its caller gives up must have waited to count as timed out: the timeouts of agents are often
+/// The least time after which a request that its caller gives up counts as timed out: the timeouts of agents are often
 /// shorter than the source's. A person who changes their mind gives up sooner.
 const GIVEN_UP_LATE: Duration = Duration::from_secs(10);
 
@@ -53,7 +53,7 @@ pub(super) struct PendingRequests {
     pub(super) url_elicitations: UrlElicitations,
     /// The open requests of the source, by its ids.
     pub(super) source_requests: HashMap<Id, AbortHandle>,
-    /// When an awaited request last began or ended.
+    /// The time at which an awaited request last began or ended.
     pub(super) used: Option<Instant>,
     /// True once somebody waits for the last answer.
     pub(super) draining: bool,
@@ -79,9 +79,9 @@ pub(super) struct PendingRequest {
     /// True if its answer is awaited; false for a request that is meant to stay open, or that only checks whether the
     /// source is alive.
     pub(super) awaited: bool,
-    /// How many requests of the source the caller's agent has not yet answered.
+    /// The number of requests of the source that the caller's agent has not yet answered.
     pub(super) asking: usize,
-    /// When the caller's agent last answered one.
+    /// The time at which the caller's agent last answered a request of the source.
     pub(super) answered: Option<Instant>,
 }
 
@@ -97,7 +97,7 @@ impl PendingRequest {
     }
 }
 
-/// Where what belongs to a request goes: to a session, through the call that waits for it.
+/// The route of what belongs to a request: to a session, through the call that waits for it.
 #[derive(Clone)]
 pub(super) struct ReplyRoute {
     pub(super) session: Option<SessionId>,

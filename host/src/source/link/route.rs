@@ -14,15 +14,16 @@ use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, 
 use crate::source::transport::{Received, TransportError};
 use crate::source::{CallEvent, Relay, SessionPeer, SourceRequest, nobody_to_ask};
 
-/// How long a caller that does not take its notifications may delay the source's other messages. After that it gets no
-/// more.
+/// The longest time that a caller that does not take its notifications may delay the source's other messages. After
+/// that it gets no more.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many requests of the source may be open on a connection. A person answers one at a time; a source that sends
-/// more is out of control.
+/// The largest number of requests of the source that may be open on a connection. A person answers one at a time; a
+/// source that sends more is out of control.
 pub(super) const MAX_SOURCE_REQUESTS: usize = 16;
 
-/// How long an agent may take to answer a request of the source. A person who has not answered by then has left.
+/// The longest time that an agent may take to answer a request of the source. A person who has not answered by then has
+/// left.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Routes every message of the source, in order, until the connection ends.

@@ -14,14 +14,15 @@ use crate::sync::{Mutex, MutexGuard};
 #[derive(Default)]
 pub(crate) struct Subscribers {
     members: Mutex<Members>,
-    /// How often the source has said that a list has changed, over this connection and those that share the counter.
+    /// The number of times that the source has said that a list has changed, over this connection and those that share
+    /// the counter.
     changes: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
 struct Members {
     sessions: HashMap<SessionId, Weak<dyn SessionPeer>>,
-    /// How many sessions have ever joined.
+    /// The number of sessions that have ever joined.
     ever: usize,
 }
 

@@ -18,17 +18,17 @@ use crate::protocol::Notification;
 use crate::source::link::{Ended, Link, Opening};
 use crate::source::{DRAIN_DEADLINE, Discovery, SessionPeer};
 
-/// How often a remote source is sent a ping, so that nothing on the way drops the connection: below the idle timeout of
-/// common load balancers, which begins at 4 minutes.
+/// The interval at which a remote source is sent a ping, so that nothing on the way drops the connection: below the
+/// idle timeout of common load balancers, which begins at 4 minutes.
 const KEEPALIVE: Duration = Duration::from_secs(180);
 
-/// How long the source may take to answer a ping.
+/// The longest time that the source may take to answer a ping.
 const PING_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The number of consecutive unanswered pings after which the connection is given up.
 const MAX_SILENCES: u32 = 2;
 
-/// How long it may take to restore a session's settings on a new connection.
+/// The longest time that it may take to restore a session's settings on a new connection.
 const RESTORE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The step with which a driver begins.
@@ -48,7 +48,7 @@ pub(super) struct SlotEnd {
     pub(super) connection: Option<Arc<Connection>>,
     pub(super) event: ConnectionEvent,
     pub(super) cause: Cause,
-    /// How long awaited answers may still take.
+    /// The longest time that awaited answers may still take.
     pub(super) drain_time: Duration,
     /// True if another connection is made afterwards.
     pub(super) again: bool,

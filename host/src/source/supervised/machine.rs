@@ -16,15 +16,15 @@ pub(super) const ATTEMPTS: u32 = 5;
 /// The pause before the first attempt to reconnect; each further pause is twice as long, up to 8 s.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long a connection must last for the attempts to be counted from zero again. A source that ends sooner each time
-/// is in a crash loop.
+/// The least time that a connection must last for the attempts to be counted from zero again. A source that ends sooner
+/// each time is in a crash loop.
 pub(super) const STABLE: Duration = Duration::from_secs(60);
 
-/// How long a connection must last for the expiry of its session to be normal. A source that forgets the session sooner
-/// each time would make the broker reconnect without pause.
+/// The least time that a connection must last for the expiry of its session to be normal. A source that forgets the
+/// session sooner each time would make the broker reconnect without pause.
 pub(super) const SETTLED: Duration = Duration::from_secs(5);
 
-/// How long a source is left alone once all attempts are spent, and again after each further attempt.
+/// The time for which a source is left alone once all attempts are spent, and again after each further attempt.
 pub(super) const COOL_DOWN: Duration = Duration::from_secs(60);
 
 /// The number of consecutive requests that time out before a source is sent a ping. One or two may be slow calls.
@@ -67,11 +67,11 @@ pub(super) enum ConnectionEvent {
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionState {
     status: Status,
-    /// When the next attempt is due, in `BackingOff` and `Failed`.
+    /// The time at which the next attempt is due, in `BackingOff` and `Failed`.
     not_before: Option<Instant>,
     /// The attempts to reconnect since a connection was last stable.
     spent: u32,
-    /// When the connection was opened.
+    /// The time at which the connection was opened.
     since: Option<Instant>,
     /// True if there has ever been an open connection.
     was_connected: bool,

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use super::slot::ConnectionSlot;
 use crate::call::SessionId;
 
-/// How many sessions may have a connection (most often a process) of their own to one source at a time, or how many
-/// calls where each has one. As many as the agents of one machine or team use at once, and not so many that they
-/// exhaust the machine.
+/// The largest number of sessions that may have a connection (most often a process) of their own to one source at a
+/// time, or of calls where each has one. As many as the agents of one machine or team use at once, and not so many that
+/// they exhaust the machine.
 pub(super) const MAX_OWN: usize = 256;
 
-/// How many of these the sessions of one principal may have, so that there is always room for another principal.
+/// The largest number of own connections that the sessions of one principal may have, so that there is always room for
+/// another principal.
 pub(super) const MAX_OF_ONE: usize = MAX_OWN / 4 * 3;
 
-/// How many of these a principal's sessions must have before a further session is given the tools that were listed to
-/// another one which declared the same capabilities, instead of connecting only to list them again.
+/// The number of own connections that a principal's sessions must have before a further session is given the tools that
+/// were listed to another one which declared the same capabilities, instead of connecting only to list them again.
 pub(super) const REUSE_FROM: usize = 16;
 
 /// The connection slots of the sessions that need their own.

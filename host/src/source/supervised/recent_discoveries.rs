@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use crate::protocol::Json;
 use crate::source::Discovery;
 
-/// How long a discovery for one session is used for others: shorter than a person waits before they miss a change, and
-/// long enough that not every session of a crowd connects.
+/// The time for which a discovery for one session is used for others: shorter than a person waits before they miss a
+/// change, and long enough that not every session of a crowd connects.
 const RECENT_FOR: Duration = Duration::from_secs(60);
 
 /// The most sets of declared capabilities that are kept. There are a few agent programs, each with one set.
@@ -26,7 +26,7 @@ pub(super) struct RecentDiscoveries(HashMap<Json, Entry>);
 struct Entry {
     discovery: Discovery,
     at: Instant,
-    /// How often the source had said by then that a list has changed.
+    /// The number of times that the source had said by then that a list has changed.
     changes: u64,
 }
 

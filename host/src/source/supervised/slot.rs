@@ -28,9 +28,9 @@ pub(super) struct HealthCounters {
     pub(super) record: Recorder,
     /// Connections that could not be made or were lost, and pings that were not answered.
     pub(super) errors: AtomicU64,
-    /// When a ping was last answered, in milliseconds since the Unix epoch; 0 if never.
+    /// The time at which a ping was last answered, in milliseconds since the Unix epoch; 0 if never.
     pub(super) last_ping: AtomicI64,
-    /// How often the source has said, over any connection, that a list has changed.
+    /// The number of times that the source has said, over any connection, that a list has changed.
     pub(super) changes: Arc<AtomicU64>,
 }
 
@@ -44,7 +44,7 @@ impl HealthCounters {
     }
 }
 
-/// How long a caller waits for a connection.
+/// The patience of a caller: until when it waits for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
     /// Not at all if the source is known to be down, because another can be asked; otherwise until the next attempt has
@@ -100,9 +100,9 @@ pub(super) type EvictionRank = (bool, Option<Instant>);
 struct SlotState {
     machine: ConnectionState,
     connection: Option<Arc<Connection>>,
-    /// What the source said when the connection was made, for the first caller that takes it.
+    /// The source's answer when the connection was made, for the first caller that takes it.
     discovery: Option<Discovery>,
-    /// Why the last attempt failed, or the last connection was lost.
+    /// The error with which the last attempt failed, or the last connection was lost.
     error: Option<SourceError>,
     /// The number of attempts that have ever failed.
     failures: u64,

@@ -13,7 +13,7 @@ pub(super) const EXACT: u64 = (1 << 53) - 1;
 /// The floats that JSON has no number for.
 pub(super) const ODD_FLOATS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// What is left of [`MAX_TYPES`] for a function.
+/// The part of [`MAX_TYPES`] that is left for a function.
 pub(super) struct TypeBudget(u32);
 
 impl Default for TypeBudget {

@@ -1,4 +1,4 @@
-//! What is refused at load and with which message, and what the cache of compiled code withstands.
+//! Tests of what is refused at load and with which message, and of what the cache of compiled code withstands.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -55,7 +55,7 @@ pub struct AskHandle;
 #[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
 pub struct GrantHandle;
 
-/// What the guest may ask for during the running call.
+/// The facts that the guest may ask for during the running call.
 #[derive(Default)]
 pub(crate) struct Facts {
     /// The name of the plugin in the log.
@@ -70,7 +70,7 @@ pub(crate) struct Facts {
     pub lines: String,
     /// The store of the caller's profile, if the source has one.
     pub kept: Option<KeyValueStore>,
-    /// How many more lines the log accepts in this call.
+    /// The number of further lines that the log accepts in this call.
     pub(crate) log_lines_left: u32,
 }
 

@@ -9,7 +9,7 @@ use crate::attack::{AttackArguments, Probe};
 use crate::raw::{call, ignore};
 use crate::say;
 
-/// Whether the program keeps running after its input or output has ended.
+/// True if the program keeps running after its input or output has ended.
 static STAYS: AtomicBool = AtomicBool::new(false);
 
 /// Runs after the input or output of the program has ended; blocks for ever if the program is to stay.

@@ -10,7 +10,7 @@ use super::journal::EgressRefusal;
 /// as much.
 const MAX_HELLO_BYTES: usize = 16 * 1024;
 
-/// What the first bytes of a connection are.
+/// The kind of the first bytes of a connection: whether they are a ClientHello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hello {
     /// The beginning of a ClientHello that is not complete yet.

@@ -86,7 +86,7 @@ where
     }
 }
 
-/// What follows on a connection that no longer speaks HTTP.
+/// The continuation of a connection that no longer speaks HTTP.
 enum After {
     /// A tunnel, after `CONNECT` was allowed.
     Tunnel { near: OnUpgrade, to: Destination, dialled: TcpStream },

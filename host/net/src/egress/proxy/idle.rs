@@ -15,7 +15,7 @@ use tokio::time::Instant;
 pub(super) struct Watched<S> {
     stream: S,
     begun: Instant,
-    /// When bytes last passed, in milliseconds since `begun`.
+    /// The time at which bytes last passed, in milliseconds since `begun`.
     last: Arc<AtomicU64>,
 }
 

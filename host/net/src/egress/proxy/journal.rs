@@ -14,7 +14,7 @@ use super::{Destination, MAX_CONNECTIONS, RefusedHosts};
 
 pub(in crate::egress) use portcullis_ledger::repeats::PAUSE;
 
-/// How many bytes of a host or a reason are shown: the length of the longest name in DNS.
+/// The largest number of bytes of a host or a reason that are shown: the length of the longest name in DNS.
 const MAX_SHOWN_BYTES: usize = 253;
 
 /// The service through which an attempt was made.
@@ -48,7 +48,7 @@ impl Via {
     }
 }
 
-/// Why an attempt was refused. The messages follow "refused: ".
+/// An error that says why an attempt was refused. The messages follow "refused: ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(in crate::egress) enum EgressRefusal {
     #[error("not declared; add it to `network` in the source's cell if that is intended")]

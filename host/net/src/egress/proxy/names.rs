@@ -14,7 +14,7 @@ use super::{ACCEPT_PAUSE, Declared, HEAD_TIMEOUT, Shared};
 /// The longest query, in bytes: one name of 255 bytes, and options.
 const MAX_QUERY_BYTES: usize = 1024;
 
-/// How long a client may cache an answer, in seconds. The answer is valid for as long as the cell lives.
+/// The time for which a client may cache an answer, in seconds. The answer is valid for as long as the cell lives.
 const TTL: u32 = 60;
 
 /// The reply to a query.

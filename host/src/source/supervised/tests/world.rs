@@ -14,7 +14,7 @@ use crate::source::supervised::*;
 use crate::source::testing::{permit, silent, supervision};
 use crate::source::transport::{Received, Transport, TransportError};
 
-/// How a source behaves over one connection.
+/// The behaviour of a source over one connection.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Mood {
     /// It cannot be reached.
@@ -60,7 +60,7 @@ impl Mood {
 #[derive(Default)]
 pub(super) struct World {
     pub(super) moods: Mutex<VecDeque<Mood>>,
-    /// When each connection was tried, since the start.
+    /// The times at which connections were tried, since the start.
     pub(super) tried: Mutex<Vec<Duration>>,
     /// The methods by which connections were begun.
     pub(super) begun: Mutex<Vec<String>>,
