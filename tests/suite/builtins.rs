@@ -172,5 +172,5 @@ fn check_shows_the_grants_and_the_risk_of_builtin_sources() {
 
     let dir = TestDir::new("[sources.memory]\ncomponent = \"builtin:memory\"\n");
     let ran = dir.run(&["check"]);
-    assert!(ran.code != Some(0) && ran.err.contains("add `grant = [\"key-value\"]`"), "{}", ran.err);
+    assert!(ran.code != Some(0) && ran.out.contains("add `grant = [\"key-value\"]`"), "{}", ran.out);
 }

@@ -129,7 +129,7 @@ fn an_import_that_no_grant_covers_stops_the_start_with_an_error() {
     let dir = TestDir::new("[sources.far]\ncomponent = \"@guest:dialer@\"\n");
     let ran = dir.run(&["check"]);
     assert_ne!(ran.code, Some(0));
-    assert!(ran.err.contains("wasi:sockets/") && ran.err.contains("cell = { network = "), "{}", ran.err);
+    assert!(ran.out.contains("wasi:sockets/") && ran.out.contains("cell = { network = "), "{}", ran.out);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn the_documented_example_means_what_the_documentation_says() {
     assert_eq!(cwd.as_deref(), Some(Path::new("/srv/broker")));
     assert_eq!(env["LOG_LEVEL"], ConfigValue::Plain("info".into()));
     assert_eq!(env["API_KEY"], ConfigValue::Secret("files-key".into()));
-    assert_eq!((files.names.clone(), files.required, files.eager), (Naming::Source, false, false));
+    assert_eq!((files.names.clone(), files.required, files.eager), (Naming::Source, true, false));
     assert_eq!(files.deny, ["move_*"]);
     let cell = CellConfig {
         read: vec!["/srv/broker/docs".into()],

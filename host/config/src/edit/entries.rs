@@ -19,7 +19,7 @@ pub struct NewSource {
     pub cell: Vec<(&'static str, Vec<String>)>,
 }
 
-/// Returns the text of a configuration with another source at its end.
+/// Returns the text of a configuration with another source after those that it has.
 ///
 /// # Errors
 /// [`EditError`] if there is a source of this name, or the file is not TOML.
@@ -47,11 +47,14 @@ pub fn add_source(text: &str, name: &str, new: &NewSource) -> Result<String, Edi
     if !cell.is_empty() {
         table.insert("cell", toml_edit::value(cell));
     }
-    // Comments at the end of the file stay before what is added.
-    let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
-    document.set_trailing("");
-    let space = if document.is_empty() && trailing.is_empty() { "" } else { "\n" };
-    table.decor_mut().set_prefix(format!("{trailing}{space}"));
+    if document.is_empty() {
+        // The comments of a file that has nothing else stay before what is added.
+        let comments = document.trailing().as_str().unwrap_or_default().to_owned();
+        document.set_trailing("");
+        table.decor_mut().set_prefix(if comments.is_empty() { comments } else { format!("{comments}\n") });
+    } else {
+        table.decor_mut().set_prefix("\n");
+    }
     let sources = document.entry("sources").or_insert_with(|| {
         let mut sources = Table::new();
         sources.set_implicit(true);
@@ -136,11 +139,12 @@ pub fn set_value(text: &str, dotted: &str, value: &str) -> Result<String, EditEr
     let mut inline = false;
     for name in path {
         way.push_str(&format!("{}{name}", if way.is_empty() { "" } else { "." }));
-        let empty = match inline {
-            true => Item::Value(Value::InlineTable(InlineTable::new())),
-            false => Item::Table(Table::new()),
-        };
-        let item = table.entry(name).or_insert(empty);
+        if inline && !table.contains_key(name) {
+            // In a table on one line, what is made is on the same line.
+            let space = super::move_space_from_last(table);
+            table.insert(name, Item::Value(Value::InlineTable(InlineTable::new()).decorated(" ", space)));
+        }
+        let item = table.entry(name).or_insert(Item::Table(Table::new()));
         inline = item.is_inline_table();
         table = item.as_table_like_mut().ok_or_else(|| EditError::Shape(way.clone(), "table"))?;
     }
@@ -173,7 +177,7 @@ mod tests {
                         [sources.a]\ncommand = [\"a\"]\n\n[serve]\n# where\nlisten = \"127.0.0.1:1\"\n# the end\n";
 
     #[test]
-    fn a_source_is_added_at_the_end_and_everything_else_stays() {
+    fn a_source_is_added_after_the_others_and_everything_else_stays() {
         let new = NewSource {
             command: vec!["npx".into(), "-y".into(), "server".into()],
             env: vec![("LEVEL".into(), "info".into())],
@@ -183,7 +187,8 @@ mod tests {
         let changed = add_source(FILE, "c", &new).unwrap();
         let expected = "\n[sources.c]\ncommand = [\"npx\", \"-y\", \"server\"]\nenv = { LEVEL = \"info\" }\n\
                         cell = { read = [\"./docs\"] }\n";
-        assert_eq!(changed, format!("{FILE}{expected}"));
+        let before = "command = [\"a\"]\n";
+        assert_eq!(changed, FILE.replace(before, &format!("{before}{expected}")));
         let url = NewSource { url: Some("https://example.com/mcp".into()), ..NewSource::default() };
         assert_eq!(add_source("", "w", &url).unwrap(), "[sources.w]\nurl = \"https://example.com/mcp\"\n");
         let inline = add_source("sources = { a = { command = \"a\" } }\n", "w", &url).unwrap();
