@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use portcullis::agent::{AgentPeer, Elicitation};
+use portcullis::broker::NoneConnected;
 use portcullis::name::SourceName;
 use portcullis::protocol::{Answer, Json, Method, Notification, RpcError};
 use serde_json::json;
@@ -61,7 +62,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let offers = |tools: Arc<[Json]>| tools.iter().any(|tool| tool.get_str("name").as_deref() == Some(&*args.tool));
         if !session.tools().await.is_ok_and(offers) {
             // A session does not wait long for a slow source, which may have the tool. Here nobody comes back for it.
-            broker.discover().await;
+            // The call itself fails if the tool is of one of these.
+            let missing = broker.connect_all().await.unwrap_or_else(|NoneConnected(all)| all);
+            for (source, why) in missing {
+                output::note(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
+            }
             session.close().await;
             session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
         }
