@@ -52,6 +52,9 @@ fn each_kind_of_source_can_be_added_and_is_recognised() {
     for line in ["url = \"https://example.com/mcp\"", "component = \"builtin:calculator\"\n", "\"./words.wasm\""] {
         assert!(text.contains(line), "{line}: {text}");
     }
+    let ran = dir.run(&["add", "search", "--", "npx", "-y", "tavily-mcp"]);
+    assert!(ran.err.contains("npm:tavily-mcp is known to need --network api.tavily.com:443"), "{}", ran.err);
+    dir.edit(&["remove", "search"]);
     let ran = dir.run(&["add", "odd", "npx"]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.contains("portcullis add odd -- npx"), "{}", ran.err);

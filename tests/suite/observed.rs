@@ -159,7 +159,7 @@ fn the_log_of_a_source_is_shown_with_control_characters_escaped() {
 
     let ran = dir.run(&["logs", "lout"]);
     assert_eq!(ran.code, Some(1));
-    assert!(ran.err.contains("no source \"lout\" is known here; there is far, loud, quiet"), "{}", ran.err);
+    assert!(ran.err.contains("no source \"lout\" is known here; the known ones are far, loud, quiet"), "{}", ran.err);
     assert!(dir.run(&["logs", "../token"]).err.contains("no source"));
     assert!(dir.run(&["logs", "far"]).err.contains("what it writes stays where it runs"));
     let ran = dir.run(&["logs", "quiet"]);

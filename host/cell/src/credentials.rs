@@ -89,12 +89,12 @@ pub fn is_credential(path: &Path, home: Option<&Path>) -> bool {
             !below.as_os_str().is_empty()
                 && CREDENTIALS.iter().any(|known| below.starts_with(known) || Path::new(known).starts_with(below))
         });
-    named || is_key(path)
+    named || is_key_file(path)
 }
 
 /// Reports whether a file has a name by which keys and passwords are kept, wherever it is.
 #[must_use]
-pub fn is_key(path: &Path) -> bool {
+pub fn is_key_file(path: &Path) -> bool {
     let named = path.file_name().is_some_and(|name| {
         let name = name.to_string_lossy();
         KEYS.iter().any(|key| name == *key) || name.starts_with(".env.")

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::credentials::is_credential;
-use super::process_cell::{Described, ProcessCell};
+use super::process_cell::{CellDescription, ProcessCell};
 use super::system;
 
 /// Words of the system's errors for a file that is missing or must not be used.
@@ -141,7 +141,7 @@ impl ProcessCell {
     }
 
     /// Returns the paths that a failure names and that the source cannot use.
-    fn files_in(&self, failure: &str, described: &Described) -> Vec<Lack> {
+    fn files_in(&self, failure: &str, described: &CellDescription) -> Vec<Lack> {
         let lower = failure.to_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
         let (missing, missing_if_named, read_only) = (says(&MISSING), says(&MISSING_IF_NAMED), says(&READ_ONLY));

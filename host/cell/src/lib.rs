@@ -44,7 +44,7 @@ pub use cell_host::CellHost;
 #[cfg(feature = "process")]
 pub use child::{CellStartError, Child, ChildStreams};
 #[cfg(feature = "process")]
-pub use credentials::{is_credential, is_key};
+pub use credentials::{is_credential, is_key_file};
 pub use grant::CellGrant;
 #[cfg(feature = "process")]
 pub(crate) use installer_process::run_to_end;
@@ -60,7 +60,7 @@ pub use portcullis_jail::{CellLimits, Tier};
 #[cfg(feature = "process")]
 pub use process_cell::ProcessCell;
 #[cfg(feature = "process")]
-pub use process_cell::{CellPreview, Described};
+pub use process_cell::{CellDescription, CellPreview};
 #[cfg(feature = "process")]
 pub use profile::{ProgramProfile, Runtime};
 #[cfg(feature = "process")]

@@ -12,8 +12,8 @@ use super::{CellError, CellGrant, CellReport, ProgramProfile, system};
 const HOME: &str = "/home/source";
 const TEMPORARY: &str = "/tmp";
 
-/// The files in `/etc` of a cell: the user that the source has inside, and what programs look up. Names stand for
-/// numbers, and the resolver is the broker's.
+/// The files in `/etc` of a cell: the user that the source has inside, and what programs look up. They map user and
+/// group numbers to names, and send queries of names to the broker's resolver.
 const ETC: [(&str, &str); 6] = [
     ("/etc/passwd", "source:x:1000:1000::/home/source:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"),
     ("/etc/group", "source:x:1000:\nnogroup:x:65534:\n"),
@@ -37,7 +37,7 @@ impl Platform {
     }
 
     /// Returns the best tier that a source may run in. No tier is downgraded silently: a weaker cell is used only if
-    /// the operator accepts it, and never with a network.
+    /// the operator accepts it and the source needs no network.
     ///
     /// # Errors
     /// [`CellError::Platform`] with the step that failed and the remedy; [`CellError::Path`] for a writable folder that
@@ -70,13 +70,13 @@ impl Platform {
 }
 
 /// The conditions of a plan besides the grant and the profile.
-pub(crate) struct Setting<'a> {
+pub(crate) struct PlanContext<'a> {
     pub tier: Tier,
     pub enforced: &'a Enforced,
     /// A private folder outside, which is the home in the one tier without a root of its own.
     pub(crate) outside_home: &'a Path,
     /// The sockets in the cell's network that the broker serves.
-    pub ways_out: Vec<Listener>,
+    pub proxy_listeners: Vec<Listener>,
     /// True if what the source tries is recorded.
     pub recorded: bool,
 }
@@ -98,9 +98,9 @@ impl Plan {
         profile: &ProgramProfile,
         arguments: &[String],
         listed: &[(String, String)],
-        setting: Setting<'_>,
+        setting: PlanContext<'_>,
     ) -> Self {
-        let Setting { tier, enforced, outside_home, ways_out, recorded } = setting;
+        let PlanContext { tier, enforced, outside_home, proxy_listeners, recorded } = setting;
         let own_root = tier != Tier::Reduced;
         let home = if own_root { PathBuf::from(HOME) } else { outside_home.to_owned() };
         let temporary = if own_root { PathBuf::from(TEMPORARY) } else { home.clone() };
@@ -122,8 +122,8 @@ impl Plan {
             links: if own_root { links } else { Vec::new() },
             files: if own_root { files } else { Vec::new() },
             home: home.clone(),
-            // The reduced tier has no network of its own, in which anything could listen.
-            network: if own_root { Network::Listeners(ways_out) } else { Network::None },
+            // The reduced tier has no network namespace, so that nothing can listen in it.
+            network: if own_root { Network::Listeners(proxy_listeners) } else { Network::None },
             limits: grant.limits.clone(),
             recorded,
         };

@@ -15,7 +15,7 @@ use portcullis_net::egress::{Declared, EgressProxy, ProxyListeners, RefusedHosts
 use serde_json::json;
 
 use super::package::{InstallPhase, Installed, Installer, Package};
-use super::plan::Setting;
+use super::plan::PlanContext;
 use super::report::texts;
 use super::{CellError, CellGrant, CellHost, CellReport, Lack, Plan, ProgramProfile, Recording};
 
@@ -29,7 +29,7 @@ pub struct ProcessCell {
     pub cells: Arc<CellHost>,
     config: SourceConfig,
     /// The result of the last start.
-    last: Mutex<Option<Arc<Described>>>,
+    last: Mutex<Option<Arc<CellDescription>>>,
     /// Locks on the installed trees that the source was started from. They stay in place, since an older connection may
     /// still run from one.
     trees: Mutex<BTreeMap<PathBuf, File>>,
@@ -43,7 +43,7 @@ pub struct ProcessCell {
 
 /// A source as it was last prepared to start, for people.
 #[derive(Debug, Clone)]
-pub struct Described {
+pub struct CellDescription {
     /// The files, hosts and limits that the source is granted.
     pub grant: CellGrant,
     /// The files and folders that the program needs.
@@ -65,7 +65,7 @@ pub struct CellPreview {
     pub installs: Option<(String, String)>,
 }
 
-impl Described {
+impl CellDescription {
     /// Returns the description as JSON, for programs.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
@@ -162,7 +162,7 @@ impl ProcessCell {
     }
 
     /// Returns the result of the last start.
-    pub fn described(&self) -> Option<Arc<Described>> {
+    pub fn described(&self) -> Option<Arc<CellDescription>> {
         self.last.lock().clone()
     }
 
@@ -197,15 +197,15 @@ impl ProcessCell {
             super::private(&home)?;
         }
         let arguments = argv.get(1..).unwrap_or_default();
-        let setting = Setting {
+        let setting = PlanContext {
             tier,
             enforced,
             outside_home: &home,
-            ways_out: ProxyListeners::wanted(&Declared::listed(&grant.network)),
+            proxy_listeners: ProxyListeners::wanted(&Declared::listed(&grant.network)),
             recorded: self.recording.is_some(),
         };
         let plan = Plan::new(&grant, &profile, arguments, env, setting);
-        let described = Described { grant, profile, report: plan.report.clone(), package };
+        let described = CellDescription { grant, profile, report: plan.report.clone(), package };
         *self.last.lock() = Some(Arc::new(described));
         Ok(plan)
     }

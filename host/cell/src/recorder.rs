@@ -212,7 +212,7 @@ impl Recording {
                 // Before the caller goes on: what it does next may be to answer, after which the record is read.
                 recording.seen.lock().waiting += 1;
                 if portcullis_jail::recorded_call(call.number).is_some() {
-                    listener.go_on(&call);
+                    listener.continue_call(&call);
                 } else {
                     // A call that every cell denies is here only to be recorded.
                     listener.deny(&call);

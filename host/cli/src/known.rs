@@ -47,7 +47,7 @@ impl KnownLack {
         format!("{} is known to need {} ({})", self.server.package, switches.join(" "), self.origin())
     }
 
-    /// Returns where the knowledge comes from, and what there is to know besides.
+    /// Returns where the knowledge comes from, with the remark on the server if there is one.
     pub(crate) fn origin(&self) -> String {
         let KnownServer { version, measured, remark, .. } = self.server;
         let remark = remark.as_ref().map(|remark| format!("; {remark}")).unwrap_or_default();
@@ -59,7 +59,7 @@ impl KnownLack {
 /// was changed.
 ///
 /// # Errors
-/// If the text is no configuration.
+/// If the text is not a valid configuration.
 pub(crate) fn propose(text: &str, file: &Path) -> anyhow::Result<(String, Vec<String>)> {
     let config = portcullis::config::Config::parse(text, file)?;
     let (mut text, mut notes) = (text.to_owned(), Vec::new());

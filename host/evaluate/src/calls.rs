@@ -7,18 +7,21 @@ use serde_json::{Value, json};
 
 use crate::observation::Condition;
 
-/// How often each tool is called in the baseline: what waits for a tenth call is seen.
+/// The number of times that each of the first [`MAX_OFTEN`] tools is called in the baseline: what waits for a tenth
+/// call is seen.
 pub(crate) const REPEATS: usize = 12;
 
-/// How many tools are called, and how many of them often.
+/// The largest number of tools that are called.
 const MAX_TOOLS: usize = 64;
+/// The largest number of tools that are called often; the others are called once.
 const MAX_OFTEN: usize = 16;
 
-/// How often each tool is called under another condition.
+/// The number of times that each of the first [`MAX_OFTEN`] tools is called under another condition.
 const OTHER_REPEATS: usize = 2;
 
-/// How many calls with particular values are made, of one tool and together.
+/// The largest number of calls with particular values that are made of one tool, the plain call included.
 const MAX_VALUES: usize = 24;
+/// The largest number of calls with particular values that are made of all tools together.
 const MAX_VALUE_CALLS: usize = 240;
 
 /// Words on which something hidden may wait.

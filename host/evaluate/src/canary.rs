@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-/// Where a canary is.
+/// The place of a canary: a file or an environment variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CanaryPlace {
     /// A file of the false home, by its path in it.
@@ -15,7 +15,7 @@ pub enum CanaryPlace {
 /// One canary.
 #[derive(Debug, Clone)]
 pub struct Canary {
-    /// Where it is.
+    /// The place of the canary.
     pub place: CanaryPlace,
     /// Its random part, which identifies it wherever it appears.
     pub secret: String,

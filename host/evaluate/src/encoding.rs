@@ -12,7 +12,7 @@ use crate::canary::Canary;
 /// The length of the pieces that are looked up, in bytes.
 const WINDOW: usize = 8;
 
-/// How many different pieces of one encoded secret make a find: 15 characters in a row.
+/// The number of different pieces of one encoded secret that make a find: 15 characters in a row.
 const ENOUGH: usize = 8;
 
 /// All encoded forms of some canaries.
@@ -29,7 +29,7 @@ pub(crate) struct Needles {
 pub(crate) struct FoundCanary {
     /// Its place in the list of canaries.
     pub(crate) canary: usize,
-    /// How it was encoded: `plain`, `base64`, `hex of base64`.
+    /// The encoding in which the canary was found: `plain`, `base64`, `hex of base64`.
     pub(crate) encoding: String,
 }
 

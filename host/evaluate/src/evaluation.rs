@@ -13,7 +13,7 @@ use crate::finding::{EvaluationFinding, FindingList, Weight};
 use crate::judge::judge;
 use crate::observation::{Condition, Observation};
 
-/// What follows from an evaluation.
+/// The judgement that follows from an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Judgement {
@@ -34,13 +34,13 @@ pub struct RunSummary {
     pub calls: usize,
     /// The number of calls that were answered without an error.
     pub answered: usize,
-    /// How long it took, in seconds.
+    /// The time that the run took, in seconds.
     pub seconds: u64,
-    /// Why it could not be observed to the end, if it could not.
+    /// The reason why the run could not be observed to the end, if it could not.
     pub failure: Option<String>,
 }
 
-/// What was exercised, and what was not.
+/// The runs that were made, the tools that were called, and everything that was not exercised.
 #[derive(Debug, Clone, Serialize)]
 pub struct Exercised {
     /// The runs.
@@ -54,21 +54,21 @@ pub struct Exercised {
 /// The report on one source.
 #[derive(Debug, Clone, Serialize)]
 pub struct Evaluation {
-    /// What follows.
+    /// The judgement that follows from the findings and the runs.
     pub judgement: Judgement,
     /// The command that was evaluated.
     pub command: Vec<String>,
     /// The server's name and version, as it gives them.
     pub server: String,
-    /// Why it could not be judged, if it could not.
+    /// The reason why the source could not be judged, or the baseline not observed to the end, if there is one.
     pub failure: Option<String>,
-    /// What was found, the worst first.
+    /// The findings, the worst first.
     pub findings: Vec<EvaluationFinding>,
     /// The smallest cell in which it does what was seen.
     pub cell: CellProposal,
-    /// What it could do at worst in that cell, in sentences.
+    /// The worst that the source could do in that cell, in sentences.
     pub risk: Vec<String>,
-    /// What was exercised.
+    /// The runs and tools that were exercised, and what was not.
     pub exercised: Exercised,
 }
 
@@ -77,7 +77,7 @@ pub struct Evaluation {
 pub struct CellProposal {
     /// Lines of the cell.
     pub lines: Vec<portcullis_learn::Line>,
-    /// What it tried and is not proposed.
+    /// Lines for what the source tried that are not proposed.
     pub withheld: Vec<portcullis_learn::Line>,
 }
 

@@ -7,14 +7,15 @@ use serde::Serialize;
 
 use crate::observation::Condition;
 
-/// How many pieces of evidence a finding keeps, and how many characters of each.
+/// The largest number of pieces of evidence that a finding keeps.
 const MAX_EVIDENCE: usize = 4;
+/// The largest number of characters that are kept of each piece of evidence, and of a subject.
 const EVIDENCE_CHARS: usize = 300;
 
-/// How many findings are reported. Those that weigh least are left out.
+/// The largest number of findings that are reported. Those that weigh least are left out.
 const MAX_FINDINGS: usize = 200;
 
-/// How much a finding weighs.
+/// The weight of a finding, the least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Weight {
@@ -46,7 +47,7 @@ impl Weight {
 pub struct JudgeRule {
     /// Its name, for programs.
     pub name: &'static str,
-    /// What it means if it is found, for people.
+    /// The meaning of a finding by this rule, for people.
     pub meaning: &'static str,
 }
 
@@ -86,15 +87,15 @@ rules! {
 /// Something that was found.
 #[derive(Debug, Clone, Serialize)]
 pub struct EvaluationFinding {
-    /// How much it weighs.
+    /// The weight of the finding.
     pub weight: Weight,
     /// The name of the rule.
     pub rule: &'static str,
-    /// What it is about: a file, a host, a tool.
+    /// The subject of the finding: a file, a host, a tool.
     pub subject: String,
-    /// What the rule means.
+    /// The meaning of the rule.
     pub meaning: &'static str,
-    /// What was seen, the first few times.
+    /// The evidence: what was seen, the first few times.
     pub evidence: Vec<String>,
     /// Under which conditions it was seen, in words. Empty for what was found without running the source.
     pub conditions: Vec<String>,

@@ -14,7 +14,8 @@ use portcullis_scan::Scanner;
 use crate::finding::{EvaluationFinding, FindingList};
 use crate::observation::Observation;
 
-/// What a source says about itself: all its definitions and its command. What is named here was declared.
+/// The text in which a source describes itself: all its first definitions, its name and its command. What is named here
+/// was declared.
 pub(crate) struct SelfDescription {
     pub(crate) text: String,
 }

@@ -1,4 +1,4 @@
-//! What was observed while a source ran once, under one condition.
+//! The observation of a source that ran once, under one condition.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -81,8 +81,8 @@ impl Condition {
     }
 }
 
-/// How long after an attempt it is noted at most. A call that names a secret is followed by a pause of this length, so that
-/// no other call is blamed.
+/// The longest time after an attempt at which it is noted. A call that names a secret is followed by a pause of this
+/// length, so that no other call is blamed.
 pub const SETTLE: Duration = Duration::from_millis(100);
 
 /// A call that was made.
@@ -96,16 +96,16 @@ pub struct ObservedCall {
     pub answer: Value,
     /// True if there is no answer, or it is an error.
     pub failed: bool,
-    /// When it was made, since the run began.
+    /// The time at which the call was made, since the run began.
     pub began: Duration,
-    /// How long it took.
+    /// The time that the call took.
     pub took: Duration,
 }
 
 /// A list of everything that a source offers.
 #[derive(Debug, Clone)]
 pub struct ObservedListing {
-    /// When it was asked for, in words: `at first`, `after the calls`.
+    /// The time at which the list was asked for, in words: `at first`, `after the calls`.
     pub when: &'static str,
     /// The definitions, each with its kind: `tool`, `prompt`, `resource`, `template`, `instructions`.
     pub definitions: Vec<(&'static str, Value)>,
@@ -116,23 +116,23 @@ pub struct ObservedListing {
 pub struct Observation {
     /// Under which condition.
     pub condition: Condition,
-    /// When the source was started.
+    /// The time at which the source was started.
     pub began: Instant,
-    /// How long the run took.
+    /// The time that the run took.
     pub took: Duration,
-    /// Why the source could not be observed to the end, if it could not.
+    /// The reason why the source could not be observed to the end, if it could not.
     pub failure: Option<String>,
     /// The server's name and version, as it gives them.
     pub server: String,
-    /// What it listed, each time.
+    /// The lists of everything that the source offers, one for each time that it was asked.
     pub listings: Vec<ObservedListing>,
     /// The calls.
     pub calls: Vec<ObservedCall>,
-    /// What it tried to use.
+    /// The attempts of the source to use something: a file, a host, an address, a system call.
     pub attempts: Vec<RecordedAttempt>,
-    /// What it sent into the false internet.
+    /// The messages that the source sent into the false internet.
     pub sent: Vec<SentMessage>,
-    /// What it left in the false home, with the content.
+    /// The files that the source left in the false home, with their content.
     pub written: Vec<(PathBuf, Vec<u8>)>,
     /// The canaries of this run.
     pub canaries: Vec<Canary>,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use portcullis_cell::{Action, Availability, RecordedAttempt, Subject, is_credential, is_key};
+use portcullis_cell::{Action, Availability, RecordedAttempt, Subject, is_credential, is_key_file};
 use portcullis_net::egress::Destination;
 use serde::{Deserialize, Serialize};
 
@@ -277,7 +277,7 @@ fn line(needs: Needs, value: String, mut evidence: Vec<String>, remark: Option<&
 /// Reports whether a folder directly holds a file in which keys are kept.
 fn holds_key(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    entries.take(MAX_ENTRIES).any(|entry| is_key(&entry.path()))
+    entries.take(MAX_ENTRIES).any(|entry| is_key_file(&entry.path()))
 }
 
 /// Replaces many files of one folder by the folder, unless that holds much more.

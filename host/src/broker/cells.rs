@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Broker;
 #[cfg(feature = "process")]
-use crate::cell::{CellError, CellPreview, Described, InstallPhase, Recording};
+use crate::cell::{CellDescription, CellError, CellPreview, InstallPhase, Recording};
 #[cfg(feature = "process")]
 use crate::lockfile::LockedPackage;
 use crate::name::SourceName;
@@ -16,7 +16,7 @@ use crate::name::SourceName;
 impl Broker {
     /// Returns what a process source was last given, or `None` before its first start.
     #[must_use]
-    pub fn described(&self, source: &SourceName) -> Option<Arc<Described>> {
+    pub fn described(&self, source: &SourceName) -> Option<Arc<CellDescription>> {
         self.inner.upstreams.get(source)?.process_cell.as_ref()?.described()
     }
 

@@ -70,13 +70,13 @@ impl Upstream {
                         break;
                     }
                 }
-                let Some(words) = self.lacks(call, &said) else { return answer };
+                let Some(words) = self.lacks(call.began_alone(), &said) else { return answer };
                 blocks.push(Json::of(&json!({ "type": "text", "text": format!("[portcullis: {words}]") })));
                 result.with("content", &Json::of(&blocks)).map_or(answer, Answer::Result)
             }
             Answer::Error(error) => {
                 let message = error.get_str("message").unwrap_or_default();
-                let Some(words) = self.lacks(call, &message) else { return answer };
+                let Some(words) = self.lacks(call.began_alone(), &message) else { return answer };
                 error
                     .with("message", &Json::of(&format!("{message} [portcullis: {words}]")))
                     .map_or(answer, Answer::Error)
@@ -107,15 +107,15 @@ impl Upstream {
     }
 
     #[cfg(feature = "process")]
-    fn lacks(&self, call: &OpenCall, failure: &str) -> Option<String> {
-        let lacks = self.process_cell.as_ref()?.lacks(call.began_alone(), failure);
+    fn lacks(&self, began: Option<Instant>, failure: &str) -> Option<String> {
+        let lacks = self.process_cell.as_ref()?.lacks(began, failure);
         let words: Vec<String> = lacks.iter().map(ToString::to_string).collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
 
     /// Only a program has a cell that could lack something.
     #[cfg(not(feature = "process"))]
-    fn lacks(&self, _: &OpenCall, _: &str) -> Option<String> {
+    fn lacks(&self, _: Option<Instant>, _: &str) -> Option<String> {
         None
     }
 }

@@ -138,14 +138,14 @@ fn unknown(option: &str, known: &str) -> String {
 
 /// Refuses what is not in a registry: only a registry's package can be pinned by version and integrity.
 fn registered(spec: &str) -> Result<(), &'static str> {
-    const WAY_OUT: &str =
+    const NOT_IN_REGISTRY: &str =
         "is not a package of a registry, so it cannot be pinned; install it yourself and name its program";
     let plain = |c: char| c.is_ascii_alphanumeric() || "@/._-=<>~!^*+,[] ".contains(c);
     let local = spec.starts_with(['.', '/', '~', '-']) || spec.contains("..");
     // `owner/repository` is a repository on GitHub; a scope begins with `@`.
     let repository = spec.contains('/') && !(spec.starts_with('@') && spec.matches('/').count() == 1);
     if spec.trim().is_empty() || local || repository || !spec.chars().all(plain) || spec.contains(" @ ") {
-        return Err(WAY_OUT);
+        return Err(NOT_IN_REGISTRY);
     }
     Ok(())
 }

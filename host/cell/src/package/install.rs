@@ -345,7 +345,7 @@ impl<'a> Installer<'a> {
                 tier,
                 enforced,
                 outside_home: &folder,
-                ways_out: ProxyListeners::wanted(&Declared::listed(&grant.network)),
+                proxy_listeners: ProxyListeners::wanted(&Declared::listed(&grant.network)),
                 recorded: false,
             };
             let arguments = argv.get(1..).unwrap_or_default();

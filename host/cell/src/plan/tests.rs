@@ -30,8 +30,14 @@ fn plan(grant: &CellGrant, profile: &ProgramProfile, tier: Tier) -> Plan {
     Plan::new(grant, profile, &[], &[], setting(tier))
 }
 
-fn setting(tier: Tier) -> Setting<'static> {
-    Setting { tier, enforced: &ENFORCED, outside_home: Path::new("/data/home"), ways_out: Vec::new(), recorded: false }
+fn setting(tier: Tier) -> PlanContext<'static> {
+    PlanContext {
+        tier,
+        enforced: &ENFORCED,
+        outside_home: Path::new("/data/home"),
+        proxy_listeners: Vec::new(),
+        recorded: false,
+    }
 }
 
 fn access(plan: &Plan, path: &str) -> Option<MountAccess> {

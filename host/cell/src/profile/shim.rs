@@ -1,4 +1,4 @@
-//! Shims of version managers: small programs that stand for a real one, which files choose.
+//! Shims of version managers: small programs that stand in for a real one, which version files choose.
 //!
 //! The files of pyenv and its relatives (nodenv, rbenv), asdf and volta are read. A shim that chooses by other means is
 //! refused, with the remedy.
@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 64 * 1024;
 /// Returns the program that a shim stands for, or `None` if the path is not a shim.
 ///
 /// # Errors
-/// If files do not determine the choice of a shim.
+/// If the files do not say which program the shim runs.
 pub(super) fn resolve(
     path: &Path,
     directory: Option<&Path>,
@@ -80,8 +80,8 @@ fn installed(root: &Path, version: &str) -> Option<PathBuf> {
     names.filter(|name| name.starts_with(&prefix)).max_by_key(|name| numbers(name)).map(|name| folder.join(name))
 }
 
-/// Resolves a shim of asdf, which lists its candidates: `# asdf-plugin: nodejs 20.1.0`. A single candidate is the
-/// choice.
+/// Resolves a shim of asdf, which lists its candidates: `# asdf-plugin: nodejs 20.1.0`. If there is only one, it
+/// is used.
 fn of_asdf(path: &Path, name: &str, root: &Path) -> Result<PathBuf, CellError> {
     let text = read(path).unwrap_or_default();
     let candidates: Vec<PathBuf> = text

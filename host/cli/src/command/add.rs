@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use portcullis::config::{ConfigCandidate, NewSource, add_source};
+use portcullis::config::{Config, ConfigCandidate, NewSource, add_source};
 use portcullis::name::SourceName;
 
 use crate::cli::Global;
 use crate::command::{edit, init};
+use crate::known::KnownLack;
 use crate::output::{self, escape_hidden};
 
 /// Add a source to the configuration file
@@ -61,6 +62,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     edit::apply(&file, |text| add_source(text, args.name.as_str(), &new))?;
     edit::report(global, &format!("source `{}` is added to", args.name), &file)?;
     if !global.json {
+        // A proposal: nothing is opened that was not asked for.
+        let config = Config::parse(&std::fs::read_to_string(&file)?, &file)?;
+        if let Some(lack) = config.sources.get(&args.name).and_then(KnownLack::of) {
+            output::note(&format!("{}; `portcullis learn {}` adds what it needs", lack.switches(), args.name));
+        }
         output::note("`portcullis check` starts it once, and shows its tools and its cell");
     }
     Ok(ExitCode::SUCCESS)

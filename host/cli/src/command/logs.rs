@@ -20,7 +20,7 @@ use crate::runtime;
 
 /// Show what a source writes to standard error
 ///
-/// The broker keeps the last 4 to 8 MiB of it for each source that runs on this machine, with secrets blotted out. The
+/// The broker keeps the last 4 to 8 MiB of it for each source that runs on this machine, with secrets redacted. The
 /// log of a source with a `url` stays where that source runs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 }
 
 /// The interval at which `--follow` checks for new lines: short enough for a person.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             loop {
                 tail.more()?.iter().try_for_each(|line| print(line, global.json))?;
                 tokio::select! {
-                    () = tokio::time::sleep(LOOK) => {}
+                    () = tokio::time::sleep(POLL_INTERVAL) => {}
                     ended = &mut ended => return Ok(ended?),
                 }
             }
@@ -92,8 +92,10 @@ fn find(source: &str, folders: &[PathBuf], global: &Global) -> anyhow::Result<Op
             let mut known: BTreeSet<String> = configured.keys().map(ToString::to_string).collect();
             known.extend(folders.iter().flat_map(|folder| logged(folder)));
             match known.is_empty() {
-                true => bail!("no source {source:?} is known here, and no other one either"),
-                false => bail!("no source {source:?} is known here; there is {}", Vec::from_iter(known).join(", ")),
+                true => bail!("no source {source:?} is known here (there is none)"),
+                false => {
+                    bail!("no source {source:?} is known here; the known ones are {}", Vec::from_iter(known).join(", "))
+                }
             }
         }
     }

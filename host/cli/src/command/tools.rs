@@ -10,7 +10,7 @@ use crate::output::{self, escape_hidden};
 use crate::runtime;
 
 /// The most characters of a description that a line shows.
-const SHOWN: usize = 80;
+const MAX_DESCRIPTION_CHARS: usize = 80;
 
 /// List the tools that a profile sees, as an agent would see them
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let width = tools.iter().map(|tool| name(tool).len()).max().unwrap_or(0);
     for tool in &*tools {
         let description = tool.get_str("description").unwrap_or_default();
-        let first: String = description.lines().next().unwrap_or_default().chars().take(SHOWN).collect();
+        let first: String =
+            description.lines().next().unwrap_or_default().chars().take(MAX_DESCRIPTION_CHARS).collect();
         output::text(format!("{:width$}  {}", escape_hidden(&name(tool)), escape_hidden(&first)).trim_end())?;
         output::text("\n")?;
     }

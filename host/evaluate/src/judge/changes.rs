@@ -9,7 +9,8 @@ use super::definitions::name;
 use crate::finding::{CHANGED, FindingList, Weight};
 use crate::observation::{Observation, ObservedListing};
 
-/// How many characters of a changed text are shown on each side of the first difference.
+/// The largest number of characters that are shown of each version of a changed text, from shortly before the first
+/// difference.
 const SHOWN_CHARS: usize = 60;
 
 pub(super) fn judge(observations: &[Observation], scanner: &Scanner, findings: &mut FindingList) {

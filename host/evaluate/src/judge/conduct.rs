@@ -1,4 +1,4 @@
-//! What a source does on the machine: programs, persistence, escapes, services, delays.
+//! The conduct of a source on the machine: programs, persistence, escapes, services, delays.
 
 use std::path::Path;
 use std::time::Duration;

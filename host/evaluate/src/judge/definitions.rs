@@ -1,4 +1,4 @@
-//! What definitions and results say to the model.
+//! Definitions and results that try to steer the model.
 
 use portcullis_scan::{Scanner, Severity};
 use serde_json::Value;

@@ -10,7 +10,7 @@ use super::sent_texts::parent;
 use crate::finding::{FindingList, HOST, RAW_ADDRESS, Weight};
 use crate::observation::Observation;
 
-/// How many names of one run are reported.
+/// The largest number of undeclared names that are reported of one run, each counted once for every channel.
 const MAX_HOSTS: usize = 100;
 
 pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mut FindingList) {

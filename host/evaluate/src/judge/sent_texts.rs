@@ -8,7 +8,8 @@ use url::Url;
 
 use crate::encoding::decoded;
 
-/// How long a piece may be that is also decoded by itself. What is longer is found as it is.
+/// The largest length, in bytes, of a piece whose last word is also taken and decoded by itself. What is longer is
+/// found as it is.
 const PIECE: usize = 256;
 
 /// One place where text leaves, with everything that left there, in order.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::sys;
 
 /// A listener that is told of each recorded system call in a cell (seccomp user notification). Dropping it makes all
-/// later ones fail with `ENOSYS`.
+/// later recorded calls fail with `ENOSYS`.
 #[derive(Debug)]
 pub struct SyscallListener {
     descriptor: OwnedFd,
@@ -38,7 +38,7 @@ impl SyscallListener {
     /// Waits for the next call. Returns `None` once every process of the cell has ended.
     ///
     /// # Errors
-    /// If the kernel refuses the listener, which it does for no call of a source.
+    /// If the kernel refuses the listener, which no call of a source can cause.
     pub fn receive(&self) -> io::Result<Option<Syscall>> {
         loop {
             let mut awaited = [PollFd::new(&self.descriptor, PollFlags::IN)];
@@ -48,7 +48,7 @@ impl SyscallListener {
             }
             let [happened] = awaited.map(|descriptor| descriptor.revents());
             if !happened.contains(PollFlags::IN) {
-                // An error without the end is a signal that came while the kernel looked.
+                // `POLLERR` without `POLLHUP` means that a signal interrupted the kernel.
                 if happened.contains(PollFlags::HUP) {
                     return Ok(None);
                 }
@@ -63,20 +63,20 @@ impl SyscallListener {
         }
     }
 
-    /// Reports whether the call still waits. What was read from the caller's memory before is then the caller's, and not
-    /// that of a process that has the same number by now.
+    /// Reports whether the call still waits. If it does, the memory that was read before is the caller's, and not that
+    /// of another process that has its number by now.
     #[must_use]
     pub fn still_waits(&self, call: &Syscall) -> bool {
         sys::notification_is_valid(&self.descriptor, call.id)
     }
 
     /// Lets the kernel carry the call out. The cell decides whether it succeeds.
-    pub fn go_on(&self, call: &Syscall) {
+    pub fn continue_call(&self, call: &Syscall) {
         // A caller that was killed meanwhile needs no answer.
         let _ = sys::answer_notification(&self.descriptor, call.id, None);
     }
 
-    /// Has a call fail as one that every cell denies.
+    /// Makes a call fail with `EPERM`, as one that every cell denies.
     pub fn deny(&self, call: &Syscall) {
         // A caller that was killed meanwhile needs no answer.
         let _ = sys::answer_notification(&self.descriptor, call.id, Some(libc::EPERM));

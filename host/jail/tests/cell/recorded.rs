@@ -20,7 +20,7 @@ fn recorded(mut launch: Launch) -> (String, Vec<&'static str>) {
             match recorded_call(call.number) {
                 Some(known) => {
                     names.push(known.name);
-                    listener.go_on(&call);
+                    listener.continue_call(&call);
                 }
                 None => {
                     names.push(denied_call(call.number).unwrap_or("socket"));
