@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::super::machine::is_program;
-use super::super::plan::Setting;
+use super::super::plan::PlanContext;
 use super::super::{CellError, CellGrant, CellHost, Plan, ProgramProfile, ProgramSearch};
 use super::registry::{Configured, PackageRegistry};
 use super::store::{InstallLock, PackageStore};
@@ -341,7 +341,7 @@ impl<'a> Installer<'a> {
             grant.read.extend(certificates.and_then(|file| file.canonicalize().ok()));
             let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
             debug_assert_ne!(tier, Tier::Reduced, "a cell with a network is never reduced");
-            let setting = Setting {
+            let setting = PlanContext {
                 tier,
                 enforced,
                 outside_home: &folder,
