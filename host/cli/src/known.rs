@@ -1,4 +1,4 @@
-//! What widely used servers are known to need, as a proposal to the person who adds one.
+//! Proposals of the cells that widely used servers are known to need, for the person who adds one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use portcullis_learn::{KnownServer, Line};
 
 use crate::command::learn;
 
-/// What a source lacks of that which its server is known to need.
+/// The lines and variables that a source lacks of those that its server is known to need.
 pub(crate) struct KnownLack {
     /// The server that the source starts.
     pub(crate) server: &'static KnownServer,

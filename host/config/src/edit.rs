@@ -8,7 +8,7 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLi
 
 pub use entries::{NewSource, add_source, remove_source, set_value};
 
-/// Why a file cannot be changed.
+/// An error that says why a file cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EditError {

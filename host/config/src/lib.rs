@@ -178,7 +178,7 @@ pub struct SourceConfig {
     pub priority: u8,
     /// True unless the source is in [`Config::disabled`].
     pub enabled: bool,
-    /// Whether a session fails if this source fails. Otherwise the session begins without it.
+    /// True if a session fails when this source fails. Otherwise the session begins without it.
     pub required: bool,
     /// True if the source starts with the broker instead of with the first session.
     pub eager: bool,

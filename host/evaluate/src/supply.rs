@@ -1,4 +1,4 @@
-//! What is known about packages without running them: names that are nearly those of others, scripts that run at the
+//! Findings about packages that need no run: names that are nearly those of others, scripts that run at the
 //! installation, and records of a database of vulnerabilities (OSV).
 
 use std::cmp::Ordering;
@@ -14,7 +14,7 @@ const PYPI_NAMES: &str = include_str!("supply/pypi.txt");
 /// A shorter name is near too many others.
 const MIN_CHARS: usize = 4;
 
-/// Where a package comes from.
+/// The ecosystem that a package comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ecosystem {
     /// npm.
@@ -46,7 +46,7 @@ impl Ecosystem {
 /// An installed package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SupplyPackage {
-    /// Where it comes from.
+    /// The ecosystem that it comes from.
     pub ecosystem: Ecosystem,
     /// Its name.
     pub name: String,

@@ -34,9 +34,9 @@ pub struct KnownServer {
     pub version: String,
     /// The day on which it was measured, as `YYYY-MM-DD`.
     pub measured: String,
-    /// What the source does with existing files and folders among its arguments; `None` if they need no grant.
+    /// The use of existing files and folders among the arguments; `None` if they need no grant.
     pub arguments: Option<Needs>,
-    /// What the source does with its working directory, if one is configured; `None` if it needs no grant.
+    /// The use of the working directory, if one is configured; `None` if it needs no grant.
     pub working_directory: Option<Needs>,
     /// Variables that hold a path, and what the source does with it.
     #[serde(default)]
@@ -47,7 +47,7 @@ pub struct KnownServer {
     /// Variables without which it does not work, most often a key.
     #[serde(default)]
     pub environment: Vec<String>,
-    /// What a person should know besides, in one sentence.
+    /// A sentence with what a person should know besides.
     pub remark: Option<String>,
 }
 

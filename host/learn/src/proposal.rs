@@ -83,7 +83,7 @@ pub struct Line {
     pub value: String,
     /// Some of the attempts that it is proposed for.
     pub evidence: Vec<String>,
-    /// What is not certain about a proposed line, or the reason why a line is withheld.
+    /// The doubt about a proposed line, or the reason why a line is withheld.
     pub remark: Option<&'static str>,
 }
 
@@ -92,7 +92,7 @@ pub struct Line {
 pub struct Proposal {
     /// The lines to add to the cell.
     pub lines: Vec<Line>,
-    /// What was attempted and is not proposed, each with the reason in `remark`.
+    /// The lines that were wanted and are not proposed, each with the reason in `remark`.
     pub withheld: Vec<Line>,
 }
 

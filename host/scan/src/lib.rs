@@ -29,7 +29,7 @@ const EXCERPT: usize = 160;
 /// The longest part of a pointer that a finding keeps, in bytes.
 const MAX_POINTER_BYTES: usize = 256;
 
-/// How much a finding weighs.
+/// The weight of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {

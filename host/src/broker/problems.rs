@@ -1,4 +1,4 @@
-//! What would go wrong when the broker serves: `check` reports it before an agent meets it.
+//! Problems that would appear when the broker serves: `check` reports it before an agent meets it.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const KINDS: [ItemKind; 4] = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resour
 pub struct ServingProblem {
     /// True if something cannot be served because of it; otherwise it is probably a mistake.
     pub fatal: bool,
-    /// What is wrong, and the way out.
+    /// The sentence that says what is wrong, and the way out.
     pub message: String,
 }
 

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use crate::{argument, send};
 
-/// What a source keeps between its calls.
+/// The state that a source keeps between its calls.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) calls: usize,
-    /// What the next calls give out, a piece each.
+    /// The pieces that the next calls give out, one each.
     pub(crate) pieces: Vec<String>,
 }
 

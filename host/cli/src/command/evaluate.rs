@@ -27,7 +27,7 @@ use observe::Candidate;
 /// The exit code of a server that cannot be judged.
 const NOT_JUDGED: u8 = 2;
 
-/// How many runs are made at once. More would wait for each other, and a call that waits looks slow.
+/// The number of runs that are made at once. More would wait for each other, and a call that waits looks slow.
 const MAX_AT_ONCE: usize = 4;
 
 /// The longest wait for a server that does something later, in seconds.

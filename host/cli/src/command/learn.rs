@@ -153,7 +153,7 @@ pub(crate) struct RecordedRun {
     driven: Driven,
     situation: Situation,
     recording: Arc<Recording>,
-    /// What the cell lacked for what was attempted.
+    /// The lines that the cell lacked for what was attempted.
     pub(crate) proposal: Proposal,
 }
 

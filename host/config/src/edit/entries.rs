@@ -15,7 +15,7 @@ pub struct NewSource {
     pub component: Option<String>,
     /// The environment variables that the source sees.
     pub env: Vec<(String, String)>,
-    /// What the cell opens: lists by key, such as `("read", ["./docs"])`. Empty lists are not written.
+    /// The lists of the cell by key, such as `("read", ["./docs"])`. Empty lists are not written.
     pub cell: Vec<(&'static str, Vec<String>)>,
 }
 

@@ -34,10 +34,10 @@ const PORTS: [u16; 24] = [
     9000, 9001, 27017,
 ];
 
-/// How many connections may be open at once. More are closed at once, and their sources are not heard.
+/// The largest number of connections that are open at once. More are closed at once, and their sources are not heard.
 const MAX_CONNECTIONS: usize = 256;
 
-/// How long a connection may last.
+/// The longest time that a connection lasts.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The pause after `accept` failed, which happens when the broker has no file descriptors left.
@@ -48,7 +48,7 @@ pub struct FalseInternet {
     shared: Arc<Shared>,
 }
 
-/// What all tasks share.
+/// The state that all tasks share.
 struct Shared {
     names: FalseNames,
     traffic: Traffic,

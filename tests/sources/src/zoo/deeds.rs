@@ -1,4 +1,4 @@
-//! What the sources of the zoo do.
+//! The deeds of the sources of the zoo.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

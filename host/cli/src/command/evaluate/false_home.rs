@@ -1,4 +1,4 @@
-//! What the server finds in its cell instead of the user's: a home, variables, a clock.
+//! The false surroundings of an evaluated server: a home, variables and a clock in place of the user's.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use portcullis::cell::Plan;
 use portcullis::config::CellConfig;
 use portcullis_evaluate::{Canary, CanaryPlace, Condition};
 
-/// Where the certificate of the false internet is in the cell.
+/// The path of the false internet's certificate in the cell.
 const CERTIFICATE: &str = "/etc/local-root.pem";
 
 /// Variables that name a file with the certificates to trust.
@@ -59,9 +59,9 @@ datetime.date, datetime.datetime = date, datetime_
 
 /// A false home, in a folder of the run.
 pub(super) struct FalseHome {
-    /// Where it is outside the cell.
+    /// The folder outside the cell that holds it.
     real: PathBuf,
-    /// What the server is told.
+    /// The variables that the server is given.
     told: PathBuf,
     pub(super) canaries: Vec<Canary>,
 }

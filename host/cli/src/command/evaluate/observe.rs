@@ -18,11 +18,11 @@ use serde_json::Value;
 use super::false_home::{CLOCK_FOLDER, FalseHome, told_home, work_folder};
 use super::server::Server;
 
-/// How long the calls of one run may take together, and those of one tool: a slow one is called less often.
+/// The longest time for the calls of one run together, and for those of one tool: a slow one is called less often.
 const CALLS_TIMEOUT: Duration = Duration::from_secs(40);
 const TOOL_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// What is evaluated.
+/// The server that is evaluated.
 pub(super) struct Candidate {
     pub(super) source: SourceConfig,
     /// The folder of this evaluation.
@@ -30,7 +30,7 @@ pub(super) struct Candidate {
     pub(super) data_dir: PathBuf,
     /// Files that no source gets.
     pub(super) own: Vec<PathBuf>,
-    /// How long to wait after the calls of the baseline.
+    /// The wait after the calls of the baseline.
     pub(super) idle: Duration,
 }
 

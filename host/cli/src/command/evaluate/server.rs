@@ -11,20 +11,20 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-/// How long the server may take to start, and to answer a call.
+/// The longest time for the server to start, and to answer a call.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How long a server that does not start may take to end.
+/// The longest time for a server that does not start to end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The longest message that is read, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 16 << 20;
 
-/// How many pages of a list are fetched.
+/// The largest number of pages of a list that are fetched.
 const MAX_PAGES: usize = 20;
 
-/// How many bytes of standard error are kept, from the end.
+/// The number of bytes of standard error that are kept, from the end.
 const KEPT_BYTES: usize = 2048;
 
 /// A running server.
@@ -34,7 +34,7 @@ pub(super) struct Server {
     line: Vec<u8>,
     next_id: u64,
     said: Arc<Mutex<Vec<u8>>>,
-    /// What it says about itself.
+    /// The server's description of itself.
     met: Value,
 }
 

@@ -4,7 +4,7 @@ use portcullis_evaluate::{Evaluation, EvaluationFinding, Judgement, Weight};
 
 use crate::output::{self, BAD, BOLD, escape_hidden};
 
-/// How many notes are shown one by one.
+/// The largest number of notes that are shown one by one.
 const SHOWN_NOTES: usize = 8;
 
 pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::output::escape_hidden;
 
-/// How deep installed packages are looked for, and how many.
+/// The greatest depth at which installed packages are looked for, and the largest number of them.
 const MAX_DEPTH: usize = 12;
 const MAX_PACKAGES: usize = 5000;
 
@@ -21,12 +21,12 @@ const MAX_RECORD_BYTES: u64 = 8 << 20;
 /// The scripts that npm runs when a package is installed.
 const SCRIPTS: [&str; 3] = ["preinstall", "install", "postinstall"];
 
-/// What was found out about packages.
+/// The result of a look at packages.
 pub(super) struct Supply {
     pub(super) findings: FindingList,
     /// The identifier of the record that says that the server is malicious.
     pub(super) malicious: bool,
-    /// What was not looked at, in sentences.
+    /// The sentences that say what was not looked at.
     pub(super) unchecked: Vec<String>,
 }
 

@@ -16,10 +16,10 @@ use super::{ACCEPT_PAUSE, RESOLVER_PORT, Shared};
 /// The longest query, in bytes: one name of 255 bytes, and options.
 const MAX_QUERY_BYTES: usize = 1024;
 
-/// How long a client may cache an answer, in seconds. Nothing is cached, so that every query is seen.
+/// The time for which a client may cache an answer, in seconds. Nothing is cached, so that every query is seen.
 const TTL: u32 = 0;
 
-/// How many names have an address of their own. Those after them share the last one.
+/// The number of names that have an address of their own. Those after them share the last one.
 const MAX_NAMES: usize = 60_000;
 
 /// The addresses that were given out.
@@ -29,7 +29,7 @@ pub(super) struct FalseNames {
     known: Mutex<BTreeMap<String, Ipv4Addr>>,
 }
 
-/// Which addresses names are given.
+/// The addresses that names are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FalseAddresses {
     /// Addresses of loopback, which every cell has.

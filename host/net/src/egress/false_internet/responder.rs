@@ -18,7 +18,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use super::Shared;
 use super::traffic::{Channel, Sender};
 
-/// How many bytes of a body, and of what is neither HTTP nor TLS, are kept.
+/// The number of bytes that are kept of a body, and of what is neither HTTP nor TLS.
 const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// The longest head of a request, in bytes.

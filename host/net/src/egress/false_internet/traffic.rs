@@ -1,14 +1,14 @@
-//! What a source has sent into the false internet.
+//! The messages that a source has sent into the false internet.
 
 use std::time::Instant;
 
 use portcullis_core::sync::Mutex;
 
-/// How many messages are kept, and how many bytes of them all. Beyond this they are only counted.
+/// The largest number of messages that are kept, and of bytes of them all. Beyond this they are only counted.
 const MAX_MESSAGES: usize = 8192;
 const MAX_BYTES: usize = 16 << 20;
 
-/// How a message was sent.
+/// The way in which a message was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Channel {
     /// A name that was asked for.
@@ -40,9 +40,9 @@ impl Channel {
 /// One message that a source has sent.
 #[derive(Debug, Clone)]
 pub struct SentMessage {
-    /// When it was complete.
+    /// The time at which it was complete.
     pub at: Instant,
-    /// How it was sent.
+    /// The way in which it was sent.
     pub channel: Channel,
     /// The host that it was meant for, by the name that was looked up; for [`Channel::Dns`] the name itself.
     pub host: String,
