@@ -18,7 +18,7 @@
 //!    the gate released.
 //!
 //! Two modules stand beside this way: through [`control`] the command line of the same user reaches a running broker,
-//! and [`visible`] makes text from elsewhere safe to show.
+//! and [`escape`] makes text from elsewhere safe to show.
 //!
 //! # Example
 //! ```
