@@ -34,7 +34,7 @@ fn main() {
     let configuration = format!(
         "[profiles.default]\napprove = \"never\"\nsampling = true\n\
          [sources.suite]\nurl = {}\nera = \"{era}\"\noauth = {{ {oauth} }}\n\
-         dangerous-allow-private = true\nnames = \"plain\"\ntimeout = \"20s\"\n",
+         dangerous-allow-private = true\nnames = \"plain\"\ntimeout = \"20s\"\nrequired = true\n",
         json!(url)
     );
     std::fs::write(dir.path().join("portcullis.toml"), configuration).unwrap();
