@@ -1,5 +1,5 @@
-//! Measures what a call of each kind of component costs: making an instance, and the call. The caller does not wait for the next
-//! instance to be ready.
+//! Measures what a call of each kind of component costs: making an instance, and the call. The caller does not wait for
+//! the next instance to be ready.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a bench")]
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Measures what the egress proxy costs: the same server over loopback, directly and through the proxy. A cell's network adds
-//! nothing to that, since the sockets in it are the broker's own.
+//! Measures what the egress proxy costs: the same server over loopback, directly and through the proxy. A cell's
+//! network adds nothing to that, since the sockets in it are the broker's own.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
 
 use std::net::{Ipv4Addr, SocketAddr};

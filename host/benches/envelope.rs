@@ -1,5 +1,5 @@
-//! Measures what parsing and writing a message costs: as raw slices; as a tree of values, as most proxies do; and as typed
-//! models, as SDKs do.
+//! Measures what parsing and writing a message costs: as raw slices; as a tree of values, as most proxies do; and as
+//! typed models, as SDKs do.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a bench")]
 
 use std::hint::black_box;

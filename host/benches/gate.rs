@@ -1,6 +1,6 @@
-//! Measures what a whole call costs inside the broker, from session to a component source and back: without plugins, under
-//! rules, and under rules with a transform and a sink. Intents are durable, so a single caller waits for the disk; 16
-//! callers share the wait.
+//! Measures what a whole call costs inside the broker, from session to a component source and back: without plugins,
+//! under rules, and under rules with a transform and a sink. Intents are durable, so a single caller waits for the
+//! disk; 16 callers share the wait.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a bench")]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Measures how long it takes until a call succeeds again after its source was killed, and after the source has forgotten the
-//! session; compared with a call that needs no recovery.
+//! Measures how long it takes until a call succeeds again after its source was killed, and after the source has
+//! forgotten the session; compared with a call that needs no recovery.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a bench")]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Measures what a session costs besides the gate: listing 1,000 tools, and 64 concurrent calls that each report progress, with
-//! a source over HTTP in the same process; and the memory of 1,000 idle sessions.
+//! Measures what a session costs besides the gate: listing 1,000 tools, and 64 concurrent calls that each report
+//! progress, with a source over HTTP in the same process; and the memory of 1,000 idle sessions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a bench")]
 
 use std::net::SocketAddr;

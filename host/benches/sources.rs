@@ -1,5 +1,5 @@
-//! Measures what many sources cost: 1,000 configured components, and a call of one through the whole broker; and 50 processes in
-//! cells with 10,000 tools, from their start to a search.
+//! Measures what many sources cost: 1,000 configured components, and a call of one through the whole broker; and 50
+//! processes in cells with 10,000 tools, from their start to a search.
 //!
 //! ```text
 //! cargo bench -p portcullis --bench sources

@@ -92,7 +92,7 @@ def measure(server, name, binary, work):
     result = {"package": server["package"], "version": server["version"], "seconds": learned, "install_seconds": installed}
     try:
         report = json.loads(out)
-        proposed = [[line["needs"], line["value"]] for line in report["lines"]]
+        proposed = [[line["key"], line["value"]] for line in report["lines"]]
         result |= {
             "works": report["works"],
             "failure": report["failure"],

@@ -82,8 +82,8 @@ fn codes(line: &str) -> impl Iterator<Item = String> {
     line.split("-32").skip(1).map(code).filter(|code| code.len() == 6)
 }
 
-/// The crates of the host from the lowest layer up, and the modules of each, as in ARCHITECTURE.md. Cargo keeps the order of the crates;
-/// a module imports only from those before it.
+/// The crates of the host from the lowest layer up, and the modules of each, as in ARCHITECTURE.md. Cargo keeps the
+/// order of the crates; a module imports only from those before it.
 const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "host/core/src",

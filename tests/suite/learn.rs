@@ -42,7 +42,7 @@ fn calls(dir: &TestDir) -> String {
 
 fn values(report: &Value, list: &str) -> Vec<(String, String)> {
     let text = |line: &Value, key: &str| line[key].as_str().unwrap().to_owned();
-    report[list].as_array().unwrap().iter().map(|line| (text(line, "needs"), text(line, "value"))).collect()
+    report[list].as_array().unwrap().iter().map(|line| (text(line, "key"), text(line, "value"))).collect()
 }
 
 fn report(ran: &Ran) -> Value {

@@ -20,9 +20,9 @@ use serde_json::json;
 #[cfg(feature = "process")]
 use tokio::sync::OnceCell;
 
-use super::{CellError, CellGrant};
 #[cfg(feature = "process")]
-use super::{Platform, ProgramSearch, Recording};
+use super::{AvailableTiers, ProgramSearch, Recording};
+use super::{CellError, CellGrant};
 
 /// The launcher, files and records that all cells of one broker share.
 pub struct CellHost {
@@ -39,7 +39,7 @@ pub struct CellHost {
     record: Recorder,
     /// The tiers that this machine can build, probed when the first source starts.
     #[cfg(feature = "process")]
-    platform: OnceCell<Platform>,
+    tiers: OnceCell<AvailableTiers>,
 }
 
 impl CellHost {
@@ -62,7 +62,7 @@ impl CellHost {
             trust,
             record: Arc::new(record),
             #[cfg(feature = "process")]
-            platform: OnceCell::new(),
+            tiers: OnceCell::new(),
         }
     }
 
@@ -96,7 +96,7 @@ impl CellHost {
 
     /// Opens the network of a component. Returns `None` if the component may reach nothing.
     pub fn egress(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<ComponentEgress>> {
-        let declared = Declared::listed(&cell.network);
+        let declared = Declared::of_entries(&cell.network);
         let record = Arc::clone(&self.record);
         let open = || ComponentEgress::open(source, declared.clone(), cell.reach(), move |event| record(event));
         (!declared.is_empty()).then(open)
@@ -106,23 +106,24 @@ impl CellHost {
 #[cfg(feature = "process")]
 impl CellHost {
     /// Returns the tiers that this machine can build. The first call probes them.
-    pub(crate) async fn platform(&self) -> &Platform {
+    pub(crate) async fn tiers(&self) -> &AvailableTiers {
         let probe = || async {
             let launcher = self.launcher.clone();
             let probe = tokio::task::spawn_blocking(move || portcullis_jail::probe(&launcher)).await;
-            Platform::new(probe.ok())
+            AvailableTiers::new(probe.ok())
         };
-        self.platform.get_or_init(probe).await
+        self.tiers.get_or_init(probe).await
     }
 
     /// Describes this machine as programs find it, without the files that no source is given.
-    pub fn machine(&self) -> ProgramSearch {
-        ProgramSearch::this(&self.own)
+    pub fn programs(&self) -> ProgramSearch {
+        ProgramSearch::of_this_machine(&self.own)
     }
 
     /// Serves the sockets inside a cell that lead to the declared names. In a cell that may reach nothing, only the
-    /// resolver is served, so that a program fails at once and what it looked for is recorded. Returns `None` for a cell
-    /// that has no network of its own. Attempts also go to `recording`, and hosts that are not declared to `refused`.
+    /// resolver is served, so that a program fails at once and what it looked for is recorded. Returns `None` for a
+    /// cell that has no network of its own. Attempts also go to `recording`, and hosts that are not declared to
+    /// `refused`.
     pub fn serve(
         &self,
         source: &SourceName,

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Files and folders of a home that hold credentials, or that decide which programs start. A person may grant one; nothing
-/// proposes it, and nothing proposes a folder that contains one.
+/// Files and folders of a home that hold credentials, or that decide which programs start. A person may grant one;
+/// nothing proposes it, and nothing proposes a folder that contains one.
 const CREDENTIALS: [&str; 63] = [
     ".android",
     ".aws",

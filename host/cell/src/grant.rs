@@ -9,8 +9,8 @@ use portcullis_jail::CellLimits;
 
 use super::CellError;
 #[cfg(feature = "process")]
-use super::ProgramProfile;
-use super::trace::trace;
+use super::ProgramNeeds;
+use super::symlinks::follow;
 
 /// Folders that every cell has of its own. A grant would put the machine's in their place.
 const PRIVATE: [&str; 6] = ["/", "/etc", "/home", "/run", "/tmp", "/usr"];
@@ -126,9 +126,9 @@ impl CellGrant {
     /// program needs, or one above such a path, which then contains nothing else. Otherwise the source starts in its
     /// private home.
     #[cfg(feature = "process")]
-    pub(crate) fn start_in(&mut self, cwd: &Path, profile: &ProgramProfile) {
+    pub(crate) fn start_in(&mut self, cwd: &Path, needs: &ProgramNeeds) {
         let cwd = real(cwd);
-        let mut there = self.read.iter().chain(&self.write).chain(&profile.read);
+        let mut there = self.read.iter().chain(&self.write).chain(&needs.read);
         self.directory = there.any(|path| cwd.starts_with(path) || path.starts_with(&cwd)).then_some(cwd);
     }
 
@@ -153,7 +153,7 @@ fn sound(key: &'static str, path: &Path) -> Result<(), CellError> {
             "name the files or folders in it that the source needs".to_owned(),
         );
     }
-    let traced = match trace(path) {
+    let traced = match follow(path) {
         Ok(traced) => traced,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return refuse("does not exist".to_owned(), format!("create it, or take it out of `{key}`"));

@@ -18,8 +18,8 @@ const KEPT_BYTES: usize = 8 * 1024;
 /// output. Dropping the future kills the program.
 ///
 /// # Errors
-/// If the program was not started, did not end within the deadline, or failed. If it failed, the text ends with the last
-/// of its output.
+/// If the program was not started, did not end within the deadline, or failed. If it failed, the text ends with the
+/// last of its output.
 pub(crate) async fn run_to_end(
     launch: Launch,
     launcher: Launcher,

@@ -1,9 +1,9 @@
 //! The cell of a source that runs on this machine: what the source may touch, and what enforces that.
 //!
-//! A [`CellGrant`] is what the configuration names, checked against the disk; a fresh grant opens nothing. A [`ProgramProfile`] is
-//! what the program itself needs to run, found by looking at files. The launcher builds a cell from both, and a
-//! [`CellReport`] states honestly which mechanism enforces what. A component has no process and needs no files to run: its
-//! confinement is a `ComponentCell` of the crate `portcullis-wasm`.
+//! A [`CellGrant`] is what the configuration names, checked against the disk; a fresh grant opens nothing. A
+//! [`ProgramNeeds`] is what the program itself needs to run, found by looking at files. The launcher builds a cell from
+//! both, and a [`CellReport`] states honestly which mechanism enforces what. A component has no process and needs no
+//! files to run: its confinement is a `ComponentCell` of the crate `portcullis-wasm`.
 //!
 //! A path inside a cell is the same as outside. A path that is not named does not exist.
 
@@ -16,9 +16,7 @@ mod grant;
 #[cfg(feature = "process")]
 mod installer_process;
 #[cfg(feature = "process")]
-mod lacks;
-#[cfg(feature = "process")]
-mod machine;
+mod missing_access;
 #[cfg(feature = "process")]
 mod package;
 #[cfg(feature = "process")]
@@ -26,13 +24,15 @@ mod plan;
 #[cfg(feature = "process")]
 mod process_cell;
 #[cfg(feature = "process")]
-mod profile;
+mod program_needs;
+#[cfg(feature = "process")]
+mod program_search;
 #[cfg(feature = "process")]
 mod recorder;
 mod report;
+mod symlinks;
 #[cfg(feature = "process")]
-mod system;
-mod trace;
+mod system_mounts;
 
 #[cfg(feature = "process")]
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -49,24 +49,24 @@ pub use grant::CellGrant;
 #[cfg(feature = "process")]
 pub(crate) use installer_process::run_to_end;
 #[cfg(feature = "process")]
-pub use lacks::{Lack, variables_in};
-#[cfg(feature = "process")]
-pub use machine::ProgramSearch;
+pub use missing_access::{MissingAccess, variables_in};
 #[cfg(feature = "process")]
 pub use package::{InstallPhase, package_name};
 #[cfg(feature = "process")]
-pub use plan::{Plan, Platform};
+pub use plan::{AvailableTiers, Plan};
 pub use portcullis_jail::{CellLimits, Tier};
 #[cfg(feature = "process")]
 pub use process_cell::ProcessCell;
 #[cfg(feature = "process")]
 pub use process_cell::{CellDescription, CellPreview};
 #[cfg(feature = "process")]
-pub use profile::{ProgramProfile, Runtime};
+pub use program_needs::{ProgramNeeds, Runtime};
+#[cfg(feature = "process")]
+pub use program_search::ProgramSearch;
 #[cfg(feature = "process")]
 pub use recorder::{Action, Availability, RecordedAttempt, Recording, Subject};
-pub use report::texts;
-pub use report::{Aspect, CellReport, Strength, size};
+pub use report::paths_as_text;
+pub use report::{Aspect, CellReport, Strength, display_size};
 
 /// An error that says why a source gets no cell, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,12 +96,12 @@ pub enum CellError {
     Trust(String),
     /// This machine offers no cell that the source may run in.
     #[error("{0}")]
-    Platform(String),
+    NoTier(String),
 }
 
 /// Makes a folder that only this user can enter.
 #[cfg(feature = "process")]
-fn private(folder: &Path) -> Result<(), CellError> {
+fn make_private_folder(folder: &Path) -> Result<(), CellError> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     // A folder that already existed may have had wider permissions.
     made.and_then(|()| std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)))
@@ -119,7 +119,7 @@ mod tests {
         let folder = dir.path().join("wide");
         std::fs::create_dir(&folder).unwrap();
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
-        private(&folder).unwrap();
+        make_private_folder(&folder).unwrap();
         assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
     }
 }

@@ -16,7 +16,7 @@ mod uv;
 
 use std::path::Path;
 
-pub(crate) use command::{Kind, Package};
+pub(crate) use command::{PackageCommand, PackageManager};
 pub use install::InstallPhase;
 pub(crate) use install::{Installed, Installer};
 
@@ -24,11 +24,11 @@ pub(crate) use install::{Installed, Installer};
 /// `pypi:mcp-server-git`. `None` for any other command.
 #[must_use]
 pub fn package_name(argv: &[String]) -> Option<String> {
-    let package = Package::of(argv).ok()??;
+    let package = PackageCommand::of(argv).ok()??;
     // Names on a Python index are compared without case and with one kind of separator (PEP 503).
     let name = match package.kind {
-        Kind::Npm => package.name().to_owned(),
-        Kind::Uv => package.name().to_ascii_lowercase().replace('_', "-"),
+        PackageManager::Npm => package.name().to_owned(),
+        PackageManager::Uv => package.name().to_ascii_lowercase().replace('_', "-"),
     };
     Some(format!("{}:{name}", package.kind.as_str()))
 }
@@ -36,5 +36,5 @@ pub fn package_name(argv: &[String]) -> Option<String> {
 /// Reports whether a program really lies in a folder: a link out of it would open what the link leads to.
 fn is_program_within(program: &Path, folder: &Path) -> bool {
     let inside = program.canonicalize().ok().zip(folder.canonicalize().ok());
-    super::machine::is_program(program) && inside.is_some_and(|(program, folder)| program.starts_with(folder))
+    super::program_search::is_program(program) && inside.is_some_and(|(program, folder)| program.starts_with(folder))
 }

@@ -1,4 +1,4 @@
-//! Turns a grant and a profile into the cell that the launcher builds.
+//! Turns a grant and the needs of a program into the cell that the launcher builds.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use portcullis_jail::{Cell, Enforced, Launch, Listener, Mount, MountAccess, Network, Probe, Tier};
 
-use super::{CellError, CellGrant, CellReport, ProgramProfile, system};
+use super::{CellError, CellGrant, CellReport, ProgramNeeds, system_mounts};
 
 /// The private home inside a cell, and the folder for temporary files.
 const HOME: &str = "/home/source";
@@ -25,12 +25,12 @@ const ETC: [(&str, &str); 6] = [
 
 /// The tiers that this machine can build.
 #[derive(Debug, Clone)]
-pub struct Platform {
+pub struct AvailableTiers {
     /// The result of the probe, or `None` if the probe itself failed.
     probe: Option<Probe>,
 }
 
-impl Platform {
+impl AvailableTiers {
     /// Returns the platform that a probe has found.
     pub fn new(probe: Option<Probe>) -> Self {
         Self { probe }
@@ -40,11 +40,11 @@ impl Platform {
     /// the operator accepts it and the source needs no network.
     ///
     /// # Errors
-    /// [`CellError::Platform`] with the step that failed and the remedy; [`CellError::Path`] for a writable folder that
+    /// [`CellError::NoTier`] with the step that failed and the remedy; [`CellError::Path`] for a writable folder that
     /// contains something that only a full cell can protect.
     pub(crate) fn tier_for(&self, grant: &CellGrant) -> Result<(Tier, &Enforced), CellError> {
         let unknown =
-            || CellError::Platform("the probe for cells on this machine failed; start the broker again".to_owned());
+            || CellError::NoTier("the probe for cells on this machine failed; start the broker again".to_owned());
         let Probe { full, bwrap, reduced } = self.probe.as_ref().ok_or_else(unknown)?;
         let refusal = match (full, bwrap) {
             (Ok(enforced), _) => return Ok((Tier::Full, enforced)),
@@ -63,13 +63,13 @@ impl Platform {
             Ok(_) => "a reduced cell is possible: `dangerous-allow-reduced = true` in its `cell` accepts one",
             Err(_) => "no weaker cell is possible either",
         };
-        Err(CellError::Platform(format!(
+        Err(CellError::NoTier(format!(
             "this machine cannot build a full cell, so the source is not started: {refusal}; {why}"
         )))
     }
 }
 
-/// The conditions of a plan besides the grant and the profile.
+/// The conditions of a plan besides the grant and the needs of the program.
 pub(crate) struct PlanContext<'a> {
     pub tier: Tier,
     pub enforced: &'a Enforced,
@@ -95,7 +95,7 @@ impl Plan {
     /// configuration.
     pub(crate) fn new(
         grant: &CellGrant,
-        profile: &ProgramProfile,
+        needs: &ProgramNeeds,
         arguments: &[String],
         listed: &[(String, String)],
         setting: PlanContext<'_>,
@@ -105,7 +105,7 @@ impl Plan {
         let home = if own_root { PathBuf::from(HOME) } else { outside_home.to_owned() };
         let temporary = if own_root { PathBuf::from(TEMPORARY) } else { home.clone() };
         let mut environment: Vec<(String, OsString)> = vec![
-            ("PATH".to_owned(), profile.search_path()),
+            ("PATH".to_owned(), needs.search_path()),
             ("HOME".to_owned(), home.clone().into()),
             ("TMPDIR".to_owned(), temporary.into()),
             ("LANG".to_owned(), "C.UTF-8".into()),
@@ -114,11 +114,11 @@ impl Plan {
             environment.retain(|(made, _)| made != name);
             environment.push((name.clone(), value.into()));
         }
-        let (view, links) = view(grant, profile);
+        let (mounts, links) = mounts(grant, needs);
         let files = ETC.map(|(path, text)| (PathBuf::from(path), text.as_bytes().to_vec())).to_vec();
         let cell = Cell {
             tier,
-            view,
+            mounts,
             links: if own_root { links } else { Vec::new() },
             files: if own_root { files } else { Vec::new() },
             home: home.clone(),
@@ -128,7 +128,7 @@ impl Plan {
             recorded,
         };
         let launch = Launch {
-            program: profile.program.clone(),
+            program: needs.program.clone(),
             arguments: arguments.iter().map(OsString::from).collect(),
             environment,
             directory: grant.directory.clone().unwrap_or(home),
@@ -140,23 +140,23 @@ impl Plan {
 
 /// Returns what is mounted: the system, what the program needs, and what is granted. A path within another is left out
 /// unless it allows more; a link is left out if a mount already contains it.
-fn view(grant: &CellGrant, profile: &ProgramProfile) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)>) {
-    let (folders, mut links) = system::view();
+fn mounts(grant: &CellGrant, needs: &ProgramNeeds) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)>) {
+    let (folders, mut links) = system_mounts::present();
     let mut wanted: BTreeMap<&PathBuf, MountAccess> = folders.iter().map(|path| (path, MountAccess::Public)).collect();
-    wanted.extend(profile.read.iter().chain(&grant.read).map(|path| (path, MountAccess::Read)));
+    wanted.extend(needs.read.iter().chain(&grant.read).map(|path| (path, MountAccess::Read)));
     wanted.extend(grant.write.iter().map(|path| (path, MountAccess::Write)));
-    let mut view: Vec<Mount> = Vec::new();
+    let mut mounts: Vec<Mount> = Vec::new();
     // In the order of paths, so that a path comes after those that contain it, the nearest of them last.
     for (path, access) in wanted {
-        let around = view.iter().rev().find(|mount| path.starts_with(&mount.path));
+        let around = mounts.iter().rev().find(|mount| path.starts_with(&mount.path));
         if around.is_none_or(|around| around.access < access) {
-            view.push(Mount { path: path.clone(), access });
+            mounts.push(Mount { path: path.clone(), access });
         }
     }
-    view.extend(grant.protected.iter().map(Mount::read));
-    links.extend(profile.links.clone());
-    links.retain(|(link, _)| !view.iter().any(|mount| link.starts_with(&mount.path)));
-    (view, links)
+    mounts.extend(grant.protected.iter().map(Mount::read));
+    links.extend(needs.links.clone());
+    links.retain(|(link, _)| !mounts.iter().any(|mount| link.starts_with(&mount.path)));
+    (mounts, links)
 }
 
 #[cfg(test)]

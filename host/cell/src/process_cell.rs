@@ -14,12 +14,12 @@ use portcullis_jail::{BuiltCell, Tier};
 use portcullis_net::egress::{Declared, EgressProxy, ProxyListeners, RefusedHosts};
 use serde_json::json;
 
-use super::package::{InstallPhase, Installed, Installer, Package};
+use super::package::{InstallPhase, Installed, Installer, PackageCommand};
 use super::plan::PlanContext;
-use super::report::texts;
-use super::{CellError, CellGrant, CellHost, CellReport, Lack, Plan, ProgramProfile, Recording};
+use super::report::paths_as_text;
+use super::{CellError, CellGrant, CellHost, CellReport, MissingAccess, Plan, ProgramNeeds, Recording};
 
-/// The largest number of different lacks that people are told of, for each source.
+/// The largest number of different entries that people are told of, for each source.
 const MAX_TOLD: usize = 64;
 
 /// The cell of one process source.
@@ -37,8 +37,8 @@ pub struct ProcessCell {
     recording: Option<Arc<Recording>>,
     /// The hosts that it was refused.
     refused: Arc<RefusedHosts>,
-    /// The lacks that people were told of, each with whether it exists outside.
-    told: Arc<Mutex<BTreeMap<Lack, bool>>>,
+    /// What people were told that the cell may lack, each with whether it exists outside.
+    told: Arc<Mutex<BTreeMap<MissingAccess, bool>>>,
 }
 
 /// A source as it was last prepared to start, for people.
@@ -47,7 +47,7 @@ pub struct CellDescription {
     /// The files, hosts and limits that the source is granted.
     pub grant: CellGrant,
     /// The files and folders that the program needs.
-    pub profile: ProgramProfile,
+    pub needs: ProgramNeeds,
     /// The report on what is enforced.
     pub report: CellReport,
     /// The package that it was installed from, or `None` for a program that was already there.
@@ -69,15 +69,15 @@ impl CellDescription {
     /// Returns the description as JSON, for programs.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
-        let Self { grant, profile, report, package } = self;
+        let Self { grant, needs, report, package } = self;
         json!({
-            "program": profile.program.to_string_lossy(),
-            "runtime": profile.runtime.as_str(),
-            "found": profile.notes,
-            "needs": texts(&profile.read),
-            "read": texts(&grant.read),
-            "write": texts(&grant.write),
-            "kept": texts(&grant.protected),
+            "program": needs.program.to_string_lossy(),
+            "runtime": needs.runtime.as_str(),
+            "found": needs.notes,
+            "needs": paths_as_text(&needs.read),
+            "read": paths_as_text(&grant.read),
+            "write": paths_as_text(&grant.write),
+            "kept": paths_as_text(&grant.protected),
             "network": grant.network,
             "directory": grant.directory.as_deref().map(Path::to_string_lossy),
             "limits": grant.limits,
@@ -138,19 +138,19 @@ impl ProcessCell {
     }
 
     /// Tells the person who runs the broker what the cell may lack, each thing once.
-    pub(crate) fn tell(&self, lacks: &[Lack]) {
-        for lack in lacks {
+    pub(crate) fn tell(&self, missing: &[MissingAccess]) {
+        for access in missing {
             let mut told = self.told.lock();
-            if told.contains_key(lack) || told.len() >= MAX_TOLD {
+            if told.contains_key(access) || told.len() >= MAX_TOLD {
                 continue;
             }
-            told.insert(lack.clone(), false);
-            let (source, lack, told) = (self.config.name.clone(), lack.clone(), Arc::clone(&self.told));
+            told.insert(access.clone(), false);
+            let (source, access, told) = (self.config.name.clone(), access.clone(), Arc::clone(&self.told));
             // A path that the source chose may be on a file system that does not answer.
             tokio::task::spawn_blocking(move || {
-                let exists = lack.exists_outside();
-                tracing::warn!(%source, "{}", lack.for_the_person(exists));
-                told.lock().insert(lack, exists);
+                let exists = access.exists_outside();
+                tracing::warn!(%source, "{}", access.for_the_person(exists));
+                told.lock().insert(access, exists);
             });
         }
     }
@@ -158,7 +158,7 @@ impl ProcessCell {
     /// Returns what the cell may lack, and what of it exists outside: for the person who runs the broker, and not for
     /// agents.
     pub fn told(&self) -> Vec<String> {
-        self.told.lock().iter().map(|(lack, exists)| lack.for_the_person(*exists)).collect()
+        self.told.lock().iter().map(|(access, exists)| access.for_the_person(*exists)).collect()
     }
 
     /// Returns the result of the last start.
@@ -177,9 +177,9 @@ impl ProcessCell {
             return Err(CellError::Program("only a source with a `command` has a cell".to_owned()));
         };
         let mut grant = self.cells.grant(&self.config)?;
-        let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
-        let machine = self.cells.machine();
-        let (argv, package) = match Package::of(argv)? {
+        let (tier, enforced) = self.cells.tiers().await.tier_for(&grant)?;
+        let programs = self.cells.programs();
+        let (argv, package) = match PackageCommand::of(argv)? {
             None => (argv.clone(), None),
             Some(package) => {
                 let installer = Installer::new(&self.cells, self.source(), &package);
@@ -188,24 +188,24 @@ impl ProcessCell {
                 (argv, Some(phase))
             }
         };
-        let profile = ProgramProfile::of(&argv, cwd.as_deref(), &machine)?;
+        let needs = ProgramNeeds::of(&argv, cwd.as_deref(), &programs)?;
         if let Some(cwd) = cwd {
-            grant.start_in(cwd, &profile);
+            grant.start_in(cwd, &needs);
         }
         let home = self.cells.data_dir.join("sources").join(self.source().as_str()).join("home");
         if tier == Tier::Reduced {
-            super::private(&home)?;
+            super::make_private_folder(&home)?;
         }
         let arguments = argv.get(1..).unwrap_or_default();
         let setting = PlanContext {
             tier,
             enforced,
             outside_home: &home,
-            proxy_listeners: ProxyListeners::wanted(&Declared::listed(&grant.network)),
+            proxy_listeners: ProxyListeners::wanted(&Declared::of_entries(&grant.network)),
             recorded: self.recording.is_some(),
         };
-        let plan = Plan::new(&grant, &profile, arguments, env, setting);
-        let described = CellDescription { grant, profile, report: plan.report.clone(), package };
+        let plan = Plan::new(&grant, &needs, arguments, env, setting);
+        let described = CellDescription { grant, needs, report: plan.report.clone(), package };
         *self.last.lock() = Some(Arc::new(described));
         Ok(plan)
     }
@@ -216,14 +216,14 @@ impl ProcessCell {
     /// [`CellError`] if the source would not start.
     pub async fn preview(&self) -> Result<CellPreview, CellError> {
         let grant = self.cells.grant(&self.config)?;
-        let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
+        let (tier, enforced) = self.cells.tiers().await.tier_for(&grant)?;
         let report = CellReport::of(&grant, tier, enforced);
         let argv = match &self.config.endpoint {
             Endpoint::Command { argv, .. } => argv.as_slice(),
             Endpoint::Url { .. } | Endpoint::Component { .. } => &[],
         };
         let announced = |package| Installer::new(&self.cells, self.source(), &package).announced();
-        let installs = Package::of(argv)?.map(announced);
+        let installs = PackageCommand::of(argv)?.map(announced);
         Ok(CellPreview { grant, report, installs })
     }
 
@@ -234,7 +234,7 @@ impl ProcessCell {
     /// [`CellError`]; the pin is unchanged then.
     pub async fn renew(&self) -> Result<Option<(Option<LockedPackage>, InstallPhase)>, CellError> {
         let Endpoint::Command { argv, .. } = &self.config.endpoint else { return Ok(None) };
-        let Some(package) = Package::of(argv)? else { return Ok(None) };
+        let Some(package) = PackageCommand::of(argv)? else { return Ok(None) };
         let (before, installed) = Installer::new(&self.cells, self.source(), &package).renew().await?;
         Ok(Some((before, installed.phase)))
     }
@@ -252,7 +252,7 @@ impl ProcessCell {
             self.cells.note_start(self.source(), body);
         }
         let cell = &self.config.cell;
-        let declared = Declared::listed(&cell.network);
+        let declared = Declared::of_entries(&cell.network);
         self.cells.serve(
             self.source(),
             declared,

@@ -1,8 +1,8 @@
 //! Records what a source tries: files, programs, addresses and denied system calls, and whether its cell has them.
 //!
-//! The kernel asks before it carries a recorded call out, and the answer is to go on, so that the cell decides as it does
-//! without a recorder; a call that every cell denies is denied. What a path is, is read from the memory of the source: a
-//! source that changes it meanwhile spoils its record and nothing else.
+//! The kernel asks before it carries a recorded call out, and the answer is to go on, so that the cell decides as it
+//! does without a recorder; a call that every cell denies is denied. What a path is, is read from the memory of the
+//! source: a source that changes it meanwhile spoils its record and nothing else.
 
 #[cfg(target_os = "linux")]
 mod caller;
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use portcullis_core::sync::Mutex;
 use portcullis_ledger::{Event, EventKind};
 
-/// The largest number of different attempts that are kept. A language runtime makes some thousands; beyond this they are
-/// only counted.
+/// The largest number of different attempts that are kept. A language runtime makes some thousands; beyond this they
+/// are only counted.
 const MAX_ATTEMPTS: usize = 50_000;
 
 /// The largest total size of their paths and names, in bytes.
@@ -147,8 +147,8 @@ impl Recording {
         attempts
     }
 
-    /// Returns the number of attempts that are missing: too many different ones came before, or the memory of the source
-    /// could not be read.
+    /// Returns the number of attempts that are missing: too many different ones came before, or the memory of the
+    /// source could not be read.
     #[must_use]
     pub fn others(&self) -> u64 {
         self.seen.lock().others
@@ -236,7 +236,8 @@ impl Recording {
                 self.note_looked_up(false);
             }
         };
-        // Without the first thread the source's calls fail, and with them its start; without the second they are counted.
+        // Without the first thread the source's calls fail, and with them its start; without the second they are
+        // counted.
         let _ = std::thread::Builder::new().name("cell-recorder".to_owned()).spawn(listen);
         let _ = std::thread::Builder::new().name("cell-lookup".to_owned()).spawn(look);
     }

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use super::CellGrant;
 
 /// Returns paths as text. Bytes that are not UTF-8 are replaced, since JSON cannot hold them.
-pub fn texts<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Cow<'a, str>> {
+pub fn paths_as_text<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Cow<'a, str>> {
     paths.into_iter().map(|path| path.to_string_lossy()).collect()
 }
 
@@ -132,7 +132,7 @@ fn network(grant: &CellGrant, tier: Tier) -> Aspect {
 }
 
 fn memory(grant: &CellGrant, tier: Tier, delegated: bool) -> Aspect {
-    let bound = size(grant.limits.memory);
+    let bound = display_size(grant.limits.memory);
     match (delegated, is_full(tier)) {
         (true, _) => aspect("memory", Strength::Enforced, format!("memory.max of its control group, {bound}")),
         (false, true) => {
@@ -207,7 +207,7 @@ fn leaks(tier: Tier) -> Vec<&'static str> {
 
 /// Returns a number of bytes for people, in whole GiB or MiB where it is a multiple of them.
 #[must_use]
-pub fn size(bytes: u64) -> String {
+pub fn display_size(bytes: u64) -> String {
     match bytes {
         _ if bytes.is_multiple_of(1 << 30) => format!("{} GiB", bytes >> 30),
         _ if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),

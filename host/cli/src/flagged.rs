@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::isolation::{items, plain_text};
+use crate::json_text::{items, plain_text};
 use crate::output::{self, BAD, BOLD};
 
 /// Prints the definitions that are quarantined or warned of: what was found, where, and the command that releases each.

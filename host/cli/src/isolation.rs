@@ -1,27 +1,15 @@
 //! Text for people on what a source may touch, and what enforces that.
 
 use portcullis::broker::Broker;
-use portcullis::cell::{CellPreview, Strength, size};
+use portcullis::cell::{CellPreview, Strength, display_size};
 use serde_json::Value;
 
+use crate::json_text::{items, plain_text, words};
 use crate::output::{self, BAD, BOLD, escape_hidden};
 
 /// Prints one fact about a source.
 pub(crate) fn fact(what: &str, text: &str) -> anyhow::Result<()> {
     output::text(&format!("  {what:11}  {text}\n"))
-}
-
-/// Returns the elements of a list, or none for any other value.
-pub(crate) fn items(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-/// Returns a value without quotes, and without characters that act on a terminal.
-pub(crate) fn plain_text(value: &Value) -> String {
-    match value {
-        Value::String(text) => escape_hidden(text).into_owned(),
-        other => escape_hidden(&other.to_string()).into_owned(),
-    }
 }
 
 /// Prints the cell of one source, as `check` reports it.
@@ -90,11 +78,6 @@ fn print_component(cell: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn words(list: &Value) -> String {
-    let words: Vec<_> = items(list).iter().map(plain_text).collect();
-    if words.is_empty() { "nothing".to_owned() } else { words.join(" ") }
-}
-
 /// Prints the cell that each process source will run in, to standard error and before anything is served.
 pub(crate) async fn banner(broker: &Broker) {
     for (name, preview) in broker.cell_previews().await {
@@ -121,7 +104,7 @@ fn said(name: &str, preview: &CellPreview) -> Vec<String> {
     let mut lines = vec![format!(
         "{BOLD}{name}{BOLD:#}: {} cell; reads {read}, writes {write}, reaches {network}; {} of memory, {} processes",
         report.tier.name(),
-        size(grant.limits.memory),
+        display_size(grant.limits.memory),
         grant.limits.processes,
     )];
     if let Some((requested, registry)) = installs {

@@ -5,21 +5,21 @@ use std::path::Path;
 
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis::secret::ConfigValue;
-use portcullis_learn::{KnownServer, Line};
+use portcullis_learn::{CellLine, KnownServer};
 
 use crate::command::learn;
 
 /// The lines and variables that a source lacks of those that its server is known to need.
-pub(crate) struct KnownLack {
+pub(crate) struct UnmetNeeds {
     /// The server that the source starts.
     pub(crate) server: &'static KnownServer,
     /// The lines that the source's cell lacks.
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<CellLine>,
     /// The variables that the source is not given.
     pub(crate) variables: Vec<&'static str>,
 }
 
-impl KnownLack {
+impl UnmetNeeds {
     /// Returns what a source lacks, or `None` if its server is not known or lacks nothing.
     pub(crate) fn of(source: &SourceConfig) -> Option<Self> {
         let Endpoint::Command { argv, cwd, env } = &source.endpoint else { return None };
@@ -55,8 +55,8 @@ impl KnownLack {
     }
 }
 
-/// Adds to the text of a configuration what its sources are known to need, and returns it with a note for each source that
-/// was changed.
+/// Adds to the text of a configuration what its sources are known to need, and returns it with a note for each source
+/// that was changed.
 ///
 /// # Errors
 /// If the text is not a valid configuration.
@@ -64,8 +64,8 @@ pub(crate) fn propose(text: &str, file: &Path) -> anyhow::Result<(String, Vec<St
     let config = portcullis::config::Config::parse(text, file)?;
     let (mut text, mut notes) = (text.to_owned(), Vec::new());
     for (name, source) in &config.sources {
-        let Some(lack) = KnownLack::of(source) else { continue };
-        let lines: Vec<(&str, &str)> = lack.lines.iter().map(|line| (line.needs.key(), line.value.as_str())).collect();
+        let Some(lack) = UnmetNeeds::of(source) else { continue };
+        let lines: Vec<(&str, &str)> = lack.lines.iter().map(|line| (line.key.as_str(), line.value.as_str())).collect();
         if !lines.is_empty() {
             text = portcullis::config::add_to_cell(&text, name.as_str(), &lines)?;
             let lines: Vec<String> = lines.iter().map(|(key, value)| format!("{key} {value}")).collect();

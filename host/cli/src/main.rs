@@ -5,6 +5,7 @@ mod cli;
 mod command;
 mod flagged;
 mod isolation;
+mod json_text;
 mod known;
 mod output;
 mod report;

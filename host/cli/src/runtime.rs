@@ -48,7 +48,7 @@ pub(crate) fn profile(name: Option<&str>) -> anyhow::Result<ProfileName> {
 }
 
 /// Completes when a command is asked to end: by Ctrl-C, SIGTERM, or the terminal closing.
-pub(crate) async fn asked_to_end() -> std::io::Result<()> {
+pub(crate) async fn shutdown_signal() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -26,8 +26,8 @@ pub(crate) fn main_if_asked() {
     }
 }
 
-/// Speaks MCP over standard input and output, as far as the tour needs it. `loot` is a granted file, a private file (`~/` is its home), an
-/// address on this machine where something listens, and an address on the internet.
+/// Speaks MCP over standard input and output, as far as the tour needs it. `loot` is a granted file, a private file
+/// (`~/` is its home), an address on this machine where something listens, and an address on the internet.
 fn serve(loot: &[String]) {
     for line in std::io::stdin().lock().lines() {
         let Ok(message) = line.and_then(|line| Ok(serde_json::from_str::<Value>(&line)?)) else { return };

@@ -45,22 +45,22 @@ impl Builder {
 
     /// Appends an entry of `[[policies]]`.
     pub fn policy(self, table: Value) -> Self {
-        self.listed("policies", table)
+        self.push("policies", table)
     }
 
     /// Appends an entry of `[[transforms]]`.
     pub fn transform(self, table: Value) -> Self {
-        self.listed("transforms", table)
+        self.push("transforms", table)
     }
 
     /// Appends an entry of `[[approvals]]`.
     pub fn approval(self, table: Value) -> Self {
-        self.listed("approvals", table)
+        self.push("approvals", table)
     }
 
     /// Appends an entry of `[[sinks]]`.
     pub fn sink(self, table: Value) -> Self {
-        self.listed("sinks", table)
+        self.push("sinks", table)
     }
 
     /// Sets `[broker]`.
@@ -108,7 +108,7 @@ impl Builder {
         self
     }
 
-    fn listed(mut self, kind: &str, table: Value) -> Self {
+    fn push(mut self, kind: &str, table: Value) -> Self {
         let all = self.tables.entry(kind).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(all) = all {
             all.push(table);

@@ -29,9 +29,9 @@ pub enum EditError {
     Shape(String, &'static str),
 }
 
-/// Returns the text of a configuration with these values added to lists in a source's `cell`, which is made if it is not
-/// there: `[("read", "/data/docs"), ("network", "api.example.com:443")]`. A value that is there already is not repeated,
-/// and an absolute path that a new one contains is taken out.
+/// Returns the text of a configuration with these values added to lists in a source's `cell`, which is made if it is
+/// not there: `[("read", "/data/docs"), ("network", "api.example.com:443")]`. A value that is there already is not
+/// repeated, and an absolute path that a new one contains is taken out.
 ///
 /// # Errors
 /// [`EditError`]; the text is to be left as it is then.
@@ -72,7 +72,8 @@ pub fn add_to_cell(text: &str, source: &str, lines: &[(&str, &str)]) -> Result<S
     Ok(document.to_string())
 }
 
-/// Takes the space before the closing brace of a table on one line from its last value, for the value that is to follow.
+/// Takes the space before the closing brace of a table on one line from its last value, for the value that is to
+/// follow.
 fn move_space_from_last(table: &mut dyn TableLike) -> RawString {
     let last = table.iter_mut().last().and_then(|(_, item)| item.as_value_mut().map(Value::decor_mut));
     let Some(last) = last else { return " ".into() };

@@ -1,6 +1,8 @@
-//! The ground that every crate of Portcullis stands on: names, calls, the protocol, locks, files that only their owner reads.
+//! The ground that every crate of Portcullis stands on: names, calls, the protocol, locks, files that only their owner
+//! reads.
 //!
-//! This crate is internal to the library `portcullis` and promises no stability; use the types that the library exports.
+//! This crate is internal to the library `portcullis` and promises no stability; use the types that the library
+//! exports.
 
 pub mod agent;
 pub mod call;

@@ -1,6 +1,6 @@
 //! Finds canaries in what was sent, in the encodings that hide a text from a reader: base64 at any offset, base32, hex,
-//! percent signs, numbers, reversed, ROT13, and any two of these one inside the other. Not found is what was encrypted or
-//! compressed.
+//! percent signs, numbers, reversed, ROT13, and any two of these one inside the other. Not found is what was encrypted
+//! or compressed.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -116,8 +116,8 @@ fn encoded(text: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// Encodes a text as it is encoded `offset` bytes after the start of a longer one, without the characters that depend on
-/// its neighbours.
+/// Encodes a text as it is encoded `offset` bytes after the start of a longer one, without the characters that depend
+/// on its neighbours.
 fn aligned(
     text: &[u8],
     offset: usize,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portcullis_cell::{Action, Availability, RecordedAttempt, Subject};
 use portcullis_core::escape::escape_hidden;
-use portcullis_learn::{Needs, Proposal, Situation};
+use portcullis_learn::{CellKey, Proposal, Situation};
 use portcullis_net::egress::Channel;
 use serde::Serialize;
 
@@ -76,9 +76,9 @@ pub struct Evaluation {
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct CellProposal {
     /// Lines of the cell.
-    pub lines: Vec<portcullis_learn::Line>,
+    pub lines: Vec<portcullis_learn::CellLine>,
     /// Lines for what the source tried that are not proposed.
-    pub withheld: Vec<portcullis_learn::Line>,
+    pub withheld: Vec<portcullis_learn::CellLine>,
 }
 
 impl Evaluation {
@@ -224,10 +224,10 @@ fn smallest_cell(observations: &[Observation], situation: &Situation) -> Proposa
 
 /// Says what a source could do at worst in a cell.
 fn risk(proposal: &Proposal) -> Vec<String> {
-    let values = |needs: Needs| -> Vec<&str> {
-        proposal.lines.iter().filter(|line| line.needs == needs).map(|line| line.value.as_str()).collect()
+    let values = |needs: CellKey| -> Vec<&str> {
+        proposal.lines.iter().filter(|line| line.key == needs).map(|line| line.value.as_str()).collect()
     };
-    let (read, write, network) = (values(Needs::Read), values(Needs::Write), values(Needs::Network));
+    let (read, write, network) = (values(CellKey::Read), values(CellKey::Write), values(CellKey::Network));
     let mut risk = Vec::new();
     if !read.is_empty() || !write.is_empty() {
         risk.push(format!("It could read everything in {}.", [read, write.clone()].concat().join(", ")));

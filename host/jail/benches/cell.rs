@@ -78,9 +78,9 @@ fn caged(launch: &Launch, launcher: &Launcher) -> Duration {
 /// Returns the launch of a program of the system, or of one that also needs the paths in `more`.
 fn launch(program: impl Into<PathBuf>, arguments: &[&str], more: &[PathBuf]) -> Launch {
     let links = ["bin", "lib", "lib64"].map(|name| (Path::new("/").join(name), Path::new("usr").join(name)));
-    let mut view = vec![Mount::public("/usr"), Mount::public("/etc/ld.so.cache")];
-    view.extend(more.iter().map(Mount::read));
-    let cell = Cell { view, links: links.into(), ..Cell::default() };
+    let mut mounts = vec![Mount::public("/usr"), Mount::public("/etc/ld.so.cache")];
+    mounts.extend(more.iter().map(Mount::read));
+    let cell = Cell { mounts, links: links.into(), ..Cell::default() };
     Launch {
         program: program.into(),
         arguments: arguments.iter().map(Into::into).collect(),

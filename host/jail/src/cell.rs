@@ -28,7 +28,7 @@ pub struct Cell {
     pub tier: Tier,
     /// Files and folders of the machine that are visible, under the same path as outside. One may lie within another.
     /// An entry with a symbolic link in its path is refused.
-    pub view: Vec<Mount>,
+    pub mounts: Vec<Mount>,
     /// Symbolic links, each with its path and its target. They need a root of the cell's own, so [`Tier::Reduced`]
     /// ignores them.
     pub links: Vec<(PathBuf, PathBuf)>,
@@ -49,7 +49,7 @@ impl Default for Cell {
     fn default() -> Self {
         Self {
             tier: Tier::Full,
-            view: Vec::new(),
+            mounts: Vec::new(),
             links: Vec::new(),
             files: Vec::new(),
             home: "/home/source".into(),
@@ -109,9 +109,9 @@ pub enum Network {
     /// Sockets of the broker. Each is bound inside the cell's network and handed to the broker once the cell is built,
     /// in this order. Nothing else leads out.
     Listeners(Vec<Listener>),
-    /// As `Listeners`, and every address of IPv4 is one of the cell's own: a connection to any address reaches the socket
-    /// that is bound to its port on all of them. For a source that is to find an internet where there is none. Only in
-    /// [`Tier::Full`].
+    /// As `Listeners`, and every address of IPv4 is one of the cell's own: a connection to any address reaches the
+    /// socket that is bound to its port on all of them. For a source that is to find an internet where there is none.
+    /// Only in [`Tier::Full`].
     Everywhere(Vec<Listener>),
 }
 

@@ -72,8 +72,8 @@ pub(crate) struct Ask {
 }
 
 impl Launch {
-    /// Starts the launcher, which builds the cell and becomes the program. Returns at once; [`CellControl::ready`] waits
-    /// until the cell is built.
+    /// Starts the launcher, which builds the cell and becomes the program. Returns at once; [`CellControl::ready`]
+    /// waits until the cell is built.
     ///
     /// The thread that calls this must live as long as the source: when it ends, the kernel kills the source.
     ///
@@ -156,8 +156,8 @@ pub struct StartedCell {
     pub control: CellControl,
 }
 
-/// The control connection to a running cell. The cell lives no longer than this. Wait for [`StartedCell::process`] before
-/// dropping it.
+/// The control connection to a running cell. The cell lives no longer than this. Wait for [`StartedCell::process`]
+/// before dropping it.
 #[derive(Debug)]
 pub struct CellControl {
     socket: UnixStream,

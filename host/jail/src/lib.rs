@@ -2,8 +2,8 @@
 //!
 //! The broker never starts a source itself. It starts this launcher, a fresh and single-threaded process, which drops
 //! everything that it could have inherited, builds the cell, and then becomes the source by `exec`. [`Launch`] is the
-//! broker's side: what is to be started, in which [`Cell`]. [`main_if_asked`] is the launcher's side. [`CellControl`] is
-//! the connection between them: when it closes, everything in the cell is killed.
+//! broker's side: what is to be started, in which [`Cell`]. [`main_if_asked`] is the launcher's side. [`CellControl`]
+//! is the connection between them: when it closes, everything in the cell is killed.
 //!
 //! Without the feature `launch` nothing can be started; only the types that describe cells are left.
 #![cfg_attr(feature = "launch", expect(clippy::disallowed_methods, reason = "this is where processes are started"))]

@@ -11,10 +11,10 @@ use crate::launch::Ask;
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 use crate::wire;
-pub use listener::{Syscall, SyscallListener};
 pub use recorded::{Operation, RecordedCall, recorded_call};
 pub use seccomp::denied_call;
 use source::SourceStreams;
+pub use syscall_listener::{Syscall, SyscallListener};
 
 mod bwrap;
 mod full;
@@ -22,7 +22,6 @@ mod grants;
 mod idmap;
 mod landlock;
 mod limits;
-mod listener;
 mod memory;
 mod network;
 mod recorded;
@@ -32,6 +31,7 @@ mod seccomp;
 mod source;
 mod supervisor;
 mod sys;
+mod syscall_listener;
 
 /// The exit status of a launcher that refused.
 const FAILED: i32 = 126;

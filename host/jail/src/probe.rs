@@ -25,13 +25,13 @@ fn not_tried(better: Tier) -> CellRefusal {
 fn rehearse(launcher: &Launcher, tier: Tier) -> Result<Enforced, CellRefusal> {
     let home = if tier == Tier::Reduced { std::env::temp_dir() } else { Cell::default().home };
     // The tier that executes the launcher again needs the launcher's libraries in the cell.
-    let (links, view) = if tier == Tier::FullViaBwrap { system() } else { Default::default() };
+    let (links, mounts) = if tier == Tier::FullViaBwrap { system() } else { Default::default() };
     let launch = Launch {
         program: PathBuf::from("/"),
         arguments: Vec::new(),
         environment: Vec::new(),
         directory: home.clone(),
-        cell: Cell { tier, home, view, links, ..Cell::default() },
+        cell: Cell { tier, home, mounts, links, ..Cell::default() },
     };
     let failed = |error: std::io::Error| CellRefusal {
         step: "launcher".to_owned(),

@@ -20,7 +20,7 @@ const EVERYBODY: &str = "(version 1)
 pub(crate) fn profile(cell: &Cell, program: &Path) -> String {
     let mut profile = EVERYBODY.to_owned();
     allow(&mut profile, "process-exec file-read*", program);
-    for mount in &cell.view {
+    for mount in &cell.mounts {
         allow(&mut profile, "process-exec file-read*", &mount.path);
         if mount.access == MountAccess::Write {
             allow(&mut profile, "file-write*", &mount.path);
@@ -49,8 +49,8 @@ mod tests {
 
     #[test]
     fn a_profile_denies_first_and_no_path_ends_its_string() {
-        let view = vec![Mount::read("/usr"), Mount::write("/a \")(allow default)(\\")];
-        let cell = Cell { view, home: "/private".into(), ..Cell::default() };
+        let mounts = vec![Mount::read("/usr"), Mount::write("/a \")(allow default)(\\")];
+        let cell = Cell { mounts, home: "/private".into(), ..Cell::default() };
         let profile = profile(&cell, Path::new("/usr/bin/true"));
         assert!(profile.starts_with("(version 1)\n(deny default)\n"), "{profile}");
         assert!(profile.contains("(allow process-exec file-read* (subpath \"/usr\"))\n"), "{profile}");

@@ -77,7 +77,7 @@ mod tests {
             "step `namespaces` failed: No space left on device (os error 28) (decided by user.max_user_namespaces); \
              raise it with sysctl"
         );
-        let refusal = refused("open the view", "/a does not exist", "create it");
-        assert_eq!(refusal.to_string(), "step `open the view` failed: /a does not exist; create it");
+        let refusal = refused("open the mounts", "/a does not exist", "create it");
+        assert_eq!(refusal.to_string(), "step `open the mounts` failed: /a does not exist; create it");
     }
 }

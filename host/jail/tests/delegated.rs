@@ -93,7 +93,7 @@ mod linux {
         let script = "for n in 1 2 3 4; do dd if=/dev/zero bs=50M count=1 | sleep 1000 & done; wait";
         let links = ["bin", "lib", "lib64"].map(|name| (Path::new("/").join(name), Path::new("usr").join(name)));
         let mut cell = Cell { links: links.into(), ..Cell::default() };
-        cell.view = ["/usr", "/etc/ld.so.cache"].map(Mount::public).into();
+        cell.mounts = ["/usr", "/etc/ld.so.cache"].map(Mount::public).into();
         cell.limits.memory = 100 << 20;
         let launch = Launch {
             program: "/usr/bin/sh".into(),

@@ -51,8 +51,8 @@ fn camel_words(name: &str) -> Vec<String> {
     words
 }
 
-/// Returns arguments for a tool: its required properties, each with a value that the schema names (a default, an example,
-/// the first of an enumeration) or one of its type. A text that means a path becomes `path`, if there is one.
+/// Returns arguments for a tool: its required properties, each with a value that the schema names (a default, an
+/// example, the first of an enumeration) or one of its type. A text that means a path becomes `path`, if there is one.
 #[must_use]
 pub fn arguments(tool: &Value, path: Option<&Path>) -> Value {
     let schema = tool.get("inputSchema").unwrap_or(&Value::Null);

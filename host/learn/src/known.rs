@@ -11,7 +11,7 @@ use portcullis_cell::is_credential;
 use serde::Deserialize;
 
 use super::noise::is_too_wide;
-use super::proposal::{Line, Needs};
+use super::proposal::{CellKey, CellLine};
 
 /// The servers of `known.toml`. A test parses it, so that a build with a broken file is never released.
 static SERVERS: LazyLock<Vec<KnownServer>> = LazyLock::new(|| {
@@ -35,12 +35,12 @@ pub struct KnownServer {
     /// The day on which it was measured, as `YYYY-MM-DD`.
     pub measured: String,
     /// The use of existing files and folders among the arguments; `None` if they need no grant.
-    pub arguments: Option<Needs>,
+    pub arguments: Option<CellKey>,
     /// The use of the working directory, if one is configured; `None` if it needs no grant.
-    pub working_directory: Option<Needs>,
+    pub working_directory: Option<CellKey>,
     /// Variables that hold a path, and what the source does with it.
     #[serde(default)]
-    pub variables: BTreeMap<String, Needs>,
+    pub variables: BTreeMap<String, CellKey>,
     /// The hosts that it connects to, with their ports.
     #[serde(default)]
     pub network: Vec<String>,
@@ -65,9 +65,9 @@ impl KnownServer {
         SERVERS.iter().find(|known| known.package == package)
     }
 
-    /// Returns the lines that a source's cell is proposed to have. Paths are looked up on this machine: one that does not
-    /// exist yet stands for its folder. What holds credentials, and what holds much more than the source works on, such
-    /// as a whole home, is left out.
+    /// Returns the lines that a source's cell is proposed to have. Paths are looked up on this machine: one that does
+    /// not exist yet stands for its folder. What holds credentials, and what holds much more than the source works on,
+    /// such as a whole home, is left out.
     #[must_use]
     pub fn lines(
         &self,
@@ -75,29 +75,29 @@ impl KnownServer {
         env: &BTreeMap<String, String>,
         directory: Option<&Path>,
         home: Option<&Path>,
-    ) -> Vec<Line> {
+    ) -> Vec<CellLine> {
         let base = directory.unwrap_or(Path::new("/"));
         let existing = |path: &Path| {
             let found = path.canonicalize().ok().or_else(|| path.parent()?.canonicalize().ok())?;
             (!is_credential(&found, home) && !is_too_wide(&found, home, true)).then_some(found)
         };
         let evidence = format!("{} {} needed it on {}", self.package, self.version, self.measured);
-        let line = |needs, value| Line { needs, value, evidence: vec![evidence.clone()], remark: None };
-        let mut paths: Vec<(PathBuf, Needs)> = Vec::new();
-        if let Some(needs) = self.arguments {
+        let line = |key, value| CellLine { key, value, evidence: vec![evidence.clone()], remark: None };
+        let mut paths: Vec<(PathBuf, CellKey)> = Vec::new();
+        if let Some(key) = self.arguments {
             let words = argv.iter().skip(1).map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));
             let named = words.filter(|word| word.contains('/') || word.starts_with('.'));
-            paths.extend(named.filter_map(|word| existing(&base.join(word))).map(|path| (path, needs)));
+            paths.extend(named.filter_map(|word| existing(&base.join(word))).map(|path| (path, key)));
         }
-        for (name, needs) in &self.variables {
+        for (name, key) in &self.variables {
             let path = env.get(name).and_then(|value| existing(&base.join(value)));
-            paths.extend(path.map(|path| (path, *needs)));
+            paths.extend(path.map(|path| (path, *key)));
         }
-        paths.extend(self.working_directory.and_then(|needs| Some((existing(directory?)?, needs))));
-        let paths = paths.iter().filter_map(|(path, needs)| Some(line(*needs, path.to_str()?.to_owned())));
-        let hosts = self.network.iter().map(|host| line(Needs::Network, host.clone()));
-        let mut lines: Vec<Line> = paths.chain(hosts).collect();
-        lines.sort_by(|a, b| (a.needs, &a.value).cmp(&(b.needs, &b.value)));
+        paths.extend(self.working_directory.and_then(|key| Some((existing(directory?)?, key))));
+        let paths = paths.iter().filter_map(|(path, key)| Some(line(*key, path.to_str()?.to_owned())));
+        let hosts = self.network.iter().map(|host| line(CellKey::Network, host.clone()));
+        let mut lines: Vec<CellLine> = paths.chain(hosts).collect();
+        lines.sort_by(|a, b| (a.key, &a.value).cmp(&(b.key, &b.value)));
         lines.dedup();
         lines
     }

@@ -2,8 +2,9 @@
 //!
 //! [`Proposal::of`] turns recorded attempts into lines of a cell, each with its evidence: files and folders that exist
 //! outside and were hidden, or that must not be changed and were; hosts that were refused. What every program looks for
-//! is left out (module `noise`), and what holds credentials is named and never proposed. [`calls`] makes the calls by which a
-//! server that nobody talks to is made to show what it needs. [`KnownServer`] is what was measured of widely used ones.
+//! is left out (module `noise`), and what holds credentials is named and never proposed. [`calls`] makes the calls by
+//! which a server that nobody talks to is made to show what it needs. [`KnownServer`] is what was measured of widely
+//! used ones.
 
 pub mod calls;
 mod known;
@@ -12,4 +13,4 @@ mod proposal;
 
 pub use known::KnownServer;
 pub use portcullis_cell::variables_in;
-pub use proposal::{Line, Needs, Proposal, Situation};
+pub use proposal::{CellKey, CellLine, Proposal, Situation};

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Folders that describe the machine: a cell has its own, or does without. A program looks into them at every start, and
-/// one that really needs something in them says so when it fails.
+/// Folders that describe the machine: a cell has its own, or does without. A program looks into them at every start,
+/// and one that really needs something in them says so when it fails.
 const SYSTEM: [&str; 12] = [
     "/dev",
     "/etc",
@@ -50,8 +50,8 @@ pub(crate) fn is_noise<'a>(path: &Path, inside: impl IntoIterator<Item = &'a Pat
     inside.into_iter().any(|known| known.starts_with(above) && known != path)
 }
 
-/// Reports whether a folder holds much more than one program's files, so that opening it would open everything. A folder
-/// that a person has named may stand directly in the root, as `/workspace` does in containers.
+/// Reports whether a folder holds much more than one program's files, so that opening it would open everything. A
+/// folder that a person has named may stand directly in the root, as `/workspace` does in containers.
 pub(crate) fn is_too_wide(folder: &Path, home: Option<&Path>, named: bool) -> bool {
     let depth = folder.components().count();
     let above_home = home.is_some_and(|home| home.starts_with(folder));

@@ -41,8 +41,8 @@ pub struct Situation {
 }
 
 impl Situation {
-    /// Adds a path that the source's command or variables name. One that does not exist yet stands for its folder, unless
-    /// that holds much more.
+    /// Adds a path that the source's command or variables name. One that does not exist yet stands for its folder,
+    /// unless that holds much more.
     pub fn name(&mut self, path: &Path) {
         let parent = || path.parent().and_then(|parent| parent.canonicalize().ok());
         let parent = || parent().filter(|parent| !is_too_wide(parent, self.home.as_deref(), false));
@@ -53,7 +53,7 @@ impl Situation {
 /// The key of a cell that a line belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Needs {
+pub enum CellKey {
     /// `read`: a file or folder to read.
     Read,
     /// `write`: a file or folder to read and write.
@@ -62,10 +62,10 @@ pub enum Needs {
     Network,
 }
 
-impl Needs {
+impl CellKey {
     /// Returns the key of the configuration, which is also the name of the switch.
     #[must_use]
-    pub fn key(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",
@@ -76,9 +76,9 @@ impl Needs {
 
 /// A line that is proposed for a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct CellLine {
     /// The key that it belongs to.
-    pub needs: Needs,
+    pub key: CellKey,
     /// The path, or the host and port.
     pub value: String,
     /// Some of the attempts that it is proposed for.
@@ -91,9 +91,9 @@ pub struct Line {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Proposal {
     /// The lines to add to the cell.
-    pub lines: Vec<Line>,
+    pub lines: Vec<CellLine>,
     /// The lines that were wanted and are not proposed, each with the reason in `remark`.
-    pub withheld: Vec<Line>,
+    pub withheld: Vec<CellLine>,
 }
 
 impl Proposal {
@@ -121,9 +121,9 @@ impl Proposal {
 
     /// Withholds what would open one of these files, which no source gets.
     pub fn withhold(&mut self, own: &[PathBuf]) {
-        let opens = |line: &Line| {
+        let opens = |line: &CellLine| {
             let path = Path::new(&line.value);
-            line.needs != Needs::Network && own.iter().any(|own| own.starts_with(path) || path.starts_with(own))
+            line.key != CellKey::Network && own.iter().any(|own| own.starts_with(path) || path.starts_with(own))
         };
         self.withhold_if(
             opens,
@@ -135,7 +135,7 @@ impl Proposal {
     /// say.
     pub fn withhold_unnamed(&mut self, situation: &Situation) {
         let named = |path: &Path| situation.named.iter().any(|named| path.starts_with(named));
-        let unnamed = |line: &Line| line.needs != Needs::Network && !named(Path::new(&line.value));
+        let unnamed = |line: &CellLine| line.key != CellKey::Network && !named(Path::new(&line.value));
         self.withhold_if(unnamed, "nothing in its command names it; agree to it at a terminal, or grant it yourself");
     }
 
@@ -144,13 +144,13 @@ impl Proposal {
         let apart = |path: &Path, others: &[PathBuf]| {
             !others.iter().any(|other| path != other && (path.starts_with(other) || other.starts_with(path)))
         };
-        let overlaps = |line: &Line| match line.needs {
-            Needs::Read => !apart(Path::new(&line.value), write),
+        let overlaps = |line: &CellLine| match line.key {
+            CellKey::Read => !apart(Path::new(&line.value), write),
             // A folder that is read within one to be written is written from now on.
-            Needs::Write => {
+            CellKey::Write => {
                 read.iter().any(|read| Path::new(&line.value) != read && Path::new(&line.value).starts_with(read))
             }
-            Needs::Network => false,
+            CellKey::Network => false,
         };
         self.withhold_if(
             overlaps,
@@ -158,10 +158,11 @@ impl Proposal {
         );
     }
 
-    fn withhold_if(&mut self, is_withheld: impl Fn(&Line) -> bool, why: &'static str) {
-        let (withheld, lines): (Vec<Line>, Vec<Line>) =
+    fn withhold_if(&mut self, is_withheld: impl Fn(&CellLine) -> bool, why: &'static str) {
+        let (withheld, lines): (Vec<CellLine>, Vec<CellLine>) =
             std::mem::take(&mut self.lines).into_iter().partition(is_withheld);
-        self.withheld.extend(withheld.into_iter().take(MAX_WITHHELD).map(|line| Line { remark: Some(why), ..line }));
+        self.withheld
+            .extend(withheld.into_iter().take(MAX_WITHHELD).map(|line| CellLine { remark: Some(why), ..line }));
         self.lines = lines;
     }
 
@@ -179,14 +180,14 @@ struct Wanted {
     write: BTreeMap<PathBuf, Vec<String>>,
     /// Hosts, each with the ports that are known.
     hosts: BTreeMap<String, (BTreeSet<u16>, Vec<String>)>,
-    withheld: BTreeMap<(Needs, PathBuf), (Vec<String>, &'static str)>,
+    withheld: BTreeMap<(CellKey, PathBuf), (Vec<String>, &'static str)>,
 }
 
 impl Wanted {
     fn path(&mut self, path: &Path, attempt: &RecordedAttempt, situation: &Situation) {
         let needs = match (attempt.action, attempt.availability) {
-            (Action::Write, Availability::Hidden | Availability::ReadOnly) => Needs::Write,
-            (_, Availability::Hidden) => Needs::Read,
+            (Action::Write, Availability::Hidden | Availability::ReadOnly) => CellKey::Write,
+            (_, Availability::Hidden) => CellKey::Read,
             _ => return,
         };
         let home = situation.home.as_deref();
@@ -218,7 +219,7 @@ impl Wanted {
                 let withheld = self.withheld.entry((needs, path.to_owned())).or_insert((Vec::new(), reason));
                 withheld.0.push(evidence);
             }
-            (None, Needs::Write) => self.write.entry(target).or_default().push(evidence),
+            (None, CellKey::Write) => self.write.entry(target).or_default().push(evidence),
             (None, _) => self.read.entry(target).or_default().push(evidence),
         }
     }
@@ -226,7 +227,7 @@ impl Wanted {
     fn host(&mut self, host: &str, port: Option<u16>, attempt: &RecordedAttempt) {
         if host.eq_ignore_ascii_case(EXAMPLE_HOST) {
             let reason = "a call that was made up named it; list the hosts that the source is to reach";
-            let withheld = self.withheld.entry((Needs::Network, host.into())).or_insert((Vec::new(), reason));
+            let withheld = self.withheld.entry((CellKey::Network, host.into())).or_insert((Vec::new(), reason));
             withheld.0.push(said(attempt));
             return;
         }
@@ -240,13 +241,13 @@ impl Wanted {
         let write = outermost(gathered(write, situation));
         let mut read = outermost(gathered(read, situation));
         read.retain(|path, _| !write.keys().any(|above| path.starts_with(above)));
-        let paths = |needs: Needs, found: BTreeMap<PathBuf, Vec<String>>| {
+        let paths = |key: CellKey, found: BTreeMap<PathBuf, Vec<String>>| {
             found.into_iter().map(move |(path, evidence)| {
                 let remark = holds_key(&path).then_some("it holds a file that may keep keys or passwords");
-                line(needs, path.to_string_lossy().into_owned(), evidence, remark)
+                line(key, path.to_string_lossy().into_owned(), evidence, remark)
             })
         };
-        let mut lines: Vec<Line> = paths(Needs::Read, read).chain(paths(Needs::Write, write)).collect();
+        let mut lines: Vec<CellLine> = paths(CellKey::Read, read).chain(paths(CellKey::Write, write)).collect();
         for (host, (ports, evidence)) in hosts {
             let remark = ports.is_empty().then_some("the port is a guess: only the name was asked for");
             let ports = if ports.is_empty() { BTreeSet::from([HTTPS]) } else { ports };
@@ -254,24 +255,24 @@ impl Wanted {
                 let text = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
                 // What is no destination was never one: a name that only probes the resolver.
                 if text.parse::<Destination>().is_ok() {
-                    lines.push(line(Needs::Network, text, evidence.clone(), remark));
+                    lines.push(line(CellKey::Network, text, evidence.clone(), remark));
                 }
             }
         }
-        let withheld = withheld.into_iter().map(|((needs, path), (evidence, reason))| {
-            line(needs, path.to_string_lossy().into_owned(), evidence, Some(reason))
+        let withheld = withheld.into_iter().map(|((key, path), (evidence, reason))| {
+            line(key, path.to_string_lossy().into_owned(), evidence, Some(reason))
         });
         let reason = "too many lines were wanted: the source searches, or needs a folder that holds them";
         let beyond = lines.split_off(MAX_LINES.min(lines.len()));
-        let beyond = beyond.into_iter().map(|line| Line { remark: Some(reason), ..line });
+        let beyond = beyond.into_iter().map(|line| CellLine { remark: Some(reason), ..line });
         Proposal { lines, withheld: withheld.chain(beyond).take(MAX_WITHHELD).collect() }
     }
 }
 
-fn line(needs: Needs, value: String, mut evidence: Vec<String>, remark: Option<&'static str>) -> Line {
+fn line(key: CellKey, value: String, mut evidence: Vec<String>, remark: Option<&'static str>) -> CellLine {
     evidence.dedup();
     evidence.truncate(MAX_EVIDENCE);
-    Line { needs, value, evidence, remark }
+    CellLine { key, value, evidence, remark }
 }
 
 /// Reports whether a folder directly holds a file in which keys are kept.

@@ -173,8 +173,8 @@ fn check_file(conn: &Connection, walk: &mut Walk) -> rusqlite::Result<Option<Str
     Ok((integrity != "ok").then_some(integrity))
 }
 
-/// Reports whether the file is cut in the middle of a page. SQLite reads the missing bytes as zeros, so a cut through bytes that
-/// were zero would not show. SQLite writes whole pages, also while this reads.
+/// Reports whether the file is cut in the middle of a page. SQLite reads the missing bytes as zeros, so a cut through
+/// bytes that were zero would not show. SQLite writes whole pages, also while this reads.
 fn ends_within_a_page(conn: &Connection) -> rusqlite::Result<bool> {
     let page: i64 = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
     let length = conn.path().and_then(|path| std::fs::metadata(path).ok()).map_or(0, |file| file.len());

@@ -2,7 +2,8 @@
 //! from one definition (a tool, a prompt or a resource) to graded findings. A definition without findings is not
 //! thereby safe: what a source does is decided by its cell.
 //!
-//! This crate is internal to the library `portcullis` and promises no stability; use the types that the library exports.
+//! This crate is internal to the library `portcullis` and promises no stability; use the types that the library
+//! exports.
 
 mod decode;
 mod hidden;
@@ -176,7 +177,8 @@ impl Findings {
     }
 }
 
-/// Returns the beginning of a pointer, with hidden characters written out: a hostile key can be as long as the definition.
+/// Returns the beginning of a pointer, with hidden characters written out: a hostile key can be as long as the
+/// definition.
 fn shown(pointer: &str) -> String {
     let part = pointer.get(..pointer.floor_char_boundary(MAX_POINTER_BYTES)).unwrap_or_default();
     let more = if part.len() < pointer.len() { "…" } else { "" };

@@ -17,8 +17,8 @@ pub(crate) struct NormalizedText {
 }
 
 impl NormalizedText {
-    /// Normalises a text: lower case; letters that look Latin in a Latin word become Latin; quotes, backticks, asterisks
-    /// and hidden characters vanish; a line is a sentence.
+    /// Normalises a text: lower case; letters that look Latin in a Latin word become Latin; quotes, backticks,
+    /// asterisks and hidden characters vanish; a line is a sentence.
     pub(crate) fn of(text: &str) -> Self {
         Self::build(text, |c, _| c)
     }

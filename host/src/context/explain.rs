@@ -52,9 +52,9 @@ impl Drop for OpenCall {
 }
 
 impl Upstream {
-    /// Adds to a failed answer what the source's cell may lack: hosts that it was refused since the call began, and paths
-    /// that the failure names. Any other answer stays as it is. Hosts are left out if another call was open meanwhile:
-    /// they may be those of another caller.
+    /// Adds to a failed answer what the source's cell may lack: hosts that it was refused since the call began, and
+    /// paths that the failure names. Any other answer stays as it is. Hosts are left out if another call was open
+    /// meanwhile: they may be those of another caller.
     pub(crate) fn explained(&self, answer: Answer, call: &OpenCall) -> Answer {
         if !self.has_process_cell() {
             return answer;
@@ -70,13 +70,13 @@ impl Upstream {
                         break;
                     }
                 }
-                let Some(words) = self.lacks(call.began_alone(), &said) else { return answer };
+                let Some(words) = self.missing_access(call.began_alone(), &said) else { return answer };
                 blocks.push(Json::of(&json!({ "type": "text", "text": format!("[portcullis: {words}]") })));
                 result.with("content", &Json::of(&blocks)).map_or(answer, Answer::Result)
             }
             Answer::Error(error) => {
                 let message = error.get_str("message").unwrap_or_default();
-                let Some(words) = self.lacks(call.began_alone(), &message) else { return answer };
+                let Some(words) = self.missing_access(call.began_alone(), &message) else { return answer };
                 error
                     .with("message", &Json::of(&format!("{message} [portcullis: {words}]")))
                     .map_or(answer, Answer::Error)
@@ -107,15 +107,15 @@ impl Upstream {
     }
 
     #[cfg(feature = "process")]
-    fn lacks(&self, began: Option<Instant>, failure: &str) -> Option<String> {
-        let lacks = self.process_cell.as_ref()?.lacks(began, failure);
-        let words: Vec<String> = lacks.iter().map(ToString::to_string).collect();
+    fn missing_access(&self, began: Option<Instant>, failure: &str) -> Option<String> {
+        let missing = self.process_cell.as_ref()?.missing_access(began, failure);
+        let words: Vec<String> = missing.iter().map(ToString::to_string).collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
 
     /// Only a program has a cell that could lack something.
     #[cfg(not(feature = "process"))]
-    fn lacks(&self, _: Option<Instant>, _: &str) -> Option<String> {
+    fn missing_access(&self, _: Option<Instant>, _: &str) -> Option<String> {
         None
     }
 }

@@ -10,8 +10,8 @@ use crate::item::Item;
 use crate::scan::{Finding, Scanner, Severity};
 use crate::sync::Mutex;
 
-/// The number of digests from which on all are forgotten and scanned again: more than a source may list of all kinds, in
-/// both eras, so that only one that changes its definitions all the time gets there.
+/// The number of digests from which on all are forgotten and scanned again: more than a source may list of all kinds,
+/// in both eras, so that only one that changes its definitions all the time gets there.
 const MAX_KNOWN: usize = 65_536;
 
 /// The largest number of findings of one definition that are kept, the gravest first: a person reads no more before

@@ -44,7 +44,8 @@ pub(super) fn with_short_path<T>(path: &Path, work: impl FnOnce(&Path) -> io::Re
     work(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
 }
 
-/// Connects to a socket. It does not wait: a listener that does not accept connections and has a full backlog is an error.
+/// Connects to a socket. It does not wait: a listener that does not accept connections and has a full backlog is an
+/// error.
 pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -1,7 +1,7 @@
 //! The protocol on one agent's connection: which message may come when, in either era. Knows no transport.
 //!
-//! A front hands over each [`Message`] and gets a [`NextStep`]. Specification: MCP 2025-11-25 and 2026-07-28, "Lifecycle",
-//! "Cancellation", "Pagination", "Elicitation".
+//! A front hands over each [`Message`] and gets a [`NextStep`]. Specification: MCP 2025-11-25 and 2026-07-28,
+//! "Lifecycle", "Cancellation", "Pagination", "Elicitation".
 
 pub(crate) mod agent_channel;
 mod calls;

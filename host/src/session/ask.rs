@@ -165,8 +165,8 @@ fn elicitation(source: &str, params: &Json) -> Result<Json, String> {
     params.with("message", &Json::of(&message)).ok_or_else(|| "`params` must be an object".to_owned())
 }
 
-/// Returns the first field of a form that asks for a secret, at any depth. Keywords count in any spelling, as some agents read them
-/// without regard to case.
+/// Returns the first field of a form that asks for a secret, at any depth. Keywords count in any spelling, as some
+/// agents read them without regard to case.
 fn secret_field(schema: &Value) -> Option<String> {
     let asks = |text: &str| {
         let plain: String = text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();

@@ -52,8 +52,8 @@ impl Lists {
     }
 }
 
-/// The sources whose list of a kind is out of date. Their marks come back if it is dropped before the lists were taken anew: the
-/// request may be cancelled, or fail.
+/// The sources whose list of a kind is out of date. Their marks come back if it is dropped before the lists were taken
+/// anew: the request may be cancelled, or fail.
 struct Stale<'a> {
     lists: &'a Lists,
     kind: ItemKind,

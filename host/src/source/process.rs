@@ -79,8 +79,8 @@ impl Connect for ProcessProgram {
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
         Link::open(transport, deadlines, config).await.map_err(|error| {
             let error = pipe.explain(error);
-            let lacks = self.process_cell.lacks_at_start(began, &error.to_string());
-            lacks.into_iter().fold(error, |error, lack| error.said("; ", lack.to_string()))
+            let missing = self.process_cell.missing_access_at_start(began, &error.to_string());
+            missing.into_iter().fold(error, |error, access| error.said("; ", access.to_string()))
         })
     }
 }

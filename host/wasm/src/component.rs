@@ -6,7 +6,7 @@ use portcullis_config::PluginRef;
 use portcullis_core::protocol::Json;
 
 use super::access::{self, ComponentAccess, Confinement, KEY_VALUE, Opened};
-use super::load::{Allowed, ComponentInterface, Wasm, interface, listed};
+use super::load::{Allowed, ComponentInterface, Wasm, comma_separated, interface};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
 use super::{CommandComponent, Functions, PluginError, PluginIdentity, Plugins, Tools, blocking};
 
@@ -153,7 +153,7 @@ impl Shape {
                 None => format!(
                     "it exports {}; a source exports `{PACKAGE}/{}@{TRACK}`, `wasi:cli/run@0.2` (and speaks MCP over its \
                      standard streams), or functions",
-                    listed(&manifest.exports),
+                    comma_separated(&manifest.exports),
                     ToolsWorld::EXPORT,
                 ),
             }

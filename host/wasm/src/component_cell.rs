@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portcullis_cell::{Aspect, CellGrant, Strength, size, texts};
+use portcullis_cell::{Aspect, CellGrant, Strength, display_size, paths_as_text};
 use portcullis_core::digest::Digest;
 use serde_json::json;
 
@@ -56,7 +56,8 @@ impl ComponentCell {
             Some(cpu) if cpu < 1.0 => format!("{seconds} s a call, of {cpu} processors"),
             _ => format!("{seconds} s a call, of one processor"),
         };
-        let memory = format!("{} for each instance, of which {} work at once", size(spend.memory), self.instances);
+        let memory =
+            format!("{} for each instance, of which {} work at once", display_size(spend.memory), self.instances);
         [
             ("environment", "empty, then listed".to_owned()),
             ("descriptors", "there are none".to_owned()),
@@ -88,9 +89,9 @@ impl ComponentCell {
             "digest": digest,
             "kind": kind,
             "imports": imports,
-            "read": texts(&grant.read),
-            "write": texts(&grant.write),
-            "kept": texts(&grant.protected),
+            "read": paths_as_text(&grant.read),
+            "write": paths_as_text(&grant.write),
+            "kept": paths_as_text(&grant.protected),
             "network": grant.network,
             "limits": {
                 "memory": grant.limits.memory,

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_cell::size;
+use portcullis_cell::display_size;
 use portcullis_config::TIMEOUT;
 use portcullis_core::limits::{self, CallLimits};
 use tokio::sync::OwnedSemaphorePermit;
@@ -44,7 +44,7 @@ pub(crate) struct GuestState {
 enum Exceeded {
     #[error("it wanted more than {} MiB of memory", .0 >> 20)]
     Memory(usize),
-    #[error("it wanted more than {} of memory; to give it more, write `cell = {{ memory = \"{}MiB\" }}` in its source", size(*.0), (2 * .0).div_ceil(1 << 20))]
+    #[error("it wanted more than {} of memory; to give it more, write `cell = {{ memory = \"{}MiB\" }}` in its source", display_size(*.0), (2 * .0).div_ceil(1 << 20))]
     Granted(u64),
     #[error("it wanted a table of more than {} elements", limits::TABLE_ELEMENTS)]
     Table,
@@ -225,7 +225,7 @@ pub(crate) fn out_of_time(limit: Duration) -> String {
 fn too_much(limit: u64) -> String {
     format!(
         "it passed more than {} in one call; to let it pass more, write `cell = {{ output = \"{}MiB\" }}` in its source",
-        size(limit),
+        display_size(limit),
         (2 * limit).div_ceil(1 << 20)
     )
 }

@@ -154,7 +154,7 @@ pub(super) fn link<W: World>(
         return Err(PluginError::OtherTrack { plugin, package: package(name), served: TRACK });
     }
     if !exports.iter().any(|name| interface(name) == Some(W::EXPORT)) {
-        let exports = listed(&exports);
+        let exports = comma_separated(&exports);
         let interface = format!("{PACKAGE}/{}@{TRACK}", W::EXPORT);
         return Err(PluginError::WrongWorld { plugin, wanted: W::NAME, exports, interface });
     }
@@ -250,7 +250,7 @@ impl ComponentInterface {
 }
 
 /// Joins names for a message.
-pub(crate) fn listed(names: &[String]) -> String {
+pub(crate) fn comma_separated(names: &[String]) -> String {
     if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
 }
 

@@ -2,7 +2,8 @@
 //! relations to each other; each profile has its own store. Entities are also offered as resources.
 //!
 //! Every fact has its own key, so that concurrent calls add to each other and no fact is lost: `e NAME` → nothing,
-//! `k NAME` → kind, `o NAME hash` → observation, `r NAME relation OTHER` → nothing. A unit separator is between the parts.
+//! `k NAME` → kind, `o NAME hash` → observation, `r NAME relation OTHER` → nothing. A unit separator is between the
+//! parts.
 
 use portcullis_plugin::key_value::{self, Change};
 use portcullis_plugin::{Effect, Failure, Resources, Tools, arguments, settings, text_result, tool};

@@ -1,6 +1,6 @@
 //! A source that says to the model what no honest source says: beside an honest item of each kind, one whose definition
-//! gives orders. While the file that the second argument names exists, the honest items have other definitions, the tool
-//! `sum` gives other orders, and `later` gives some too; each call then announces that the tools have changed.
+//! gives orders. While the file that the second argument names exists, the honest items have other definitions, the
+//! tool `sum` gives other orders, and `later` gives some too; each call then announces that the tools have changed.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! A zoo: for each trigger a hostile source, and an honest one that does the same for a good reason. The second argument is
-//! the trigger, the third `hostile` or `honest`.
+//! A zoo: for each trigger a hostile source, and an honest one that does the same for a good reason. The second
+//! argument is the trigger, the third `hostile` or `honest`.
 
 mod deeds;
 

@@ -62,8 +62,8 @@ pub fn rmcp_server() -> PathBuf {
     target.join("wasm32-wasip2/release/portcullis-test-calculator.wasm")
 }
 
-/// Returns a program of `tests/sources`, such as `portcullis-test-source`, in the profile of the running test or benchmark. The
-/// first call in a process builds them, which takes a second if nothing has changed.
+/// Returns a program of `tests/sources`, such as `portcullis-test-source`, in the profile of the running test or
+/// benchmark. The first call in a process builds them, which takes a second if nothing has changed.
 ///
 /// # Panics
 /// If they cannot be built, with the output of cargo.

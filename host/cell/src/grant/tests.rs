@@ -161,12 +161,12 @@ fn the_brokers_own_files_are_granted_to_nobody_under_any_name() {
 #[test]
 fn the_working_directory_is_in_the_cell_or_the_private_home() {
     let place = Place::new();
-    let machine = crate::ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
-    let mut profile = ProgramProfile::of(&["sh".to_owned()], None, &machine).unwrap();
-    let mut directory = |cwd: &str, more: &str, needs: Option<&str>| {
-        profile.read = needs.into_iter().map(|name| place.at(name)).collect();
+    let programs = crate::ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
+    let mut needs = ProgramNeeds::of(&["sh".to_owned()], None, &programs).unwrap();
+    let mut directory = |cwd: &str, more: &str, needed: Option<&str>| {
+        needs.read = needed.into_iter().map(|name| place.at(name)).collect();
         let mut grant = place.grant(more).unwrap();
-        grant.start_in(&place.at(cwd), &profile);
+        grant.start_in(&place.at(cwd), &needs);
         grant.directory
     };
     assert_eq!(directory("docs/deep", "cell.read = [\"docs\"]", None), Some(place.at("docs/deep")));

@@ -6,14 +6,14 @@ use super::super::CellError;
 
 /// The tool that installs a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PackageManager {
     /// npm, from an npm registry.
     Npm,
     /// uv, from an index of Python packages.
     Uv,
 }
 
-impl Kind {
+impl PackageManager {
     /// Returns the prefix that such a package has in the lock file.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -25,10 +25,10 @@ impl Kind {
 
 /// A command that fetches the package that it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Package {
-    pub kind: Kind,
+pub(crate) struct PackageCommand {
+    pub kind: PackageManager,
     /// `npx` or `uvx`, as configured. The installer (`npm` or `uv`) is looked for beside it.
-    pub launcher: String,
+    pub runner: String,
     /// The packages to install, the one with the program first: `name`, `name@1.2.3`, `name==1.2.3`.
     pub(crate) specs: Vec<String>,
     /// The program to run, or `None` for the package's default.
@@ -37,29 +37,30 @@ pub(crate) struct Package {
     pub arguments: Vec<String>,
 }
 
-impl Package {
+impl PackageCommand {
     /// Parses a command. Returns `None` for one that fetches nothing.
     ///
     /// # Errors
     /// [`CellError::Program`] for a command that names something other than a package of a registry, or that has an
     /// unknown option before the package, as it could change what is installed.
     pub(crate) fn of(argv: &[String]) -> Result<Option<Self>, CellError> {
-        let Some((launcher, words)) = argv.split_first() else { return Ok(None) };
-        let name = Path::new(launcher).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some((runner, words)) = argv.split_first() else { return Ok(None) };
+        let name = Path::new(runner).file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let package = match name {
-            "npx" => npx(launcher, words),
-            "uvx" => uvx(launcher, words),
+            "npx" => npx(runner, words),
+            "uvx" => uvx(runner, words),
             _ => return Ok(None),
         };
         let package = package.map_err(|why| CellError::Program(format!("`{name}` {why}")))?;
         for spec in &package.specs {
-            registered(spec).map_err(|why| CellError::Program(format!("`{name}` package {spec:?} {why}")))?;
+            require_registry_package(spec)
+                .map_err(|why| CellError::Program(format!("`{name}` package {spec:?} {why}")))?;
         }
         Ok(Some(package))
     }
 
     /// Returns the name of the request in the lock file: what the command asks for, whatever that resolves to.
-    pub(crate) fn requested(&self) -> String {
+    pub(crate) fn lock_key(&self) -> String {
         format!("{}:{}", self.kind.as_str(), self.specs.join(" "))
     }
 
@@ -67,8 +68,8 @@ impl Package {
     pub(crate) fn name(&self) -> &str {
         let spec = self.specs.first().map(String::as_str).unwrap_or_default();
         match self.kind {
-            Kind::Npm => npm_name(spec),
-            Kind::Uv => spec.split(['=', '<', '>', '~', '!', '[', ' ', '@']).next().unwrap_or(spec),
+            PackageManager::Npm => npm_name(spec),
+            PackageManager::Uv => spec.split(['=', '<', '>', '~', '!', '[', ' ', '@']).next().unwrap_or(spec),
         }
     }
 }
@@ -80,7 +81,7 @@ fn npm_name(spec: &str) -> &str {
 }
 
 /// Parses `npx [-y] [-p PACKAGE]… [--] PACKAGE|PROGRAM ARGUMENT…`.
-fn npx(launcher: &str, words: &[String]) -> Result<Package, String> {
+fn npx(runner: &str, words: &[String]) -> Result<PackageCommand, String> {
     let mut specs = Vec::new();
     let mut words = words.iter();
     let first = loop {
@@ -98,11 +99,17 @@ fn npx(launcher: &str, words: &[String]) -> Result<Package, String> {
     if specs.is_empty() {
         specs.push(first.clone());
     }
-    Ok(Package { kind: Kind::Npm, launcher: launcher.to_owned(), specs, program, arguments: words.cloned().collect() })
+    Ok(PackageCommand {
+        kind: PackageManager::Npm,
+        runner: runner.to_owned(),
+        specs,
+        program,
+        arguments: words.cloned().collect(),
+    })
 }
 
 /// Parses `uvx [--from SPEC] [--with SPEC]… PROGRAM[@VERSION] ARGUMENT…`.
-fn uvx(launcher: &str, words: &[String]) -> Result<Package, String> {
+fn uvx(runner: &str, words: &[String]) -> Result<PackageCommand, String> {
     let (mut from, mut with) = (None, Vec::new());
     let mut words = words.iter();
     let first = loop {
@@ -124,8 +131,8 @@ fn uvx(launcher: &str, words: &[String]) -> Result<Package, String> {
         Some(version) => format!("{name}=={version}"),
     });
     let specs = std::iter::once(main).chain(with).collect();
-    let (launcher, program) = (launcher.to_owned(), Some(name.to_owned()));
-    Ok(Package { kind: Kind::Uv, launcher, specs, program, arguments: words.cloned().collect() })
+    let (runner, program) = (runner.to_owned(), Some(name.to_owned()));
+    Ok(PackageCommand { kind: PackageManager::Uv, runner, specs, program, arguments: words.cloned().collect() })
 }
 
 fn after_equals(option: &str) -> String {
@@ -137,7 +144,7 @@ fn unknown(option: &str, known: &str) -> String {
 }
 
 /// Refuses what is not in a registry: only a registry's package can be pinned by version and integrity.
-fn registered(spec: &str) -> Result<(), &'static str> {
+fn require_registry_package(spec: &str) -> Result<(), &'static str> {
     const NOT_IN_REGISTRY: &str =
         "is not a package of a registry, so it cannot be pinned; install it yourself and name its program";
     let plain = |c: char| c.is_ascii_alphanumeric() || "@/._-=<>~!^*+,[] ".contains(c);
@@ -155,14 +162,14 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn package(line: &str) -> Result<Option<Package>, CellError> {
-        Package::of(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    fn package(line: &str) -> Result<Option<PackageCommand>, CellError> {
+        PackageCommand::of(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
     /// Returns the request, the package's name, the program and the arguments of a command.
     fn read(line: &str) -> (String, String, Option<String>, String) {
         let package = package(line).unwrap().unwrap();
-        (package.requested(), package.name().to_owned(), package.program.clone(), package.arguments.join(" "))
+        (package.lock_key(), package.name().to_owned(), package.program.clone(), package.arguments.join(" "))
     }
 
     #[test]

@@ -16,12 +16,12 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::super::machine::is_program;
 use super::super::plan::PlanContext;
-use super::super::{CellError, CellGrant, CellHost, Plan, ProgramProfile, ProgramSearch};
+use super::super::program_search::is_program;
+use super::super::{CellError, CellGrant, CellHost, Plan, ProgramNeeds, ProgramSearch};
 use super::registry::{Configured, PackageRegistry};
 use super::store::{InstallLock, PackageStore};
-use super::{Kind, Package, index, npm, uv};
+use super::{PackageCommand, PackageManager, index, npm, uv};
 use crate::run_to_end;
 
 /// The longest time that one step of an installation may take. The largest servers bring 200 MB, over a slow
@@ -81,20 +81,20 @@ pub(crate) struct Installed {
 pub(crate) struct Installer<'a> {
     cells: &'a Arc<CellHost>,
     source: &'a SourceName,
-    package: &'a Package,
+    package: &'a PackageCommand,
     configured: Configured,
     registry: OnceCell<PackageRegistry>,
-    machine: ProgramSearch,
+    programs: ProgramSearch,
     store: PackageStore,
 }
 
 impl<'a> Installer<'a> {
     /// Returns an installer. Nothing is read from a registry and nothing is installed yet.
-    pub(crate) fn new(cells: &'a Arc<CellHost>, source: &'a SourceName, package: &'a Package) -> Self {
-        let machine = cells.machine();
-        let configured = Configured::of(package.kind, &machine);
+    pub(crate) fn new(cells: &'a Arc<CellHost>, source: &'a SourceName, package: &'a PackageCommand) -> Self {
+        let programs = cells.programs();
+        let configured = Configured::of(package.kind, &programs);
         let store = PackageStore::new(&cells.data_dir, source);
-        Self { cells, source, package, configured, registry: OnceCell::new(), machine, store }
+        Self { cells, source, package, configured, registry: OnceCell::new(), programs, store }
     }
 
     /// Returns the package that will be installed, and the registry that it will come from.
@@ -104,10 +104,10 @@ impl<'a> Installer<'a> {
             None => None,
         };
         let installer = match self.package.kind {
-            Kind::Npm => "npm",
-            Kind::Uv => "uv",
+            PackageManager::Npm => "npm",
+            PackageManager::Uv => "uv",
         };
-        (self.package.requested(), from.unwrap_or_else(|| format!("the registry that {installer} names")))
+        (self.package.lock_key(), from.unwrap_or_else(|| format!("the registry that {installer} names")))
     }
 
     /// Returns the package, installed as it is pinned. Without a pin, resolves it and pins what the registry has now.
@@ -117,7 +117,7 @@ impl<'a> Installer<'a> {
     pub(crate) async fn ready(&self) -> Result<Installed, CellError> {
         let _lock = self.install_lock().await?;
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
-        let requested = self.package.requested();
+        let requested = self.package.lock_key();
         if let Some(pin) = lock.package(self.source.as_str(), &requested) {
             if !self.store.place(&pin.tree).is_dir() {
                 let resolved = self.resolve(self.exact(pin)).await?;
@@ -136,7 +136,7 @@ impl<'a> Installer<'a> {
     pub(crate) async fn renew(&self) -> Result<(Option<LockedPackage>, Installed), CellError> {
         let _lock = self.install_lock().await?;
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
-        let before = lock.package(self.source.as_str(), &self.package.requested()).cloned();
+        let before = lock.package(self.source.as_str(), &self.package.lock_key()).cloned();
         Ok((before, self.renew_in_turn().await?))
     }
 
@@ -145,7 +145,7 @@ impl<'a> Installer<'a> {
         if !self.store.place(&resolved.tree).is_dir() {
             self.install(&resolved).await?;
         }
-        let (source, requested) = (self.source.as_str(), self.package.requested());
+        let (source, requested) = (self.source.as_str(), self.package.lock_key());
         let hosts = &self.registry().await?.hosts;
         Lockfile::change(&self.cells.data_dir, |lock| lock.pin(source, &requested, &resolved, hosts))
             .map_err(|error| CellError::Package(error.to_string()))?;
@@ -165,7 +165,7 @@ impl<'a> Installer<'a> {
 
     /// Returns the main package at its pinned version, and the others as the command names them.
     fn exact(&self, pin: &LockedPackage) -> Vec<String> {
-        let separator = if self.package.kind == Kind::Npm { "@" } else { "==" };
+        let separator = if self.package.kind == PackageManager::Npm { "@" } else { "==" };
         let extras = self.package.specs.first().and_then(|spec| spec.split_once('[')?.1.split_once(']'));
         let extras = extras.map(|(extras, _)| format!("[{extras}]")).unwrap_or_default();
         let main = format!("{}{extras}{separator}{}", pin.name, pin.version);
@@ -194,7 +194,7 @@ impl<'a> Installer<'a> {
                 None => self.default_address().await?,
             };
             let mut registry = self.configured.clone().with_default(default)?;
-            if self.package.kind == Kind::Uv {
+            if self.package.kind == PackageManager::Uv {
                 registry.links_to(index::links(&registry.address, &uv::normal(self.package.name())).await);
             }
             Ok(registry)
@@ -206,8 +206,8 @@ impl<'a> Installer<'a> {
     async fn default_address(&self) -> Result<String, CellError> {
         let stage = self.stage()?;
         let command = match self.package.kind {
-            Kind::Npm => npm::default_registry(&self.tool("npm")?),
-            Kind::Uv => {
+            PackageManager::Npm => npm::default_registry(&self.tool("npm")?),
+            PackageManager::Uv => {
                 std::fs::write(stage.path().join(uv::ASKED), "").map_err(|error| self.failed(&error.to_string()))?;
                 uv::default_index(&self.tool("uv")?, &self.python()?)
             }
@@ -227,8 +227,8 @@ impl<'a> Installer<'a> {
     async fn resolve(&self, specs: Vec<String>) -> Result<ResolvedPackage, CellError> {
         let stage = self.stage()?;
         let (commands, lock) = match self.package.kind {
-            Kind::Npm => (vec![npm::resolve(&self.tool("npm")?, &specs)], npm::LOCK),
-            Kind::Uv => {
+            PackageManager::Npm => (vec![npm::resolve(&self.tool("npm")?, &specs)], npm::LOCK),
+            PackageManager::Uv => {
                 std::fs::write(stage.path().join(uv::ASKED), specs.join("\n") + "\n")
                     .map_err(|error| self.failed(&error.to_string()))?;
                 (vec![uv::resolve(&self.tool("uv")?, &self.python()?)], uv::LOCK)
@@ -238,8 +238,8 @@ impl<'a> Installer<'a> {
         let lock_text =
             read_limited(&stage.path().join(lock)).map_err(|error| self.failed(&format!("left no {lock}: {error}")))?;
         let resolved = match self.package.kind {
-            Kind::Npm => npm::resolved(self.package.name(), lock_text),
-            Kind::Uv => uv::resolved(self.package.name(), lock_text),
+            PackageManager::Npm => npm::resolved(self.package.name(), lock_text),
+            PackageManager::Uv => uv::resolved(self.package.name(), lock_text),
         };
         resolved.map_err(|why| self.failed(&why))
     }
@@ -250,12 +250,12 @@ impl<'a> Installer<'a> {
             std::fs::write(stage.path().join(name), text).map_err(|error| self.failed(&error.to_string()))
         };
         let commands = match self.package.kind {
-            Kind::Npm => {
+            PackageManager::Npm => {
                 write(npm::LOCK, &resolved.lock_text)?;
                 write("package.json", &npm::manifest(&resolved.lock_text))?;
                 vec![npm::install(&self.tool("npm")?)]
             }
-            Kind::Uv => {
+            PackageManager::Uv => {
                 write(uv::LOCK, &resolved.lock_text)?;
                 uv::install(&self.tool("uv")?, &self.python()?).to_vec()
             }
@@ -277,8 +277,8 @@ impl<'a> Installer<'a> {
         let folder = self.store.place(&pin.tree);
         let wanted = self.package.program.as_deref();
         let words = match self.package.kind {
-            Kind::Npm => npm::program(&folder, &pin.name, wanted).map(|program| vec![program]),
-            Kind::Uv => uv::program(&folder, wanted.unwrap_or(&pin.name)).map(Vec::from),
+            PackageManager::Npm => npm::program(&folder, &pin.name, wanted).map(|program| vec![program]),
+            PackageManager::Uv => uv::program(&folder, wanted.unwrap_or(&pin.name)).map(Vec::from),
         };
         let words = words.map_err(|why| self.failed(&why))?;
         let words = words.into_iter().map(|word| word.to_string_lossy().into_owned());
@@ -297,15 +297,15 @@ impl<'a> Installer<'a> {
 
     /// Returns the installer: npm beside npx, uv beside uvx.
     fn tool(&self, name: &str) -> Result<PathBuf, CellError> {
-        let beside = Path::new(&self.package.launcher).parent().map(|folder| folder.join(name));
+        let beside = Path::new(&self.package.runner).parent().map(|folder| folder.join(name));
         match beside.filter(|path| path.is_absolute() && is_program(path)) {
             Some(path) => Ok(path),
-            None => self.machine.resolve(name),
+            None => self.programs.resolve(name),
         }
     }
 
     fn python(&self) -> Result<PathBuf, CellError> {
-        Ok(ProgramProfile::of(&["python3".to_owned()], None, &self.machine)?.program)
+        Ok(ProgramNeeds::of(&["python3".to_owned()], None, &self.programs)?.program)
     }
 
     async fn reach(&self, step: &str, commands: &[Vec<String>], folder: &Path) -> Result<(), CellError> {
@@ -324,36 +324,36 @@ impl<'a> Installer<'a> {
     ) -> Result<Result<String, String>, CellError> {
         let folder = folder.canonicalize().map_err(|error| self.failed(&error.to_string()))?;
         let (environment, needed) = match self.package.kind {
-            Kind::Npm => (npm::environment(registry), None),
-            Kind::Uv => (uv::environment(registry), Some(self.python()?)),
+            PackageManager::Npm => (npm::environment(registry), None),
+            PackageManager::Uv => (uv::environment(registry), Some(self.python()?)),
         };
         let network = registry.map(|registry| registry.hosts.clone()).unwrap_or_default();
         let certificates = registry.and_then(|registry| registry.certificates.as_deref());
         let mut said = String::new();
         for argv in commands {
-            let mut profile = ProgramProfile::of(argv, Some(&folder), &self.machine)?;
+            let mut needs = ProgramNeeds::of(argv, Some(&folder), &self.programs)?;
             if let Some(python) = &needed {
-                profile.take_in(ProgramProfile::of(&[python.to_string_lossy().into_owned()], None, &self.machine)?);
+                needs.take_in(ProgramNeeds::of(&[python.to_string_lossy().into_owned()], None, &self.programs)?);
             }
             let mut grant = CellGrant { write: vec![folder.clone()], network: network.clone(), ..CellGrant::nothing() };
             grant.directory = Some(folder.clone());
             grant.limits = LIMITS;
             grant.read.extend(certificates.and_then(|file| file.canonicalize().ok()));
-            let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
+            let (tier, enforced) = self.cells.tiers().await.tier_for(&grant)?;
             debug_assert_ne!(tier, Tier::Reduced, "a cell with a network is never reduced");
             let setting = PlanContext {
                 tier,
                 enforced,
                 outside_home: &folder,
-                proxy_listeners: ProxyListeners::wanted(&Declared::listed(&grant.network)),
+                proxy_listeners: ProxyListeners::wanted(&Declared::of_entries(&grant.network)),
                 recorded: false,
             };
             let arguments = argv.get(1..).unwrap_or_default();
-            let plan = Plan::new(&grant, &profile, arguments, &environment, setting);
+            let plan = Plan::new(&grant, &needs, arguments, &environment, setting);
             // The user's own configuration names the registry, which may be at a private address. A registry on the
             // public internet must not lead to one.
             let must_be_public = registry.map(|registry| registry.must_be_public.as_slice()).unwrap_or_default();
-            let declared = Declared::listed(&grant.network).public(must_be_public);
+            let declared = Declared::of_entries(&grant.network).public(must_be_public);
             let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready, None, Arc::default());
             match run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve).await {
                 Ok(output) => said = output,
@@ -384,7 +384,7 @@ impl<'a> Installer<'a> {
     }
 
     fn failed(&self, why: &str) -> CellError {
-        CellError::Package(format!("package {} {why}", self.package.requested()))
+        CellError::Package(format!("package {} {why}", self.package.lock_key()))
     }
 }
 

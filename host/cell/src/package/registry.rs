@@ -11,7 +11,7 @@ use portcullis_net::egress::Reach;
 use url::Url;
 
 use super::super::{CellError, ProgramSearch};
-use super::command::Kind;
+use super::command::PackageManager;
 use super::index::Links;
 
 /// The largest configuration file that is read.
@@ -30,11 +30,11 @@ pub(super) struct Configured {
 
 impl Configured {
     /// Reads the user's configuration, from variables and files.
-    pub(super) fn of(kind: Kind, machine: &ProgramSearch) -> Self {
+    pub(super) fn of(kind: PackageManager, programs: &ProgramSearch) -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let mut configured = match kind {
-            Kind::Npm => npm(&settings(&npm_files(machine)), variable),
-            Kind::Uv => index(&settings(&index_files(machine)), variable),
+            PackageManager::Npm => npm(&settings(&npm_files(programs)), variable),
+            PackageManager::Uv => index(&settings(&index_files(programs)), variable),
         };
         configured.has_proxy |=
             ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"].iter().any(|name| variable(name).is_some());
@@ -114,14 +114,14 @@ impl PackageRegistry {
 type Settings = Vec<(String, String)>;
 
 /// Returns npm's configuration files: the user's, the one beside the system's npm, the system's.
-fn npm_files(machine: &ProgramSearch) -> Vec<PathBuf> {
-    let user = machine.home.as_ref().map(|home| home.join(".npmrc"));
+fn npm_files(programs: &ProgramSearch) -> Vec<PathBuf> {
+    let user = programs.home.as_ref().map(|home| home.join(".npmrc"));
     user.into_iter().chain(["/usr/local/etc/npmrc", "/usr/etc/npmrc", "/etc/npmrc"].map(PathBuf::from)).collect()
 }
 
 /// Returns uv's configuration files, then pip's.
-fn index_files(machine: &ProgramSearch) -> Vec<PathBuf> {
-    let of_user = |name: &str| machine.home.as_ref().map(|home| home.join(name));
+fn index_files(programs: &ProgramSearch) -> Vec<PathBuf> {
+    let of_user = |name: &str| programs.home.as_ref().map(|home| home.join(name));
     let user = [".config/uv/uv.toml", ".config/pip/pip.conf", ".pip/pip.conf"].into_iter().filter_map(of_user);
     user.chain(["/etc/uv/uv.toml", "/etc/pip.conf"].map(PathBuf::from)).collect()
 }

@@ -36,7 +36,7 @@ impl PackageStore {
 
     /// Waits until nothing else installs for this source, then removes what an interrupted installation left.
     pub(super) async fn install_lock(&self) -> io::Result<InstallLock> {
-        super::super::private(&self.folder).map_err(io::Error::other)?;
+        super::super::make_private_folder(&self.folder).map_err(io::Error::other)?;
         let path = self.folder.join("guard");
         let wait = move || {
             let guard = File::create(path)?;
@@ -67,7 +67,8 @@ impl PackageStore {
         self.folder.join(name)
     }
 
-    /// Keeps an installed tree in place while the returned file is open. Call this only while holding a [`InstallLock`].
+    /// Keeps an installed tree in place while the returned file is open. Call this only while holding a
+    /// [`InstallLock`].
     pub(super) fn hold(&self, tree: &Digest) -> io::Result<File> {
         let folder = File::open(self.place(tree))?;
         flock(&folder, FlockOperation::LockShared)?;

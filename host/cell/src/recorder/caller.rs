@@ -17,7 +17,8 @@ use super::{Action, Availability, Subject};
 /// The longest path that the kernel takes, in bytes, with its terminator.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The size of a page of memory, and the most that is read at once, in bytes. A path seldom crosses a page, and the page after it may not exist.
+/// The size of a page of memory, and the most that is read at once, in bytes. A path seldom crosses a page, and the
+/// page after it may not exist.
 const PAGE_BYTES: usize = 4096;
 
 /// The longest address that is read, in bytes: that of IPv6.

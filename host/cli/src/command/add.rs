@@ -9,7 +9,7 @@ use portcullis::name::SourceName;
 
 use crate::cli::Global;
 use crate::command::{edit, init};
-use crate::known::KnownLack;
+use crate::known::UnmetNeeds;
 use crate::output::{self, escape_hidden};
 
 /// Add a source to the configuration file
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     if !global.json {
         // A proposal: nothing is opened that was not asked for.
         let config = Config::parse(&std::fs::read_to_string(&file)?, &file)?;
-        if let Some(lack) = config.sources.get(&args.name).and_then(KnownLack::of) {
+        if let Some(lack) = config.sources.get(&args.name).and_then(UnmetNeeds::of) {
             output::note(&format!("{}; `portcullis learn {}` adds what it needs", lack.switches(), args.name));
         }
         output::note("`portcullis check` starts it once, and shows its tools and its cell");

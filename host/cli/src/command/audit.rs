@@ -47,8 +47,8 @@ enum Action {
         /// The id of a call or a run
         id: String,
     },
-    /// Recompute every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete because a broker was killed and no
-    /// later broker has sealed its chain yet
+    /// Recompute every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete because a broker was killed and
+    /// no later broker has sealed its chain yet
     Verify,
 }
 
@@ -81,7 +81,7 @@ fn tail(folder: &Path, n: usize, kind: Option<String>, follow: bool, json: bool)
             loop {
                 tokio::select! {
                     records = follow.next() => records?.iter().try_for_each(|record| print(record, json))?,
-                    ended = runtime::asked_to_end() => return Ok(ended?),
+                    ended = runtime::shutdown_signal() => return Ok(ended?),
                 }
             }
         })?;

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::flagged::print_flagged;
-use crate::isolation::{fact, items, plain_text, print_cell};
+use crate::isolation::{fact, print_cell};
+use crate::json_text::{items, plain_text};
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
 

@@ -44,8 +44,8 @@ plugin = "builtin:approval-memory"
 
 /// Take a tour: one agent, its sources, what can happen to a call, a thief in a cell, and how he is found out
 ///
-/// Needs nothing but this program, which also plays the thief, and works in a temporary folder. Nothing is installed or
-/// left behind.
+/// CellKey nothing but this program, which also plays the thief, and works in a temporary folder. Nothing is installed
+/// or left behind.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 

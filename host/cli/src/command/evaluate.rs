@@ -35,14 +35,15 @@ const MAX_IDLE: u64 = 600;
 
 /// Find out what a server does that nobody trusts yet, in sealed cells
 ///
-/// Runs the server several times in cells that are recorded, with a false home full of false secrets and a false internet that
-/// answers every name, and calls all its tools: many times, as several clients and users, with a later clock, with particular
-/// values, and without anything to find. Nothing of yours is in these cells, and nothing leaves the machine. A folder that the
-/// command names is replaced by a false one; `npx` and `uvx` install the package first, as `wrap` does.
+/// Runs the server several times in cells that are recorded, with a false home full of false secrets and a false
+/// internet that answers every name, and calls all its tools: many times, as several clients and users, with a later
+/// clock, with particular values, and without anything to find. Nothing of yours is in these cells, and nothing leaves
+/// the machine. A folder that the command names is replaced by a false one; `npx` and `uvx` install the package first,
+/// as `wrap` does.
 ///
-/// The report says what the server tried, the smallest cell for what it needs, what it could do at worst in that, and what was
-/// not exercised. The exit code is 0 if nothing was seen, 1 if there is a finding that a person should look at, and 2 if the server
-/// could not be judged.
+/// The report says what the server tried, the smallest cell for what it needs, what it could do at worst in that, and
+/// what was not exercised. The exit code is 0 if nothing was seen, 1 if there is a finding that a person should look
+/// at, and 2 if the server could not be judged.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -62,7 +63,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=MAX_IDLE))]
     idle: u64,
 
-    /// A database of OSV: a folder of its JSON records or a ZIP archive of them. A package that it calls malicious is not started
+    /// A database of OSV: a folder of its JSON records or a ZIP archive of them. A package that it calls malicious is
+    /// not started
     #[arg(long, value_name = "DIR|FILE")]
     osv: Option<PathBuf>,
 
@@ -104,8 +106,8 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(file, text).with_context(|| format!("cannot write {}", escape_hidden(&file.to_string_lossy())))
 }
 
-/// Runs a server under every condition and judges what was observed. Waits for `idle` after the calls of each run. `osv` is
-/// a database of known vulnerabilities.
+/// Runs a server under every condition and judges what was observed. Waits for `idle` after the calls of each run.
+/// `osv` is a database of known vulnerabilities.
 pub(crate) async fn evaluate(command: &[String], idle: Duration, osv: Option<&Path>) -> anyhow::Result<Evaluation> {
     check_kind(command)?;
     let folder = tempfile::Builder::new().prefix("portcullis-").tempdir().context("cannot make a temporary folder")?;
@@ -128,7 +130,7 @@ pub(crate) async fn evaluate(command: &[String], idle: Duration, osv: Option<&Pa
 async fn unless_ended<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::select! {
         done = work => done,
-        ended = runtime::asked_to_end() => match ended {
+        ended = runtime::shutdown_signal() => match ended {
             Ok(()) => bail!("it was ended before it was done"),
             Err(error) => Err(error).context("cannot listen for signals"),
         },
@@ -154,7 +156,8 @@ fn check_kind(command: &[String]) -> anyhow::Result<()> {
     )
 }
 
-/// Returns the folders that the command names as something to work on. The first argument of an interpreter is what it runs.
+/// Returns the folders that the command names as something to work on. The first argument of an interpreter is what it
+/// runs.
 fn named_folders(command: &[String]) -> Vec<PathBuf> {
     let program = command
         .first()

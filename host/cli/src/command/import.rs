@@ -16,10 +16,10 @@ const MAX_BYTES: u64 = 4 << 20;
 /// Turn another client's mcpServers JSON into a portcullis.toml
 ///
 /// Reads the files of Claude Desktop, Claude Code, Cursor and VS Code, and mcp_servers.json. The configuration is
-/// printed; nothing is started. The cell of a widely used server is proposed as it was measured. If standard output is a
-/// file named portcullis.toml, that file is trusted as it was written, unless it opens something: then `check` shows what,
-/// and asks. Values that look like secrets are left out: the commands that set them, and everything else that needs your
-/// attention, are printed to standard error.
+/// printed; nothing is started. The cell of a widely used server is proposed as it was measured. If standard output is
+/// a file named portcullis.toml, that file is trusted as it was written, unless it opens something: then `check` shows
+/// what, and asks. Values that look like secrets are left out: the commands that set them, and everything else that
+/// needs your attention, are printed to standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

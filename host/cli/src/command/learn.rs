@@ -16,7 +16,7 @@ use portcullis::cell::{Availability, RecordedAttempt, Recording, Subject};
 use portcullis::config::{Approve, CellConfig, Config, Endpoint, ProfileConfig, add_to_cell};
 use portcullis::name::SourceName;
 use portcullis::secret::ConfigValue;
-use portcullis_learn::{Line, Needs, Proposal, Situation, variables_in};
+use portcullis_learn::{CellKey, CellLine, Proposal, Situation, variables_in};
 use serde_json::json;
 
 use crate::cli::Global;
@@ -35,14 +35,14 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Find out what a server needs, and propose its cell
 ///
-/// Runs the source in its cell as it is configured, records which files, programs and hosts it tries to use, and calls its
-/// tools: those of FILE, or those that its own description calls harmless, with arguments made from their schemas. What
-/// the cell lacks is proposed with the evidence for each line, and tried in another round if you agree; files that hold
-/// credentials are named and never proposed. In the end the server runs once more without the recorder, every call is
-/// made again, and the lines are written to the configuration if you agree.
+/// Runs the source in its cell as it is configured, records which files, programs and hosts it tries to use, and calls
+/// its tools: those of FILE, or those that its own description calls harmless, with arguments made from their schemas.
+/// What the cell lacks is proposed with the evidence for each line, and tried in another round if you agree; files that
+/// hold credentials are named and never proposed. In the end the server runs once more without the recorder, every call
+/// is made again, and the lines are written to the configuration if you agree.
 ///
-/// Policies, approvals and sinks are not asked: the calls are yours. They are recorded in the ledger. The exit code is 1 if
-/// the server does not start, or if a call that worked in the last round fails in the end.
+/// Policies, approvals and sinks are not asked: the calls are yours. They are recorded in the ledger. The exit code is
+/// 1 if the server does not start, or if a call that worked in the last round fails in the end.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -67,9 +67,9 @@ pub(crate) struct Args {
 /// The result of learning a source.
 struct Learned {
     /// The lines that the cell lacked, over all rounds.
-    lines: Vec<Line>,
+    lines: Vec<CellLine>,
     /// The attempts that were seen and are not proposed, each with the reason.
-    withheld: Vec<Line>,
+    withheld: Vec<CellLine>,
     /// Variables that the source's messages name.
     variables: Vec<String>,
     /// The last recorded round.
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns a line as a switch of `wrap`.
-pub(crate) fn switch(line: &Line) -> String {
+pub(crate) fn switch(line: &CellLine) -> String {
     show::switch(line)
 }
 
@@ -199,7 +199,7 @@ async fn learn(mut config: Config, name: &SourceName, script: &Script, yes: bool
             proposal.withhold_overlapping(&cell.read, &cell.write);
         }
         variables.extend(driven.texts().flat_map(variables_in));
-        let fresh: Vec<Line> = proposal
+        let fresh: Vec<CellLine> = proposal
             .lines
             .into_iter()
             .filter(|line| !cell_of(&config, name).is_some_and(|cell| has(cell, line)))
@@ -238,12 +238,12 @@ fn denied_call(attempt: &RecordedAttempt) -> Option<&'static str> {
 }
 
 /// Leaves out a line that a later, wider one contains.
-fn minimal(lines: Vec<Line>) -> Vec<Line> {
-    let covered = |line: &Line| {
+fn minimal(lines: Vec<CellLine>) -> Vec<CellLine> {
+    let covered = |line: &CellLine| {
         lines.iter().any(|other| {
-            let wider = other.needs >= line.needs && other.needs != Needs::Network && line.needs != Needs::Network;
+            let wider = other.key >= line.key && other.key != CellKey::Network && line.key != CellKey::Network;
             let within = Path::new(&line.value).starts_with(&other.value);
-            wider && within && (other.value != line.value || other.needs > line.needs)
+            wider && within && (other.value != line.value || other.key > line.key)
         })
     };
     lines.iter().filter(|line| !covered(line)).cloned().collect()
@@ -258,25 +258,26 @@ fn cell_of<'a>(config: &'a Config, name: &SourceName) -> Option<&'a CellConfig> 
 }
 
 /// Reports whether a cell has a line already.
-pub(crate) fn has(cell: &CellConfig, line: &Line) -> bool {
+pub(crate) fn has(cell: &CellConfig, line: &CellLine) -> bool {
     let path = Path::new(&line.value);
-    match line.needs {
-        Needs::Read => cell.read.iter().chain(&cell.write).any(|known| path.starts_with(known)),
-        Needs::Write => cell.write.iter().any(|known| path.starts_with(known)),
-        Needs::Network => cell.network.contains(&line.value),
+    match line.key {
+        CellKey::Read => cell.read.iter().chain(&cell.write).any(|known| path.starts_with(known)),
+        CellKey::Write => cell.write.iter().any(|known| path.starts_with(known)),
+        CellKey::Network => cell.network.contains(&line.value),
     }
 }
 
-/// Adds a line to a cell. What lies within a folder that is opened now is taken out, as no grant may lie within another.
-fn add(cell: &mut CellConfig, line: &Line) {
+/// Adds a line to a cell. What lies within a folder that is opened now is taken out, as no grant may lie within
+/// another.
+fn add(cell: &mut CellConfig, line: &CellLine) {
     let path = PathBuf::from(&line.value);
-    match line.needs {
-        Needs::Network => cell.network.push(line.value.clone()),
-        Needs::Read => {
+    match line.key {
+        CellKey::Network => cell.network.push(line.value.clone()),
+        CellKey::Read => {
             cell.read.retain(|known| !known.starts_with(&path));
             cell.read.push(path);
         }
-        Needs::Write => {
+        CellKey::Write => {
             cell.read.retain(|known| !known.starts_with(&path));
             cell.write.retain(|known| !known.starts_with(&path));
             cell.write.push(path);
@@ -307,7 +308,7 @@ fn situation(broker: &Broker, name: &SourceName) -> Situation {
 fn inside(broker: &Broker, name: &SourceName) -> Vec<PathBuf> {
     let Some(described) = broker.described(name) else { return Vec::new() };
     let grant = &described.grant;
-    described.profile.read.iter().chain(&grant.read).chain(&grant.write).cloned().collect()
+    described.needs.read.iter().chain(&grant.read).chain(&grant.write).cloned().collect()
 }
 
 fn known_variables(config: &Config, name: &SourceName) -> BTreeSet<String> {
@@ -332,7 +333,7 @@ fn agree(question: &str) -> anyhow::Result<bool> {
 fn write(file: &Path, source: &SourceName, learned: &Learned) -> anyhow::Result<()> {
     let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     let text = std::fs::read_to_string(file).with_context(|| format!("{shown} cannot be read"))?;
-    let lines: Vec<(&str, &str)> = learned.lines.iter().map(|line| (line.needs.key(), line.value.as_str())).collect();
+    let lines: Vec<(&str, &str)> = learned.lines.iter().map(|line| (line.key.as_str(), line.value.as_str())).collect();
     let changed = add_to_cell(&text, source.as_str(), &lines).with_context(|| format!("{shown} is left as it is"))?;
     // What was written must be the cell that was tried, or the next start fails.
     let parsed = Config::parse(&changed, file).with_context(|| format!("{shown} is left as it is"))?;

@@ -19,9 +19,9 @@ use crate::runtime;
 
 /// Accept definitions, and show what has changed since
 ///
-/// An accepted tool runs without a question, as long as its definition and its source stay what they were. A tool, prompt
-/// or resource that was accepted and has changed asks, and says what changed. Accepting a definition that is quarantined
-/// releases it. The lock file is portcullis.lock in the data folder.
+/// An accepted tool runs without a question, as long as its definition and its source stay what they were. A tool,
+/// prompt or resource that was accepted and has changed asks, and says what changed. Accepting a definition that is
+/// quarantined releases it. The lock file is portcullis.lock in the data folder.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -44,7 +44,8 @@ enum Action {
     /// Without a name: every tool that its source does not call destructive or open to the world, and in which the
     /// scanner found nothing. Other tools must be named, and what is quarantined by its digest.
     Accept {
-        /// Names as agents see them, globs, or SOURCE@sha256:… for exactly one definition, as `portcullis check` shows it
+        /// Names as agents see them, globs, or SOURCE@sha256:… for exactly one definition, as `portcullis check` shows
+        /// it
         #[arg(value_name = "NAME")]
         tools: Vec<String>,
 
@@ -52,12 +53,13 @@ enum Action {
         #[arg(long, value_enum, default_value_t = Kind::Tool)]
         kind: Kind,
 
-        /// Instead of definitions: resolve the package of every npx and uvx source again, and pin what the registry has now
+        /// Instead of definitions: resolve the package of every npx and uvx source again, and pin what the registry has
+        /// now
         #[arg(long, conflicts_with = "tools")]
         packages: bool,
 
-        /// Instead of definitions: pin every plugin and component that is a file to its present bytes, and every one with a
-        /// tag to what its registry has for that tag
+        /// Instead of definitions: pin every plugin and component that is a file to its present bytes, and every one
+        /// with a tag to what its registry has for that tag
         #[arg(long, conflicts_with_all = ["tools", "packages"])]
         components: bool,
     },
@@ -151,7 +153,8 @@ async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -
     let (chosen, left) = if names.is_empty() { selection.unnamed() } else { (selection.named(names)?, Vec::new()) };
     broker.accept(&chosen, &by()).await?;
     if json {
-        let accepted = chosen.iter().map(|item| json!({ key(item.kind): &*item.exposed, "digest": item.digest }));
+        let accepted =
+            chosen.iter().map(|item| json!({ member_name(item.kind): &*item.exposed, "digest": item.digest }));
         let accepted: Vec<_> = accepted.collect();
         let left: Vec<_> = left.iter().map(|item| &*item.exposed).collect();
         output::json(&json!({ "accepted": accepted, "left": left }))?;
@@ -200,7 +203,7 @@ impl Selection<'_> {
     fn named(&self, names: &[String]) -> anyhow::Result<Vec<Arc<Item>>> {
         let mut chosen = Vec::new();
         for name in names {
-            let found = match pin(name) {
+            let found = match source_and_digest(name) {
                 Some((source, digest)) => self.pinned(source, digest)?,
                 None => self.matching(name)?,
             };
@@ -248,7 +251,7 @@ impl Selection<'_> {
 }
 
 /// Returns the source and the digest of a name such as `files@sha256:…`.
-fn pin(name: &str) -> Option<(&str, Digest)> {
+fn source_and_digest(name: &str) -> Option<(&str, Digest)> {
     let (source, digest) = name.rsplit_once('@')?;
     Some((source, digest.parse().ok()?))
 }
@@ -334,17 +337,15 @@ async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
             Acceptance::Changed(changes) => ("changed", changes),
         };
         changed |= word == "changed";
-        rows.push(json!({ key(item.kind): &*item.exposed, "state": word, "changes": changes }));
+        rows.push(json!({ member_name(item.kind): &*item.exposed, "state": word, "changes": changes }));
     }
     let gone = lock.items().iter().filter(|entry| {
         let is_listed = |offered: &SourceDefinitions| offered.of_kind(entry.kind).any(|item| *item.name == *entry.name);
         discovered.get(&entry.source).is_some_and(|offered| !is_listed(offered))
     });
-    rows.extend(
-        gone.map(
-            |entry| json!({ key(entry.kind): entry.name, "source": entry.source, "state": "gone", "changes": [] }),
-        ),
-    );
+    rows.extend(gone.map(
+        |entry| json!({ member_name(entry.kind): entry.name, "source": entry.source, "state": "gone", "changes": [] }),
+    ));
     rows.extend(lock.packages().iter().filter(|entry| discovered.contains_key(&entry.source)).map(|entry| {
         let package = format!("{} {} (pinned {})", entry.name, entry.version, entry.pinned);
         json!({ "package": package, "source": entry.source, "state": "accepted", "changes": [] })
@@ -369,7 +370,7 @@ async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the member by which a row of the output names an item.
-fn key(kind: ItemKind) -> &'static str {
+fn member_name(kind: ItemKind) -> &'static str {
     if kind == ItemKind::Source { "instructions" } else { kind.as_str() }
 }
 

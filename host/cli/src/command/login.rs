@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let logged_in = runtime::block_on(async {
         tokio::select! {
             logged_in = login::login(&config, &args.source, args.port, show) => Ok(logged_in?),
-            _ = runtime::asked_to_end() => anyhow::bail!("interrupted; nothing has changed"),
+            _ = runtime::shutdown_signal() => anyhow::bail!("interrupted; nothing has changed"),
         }
     })?;
     if global.json {

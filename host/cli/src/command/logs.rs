@@ -63,10 +63,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     last.iter().try_for_each(|line| print(line, global.json))?;
     if args.follow {
         runtime::block_on(async {
-            let ended = runtime::asked_to_end();
+            let ended = runtime::shutdown_signal();
             tokio::pin!(ended);
             loop {
-                tail.more()?.iter().try_for_each(|line| print(line, global.json))?;
+                tail.new_lines()?.iter().try_for_each(|line| print(line, global.json))?;
                 tokio::select! {
                     () = tokio::time::sleep(POLL_INTERVAL) => {}
                     ended = &mut ended => return Ok(ended?),
@@ -113,13 +113,13 @@ struct Tail {
     path: PathBuf,
     file: BufReader<File>,
     /// The start of a line that is not complete yet.
-    half: Vec<u8>,
+    incomplete: Vec<u8>,
 }
 
 impl Tail {
     fn open(path: PathBuf) -> anyhow::Result<Self> {
         let file = open(&path)?;
-        Ok(Self { path, file, half: Vec::new() })
+        Ok(Self { path, file, incomplete: Vec::new() })
     }
 
     /// Returns the last lines of the log, including those of the file that it replaced.
@@ -133,31 +133,31 @@ impl Tail {
         };
         let older = self.path.with_extension("log.1");
         if older.exists() {
-            Self::open(older)?.rest(&mut keep)?;
+            Self::open(older)?.read_lines(&mut keep)?;
         }
-        self.rest(&mut keep)?;
+        self.read_lines(&mut keep)?;
         Ok(last)
     }
 
     /// Returns the lines that were written since the last call.
-    fn more(&mut self) -> anyhow::Result<Vec<String>> {
+    fn new_lines(&mut self) -> anyhow::Result<Vec<String>> {
         let mut lines = Vec::new();
-        self.rest(|line| lines.push(line))?;
+        self.read_lines(|line| lines.push(line))?;
         let inode = |file: &File| file.metadata().map(|meta| meta.ino());
         let now = std::fs::metadata(&self.path).map(|meta| meta.ino());
         if now.is_ok_and(|now| inode(self.file.get_ref()).is_ok_and(|before| before != now)) {
             // The old file now has the lines that were added meanwhile, and gets no more.
-            self.rest(|line| lines.push(line))?;
+            self.read_lines(|line| lines.push(line))?;
             *self = Self::open(std::mem::take(&mut self.path))?;
-            self.rest(|line| lines.push(line))?;
+            self.read_lines(|line| lines.push(line))?;
         }
         Ok(lines)
     }
 
-    fn rest(&mut self, mut take: impl FnMut(String)) -> anyhow::Result<()> {
-        while self.file.read_until(b'\n', &mut self.half).with_context(|| unreadable(&self.path))? > 0 {
-            if self.half.ends_with(b"\n") {
-                let line = std::mem::take(&mut self.half);
+    fn read_lines(&mut self, mut take: impl FnMut(String)) -> anyhow::Result<()> {
+        while self.file.read_until(b'\n', &mut self.incomplete).with_context(|| unreadable(&self.path))? > 0 {
+            if self.incomplete.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.incomplete);
                 take(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
             }
         }

@@ -8,7 +8,7 @@ use portcullis::config::{Approve, Config, Naming, Wrap};
 
 use crate::cli::Global;
 use crate::command::{learn, serve};
-use crate::known::KnownLack;
+use crate::known::UnmetNeeds;
 use crate::{isolation, output, runtime};
 
 /// Put the broker in front of one command, over stdio, without a configuration file
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
     let mut config = Config::for_wrap(&wrap)?;
     for source in config.sources.values_mut() {
         source.cell.recorded = args.learn;
-        if let Some(lack) = KnownLack::of(source) {
+        if let Some(lack) = UnmetNeeds::of(source) {
             output::note(&lack.switches());
         }
     }

@@ -44,7 +44,8 @@ pub(super) fn judge(observations: &[Observation], scanner: &Scanner, findings: &
     }
 }
 
-/// Returns the subject, the evidence and the weight of a change. Resources are data, which change: they are one subject.
+/// Returns the subject, the evidence and the weight of a change. Resources are data, which change: they are one
+/// subject.
 fn of_its_kind(subject: &str, evidence: String) -> (&str, String, Weight) {
     match subject.strip_prefix("resource ") {
         Some(name) => ("its resources", format!("{name}: {evidence}"), Weight::Note),

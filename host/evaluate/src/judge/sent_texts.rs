@@ -81,8 +81,8 @@ impl SentTexts {
     }
 }
 
-/// Calls `each` with a text, and with what a reader may take from a short one: its last word, and what it decodes to. Each
-/// is put together with the same of other texts.
+/// Calls `each` with a text, and with what a reader may take from a short one: its last word, and what it decodes to.
+/// Each is put together with the same of other texts.
 pub(super) fn each_piece(text: &str, each: &mut impl FnMut(&'static str, &[u8])) {
     each("", text.as_bytes());
     if text.len() > PIECE {

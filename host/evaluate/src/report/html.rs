@@ -41,7 +41,7 @@ pub fn html(evaluation: &Evaluation) -> String {
     if evaluation.findings.is_empty() {
         body += "<p>None.</p>";
     }
-    let line = |line: &portcullis_learn::Line| format!("{} = [\"{}\"]", line.needs.key(), line.value);
+    let line = |line: &portcullis_learn::CellLine| format!("{} = [\"{}\"]", line.key.as_str(), line.value);
     let lines: Vec<String> = evaluation.cell.lines.iter().map(line).collect();
     body += "<h2>The smallest cell</h2>";
     body += &if lines.is_empty() { "<p>It opens nothing.</p>".to_owned() } else { list(&lines) };

@@ -135,9 +135,9 @@ fn arguments(cell: &Cell) -> Result<(Vec<OsString>, Vec<OwnedFd>), CellRefusal> 
         opened.push(opened_at);
     };
     bind(own, SELF.as_ref(), MountAccess::Read, &mut say);
-    let mut view: Vec<_> = cell.view.iter().collect();
-    view.sort_by_key(|mount| mount.path.components().count());
-    for mount in view {
+    let mut mounts: Vec<_> = cell.mounts.iter().collect();
+    mounts.sort_by_key(|mount| mount.path.components().count());
+    for mount in mounts {
         bind(open_path(&mount.path)?, mount.path.as_os_str(), mount.access, &mut say);
     }
     for (path, content) in &cell.files {

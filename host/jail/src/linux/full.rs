@@ -62,7 +62,7 @@ pub(super) fn run(ask: &Ask, control: UnixStream, streams: SourceStreams) -> Res
 
 /// For a launcher started as root: opens what is granted with root's rights, then becomes an unprivileged user.
 fn open_and_step_down(ask: &Ask, streams: &SourceStreams) -> Result<Vec<DetachedMount>, CellRefusal> {
-    let grants = grants::open(&ask.launch.cell.view, Some(&mut Maps::default()))?;
+    let grants = grants::open(&ask.launch.cell.mounts, Some(&mut Maps::default()))?;
     let (user, group) = (Uid::from_raw(NOBODY_ELSE), Gid::from_raw(NOBODY_ELSE));
     // Opening a stream by name (`/dev/stderr`) checks its owner.
     for stream in [&streams.input, &streams.output, &streams.error] {
@@ -156,7 +156,7 @@ fn build_and_keep(
     let cell = &ask.launch.cell;
     let grants = match opened {
         Some(grants) => grants,
-        None => grants::open(&cell.view, None)?,
+        None => grants::open(&cell.mounts, None)?,
     };
     root::build(cell, grants)?;
     rustix::system::sethostname(b"cell").step("own host name")?;

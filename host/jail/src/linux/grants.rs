@@ -1,4 +1,4 @@
-//! Opens the view of a cell before anything is mounted: the cell sees what was opened, wherever its path leads later.
+//! Opens what a cell mounts before anything is mounted: the cell sees what was opened, wherever its path leads later.
 
 use std::fs::File;
 use std::io;
@@ -16,8 +16,8 @@ use crate::cell::{Mount, MountAccess};
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 
-/// The name of the step that opens the view.
-const STEP: &str = "open the view";
+/// The name of the step that opens the mounts.
+const STEP: &str = "open the mounts";
 
 /// A detached copy of the mounts beneath one path, restricted to what the grant allows.
 pub(super) struct DetachedMount {
@@ -26,12 +26,12 @@ pub(super) struct DetachedMount {
     pub(super) is_folder: bool,
 }
 
-/// Opens each entry of the view, outer paths before those within them. With `maps`, the source gets the rights of an
+/// Opens each of the mounts, outer paths before those within them. With `maps`, the source gets the rights of an
 /// entry's owner, unless the entry is public.
-pub(super) fn open(view: &[Mount], mut maps: Option<&mut Maps>) -> Result<Vec<DetachedMount>, CellRefusal> {
-    let mut view: Vec<_> = view.iter().collect();
-    view.sort_by_key(|mount| mount.path.components().count());
-    view.into_iter().map(|mount| grant(mount, maps.as_deref_mut())).collect()
+pub(super) fn open(mounts: &[Mount], mut maps: Option<&mut Maps>) -> Result<Vec<DetachedMount>, CellRefusal> {
+    let mut mounts: Vec<_> = mounts.iter().collect();
+    mounts.sort_by_key(|mount| mount.path.components().count());
+    mounts.into_iter().map(|mount| grant(mount, maps.as_deref_mut())).collect()
 }
 
 fn grant(mount: &Mount, maps: Option<&mut Maps>) -> Result<DetachedMount, CellRefusal> {

@@ -47,7 +47,7 @@ fn fence(cell: &Cell) -> Result<RulesetCreated, CellRefusal> {
     let (read, write) = (AccessFs::from_read(NEWEST), AccessFs::from_all(NEWEST));
     let device: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
     let mut ruleset = handled(cell.tier)?;
-    for mount in &cell.view {
+    for mount in &cell.mounts {
         let access = if mount.access == MountAccess::Write { write } else { read };
         // The rule names the opened file, so that changing where the path leads has no effect.
         let opened = File::from(open_path(&mount.path)?);

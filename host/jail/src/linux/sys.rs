@@ -7,7 +7,7 @@ use rustix::process::Pid;
 use rustix::thread::UnshareFlags;
 use seccompiler::sock_filter;
 
-use super::listener::Syscall;
+use super::syscall_listener::Syscall;
 
 /// The side of a [`fork`] that this process is on.
 pub(super) enum Fork {

@@ -66,7 +66,7 @@ fn grants_and_sockets_work_in_bubblewrap() {
             wrapped("cd \"$0\"; ls; echo 1 > write/file; echo 2 > read/file; exec 3<>/dev/tcp/127.0.0.1/80 && cat <&3");
         launch.program = "/usr/bin/bash".into();
         launch.arguments.push(folder.path().into());
-        launch.cell.view.extend([Mount::read(folder.path().join("read")), Mount::write(folder.path().join("write"))]);
+        launch.cell.mounts.extend([Mount::read(folder.path().join("read")), Mount::write(folder.path().join("write"))]);
         launch.cell.network = Network::Listeners(vec![Listener::tcp("0.0.0.0:80".parse().unwrap())]);
         let mut started = start(&launch);
         let socket = started.control.ready(drop).unwrap().listeners.pop().unwrap();

@@ -64,8 +64,8 @@ fn a_broker_that_is_stopped_and_continued_keeps_waiting() {
         until grep -q 'State:.T' /proc/$PPID/status; do :; done
         kill -CONT $PPID
         exec \"$0.jail\" \"$@\"\n";
-    // A process of another test that is forked while this one has the file open for writing would keep it from being executed, so
-    // another process writes it.
+    // A process of another test that is forked while this one has the file open for writing would keep it from being
+    // executed, so another process writes it.
     let source = folder.path().join("launcher.sh");
     fs::write(&source, script).unwrap();
     fs::set_permissions(&source, fs::Permissions::from_mode(0o755)).unwrap();

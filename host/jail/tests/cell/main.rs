@@ -56,11 +56,11 @@ fn each(test: impl Fn(As) + Copy + Send + 'static) {
 /// Returns the launch of a shell, with what it needs to run.
 fn shell(script: &str) -> Launch {
     let mut cell = Cell::default();
-    cell.view.push(Mount::read("/usr"));
+    cell.mounts.push(Mount::read("/usr"));
     for name in ["bin", "lib", "lib64"] {
         cell.links.push((Path::new("/").join(name), Path::new("usr").join(name)));
     }
-    cell.view.push(Mount::read("/etc/ld.so.cache"));
+    cell.mounts.push(Mount::read("/etc/ld.so.cache"));
     Launch {
         program: "/usr/bin/sh".into(),
         arguments: vec!["-c".into(), script.into()],

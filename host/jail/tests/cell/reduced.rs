@@ -12,7 +12,7 @@ use crate::{As, STUBBORN, assert_gone, each, output, refusal, shell, standing, s
 fn reduced(home: &Path, script: &str) -> Launch {
     let mut launch = shell(script);
     launch.cell = Cell { tier: Tier::Reduced, home: home.to_owned(), ..Cell::default() };
-    launch.cell.view = ["/usr", "/etc/ld.so.cache"].map(Mount::read).into();
+    launch.cell.mounts = ["/usr", "/etc/ld.so.cache"].map(Mount::read).into();
     launch.directory = home.to_owned();
     launch
 }

@@ -49,7 +49,7 @@ fn what_is_public_is_what_everybody_may_read_also_if_the_broker_is_root() {
         let seen = |mount| {
             let mut launch = shell("cd \"$0\"; cat open closed");
             launch.arguments.push(folder.path().into());
-            launch.cell.view.push(mount);
+            launch.cell.mounts.push(mount);
             output(&launch).0
         };
         assert_eq!(seen(Mount::read(folder.path())), "openclosed", "as its owner could");
@@ -135,8 +135,8 @@ fn a_read_only_path_in_a_writable_folder_cannot_be_changed_moved_or_removed() {
              cat kept.toml kept/lock; cat new",
         );
         launch.arguments.push(folder.path().into());
-        launch.cell.view.push(Mount::write(folder.path()));
-        launch.cell.view.extend([Mount::read(at("kept.toml")), Mount::read(at("kept"))]);
+        launch.cell.mounts.push(Mount::write(folder.path()));
+        launch.cell.mounts.extend([Mount::read(at("kept.toml")), Mount::read(at("kept"))]);
         let (said, _) = output(&launch);
         assert!(said.contains("as it wasas it was"), "{said}");
         for kept in ["kept.toml", "kept/lock"] {
@@ -167,7 +167,7 @@ fn what_is_granted_can_be_used_as_its_owner_could_and_no_more() {
              echo changed > write/file; mkdir write/new; echo made > write/new/file; rm -rf read/new; ls",
         );
         launch.arguments.push(folder.path().into());
-        launch.cell.view.extend([
+        launch.cell.mounts.extend([
             // The order of the entries does not matter.
             Mount::read(at("write/inner")),
             Mount::write(at("write")),
@@ -192,7 +192,7 @@ fn a_grant_that_leads_elsewhere_is_refused_with_the_reason() {
         symlink("/etc", &link).unwrap();
         let granting = |mount| {
             let mut launch = shell("");
-            launch.cell.view.push(mount);
+            launch.cell.mounts.push(mount);
             refusal(&launch).to_string()
         };
         let why = granting(Mount::read(&link));
@@ -266,7 +266,7 @@ fn a_source_cannot_make_a_setuid_or_setgid_program() {
                       perl -e 'use Fcntl; print sysopen(F, \"true\", O_RDONLY, 07777) ? 1 : 0'; chmod 1755 true";
         let mut launch = shell(script);
         launch.arguments.push(folder.path().into());
-        launch.cell.view.push(Mount::write(folder.path()));
+        launch.cell.mounts.push(Mount::write(folder.path()));
         let (said, _) = output(&launch);
         assert!(said.starts_with("001"), "{said}");
         assert_eq!(said.matches("Operation not permitted").count(), 4, "{said}");
@@ -291,7 +291,7 @@ fn a_daemon_in_a_granted_folder_cannot_be_reached() {
         let mut launch = shell("");
         launch.program = "/usr/bin/perl".into();
         launch.arguments = vec!["-e".into(), script.into(), path.into()];
-        launch.cell.view.push(Mount::write(folder.path()));
+        launch.cell.mounts.push(Mount::write(folder.path()));
         assert_eq!(output(&launch).0, "0000001");
         assert!(daemon.recv(&mut [0]).is_err());
     });

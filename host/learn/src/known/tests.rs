@@ -50,8 +50,8 @@ fn paths_of_the_command_are_proposed_but_no_home_and_no_credentials() {
     let command = argv("npx -y @modelcontextprotocol/server-filesystem docs/../docs .ssh . /absent/folder");
     let known = KnownServer::started_by(&command).unwrap();
     let lines = known.lines(&command, &BTreeMap::new(), Some(&home), Some(&home));
-    let found: Vec<_> = lines.iter().map(|line| (line.needs, line.value.clone())).collect();
-    assert_eq!(found, [(Needs::Write, home.join("docs").display().to_string())]);
+    let found: Vec<_> = lines.iter().map(|line| (line.key, line.value.clone())).collect();
+    assert_eq!(found, [(CellKey::Write, home.join("docs").display().to_string())]);
     // A file that does not exist yet stands for its folder.
     let memory = KnownServer::started_by(&argv("npx @modelcontextprotocol/server-memory")).unwrap();
     let variables = BTreeMap::from([("MEMORY_FILE_PATH".to_owned(), home.join("docs/new.json").display().to_string())]);

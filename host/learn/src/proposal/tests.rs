@@ -16,8 +16,8 @@ fn refused(host: &str, port: Option<u16>) -> RecordedAttempt {
     attempt(Action::Connect, Subject::Host(host.to_owned(), port), Availability::Denied)
 }
 
-fn values(lines: &[Line]) -> Vec<(&str, String)> {
-    lines.iter().map(|line| (line.needs.key(), line.value.clone())).collect()
+fn values(lines: &[CellLine]) -> Vec<(&str, String)> {
+    lines.iter().map(|line| (line.key.as_str(), line.value.clone())).collect()
 }
 
 /// A home outside of `/tmp`, which is a folder that every cell has of its own.

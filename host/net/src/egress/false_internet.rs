@@ -1,6 +1,6 @@
-//! A false internet for a cell whose source is evaluated: every name has an address, every request gets an empty answer,
-//! and nothing leaves the machine. What the source sends is kept, also inside TLS if the source trusts the certificate
-//! authority that was made for it.
+//! A false internet for a cell whose source is evaluated: every name has an address, every request gets an empty
+//! answer, and nothing leaves the machine. What the source sends is kept, also inside TLS if the source trusts the
+//! certificate authority that was made for it.
 
 mod authority;
 mod names;
@@ -77,7 +77,8 @@ impl FalseInternet {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Returns the certificate of the authority that signs for every host, as PEM. A program in the cell has to trust it.
+    /// Returns the certificate of the authority that signs for every host, as PEM. A program in the cell has to trust
+    /// it.
     #[must_use]
     pub fn certificate(&self) -> &str {
         self.shared.authority.certificate()

@@ -1,5 +1,5 @@
-//! The table of what the scanner finds in labelled definitions, by class: recall for malicious ones, false positives for
-//! benign ones.
+//! The table of what the scanner finds in labelled definitions, by class: recall for malicious ones, false positives
+//! for benign ones.
 
 use std::collections::BTreeMap;
 use std::fmt;

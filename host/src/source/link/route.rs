@@ -155,8 +155,8 @@ async fn notify(shared: &LinkShared, notification: Notification, stream_of: Opti
         }
         _ => {
             let named = subscription(params).or_else(|| stream_of.and_then(Id::as_number));
-            // A notification that MCP does not define may be about a call that ended long ago, so it is given to the newest
-            // call only if one client alone has used the connection.
+            // A notification that MCP does not define may be about a call that ended long ago, so it is given to the
+            // newest call only if one client alone has used the connection.
             let may_guess = notification.method.is_reserved() || shared.serves_one_session();
             let id = named.or_else(|| shared.newest().filter(|_| may_guess));
             match id.and_then(|id| Some((id, shared.reply_route(id)?))) {

@@ -1,4 +1,5 @@
-//! A tool source on the standard library, built for wasm32-wasip2: it looks around, and breaks its limits when asked to.
+//! A tool source on the standard library, built for wasm32-wasip2: it looks around, and breaks its limits when asked
+//! to.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "tools-plugin" });
 

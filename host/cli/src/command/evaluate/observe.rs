@@ -34,12 +34,13 @@ pub(super) struct Candidate {
     pub(super) idle: Duration,
 }
 
-/// Installs the package, if the command asks for one. Returns what the cell opens for the program itself, and the package.
+/// Installs the package, if the command asks for one. Returns what the cell opens for the program itself, and the
+/// package.
 pub(super) async fn prepare(candidate: &Candidate) -> anyhow::Result<(Vec<PathBuf>, Option<InstallPhase>)> {
     let cell = candidate.cell(&candidate.source);
     cell.plan(&[]).await?;
     let described = cell.described().context("nothing was planned")?;
-    Ok((described.profile.read.iter().cloned().collect(), described.package.clone()))
+    Ok((described.needs.read.iter().cloned().collect(), described.package.clone()))
 }
 
 impl Candidate {

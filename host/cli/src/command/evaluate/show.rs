@@ -39,10 +39,10 @@ pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {
         text += "  opens nothing\n";
     }
     for line in &evaluation.cell.lines {
-        text += &format!("  {} = [\"{}\"]\n", line.needs.key(), escape_hidden(&line.value));
+        text += &format!("  {} = [\"{}\"]\n", line.key.as_str(), escape_hidden(&line.value));
     }
     for line in &evaluation.cell.withheld {
-        text += &format!("  not: {} = [\"{}\"]\n", line.needs.key(), escape_hidden(&line.value));
+        text += &format!("  not: {} = [\"{}\"]\n", line.key.as_str(), escape_hidden(&line.value));
     }
     text += &format!("\n{BOLD}the risk in it{BOLD:#}\n");
     for risk in &evaluation.risk {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use portcullis_learn::{Line, Proposal};
+use portcullis_learn::{CellLine, Proposal};
 
 use super::Learned;
 use crate::output::{self, BAD, BOLD, escape_hidden};
@@ -11,7 +11,7 @@ use crate::output::{self, BAD, BOLD, escape_hidden};
 const SHOWN_CHARS: usize = 200;
 
 /// Shows what one round was seen to lack.
-pub(super) fn round(number: usize, lines: &[Line]) {
+pub(super) fn round(number: usize, lines: &[CellLine]) {
     output::note(&format!("{BOLD}round {number}{BOLD:#}: the cell lacks"));
     lines.iter().for_each(|line| output::note(&described(line)));
 }
@@ -86,8 +86,8 @@ pub(super) fn switches(proposal: &Proposal) {
 }
 
 /// Returns a line as a switch of `wrap`, for a shell.
-pub(super) fn switch(line: &Line) -> String {
-    format!("--{} {}", line.needs.key(), quoted(&line.value))
+pub(super) fn switch(line: &CellLine) -> String {
+    format!("--{} {}", line.key.as_str(), quoted(&line.value))
 }
 
 /// Returns a value as one word of a shell.
@@ -98,9 +98,9 @@ fn quoted(value: &str) -> String {
 }
 
 /// Returns a line as a difference, with its evidence.
-pub(crate) fn described(line: &Line) -> String {
+pub(crate) fn described(line: &CellLine) -> String {
     let value = escape_hidden(&line.value).into_owned();
     let remark = line.remark.map(|remark| format!("  ({remark})")).unwrap_or_default();
     let evidence: String = line.evidence.iter().map(|text| format!("\n      {}", escape_hidden(text))).collect();
-    format!("  + {} = [\"{value}\"]{remark}{evidence}", line.needs.key())
+    format!("  + {} = [\"{value}\"]{remark}{evidence}", line.key.as_str())
 }

@@ -1,7 +1,7 @@
 //! Finds the parts of JSON text that is known to be valid, several times faster than a parser that checks it again.
 //!
-//! Strings are passed over by a vectorised search for their end, everything else byte by byte. On text that is not valid
-//! the result is unspecified, but never a panic.
+//! Strings are passed over by a vectorised search for their end, everything else byte by byte. On text that is not
+//! valid the result is unspecified, but never a panic.
 
 use std::borrow::Cow;
 

@@ -98,13 +98,13 @@ impl FromIterator<Destination> for Declared {
 
 impl Declared {
     /// Parses the entries of a configuration. They were checked when it was read; an invalid entry opens nothing.
-    pub fn listed(network: &[String]) -> Self {
+    pub fn of_entries(network: &[String]) -> Self {
         network.iter().filter_map(|entry| entry.parse::<Destination>().ok()).collect()
     }
 
     /// Requires the addresses of these destinations to be public, whatever the proxy's reach.
     pub fn public(self, entries: &[String]) -> Self {
-        Self { public: Self::listed(entries).destinations, ..self }
+        Self { public: Self::of_entries(entries).destinations, ..self }
     }
 
     /// Returns the reach for a destination, given the proxy's reach.

@@ -1,4 +1,5 @@
-//! Calls of processes: those that fail, take too long, are dropped or report progress, and the processes that they leave.
+//! Calls of processes: those that fail, take too long, are dropped or report progress, and the processes that they
+//! leave.
 
 use super::*;
 

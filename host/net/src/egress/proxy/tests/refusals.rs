@@ -60,7 +60,7 @@ async fn what_was_not_declared_by_the_user_must_be_public_where_the_rest_may_be_
     let server = Server::echo().await;
     let world = World::of(&[("index.test:7000", server.address), ("files.test:7000", server.address)]);
     let list = ["index.test:7000", "files.test:7000"].map(str::to_owned);
-    let cell = Cell::of(Declared::listed(&list).public(&list[1..]), &world, Reach::Private);
+    let cell = Cell::of(Declared::of_entries(&list).public(&list[1..]), &world, Reach::Private);
     let mut near = cell.connect("index.test", 7000).await;
     near.write_all(b"x").await.unwrap();
     near.read_exact(&mut [0]).await.unwrap();

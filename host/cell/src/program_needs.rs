@@ -1,4 +1,4 @@
-//! Launch profiles: what a program itself needs to run, found by looking at files. Nothing is executed to find out.
+//! What a program itself needs to run, found by looking at files. Nothing is executed to find out.
 //!
 //! The system's own programs need nothing: every cell has `/usr`. Programs elsewhere (a toolchain in the home, a
 //! virtual environment, a server's folder) are opened read-only, as narrowly as their kind allows.
@@ -8,8 +8,8 @@ use std::ffi::OsString;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::trace::trace;
-use super::{CellError, ProgramSearch, system};
+use super::symlinks::follow;
+use super::{CellError, ProgramSearch, system_mounts};
 
 mod node;
 mod python;
@@ -67,7 +67,7 @@ impl Runtime {
 
 /// The files, links and folders that a program needs to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProgramProfile {
+pub struct ProgramNeeds {
     /// The absolute path that is executed. Its last component may decide how the program behaves.
     pub program: PathBuf,
     /// The kind of runtime that runs the program.
@@ -82,24 +82,24 @@ pub struct ProgramProfile {
     folders: Vec<PathBuf>,
 }
 
-impl ProgramProfile {
+impl ProgramNeeds {
     /// Inspects the files of a command: the program, then its arguments. Relative arguments are relative to
     /// `directory`.
     ///
     /// # Errors
     /// [`CellError::Program`] if the program is missing or cannot work in a cell, with the remedy.
-    pub fn of(argv: &[String], directory: Option<&Path>, machine: &ProgramSearch) -> Result<Self, CellError> {
+    pub fn of(argv: &[String], directory: Option<&Path>, programs: &ProgramSearch) -> Result<Self, CellError> {
         let (program, arguments) =
             argv.split_first().ok_or_else(|| CellError::Program("an empty `command`; name a program".to_owned()))?;
-        let program = machine.resolve(program)?;
+        let program = programs.resolve(program)?;
         unfit(&program, arguments)?;
-        let mut search = Search { machine, directory, profile: Self::fresh(program.clone()), steps: 0 };
-        search.profile.runtime = search.program(&program)?;
+        let mut search = Search { programs, directory, needs: Self::fresh(program.clone()), steps: 0 };
+        search.needs.runtime = search.program(&program)?;
         search.argument(arguments);
-        let Search { mut profile, .. } = search;
-        let all = profile.read.clone();
-        profile.read.retain(|path| !path.ancestors().skip(1).any(|around| all.contains(around)));
-        Ok(profile)
+        let Search { mut needs, .. } = search;
+        let all = needs.read.clone();
+        needs.read.retain(|path| !path.ancestors().skip(1).any(|around| all.contains(around)));
+        Ok(needs)
     }
 
     fn fresh(program: PathBuf) -> Self {
@@ -166,11 +166,11 @@ fn is_remote(word: &str) -> bool {
     ["npm:", "jsr:", "http://", "https://"].iter().any(|scheme| word.starts_with(scheme))
 }
 
-/// The search for what a program needs, with the profile found so far.
+/// The search for what a program needs, with those found so far.
 struct Search<'a> {
-    machine: &'a ProgramSearch,
+    programs: &'a ProgramSearch,
     directory: Option<&'a Path>,
-    profile: ProgramProfile,
+    needs: ProgramNeeds,
     steps: usize,
 }
 
@@ -183,10 +183,10 @@ impl Search<'_> {
                 format!("{} leads from interpreter to interpreter without end; correct `command`", path.display());
             return Err(CellError::Program(why));
         }
-        if let Some(real) = shim::resolve(path, self.directory, self.machine)? {
-            self.profile.notes.push(format!("{} stands for {}", path.display(), real.display()));
-            if self.profile.program == path {
-                self.profile.program.clone_from(&real);
+        if let Some(real) = shim::resolve(path, self.directory, self.programs)? {
+            self.needs.notes.push(format!("{} stands for {}", path.display(), real.display()));
+            if self.needs.program == path {
+                self.needs.program.clone_from(&real);
             }
             return self.program(&real);
         }
@@ -218,7 +218,7 @@ impl Search<'_> {
 
     /// Adds the script that an interpreter runs: the first argument that is a file.
     fn argument(&mut self, arguments: &[String]) {
-        if self.profile.runtime == Runtime::Binary {
+        if self.needs.runtime == Runtime::Binary {
             return;
         }
         // No script follows `-m`, `-c` or `-e`.
@@ -226,7 +226,7 @@ impl Search<'_> {
         let base = self.directory.unwrap_or(Path::new("/"));
         let path = words.filter(|word| !word.starts_with('-')).map(|word| base.join(word)).find(|path| path.is_file());
         if let Some(real) = path.and_then(|path| self.file(&path)) {
-            self.script(self.profile.runtime, &real);
+            self.script(self.needs.runtime, &real);
         }
     }
 
@@ -259,37 +259,40 @@ impl Search<'_> {
         let mut words = line.split_ascii_whitespace();
         let first = words.next()?;
         if !first.ends_with("/env") {
-            return self.machine.resolve(first).ok().filter(|_| first.starts_with('/'));
+            return self.programs.resolve(first).ok().filter(|_| first.starts_with('/'));
         }
         let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
-        let beside =
-            self.profile.folders.iter().map(|folder| folder.join(name)).find(|path| super::machine::is_program(path));
-        beside.or_else(|| self.machine.find(name, |_| true))
+        let beside = self
+            .needs
+            .folders
+            .iter()
+            .map(|folder| folder.join(name))
+            .find(|path| super::program_search::is_program(path));
+        beside.or_else(|| self.programs.find(name, |_| true))
     }
 
     /// Opens one file under the path as written, and returns its real path.
     fn file(&mut self, path: &Path) -> Option<PathBuf> {
-        let traced = trace(path).ok()?;
-        self.profile.links.extend(traced.links.into_iter().filter(|(link, _)| !system::holds(link)));
-        if !system::holds(&traced.real) {
-            self.profile.read.insert(traced.real.clone());
+        let traced = follow(path).ok()?;
+        self.needs.links.extend(traced.links.into_iter().filter(|(link, _)| !system_mounts::contains(link)));
+        if !system_mounts::contains(&traced.real) {
+            self.needs.read.insert(traced.real.clone());
         }
         Some(traced.real)
     }
 
     /// Opens a file or folder, unless it is missing or contains more than the program.
     fn need(&mut self, path: &Path) {
-        let wide = path.canonicalize().is_ok_and(|real| self.machine.is_too_wide(&real));
+        let wide = path.canonicalize().is_ok_and(|real| self.programs.is_too_wide(&real));
         if !wide {
             self.file(path);
         }
     }
 
     fn folder_of(&mut self, program: &Path) {
-        if let Some(folder) =
-            program.parent().filter(|folder| !self.profile.folders.iter().any(|known| known == folder))
+        if let Some(folder) = program.parent().filter(|folder| !self.needs.folders.iter().any(|known| known == folder))
         {
-            self.profile.folders.push(folder.to_owned());
+            self.needs.folders.push(folder.to_owned());
         }
     }
 }

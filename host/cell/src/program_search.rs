@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use super::CellError;
 
-/// The broker's search path for programs, and the folders that no profile mounts as a whole.
+/// The broker's search path for programs, and the folders that no cell mounts as a whole.
 #[derive(Debug, Clone)]
 pub struct ProgramSearch {
     /// The broker's `PATH`.
     pub search: OsString,
-    /// The user's home. No profile mounts all of it.
+    /// The user's home. No cell mounts all of it.
     pub home: Option<PathBuf>,
-    /// The broker's data folder and configuration, which no profile mounts either.
+    /// The broker's data folder and configuration, which no cell mounts either.
     pub own: Vec<PathBuf>,
 }
 
 impl ProgramSearch {
-    /// Returns this machine, as the broker's environment describes it.
+    /// Returns the programs of this machine, as the broker's environment describes it.
     #[expect(clippy::disallowed_methods, reason = "where programs are found; no source sees these variables")]
-    pub fn this(own: &[PathBuf]) -> Self {
+    pub fn of_this_machine(own: &[PathBuf]) -> Self {
         Self {
             search: std::env::var_os("PATH").unwrap_or_default(),
             home: std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute()),
@@ -78,25 +78,25 @@ mod tests {
 
     #[test]
     fn a_missing_program_names_itself_and_where_it_was_looked_for() {
-        let machine = ProgramSearch { search: "/nowhere:relative".into(), home: None, own: Vec::new() };
-        let why = machine.resolve("no-such-server").unwrap_err().to_string();
+        let programs = ProgramSearch { search: "/nowhere:relative".into(), home: None, own: Vec::new() };
+        let why = programs.resolve("no-such-server").unwrap_err().to_string();
         assert!(why.contains("`no-such-server`") && why.contains("/nowhere"), "{why}");
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("data");
         std::fs::write(&file, "").unwrap();
-        let why = machine.resolve(file.to_str().unwrap()).unwrap_err().to_string();
+        let why = programs.resolve(file.to_str().unwrap()).unwrap_err().to_string();
         assert!(why.contains("not an executable file"), "{why}");
     }
 
     #[test]
-    fn no_profile_takes_the_home_or_the_brokers_files_with_it() {
-        let machine =
+    fn no_program_takes_the_home_or_the_brokers_files_with_it() {
+        let programs =
             ProgramSearch { search: OsString::new(), home: Some("/home/me".into()), own: vec!["/srv/a/data".into()] };
         for wide in ["/", "/home", "/home/me", "/srv/a", "/srv/a/data"] {
-            assert!(machine.is_too_wide(Path::new(wide)), "{wide}");
+            assert!(programs.is_too_wide(Path::new(wide)), "{wide}");
         }
         for narrow in ["/home/me/server", "/srv/b", "/opt/tool"] {
-            assert!(!machine.is_too_wide(Path::new(narrow)), "{narrow}");
+            assert!(!programs.is_too_wide(Path::new(narrow)), "{narrow}");
         }
     }
 }

@@ -30,25 +30,25 @@ impl Home {
         symlink(target, self.at(name)).unwrap();
     }
 
-    fn machine(&self, search: &[&str]) -> ProgramSearch {
+    fn programs(&self, search: &[&str]) -> ProgramSearch {
         let search = std::env::join_paths(search.iter().map(|folder| self.at(folder))).unwrap();
         ProgramSearch { search, home: Some(self.at("")), own: vec![self.at(".portcullis")] }
     }
 
-    fn profile(&self, search: &[&str], argv: &[&str]) -> ProgramProfile {
-        self.try_profile(search, argv).unwrap()
+    fn needs(&self, search: &[&str], argv: &[&str]) -> ProgramNeeds {
+        self.try_needs(search, argv).unwrap()
     }
 
-    fn try_profile(&self, search: &[&str], argv: &[&str]) -> Result<ProgramProfile, CellError> {
+    fn try_needs(&self, search: &[&str], argv: &[&str]) -> Result<ProgramNeeds, CellError> {
         let argv: Vec<_> =
             argv.iter().map(|word| word.replace('~', self.at("").to_str().unwrap().trim_end_matches('/'))).collect();
-        ProgramProfile::of(&argv, Some(&self.at("")), &self.machine(search))
+        ProgramNeeds::of(&argv, Some(&self.at("")), &self.programs(search))
     }
 
-    /// Returns what a profile reads, relative to the home.
-    fn read(&self, profile: &ProgramProfile) -> Vec<String> {
+    /// Returns what a program reads, relative to the home.
+    fn read(&self, needs: &ProgramNeeds) -> Vec<String> {
         let relative = |path: &PathBuf| path.strip_prefix(self.at("")).unwrap().display().to_string();
-        profile.read.iter().map(relative).collect()
+        needs.read.iter().map(relative).collect()
     }
 
     /// Makes a Python in a prefix of its own.
@@ -68,10 +68,10 @@ impl Home {
 
 #[test]
 fn a_program_of_the_system_needs_nothing_more() {
-    let machine = ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
-    let profile = ProgramProfile::of(&["sh".to_owned()], None, &machine).unwrap();
-    assert_eq!((profile.read.len(), profile.links.len()), (0, 0));
-    assert_eq!(profile.search_path(), "/usr/bin:/usr/local/bin:/bin");
+    let programs = ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
+    let needs = ProgramNeeds::of(&["sh".to_owned()], None, &programs).unwrap();
+    assert_eq!((needs.read.len(), needs.links.len()), (0, 0));
+    assert_eq!(needs.search_path(), "/usr/bin:/usr/local/bin:/bin");
 }
 
 #[test]
@@ -79,14 +79,14 @@ fn a_source_finds_its_toolchain_and_nothing_else_of_the_users_path() {
     let home = Home::new();
     home.node(".nvm/versions/node/v22.1.0");
     home.file("private/tool", "\x7fELF");
-    let profile = home.profile(&["private", ".nvm/versions/node/v22.1.0/bin"], &["npx", "server"]);
-    assert_eq!(profile.runtime, Runtime::Node);
-    assert_eq!(profile.program, home.at(".nvm/versions/node/v22.1.0/bin/npx"));
-    assert_eq!(home.read(&profile), [".nvm/versions/node/v22.1.0/bin/node", ".nvm/versions/node/v22.1.0/lib",]);
-    assert_eq!(profile.links.keys().collect::<Vec<_>>(), [&home.at(".nvm/versions/node/v22.1.0/bin/npx")]);
+    let needs = home.needs(&["private", ".nvm/versions/node/v22.1.0/bin"], &["npx", "server"]);
+    assert_eq!(needs.runtime, Runtime::Node);
+    assert_eq!(needs.program, home.at(".nvm/versions/node/v22.1.0/bin/npx"));
+    assert_eq!(home.read(&needs), [".nvm/versions/node/v22.1.0/bin/node", ".nvm/versions/node/v22.1.0/lib",]);
+    assert_eq!(needs.links.keys().collect::<Vec<_>>(), [&home.at(".nvm/versions/node/v22.1.0/bin/npx")]);
     let own = home.at(".nvm/versions/node/v22.1.0/bin");
     let expected = [own].into_iter().chain(STANDARD.iter().map(PathBuf::from));
-    assert_eq!(std::env::split_paths(&profile.search_path()).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    assert_eq!(std::env::split_paths(&needs.search_path()).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
 
 #[test]
@@ -94,10 +94,10 @@ fn links_of_a_version_manager_are_followed_and_remade() {
     let home = Home::new();
     home.node(".local/share/fnm/node-versions/v20/installation");
     home.link("multishell/1", "../.local/share/fnm/node-versions/v20/installation");
-    let profile = home.profile(&["multishell/1/bin"], &["node"]);
-    assert_eq!(profile.program, home.at("multishell/1/bin/node"));
+    let needs = home.needs(&["multishell/1/bin"], &["node"]);
+    assert_eq!(needs.program, home.at("multishell/1/bin/node"));
     assert_eq!(
-        profile.links[&home.at("multishell/1")],
+        needs.links[&home.at("multishell/1")],
         PathBuf::from("../.local/share/fnm/node-versions/v20/installation")
     );
 }
@@ -109,16 +109,16 @@ fn a_shim_of_pyenv_is_the_interpreter_it_stands_for() {
     home.python(".pyenv/versions/3.9.18");
     home.file(".pyenv/shims/python", "#!/usr/bin/env bash\nexec pyenv exec\n");
     std::fs::write(home.at(".pyenv/version"), "3.12\n").unwrap();
-    let profile = home.profile(&[".pyenv/shims"], &["python", "-m", "server"]);
-    assert_eq!(profile.program, home.at(".pyenv/versions/3.12.1/bin/python"));
-    assert_eq!(home.read(&profile), [".pyenv/versions/3.12.1/bin/python3.12", ".pyenv/versions/3.12.1/lib"]);
-    assert!(profile.notes[0].contains("stands for"), "{:?}", profile.notes);
+    let needs = home.needs(&[".pyenv/shims"], &["python", "-m", "server"]);
+    assert_eq!(needs.program, home.at(".pyenv/versions/3.12.1/bin/python"));
+    assert_eq!(home.read(&needs), [".pyenv/versions/3.12.1/bin/python3.12", ".pyenv/versions/3.12.1/lib"]);
+    assert!(needs.notes[0].contains("stands for"), "{:?}", needs.notes);
     // The project's choice takes precedence over the user's.
     std::fs::write(home.at(".python-version"), "3.9.18 # old\n").unwrap();
-    assert_eq!(home.profile(&[".pyenv/shims"], &["python"]).program, home.at(".pyenv/versions/3.9.18/bin/python"));
+    assert_eq!(home.needs(&[".pyenv/shims"], &["python"]).program, home.at(".pyenv/versions/3.9.18/bin/python"));
     std::fs::write(home.at(".python-version"), "").unwrap();
     std::fs::write(home.at(".pyenv/version"), "3.7.1\n").unwrap();
-    let error = home.try_profile(&[".pyenv/shims"], &["python"]).unwrap_err().to_string();
+    let error = home.try_needs(&[".pyenv/shims"], &["python"]).unwrap_err().to_string();
     assert!(error.contains("3.7.1") && error.contains("name the real program"), "{error}");
 }
 
@@ -127,12 +127,12 @@ fn shims_of_asdf_and_volta_are_read() {
     let home = Home::new();
     home.node(".asdf/installs/nodejs/20.1.0");
     home.file(".asdf/shims/node", "#!/bin/sh\n# asdf-plugin: nodejs 20.1.0\nexec asdf exec node\n");
-    assert_eq!(home.profile(&[".asdf/shims"], &["node"]).program, home.at(".asdf/installs/nodejs/20.1.0/bin/node"));
+    assert_eq!(home.needs(&[".asdf/shims"], &["node"]).program, home.at(".asdf/installs/nodejs/20.1.0/bin/node"));
     home.node(".volta/tools/image/node/22.0.0");
     home.file(".volta/bin/volta-shim", "\x7fELF");
     home.link(".volta/bin/node", "volta-shim");
     home.file(".volta/tools/user/platform.json", r#"{"node":{"runtime":"22.0.0","npm":null}}"#);
-    assert_eq!(home.profile(&[".volta/bin"], &["node"]).program, home.at(".volta/tools/image/node/22.0.0/bin/node"));
+    assert_eq!(home.needs(&[".volta/bin"], &["node"]).program, home.at(".volta/tools/image/node/22.0.0/bin/node"));
 }
 
 #[test]
@@ -143,11 +143,11 @@ fn a_virtual_environment_comes_with_its_base() {
     home.link("server/.venv/bin/python", "../../../.local/share/uv/python/cpython-3.12.3/bin/python3");
     let shebang = format!("#!{}\n", home.at("server/.venv/bin/python").display());
     home.file("server/.venv/bin/mcp-server", &shebang);
-    let profile = home.profile(&[], &["~/server/.venv/bin/mcp-server"]);
-    assert_eq!(profile.runtime, Runtime::Python);
+    let needs = home.needs(&[], &["~/server/.venv/bin/mcp-server"]);
+    assert_eq!(needs.runtime, Runtime::Python);
     let base = ".local/share/uv/python/cpython-3.12.3";
     let expected = [&format!("{base}/bin/python3.12"), &format!("{base}/lib"), "server/.venv"];
-    assert_eq!(home.read(&profile), expected);
+    assert_eq!(home.read(&needs), expected);
 }
 
 #[test]
@@ -155,8 +155,8 @@ fn a_script_brings_its_package_and_never_the_home() {
     let home = Home::new();
     home.node("node");
     let read = |argv: &[&str]| {
-        let profile = home.profile(&["node/bin"], argv);
-        let all = home.read(&profile);
+        let needs = home.needs(&["node/bin"], argv);
+        let all = home.read(&needs);
         all.into_iter().filter(|path| !path.starts_with("node/")).collect::<Vec<_>>()
     };
     home.file("server/package.json", "{}");
@@ -177,8 +177,8 @@ fn a_python_script_brings_its_folder_and_a_module_none() {
     home.file("server/main.py", "");
     home.file("main.py", "");
     let read = |argv: &[&str]| {
-        let profile = home.profile(&["python/bin"], argv);
-        home.read(&profile).into_iter().filter(|path| !path.starts_with("python/")).collect::<Vec<_>>()
+        let needs = home.needs(&["python/bin"], argv);
+        home.read(&needs).into_iter().filter(|path| !path.starts_with("python/")).collect::<Vec<_>>()
     };
     assert_eq!(read(&["python", "-u", "server/main.py"]), ["server"]);
     assert_eq!(read(&["python", "main.py"]), ["main.py"]);
@@ -200,7 +200,7 @@ fn what_cannot_work_in_a_cell_says_what_to_write_instead() {
         (&["uv", "tool", "run", "server"], "`uvx PACKAGE`"),
     ] {
         home.file(&format!("bin/{}", argv[0]), "\x7fELF");
-        let error = home.try_profile(&["bin"], argv).unwrap_err().to_string();
+        let error = home.try_needs(&["bin"], argv).unwrap_err().to_string();
         assert!(error.contains(hint), "{error}");
     }
 }
@@ -210,9 +210,9 @@ fn interpreters_that_lead_nowhere_are_refused() {
     let home = Home::new();
     let path = home.at("loop");
     home.file("loop", &format!("#!{}\n", path.display()));
-    let error = home.try_profile(&[], &["~/loop"]).unwrap_err().to_string();
+    let error = home.try_needs(&[], &["~/loop"]).unwrap_err().to_string();
     assert!(error.contains("without end"), "{error}");
     home.file("orphan", "#!/usr/bin/env no-such-interpreter\n");
-    let error = home.try_profile(&[], &["~/orphan"]).unwrap_err().to_string();
+    let error = home.try_needs(&[], &["~/orphan"]).unwrap_err().to_string();
     assert!(error.contains("no-such-interpreter") && error.contains("install it"), "{error}");
 }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::machine::is_program;
+use super::super::program_search::is_program;
 use super::super::{CellError, ProgramSearch};
 
 /// The largest shim or version file that is read, in bytes; real ones have a few lines.
@@ -18,14 +18,14 @@ const MAX_BYTES: u64 = 64 * 1024;
 pub(super) fn resolve(
     path: &Path,
     directory: Option<&Path>,
-    machine: &ProgramSearch,
+    programs: &ProgramSearch,
 ) -> Result<Option<PathBuf>, CellError> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Ok(None);
     };
     let manager = folder.parent().unwrap_or(folder);
     if folder.ends_with("shims") && manager.join("versions").is_dir() {
-        return of_env(path, name, manager, directory, machine).map(Some);
+        return chosen_by_file(path, name, manager, directory, programs).map(Some);
     }
     if folder.ends_with("shims") && manager.join("installs").is_dir() {
         return of_asdf(path, name, manager).map(Some);
@@ -38,12 +38,12 @@ pub(super) fn resolve(
 
 /// Resolves a shim of pyenv or a relative: by `.python-version` in the working directory or above, else by the file
 /// `version`.
-fn of_env(
+fn chosen_by_file(
     path: &Path,
     name: &str,
     root: &Path,
     directory: Option<&Path>,
-    machine: &ProgramSearch,
+    programs: &ProgramSearch,
 ) -> Result<PathBuf, CellError> {
     let local = directory.into_iter().flat_map(Path::ancestors).find_map(|folder| {
         [".python-version", ".node-version", ".ruby-version"].iter().find_map(|file| {
@@ -55,7 +55,7 @@ fn of_env(
     let versions = local.or_else(|| words(&root.join("version"))).unwrap_or_else(|| vec!["system".to_owned()]);
     for version in &versions {
         let found = match version.as_str() {
-            "system" => machine.find(name, |other| !other.starts_with(root)),
+            "system" => programs.find(name, |other| !other.starts_with(root)),
             version => {
                 installed(root, version).map(|prefix| prefix.join("bin").join(name)).filter(|path| is_program(path))
             }

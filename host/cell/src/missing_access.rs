@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::credentials::is_credential;
 use super::process_cell::{CellDescription, ProcessCell};
-use super::system;
+use super::system_mounts;
 
 /// Words of the system's errors for a file that is missing or must not be used.
 const MISSING: [&str; 6] =
@@ -22,8 +22,8 @@ const MISSING_IF_NAMED: [&str; 5] = ["not found", "does not exist", "cannot find
 
 const READ_ONLY: [&str; 2] = ["erofs", "read-only file system"];
 
-/// The largest number of lacks in one message.
-const MAX_LACKS: usize = 4;
+/// The largest number of entries in one message.
+const MAX_SHOWN: usize = 4;
 
 /// The longest part of a failure that is searched, in bytes.
 const MAX_SEARCHED_BYTES: usize = 16 << 10;
@@ -37,7 +37,8 @@ const MAX_VARIABLES: usize = 16;
 /// The fewest bytes of a variable's name. Shorter words in capitals are abbreviations.
 const MIN_NAME_BYTES: usize = 6;
 
-/// Beginnings of words in capitals that are no variables: errors of the system, and what runtimes print about themselves.
+/// Beginnings of words in capitals that are no variables: errors of the system, and what runtimes print about
+/// themselves.
 const NO_VARIABLES: [&str; 11] = [
     "ERR_",
     "UND_ERR",
@@ -54,7 +55,7 @@ const NO_VARIABLES: [&str; 11] = [
 
 /// Something that a cell may lack.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lack {
+pub enum MissingAccess {
     /// A host that was refused, as `host:port`.
     Host(String),
     /// A path that a message names and the cell does not have.
@@ -65,7 +66,7 @@ pub enum Lack {
     Variable(String),
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for MissingAccess {
     /// Says what was refused, the line of the configuration, and the switch of `wrap`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = |path: &Path| portcullis_core::escape::escape_hidden(&path.to_string_lossy()).into_owned();
@@ -97,7 +98,7 @@ impl fmt::Display for Lack {
     }
 }
 
-impl Lack {
+impl MissingAccess {
     /// Returns whether a path exists outside. It may be on a file system that does not answer.
     pub(crate) fn exists_outside(&self) -> bool {
         matches!(self, Self::Read(path) if path.symlink_metadata().is_ok())
@@ -111,64 +112,64 @@ impl Lack {
 
 impl ProcessCell {
     /// Returns what the source may have lacked when something failed: hosts that it was refused since `then`, and paths
-    /// that the text of the failure names. Paths that exist outside are also logged, for the person who runs the broker.
-    /// `then` is `None` if the refused hosts may be those of other calls: then they are left out.
-    pub fn lacks(&self, then: Option<Instant>, failure: &str) -> Vec<Lack> {
-        let lacks = self.found(then, failure, Vec::new());
-        self.tell(&lacks);
-        lacks
+    /// that the text of the failure names. Paths that exist outside are also logged, for the person who runs the
+    /// broker. `then` is `None` if the refused hosts may be those of other calls: then they are left out.
+    pub fn missing_access(&self, then: Option<Instant>, failure: &str) -> Vec<MissingAccess> {
+        let missing = self.found(then, failure, Vec::new());
+        self.tell(&missing);
+        missing
     }
 
-    /// As [`Self::lacks`], for a source that did not start; that also names variables which its message names.
-    pub fn lacks_at_start(&self, then: Instant, failure: &str) -> Vec<Lack> {
+    /// As [`Self::missing_access`], for a source that did not start; that also names variables which its message names.
+    pub fn missing_access_at_start(&self, then: Instant, failure: &str) -> Vec<MissingAccess> {
         let missing = |name: &String| !self.has_variable(name);
-        let variables = variables_in(failure).into_iter().filter(missing).map(Lack::Variable).collect();
-        let lacks = self.found(Some(then), failure, variables);
-        self.tell(&lacks);
-        lacks
+        let variables = variables_in(failure).into_iter().filter(missing).map(MissingAccess::Variable).collect();
+        let missing = self.found(Some(then), failure, variables);
+        self.tell(&missing);
+        missing
     }
 
-    /// Returns at most [`MAX_LACKS`]: what the message names itself comes before hosts, of which there may be many.
-    fn found(&self, then: Option<Instant>, failure: &str, variables: Vec<Lack>) -> Vec<Lack> {
+    /// Returns at most [`MAX_SHOWN`]: what the message names itself comes before hosts, of which there may be many.
+    fn found(&self, then: Option<Instant>, failure: &str, variables: Vec<MissingAccess>) -> Vec<MissingAccess> {
         let described = self.described();
         let files = described.map(|described| self.files_in(searched(failure), &described)).unwrap_or_default();
         let hosts = then.map(|then| self.refused().since(then)).unwrap_or_default();
-        let mut lacks: Vec<Lack> = files.into_iter().take(MAX_LACKS / 2).collect();
-        lacks.extend(variables.into_iter().take(MAX_LACKS / 2));
-        lacks.extend(hosts.into_iter().map(Lack::Host));
-        lacks.truncate(MAX_LACKS);
-        lacks
+        let mut missing: Vec<MissingAccess> = files.into_iter().take(MAX_SHOWN / 2).collect();
+        missing.extend(variables.into_iter().take(MAX_SHOWN / 2));
+        missing.extend(hosts.into_iter().map(MissingAccess::Host));
+        missing.truncate(MAX_SHOWN);
+        missing
     }
 
     /// Returns the paths that a failure names and that the source cannot use.
-    fn files_in(&self, failure: &str, described: &CellDescription) -> Vec<Lack> {
+    fn files_in(&self, failure: &str, described: &CellDescription) -> Vec<MissingAccess> {
         let lower = failure.to_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
         let (missing, missing_if_named, read_only) = (says(&MISSING), says(&MISSING_IF_NAMED), says(&READ_ONLY));
-        let (grant, profile) = (&described.grant, &described.profile);
+        let (grant, needs) = (&described.grant, &described.needs);
         let within = |path: &Path, all: &[PathBuf]| all.iter().any(|known| path.starts_with(known));
-        let machine = self.cells.machine();
+        let programs = self.cells.programs();
         let mut found = BTreeMap::new();
         for (at, path) in paths_in(failure).into_iter().enumerate() {
-            // What is granted may lie in a folder that would be the cell's own. The program's own files are named by every
-            // stack trace, and no program needs to write them.
+            // What is granted may lie in a folder that would be the cell's own. The program's own files are named by
+            // every stack trace, and no program needs to write them.
             let granted = within(&path, &grant.read);
-            let of_program = profile.read.iter().any(|known| path.starts_with(known));
+            let of_program = needs.read.iter().any(|known| path.starts_with(known));
             let named = || self.is_named(&path);
-            let lack = match within(&path, &grant.write) {
+            let access = match within(&path, &grant.write) {
                 true => continue,
-                false if is_credential(&path, machine.home.as_deref()) => continue,
-                false if read_only && granted => Lack::Write(path),
-                false if granted || of_program || system::is_own(&path) => continue,
-                false if read_only => Lack::Write(path),
-                false if missing || (missing_if_named && named()) => Lack::Read(path),
+                false if is_credential(&path, programs.home.as_deref()) => continue,
+                false if read_only && granted => MissingAccess::Write(path),
+                false if granted || of_program || system_mounts::is_in_every_cell(&path) => continue,
+                false if read_only => MissingAccess::Write(path),
+                false if missing || (missing_if_named && named()) => MissingAccess::Read(path),
                 false => continue,
             };
-            found.entry(lack).or_insert(at);
+            found.entry(access).or_insert(at);
         }
-        let mut found: Vec<(Lack, usize)> = found.into_iter().collect();
+        let mut found: Vec<(MissingAccess, usize)> = found.into_iter().collect();
         found.sort_by_key(|(_, at)| *at);
-        found.into_iter().map(|(lack, _)| lack).collect()
+        found.into_iter().map(|(access, _)| access).collect()
     }
 
     /// Reports whether the source's command names a path, or a folder that it lies in.

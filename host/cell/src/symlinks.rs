@@ -8,14 +8,14 @@ const MAX_LINKS: usize = 40;
 
 /// A path without links, and the links that an empty root needs so that the path as written leads there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Traced {
+pub(super) struct Followed {
     pub(super) real: PathBuf,
     /// The real path of each link, with its target as written in the link.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
 }
 
 /// Follows an absolute path one component at a time, as the kernel does.
-pub(super) fn trace(path: &Path) -> io::Result<Traced> {
+pub(super) fn follow(path: &Path) -> io::Result<Followed> {
     let mut real = PathBuf::from("/");
     let mut links: Vec<(PathBuf, PathBuf)> = Vec::new();
     let mut left: Vec<PathBuf> = parts(path);
@@ -39,7 +39,7 @@ pub(super) fn trace(path: &Path) -> io::Result<Traced> {
         left.extend(parts(&target));
         links.push((next, target));
     }
-    Ok(Traced { real, links })
+    Ok(Followed { real, links })
 }
 
 /// Returns the components of a path, the last one first.
@@ -66,7 +66,7 @@ mod tests {
         symlink(at("versions/3"), at("current")).unwrap();
         std::fs::create_dir(at("venv")).unwrap();
         symlink("../current/bin/python", at("venv/python")).unwrap();
-        let traced = trace(&at("venv/python")).unwrap();
+        let traced = follow(&at("venv/python")).unwrap();
         assert_eq!(traced.real, at("versions/3/bin/python3"));
         let expected = [
             (at("venv/python"), PathBuf::from("../current/bin/python")),
@@ -80,7 +80,7 @@ mod tests {
     fn a_cycle_of_links_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         symlink("circle", dir.path().join("circle")).unwrap();
-        assert!(trace(&dir.path().join("circle")).is_err());
-        assert_eq!(trace(&dir.path().join("absent")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(follow(&dir.path().join("circle")).is_err());
+        assert_eq!(follow(&dir.path().join("absent")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

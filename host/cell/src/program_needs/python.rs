@@ -11,7 +11,7 @@ use super::Search;
 /// environment is opened as a whole.
 pub(super) fn toolchain(search: &mut Search<'_>, path: &Path, real: &Path) {
     if let Some(environment) = environment_of(path) {
-        search.profile.notes.push(format!("virtual environment {}", environment.display()));
+        search.needs.notes.push(format!("virtual environment {}", environment.display()));
         search.need(&environment);
     }
     let Some(prefix) = real.parent().and_then(Path::parent) else { return };
@@ -31,7 +31,7 @@ pub(super) fn toolchain(search: &mut Search<'_>, path: &Path, real: &Path) {
 pub(super) fn script(search: &mut Search<'_>, script: &Path) {
     match environment_of(script) {
         Some(environment) => search.need(&environment),
-        None if search.profile.read.iter().any(|read| script.starts_with(read) && script != read) => {}
+        None if search.needs.read.iter().any(|read| script.starts_with(read) && script != read) => {}
         None if in_bin(script) => {}
         None => script.parent().into_iter().for_each(|folder| search.need(folder)),
     }

@@ -20,7 +20,7 @@ pub(super) fn script(search: &mut Search<'_>, script: &Path) {
         search.need(modules);
         return;
     }
-    let mut above = script.ancestors().skip(1).filter(|folder| !search.machine.is_too_wide(folder));
+    let mut above = script.ancestors().skip(1).filter(|folder| !search.programs.is_too_wide(folder));
     if let Some(package) = above.find(|folder| folder.join("package.json").is_file()) {
         search.need(package);
     }

@@ -22,7 +22,7 @@ const FOLDERS: [&str; 12] = [
 
 /// Returns what this machine has of these folders: paths to mount, and links (`/lib` leads to `/usr/lib` on most
 /// systems).
-pub(super) fn view() -> (Vec<PathBuf>, Vec<(PathBuf, PathBuf)>) {
+pub(super) fn present() -> (Vec<PathBuf>, Vec<(PathBuf, PathBuf)>) {
     let (mut folders, mut links) = (Vec::new(), Vec::new());
     for path in FOLDERS.map(PathBuf::from) {
         match std::fs::read_link(&path) {
@@ -34,8 +34,8 @@ pub(super) fn view() -> (Vec<PathBuf>, Vec<(PathBuf, PathBuf)>) {
     (folders, links)
 }
 
-/// Reports whether every cell has this path, whatever its profile.
-pub(super) fn holds(path: &Path) -> bool {
+/// Reports whether every cell has this path, whatever its program needs.
+pub(super) fn contains(path: &Path) -> bool {
     FOLDERS.iter().any(|folder| path.starts_with(folder))
 }
 
@@ -43,6 +43,6 @@ pub(super) fn holds(path: &Path) -> bool {
 const OWN: [&str; 7] = ["/dev", "/etc", "/home/source", "/proc", "/run", "/sys", "/tmp"];
 
 /// Reports whether every cell has this path, or a folder of its own in its place.
-pub(super) fn is_own(path: &Path) -> bool {
-    holds(path) || OWN.iter().any(|folder| path.starts_with(folder))
+pub(super) fn is_in_every_cell(path: &Path) -> bool {
+    contains(path) || OWN.iter().any(|folder| path.starts_with(folder))
 }
