@@ -24,6 +24,10 @@ fn main() -> anyhow::Result<()> {
 async fn serve(config: Config) -> anyhow::Result<()> {
     // Without the feature `process` no process is launched.
     let broker = Broker::build(config, Launcher::SelfExec).await?;
+    // Code that is not loaded is an error here, while somebody reads it.
+    for (source, cause) in broker.connect_all().await? {
+        eprintln!("portcullis-edge-host: `{source}`: {cause}");
+    }
     let served = {
         let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
         serve_stdio(broker.clone(), "default".parse()?, input, output, std::future::pending()).await
