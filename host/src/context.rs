@@ -1,5 +1,6 @@
 //! The context of sessions: the configuration, gate, ledger and sources that all sessions of one broker share.
 
+mod announcement;
 mod error;
 mod explain;
 mod flagged;

@@ -12,6 +12,7 @@ mod discovery;
 mod execution;
 mod expose;
 mod group;
+mod handshake;
 mod health;
 mod in_flight;
 mod inbound_notifications;
@@ -34,6 +35,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use tokio::sync::OnceCell;
+use tokio::task::AbortHandle;
 use tracing::Instrument as _;
 
 use crate::agent::{Agent, AgentPeer};
@@ -87,6 +89,8 @@ pub struct Session {
     upstream_subscriptions: UpstreamSubscriptions,
     agent_notifications: NotificationQueue,
     asking: OpenQuestions,
+    /// The task that discovers the sources for a handshake.
+    discovery: Mutex<Option<AbortHandle>>,
     ended: AtomicBool,
     began: Instant,
 }
@@ -133,6 +137,7 @@ impl Session {
             upstream_subscriptions: UpstreamSubscriptions::default(),
             agent_notifications: NotificationQueue::default(),
             asking: OpenQuestions::default(),
+            discovery: Mutex::default(),
             ended: AtomicBool::new(false),
             began: Instant::now(),
         })
@@ -168,28 +173,6 @@ impl Session {
     pub async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {
         let listing = self.listing(kind).await?;
         Ok(self.deferred(kind).unwrap_or_else(|| self.with_status(kind, listing.list_page())))
-    }
-
-    /// Returns the capabilities of the session's sources together, with their instructions for a model. Discovers the
-    /// sources. If that fails, returns what every session has; a later request gets the error.
-    pub async fn offers(&self) -> ServerInfo {
-        match self.listing(ItemKind::Tool).await {
-            Ok(listing) => {
-                let mut offers = listing.offers(self.agent.era);
-                if self.profile.status
-                    && let Some(all) = offers.capabilities.as_object_mut()
-                {
-                    all.entry("resources").or_insert_with(|| json!({}));
-                }
-                if self.deferred(ItemKind::Tool).is_some() {
-                    let said = offers.instructions.iter().map(String::as_str);
-                    let said: Vec<_> = std::iter::once(deferred::INSTRUCTIONS).chain(said).collect();
-                    offers.instructions = Some(said.join("\n\n"));
-                }
-                offers
-            }
-            Err(_) => ServerInfo::default(),
-        }
     }
 
     /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, whole. Dropping
@@ -290,6 +273,9 @@ impl Session {
     }
 
     fn end(&self, body: serde_json::Value) {
+        if let Some(discovery) = self.discovery.lock().take() {
+            discovery.abort();
+        }
         if !self.ended.swap(true, Ordering::SeqCst) {
             self.context.session_durations.record(self.began.elapsed());
             self.record(ledger::EventKind::RunCompleted, body);

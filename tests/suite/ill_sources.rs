@@ -35,6 +35,9 @@ fn one_ill_source_takes_no_tool_of_another_away_over_stdio() {
             assert_eq!(listed["tools"].as_array().map(Vec::len), Some(4), "{how}: {listed}");
             let sum = agent.call("good__add", &json!({ "a": 1, "b": 2 }), None);
             assert_eq!(sum, json!({ "ok": "3" }), "{how}");
+            let missing = agent.call("bad__anything", &json!({}), None);
+            let why = missing["message"].as_str().unwrap();
+            assert!(missing["refused"] == "not-sent" && why.contains("source `bad`"), "{how}: {missing}");
             agent.leave();
             let errors = dir.records_of("mcp.error");
             assert_eq!(errors[0]["body"]["source"], "bad", "{how}");
@@ -91,7 +94,7 @@ fn an_agent_is_told_which_sources_are_missing_and_nothing_that_they_said() {
     for era in ERAS {
         let told = instructions(&beside(ILL[1].1), era);
         assert!(told.contains("not available now") && told.contains("`bad`"), "{told}");
-        assert!(!told.contains("good") && !told.contains("database") && !told.contains("exit-now"), "{told}");
+        assert!(!told.contains("database") && !told.contains("exit-now"), "{told}");
         let told = instructions(&TestDir::new(GOOD), era);
         assert!(!told.contains("not available"), "{told}");
     }

@@ -31,6 +31,7 @@ mod evaluate;
 mod fairness;
 mod fidelity;
 mod groups;
+mod handshake;
 mod ill_sources;
 mod learn;
 mod logins;

@@ -3,11 +3,13 @@
 mod build;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
+use super::announcement::Announcement;
 use super::explain::OpenCalls;
 use super::flagged::{FlagState, FlaggedItem};
 use super::scans::{Flags, Scans};
@@ -48,11 +50,14 @@ pub(crate) struct Upstream {
     /// The counts of the calls that the source has.
     pub(crate) open_calls: Arc<OpenCalls>,
     last: Mutex<Last>,
+    /// What the source said of itself when it last connected, if it ever did.
+    pub(super) announced: Mutex<Option<Announcement>>,
+    pub(super) data_dir: PathBuf,
     /// The remarks on the last list of each kind, as they were logged.
     recorded_remarks: Mutex<HashMap<ItemKind, Vec<Remark>>>,
     /// The results of discovering a source that is in no group, by the capabilities of the client.
     met: Mutex<HashMap<Json, DiscoveredSource>>,
-    scans: Scans,
+    pub(super) scans: Scans,
     /// The items with findings in the last list of each kind.
     pub(super) flagged: Mutex<BTreeMap<ItemKind, Vec<FlaggedItem>>>,
     /// The definitions and states that [`newly_flagged`](Self::newly_flagged) has returned.
@@ -73,7 +78,7 @@ const MAX_INSTRUCTIONS: usize = 8 * 1024;
 const MAX_MET: usize = 16;
 
 /// The items of one kind that a source offers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct OfferedItems {
     pub(crate) items: Arc<[Arc<Item>]>,
     /// For how many milliseconds the source says that the list stays as it is.
@@ -130,6 +135,7 @@ impl Upstream {
         // The name is part of the digest: the same program twice may stand for two accounts, and an approval of one
         // does not count for the other.
         let identity = Digest::of(json!([config.name, built.identity]).to_string().as_bytes());
+        let announced = Announcement::load(builder.data_dir, &config.name, identity);
         Ok(Self {
             config,
             identity,
@@ -140,6 +146,8 @@ impl Upstream {
             metrics: SourceMetrics::default(),
             open_calls: Arc::default(),
             last: Mutex::default(),
+            announced: Mutex::new(announced),
+            data_dir: builder.data_dir.to_owned(),
             recorded_remarks: Mutex::default(),
             met: Mutex::default(),
             scans: Scans::default(),
@@ -216,10 +224,9 @@ impl Upstream {
                 (items, remarks)
             }
         };
-        let said = discovery.instructions.map(|text| text.chars().take(MAX_INSTRUCTIONS).collect::<String>());
-        let instructions =
-            said.map(|text| Arc::new(Item::of_instructions(&self.config.name, &self.config.tags, &text)));
+        let instructions = discovery.instructions.map(|text| self.instructions(&text));
         let flags = self.scanned(ItemKind::Tool, items.iter().chain(&instructions)).await?;
+        self.keep_announcement(&discovery.capabilities, instructions.as_deref()).await;
         // A source that speaks no revision keeps no stream open either.
         let era = revision(&discovery.protocol).map_or(Era::Legacy, Era::of);
         *self.last.lock() = Last {
@@ -233,6 +240,12 @@ impl Upstream {
         };
         let tools = OfferedItems { items, ttl_ms, public, remarks, around, flags };
         Ok(DiscoveredSource { tools, era, capabilities: discovery.capabilities, instructions })
+    }
+
+    /// Returns a source's instructions as an item.
+    pub(super) fn instructions(&self, text: &str) -> Arc<Item> {
+        let text: String = text.chars().take(MAX_INSTRUCTIONS).collect();
+        Arc::new(Item::of_instructions(&self.config.name, &self.config.tags, &text))
     }
 
     /// Lists what the source offers of a kind other than tools, under exposed names.

@@ -98,16 +98,18 @@ impl Listing {
         self.removed.contains(exposed)
     }
 
-    /// Returns why a tool of a group cannot be called, if none of the group's members is there.
-    pub(super) fn is_of_nobody(&self, exposed: &str) -> Option<String> {
-        let group = exposed.split_once(SEPARATOR)?.0;
-        let of_group =
-            |upstream: &Upstream| upstream.config.group.is_some() && upstream.config.offered_as().as_str() == group;
-        let of_group = |(upstream, _): &&AskResult| of_group(upstream);
-        let members = || self.answered.iter().filter(of_group);
+    /// Returns why an item cannot be used, if its name begins with that of a source that is absent, or of a group none
+    /// of whose members is there.
+    pub(super) fn why_absent(&self, exposed: &str) -> Option<String> {
+        let prefix = exposed.split_once(SEPARATOR)?.0;
+        let members = || self.answered.iter().filter(|(upstream, _)| upstream.config.offered_as().as_str() == prefix);
         let causes: Vec<_> = members().filter_map(|(_, listed)| Some(listed.as_ref().err()?.to_string())).collect();
-        let none = !causes.is_empty() && causes.len() == members().count();
-        none.then(|| format!("no member of group `{group}` is there: {}", causes.join("; ")))
+        if causes.is_empty() || causes.len() < members().count() {
+            return None;
+        }
+        let is_group = members().any(|(upstream, _)| upstream.config.group.is_some());
+        let subject = if is_group { format!("no member of group `{prefix}` is there: ") } else { String::new() };
+        Some(format!("{subject}{}", causes.join("; ")))
     }
 
     /// Reports whether a source is missing that may be there later, or has not yet answered this session.

@@ -4,59 +4,77 @@ use serde_json::{Value, json};
 
 use super::ServerInfo;
 use super::listing::Listing;
-use crate::protocol::Era;
+use crate::item::Item;
+use crate::name::SourceName;
+use crate::protocol::{Era, Json};
 
 impl Listing {
     /// Returns the capabilities of the sources together. The tools of a legacy session are announced as unchanging,
     /// unless a source is live or missing; a modern agent subscribes if it wants to hear of changes.
     pub(super) fn offers(&self, era: Era) -> ServerInfo {
-        let mut merged = json!({});
-        for (_, met) in self.sources() {
-            merge(&mut merged, met.capabilities.to_value());
-        }
-        if let Value::Object(capabilities) = &mut merged
-            && era == Era::Modern
-        {
-            // The modern era has tasks as an extension.
-            capabilities.remove("tasks");
-        }
+        let parts = self.sources().map(|(upstream, met)| {
+            let name = &upstream.config.name;
+            let instructions = met.instructions.as_deref().filter(|_| !self.is_silenced(name));
+            OfferedPart { name, capabilities: &met.capabilities, instructions }
+        });
         // The tools are a snapshot, unless a source is live, or is missing and will be added when it is there.
         let tracks = self.is_live() || self.is_partial();
-        if let Value::Object(capabilities) = &mut merged
-            && (tracks || era == Era::Legacy || !capabilities.contains_key("tools"))
-        {
-            capabilities.insert("tools".to_owned(), json!({ "listChanged": tracks }));
-        }
-        let said = self.sources().filter_map(|(upstream, met)| {
-            let name = &upstream.config.name;
-            let said = met.instructions.as_ref().filter(|_| !self.is_silenced(name))?;
-            Some(format!("{name}: {}", said.instructions()?))
-        });
-        let said: Vec<_> = self.told_missing().into_iter().chain(said).collect();
-        ServerInfo {
-            capabilities: merged,
-            instructions: (!said.is_empty()).then(|| said.join("\n\n")),
-            only_era: self.only_era(),
-        }
-    }
-
-    /// Returns the sentence that tells an agent which sources are missing, if any are. It repeats nothing that a source
-    /// said.
-    fn told_missing(&self) -> Option<String> {
-        let missing: Vec<_> = self.missing().into_iter().map(|name| format!("`{name}`")).collect();
-        (!missing.is_empty()).then(|| {
-            let missing = missing.join(", ");
-            format!("What these sources offer is not available now, and is added to the lists when it is: {missing}.")
-        })
+        let merged = merged(era, tracks, &self.missing(), parts);
+        ServerInfo { only_era: self.only_era(), ..merged }
     }
 
     /// Returns the only era that the only source speaks, if there is one source and it speaks one era.
     fn only_era(&self) -> Option<Era> {
         match self.answered.as_slice() {
-            [(only, Ok(_))] => only.source.only_era(),
+            [(only, Ok(_))] => only.only_era(),
             _ => None,
         }
     }
+}
+
+/// What one source offers besides its items.
+pub(super) struct OfferedPart<'a> {
+    pub(super) name: &'a SourceName,
+    /// `ServerCapabilities`
+    pub(super) capabilities: &'a Json,
+    /// The source's instructions, unless they are quarantined.
+    pub(super) instructions: Option<&'a Item>,
+}
+
+/// Merges what sources offer. `tracks` is true if the tools of a legacy session may change, and `missing` names the
+/// sources that the agent is told are missing.
+pub(super) fn merged<'a>(
+    era: Era,
+    tracks: bool,
+    missing: &[&SourceName],
+    parts: impl Iterator<Item = OfferedPart<'a>>,
+) -> ServerInfo {
+    let (mut merged, mut said) = (json!({}), Vec::from_iter(told_missing(missing)));
+    for OfferedPart { name, capabilities, instructions } in parts {
+        merge(&mut merged, capabilities.to_value());
+        let instructions = instructions.and_then(Item::instructions);
+        said.extend(instructions.map(|text| format!("{name}: {text}")));
+    }
+    if let Value::Object(capabilities) = &mut merged {
+        if era == Era::Modern {
+            // The modern era has tasks as an extension.
+            capabilities.remove("tasks");
+        }
+        if tracks || era == Era::Legacy || !capabilities.contains_key("tools") {
+            capabilities.insert("tools".to_owned(), json!({ "listChanged": tracks }));
+        }
+    }
+    ServerInfo { capabilities: merged, instructions: (!said.is_empty()).then(|| said.join("\n\n")), only_era: None }
+}
+
+/// Returns the sentence that tells an agent which sources are missing, if any are. It repeats nothing that a source
+/// said.
+fn told_missing(missing: &[&SourceName]) -> Option<String> {
+    let missing: Vec<_> = missing.iter().map(|name| format!("`{name}`")).collect();
+    (!missing.is_empty()).then(|| {
+        let missing = missing.join(", ");
+        format!("What these sources offer is not available now, and is added to the lists when it is: {missing}.")
+    })
 }
 
 /// Merges capabilities: objects are merged, and of two flags the one that is set wins.

@@ -117,7 +117,7 @@ impl Session {
                 .turned_away("tool-removed", kind, &name, &text)
                 .with_data(json!({ "code": "tool-removed" })));
         }
-        if let Some(why) = listing.is_of_nobody(&name) {
+        if let Some(why) = listing.why_absent(&name) {
             let error = self.turned_away("not-sent", kind, &name, &why);
             return Err(RpcError { code: RpcError::INTERNAL, ..error }.with_data(json!({ "code": "not-sent" })));
         }

@@ -91,11 +91,15 @@ impl Faults {
                 if let Some(all) = capabilities.as_object_mut().filter(|_| self.has("logs")) {
                     all.insert("logging".to_owned(), json!({}));
                 }
-                Reaction::Say(vec![answer(json!({
+                let mut result = json!({
                     "protocolVersion": params.get("protocolVersion"),
                     "capabilities": capabilities,
                     "serverInfo": { "name": "faulty", "version": "1" },
-                }))])
+                });
+                if let Some(result) = result.as_object_mut().filter(|_| self.has("instructs")) {
+                    result.insert("instructions".to_owned(), json!("be brief"));
+                }
+                Reaction::Say(vec![answer(result)])
             }
             "tools/list" if self.has("slow-pages") && self.lists > 0 => {
                 self.lists += 1;

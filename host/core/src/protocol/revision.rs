@@ -17,7 +17,8 @@ const FIRST_WITH_ELICITATION: &str = "2025-06-18";
 const FIRST_WITH_EMPTY_EVENTS: &str = NEWEST_LEGACY;
 
 /// One of the protocol's two lifecycles.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Era {
     /// The connection begins with `initialize` (2024-11-05 to 2025-11-25).
     Legacy,

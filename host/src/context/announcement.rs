@@ -1,0 +1,152 @@
+//! What a source said of itself when it last connected, kept between starts of the broker, so that the answer to an
+//! agent's handshake waits for no source.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::scans::Flags;
+use super::upstream::{DiscoveredSource, OfferedItems, Upstream};
+use crate::config::ScanMode;
+use crate::digest::Digest;
+use crate::item::Item;
+use crate::name::SourceName;
+use crate::protocol::{Era, Json};
+
+/// The folder of the announcements, in the data folder.
+const FOLDER: &str = "announcements";
+
+/// The largest file that is read or written, in bytes: instructions are shorter, and capabilities are a few words.
+const MAX_BYTES: u64 = 128 << 10;
+
+/// What a source said of itself when it last connected.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Announcement {
+    /// The digest of what the source was.
+    identity: Digest,
+    /// `ServerCapabilities`
+    pub(super) capabilities: serde_json::Value,
+    /// The source's instructions to the model about itself, if it gave any.
+    pub(super) instructions: Option<String>,
+    /// The only era that the source spoke, if it spoke one.
+    pub(super) only_era: Option<Era>,
+}
+
+impl Announcement {
+    pub(super) fn new(
+        identity: Digest,
+        capabilities: &Json,
+        instructions: Option<String>,
+        only_era: Option<Era>,
+    ) -> Self {
+        Self { identity, capabilities: capabilities.to_value(), instructions, only_era }
+    }
+
+    /// Returns the announcement that an earlier broker kept of this source, if it was the same source then. A file that
+    /// cannot be read counts as none: the source is asked anyway.
+    pub(super) fn load(data_dir: &Path, source: &SourceName, identity: Digest) -> Option<Self> {
+        let path = path(data_dir, source);
+        let text = std::fs::metadata(&path)
+            .ok()
+            .filter(|file| file.len() <= MAX_BYTES)
+            .and_then(|_| std::fs::read(&path).ok())?;
+        serde_json::from_slice::<Self>(&text).ok().filter(|kept| kept.identity == identity)
+    }
+
+    /// Keeps the announcement for the next start, in the place of an earlier one. One that is too long is not kept.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(super) fn save(&self, data_dir: &Path, source: &SourceName) -> std::io::Result<()> {
+        let text = serde_json::to_vec(self)?;
+        if text.len() as u64 > MAX_BYTES {
+            return Ok(());
+        }
+        let folder = data_dir.join(FOLDER);
+        std::fs::create_dir_all(&folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(&folder)?;
+        file.write_all(&text)?;
+        file.persist(path(data_dir, source)).map_err(|error| error.error)?;
+        Ok(())
+    }
+}
+
+impl Upstream {
+    /// Keeps what the source says of itself for the handshakes of later starts.
+    pub(super) async fn keep_announcement(&self, capabilities: &Json, instructions: Option<&Item>) {
+        let said = instructions.and_then(Item::instructions);
+        let now = Announcement::new(self.identity, capabilities, said, self.source.only_era());
+        if self.announced.lock().replace(now.clone()).as_ref() == Some(&now) {
+            return;
+        }
+        let (data_dir, source) = (self.data_dir.clone(), self.config.name.clone());
+        let save = move || {
+            if let Err(error) = now.save(&data_dir, &source) {
+                tracing::debug!(%source, %error, "what a source says of itself is not kept for the next start");
+            }
+        };
+        let _ = tokio::task::spawn_blocking(save).await;
+    }
+
+    /// Returns what the source said of itself when it last connected, perhaps to an earlier broker, and no tools. `None`
+    /// if it never did.
+    pub(crate) async fn announced(&self) -> Option<DiscoveredSource> {
+        let Announcement { capabilities, instructions, .. } = self.announced.lock().clone()?;
+        let instructions = instructions.map(|text| self.instructions(&text));
+        let flags = match self.config.scan {
+            ScanMode::Off => Flags::default(),
+            // What cannot be scanned is not repeated.
+            _ => self.scans.of(instructions.iter()).await.ok()?,
+        };
+        let tools = OfferedItems { flags, ..OfferedItems::default() };
+        Some(DiscoveredSource { tools, era: Era::Legacy, capabilities: Json::of(&capabilities), instructions })
+    }
+
+    /// Reports whether the source ever connected, as far as this broker knows.
+    pub(crate) fn is_announced(&self) -> bool {
+        self.announced.lock().is_some()
+    }
+
+    /// Returns the only era that the source speaks, if it is known to speak one.
+    pub(crate) fn only_era(&self) -> Option<Era> {
+        self.source.only_era().or_else(|| self.announced.lock().as_ref()?.only_era)
+    }
+}
+
+fn path(data_dir: &Path, source: &SourceName) -> PathBuf {
+    data_dir.join(FOLDER).join(format!("{source}.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn an_announcement_counts_only_for_the_source_that_made_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, identity) = ("files".parse().unwrap(), Digest::of(b"one program"));
+        assert_eq!(Announcement::load(dir.path(), &source, identity), None);
+        let capabilities = Json::of(&serde_json::json!({ "prompts": {} }));
+        let announced = Announcement::new(identity, &capabilities, Some("be kind".to_owned()), Some(Era::Legacy));
+        announced.save(dir.path(), &source).unwrap();
+        let kept = Announcement::load(dir.path(), &source, identity).unwrap();
+        assert_eq!(kept, announced);
+        assert_eq!(Announcement::load(dir.path(), &source, Digest::of(b"another program")), None);
+        assert_eq!(Announcement::load(dir.path(), &"others".parse().unwrap(), identity), None);
+    }
+
+    #[test]
+    fn a_damaged_or_huge_announcement_counts_as_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, identity) = ("files".parse().unwrap(), Digest::of(b"one program"));
+        let announced = |text: String| Announcement::new(identity, &Json::empty_object(), Some(text), None);
+        announced("x".repeat(1 << 20)).save(dir.path(), &source).unwrap();
+        assert_eq!(Announcement::load(dir.path(), &source, identity), None);
+        announced("short".to_owned()).save(dir.path(), &source).unwrap();
+        assert!(Announcement::load(dir.path(), &source, identity).is_some());
+        std::fs::write(path(dir.path(), &source), "{").unwrap();
+        assert_eq!(Announcement::load(dir.path(), &source, identity), None);
+    }
+}

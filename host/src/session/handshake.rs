@@ -1,0 +1,110 @@
+//! The answer to an agent's handshake: what the session offers. It waits for no source that the broker can do without
+//! or knows from an earlier start.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::listing::Listing;
+use super::offers::{OfferedPart, merged};
+use super::{ServerInfo, Session, deferred};
+use crate::context::Upstream;
+use crate::item::{Item, ItemKind};
+use crate::name::SourceName;
+use crate::protocol::RpcError;
+
+/// The longest time that a handshake waits for sources: a person does not notice it, and a source that is connected
+/// already, or that is a component, has answered by then.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// The longest time that a handshake waits for a required source, or for the only one, that never connected before: what
+/// it offers is not known, and an agent gives up after 30 s.
+const FIRST_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
+
+impl Session {
+    /// Returns the capabilities of the session's sources together, with their instructions for a model. Begins to
+    /// discover the sources, and does not wait until all have answered: for those that have not, it returns what they
+    /// said when they last connected, or, if they never did, all capabilities that this broker serves. If discovery
+    /// fails, returns what every session has; a later request gets the error.
+    pub async fn offers(&self) -> ServerInfo {
+        let mut offers = match self.listing_in_time().await {
+            Some(Ok(listing)) if !listing.is_partial() => listing.offers(self.agent.era),
+            Some(Err(_)) => return ServerInfo::default(),
+            partial => self.expected_offers(partial.and_then(Result::ok).as_deref()).await,
+        };
+        if self.profile.status
+            && let Some(all) = offers.capabilities.as_object_mut()
+        {
+            all.entry("resources").or_insert_with(|| json!({}));
+        }
+        if self.deferred(ItemKind::Tool).is_some() {
+            let said = offers.instructions.iter().map(String::as_str);
+            let said: Vec<_> = std::iter::once(deferred::INSTRUCTIONS).chain(said).collect();
+            offers.instructions = Some(said.join("\n\n"));
+        }
+        offers
+    }
+
+    /// Discovers the sources in a task of its own, which goes on after the handshake. Returns the tools if they are
+    /// there in time.
+    async fn listing_in_time(&self) -> Option<Result<Arc<Listing>, RpcError>> {
+        let me = self.me.upgrade()?;
+        let upstreams: Vec<_> = self.upstreams().collect();
+        // A broker before one source is that source to the agent, so it says exactly what the source says.
+        let is_awaited = |upstream: &Upstream| upstream.config.required || upstreams.len() == 1;
+        let patience = match upstreams.iter().any(|upstream| is_awaited(upstream) && !upstream.is_announced()) {
+            true => FIRST_HANDSHAKE_TIMEOUT,
+            false => HANDSHAKE_TIMEOUT,
+        };
+        let discovery = tokio::spawn(async move { me.listing(ItemKind::Tool).await });
+        *self.discovery.lock() = Some(discovery.abort_handle());
+        timeout(patience, discovery).await.ok()?.ok()
+    }
+
+    /// Returns what the session offers as far as it is known before all sources have answered. `partial` is the list
+    /// without those that have failed or are slow, if there is one.
+    async fn expected_offers(&self, partial: Option<&Listing>) -> ServerInfo {
+        let lock = self.context.lock_or_empty();
+        let (upstreams, mut known) = (Vec::from_iter(self.upstreams()), Vec::new());
+        for upstream in &upstreams {
+            known.extend(upstream.announced().await.map(|announced| (Arc::clone(upstream), announced)));
+        }
+        let is_known = |offered_as: &SourceName| known.iter().any(|(it, _)| it.config.offered_as() == offered_as);
+        let unknown = || upstreams.iter().map(|upstream| upstream.config.offered_as()).filter(|name| !is_known(name));
+        let unknown = || unknown().collect::<BTreeSet<_>>().into_iter().collect();
+        let missing = partial.map_or_else(unknown, Listing::missing);
+        let parts = known.iter().map(|(upstream, announced)| {
+            let shown =
+                |said: &&Item| !upstream.quarantines(said, &announced.tools.flags, &lock.of(said, upstream.identity));
+            let instructions = announced.instructions.as_deref().filter(shown);
+            OfferedPart { name: &upstream.config.name, capabilities: &announced.capabilities, instructions }
+        });
+        let mut offers = merged(self.agent.era, true, &missing, parts);
+        if let Value::Object(capabilities) = &mut offers.capabilities
+            && known.len() < upstreams.len()
+        {
+            for (name, capability) in served_capabilities() {
+                capabilities.entry(name).or_insert(capability);
+            }
+        }
+        let only = upstreams.first().filter(|_| upstreams.len() == 1);
+        ServerInfo { only_era: only.and_then(|only| only.only_era()), ..offers }
+    }
+
+    fn upstreams(&self) -> impl Iterator<Item = Arc<Upstream>> {
+        self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream)
+    }
+}
+
+/// Returns every capability that a source may have and a session serves.
+fn served_capabilities() -> [(&'static str, Value); 4] {
+    [
+        ("prompts", json!({ "listChanged": true })),
+        ("resources", json!({ "listChanged": true, "subscribe": true })),
+        ("completions", json!({})),
+        ("logging", json!({})),
+    ]
+}
