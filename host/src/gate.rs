@@ -28,7 +28,7 @@ use crate::ledger::{Event, EventKind, Ledger, shape};
 use crate::lockfile::Acceptance;
 use crate::metrics::{Decisions, Series, SourceMetrics};
 use crate::plugin::{Approval, Change, PluginIdentity, Policy, Transform};
-use crate::protocol::{Json, canonical};
+use crate::protocol::{CanonicalError, Json, canonical, check_canonical};
 
 use approval::{ApprovalQuestion, Approvals, Approved};
 pub use budget::Budget;
@@ -229,25 +229,24 @@ impl Gate {
         if !unknown.is_empty() {
             *call = Arc::new(call.without(&unknown));
         }
-        let mut arguments = canonical(&call.arguments).map_err(|error| {
+        check_canonical(&call.arguments).map_err(|error| {
             CallRefusal::quoting("arguments-ambiguous", format!("the arguments are ambiguous: {error}"))
         })?;
         if !around.resumed {
             self.approvals.check_state(call)?;
         }
         let mut asks = self.judge_call(call, trail).await?;
-        let rewritten = self.rewrite(call, around.vault, trail).await?;
-        if rewritten {
+        let ambiguous = |error: CanonicalError| CallRefusal::quoting("plugin-output", error.to_string());
+        if self.rewrite(call, around.vault, trail).await? {
+            check_canonical(&call.arguments).map_err(ambiguous)?;
             asks = self.judge_call(call, trail).await?;
-            arguments =
-                canonical(&call.arguments).map_err(|error| CallRefusal::quoting("plugin-output", error.to_string()))?;
         }
         asks.extend(risk::reason(call, around).map(Reason::ours));
         if asks.is_empty() || around.resumed {
             return Ok(Approved::without_asking());
         }
         let out_of_band = risk::too_high_for_the_agents_channel(call, around.acceptance);
-        let arguments_digest = Digest::of(arguments.as_bytes());
+        let arguments_digest = Digest::of(canonical(&call.arguments).map_err(ambiguous)?.as_bytes());
         let (identity, record) = (around.identity, around.record);
         let question = ApprovalQuestion { call, reasons: asks, arguments_digest, identity, out_of_band, record };
         self.approvals.settle(question, around.peer).await

@@ -149,16 +149,22 @@ impl<'a> Scan<'a> {
 }
 
 /// Counts the characters that the content of a JSON string stands for. The text is valid, so every escape is complete.
-fn characters(mut rest: &str) -> usize {
-    let mut count = 0;
-    while let Some((before, escape)) = rest.split_once('\\') {
-        let code = escape.strip_prefix('u');
-        // The second half of a surrogate pair is not a character of its own.
-        let half = code.is_some_and(|code| matches!(code.as_bytes(), [b'd' | b'D', b'c'..=b'f' | b'C'..=b'F', ..]));
-        count += before.chars().count() + usize::from(!half);
-        rest = escape.get(if code.is_some() { 5 } else { 1 }..).unwrap_or_default();
+fn characters(content: &str) -> usize {
+    // All that is written, less what an escape has more than the one character that it stands for.
+    let mut count = content.chars().count();
+    let mut rest = content.as_bytes();
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        let escape = rest.get(at + 1..).unwrap_or_default();
+        let (length, surplus) = match escape {
+            // The second half of a surrogate pair is not a character of its own.
+            [b'u', b'd' | b'D', b'c'..=b'f' | b'C'..=b'F', ..] => (5, 6),
+            [b'u', ..] => (5, 5),
+            _ => (1, 1),
+        };
+        count -= surplus;
+        rest = escape.get(length..).unwrap_or_default();
     }
-    count + rest.chars().count()
+    count
 }
 
 fn decoded(inside: &str) -> Cow<'_, str> {

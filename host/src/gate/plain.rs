@@ -4,13 +4,10 @@
 //! without regard to case. So an agent must not be able to say one thing to the policies and another to the source:
 //! `{"name":"erase","name":"files__read"}`, `{"name":"files__read","Name":"erase"}`.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 
-use serde_json::value::RawValue;
-
 use crate::call::{TASK_MEMBERS, Unknown};
-use crate::protocol::{Json, Members, Method};
+use crate::protocol::{Json, MemberTexts, Method};
 
 /// The members that the broker itself reads or replaces. In another spelling they are refused even when they stand
 /// alone.
@@ -31,7 +28,7 @@ pub(super) fn check(method: &Method, params: &Json) -> Result<Unknown, String> {
         return Ok(unknown);
     }
     let known = method.known_members();
-    let members = distinct(params.as_str(), "params")?;
+    let members = distinct(params, "params")?;
     for (key, _) in &members {
         let mut meant = MEANT.iter().chain(method.asked_members());
         if let Some(meant) = meant.find(|meant| key != **meant && fold(meant) == fold(key)) {
@@ -41,26 +38,26 @@ pub(super) fn check(method: &Method, params: &Json) -> Result<Unknown, String> {
             unknown.of_params.push(key.clone().into_owned());
         }
     }
-    let value =
-        |member| members.iter().find(|(key, value)| key == member && value.get() != "null").map(|(_, v)| v.get());
+    let value = |member| params.get(member).filter(|value| *value != Json::null());
     if known.is_some_and(|known| known.contains(&TASK))
         && let Some(task) = value(TASK)
     {
-        let strange = distinct(task, "params.task")?.into_iter().filter(|(key, _)| !TASK_MEMBERS.contains(&&**key));
-        unknown.of_task = strange.map(|(key, _)| key.into_owned()).collect();
+        let strange = distinct(&task, "params.task")?;
+        let strange = strange.into_iter().map(|(key, _)| key.into_owned());
+        unknown.of_task = strange.filter(|key| !TASK_MEMBERS.contains(&key.as_str())).collect();
     }
     for (member, shown) in [("_meta", "params._meta"), ("ref", "params.ref")] {
         if let Some(value) = value(member) {
-            distinct(value, shown)?;
+            distinct(&value, shown)?;
         }
     }
     Ok(unknown)
 }
 
 /// Returns the members of an object, or an error if a lenient parser could take two of its keys for one.
-fn distinct<'a>(object: &'a str, shown: &str) -> Result<Vec<(Cow<'a, str>, &'a RawValue)>, String> {
-    let members = serde_json::from_str::<Members<'a>>(object);
-    let Members(members) = members.map_err(|error| format!("`{shown}` is not an object: {error}"))?;
+fn distinct<'a>(object: &'a Json, shown: &str) -> Result<MemberTexts<'a>, String> {
+    let members =
+        object.member_texts().ok_or_else(|| format!("`{shown}` is not an object with keys that can be read"))?;
     let mut seen = HashSet::with_capacity(members.len());
     for (key, _) in &members {
         if !seen.insert(fold(key)) {

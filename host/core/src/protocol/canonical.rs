@@ -5,9 +5,8 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::json::{Json, Members};
+use super::json::{Json, scan};
 use super::message::MAX_NESTING;
 
 /// The initial capacity in bytes: the facts of a ledger record usually fit.
@@ -32,9 +31,17 @@ pub enum CanonicalError {
 /// # Errors
 /// [`CanonicalError`] if no unambiguous form exists.
 pub fn canonical(json: &Json) -> Result<String, CanonicalError> {
-    let mut out = Vec::with_capacity(json.as_bytes().len());
+    let mut out = String::with_capacity(json.as_bytes().len());
     write_canonical(json.as_str(), &mut out)?;
-    finish(out)
+    Ok(out)
+}
+
+/// Checks that a value has a canonical form, in one pass and without making it.
+///
+/// # Errors
+/// As [`canonical`].
+pub fn check_canonical(json: &Json) -> Result<(), CanonicalError> {
+    check(json.as_str())
 }
 
 /// Returns the canonical form of a value that was never text and therefore cannot hold a key twice.
@@ -42,40 +49,90 @@ pub fn canonical(json: &Json) -> Result<String, CanonicalError> {
 /// # Errors
 /// [`CanonicalError::Json`] if it is nested deeper than [`MAX_NESTING`].
 pub fn canonical_value(value: &Value) -> Result<String, CanonicalError> {
-    let mut out = Vec::with_capacity(VALUE_BYTES);
+    let mut out = String::with_capacity(VALUE_BYTES);
     write_value(value, 0, &mut out)?;
-    finish(out)
+    Ok(out)
 }
 
 // Recursion is bounded: `Json` is never nested deeper than `MAX_NESTING`.
-fn write_canonical(text: &str, out: &mut Vec<u8>) -> Result<(), CanonicalError> {
+fn write_canonical(text: &str, out: &mut String) -> Result<(), CanonicalError> {
     match text.as_bytes().first() {
         Some(b'{') => {
-            let Members(mut members) = read(text)?;
+            let mut members = scan::members(text).ok_or_else(unpaired)?;
             members.sort_by(|a, b| by_utf16(&a.0, &b.0));
-            if let Some(pair) = members.windows(2).find(|pair| matches!(pair, [a, b] if a.0 == b.0)) {
-                return Err(CanonicalError::DuplicateKey(pair.first().map(|m| m.0.to_string()).unwrap_or_default()));
-            }
-            write_all(b"{}", &members, out, |(key, raw), out| {
-                write_scalar(key, out)?;
-                out.push(b':');
-                write_canonical(raw.get(), out)
+            refuse_twins(&members)?;
+            write_all(["{", "}"], &members, out, |(key, value), out| {
+                write_text(key, out)?;
+                out.push(':');
+                write_canonical(value, out)
             })
         }
         Some(b'[') => {
-            let items: Vec<&RawValue> = read(text)?;
-            write_all(b"[]", &items, out, |raw, out| write_canonical(raw.get(), out))
+            let items = scan::items(text).unwrap_or_default();
+            write_all(["[", "]"], &items, out, |item, out| write_canonical(item, out))
         }
-        // A string without an escape is its own canonical form.
-        Some(b'"') if memchr::memchr(b'\\', text.as_bytes()).is_some() => write_scalar(&read::<Text<'_>>(text)?.0, out),
+        Some(b'"') => write_string(text, out),
         _ => {
-            out.extend_from_slice(text.as_bytes());
+            out.push_str(text);
             Ok(())
         }
     }
 }
 
-fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), CanonicalError> {
+fn check(text: &str) -> Result<(), CanonicalError> {
+    match text.as_bytes().first() {
+        Some(b'{') => {
+            let mut members = scan::members(text).ok_or_else(unpaired)?;
+            members.iter().try_for_each(|(_, value)| check(value))?;
+            members.sort_by(|a, b| a.0.cmp(&b.0));
+            refuse_twins(&members)
+        }
+        Some(b'[') => scan::items(text).unwrap_or_default().into_iter().try_for_each(check),
+        // Only an escape can stand for half of a surrogate pair.
+        Some(b'"') if memchr::memmem::find(text.as_bytes(), b"\\u").is_some() => read::<Text<'_>>(text).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses sorted members of which two have the same key.
+fn refuse_twins(members: &[(Cow<'_, str>, &str)]) -> Result<(), CanonicalError> {
+    let twins = members.windows(2).find(|pair| matches!(pair, [a, b] if a.0 == b.0));
+    let key = twins.and_then(|pair| pair.first()).map(|(key, _)| key.to_string());
+    key.map_or(Ok(()), |key| Err(CanonicalError::DuplicateKey(key)))
+}
+
+/// Writes a string, given with its quotes, with minimal escapes. The parts between escapes are copied as they are.
+fn write_string(quoted: &str, out: &mut String) -> Result<(), CanonicalError> {
+    // The short forms are canonical; `\u` and `\/` may not be.
+    let mut rest = quoted;
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        match rest.as_bytes().get(at + 1) {
+            Some(b'u' | b'/') => {
+                return write_text(&read::<Text<'_>>(quoted)?.0, out);
+            }
+            _ => rest = rest.get(at + 2..).unwrap_or_default(),
+        }
+    }
+    out.push_str(quoted);
+    Ok(())
+}
+
+/// Writes a text as a string. Most keys need no escapes.
+fn write_text(text: &str, out: &mut String) -> Result<(), CanonicalError> {
+    if text.bytes().any(|byte| matches!(byte, 0..=0x1f | b'"' | b'\\')) {
+        return write_scalar(text, out);
+    }
+    out.push('"');
+    out.push_str(text);
+    out.push('"');
+    Ok(())
+}
+
+fn unpaired() -> CanonicalError {
+    CanonicalError::Json("a key holds half of a surrogate pair".to_owned())
+}
+
+fn write_value(value: &Value, depth: usize, out: &mut String) -> Result<(), CanonicalError> {
     if depth > MAX_NESTING {
         return Err(CanonicalError::Json(format!("nested deeper than the limit of {MAX_NESTING} levels")));
     }
@@ -83,31 +140,31 @@ fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), Can
         Value::Object(map) => {
             let mut members: Vec<_> = map.iter().collect();
             members.sort_by(|a, b| by_utf16(a.0, b.0));
-            write_all(b"{}", &members, out, |(key, value), out| {
-                write_scalar(key, out)?;
-                out.push(b':');
+            write_all(["{", "}"], &members, out, |(key, value), out| {
+                write_text(key, out)?;
+                out.push(':');
                 write_value(value, depth + 1, out)
             })
         }
-        Value::Array(items) => write_all(b"[]", items, out, |item, out| write_value(item, depth + 1, out)),
+        Value::Array(items) => write_all(["[", "]"], items, out, |item, out| write_value(item, depth + 1, out)),
         scalar => write_scalar(scalar, out),
     }
 }
 
 fn write_all<T>(
-    [open, close]: &[u8; 2],
+    [open, close]: [&str; 2],
     items: &[T],
-    out: &mut Vec<u8>,
-    mut write: impl FnMut(&T, &mut Vec<u8>) -> Result<(), CanonicalError>,
+    out: &mut String,
+    mut write: impl FnMut(&T, &mut String) -> Result<(), CanonicalError>,
 ) -> Result<(), CanonicalError> {
-    out.push(*open);
+    out.push_str(open);
     for (i, item) in items.iter().enumerate() {
         if i > 0 {
-            out.push(b',');
+            out.push(',');
         }
         write(item, out)?;
     }
-    out.push(*close);
+    out.push_str(close);
     Ok(())
 }
 
@@ -115,10 +172,6 @@ fn write_all<T>(
 fn by_utf16(a: &str, b: &str) -> Ordering {
     // For ASCII, which nearly all keys are, that is the order of the bytes.
     if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
-}
-
-fn finish(out: Vec<u8>) -> Result<String, CanonicalError> {
-    String::from_utf8(out).map_err(|error| CanonicalError::Json(error.to_string()))
 }
 
 #[derive(Deserialize)]
@@ -130,8 +183,10 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, CanonicalError> {
 
 // serde_json escapes exactly as RFC 8785 section 3.2.2.2 requires: short forms, \u00xx for other controls, nothing
 // else.
-fn write_scalar(scalar: &(impl Serialize + ?Sized), out: &mut Vec<u8>) -> Result<(), CanonicalError> {
-    serde_json::to_writer(out, scalar).map_err(|error| CanonicalError::Json(error.to_string()))
+fn write_scalar(scalar: &(impl Serialize + ?Sized), out: &mut String) -> Result<(), CanonicalError> {
+    let text = serde_json::to_string(scalar).map_err(|error| CanonicalError::Json(error.to_string()))?;
+    out.push_str(&text);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -154,6 +209,22 @@ mod tests {
     #[test]
     fn strings_are_escaped_minimally() {
         assert_eq!(form(r#""\u20ac\/\u000a\u0001""#).unwrap(), "\"€/\\n\\u0001\"");
+    }
+
+    #[test]
+    fn the_check_refuses_what_has_no_canonical_form_and_nothing_else() {
+        for text in [
+            r#"{"b":[{"x":"\u00e9\n"},"\ud83d\ude00"],"a":{}}"#,
+            r#"{"a":{"k":1,"\u006b":2}}"#,
+            r#"[{"k":1,"k":1}]"#,
+            r#"["\ud800"]"#,
+            r#"{"\ud800":1}"#,
+            r#"{"a":"\\ud800"}"#,
+        ] {
+            let json = Json::parse(text).unwrap();
+            assert_eq!(check_canonical(&json).is_ok(), canonical(&json).is_ok(), "{text}");
+        }
+        assert!(check_canonical(&Json::parse(r#"[{"k":1,"k":1}]"#).unwrap()).is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One JSON value, kept as the text that was received.
 
-mod scan;
+mod members;
+pub(super) mod scan;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,12 +12,20 @@ use bytestring::ByteString;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use self::members::MemberTable;
 use super::canonical::canonical;
 use super::message::{MAX_NESTING, MessageError};
 
+/// The members of an object in order: each key, decoded, with the text of its value.
+pub type MemberTexts<'a> = Vec<(Cow<'a, str>, &'a str)>;
+
 /// One valid JSON value as UTF-8 text, kept exactly as it was received. Cloning and slicing share the buffer.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Json(ByteString);
+#[derive(Clone)]
+pub struct Json {
+    text: ByteString,
+    /// Where the members of a long object are, which clones share.
+    members: MemberTable,
+}
 
 impl Json {
     /// Parses text that holds exactly one JSON value, nested no deeper than [`MAX_NESTING`].
@@ -34,36 +43,43 @@ impl Json {
     /// serialise becomes `null`.
     #[must_use]
     pub fn of(value: &impl serde::Serialize) -> Self {
-        serde_json::to_string(value).map_or_else(|_| Self::null(), |text| Self(text.into()))
+        serde_json::to_string(value).map_or_else(|_| Self::null(), Self::from_valid)
+    }
+
+    /// Takes text that is known to be one JSON value.
+    fn from_valid(text: impl Into<ByteString>) -> Self {
+        let text = text.into();
+        let members = MemberTable::for_text(&text);
+        Self { text, members }
     }
 
     /// Returns the value `null`.
     #[must_use]
     pub const fn null() -> Self {
-        Self(ByteString::from_static("null"))
+        Self { text: ByteString::from_static("null"), members: MemberTable::none() }
     }
 
     /// Returns the value `{}`.
     #[must_use]
     pub const fn empty_object() -> Self {
-        Self(ByteString::from_static("{}"))
+        Self { text: ByteString::from_static("{}"), members: MemberTable::none() }
     }
 
     /// Returns the JSON text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// Returns the bytes of the JSON text.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
+        self.text.as_bytes()
     }
 
     /// Returns the buffer that holds the JSON text.
     pub(super) fn into_bytes(self) -> Bytes {
-        self.0.into_bytes()
+        self.text.into_bytes()
     }
 
     /// Converts to a [`serde_json::Value`], faithfully or not at all: text that a `Value` cannot represent (`1e999`,
@@ -81,14 +97,14 @@ impl Json {
     /// # Errors
     /// The parser's error, with line and column within this value.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        serde_json::from_str(&self.0)
+        serde_json::from_str(&self.text)
     }
 
     /// Returns the member `key` of an object without parsing the values of the others, or `None` if the key is missing
     /// or this is not an object. Of several members with that name, the last counts.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Self> {
-        self.member(key).map(|part| slice(&self.0, part))
+        self.member(key).map(|part| slice(&self.text, part))
     }
 
     /// Returns the member `key` of an object if it is a string; otherwise like [`Json::get`].
@@ -100,7 +116,7 @@ impl Json {
     /// Returns the items of an array, or `None` for other values.
     #[must_use]
     pub fn items(&self) -> Option<Vec<Self>> {
-        Some(scan::items(&self.0)?.into_iter().map(|part| slice(&self.0, part)).collect())
+        Some(scan::items(&self.text)?.into_iter().map(|part| slice(&self.text, part)).collect())
     }
 
     /// Returns a copy in which some parts are replaced; everything else keeps its bytes. Each part must be a value that
@@ -108,7 +124,7 @@ impl Json {
     #[must_use]
     pub fn with_parts(&self, parts: &[(Self, Self)]) -> Self {
         let mut edits: Vec<_> =
-            parts.iter().map(|(old, new)| (range_of(&self.0, old.as_str()), new.as_str())).collect();
+            parts.iter().map(|(old, new)| (range_of(&self.text, old.as_str()), new.as_str())).collect();
         edits.sort_by_key(|(range, _)| range.start);
         self.splice(&edits)
     }
@@ -116,21 +132,21 @@ impl Json {
     /// Returns the members of an object in order, or `None` for other values.
     #[must_use]
     pub fn members(&self) -> Option<Vec<(String, Self)>> {
-        let members = scan::members(&self.0)?;
-        Some(members.into_iter().map(|(key, part)| (key.into_owned(), slice(&self.0, part))).collect())
+        let members = self.member_texts()?;
+        Some(members.into_iter().map(|(key, part)| (key.into_owned(), slice(&self.text, part))).collect())
     }
 
     /// Returns the members of an object in order, each key with the text of its value, or `None` for other values.
     #[must_use]
-    pub fn member_texts(&self) -> Option<Vec<(Cow<'_, str>, &str)>> {
-        scan::members(&self.0)
+    pub fn member_texts(&self) -> Option<MemberTexts<'_>> {
+        self.members.all(&self.text)
     }
 
     /// Returns several members of an object in one pass; each as [`Json::get`] would.
     #[must_use]
     pub fn get_all<const N: usize>(&self, keys: [&str; N]) -> [Option<Self>; N] {
         let members = self.member_texts().unwrap_or_default();
-        keys.map(|key| last(&members, key).map(|part| slice(&self.0, part)))
+        keys.map(|key| last(&members, key).map(|part| slice(&self.text, part)))
     }
 
     /// Returns this object with the member `key` replaced, or added at the end if it was missing; everything else keeps
@@ -151,7 +167,7 @@ impl Json {
             match (last(&members, key), value) {
                 (Some(_), None) => return self.without(key).edited(edits),
                 (None, None) => {}
-                (Some(part), Some(value)) => replaced.push((range_of(&self.0, part), value.as_str())),
+                (Some(part), Some(value)) => replaced.push((range_of(&self.text, part), value.as_str())),
                 (None, Some(value)) => {
                     added.push_str(if std::mem::take(&mut empty) { "" } else { "," });
                     added.push_str(&serde_json::to_string(key).ok()?);
@@ -164,7 +180,7 @@ impl Json {
             // Insert before the closing brace and any white space in front of it.
             let end = self.as_str().trim_end().strip_suffix('}')?.trim_end().len();
             added.push('}');
-            replaced.push((end..self.0.len(), &added));
+            replaced.push((end..self.text.len(), &added));
         }
         if replaced.is_empty() {
             return Some(self.clone());
@@ -188,7 +204,7 @@ impl Json {
         if !members.iter().any(|(name, _)| goes(name)) {
             return self.clone();
         }
-        let mut text = String::with_capacity(self.0.len());
+        let mut text = String::with_capacity(self.text.len());
         for (name, part) in members.iter().filter(|(name, _)| !goes(name)) {
             text.push(if text.is_empty() { '{' } else { ',' });
             text.push_str(&serde_json::to_string(name).unwrap_or_default());
@@ -196,7 +212,7 @@ impl Json {
             text.push_str(part);
         }
         text.push_str(if text.is_empty() { "{}" } else { "}" });
-        Self(text.into())
+        Self::from_valid(text)
     }
 
     /// Returns the text with every line break replaced by a space, as line framing requires. The copy shares the buffer
@@ -207,11 +223,11 @@ impl Json {
         if memchr::memchr2(b'\n', b'\r', self.as_bytes()).is_none() {
             return self.clone();
         }
-        Self(self.0.replace(['\n', '\r'], " ").into())
+        Self::from_valid(self.text.replace(['\n', '\r'], " "))
     }
 
     fn member(&self, key: &str) -> Option<&str> {
-        scan::member(&self.0, key)
+        self.members.last(&self.text, key)
     }
 
     fn splice(&self, edits: &[(Range<usize>, &str)]) -> Self {
@@ -224,14 +240,28 @@ impl Json {
             at = range.end;
         }
         out.push_str(text.get(at..).unwrap_or_default());
-        Self(out.into())
+        Self::from_valid(out)
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Json {}
+
+impl std::hash::Hash for Json {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 
 impl fmt::Debug for Json {
     // Payloads must not reach logs through `{:?}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Json({} bytes)", self.0.len())
+        write!(f, "Json({} bytes)", self.text.len())
     }
 }
 
@@ -242,34 +272,6 @@ impl serde::Serialize for Json {
     }
 }
 
-/// The members of an object in order, each value a slice of the text.
-pub struct Members<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
-                    members.push((key, map.next_value()?));
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Visitor)
-    }
-}
-
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] std::borrow::Cow<'a, str>);
-
 /// Returns bytes as text, which is checked once.
 pub(super) fn utf8(text: Bytes) -> Result<ByteString, MessageError> {
     ByteString::try_from(text).map_err(|error| MessageError::Json(error.to_string()))
@@ -277,7 +279,7 @@ pub(super) fn utf8(text: Bytes) -> Result<ByteString, MessageError> {
 
 /// Returns a part of a text, which must be one JSON value. It shares the buffer.
 pub(super) fn slice(text: &ByteString, part: &str) -> Json {
-    Json(text.slice_ref(part))
+    Json::from_valid(text.slice_ref(part))
 }
 
 /// Returns the last member with that name, which is the one that most parsers use.

@@ -8,7 +8,7 @@ use crate::protocol::meta::{
     CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, RELATED_TASK, RESERVED, TASK_ID,
 };
 use crate::protocol::revision::MODERN;
-use crate::protocol::{Era, Json, Members};
+use crate::protocol::{Era, Json};
 
 /// The member in which an agent says for whom it calls, and those of its parts that `context` lists by their own names.
 const DEPS: &str = "deps";
@@ -38,7 +38,7 @@ impl RequestFacts<'_> {
 /// Returns the parameters as they are sent to the source: with the connection's facts, and with a progress token only
 /// if the caller wants progress.
 pub(super) fn with_facts(params: &Json, facts: &RequestFacts<'_>, progress: Option<u64>) -> Json {
-    let before = params.get("_meta").filter(|meta| meta.read::<Members<'_>>().is_ok());
+    let before = params.get("_meta").filter(|meta| meta.member_texts().is_some());
     let level = before.as_ref().and_then(|meta| meta.get(LOG_LEVEL)).or_else(|| facts.level.cloned());
     let mut meta = before.as_ref().map_or_else(Json::empty_object, |meta| admitted(meta, facts.context));
     if facts.era == Era::Modern {

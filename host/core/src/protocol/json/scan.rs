@@ -6,10 +6,10 @@
 use std::borrow::Cow;
 
 /// A member of an object: the key, decoded, and the text of the value.
-pub(super) type Member<'a> = (Cow<'a, str>, &'a str);
+pub(in crate::protocol) type Member<'a> = (Cow<'a, str>, &'a str);
 
 /// Returns the members of an object in order, or `None` for any other value, and for a key with an unpaired surrogate.
-pub(super) fn members(text: &str) -> Option<Vec<Member<'_>>> {
+pub(in crate::protocol) fn members(text: &str) -> Option<Vec<Member<'_>>> {
     let mut members = Vec::new();
     each_member(text, |member| members.push(member))?;
     Some(members)
@@ -39,7 +39,7 @@ fn each_member<'a>(text: &'a str, mut each: impl FnMut(Member<'a>)) -> Option<()
 }
 
 /// Returns the items of an array in order, or `None` for any other value.
-pub(super) fn items(text: &str) -> Option<Vec<&str>> {
+pub(in crate::protocol) fn items(text: &str) -> Option<Vec<&str>> {
     let mut scanner = Scanner { text, at: 0 };
     scanner.enter(b'[')?;
     let mut items = Vec::new();
@@ -155,8 +155,37 @@ mod tests {
 
     use serde_json::value::RawValue;
 
-    use super::super::Members;
+    use serde::Deserialize;
+
     use super::*;
+
+    /// What a parser that checks everything finds.
+    struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+    impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            struct Visitor;
+            impl<'de> serde::de::Visitor<'de> for Visitor {
+                type Value = Members<'de>;
+
+                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    f.write_str("an object")
+                }
+
+                fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                    let mut members = Vec::new();
+                    while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
+                        members.push((key, map.next_value()?));
+                    }
+                    Ok(Members(members))
+                }
+            }
+            deserializer.deserialize_map(Visitor)
+        }
+    }
+
+    #[derive(Deserialize)]
+    struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
     /// Texts of every kind of value, with white space, escapes, duplicate and escaped keys.
     const TEXTS: [&str; 22] = [
