@@ -188,3 +188,16 @@ fn a_disabled_source_is_neither_started_nor_shown_and_is_named() {
     assert!(dir.records_of("mcp.error").is_empty());
     assert!(dir.records_of("source.started").is_empty());
 }
+
+#[test]
+fn what_a_healthy_source_offers_can_be_accepted_beside_an_ill_one() {
+    let dir = beside(ILL[1].1);
+    let ran = dir.run(&["lock", "accept", "good__add"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    // Without names the whole is meant, and it is not there.
+    let ran = dir.run(&["lock", "accept"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.out.contains("good__add") && ran.err.contains("missing: source `bad`"), "{}{}", ran.out, ran.err);
+    let ran = dir.run(&["lock", "accept", "bad__anything"]);
+    assert!(ran.code == Some(1) && ran.err.contains("source `bad`"), "{}", ran.err);
+}

@@ -1,7 +1,7 @@
 //! Proposals of the cells that widely used servers are known to need, for the person who adds one.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis::secret::ConfigValue;
@@ -20,8 +20,9 @@ pub(crate) struct UnmetNeeds {
 }
 
 impl UnmetNeeds {
-    /// Returns what a source lacks, or `None` if its server is not known or lacks nothing.
-    pub(crate) fn of(source: &SourceConfig) -> Option<Self> {
+    /// Returns what a source lacks, or `None` if its server is not known or lacks nothing. What would open one of these
+    /// files of the broker's own is left out, as no source gets them.
+    pub(crate) fn of(source: &SourceConfig, own: &[PathBuf]) -> Option<Self> {
         let Endpoint::Command { argv, cwd, env } = &source.endpoint else { return None };
         let server = KnownServer::started_by(argv)?;
         let plain: BTreeMap<String, String> = env
@@ -33,7 +34,7 @@ impl UnmetNeeds {
             .collect();
         let home = std::env::home_dir().filter(|home| home.is_absolute()).and_then(|home| home.canonicalize().ok());
         let mut lines = server.lines(argv, &plain, cwd.as_deref(), home.as_deref());
-        lines.retain(|line| !learn::has(&source.cell, line));
+        lines.retain(|line| !learn::has(&source.cell, line) && !line.opens_any(own));
         let variables = server.environment.iter().filter(|name| !env.contains_key(*name)).map(String::as_str).collect();
         let lack = Self { server, lines, variables };
         (!lack.lines.is_empty() || !lack.variables.is_empty()).then_some(lack)
@@ -62,9 +63,10 @@ impl UnmetNeeds {
 /// If the text is not a valid configuration.
 pub(crate) fn propose(text: &str, file: &Path) -> anyhow::Result<(String, Vec<String>)> {
     let config = portcullis::config::Config::parse(text, file)?;
+    let own = config.own_files();
     let (mut text, mut notes) = (text.to_owned(), Vec::new());
     for (name, source) in &config.sources {
-        let Some(lack) = UnmetNeeds::of(source) else { continue };
+        let Some(lack) = UnmetNeeds::of(source, &own) else { continue };
         let lines: Vec<(&str, &str)> = lack.lines.iter().map(|line| (line.key.as_str(), line.value.as_str())).collect();
         if !lines.is_empty() {
             text = portcullis::config::add_to_cell(&text, name.as_str(), &lines)?;

@@ -3,6 +3,7 @@
 
 mod cli;
 mod command;
+mod config_file;
 mod flagged;
 mod isolation;
 mod json_text;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use portcullis::config::{ConfigError, Problem};
 
-use crate::output::{self, BAD};
+use crate::output::{self, BAD, escape_hidden};
 
 /// Shows why the command failed, on standard error; with `--json`, as one JSON object.
 pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
@@ -14,7 +14,12 @@ pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
         _ if json => {
             output::note(&output::escape_hidden_json(&serde_json::json!({ "error": message(error) }).to_string()))
         }
-        Some(config) => config.problems().iter().for_each(|problem| output::note(&rendered(problem))),
+        Some(config) => {
+            // What the command was about, when a configuration was refused.
+            let about = error.chain().take_while(|cause| !cause.is::<ConfigError>());
+            about.for_each(|cause| output::note(&format!("{BAD}error{BAD:#}: {}", escape_hidden(&cause.to_string()))));
+            config.problems().iter().for_each(|problem| output::note(&rendered(problem)));
+        }
         None => output::note(&format!("{BAD}error{BAD:#}: {}", message(error))),
     }
     ExitCode::FAILURE

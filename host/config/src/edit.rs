@@ -18,6 +18,9 @@ pub enum EditError {
     /// It has no such source.
     #[error("it has no source `{0}`")]
     NoSource(String),
+    /// It has no such profile.
+    #[error("it has no profile `{0}`: write `[profiles.{0}]` by hand to make one")]
+    NoProfile(String),
     /// It has such a source already.
     #[error("it has a source `{0}` already: choose another name, or run `portcullis remove {0}` first")]
     Exists(String),

@@ -177,6 +177,18 @@ impl ConfigCandidate {
     }
 }
 
+/// Returns the configuration file that a command would use, and its text, without judging the text: an editing command
+/// may be there to mend it.
+///
+/// # Errors
+/// No file; a file that cannot be read, that another user owns or may write, or that is too long or not UTF-8.
+pub fn find_text(path: Option<&Path>) -> Result<(PathBuf, String), ConfigError> {
+    let named = |path: &Path| Ok((path.to_owned(), false));
+    let (written, _) = path.map_or_else(search_for_one, named)?;
+    let text = read(&written)?;
+    Ok((real_file(&written), text))
+}
+
 /// Returns the trust records of the user who runs this program.
 ///
 /// # Errors

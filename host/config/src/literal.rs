@@ -1,4 +1,8 @@
-//! Variables that are left literal: no shell reads the configuration, so `$HOME` stays five characters.
+//! Words of a command that mean something else than their author thought: no shell reads the configuration, so `$HOME`
+//! stays five characters, and a program starts in a private home.
+
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use portcullis_core::secret::ConfigValue;
 
@@ -7,34 +11,68 @@ use super::{Endpoint, SourceConfig};
 /// The shells, whose scripts may use variables of their own.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
 
+/// The options after which programs take a script.
+const SCRIPT_OPTIONS: [&str; 4] = ["-c", "-e", "-p", "--eval"];
+
 impl SourceConfig {
+    /// Returns an argument that is the path of something in `folder`, that of the configuration, but which the program
+    /// will look for in its private home. Whether there is one changes with what lies in the folder.
+    #[must_use]
+    pub fn misplaced_argument(&self, folder: &Path) -> Option<&str> {
+        let Endpoint::Command { argv, cwd: None, .. } = &self.endpoint else { return None };
+        let meant = |word: &&String| {
+            !word.starts_with(['-', '/']) && word.contains(['/', '.']) && folder.join(word.as_str()).exists()
+        };
+        argv.iter().skip(1).find(meant).map(String::as_str)
+    }
+
     /// Returns the values of the source that hold `$NAME` or `${NAME}`, each with the place where it is written. The
     /// source gets them as they are, because no variable is replaced in a configuration.
     #[must_use]
-    pub fn literal_variables(&self) -> Vec<(String, String)> {
-        let found = |(place, text): (String, &str)| Some((place, variable_in(text)?.to_owned()));
-        let plain = |value: &'_ ConfigValue| match value {
-            ConfigValue::Plain(text) => Some(text.clone()),
-            ConfigValue::Secret(_) => None,
+    pub fn literal_variables(&self) -> Vec<LiteralVariable> {
+        let of_values = |key: &str, values: &BTreeMap<String, ConfigValue>| {
+            let found = values.iter().filter_map(|(name, value)| {
+                let ConfigValue::Plain(text) = value else { return None };
+                let variable = variable_in(text)?;
+                // A password may happen to hold a dollar sign and capitals.
+                let is_surely_one = variable == text || variable.ends_with('}');
+                let variable = is_surely_one.then(|| variable.to_owned());
+                Some(LiteralVariable { place: format!("`{key}.{name}`"), variable })
+            });
+            found.collect::<Vec<_>>()
         };
-        let of_values = |key: &str, values: &std::collections::BTreeMap<String, ConfigValue>| {
-            let texts = values.iter().filter_map(|(name, value)| Some((format!("`{key}.{name}`"), plain(value)?)));
-            texts.filter_map(|(place, text)| found((place, &text))).collect::<Vec<_>>()
+        let in_text = |place: &str, text: &str| {
+            let variable = variable_in(text)?.to_owned();
+            Some(LiteralVariable { place: place.to_owned(), variable: Some(variable) })
         };
         match &self.endpoint {
             Endpoint::Command { argv, env, .. } => {
-                let shell = argv.first().and_then(|program| program.rsplit('/').next());
-                let script = shell.is_some_and(|shell| SHELLS.contains(&shell));
-                let words = argv.iter().filter(|_| !script).map(|word| ("`command`".to_owned(), word.as_str()));
-                words.filter_map(found).chain(of_values("env", env)).collect()
+                let words = argv.iter().filter(|_| !runs_script(argv));
+                words.filter_map(|word| in_text("`command`", word)).chain(of_values("env", env)).collect()
             }
             Endpoint::Url { url, headers, .. } => {
                 let url = url.as_str().replace("%7B", "{").replace("%7D", "}");
-                found(("`url`".to_owned(), &url)).into_iter().chain(of_values("headers", headers)).collect()
+                in_text("`url`", &url).into_iter().chain(of_values("headers", headers)).collect()
             }
             Endpoint::Component { env, .. } => of_values("env", env),
         }
     }
+}
+
+/// A variable that is left literal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiteralVariable {
+    /// The place where it is written, such as `` `env.API_KEY` ``.
+    pub place: String,
+    /// The variable as it is written, or `None` if the value may be a secret that only looks as if it held one.
+    pub variable: Option<String>,
+}
+
+/// Reports whether a command hands a script to a program, which may use variables of its own.
+fn runs_script(argv: &[String]) -> bool {
+    let program = argv.first().and_then(|program| program.rsplit('/').next());
+    program.is_some_and(|program| SHELLS.contains(&program))
+        || argv.iter().any(|word| SCRIPT_OPTIONS.contains(&word.as_str()))
 }
 
 /// Returns the first `$NAME` or `${NAME}` of a text. Names are those that shells and clients use: letters, digits and
@@ -89,15 +127,18 @@ mod tests {
     fn each_place_of_a_source_is_named_and_scripts_of_a_shell_are_left_alone() {
         let text = "[sources.a]\ncommand = [\"server\", \"$HOME/docs\"]\nenv = { KEY = \"${API_KEY}\" }\n\
                     [sources.b]\ncommand = [\"/bin/sh\", \"-c\", \"echo $HOME\"]\n\
+                    [sources.d]\ncommand = [\"node\", \"-e\", \"const $FOO = 1\"]\nenv = { PW = \"abc$TOKEN99\" }\n\
                     [sources.c]\nurl = \"https://example.com/${TEAM}\"\nheaders = { X-Key = \"$API_KEY\" }\n";
         let config = Config::parse(text, Path::new("/portcullis.toml")).unwrap();
         let found: Vec<_> = config.sources.values().flat_map(SourceConfig::literal_variables).collect();
-        let found: Vec<_> = found.iter().map(|(place, variable)| (place.as_str(), variable.as_str())).collect();
+        let found: Vec<_> =
+            found.iter().map(|it| (it.place.as_str(), it.variable.as_deref().unwrap_or("hidden"))).collect();
         let expected = [
             ("`command`", "$HOME"),
             ("`env.KEY`", "${API_KEY}"),
             ("`url`", "${TEAM}"),
             ("`headers.x-key`", "$API_KEY"),
+            ("`env.PW`", "hidden"),
         ];
         assert_eq!(found, expected);
     }

@@ -138,9 +138,6 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
         (Some(command), ..) => {
             let argv = faults.keep(argv(command, base));
             let cwd = raw.cwd.as_ref().and_then(|at| faults.keep(value::path(at, base)));
-            if raw.cwd.is_none() {
-                faults.0.extend(relative_argument(command, base));
-            }
             let env = raw.env.as_ref().map(|env| variables(env, faults)).unwrap_or_default();
             Some(Endpoint::Command { argv: argv?, cwd, env })
         }
@@ -197,18 +194,6 @@ fn argv(at: &At<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
         *first = value::path(program, base)?.to_string_lossy().into_owned();
     }
     Ok(argv)
-}
-
-/// Finds an argument that is the path of something beside the file, but would be looked for in the source's private
-/// home.
-fn relative_argument(at: &At<RawCommand>, base: &Path) -> Option<Fault> {
-    let RawCommand::Argv(words) = &**at else { return None };
-    let meant = |word: &&At<String>| {
-        !word.starts_with(['-', '/']) && word.contains(['/', '.']) && base.join(word.as_str()).exists()
-    };
-    let word = words.iter().skip(1).find(meant)?;
-    let message = format!("{:?} stands beside this file, but the program starts in a private home", word.as_str());
-    Some(Fault::new(word.span(), message).help("add `cwd = \".\"` to the source, or write the absolute path"))
 }
 
 fn variables(env: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, ConfigValue> {

@@ -35,6 +35,9 @@ const FILE: &str = "trusted.json";
 /// other's changes.
 const LOCK: &str = "trusted.lock";
 
+/// The name of a lock file that is held while a command changes a configuration.
+const EDIT_LOCK: &str = "edits.lock";
+
 /// The largest file, in bytes: a thousand configurations of some hundred lines.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
@@ -183,6 +186,16 @@ impl TrustStore {
     /// If the state folder cannot be used.
     pub fn revoke(&self, file: &Path) -> Result<bool, TrustError> {
         Ok(self.change(|all| Ok(all.remove(&key(file))))?.is_some())
+    }
+
+    /// Waits until no other command of this user changes a configuration. Others wait until the returned file is
+    /// dropped.
+    ///
+    /// # Errors
+    /// If the state folder cannot be used.
+    pub fn lock_edits(&self) -> Result<std::fs::File, TrustError> {
+        private::folder(&self.state_dir)?;
+        Ok(private::lock(&self.state_dir.join(EDIT_LOCK))?)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut All) -> Result<T, TrustError>) -> Result<T, TrustError> {

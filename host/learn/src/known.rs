@@ -65,8 +65,8 @@ impl KnownServer {
         SERVERS.iter().find(|known| known.package == package)
     }
 
-    /// Returns the lines that a source's cell is proposed to have. Paths are looked up on this machine: one that does
-    /// not exist yet stands for its folder. What holds credentials, and what holds much more than the source works on,
+    /// Returns the lines that a source's cell is proposed to have. Paths are looked up on this machine: one that a
+    /// variable names and that does not exist yet stands for its folder. What holds credentials, and what holds much more than the source works on,
     /// such as a whole home, is left out.
     #[must_use]
     pub fn lines(
@@ -87,7 +87,9 @@ impl KnownServer {
         if let Some(key) = self.arguments {
             let words = argv.iter().skip(1).map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));
             let named = words.filter(|word| word.contains('/') || word.starts_with('.'));
-            paths.extend(named.filter_map(|word| existing(&base.join(word))).map(|path| (path, key)));
+            // A word that names nothing may be anything: an address, a pattern, a package.
+            let there = named.filter(|word| base.join(word).exists());
+            paths.extend(there.filter_map(|word| existing(&base.join(word))).map(|path| (path, key)));
         }
         for (name, key) in &self.variables {
             let path = env.get(name).and_then(|value| existing(&base.join(value)));

@@ -87,6 +87,15 @@ pub struct CellLine {
     pub remark: Option<&'static str>,
 }
 
+impl CellLine {
+    /// Reports whether the line opens one of these files, or a folder around one.
+    #[must_use]
+    pub fn opens_any(&self, files: &[PathBuf]) -> bool {
+        let path = Path::new(&self.value);
+        self.key != CellKey::Network && files.iter().any(|file| file.starts_with(path) || path.starts_with(file))
+    }
+}
+
 /// The lines that a cell lacks, and those that only a person should add.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Proposal {
@@ -121,12 +130,8 @@ impl Proposal {
 
     /// Withholds what would open one of these files, which no source gets.
     pub fn withhold(&mut self, own: &[PathBuf]) {
-        let opens = |line: &CellLine| {
-            let path = Path::new(&line.value);
-            line.key != CellKey::Network && own.iter().any(|own| own.starts_with(path) || path.starts_with(own))
-        };
         self.withhold_if(
-            opens,
+            |line| line.opens_any(own),
             "it would open the broker's own files; name smaller folders, or move the data folder away",
         );
     }

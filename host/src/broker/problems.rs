@@ -1,10 +1,12 @@
 //! Problems that would appear when the broker serves: `check` reports it before an agent meets it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::{Broker, BuildError, SourceDefinitions};
 use crate::call::TrustLevel;
 use crate::catalog::{Catalog, FilterError, is_match};
+use crate::config::LiteralVariable;
 use crate::context::{FlagState, Profile};
 use crate::item::{Item, ItemKind};
 use crate::name::{ProfileName, SourceName};
@@ -58,9 +60,17 @@ impl Broker {
             }
         }
         for (name, upstream) in &self.inner.upstreams {
-            for (place, variable) in upstream.config.literal_variables() {
+            let folder = self.inner.config.file.as_deref().and_then(Path::parent);
+            if let Some(word) = folder.and_then(|folder| upstream.config.misplaced_argument(folder)) {
                 problems.push(warn(format!(
-                    "source `{name}`: {place} has `{variable}`, which is not replaced: write the value, or keep it with \
+                    "source `{name}`: {word:?} stands beside the configuration, but the program starts in a private home: \
+                     add `cwd = \".\"` to the source, or write the absolute path"
+                )));
+            }
+            for LiteralVariable { place, variable } in upstream.config.literal_variables() {
+                let variable = variable.map_or_else(|| "a variable".to_owned(), |it| format!("`{it}`"));
+                problems.push(warn(format!(
+                    "source `{name}`: {place} has {variable}, which is not replaced: write the value, or keep it with \
                      `portcullis secret set NAME` and write `{{ secret = \"NAME\" }}` for a whole value of `env` or `headers`"
                 )));
             }

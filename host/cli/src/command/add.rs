@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use portcullis::config::{Config, ConfigCandidate, NewSource, add_source};
+use portcullis::config::{Config, NewSource, add_source, find_text, looks_secret, real_file, secret_arguments};
 use portcullis::name::SourceName;
 
 use crate::cli::Global;
 use crate::command::{edit, init};
+use crate::config_file::ConfigFile;
 use crate::known::UnmetNeeds;
 use crate::output::{self, escape_hidden};
 
@@ -54,17 +55,34 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let file = match ConfigCandidate::load(global.config.as_deref()) {
-        Err(error) if error.is_missing() => init::make(Path::new(init::FILE), init::HEAD)?,
-        found => found?.file().to_owned(),
+    let file = match find_text(global.config.as_deref()) {
+        Err(error) if error.is_missing() => {
+            let file = real_file(Path::new(init::FILE));
+            let text = add_source(init::HEAD, args.name.as_str(), &source(args, &file)?)?;
+            init::make(&file, &text)?
+        }
+        Err(error) => return Err(error.into()),
+        Ok(_) => {
+            let file = ConfigFile::open(global.config.as_deref())?;
+            let path = file.path().to_owned();
+            let new = source(args, &path)?;
+            edit::apply(file, |text| add_source(text, args.name.as_str(), &new))?;
+            path
+        }
     };
-    let new = source(args, &file)?;
-    edit::apply(&file, |text| add_source(text, args.name.as_str(), &new))?;
     edit::report(global, &format!("source `{}` is added to", args.name), &file)?;
+    for place in secrets_in(args) {
+        output::note(&format!(
+            "{place} looks like a secret and stands in the file: keep it with `portcullis secret set NAME` and write \
+             `{{ secret = \"NAME\" }}` for the value of a variable"
+        ));
+    }
     if !global.json {
         // A proposal: nothing is opened that was not asked for.
         let config = Config::parse(&std::fs::read_to_string(&file)?, &file)?;
-        if let Some(lack) = config.sources.get(&args.name).and_then(UnmetNeeds::of) {
+        if let Some(lack) =
+            config.sources.get(&args.name).and_then(|source| UnmetNeeds::of(source, &config.own_files()))
+        {
             output::note(&format!("{}; `portcullis learn {}` adds what it needs", lack.switches(), args.name));
         }
         output::note("`portcullis check` starts it once, and shows its tools and its cell");
@@ -74,7 +92,17 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 
 /// Returns the source as it is to be written.
 fn source(args: &Args, file: &Path) -> anyhow::Result<NewSource> {
-    let mut new = NewSource { command: args.command.clone(), env: args.env.clone(), ..NewSource::default() };
+    let here = std::env::current_dir().context("the working directory is not known")?;
+    let mut new = NewSource { env: args.env.clone(), ..NewSource::default() };
+    new.command = args.command.clone();
+    if let Some(program) = new.command.first_mut().filter(|program| program.contains('/')) {
+        *program = written(Path::new(program.as_str()), file)?;
+    }
+    // Relative words mean the folder in which the command is written, also to the program.
+    let is_relative_path = |word: &&String| is_relative_path(word, &here);
+    if args.command.iter().skip(1).any(|word| is_relative_path(&word)) {
+        new.cwd = Some(written(Path::new("."), file)?);
+    }
     if let Some(target) = &args.target {
         let shown = escape_hidden(target);
         match target {
@@ -103,12 +131,31 @@ fn cell(args: &Args, file: &Path) -> anyhow::Result<Vec<(&'static str, Vec<Strin
 /// Returns a path as it is written in the file: relative paths are relative to the file there, and to the working
 /// directory here.
 fn written(path: &Path, file: &Path) -> anyhow::Result<String> {
+    if path.starts_with("~") {
+        bail!("{} begins with `~`, which only a shell replaces: write the whole path", path.display());
+    }
     let here = std::env::current_dir().context("the working directory is not known")?;
     let beside = file.parent().is_some_and(|folder| folder.canonicalize().ok() == here.canonicalize().ok());
-    let path = if beside { path.to_owned() } else { here.join(path) };
-    let text = path.to_str().with_context(|| format!("{:?} is not UTF-8, as a configuration is", path))?;
+    if beside && path == Path::new(".") {
+        return Ok(".".to_owned());
+    }
+    let path = if beside { path.to_owned() } else { std::path::absolute(here.join(path))? };
+    let text = path.to_str().with_context(|| format!("{path:?} is not UTF-8, as a configuration is"))?;
     let bare = beside && path.is_relative() && !text.starts_with('.');
     Ok(if bare { format!("./{text}") } else { text.to_owned() })
+}
+
+/// Reports whether an argument names something in the working directory.
+fn is_relative_path(word: &str, here: &Path) -> bool {
+    !word.starts_with(['-', '/']) && word.contains(['/', '.']) && here.join(word).exists()
+}
+
+/// Returns the places of the command and its variables that seem to hold secrets, without the values.
+fn secrets_in(args: &Args) -> Vec<String> {
+    let variables = args.env.iter().filter(|(name, value)| looks_secret(name, value));
+    let variables = variables.map(|(name, _)| format!("`env.{name}`"));
+    let words = secret_arguments(&args.command).into_iter().map(|place| format!("the argument {place}"));
+    variables.chain(words).collect()
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {

@@ -1,15 +1,15 @@
 //! `portcullis remove`, `enable`, `disable` and `set`: changes of the configuration file that keep its comments and
 //! order.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use portcullis::config::{Config, ConfigCandidate, EditError, remove_source, set_value};
+use portcullis::config::{EditError, remove_source, set_value};
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::command::trust;
+use crate::config_file::{ConfigFile, note_trust};
 use crate::output::{self, escape_hidden};
 
 /// Remove a source from the configuration file
@@ -99,23 +99,17 @@ pub(crate) fn change(
     said: &str,
     edit: impl FnOnce(&str) -> Result<String, EditError>,
 ) -> anyhow::Result<ExitCode> {
-    let file = file(global)?;
-    apply(&file, edit)?;
-    report(global, said, &file)
-}
-
-/// Returns the configuration file that a command would use, whether it is trusted or not: nothing in it is started.
-fn file(global: &Global) -> anyhow::Result<PathBuf> {
-    Ok(ConfigCandidate::load(global.config.as_deref())?.file().to_owned())
+    let file = ConfigFile::open(global.config.as_deref())?;
+    let path = file.path().to_owned();
+    apply(file, edit)?;
+    report(global, said, &path)
 }
 
 /// Changes the text of a file. Nothing is written unless the new text is a valid configuration.
-pub(crate) fn apply(file: &Path, edit: impl FnOnce(&str) -> Result<String, EditError>) -> anyhow::Result<()> {
-    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
-    let text = std::fs::read_to_string(file).with_context(|| format!("{shown} cannot be read"))?;
-    let changed = edit(&text).with_context(|| format!("{shown} is left as it is"))?;
-    Config::parse(&changed, file).with_context(|| format!("{shown} is left as it is"))?;
-    trust::replace(file, &text, &changed)
+pub(crate) fn apply(file: ConfigFile, edit: impl FnOnce(&str) -> Result<String, EditError>) -> anyhow::Result<()> {
+    let shown = escape_hidden(&file.path().to_string_lossy()).into_owned();
+    let changed = edit(file.text()).with_context(|| format!("{shown} is left as it is"))?;
+    file.replace(&changed)
 }
 
 /// Reports what was done, with the file.
@@ -124,6 +118,7 @@ pub(crate) fn report(global: &Global, said: &str, file: &Path) -> anyhow::Result
         output::json(&json!({ "file": file.to_string_lossy() }))?;
     } else {
         output::note(&format!("{said} {}", escape_hidden(&file.to_string_lossy())));
+        note_trust(global.config.as_deref());
     }
     Ok(ExitCode::SUCCESS)
 }

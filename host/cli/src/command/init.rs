@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,6 +15,9 @@ use crate::output::{self, escape_hidden};
 
 /// The file that is made unless another is named.
 pub(crate) const FILE: &str = "portcullis.toml";
+
+/// The mode of a file that is made: whatever the user's mask allows, others may not write it, or it would be refused.
+const MODE: u32 = 0o644;
 
 /// The first lines of every file that is made.
 pub(crate) const HEAD: &str = "\
@@ -29,6 +33,7 @@ component = "builtin:calculator"
 # A program sees nothing of this machine but what its cell opens: no file, no host, no variable.
 # [sources.files]
 # command = ["npx", "-y", "@modelcontextprotocol/server-filesystem", "./docs"]
+# cwd = "."
 # cell = { read = ["./docs"] }
 
 # `portcullis secret set tickets-token` keeps the value out of this file.
@@ -69,7 +74,7 @@ pub(crate) fn make(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
     let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     // What is written must be what is read, or the next command fails.
     Config::parse(text, file)?;
-    let mut new = OpenOptions::new().write(true).create_new(true).open(file);
+    let mut new = OpenOptions::new().write(true).create_new(true).mode(MODE).open(file);
     if let Err(error) = &new
         && error.kind() == std::io::ErrorKind::AlreadyExists
     {

@@ -20,7 +20,7 @@ use portcullis_learn::{CellKey, CellLine, Proposal, Situation, variables_in};
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::command::trust;
+use crate::config_file::ConfigFile;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
 pub(crate) use drive::Script;
@@ -330,16 +330,17 @@ fn agree(question: &str) -> anyhow::Result<bool> {
 }
 
 /// Adds the lines to the configuration file. A file that was trusted is trusted as it is written.
-fn write(file: &Path, source: &SourceName, learned: &Learned) -> anyhow::Result<()> {
-    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
-    let text = std::fs::read_to_string(file).with_context(|| format!("{shown} cannot be read"))?;
+fn write(path: &Path, source: &SourceName, learned: &Learned) -> anyhow::Result<()> {
+    let shown = escape_hidden(&path.to_string_lossy()).into_owned();
+    let file = ConfigFile::open(Some(path))?;
     let lines: Vec<(&str, &str)> = learned.lines.iter().map(|line| (line.key.as_str(), line.value.as_str())).collect();
-    let changed = add_to_cell(&text, source.as_str(), &lines).with_context(|| format!("{shown} is left as it is"))?;
+    let changed =
+        add_to_cell(file.text(), source.as_str(), &lines).with_context(|| format!("{shown} is left as it is"))?;
     // What was written must be the cell that was tried, or the next start fails.
-    let parsed = Config::parse(&changed, file).with_context(|| format!("{shown} is left as it is"))?;
+    let parsed = Config::parse(&changed, path).with_context(|| format!("{shown} is left as it is"))?;
     let same = cell_of(&parsed, source).is_some_and(|cell| opens(cell) == opens(&learned.cell));
     anyhow::ensure!(same, "{shown} is left as it is: its `cell` names paths in another way; add the lines by hand");
-    trust::replace(file, &text, &changed)
+    file.replace(&changed)
 }
 
 /// Returns what a cell opens, in order.

@@ -1,18 +1,18 @@
 //! `portcullis lock`
 
+mod selection;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Subcommand, ValueEnum};
-use globset::Glob;
-use portcullis::broker::{AcceptedComponent, Broker, FlagState, FlaggedDefinition, SourceDefinitions};
-use portcullis::digest::Digest;
-use portcullis::item::{Item, ItemKind};
+use portcullis::broker::{AcceptedComponent, Broker, FlaggedDefinition, SourceDefinitions};
+use portcullis::item::ItemKind;
 use portcullis::lockfile::{Acceptance, Lockfile};
 use serde_json::json;
 
+use self::selection::Selection;
 use crate::cli::Global;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
@@ -142,7 +142,7 @@ fn show(global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -> anyhow::Result<ExitCode> {
-    let discovered = discover(broker).await?;
+    let (discovered, missing) = discover(broker).await;
     let flagged = flagged(broker)?;
     for (source, offered) in &discovered {
         if let Some((_, error)) = offered.list_errors.iter().find(|(failed, _)| *failed == kind) {
@@ -150,7 +150,11 @@ async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -
         }
     }
     let selection = Selection { discovered: &discovered, flagged: &flagged, kind };
-    let (chosen, left) = if names.is_empty() { selection.unnamed() } else { (selection.named(names)?, Vec::new()) };
+    let (chosen, left) = if names.is_empty() {
+        selection.unnamed()
+    } else {
+        (selection.named(names).map_err(|error| beside(error, &missing))?, Vec::new())
+    };
     broker.accept(&chosen, &by()).await?;
     if json {
         let accepted =
@@ -158,7 +162,7 @@ async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -
         let accepted: Vec<_> = accepted.collect();
         let left: Vec<_> = left.iter().map(|item| &*item.exposed).collect();
         output::json(&json!({ "accepted": accepted, "left": left }))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(if names.is_empty() { whole(&missing) } else { ExitCode::SUCCESS });
     }
     for item in &chosen {
         output::text(&format!("accepted {}  {}\n", escape_hidden(&item.exposed), item.digest))?;
@@ -171,89 +175,7 @@ async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -
             left.join(" ")
         ));
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The definitions that may be accepted, and what was found in them.
-struct Selection<'a> {
-    discovered: &'a Discovered,
-    flagged: &'a [FlaggedDefinition],
-    /// The kind of the items that names stand for.
-    kind: ItemKind,
-}
-
-impl Selection<'_> {
-    fn items(&self) -> impl Iterator<Item = &Arc<Item>> {
-        self.discovered.values().flat_map(|offered| offered.of_kind(self.kind))
-    }
-
-    fn flag(&self, item: &Item) -> Option<&FlaggedDefinition> {
-        let is_it = |flagged: &&FlaggedDefinition| {
-            flagged.source == item.source && flagged.kind == item.kind && flagged.definition == item.digest
-        };
-        self.flagged.iter().filter(|flagged| flagged.state != FlagState::Accepted).find(is_it)
-    }
-
-    /// Returns what is accepted if nobody names anything, and what is left then.
-    fn unnamed(&self) -> (Vec<Arc<Item>>, Vec<Arc<Item>>) {
-        let harmless = |item: &Item| item.kind != ItemKind::Tool || !item.hints.may_do_harm();
-        self.items().cloned().partition(|item| harmless(item) && self.flag(item).is_none())
-    }
-
-    fn named(&self, names: &[String]) -> anyhow::Result<Vec<Arc<Item>>> {
-        let mut chosen = Vec::new();
-        for name in names {
-            let found = match source_and_digest(name) {
-                Some((source, digest)) => self.pinned(source, digest)?,
-                None => self.matching(name)?,
-            };
-            chosen.extend(found);
-        }
-        Ok(chosen)
-    }
-
-    /// Returns the definition of a source with this digest, of any kind.
-    fn pinned(&self, source: &str, digest: Digest) -> anyhow::Result<Vec<Arc<Item>>> {
-        let offered = self.discovered.get(source).with_context(|| format!("no source is called {source:?}"))?;
-        let found: Vec<_> = offered.items.iter().filter(|item| item.digest == digest).cloned().collect();
-        if found.is_empty() {
-            let why = "`portcullis check` shows what it lists now";
-            let errors = offered.list_errors.iter().map(|(kind, error)| format!("; its {}s: {error}", kind.as_str()));
-            let errors: String = errors.collect();
-            bail!("source `{source}` lists no definition with the digest {digest} any more; {why}{errors}");
-        }
-        Ok(found)
-    }
-
-    /// Returns the items with this name, or that this glob matches. What is quarantined must be named by its digest, so
-    /// that nothing is released but what was read.
-    fn matching(&self, name: &str) -> anyhow::Result<Vec<Arc<Item>>> {
-        let mut found: Vec<_> = self.items().filter(|item| *item.exposed == *name).cloned().collect();
-        if found.is_empty() {
-            let glob = Glob::new(name)?.compile_matcher();
-            found = self.items().filter(|item| glob.is_match(&*item.exposed)).cloned().collect();
-        }
-        if found.is_empty() {
-            let (kind, where_listed) = (self.kind.as_str(), "`portcullis tools` lists the tools");
-            bail!("no {kind} is called {name:?} ({where_listed}; `--kind` selects prompts, resources and templates)");
-        }
-        let quarantined = |item: &Arc<Item>| Some(self.flag(item)?).filter(|it| it.state == FlagState::Quarantined);
-        if let Some(flagged) = found.iter().find_map(quarantined) {
-            bail!(
-                "`{}` is quarantined; read what `portcullis check` shows of it, and release exactly this definition with \
-                 `portcullis lock accept {}`",
-                escape_hidden(&flagged.name),
-                flagged.pin
-            );
-        }
-        Ok(found)
-    }
-}
-
-/// Returns the source and the digest of a name such as `files@sha256:…`.
-fn source_and_digest(name: &str) -> Option<(&str, Digest)> {
-    let (source, digest) = name.rsplit_once('@')?;
-    Some((source, digest.parse().ok()?))
+    Ok(if names.is_empty() { whole(&missing) } else { ExitCode::SUCCESS })
 }
 
 /// Returns what the scanner found in what all sources listed.
@@ -323,7 +245,7 @@ async fn packages(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
-    let discovered = discover(broker).await?;
+    let (discovered, missing) = discover(broker).await;
     let lock = Lockfile::load(&broker.config().data_dir)?;
     let mut rows = Vec::new();
     let mut changed = false;
@@ -366,7 +288,8 @@ async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
     if changed {
         output::note("what has changed asks again; `portcullis lock accept NAME` accepts it as it is now");
     }
-    Ok(if changed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let whole = whole(&missing);
+    Ok(if changed { ExitCode::FAILURE } else { whole })
 }
 
 /// Returns the member by which a row of the output names an item.
@@ -374,13 +297,28 @@ fn member_name(kind: ItemKind) -> &'static str {
     if kind == ItemKind::Source { "instructions" } else { kind.as_str() }
 }
 
-/// Returns what every source offers. If a source fails, that is an error: a lock file of some sources would look
-/// complete.
-async fn discover(broker: &Broker) -> anyhow::Result<Discovered> {
-    let mut all = BTreeMap::new();
+/// Returns what each source offers, and for those that do not answer a sentence that says why.
+async fn discover(broker: &Broker) -> (Discovered, Vec<String>) {
+    let (mut all, mut missing) = (BTreeMap::new(), Vec::new());
     for (name, found) in broker.definitions().await {
-        let found = found.map_err(|error| anyhow::anyhow!("source `{name}`: {error}"))?;
-        all.insert(name.to_string(), found);
+        match found {
+            Ok(found) => drop(all.insert(name.to_string(), found)),
+            Err(error) => missing.push(format!("source `{name}`: {error}")),
+        }
     }
-    Ok(all)
+    (all, missing)
+}
+
+/// Adds to an error why sources are missing, one of which may offer what was named.
+fn beside(error: anyhow::Error, missing: &[String]) -> anyhow::Error {
+    match missing {
+        [] => error,
+        missing => anyhow::anyhow!("{error}; these sources are missing: {}", missing.join("; ")),
+    }
+}
+
+/// Returns the exit code, and says which sources are missing if the whole was asked for.
+fn whole(missing: &[String]) -> ExitCode {
+    missing.iter().for_each(|why| output::note(&format!("missing: {}", escape_hidden(why))));
+    if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

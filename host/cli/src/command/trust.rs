@@ -1,11 +1,11 @@
 //! `portcullis trust`
 
 use std::fmt::Write as _;
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use portcullis::config::{Config, ConfigCandidate, ConfigError, TrustStatus, real_file, user_trust};
 use portcullis::digest::Digest;
 use portcullis::trust::Trusted;
@@ -127,35 +127,6 @@ pub(crate) fn keep_made(file: &Path, text: &str) {
     }
 }
 
-/// Replaces the text of a configuration, completely or not at all. A file that was trusted as `before` is trusted as it
-/// is now.
-pub(crate) fn replace(file: &Path, before: &str, after: &str) -> anyhow::Result<()> {
-    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
-    let trusted = match user_trust()?.list()?.into_iter().find(|trusted| Path::new(&trusted.path) == real_file(file)) {
-        Some(trusted) => trusted.digest == Digest::of(before.as_bytes()),
-        None => false,
-    };
-    // A link stays one, and leads to the new text.
-    let file = &file.canonicalize().with_context(|| format!("{shown} cannot be read"))?;
-    let folder = file.parent().unwrap_or(Path::new("."));
-    let write = || {
-        let mut new = tempfile::NamedTempFile::new_in(folder)?;
-        new.write_all(after.as_bytes())?;
-        new.as_file().set_permissions(std::fs::metadata(file)?.permissions())?;
-        new.as_file().sync_all()?;
-        new.persist(file).map_err(|error| error.error)
-    };
-    write().with_context(|| format!("{shown} cannot be written"))?;
-    if trusted {
-        let found = ConfigCandidate::load(Some(file))?;
-        // Somebody else may have written it meanwhile.
-        if found.digest() == Digest::of(after.as_bytes()) {
-            found.accept()?;
-        }
-    }
-    Ok(())
-}
-
 /// Refuses to trust a configuration that nobody looks at if somebody should.
 fn needs_nobody(found: &ConfigCandidate, before: Option<&Trusted>) -> anyhow::Result<()> {
     data_is_seen(found, before)?;
@@ -171,7 +142,7 @@ fn needs_nobody(found: &ConfigCandidate, before: Option<&Trusted>) -> anyhow::Re
 
 /// Refuses a data folder that was not trusted with the file: everything accepted in it would be used, though nobody has
 /// looked at it.
-fn data_is_seen(found: &ConfigCandidate, before: Option<&Trusted>) -> anyhow::Result<()> {
+pub(crate) fn data_is_seen(found: &ConfigCandidate, before: Option<&Trusted>) -> anyhow::Result<()> {
     if !found.has_unknown_data_folder(before) {
         return Ok(());
     }

@@ -108,9 +108,10 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
         base: std::env::current_dir().context("the working directory is gone")?,
     };
     let mut config = Config::for_wrap(&wrap)?;
+    let own = config.own_files();
     for source in config.sources.values_mut() {
         source.cell.recorded = args.learn;
-        if let Some(lack) = UnmetNeeds::of(source) {
+        if let Some(lack) = UnmetNeeds::of(source, &own) {
             output::note(&lack.switches());
         }
     }

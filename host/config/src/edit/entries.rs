@@ -4,6 +4,9 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Key, Table, TableLike, Va
 
 use super::EditError;
 
+/// The profile that always exists.
+const DEFAULT_PROFILE: &str = "default";
+
 /// A source that is to be added to a file.
 #[derive(Debug, Clone, Default)]
 pub struct NewSource {
@@ -13,6 +16,8 @@ pub struct NewSource {
     pub url: Option<String>,
     /// The file, registry reference or `builtin:` name of a component.
     pub component: Option<String>,
+    /// The working directory of a program.
+    pub cwd: Option<String>,
     /// The environment variables that the source sees.
     pub env: Vec<(String, String)>,
     /// The lists of the cell by key, such as `("read", ["./docs"])`. Empty lists are not written.
@@ -33,7 +38,7 @@ pub fn add_source(text: &str, name: &str, new: &NewSource) -> Result<String, Edi
     if !new.command.is_empty() {
         table.insert("command", toml_edit::value(list(&new.command)));
     }
-    for (key, value) in [("url", &new.url), ("component", &new.component)] {
+    for (key, value) in [("url", &new.url), ("component", &new.component), ("cwd", &new.cwd)] {
         if let Some(value) = value {
             table.insert(key, toml_edit::value(value));
         }
@@ -119,19 +124,27 @@ fn next_table(table: &mut Table, after: isize) -> Option<&mut Table> {
 }
 
 /// Returns the text of a configuration with a value under a dotted key such as `sources.files.timeout`. Tables that are
-/// missing are made, but no source. A value that is not TOML is a text.
+/// missing are made, but no source and no profile: a name that is spelled wrong must not look as if it worked. A value
+/// that is not TOML is a text, and so is a date.
 ///
 /// # Errors
 /// [`EditError`] if the key names a source that is not there, or something else stands in its way.
 pub fn set_value(text: &str, dotted: &str, value: &str) -> Result<String, EditError> {
     let mut document = parse(text)?;
     let keys = Key::parse(dotted).map_err(|error| EditError::Key(dotted.to_owned(), error.to_string()))?;
-    let value = value.parse::<Value>().unwrap_or_else(|_| Value::from(value));
+    // No key takes a date.
+    let value = value.parse::<Value>().ok().filter(|value| !value.is_datetime()).unwrap_or_else(|| Value::from(value));
     let names: Vec<&str> = keys.iter().map(Key::get).collect();
     if let ["sources", name, ..] = names.as_slice()
         && document.get("sources").and_then(|sources| sources.get(name)).is_none()
     {
         return Err(EditError::NoSource((*name).to_owned()));
+    }
+    if let ["profiles", name, ..] = names.as_slice()
+        && *name != DEFAULT_PROFILE
+        && document.get("profiles").and_then(|profiles| profiles.get(name)).is_none()
+    {
+        return Err(EditError::NoProfile((*name).to_owned()));
     }
     let Some((last, path)) = names.split_last() else { return Err(EditError::Key(dotted.to_owned(), "empty".into())) };
     let mut table: &mut dyn TableLike = document.as_table_mut();
@@ -223,6 +236,11 @@ mod tests {
     #[test]
     fn what_cannot_be_set_is_an_error() {
         assert_eq!(set_value(FILE, "sources.z.timeout", "1s").unwrap_err(), EditError::NoSource("z".into()));
+        assert_eq!(
+            set_value(FILE, "profiles.defualt.approve", "always").unwrap_err(),
+            EditError::NoProfile("defualt".into())
+        );
+        assert!(set_value(FILE, "profiles.default.approve", "always").is_ok());
         assert!(matches!(set_value(FILE, "sources.a.command.x", "1"), Err(EditError::Shape(..))));
         assert!(matches!(set_value(FILE, "sources.a", "1"), Err(EditError::Shape(..))));
         assert!(matches!(set_value(FILE, "sources..a", "1"), Err(EditError::Key(..))));

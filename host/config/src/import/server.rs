@@ -6,6 +6,7 @@ use portcullis_core::secret::ConfigValue;
 use serde_json::Value;
 
 use super::Import;
+use crate::secret_values::{is_secret_name, looks_like_token, secret_arguments};
 use crate::variable;
 
 /// The settings that are imported from one server.
@@ -114,15 +115,13 @@ fn argv(command: &str, json: &Value, wanted: &str, import: &mut Import) -> Optio
                     "the argument {arg:?} has a variable in it, and nothing is expanded here: write its value"
                 ),
             );
-        } else if arg.split_once('=').is_some_and(|(key, value)| is_secret(key) && !value.is_empty()) {
-            let key = arg.split('=').next().unwrap_or_default();
-            import.note(
-                wanted,
-                format_args!(
-                    "the argument `{key}=…` looks like a secret: every process of the machine can read arguments"
-                ),
-            );
         }
+    }
+    for place in secret_arguments(&argv) {
+        import.note(
+            wanted,
+            format_args!("the argument {place} looks like a secret: it stands in the file, and every process of the machine can read arguments"),
+        );
     }
     Some(argv)
 }
@@ -193,7 +192,7 @@ fn value_of(source: &str, what: &str, key: &str, json: &Value, import: &mut Impo
             return None;
         }
     };
-    if is_secret(key) || text.contains("${") || looks_like_token(&text) {
+    if is_secret_name(key) || text.contains("${") || looks_like_token(&text) {
         let reference = text.starts_with("${") && text.find('}') == Some(text.len() - 1);
         let origin = match reference {
             true => format!("{what} {key} of {source}, which was {text}"),
@@ -206,31 +205,4 @@ fn value_of(source: &str, what: &str, key: &str, json: &Value, import: &mut Impo
         return None;
     }
     Some(ConfigValue::Plain(text))
-}
-
-/// Reports whether the name of a variable, header or option indicates that its value is a secret.
-fn is_secret(name: &str) -> bool {
-    let upper = name.to_ascii_uppercase();
-    [
-        "KEY",
-        "TOKEN",
-        "SECRET",
-        "PASSWORD",
-        "PASSWD",
-        "CREDENTIAL",
-        "AUTHORIZATION",
-        "COOKIE",
-        "CONNECTION_STRING",
-        "DATABASE_URL",
-    ]
-    .iter()
-    .any(|word| upper.contains(word))
-}
-
-/// Reports whether a value has a form that only tokens have, or is a URL with a password in it.
-fn looks_like_token(value: &str) -> bool {
-    const STARTS: [&str; 11] =
-        ["sk-", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "eyJ", "Bearer "];
-    STARTS.iter().any(|start| value.starts_with(start))
-        || url::Url::parse(value).is_ok_and(|url| url.password().is_some())
 }
