@@ -5,7 +5,7 @@ mod filter;
 mod naming;
 mod search;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::item::{Item, ItemKind};
@@ -38,22 +38,45 @@ pub enum CatalogError {
         /// The number that was offered, and the limit that it exceeds.
         what: String,
     },
-    /// Two sources expose the same name.
-    #[error(
-        "{} `{exposed}` is offered by source `{first}` and by source `{second}`; give one of them another `names` \
-         (`\"source\"`, or `{{ prefix = \"…\" }}`)",
-        label(*kind)
-    )]
-    Collision {
-        /// The kind of the items.
-        kind: ItemKind,
-        /// The exposed name.
-        exposed: String,
-        /// The source that offered the name first.
-        first: SourceName,
-        /// The source that also offers the name.
-        second: SourceName,
-    },
+}
+
+/// A name under which more than one source, or a source and the broker, offer an item. Nobody gets it: an agent could
+/// not tell whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContestedName {
+    /// The exposed name.
+    pub exposed: Arc<str>,
+    /// The sources that offer it.
+    pub sources: Vec<SourceName>,
+    /// The sentence that says who offers it, and the way out.
+    pub message: String,
+}
+
+impl ContestedName {
+    fn between(first: &Item, second: &Item) -> Self {
+        let message = format!(
+            "{} `{}` is offered by source `{}` and by source `{}`; give one of them another `names` (`\"source\"`, or \
+             `{{ prefix = \"…\" }}`)",
+            label(first.kind),
+            first.exposed,
+            first.source,
+            second.source,
+        );
+        let sources = vec![first.source.clone(), second.source.clone()];
+        Self { exposed: first.exposed.clone(), sources, message }
+    }
+
+    /// Returns an item's name as one that a missing source has: another must not take its place meanwhile.
+    pub(crate) fn of_missing(item: &Item, missing: &SourceName) -> Self {
+        let message = format!(
+            "{} `{}` of source `{}` is one that source `{missing}` has, which is missing; give one of them another \
+             `names` (`\"source\"`, or `{{ prefix = \"…\" }}`)",
+            label(item.kind),
+            item.exposed,
+            item.source,
+        );
+        Self { exposed: item.exposed.clone(), sources: vec![item.source.clone()], message }
+    }
 }
 
 fn label(kind: ItemKind) -> &'static str {
@@ -78,24 +101,32 @@ fn plural(kind: ItemKind) -> &'static str {
 
 impl Catalog {
     /// Merges the items of several sources, in the order given. If members of a group offer the same name, the first
-    /// counts.
-    ///
-    /// # Errors
-    /// [`CatalogError::Collision`] if two sources that are not members of one group expose the same name.
-    pub fn merge(sources: impl IntoIterator<Item = Vec<Arc<Item>>>) -> Result<Self, CatalogError> {
-        let mut catalog = Self::default();
+    /// counts. Names that other sources contest are left out, and returned.
+    pub fn merge(sources: impl IntoIterator<Item = Vec<Arc<Item>>>) -> (Self, Vec<ContestedName>) {
+        let (mut catalog, mut contested) = (Self::default(), Vec::<ContestedName>::new());
         for item in sources.into_iter().flatten() {
-            if let Some(first) = catalog.get(&item.exposed) {
-                if first.group.is_some() && first.group == item.group {
-                    continue;
+            match catalog.get(&item.exposed) {
+                Some(first) if first.group.is_some() && first.group == item.group => continue,
+                Some(first) => contested.push(ContestedName::between(first, &item)),
+                None => {
+                    catalog.by_exposed.insert(item.exposed.clone(), catalog.items.len());
+                    catalog.items.push(item);
                 }
-                let (first, kind, exposed) = (first.source.clone(), item.kind, item.exposed.to_string());
-                return Err(CatalogError::Collision { kind, exposed, first, second: item.source.clone() });
             }
-            catalog.by_exposed.insert(item.exposed.clone(), catalog.items.len());
-            catalog.items.push(item);
         }
-        Ok(catalog)
+        contested.dedup_by(|a, b| a.exposed == b.exposed);
+        (catalog.without(&contested), contested)
+    }
+
+    /// Returns the catalog without these names.
+    pub(crate) fn without(self, contested: &[ContestedName]) -> Self {
+        if contested.is_empty() {
+            return self;
+        }
+        let names: HashSet<&str> = contested.iter().map(|it| &*it.exposed).collect();
+        let items: Vec<_> = self.items.into_iter().filter(|item| !names.contains(&*item.exposed)).collect();
+        let by_exposed = items.iter().enumerate().map(|(place, item)| (item.exposed.clone(), place)).collect();
+        Self { items, by_exposed }
     }
 
     /// Returns the items, in the order in which the sources were merged, and for each source in its own order.

@@ -57,7 +57,7 @@ pub use direct::Tool;
 use discovery::{AskedSources, Late};
 use listen::SubscriptionStreams;
 use listing::Listing;
-pub(crate) use listing::check_names;
+pub(crate) use listing::contested_by_broker;
 use lists::Lists;
 use refresh::Refresh;
 use request::SessionRequest;

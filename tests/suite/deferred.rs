@@ -83,15 +83,23 @@ fn an_agent_finds_describes_and_calls_deferred_tools_and_the_gate_checks_the_inn
 }
 
 #[test]
-fn a_source_that_offers_a_tool_with_a_reserved_name_is_refused() {
+fn a_tool_with_a_name_of_the_brokers_own_is_left_out() {
     let config = CONFIG.replace(
         "[sources.echo]\ncommand = [\"@source@\", \"echo\"]",
         "[sources.echo]\ncommand = [\"@source@\", \"finder\"]\nnames = \"plain\"",
     );
     let dir = TestDir::new(&config);
     let ran = dir.run(&["call", "calc__add", r#"{"a":1,"b":2}"#]);
-    assert_eq!(ran.code, Some(1), "{}", ran.out);
-    assert!(ran.err.contains("source `echo` offers a tool `find_tools`"), "{}", ran.err);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
     let ran = dir.run(&["tools"]);
-    assert!(ran.err.contains("give the source another `names`"), "{}", ran.err);
+    assert!(ran.out.contains("calc__add") && !ran.out.contains("find_tools"), "{}", ran.out);
+    let ran = dir.run(&["check"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(
+        ran.err.contains("source `echo` offers a tool `find_tools`")
+            || ran.out.contains("source `echo` offers a tool `find_tools`"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
 }

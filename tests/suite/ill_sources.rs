@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, Running};
+use crate::recovery::write;
 use crate::test_dir::{DEADLINE, TestDir};
 use crate::web::Server;
 
@@ -93,7 +94,7 @@ fn instructions(dir: &TestDir, era: Era) -> String {
 fn an_agent_is_told_which_sources_are_missing_and_nothing_that_they_said() {
     for era in ERAS {
         let told = instructions(&beside(ILL[1].1), era);
-        assert!(told.contains("not available now") && told.contains("`bad`"), "{told}");
+        assert!(told.contains("`bad`"), "{told}");
         assert!(!told.contains("database") && !told.contains("exit-now"), "{told}");
         let told = instructions(&TestDir::new(GOOD), era);
         assert!(!told.contains("not available"), "{told}");
@@ -138,15 +139,43 @@ fn check_names_what_is_missing_and_says_yes_as_long_as_something_is_served() {
 }
 
 #[test]
-fn check_refuses_names_that_collide_as_serve_does() {
-    let config = "[sources.one]\ncomponent = \"builtin:calculator\"\nnames = \"plain\"\n\
-                  [sources.two]\ncomponent = \"builtin:calculator\"\nnames = \"plain\"\n";
-    let (code, said) = check(config);
+fn names_that_collide_are_left_out_and_check_refuses_them() {
+    let plain = "names = \"plain\"\n";
+    let config = format!(
+        "{GOOD}[sources.one]\ncomponent = \"builtin:calculator\"\n{plain}\
+                          [sources.two]\ncomponent = \"builtin:calculator\"\n{plain}"
+    );
+    let (code, said) = check(&config);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("`one`") && said.contains("`two`") && said.contains("names"), "{said}");
-    let dir = TestDir::new(config);
+    let dir = TestDir::new(&config);
+    let mut agent = Agent::start(&dir, Era::Modern);
+    let listed = agent.list();
+    let names: Vec<_> = listed["tools"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert!(names.len() == 4 && names.iter().all(|name| name.starts_with("good__")), "{names:?}");
+    assert_eq!(agent.call("add", &json!({ "a": 1, "b": 2 }), None)["refused"], -32602);
+    agent.leave();
+    // All or nothing is meant where a source is required.
+    let dir = TestDir::new(&format!("{config}required = true\n"));
     let mut agent = Agent::start(&dir, Era::Modern);
     assert_eq!(agent.list()["refused"], "discovery-failed");
+    agent.leave();
+}
+
+#[test]
+fn no_source_takes_the_name_of_a_tool_of_a_missing_one() {
+    let plain = "names = \"plain\"\n";
+    let bank = format!("[sources.bank]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/bank\"]\n@cell@\n{plain}");
+    let dir = TestDir::new(&bank);
+    write(&dir, "bank", "well\nhang-initialize");
+    assert!(dir.run(&["tools"]).out.contains("echo"));
+    dir.configure(&format!("{bank}[sources.other]\ncommand = [\"@source@\", \"plain\"]\n{plain}"));
+    let mut agent = Agent::start(&dir, Era::Legacy);
+    let listed = agent.list();
+    let names = listed["tools"].as_array().unwrap();
+    assert!(names.contains(&json!("add")) && !names.contains(&json!("echo")), "{listed}");
+    let missing = agent.call("echo", &json!({ "text": "for the bank" }), None);
+    assert_eq!(missing["refused"], -32602, "{missing}");
     agent.leave();
 }
 

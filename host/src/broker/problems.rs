@@ -5,12 +5,12 @@ use std::path::Path;
 
 use super::{Broker, BuildError, SourceDefinitions};
 use crate::call::TrustLevel;
-use crate::catalog::{Catalog, FilterError, is_match};
+use crate::catalog::{Catalog, ContestedName, FilterError, is_match};
 use crate::config::LiteralVariable;
 use crate::context::{FlagState, Profile};
 use crate::item::{Item, ItemKind};
 use crate::name::{ProfileName, SourceName};
-use crate::session::check_names;
+use crate::session::contested_by_broker;
 use crate::source::SourceError;
 
 /// The kinds of items that agents see.
@@ -42,7 +42,7 @@ impl Broker {
             problems.push(ServingProblem { fatal: true, message });
         }
         for (name, profile) in &self.inner.profiles {
-            problems.extend(self.collision(name, profile, found));
+            problems.extend(self.collisions(name, profile, found));
             problems.extend(self.sees_nothing(name, profile, found)?.map(warn));
             let admitted: Vec<_> =
                 self.inner.admitted(name).map(|(upstream, _)| upstream.config.name.clone()).collect();
@@ -87,21 +87,24 @@ impl Broker {
         Ok(problems)
     }
 
-    /// Returns the first collision of each kind of items under a profile.
-    fn collision(&self, name: &ProfileName, profile: &Profile, found: &Discovered) -> Vec<ServingProblem> {
+    /// Returns the names that are left out under a profile because they are contested.
+    fn collisions(&self, name: &ProfileName, profile: &Profile, found: &Discovered) -> Vec<ServingProblem> {
         let mut upstreams: Vec<_> = self.inner.admitted(name).map(|(upstream, _)| upstream).collect();
         upstreams
             .sort_by(|a, b| (a.config.offered_as(), a.config.turn()).cmp(&(b.config.offered_as(), b.config.turn())));
         let offered: Vec<_> =
             upstreams.iter().filter_map(|upstream| found.get(&upstream.config.name)?.as_ref().ok()).collect();
         let of_kind = |kind: ItemKind| {
-            let merged = Catalog::merge(offered.iter().map(|offered| offered.of_kind(kind).cloned().collect()));
-            let error =
-                merged.map_err(|error| error.to_string()).and_then(|all| check_names(&profile.config, kind, &all));
-            let message = format!("profile `{name}` cannot be served: {}", error.err()?);
-            Some(ServingProblem { fatal: true, message })
+            let lists = offered.iter().map(|offered| offered.of_kind(kind).cloned().collect());
+            let (catalog, mut contested) = Catalog::merge(lists);
+            contested.extend(contested_by_broker(&profile.config, kind, &catalog));
+            let problem = |it: ContestedName| {
+                let message = format!("profile `{name}`: {}; until then it is left out", it.message);
+                ServingProblem { fatal: true, message }
+            };
+            contested.into_iter().map(problem).collect::<Vec<_>>()
         };
-        KINDS.into_iter().filter_map(of_kind).collect()
+        KINDS.into_iter().flat_map(of_kind).collect()
     }
 
     /// Returns why a profile sees nothing of what its sources offer, if it does not.

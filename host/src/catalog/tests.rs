@@ -89,15 +89,19 @@ fn names_that_become_equal_are_exposed_under_distinct_names_in_any_order() {
 }
 
 #[test]
-fn a_duplicate_name_counts_once_within_a_source_and_is_refused_across_sources() {
+fn a_duplicate_name_counts_once_within_a_source_and_is_left_out_across_sources() {
     let other = Json::of(&serde_json::json!({ "name": "x", "inputSchema": {} }));
     let twice = items_of(ItemKind::Tool, &source("a", Naming::Source), &[tool("x"), other, tool("y")]).unwrap();
     assert_eq!(twice.items.iter().map(|item| &*item.name).collect::<Vec<_>>(), ["x", "y"]);
     assert_eq!(twice.items[0].definition, tool("x"), "the first counts");
     assert_eq!(twice.remarks.len(), 1);
     let (a, b) = (source("a", Naming::Plain), source("b", Naming::Plain));
-    let merged = Catalog::merge([vec![one(&a, "x")], vec![one(&b, "x")]]).unwrap_err();
-    assert!(merged.to_string().contains("`x` is offered by source `a` and by source `b`"), "{merged}");
+    let (merged, contested) = Catalog::merge([vec![one(&a, "x"), one(&a, "y")], vec![one(&b, "x"), one(&b, "z")]]);
+    let names: Vec<_> = merged.items().iter().map(|item| &*item.exposed).collect();
+    assert_eq!(names, ["y", "z"], "neither gets a name that both want");
+    assert!(merged.get("x").is_none() && merged.get("z").is_some_and(|item| item.source.as_str() == "b"));
+    let [only] = contested.as_slice() else { panic!("{contested:?}") };
+    assert!(only.message.contains("`x` is offered by source `a` and by source `b`"), "{only:?}");
 }
 
 #[test]
@@ -151,7 +155,7 @@ proptest! {
         let definitions: Vec<_> = names.iter().map(|name| tool(name)).collect();
         let tools = items_of(ItemKind::Tool, &source("src", naming), &definitions).unwrap().items;
         prop_assert_eq!(tools.len(), names.len(), "names that become the same are kept apart");
-        let catalog = Catalog::merge([tools]).unwrap();
+        let (catalog, _) = Catalog::merge([tools]);
         for tool in catalog.items() {
             prop_assert!(tool.exposed.len() <= MAX_EXPOSED_BYTES);
             prop_assert!(tool.exposed.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));

@@ -1,8 +1,10 @@
 //! What a source said of itself when it last connected, kept between starts of the broker, so that the answer to an
 //! agent's handshake waits for no source.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +19,9 @@ use crate::protocol::{Era, Json};
 /// The folder of the announcements, in the data folder.
 const FOLDER: &str = "announcements";
 
-/// The largest file that is read or written, in bytes: instructions are shorter, and capabilities are a few words.
-const MAX_BYTES: u64 = 128 << 10;
+/// The largest file that is read or written, in bytes: instructions are shorter, capabilities are a few words, and there
+/// are at most 1,000 tools.
+const MAX_BYTES: u64 = 512 << 10;
 
 /// What a source said of itself when it last connected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,6 +30,9 @@ pub(super) struct Announcement {
     identity: Digest,
     /// `ServerCapabilities`
     pub(super) capabilities: serde_json::Value,
+    /// The names under which its tools were exposed.
+    #[serde(default)]
+    tools: BTreeSet<String>,
     /// The source's instructions to the model about itself, if it gave any.
     pub(super) instructions: Option<String>,
     /// The only era that the source spoke, if it spoke one.
@@ -37,10 +43,11 @@ impl Announcement {
     pub(super) fn new(
         identity: Digest,
         capabilities: &Json,
+        tools: BTreeSet<String>,
         instructions: Option<String>,
         only_era: Option<Era>,
     ) -> Self {
-        Self { identity, capabilities: capabilities.to_value(), instructions, only_era }
+        Self { identity, capabilities: capabilities.to_value(), tools, instructions, only_era }
     }
 
     /// Returns the announcement that an earlier broker kept of this source, if it was the same source then. A file that
@@ -74,9 +81,15 @@ impl Announcement {
 
 impl Upstream {
     /// Keeps what the source says of itself for the handshakes of later starts.
-    pub(super) async fn keep_announcement(&self, capabilities: &Json, instructions: Option<&Item>) {
+    pub(super) async fn keep_announcement(
+        &self,
+        capabilities: &Json,
+        tools: &[Arc<Item>],
+        instructions: Option<&Item>,
+    ) {
         let said = instructions.and_then(Item::instructions);
-        let now = Announcement::new(self.identity, capabilities, said, self.source.only_era());
+        let tools = tools.iter().map(|tool| tool.exposed.to_string()).collect();
+        let now = Announcement::new(self.identity, capabilities, tools, said, self.source.only_era());
         if self.announced.lock().replace(now.clone()).as_ref() == Some(&now) {
             return;
         }
@@ -101,6 +114,11 @@ impl Upstream {
         };
         let tools = OfferedItems { flags, ..OfferedItems::default() };
         Some(DiscoveredSource { tools, era: Era::Legacy, capabilities: Json::of(&capabilities), instructions })
+    }
+
+    /// Returns the names under which the source's tools were exposed when it last connected.
+    pub(crate) fn announced_tools(&self) -> BTreeSet<String> {
+        self.announced.lock().as_ref().map(|announced| announced.tools.clone()).unwrap_or_default()
     }
 
     /// Reports whether the source ever connected, as far as this broker knows.
@@ -129,7 +147,8 @@ mod tests {
         let (source, identity) = ("files".parse().unwrap(), Digest::of(b"one program"));
         assert_eq!(Announcement::load(dir.path(), &source, identity), None);
         let capabilities = Json::of(&serde_json::json!({ "prompts": {} }));
-        let announced = Announcement::new(identity, &capabilities, Some("be kind".to_owned()), Some(Era::Legacy));
+        let announced =
+            Announcement::new(identity, &capabilities, BTreeSet::new(), Some("be kind".to_owned()), Some(Era::Legacy));
         announced.save(dir.path(), &source).unwrap();
         let kept = Announcement::load(dir.path(), &source, identity).unwrap();
         assert_eq!(kept, announced);
@@ -141,7 +160,8 @@ mod tests {
     fn a_damaged_or_huge_announcement_counts_as_none() {
         let dir = tempfile::tempdir().unwrap();
         let (source, identity) = ("files".parse().unwrap(), Digest::of(b"one program"));
-        let announced = |text: String| Announcement::new(identity, &Json::empty_object(), Some(text), None);
+        let announced =
+            |text: String| Announcement::new(identity, &Json::empty_object(), BTreeSet::new(), Some(text), None);
         announced("x".repeat(1 << 20)).save(dir.path(), &source).unwrap();
         assert_eq!(Announcement::load(dir.path(), &source, identity), None);
         announced("short".to_owned()).save(dir.path(), &source).unwrap();

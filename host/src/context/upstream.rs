@@ -226,7 +226,7 @@ impl Upstream {
         };
         let instructions = discovery.instructions.map(|text| self.instructions(&text));
         let flags = self.scanned(ItemKind::Tool, items.iter().chain(&instructions)).await?;
-        self.keep_announcement(&discovery.capabilities, instructions.as_deref()).await;
+        self.keep_announcement(&discovery.capabilities, &items, instructions.as_deref()).await;
         // A source that speaks no revision keeps no stream open either.
         let era = revision(&discovery.protocol).map_or(Era::Legacy, Era::of);
         *self.last.lock() = Last {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::listing::{Listing, VisibleItem};
 use super::request::SessionRequest;
 use super::{ListPage, Session, shortened};
-use crate::catalog::{Catalog, ToolQuery};
+use crate::catalog::{Catalog, ContestedName, ToolQuery};
 use crate::config::Exposure;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, RpcError};
@@ -101,15 +101,18 @@ static TOOLS: LazyLock<Arc<[Json]>> = LazyLock::new(|| {
 ///
 /// # Errors
 /// A text that names the source and the tool.
-pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
-    match [FIND, DESCRIBE, CALL].iter().find_map(|name| catalog.get(name)) {
-        None => Ok(()),
-        Some(item) => Err(format!(
+pub(super) fn contested(catalog: &Catalog) -> Vec<ContestedName> {
+    let taken = [FIND, DESCRIBE, CALL].iter().filter_map(|name| catalog.get(name));
+    let contested = taken.map(|item| ContestedName {
+        exposed: item.exposed.clone(),
+        sources: vec![item.source.clone()],
+        message: format!(
             "source `{}` offers a tool `{}`, as the broker itself does where a profile has `tools = \"deferred\"`; give the \
              source another `names` (`\"source\"`, or `{{ prefix = \"…\" }}`)",
             item.source, item.exposed
-        )),
-    }
+        ),
+    });
+    contested.collect()
 }
 
 impl Session {

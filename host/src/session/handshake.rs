@@ -9,11 +9,10 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::listing::Listing;
-use super::offers::{OfferedPart, merged};
+use super::offers::{AwaySources, OfferedPart, merged};
 use super::{ServerInfo, Session, deferred};
 use crate::context::Upstream;
 use crate::item::{Item, ItemKind};
-use crate::name::SourceName;
 use crate::protocol::RpcError;
 
 /// The longest time that a handshake waits for sources: a person does not notice it, and a source that is connected
@@ -72,17 +71,17 @@ impl Session {
         for upstream in &upstreams {
             known.extend(upstream.announced().await.map(|announced| (Arc::clone(upstream), announced)));
         }
-        let is_known = |offered_as: &SourceName| known.iter().any(|(it, _)| it.config.offered_as() == offered_as);
-        let unknown = || upstreams.iter().map(|upstream| upstream.config.offered_as()).filter(|name| !is_known(name));
-        let unknown = || unknown().collect::<BTreeSet<_>>().into_iter().collect();
-        let missing = partial.map_or_else(unknown, Listing::missing);
+        let away = match partial {
+            Some(partial) => AwaySources { missing: partial.missing(), starting: Vec::new() },
+            None => away(&upstreams),
+        };
         let parts = known.iter().map(|(upstream, announced)| {
             let shown =
                 |said: &&Item| !upstream.quarantines(said, &announced.tools.flags, &lock.of(said, upstream.identity));
             let instructions = announced.instructions.as_deref().filter(shown);
             OfferedPart { name: &upstream.config.name, capabilities: &announced.capabilities, instructions }
         });
-        let mut offers = merged(self.agent.era, true, &missing, parts);
+        let mut offers = merged(self.agent.era, true, &away, parts);
         if let Value::Object(capabilities) = &mut offers.capabilities
             && known.len() < upstreams.len()
         {
@@ -97,6 +96,20 @@ impl Session {
     fn upstreams(&self) -> impl Iterator<Item = Arc<Upstream>> {
         self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream)
     }
+}
+
+/// Returns the sources of which it is known that they fail, and those that never connected and are being started.
+fn away(upstreams: &[Arc<Upstream>]) -> AwaySources<'_> {
+    let (mut missing, mut starting) = (BTreeSet::new(), BTreeSet::new());
+    for upstream in upstreams {
+        let health = upstream.source.health();
+        match health.error {
+            Some(_) if !health.connected => missing.insert(upstream.config.offered_as()),
+            _ if !upstream.is_announced() => starting.insert(upstream.config.offered_as()),
+            _ => continue,
+        };
+    }
+    AwaySources { missing: missing.into_iter().collect(), starting: starting.into_iter().collect() }
 }
 
 /// Returns every capability that a source may have and a session serves.

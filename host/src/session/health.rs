@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::request::SessionRequest;
 use super::{ListPage, Session};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, ContestedName};
 use crate::context::BrokerState;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, RpcError};
@@ -19,13 +19,15 @@ const URI: &str = "portcullis://status";
 ///
 /// # Errors
 /// A text that names the source.
-pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
-    catalog.get(URI).map_or(Ok(()), |item| {
-        Err(format!(
+pub(super) fn contested(catalog: &Catalog) -> Option<ContestedName> {
+    catalog.get(URI).map(|item| ContestedName {
+        exposed: item.exposed.clone(),
+        sources: vec![item.source.clone()],
+        message: format!(
             "source `{}` offers a resource `{URI}`, as the broker itself does where a profile has `status = true`; give the source \
              another `names`",
             item.source
-        ))
+        ),
     })
 }
 

@@ -2,7 +2,7 @@
 
 mod build;
 
-pub(crate) use build::check_names;
+pub(crate) use build::contested_by_broker;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

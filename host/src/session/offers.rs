@@ -19,7 +19,8 @@ impl Listing {
         });
         // The tools are a snapshot, unless a source is live, or is missing and will be added when it is there.
         let tracks = self.is_live() || self.is_partial();
-        let merged = merged(era, tracks, &self.missing(), parts);
+        let away = AwaySources { missing: self.missing(), starting: Vec::new() };
+        let merged = merged(era, tracks, &away, parts);
         ServerInfo { only_era: self.only_era(), ..merged }
     }
 
@@ -41,15 +42,41 @@ pub(super) struct OfferedPart<'a> {
     pub(super) instructions: Option<&'a Item>,
 }
 
-/// Merges what sources offer. `tracks` is true if the tools of a legacy session may change, and `missing` names the
-/// sources that the agent is told are missing.
+/// The sources that the agent is told about because they are not there.
+#[derive(Default)]
+pub(super) struct AwaySources<'a> {
+    /// Those that have failed.
+    pub(super) missing: Vec<&'a SourceName>,
+    /// Those that have not answered yet.
+    pub(super) starting: Vec<&'a SourceName>,
+}
+
+impl AwaySources<'_> {
+    /// Returns the sentences that name the sources. They repeat nothing that a source said.
+    fn sentences(&self) -> impl Iterator<Item = String> {
+        let list = |names: &[&SourceName]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let missing = (!self.missing.is_empty()).then(|| {
+            let missing = list(&self.missing);
+            format!("What these sources offer is not available now; what becomes available is added to the lists: {missing}.")
+        });
+        let starting = (!self.starting.is_empty()).then(|| {
+            let starting = list(&self.starting);
+            format!(
+                "These sources are starting, and the lists show what they offer as soon as they are ready: {starting}."
+            )
+        });
+        missing.into_iter().chain(starting)
+    }
+}
+
+/// Merges what sources offer. `tracks` is true if the tools of a legacy session may change.
 pub(super) fn merged<'a>(
     era: Era,
     tracks: bool,
-    missing: &[&SourceName],
+    away: &AwaySources<'_>,
     parts: impl Iterator<Item = OfferedPart<'a>>,
 ) -> ServerInfo {
-    let (mut merged, mut said) = (json!({}), Vec::from_iter(told_missing(missing)));
+    let (mut merged, mut said) = (json!({}), Vec::from_iter(away.sentences()));
     for OfferedPart { name, capabilities, instructions } in parts {
         merge(&mut merged, capabilities.to_value());
         let instructions = instructions.and_then(Item::instructions);
@@ -65,16 +92,6 @@ pub(super) fn merged<'a>(
         }
     }
     ServerInfo { capabilities: merged, instructions: (!said.is_empty()).then(|| said.join("\n\n")), only_era: None }
-}
-
-/// Returns the sentence that tells an agent which sources are missing, if any are. It repeats nothing that a source
-/// said.
-fn told_missing(missing: &[&SourceName]) -> Option<String> {
-    let missing: Vec<_> = missing.iter().map(|name| format!("`{name}`")).collect();
-    (!missing.is_empty()).then(|| {
-        let missing = missing.join(", ");
-        format!("What these sources offer is not available now, and is added to the lists when it is: {missing}.")
-    })
 }
 
 /// Merges capabilities: objects are merged, and of two flags the one that is set wins.

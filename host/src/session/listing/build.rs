@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use super::{Listing, VisibleItem, may_see};
 use crate::call::Cause;
-use crate::catalog::{Catalog, ItemFilter};
+use crate::catalog::{Catalog, ContestedName, ItemFilter};
 use crate::config::{Exposure, ProfileConfig};
 use crate::context::{FlagState, FlaggedDefinition, MAX_REMARKS, OfferedItems, Upstream};
 use crate::gate::risk_of;
@@ -39,15 +39,12 @@ impl Offered<'_> {
     }
 }
 
-/// Checks that no source offers an item under a name that the broker itself uses under this profile.
-///
-/// # Errors
-/// A text that names the source and the item.
-pub(crate) fn check_names(profile: &ProfileConfig, kind: ItemKind, catalog: &Catalog) -> Result<(), String> {
+/// Returns the names under which the broker itself offers something under this profile, and a source does too.
+pub(crate) fn contested_by_broker(profile: &ProfileConfig, kind: ItemKind, catalog: &Catalog) -> Vec<ContestedName> {
     match kind {
-        ItemKind::Tool if profile.tools == Exposure::Deferred => deferred::check(catalog),
-        ItemKind::Resource if profile.status => health::check(catalog),
-        _ => Ok(()),
+        ItemKind::Tool if profile.tools == Exposure::Deferred => deferred::contested(catalog),
+        ItemKind::Resource if profile.status => health::contested(catalog).into_iter().collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -56,7 +53,8 @@ impl Session {
     /// seen no earlier list.
     ///
     /// # Errors
-    /// The cause of the first required source that failed, or names that collide: nothing is served on a partial set.
+    /// The cause of the first required source that failed, or whose names collide: nothing is served on a part of what
+    /// is required. What other sources fail to list is left out.
     pub(in crate::session) async fn build_listing(
         &self,
         answered: Vec<AskResult>,
@@ -70,12 +68,16 @@ impl Session {
     async fn sift(&self, answered: Vec<AskResult>, first: bool, kind: ItemKind) -> Result<Listing, Cause> {
         let lock = Lockfile::load(&self.context.config.data_dir).map_err(Cause::of)?;
         let offered = self.offered(&answered)?;
-        let catalog = self.merged(&offered, kind)?;
+        let (catalog, contested) = self.merged(&offered, kind)?;
         let mut members: HashMap<_, Vec<_>> = HashMap::new();
         for item in offered.lists().flat_map(|list| list.items.iter()).filter(|item| item.group.is_some()) {
             members.entry(&item.exposed).or_default().push(item);
         }
         let (mut shown, mut hidden, mut listing) = (HashMap::new(), HashSet::new(), Vec::new());
+        for ContestedName { exposed, message, .. } in contested {
+            tracing::warn!("{message}: it is left out");
+            hidden.insert(exposed);
+        }
         for item in catalog.items() {
             let mut seen = Vec::new();
             for item in members.get(&item.exposed).map_or_else(|| vec![item], Vec::clone) {
@@ -147,13 +149,28 @@ impl Session {
         Ok(Offered { places: places.collect(), usable, absent })
     }
 
-    /// Merges all lists under exposed names, or returns an error if names collide with each other or with the broker's
-    /// own.
-    fn merged(&self, offered: &Offered<'_>, kind: ItemKind) -> Result<Catalog, Cause> {
+    /// Merges all lists under exposed names, without those that are contested, which it returns.
+    ///
+    /// # Errors
+    /// If a required source contests a name: nothing is served on a part of what it offers.
+    fn merged(&self, offered: &Offered<'_>, kind: ItemKind) -> Result<(Catalog, Vec<ContestedName>), Cause> {
         let lists = offered.usable.iter().map(|(_, _, list)| list.items.to_vec());
-        let catalog = Catalog::merge(lists).map_err(Cause::of)?;
-        check_names(&self.profile, kind, &catalog).map_err(Cause::own)?;
-        Ok(catalog)
+        let (catalog, mut contested) = Catalog::merge(lists);
+        contested.extend(contested_by_broker(&self.profile, kind, &catalog));
+        if kind == ItemKind::Tool {
+            for (missing, _) in offered.absent.iter().filter(|(missing, _)| missing.config.group.is_none()) {
+                let names = missing.announced_tools();
+                let taken = catalog.items().iter().filter(|item| names.contains(&*item.exposed));
+                contested.extend(taken.map(|item| ContestedName::of_missing(item, &missing.config.name)));
+            }
+        }
+        let is_required = |name: &SourceName| {
+            offered.usable.iter().any(|(upstream, ..)| upstream.config.required && upstream.config.name == *name)
+        };
+        match contested.iter().find(|it| it.sources.iter().any(is_required)) {
+            Some(contested) => Err(Cause::own(contested.message.clone())),
+            None => Ok((catalog.without(&contested), contested)),
+        }
     }
 
     /// Returns an item as the session uses it. `None` if the session may not see it.
