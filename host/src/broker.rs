@@ -76,7 +76,7 @@ struct Inner {
 /// The tasks that run besides the sessions.
 #[derive(Debug)]
 struct Background {
-    feeds: tokio::sync::Mutex<Option<feed::Feeds>>,
+    feeds: tokio::sync::Mutex<Option<feed::SinkTasks>>,
     control: tokio::sync::Mutex<Option<ControlSocket>>,
 }
 
@@ -117,7 +117,7 @@ impl Broker {
         note_unguarded(&profiles, &ledger);
         let inbox = Arc::new(Inbox::new(ledger.clone(), config.ask_timeout));
         let gate = Gate::new(policies, transforms, approvals, inbox.clone(), ledger.clone());
-        let feeds = feed::Feeds::start(sinks, &ledger);
+        let feeds = feed::SinkTasks::start(sinks, &ledger);
         let rejections = Arc::new(Rejections::new(ledger.clone()));
         let session_durations = Histogram::new(OPERATION);
         let context = Context { config, gate, ledger, upstreams, profiles, telemetry, session_durations };

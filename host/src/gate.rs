@@ -27,7 +27,7 @@ use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, Ledger, shape};
 use crate::lockfile::Acceptance;
 use crate::metrics::{Decisions, Series, SourceMetrics};
-use crate::plugin::{Approval, Change, PluginIdentity, Policy, Transform};
+use crate::plugin::{Approval, PluginIdentity, Policy, Transform, TransformDecision};
 use crate::protocol::{CanonicalError, Json, canonical, check_canonical};
 
 use approval::{ApprovalQuestion, Approvals, Approved};
@@ -269,7 +269,7 @@ impl Gate {
             let view = CallView::before(call, Phase::Call);
             let keeper = vault.keeper(call.source(), transform.shadow());
             match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
-                Change::Replace(arguments) => {
+                TransformDecision::Replace(arguments) => {
                     let params = call.params_with(&arguments);
                     let params = params
                         .ok_or_else(|| CallRefusal::denied("plugin-output", "the arguments have no place in params"))?;
@@ -277,8 +277,8 @@ impl Gate {
                     *call = Arc::new(Call { arguments, params, ..Call::clone(call) });
                     changed = true;
                 }
-                Change::Keep => {}
-                Change::Refuse(denial) => return Err(CallRefusal::by_plugin(denial)),
+                TransformDecision::Keep => {}
+                TransformDecision::Refuse(denial) => return Err(CallRefusal::by_plugin(denial)),
             }
         }
         Ok(changed)

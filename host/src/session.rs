@@ -308,7 +308,7 @@ impl std::fmt::Debug for Session {
 
 /// The capabilities of a session's sources together.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ServerInfo {
+pub struct AdvertisedCapabilities {
     /// MCP `ServerCapabilities`.
     pub capabilities: serde_json::Value,
     /// The instructions of the sources for a model, each under its source's name.
@@ -317,7 +317,7 @@ pub struct ServerInfo {
     pub only_era: Option<Era>,
 }
 
-impl Default for ServerInfo {
+impl Default for AdvertisedCapabilities {
     fn default() -> Self {
         Self { capabilities: json!({ "tools": { "listChanged": false } }), instructions: None, only_era: None }
     }

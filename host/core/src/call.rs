@@ -152,14 +152,14 @@ pub const TASK_MEMBERS: [&str; 1] = ["ttl"];
 
 /// Members of a method's parameters that the protocol does not know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unknown {
+pub struct UnknownMembers {
     /// Members of `params`.
     pub of_params: Vec<String>,
     /// Members of `params.task`.
     pub of_task: Vec<String>,
 }
 
-impl Unknown {
+impl UnknownMembers {
     /// Reports whether there are none.
     pub fn is_empty(&self) -> bool {
         self.of_params.is_empty() && self.of_task.is_empty()
@@ -192,7 +192,7 @@ impl Call {
 
     /// Returns the call without these members of `params` and of `params.task`.
     #[must_use]
-    pub fn without(&self, members: &Unknown) -> Self {
+    pub fn without(&self, members: &UnknownMembers) -> Self {
         let whole = self.params.as_json().clone();
         let mut params = members.of_params.iter().fold(whole, |params, member| params.without(member));
         if let Some(task) = params.get("task").filter(|_| !members.of_task.is_empty()) {

@@ -1,4 +1,5 @@
-//! Feeds the sinks: each gets the ledger's records in order, at least once, at its own pace.
+//! Delivers the ledger's records to each sink, in order and at its own pace. A record may be delivered more than once,
+//! and what is not delivered when the broker stops is not delivered later: the ledger keeps it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +15,19 @@ use crate::plugin::{PluginError, Plugins, Sink};
 /// The largest number of records that a sink gets at a time.
 const BATCH: usize = 256;
 
-/// The first pause after a sink has failed; doubles up to [`MAX_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(500);
+/// The first pause after a sink has failed; doubles up to [`MAX_BACKOFF`].
+const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 
-/// The longest pause between two tries.
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// The longest pause between two deliveries.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The longest time that a broker that ends waits for its sinks. Records that a sink has not taken by then are never
-/// sent to it: a cursor belongs to its chain, and the ledger itself has everything.
-const FINISH: Duration = Duration::from_secs(5);
+/// The longest time that a shutdown waits for all sinks. Records that a sink has not accepted by then are never
+/// delivered to it: a cursor belongs to its chain, and the ledger itself has everything.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The tasks that feed the sinks.
 #[derive(Debug)]
-pub(super) struct Feeds {
+pub(super) struct SinkTasks {
     tasks: Vec<JoinHandle<()>>,
     finishing: watch::Sender<bool>,
 }
@@ -43,30 +44,31 @@ pub(super) async fn load(plugins: &Plugins, config: &Config) -> Result<Vec<(Stri
     Ok(sinks)
 }
 
-impl Feeds {
+impl SinkTasks {
     pub(super) fn start(sinks: Vec<(String, Sink)>, ledger: &Ledger) -> Self {
         let finishing = watch::Sender::new(false);
-        let feed = |(name, sink)| tokio::spawn(feed(name, Arc::new(sink), ledger.clone(), finishing.subscribe()));
+        let feed = |(name, sink)| tokio::spawn(run_sink(name, Arc::new(sink), ledger.clone(), finishing.subscribe()));
         let tasks = sinks.into_iter().map(feed).collect();
         Self { tasks, finishing }
     }
 
-    /// Lets every sink take what has been recorded so far, then ends the tasks.
+    /// Delivers what has been recorded so far, within [`DRAIN_TIMEOUT`] for all sinks together, then ends the tasks.
     pub(super) async fn finish(self) {
         self.finishing.send_replace(true);
+        let deadline = tokio::time::Instant::now() + DRAIN_TIMEOUT;
         for mut task in self.tasks {
-            if tokio::time::timeout(FINISH, &mut task).await.is_err() {
-                tracing::error!("a sink did not take its last records within {} s", FINISH.as_secs());
+            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
+                tracing::error!("a sink did not accept its last records within {} s", DRAIN_TIMEOUT.as_secs());
                 task.abort();
             }
         }
     }
 }
 
-/// Feeds one sink until the broker finishes, or was dropped.
-async fn feed(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watch::Receiver<bool>) {
+/// SinkTasks one sink until the broker finishes, or was dropped.
+async fn run_sink(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watch::Receiver<bool>) {
     let mut tip = ledger.tip();
-    let (mut pause, mut failures) = (PAUSE, 0_u64);
+    let (mut backoff, mut failures) = (INITIAL_BACKOFF, 0_u64);
     loop {
         tip.mark_unchanged();
         match deliver(&name, &sink, &ledger).await {
@@ -74,27 +76,27 @@ async fn feed(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watc
             Ok(0) => {
                 tokio::select! {
                     _ = tip.changed() => {}
-                    told = finishing.changed() => if told.is_err() { return },
+                    changed = finishing.changed() => if changed.is_err() { return },
                 }
             }
             Ok(_) => {
-                pause = PAUSE;
-                let tries = std::mem::take(&mut failures);
-                if tries > 0 {
-                    tracing::warn!(sink = %sink.identity().name, tries, "a sink takes its records again");
+                backoff = INITIAL_BACKOFF;
+                let failed = std::mem::take(&mut failures);
+                if failed > 0 {
+                    tracing::warn!(sink = %sink.identity().name, failures = failed, "a sink accepts its records again");
                 }
             }
             Err(cause) => {
                 if failures == 0 {
-                    tracing::error!(sink = %sink.identity().name, cause, "a sink did not take its records; they are sent again");
+                    tracing::error!(sink = %sink.identity().name, cause, "a sink did not accept its records; they are delivered again");
                 }
                 failures += 1;
                 if *finishing.borrow() {
                     return;
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_PAUSE),
-                    told = finishing.changed() => if told.is_err() { return },
+                    () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(MAX_BACKOFF),
+                    changed = finishing.changed() => if changed.is_err() { return },
                 }
             }
         }
@@ -129,7 +131,7 @@ mod tests {
         let started = ChainStart { version: "1".into(), config: crate::digest::Digest::of(b"") };
         let ledger = Ledger::open(&config.data_dir, started).await.unwrap();
         let sinks = load(plugins(), &config).await.unwrap();
-        let Feeds { tasks, finishing } = Feeds::start(sinks, &ledger);
+        let SinkTasks { tasks, finishing } = SinkTasks::start(sinks, &ledger);
         assert_eq!(tasks.len(), 1);
         drop(finishing);
         for task in tasks {

@@ -1,4 +1,4 @@
-//! The broker as a front uses it: the interface behind which tests of the protocol put a fake.
+//! The interface through which a front uses the broker. Tests of the protocol implement it with a fake.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::broker::Broker;
 use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
-use crate::session::{ListPage, ServerInfo, Session};
+use crate::session::{AdvertisedCapabilities, ListPage, Session};
 
 /// A broker, which opens sessions.
 #[async_trait]
@@ -35,7 +35,7 @@ pub(crate) trait Backend: Send + Sync {
 #[async_trait]
 pub(crate) trait FrontSession: Send + Sync {
     /// See [`Session::offers`].
-    async fn offers(&self) -> ServerInfo;
+    async fn offers(&self) -> AdvertisedCapabilities;
 
     /// See [`Session::list`].
     async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError>;
@@ -84,7 +84,7 @@ impl Backend for Broker {
 
 #[async_trait]
 impl FrontSession for Session {
-    async fn offers(&self) -> ServerInfo {
+    async fn offers(&self) -> AdvertisedCapabilities {
         Self::offers(self).await
     }
 

@@ -1,6 +1,7 @@
-//! The protocol on one agent's connection: which message may come when, in either era. Knows no transport.
+//! The protocol towards one agent, in either era: which message may come when. It does no input or output itself.
 //!
-//! A front hands over each [`Message`] and gets a [`NextStep`]. Specification: MCP 2025-11-25 and 2026-07-28,
+//! [`AgentConnection`] is a stdio connection, which hands over each [`Message`] and gets a [`NextStep`]; the HTTP front
+//! uses the modules below. Specification: MCP 2025-11-25 and 2026-07-28,
 //! "Lifecycle", "Cancellation", "Pagination", "Elicitation".
 
 pub(crate) mod agent_channel;
@@ -27,7 +28,7 @@ use crate::name::ProfileName;
 use crate::protocol::{
     Id, Json, Message, MessageError, Method, Notification, Request, Response, RpcError, meta, revision,
 };
-use crate::session::ServerInfo;
+use crate::session::AdvertisedCapabilities;
 
 /// The largest number of descriptions of its client that one connection may send, each of which gets a session. A
 /// client has one name, but may declare other capabilities for other requests.
@@ -37,14 +38,14 @@ const MAX_CLIENT_DESCRIPTIONS: usize = 16;
 const INSTRUCTIONS: &str = "Calls pass a policy and may be held until a person approves them.";
 
 /// Returns these instructions, followed by those of the sources.
-fn instructions(offers: &ServerInfo) -> String {
+fn instructions(offers: &AdvertisedCapabilities) -> String {
     match &offers.instructions {
         Some(said) => format!("{INSTRUCTIONS}\n\n{said}"),
         None => INSTRUCTIONS.to_owned(),
     }
 }
 
-/// The step that a message leads to.
+/// What the front has to do after a message.
 pub(crate) enum NextStep {
     /// An answer that is ready.
     Answer(Response),
@@ -54,7 +55,7 @@ pub(crate) enum NextStep {
     Work(CallWork),
 }
 
-/// One agent on a connection of its own (stdio). Its first request that is not refused decides the era.
+/// One agent on a connection of its own (stdio). Its first request but `ping` that is not refused decides the era.
 pub(crate) struct AgentConnection {
     backend: Arc<dyn Backend>,
     profile: ProfileName,
@@ -169,8 +170,7 @@ impl AgentConnection {
         Ok(modern::serve(&handle, &client, request, out, calls))
     }
 
-    /// Notes that the agent sends nothing any more: open questions fail, and modern requests without an end of their
-    /// own end.
+    /// Handles the end of the input: open questions fail, and subscriptions end.
     pub(crate) fn input_ended(&self) {
         match &self.state {
             State::Fresh => {}
@@ -188,7 +188,7 @@ impl AgentConnection {
         }
     }
 
-    /// Waits for open calls, but no longer than `timeout`, then ends the session, if one was opened.
+    /// Waits for open calls, but no longer than `timeout`, then ends all sessions.
     pub(crate) async fn close(&self, timeout: Duration) {
         match &self.state {
             State::Fresh => {}
@@ -201,14 +201,14 @@ impl AgentConnection {
 }
 
 /// Returns the answer to bytes that are not a message, with the id if one can be read.
-pub(crate) fn malformed(text: &bytes::Bytes, error: &MessageError) -> Response {
+pub(crate) fn parse_error(text: &bytes::Bytes, error: &MessageError) -> Response {
     let id = Json::parse(text.clone()).ok().filter(|json| json.get("method").is_some()).and_then(|json| json.get("id"));
     let id = id.and_then(|id| Id::from_json(id.as_str()).ok());
     Response::error(id, &RpcError::new(error.code(), error.to_string()))
 }
 
 /// Returns the answer to a method that the agent's era does not have.
-pub(crate) fn unknown(request: Request) -> Response {
+pub(crate) fn method_not_found(request: Request) -> Response {
     let (method, modern) = (&request.method, revision::MODERN);
     let why = format!("method {method:?} is not served here: {modern} and the revisions with `initialize` do not mix");
     Response::error(Some(request.id), &RpcError::new(RpcError::METHOD_NOT_FOUND, why))

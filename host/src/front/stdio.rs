@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use self::lines::{AgentLine, AgentLines};
 use super::backend::Backend;
 use super::protocol::agent_channel::{OUT_QUEUE, Out};
-use super::protocol::{AgentConnection, NextStep, malformed};
+use super::protocol::{AgentConnection, NextStep, parse_error};
 use super::{CUT_ANSWER_TIMEOUT, DRAIN};
 use crate::broker::Broker;
 use crate::name::ProfileName;
@@ -121,14 +121,14 @@ async fn converse<R: AsyncRead + Unpin>(
             None => return Ok(()),
             Some(AgentLine::TooLong(size)) => {
                 let error = MessageError::TooLarge { size, limit: input.lines.max() };
-                NextStep::Answer(malformed(&bytes::Bytes::new(), &error))
+                NextStep::Answer(parse_error(&bytes::Bytes::new(), &error))
             }
             Some(AgentLine::Text(text)) => match Message::parse(text.clone()) {
                 Ok(message) => match input.meanwhile(agent.accept(message, out), out).await? {
                     Some(step) => step,
                     None => return Ok(()),
                 },
-                Err(error) => NextStep::Answer(malformed(&text, &error)),
+                Err(error) => NextStep::Answer(parse_error(&text, &error)),
             },
         };
         match step {

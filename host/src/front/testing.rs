@@ -11,7 +11,7 @@ use crate::agent::{Agent, AgentPeer, Elicitation};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
-use crate::session::{ListPage, ServerInfo};
+use crate::session::{AdvertisedCapabilities, ListPage};
 
 /// The events that a fake broker reports, in order.
 pub(crate) struct Events(Mutex<mpsc::UnboundedReceiver<String>>);
@@ -68,12 +68,12 @@ pub(crate) const ECHO: &str = r#"{"name":"echo", "inputSchema":{"type":"object"}
 
 #[async_trait]
 impl FrontSession for Fake {
-    async fn offers(&self) -> ServerInfo {
+    async fn offers(&self) -> AdvertisedCapabilities {
         if self.stuck {
             let _dropped = SayOnDrop(Some((self.clone(), "dropped")));
             std::future::pending::<()>().await;
         }
-        ServerInfo::default()
+        AdvertisedCapabilities::default()
     }
 
     async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {

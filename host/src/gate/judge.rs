@@ -8,7 +8,9 @@ use super::{CallRefusal, put, words};
 use crate::call::CallView;
 use crate::config::Detail;
 use crate::ledger::{Event, EventKind, Ledger};
-use crate::plugin::{Change, Denial, Failure, FailureCode, PluginIdentity, Policy, Transform, Vault, Verdict};
+use crate::plugin::{
+    Denial, Failure, FailureCode, PluginIdentity, Policy, Transform, TransformDecision, Vault, Verdict,
+};
 
 /// The decisions of the plugins about one call, for its record.
 pub(super) struct Trail {
@@ -77,18 +79,18 @@ pub(super) async fn rewrite(
     vault: Arc<dyn Vault>,
     ledger: &Ledger,
     trail: &mut Trail,
-) -> Result<Change, CallRefusal> {
+) -> Result<TransformDecision, CallRefusal> {
     let change = match transform.rewrite(view, vault).await {
         Ok(change) => change,
-        Err(failure) => Change::Refuse(denial(transform.identity(), &failure, view, ledger, trail.record)),
+        Err(failure) => TransformDecision::Refuse(denial(transform.identity(), &failure, view, ledger, trail.record)),
     };
     let word = match &change {
-        Change::Keep => json!("keep"),
-        Change::Replace(_) => json!("replace"),
-        Change::Refuse(denial) => json!({ "refuse": denial.code }),
+        TransformDecision::Keep => json!("keep"),
+        TransformDecision::Replace(_) => json!("replace"),
+        TransformDecision::Refuse(denial) => json!({ "refuse": denial.code }),
     };
     trail.entries.push(entry(transform.identity(), view, transform.shadow(), word));
-    Ok(if transform.shadow() { Change::Keep } else { change })
+    Ok(if transform.shadow() { TransformDecision::Keep } else { change })
 }
 
 /// Returns the denial that a plugin's failure of any kind means, with the failure's own code. The cause goes to the

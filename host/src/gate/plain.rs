@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use crate::call::{TASK_MEMBERS, Unknown};
+use crate::call::{TASK_MEMBERS, UnknownMembers};
 use crate::protocol::{Json, MemberTexts, Method};
 
 /// The members that the broker itself reads or replaces. In another spelling they are refused even when they stand
@@ -21,8 +21,8 @@ const TASK: &str = "task";
 ///
 /// # Errors
 /// A text that names the member, and why it is refused.
-pub(super) fn check(method: &Method, params: &Json) -> Result<Unknown, String> {
-    let mut unknown = Unknown::default();
+pub(super) fn check(method: &Method, params: &Json) -> Result<UnknownMembers, String> {
+    let mut unknown = UnknownMembers::default();
     if params.as_bytes().starts_with(b"[") {
         // Positional parameters have no names.
         return Ok(unknown);
@@ -78,7 +78,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn said(text: &'static str) -> Result<Unknown, String> {
+    fn said(text: &'static str) -> Result<UnknownMembers, String> {
         check(&Method::ToolsCall, &Json::parse(text).unwrap())
     }
 
@@ -119,7 +119,7 @@ mod tests {
             r#"{"name":"read","arguments":{"a":1,"A":2},"_meta":{"x/y":{"z":1}},"requestState":"s","vendor":null}"#;
         let unknown = |of_params: &[&str], of_task: &[&str]| {
             let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-            Ok(Unknown { of_params: owned(of_params), of_task: owned(of_task) })
+            Ok(UnknownMembers { of_params: owned(of_params), of_task: owned(of_task) })
         };
         assert_eq!(said(text), unknown(&["vendor"], &[]), "what the method does not have is named");
         assert_eq!(said(r#"{"name":"read","task":{"ttl":1,"x":2},"task.x":3}"#), unknown(&["task.x"], &["x"]));

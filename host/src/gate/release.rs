@@ -12,7 +12,7 @@ use crate::call::{Call, CallView, Cause, Delivery, Outcome, Phase};
 use crate::config::Detail;
 use crate::ledger::{Event, EventKind, OutcomeSlot};
 use crate::metrics::{Ending, Series};
-use crate::plugin::Change;
+use crate::plugin::TransformDecision;
 use crate::protocol::{Answer, Json, Method, RpcError};
 
 /// The obligation to record the outcome of an admitted call. If it is dropped without [`Gate::release`], it records
@@ -235,12 +235,12 @@ impl Gate {
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Result)) {
             let keeper = vault.keeper(call.source(), transform.shadow());
             match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
-                Change::Keep => {}
-                Change::Replace(json) => {
+                TransformDecision::Keep => {}
+                TransformDecision::Replace(json) => {
                     view.outcome = Some(json.clone());
                     replaced = Some(json);
                 }
-                Change::Refuse(denial) => return Err(CallRefusal::by_plugin(denial)),
+                TransformDecision::Refuse(denial) => return Err(CallRefusal::by_plugin(denial)),
             }
         }
         if replaced.is_some() {

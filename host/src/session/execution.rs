@@ -25,14 +25,14 @@ pub(super) struct Execution<'a> {
 }
 
 /// The result of an attempt.
-pub(super) struct Attempted {
+pub(super) struct AttemptResult {
     pub(super) answer: Answer,
-    pub(super) reached: Reached,
+    pub(super) status: AttemptStatus,
 }
 
-/// The state of a call: whether it reached its source.
+/// Whether an attempt ended with an answer, and if not, whether it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reached {
+pub(super) enum AttemptStatus {
     /// It was answered, by the source or, because it was refused, by the broker.
     Answered,
     /// It was surely not sent.
@@ -41,14 +41,14 @@ pub(super) enum Reached {
     Unknown,
 }
 
-impl Attempted {
+impl AttemptResult {
     /// Makes the result of a request that ends with this answer.
     pub(super) fn answered(answer: Answer) -> Self {
-        Self { answer, reached: Reached::Answered }
+        Self { answer, status: AttemptStatus::Answered }
     }
 }
 
-impl Reached {
+impl AttemptStatus {
     fn of(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Answered(_) => Self::Answered,
@@ -65,11 +65,11 @@ impl<'a> Execution<'a> {
     }
 
     /// Sends the request, in as many rounds as the source asks for input, until there is an answer for the agent.
-    pub(super) async fn attempt(mut self) -> Result<Attempted, RpcError> {
+    pub(super) async fn attempt(mut self) -> Result<AttemptResult, RpcError> {
         self.request.check(self.target)?;
         let mut open = match self.take_answers().await? {
             Ok(open) => open,
-            Err(answer) => return Ok(Attempted::answered(answer)),
+            Err(answer) => return Ok(AttemptResult::answered(answer)),
         };
         for _ in 0..MAX_ROUNDS {
             match self.round(open).await {
@@ -83,11 +83,11 @@ impl<'a> Execution<'a> {
 
     /// Takes the request through the gate, to the source and back. Continues if the source asked and the agent's
     /// answers are in the request now. `open` is the call, if the source has it already.
-    async fn round(&mut self, open: Option<InFlightCall>) -> ControlFlow<Attempted, Option<InFlightCall>> {
+    async fn round(&mut self, open: Option<InFlightCall>) -> ControlFlow<AttemptResult, Option<InFlightCall>> {
         let admitted = self.request.admit(self.target, self.attempt, self.resumed).await;
         let AdmittedCall { permit, ticket } = match admitted {
             Ok(admitted) => admitted,
-            Err(refusal) => return ControlFlow::Break(Attempted::answered(refusal)),
+            Err(refusal) => return ControlFlow::Break(AttemptResult::answered(refusal)),
         };
         let (session, peer, upstream) = (self.request.session, &self.request.peer, &self.target.upstream);
         // A source that has the call already gets the answers alone.
@@ -102,7 +102,7 @@ impl<'a> Execution<'a> {
                     if !questions.is_empty() {
                         let round = Round { about: self.about(), questions, then: Then::Open(in_flight) };
                         let answer = session.ask_by_result(ticket, None, round).await;
-                        return ControlFlow::Break(Attempted::answered(answer));
+                        return ControlFlow::Break(AttemptResult::answered(answer));
                     }
                 }
             }
@@ -111,7 +111,7 @@ impl<'a> Execution<'a> {
             Outcome::Answered(Answer::Result(result)) if asks_for_input(&result) => {
                 match self.ask_for_input(ticket, result).await {
                     Ok(open) => ControlFlow::Continue(open),
-                    Err(answer) => ControlFlow::Break(Attempted::answered(answer)),
+                    Err(answer) => ControlFlow::Break(AttemptResult::answered(answer)),
                 }
             }
             outcome => ControlFlow::Break(self.conclude(ticket, outcome).await),
@@ -125,17 +125,17 @@ impl<'a> Execution<'a> {
     }
 
     /// Takes an outcome that ends the request back through the gate.
-    async fn conclude(&self, ticket: Ticket, outcome: Outcome) -> Attempted {
+    async fn conclude(&self, ticket: Ticket, outcome: Outcome) -> AttemptResult {
         let (session, method) = (self.request.session, &self.request.method);
-        let reached = Reached::of(&outcome);
+        let status = AttemptStatus::of(&outcome);
         let answer = match session.context.gate.release(ticket, outcome).await {
-            Answer::Error(error) => self.ask_for_pages(error).await,
+            Answer::Error(error) => self.elicit_urls(error).await,
             Answer::Result(result) => match self.with_tasks(result).await {
                 Ok(result) => Answer::Result(self.scoped(result)),
                 Err(refusal) => refusal,
             },
         };
-        Attempted { answer: expose::answer(method, &self.target.upstream.config, answer), reached }
+        AttemptResult { answer: expose::answer(method, &self.target.upstream.config, answer), status }
     }
 
     /// Marks a result that the source calls public as private, unless every caller of this broker gets the same.

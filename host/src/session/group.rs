@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::execution::{Attempted, Execution, Reached};
+use super::execution::{AttemptResult, AttemptStatus, Execution};
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
 use crate::call::{Attempt, Cause};
@@ -106,9 +106,9 @@ impl SessionRequest<'_> {
             let attempt = Attempt { number, others: waiting.peek().is_some() };
             let attempted = Execution::new(self.clone(), member, Some(attempt)).attempt().await?;
             let (error, unknown) = match attempted {
-                Attempted { answer: Answer::Error(error), reached: Reached::NotSent } => (error, false),
-                Attempted { answer: Answer::Error(error), reached: Reached::Unknown } => (error, true),
-                Attempted { answer, .. } => return Ok(answer),
+                AttemptResult { answer: Answer::Error(error), status: AttemptStatus::NotSent } => (error, false),
+                AttemptResult { answer: Answer::Error(error), status: AttemptStatus::Unknown } => (error, true),
+                AttemptResult { answer, .. } => return Ok(answer),
             };
             let source = member.upstream.config.name.clone();
             tracing::warn!(group = %group.name, %source, attempt = number, "a member of a group did not answer");

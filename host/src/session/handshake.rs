@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::listing::Listing;
 use super::offers::{AwaySources, OfferedPart, merged};
-use super::{ServerInfo, Session, deferred};
+use super::{AdvertisedCapabilities, Session, deferred};
 use crate::context::Upstream;
 use crate::item::{Item, ItemKind};
 use crate::protocol::RpcError;
@@ -28,10 +28,10 @@ impl Session {
     /// discover the sources, and does not wait until all have answered: for those that have not, it returns what they
     /// said when they last connected, or, if they never did, all capabilities that this broker serves. If discovery
     /// fails, returns what every session has; a later request gets the error.
-    pub async fn offers(&self) -> ServerInfo {
+    pub async fn offers(&self) -> AdvertisedCapabilities {
         let mut offers = match self.listing_in_time().await {
             Some(Ok(listing)) if !listing.is_partial() => listing.offers(self.agent.era),
-            Some(Err(_)) => return ServerInfo::default(),
+            Some(Err(_)) => return AdvertisedCapabilities::default(),
             partial => self.expected_offers(partial.and_then(Result::ok).as_deref()).await,
         };
         if self.profile.status
@@ -65,7 +65,7 @@ impl Session {
 
     /// Returns what the session offers as far as it is known before all sources have answered. `partial` is the list
     /// without those that have failed or are slow, if there is one.
-    async fn expected_offers(&self, partial: Option<&Listing>) -> ServerInfo {
+    async fn expected_offers(&self, partial: Option<&Listing>) -> AdvertisedCapabilities {
         let lock = self.context.lock_or_empty();
         let (upstreams, mut known) = (Vec::from_iter(self.upstreams()), Vec::new());
         for upstream in &upstreams {
@@ -90,7 +90,7 @@ impl Session {
             }
         }
         let only = upstreams.first().filter(|_| upstreams.len() == 1);
-        ServerInfo { only_era: only.and_then(|only| only.only_era()), ..offers }
+        AdvertisedCapabilities { only_era: only.and_then(|only| only.only_era()), ..offers }
     }
 
     fn upstreams(&self) -> impl Iterator<Item = Arc<Upstream>> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::ServerInfo;
+use super::AdvertisedCapabilities;
 use super::listing::Listing;
 use crate::item::Item;
 use crate::name::SourceName;
@@ -11,7 +11,7 @@ use crate::protocol::{Era, Json};
 impl Listing {
     /// Returns the capabilities of the sources together. The tools of a legacy session are announced as unchanging,
     /// unless a source is live or missing; a modern agent subscribes if it wants to hear of changes.
-    pub(super) fn offers(&self, era: Era) -> ServerInfo {
+    pub(super) fn offers(&self, era: Era) -> AdvertisedCapabilities {
         let parts = self.sources().map(|(upstream, met)| {
             let name = &upstream.config.name;
             let instructions = met.instructions.as_deref().filter(|_| !self.is_silenced(name));
@@ -21,7 +21,7 @@ impl Listing {
         let tracks = self.is_live() || self.is_partial();
         let away = AwaySources { missing: self.missing(), starting: Vec::new() };
         let merged = merged(era, tracks, &away, parts);
-        ServerInfo { only_era: self.only_era(), ..merged }
+        AdvertisedCapabilities { only_era: self.only_era(), ..merged }
     }
 
     /// Returns the only era that the only source speaks, if there is one source and it speaks one era.
@@ -75,7 +75,7 @@ pub(super) fn merged<'a>(
     tracks: bool,
     away: &AwaySources<'_>,
     parts: impl Iterator<Item = OfferedPart<'a>>,
-) -> ServerInfo {
+) -> AdvertisedCapabilities {
     let (mut merged, mut said) = (json!({}), Vec::from_iter(away.sentences()));
     for OfferedPart { name, capabilities, instructions } in parts {
         merge(&mut merged, capabilities.to_value());
@@ -91,7 +91,11 @@ pub(super) fn merged<'a>(
             capabilities.insert("tools".to_owned(), json!({ "listChanged": tracks }));
         }
     }
-    ServerInfo { capabilities: merged, instructions: (!said.is_empty()).then(|| said.join("\n\n")), only_era: None }
+    AdvertisedCapabilities {
+        capabilities: merged,
+        instructions: (!said.is_empty()).then(|| said.join("\n\n")),
+        only_era: None,
+    }
 }
 
 /// Merges capabilities: objects are merged, and of two flags the one that is set wins.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::execution::{Attempted, Execution};
+use super::execution::{AttemptResult, Execution};
 use super::listing::VisibleItem;
 use super::{Session, shortened};
 use crate::agent::AgentPeer;
@@ -86,7 +86,7 @@ impl<'a> SessionRequest<'a> {
 
     /// Sends the request to the source of this item.
     pub(super) async fn execute_at(self, target: &VisibleItem) -> Result<Answer, RpcError> {
-        let Attempted { answer, .. } = Execution::new(self, target, None).attempt().await?;
+        let AttemptResult { answer, .. } = Execution::new(self, target, None).attempt().await?;
         Ok(answer)
     }
 

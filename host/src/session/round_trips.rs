@@ -75,7 +75,7 @@ impl Execution<'_> {
 
     /// Asks a modern agent to have a person open pages and to come back, if a legacy source refuses a request until
     /// then. Any other agent gets the error as it is.
-    pub(super) async fn ask_for_pages(&self, error: Json) -> Answer {
+    pub(super) async fn elicit_urls(&self, error: Json) -> Answer {
         let SessionRequest { session, method, peer, .. } = &self.request;
         let agent = &session.agent;
         let modern = agent.era == Era::Modern && agent.opens_pages() && method.may_be_retried();

@@ -38,7 +38,7 @@ pub struct ComponentSource {
     tools: Callee,
     timeout: Duration,
     concurrency: ConcurrencyLimit,
-    /// True if the component can reach nothing outside itself.
+    /// True if the component can neither change anything outside itself nor send anything out.
     sealed: bool,
 }
 

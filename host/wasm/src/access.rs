@@ -251,7 +251,7 @@ pub(crate) fn link(linker: &mut Linker<GuestState>, imports: &[String]) -> wasmt
 
 /// The imports of a component from one package, and what the component gets from them.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Opened {
+pub struct GrantedImports {
     /// The package, such as `wasi:filesystem@0.2`.
     pub package: String,
     /// The imported interfaces, such as `types` and `preopens`.
@@ -261,8 +261,8 @@ pub struct Opened {
 }
 
 /// Returns what a component's imports give it, by package. Imports that are not granted are left out.
-pub(crate) fn opened(imports: &[String], access: &ComponentAccess) -> Vec<Opened> {
-    let mut packages = BTreeMap::<String, Opened>::new();
+pub(crate) fn opened(imports: &[String], access: &ComponentAccess) -> Vec<GrantedImports> {
+    let mut packages = BTreeMap::<String, GrantedImports>::new();
     for import in imports {
         let (package, interface, behind) = match (wasi(import), interface(import)) {
             (Some((package, interface)), _) => match provides(package, access) {
@@ -275,7 +275,7 @@ pub(crate) fn opened(imports: &[String], access: &ComponentAccess) -> Vec<Opened
             }
             _ => continue,
         };
-        let fresh = || Opened { package: package.clone(), interfaces: Vec::new(), behind };
+        let fresh = || GrantedImports { package: package.clone(), interfaces: Vec::new(), behind };
         packages.entry(package.clone()).or_insert_with(fresh).interfaces.push(interface.to_owned());
     }
     packages.into_values().collect()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portcullis_config::PluginRef;
 use portcullis_core::protocol::Json;
 
-use super::access::{self, ComponentAccess, Confinement, KEY_VALUE, Opened};
+use super::access::{self, ComponentAccess, Confinement, GrantedImports, KEY_VALUE};
 use super::load::{Allowed, ComponentInterface, Wasm, comma_separated, interface};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
 use super::{CommandComponent, Functions, PluginError, PluginIdentity, Plugins, Tools, blocking};
@@ -16,7 +16,7 @@ pub struct Component {
     /// The kind of source, with the loaded component.
     pub kind: ComponentKind,
     /// The component's imports, and what it gets from them.
-    pub imports: Vec<Opened>,
+    pub imports: Vec<GrantedImports>,
     /// True if the component has a key-value store.
     pub has_store: bool,
 }

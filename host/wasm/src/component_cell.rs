@@ -6,7 +6,7 @@ use portcullis_cell::{Aspect, CellGrant, Strength, display_size, paths_as_text};
 use portcullis_core::digest::Digest;
 use serde_json::json;
 
-use super::Opened;
+use super::GrantedImports;
 
 /// A component source and what it may access, for reports. It applies from the moment the component is loaded.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub struct ComponentCell {
     /// The kind of source: `tools`, `command` or `functions`.
     pub kind: &'static str,
     /// The component's imports, and what it gets from them.
-    pub imports: Vec<Opened>,
+    pub imports: Vec<GrantedImports>,
     /// The files, network and resources that the component is granted.
     pub grant: CellGrant,
     /// True if it has a key-value store, in which it can leave data for later calls.
@@ -80,7 +80,7 @@ impl ComponentCell {
         if imports.iter().any(|opened| opened.package.starts_with("wasi:clocks@")) {
             leaks.push("the clock, and how busy the machine is");
         }
-        let sockets = |opened: &Opened| opened.package.starts_with("wasi:sockets@");
+        let sockets = |opened: &GrantedImports| opened.package.starts_with("wasi:sockets@");
         if !grant.network.is_empty() && imports.iter().any(sockets) {
             leaks.push("over a socket, whatever else answers at the address of a granted host");
         }

@@ -11,7 +11,7 @@ use portcullis_core::metrics::{Decided, Decisions};
 use super::error::Failure;
 use super::instance_pool::InstancePool;
 use super::v0_1::{ApprovalWorld, PolicyWorld, TransformWorld};
-use super::{AskFacts, Change, PluginIdentity, Settlement, Vault, Verdict};
+use super::{AskFacts, PluginIdentity, Settlement, TransformDecision, Vault, Verdict};
 
 macro_rules! decider {
     ($(#[$doc:meta])* $name:ident, $world:ident) => {
@@ -114,7 +114,7 @@ impl Transform {
     ///
     /// # Errors
     /// [`Failure`], on which the caller must deny.
-    pub async fn rewrite(&self, view: &CallView, vault: Arc<dyn Vault>) -> Result<Change, Failure> {
+    pub async fn rewrite(&self, view: &CallView, vault: Arc<dyn Vault>) -> Result<TransformDecision, Failure> {
         let decision = async {
             let mut live = self.instance_pool.take().await?;
             let facts = &mut live.store.data_mut().facts;
@@ -122,9 +122,9 @@ impl Transform {
             live.rewrite().await
         };
         self.counted(decision, |change| match change {
-            Change::Keep => Decided::Keep,
-            Change::Replace(_) => Decided::Replace,
-            Change::Refuse(_) => Decided::Deny,
+            TransformDecision::Keep => Decided::Keep,
+            TransformDecision::Replace(_) => Decided::Replace,
+            TransformDecision::Refuse(_) => Decided::Deny,
         })
         .await
     }

@@ -50,7 +50,7 @@ mod tools;
 mod v0_1;
 
 pub use access::KEY_VALUE;
-pub use access::{ComponentAccess, Opened};
+pub use access::{ComponentAccess, GrantedImports};
 pub use command::CommandComponent;
 pub use command::{CommandStreams, RunningCommand};
 pub use component::{Component, ComponentKind};
@@ -122,7 +122,7 @@ pub struct Denial {
 
 /// The change that a transform makes to the arguments or the outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum TransformDecision {
     /// They stay as they are, byte for byte.
     Keep,
     /// They become this object.

@@ -50,7 +50,8 @@ struct Session {
     used: u64,
 }
 
-/// The instance of one session; empty before its first call, and after one that failed or was cancelled.
+/// The instance of one session; empty before its first call, and after one that trapped, exceeded a limit or was
+/// cancelled.
 type SessionInstance = Arc<tokio::sync::Mutex<Option<(Live<ToolsWorld>, ToolSession)>>>;
 
 impl Tools {
@@ -113,7 +114,7 @@ impl Tools {
         let _permit = self.instance_permit().await?;
         match self.take(profile).await?.list_resources().await? {
             None => Ok(Vec::new()),
-            Some(listed) => array("resources", own_error(listed)?),
+            Some(listed) => array("resources", component_error(listed)?),
         }
     }
 
@@ -124,13 +125,16 @@ impl Tools {
     /// The errors of [`Tools::resources`].
     pub async fn read(&self, profile: &ProfileName, uri: &str) -> Result<Option<Json>, Failure> {
         let _permit = self.instance_permit().await?;
-        let Some(text) = own_error(self.take(Some(profile)).await?.read_resource(uri).await?)? else { return Ok(None) };
+        let Some(text) = component_error(self.take(Some(profile)).await?.read_resource(uri).await?)? else {
+            return Ok(None);
+        };
         let contents: Vec<_> = array("contents", text)?.iter().map(Json::to_value).collect();
         Ok(Some(Json::of(&serde_json::json!({ "contents": contents }))))
     }
 
-    /// Runs a tool. If the component keeps state, calls of one session run one after the other. After a failure the
-    /// session starts anew. Dropping the future stops the guest and discards the session's state.
+    /// Runs a tool. If the component keeps state, calls of one session run one after the other. If the
+    /// component traps or exceeds a limit, the session's state is lost; an error of the tool keeps it. Dropping the future
+    /// stops the guest and discards the session's state.
     ///
     /// # Errors
     /// The outer error is a failure of the component itself; the inner one is its answer.
@@ -224,7 +228,7 @@ impl fmt::Debug for Tools {
     }
 }
 
-fn own_error<T>(result: Result<T, String>) -> Result<T, Failure> {
+fn component_error<T>(result: Result<T, String>) -> Result<T, Failure> {
     result.map_err(|text| Failure::new(FailureCode::Error, text))
 }
 

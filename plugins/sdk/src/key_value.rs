@@ -2,7 +2,7 @@
 //!
 //! A component that calls these functions imports `key-value` and needs `grant = ["key-value"]`. The store is
 //! available only while a call runs. Outside a component each thread has a store in memory, so that tests do not see
-//! each other's values.
+//! each other's values; of the limits it has only that of keys, in [`write()`].
 
 /// One change of a [`write()`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Change {
     }
 }
 
-/// Returns the value of a key of 1 to 512 bytes, or `None` if the key is not set.
+/// Returns the value of `key`, or `None` if it is not set. A key has 1 to 512 bytes.
 ///
 /// # Errors
 /// Says why the store cannot be used, in words for the operator or the model.
@@ -42,7 +42,8 @@ pub fn scan(prefix: &str, after: &str, limit: u32) -> Result<Vec<(String, Vec<u8
     host::scan(prefix, after, limit)
 }
 
-/// Makes all of the changes or none: up to 1,000, with values up to 256 KiB. They are on disk when it returns.
+/// Makes all of the changes or none: at most 1,000, each value at most 256 KiB long. The changes are durable when the
+/// function returns.
 ///
 /// # Errors
 /// See [`get`]; also if a change exceeds a limit or the store is full.
@@ -64,6 +65,7 @@ mod host {
 }
 
 #[cfg(not(target_arch = "wasm32"))]
+/// The store in memory that tests outside a component have.
 mod host {
     use std::cell::RefCell;
     use std::collections::BTreeMap;

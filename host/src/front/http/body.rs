@@ -72,7 +72,7 @@ impl Bodies {
         match read {
             Ok(Ok(whole)) => Ok(whole),
             Ok(Err(Unread::TooLarge(size))) => {
-                Err(HttpRefusal::malformed(&Bytes::new(), &MessageError::TooLarge { size, limit: self.max }))
+                Err(HttpRefusal::parse_error(&Bytes::new(), &MessageError::TooLarge { size, limit: self.max }))
             }
             Ok(Err(Unread::NoRoom)) => {
                 // If the connection were closed while its peer still writes, the peer would lose the answer.

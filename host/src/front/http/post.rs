@@ -15,7 +15,7 @@ use crate::front::protocol::agent_channel::OUT_QUEUE;
 use crate::front::protocol::client::{self, ClientInfo};
 use crate::front::protocol::legacy::Legacy;
 use crate::front::protocol::session_handle::SessionHandle;
-use crate::front::protocol::{NextStep, modern, unknown};
+use crate::front::protocol::{NextStep, method_not_found, modern};
 use crate::protocol::{Era, Message, Method, Notification, Request, Response as JsonRpcResponse, RpcError, header};
 
 pub(crate) async fn post(
@@ -27,7 +27,7 @@ pub(crate) async fn post(
     headers::check_content_type(headers)?;
     headers::check_accept(headers)?;
     let text = shared.bodies.read(body, &caller.principal).await?;
-    let message = Message::parse(text.clone()).map_err(|error| HttpRefusal::malformed(&text, &error))?;
+    let message = Message::parse(text.clone()).map_err(|error| HttpRefusal::parse_error(&text, &error))?;
     if headers::is_modern(headers, &message)? {
         modern_message(shared, caller, headers, message).await
     } else {
@@ -44,7 +44,7 @@ async fn modern_message(
     let message = match message {
         // Its headers belong to another revision too, so they are not compared.
         Message::Request(request) if request.method.is_removed_from_modern() => {
-            let answer = unknown(request);
+            let answer = method_not_found(request);
             return Ok(reply::json(reply::modern_status(&answer), answer));
         }
         message => message,

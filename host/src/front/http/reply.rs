@@ -54,12 +54,12 @@ impl HttpRefusal {
         self
     }
 
-    pub(crate) fn malformed(text: &Bytes, error: &MessageError) -> Self {
+    pub(crate) fn parse_error(text: &Bytes, error: &MessageError) -> Self {
         let status = match error {
             MessageError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             _ => StatusCode::BAD_REQUEST,
         };
-        Self { status, header: None, reason: Some("malformed"), body: Box::new(protocol::malformed(text, error)) }
+        Self { status, header: None, reason: Some("malformed"), body: Box::new(protocol::parse_error(text, error)) }
     }
 
     /// Adds the reason for the ledger.

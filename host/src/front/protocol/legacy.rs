@@ -7,7 +7,7 @@ use super::agent_channel::{AgentChannel, Asks, Out};
 use super::calls::Calls;
 use super::client::ClientInfo;
 use super::session_handle::SessionHandle;
-use super::{NextStep, instructions, server_info, unknown};
+use super::{NextStep, instructions, method_not_found, server_info};
 use crate::agent::{NoAgent, TransportKind};
 use crate::front::backend::Backend;
 use crate::name::ProfileName;
@@ -66,7 +66,7 @@ impl Legacy {
         match &request.method {
             Method::Ping => NextStep::Answer(Response::result(request.id, Json::empty_object())),
             // A method of the modern era.
-            method if method.is_modern_only() => NextStep::Answer(unknown(request)),
+            method if method.is_modern_only() => NextStep::Answer(method_not_found(request)),
             Method::Initialize => {
                 let error = RpcError::new(RpcError::INVALID_REQUEST, "this session is initialised already");
                 NextStep::Answer(Response::error(Some(request.id), &error))

@@ -6,7 +6,7 @@ use super::agent_channel::{AgentChannel, Asks, Out};
 use super::calls::Calls;
 use super::client::ClientInfo;
 use super::session_handle::SessionHandle;
-use super::{NextStep, instructions, server_info, unknown};
+use super::{NextStep, instructions, method_not_found, server_info};
 use crate::protocol::{Answer, Era, Json, Method, Request, RpcError, meta, revision};
 
 /// Answers `server/discover`.
@@ -54,7 +54,7 @@ pub(crate) fn serve(
         return handle.work(request.id, discover(handle.clone()), calls, None);
     }
     if request.method.is_removed_from_modern() {
-        return NextStep::Answer(unknown(request));
+        return NextStep::Answer(method_not_found(request));
     }
     // In this era a server sends no requests of its own, so no answer is ever awaited.
     let channel = AgentChannel::new(out.clone(), client, Asks::default(), Some(request.id.clone()));

@@ -20,11 +20,11 @@ use crate::session::discovery::{AskResult, ListedItems};
 use crate::session::group::ToolGroup;
 use crate::session::{Session, deferred, health};
 
-/// The lists of one kind that the sources of a session offer.
+/// The sources of a session, divided into those that can be used, with their lists of one kind, and those that failed.
 struct Offered<'a> {
     usable: Vec<(Arc<Upstream>, &'a ItemFilter, &'a OfferedItems)>,
     /// The index of each source in `usable`.
-    places: HashMap<SourceName, usize>,
+    index_by_source: HashMap<SourceName, usize>,
     /// The sources that failed, none of them required, and why.
     absent: Vec<(Arc<Upstream>, Cause)>,
 }
@@ -35,7 +35,7 @@ impl Offered<'_> {
     }
 
     fn of(&self, item: &Item) -> Option<&(Arc<Upstream>, &ItemFilter, &OfferedItems)> {
-        self.usable.get(*self.places.get(&item.source)?)
+        self.usable.get(*self.index_by_source.get(&item.source)?)
     }
 }
 
@@ -62,10 +62,10 @@ impl Session {
         kind: ItemKind,
     ) -> Result<Listing, Cause> {
         // Boxed, as the compiler limits the nesting of futures.
-        Box::pin(self.sift(answered, first, kind)).await
+        Box::pin(self.assemble(answered, first, kind)).await
     }
 
-    async fn sift(&self, answered: Vec<AskResult>, first: bool, kind: ItemKind) -> Result<Listing, Cause> {
+    async fn assemble(&self, answered: Vec<AskResult>, first: bool, kind: ItemKind) -> Result<Listing, Cause> {
         let lock = Lockfile::load(&self.context.config.data_dir).map_err(Cause::of)?;
         let offered = self.offered(&answered)?;
         let (catalog, contested) = self.merged(&offered, kind)?;
@@ -81,7 +81,7 @@ impl Session {
         for item in catalog.items() {
             let mut seen = Vec::new();
             for item in members.get(&item.exposed).map_or_else(|| vec![item], Vec::clone) {
-                seen.extend(self.seen(item, &offered, &lock).await);
+                seen.extend(self.visible_item(item, &offered, &lock).await);
             }
             let entry = match &item.group {
                 Some(name) => ToolGroup::of(name, seen, &offered.absent),
@@ -145,8 +145,9 @@ impl Session {
         usable.sort_by(|(a, ..), (b, ..)| {
             (a.config.offered_as(), a.config.turn()).cmp(&(b.config.offered_as(), b.config.turn()))
         });
-        let places = usable.iter().enumerate().map(|(place, (upstream, ..))| (upstream.config.name.clone(), place));
-        Ok(Offered { places: places.collect(), usable, absent })
+        let index_by_source =
+            usable.iter().enumerate().map(|(place, (upstream, ..))| (upstream.config.name.clone(), place));
+        Ok(Offered { index_by_source: index_by_source.collect(), usable, absent })
     }
 
     /// Merges all lists under exposed names, without those that are contested, which it returns.
@@ -173,8 +174,8 @@ impl Session {
         }
     }
 
-    /// Returns an item as the session uses it. `None` if the session may not see it.
-    async fn seen(&self, item: &Arc<Item>, offered: &Offered<'_>, lock: &Lockfile) -> Option<VisibleItem> {
+    /// Returns an item with its risk and acceptance. `None` if it is quarantined or the session may not see it.
+    async fn visible_item(&self, item: &Arc<Item>, offered: &Offered<'_>, lock: &Lockfile) -> Option<VisibleItem> {
         let (upstream, filter, list) = offered.of(item)?;
         let acceptance = lock.of(item, upstream.identity);
         if upstream.quarantines(item, &list.flags, &acceptance) {

@@ -47,9 +47,9 @@ impl Vault for Kept {
 async fn a_transform_rewrites_and_its_secrets_reach_the_vault() {
     let transform = plugins().transform(&entry("lie", json!({}))).await.unwrap();
     let vault = Arc::new(Kept(Mutex::default()));
-    assert_eq!(transform.rewrite(&view(r#"{"a":1}"#), vault.clone()).await, Ok(Change::Keep));
+    assert_eq!(transform.rewrite(&view(r#"{"a":1}"#), vault.clone()).await, Ok(TransformDecision::Keep));
     let changed = transform.rewrite(&view(r#"{"a":"a secret"}"#), vault.clone()).await;
-    assert_eq!(changed, Ok(Change::Replace(Json::parse(r#"{"a":"a {{placeholder}}"}"#).unwrap())));
+    assert_eq!(changed, Ok(TransformDecision::Replace(Json::parse(r#"{"a":"a {{placeholder}}"}"#).unwrap())));
     let kept = vault.0.lock().unwrap().clone();
     assert_eq!(kept, [("word".to_owned(), "secret".to_owned(), vec!["files__*".to_owned()])]);
 }

@@ -4,7 +4,9 @@ use portcullis_core::limits::CODE_BYTES;
 use portcullis_core::protocol::Json;
 use serde_json::value::RawValue;
 
-use super::super::{AnswerScope, Change, Denial, Failure, FailureCode, Offer, Settlement, ToolFailure, Verdict};
+use super::super::{
+    AnswerScope, Denial, Failure, FailureCode, Offer, Settlement, ToolFailure, TransformDecision, Verdict,
+};
 use super::host::imports::portcullis::plugin::{asks, types};
 use super::tools::world as tools;
 use super::worlds::{approval, policy, transform};
@@ -20,12 +22,14 @@ pub(super) fn verdict(verdict: policy::exports::portcullis::plugin::policy::Verd
     })
 }
 
-pub(super) fn change(change: transform::exports::portcullis::plugin::transform::Change) -> Converted<Change> {
+pub(super) fn change(
+    change: transform::exports::portcullis::plugin::transform::Change,
+) -> Converted<TransformDecision> {
     use transform::exports::portcullis::plugin::transform::Change as WitChange;
     Ok(match change {
-        WitChange::Keep => Change::Keep,
-        WitChange::Replace(text) => Change::Replace(object(text)?),
-        WitChange::Refuse(why) => Change::Refuse(denial(why)?),
+        WitChange::Keep => TransformDecision::Keep,
+        WitChange::Replace(text) => TransformDecision::Replace(object(text)?),
+        WitChange::Refuse(why) => TransformDecision::Refuse(denial(why)?),
     })
 }
 

@@ -5,7 +5,7 @@ use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, Resource};
 
 use super::super::guest::{GuestState, Live, arm, guard};
-use super::super::{Change, Failure, FailureCode, Settlement, Verdict};
+use super::super::{Failure, FailureCode, Settlement, TransformDecision, Verdict};
 use super::{World, convert};
 
 macro_rules! world {
@@ -115,7 +115,7 @@ impl Live<PolicyWorld> {
 
 impl Live<TransformWorld> {
     /// Rewrites the arguments or the outcome of the call whose facts are in the store.
-    pub(crate) async fn rewrite(&mut self) -> Result<Change, Failure> {
+    pub(crate) async fn rewrite(&mut self) -> Result<TransformDecision, Failure> {
         let armed = arm(&mut self.store, CallLimits::REWRITE);
         let guest = self.world.0.portcullis_plugin_transform();
         let change = guest.call_rewrite(&mut self.store, Resource::new_borrow(ONLY));
