@@ -14,6 +14,7 @@
 mod agent;
 mod approvals;
 mod attacks;
+mod audit;
 mod bad_input;
 mod builtins;
 mod cases;

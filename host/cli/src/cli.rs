@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
     add, approvals, audit, call, check, completions, demo, edit, evaluate, import, init, learn, lock, login, logs,
-    plugin, restart, scan, schema, secret, serve, status, tools, trust, wrap,
+    plugin, restart, scan, schema, secret, serve, stats, status, tools, trust, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -64,6 +64,7 @@ pub(crate) enum Command {
     Lock(lock::Args),
     Approvals(approvals::Args),
     Audit(audit::Args),
+    Stats(stats::Args),
     Plugin(plugin::Args),
     Init(init::Args),
     Add(add::Args),

@@ -21,6 +21,7 @@ pub(crate) mod scan;
 pub(crate) mod schema;
 pub(crate) mod secret;
 pub(crate) mod serve;
+pub(crate) mod stats;
 pub(crate) mod status;
 pub(crate) mod tools;
 pub(crate) mod trust;
@@ -47,6 +48,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Lock(args) => lock::run(&args, &global),
         Command::Approvals(args) => approvals::run(&args, &global),
         Command::Audit(args) => audit::run(&args, &global),
+        Command::Stats(args) => stats::run(&args, &global),
         Command::Plugin(args) => plugin::run(&args, &global),
         Command::Init(args) => init::run(&args, &global),
         Command::Add(args) => add::run(&args, &global),

@@ -1,12 +1,14 @@
 //! The command line of Portcullis: it turns arguments into a `Config` and a `Broker`, and prints for people and
 //! programs.
 
+mod call_query;
 mod cli;
 mod command;
 mod flagged;
 mod isolation;
 mod json_text;
 mod known;
+mod moment;
 mod output;
 mod report;
 mod runtime;
