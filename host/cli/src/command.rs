@@ -7,6 +7,7 @@ pub(crate) mod call;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod evaluate;
 pub(crate) mod import;
@@ -25,6 +26,7 @@ pub(crate) mod stats;
 pub(crate) mod status;
 pub(crate) mod tools;
 pub(crate) mod trust;
+pub(crate) mod version;
 pub(crate) mod wrap;
 
 use std::process::ExitCode;
@@ -65,5 +67,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Scan(args) => scan::run(&args, &global),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Doctor(args) => doctor::run(&args, &global),
+        Command::Version(args) => version::run(&args, &global),
     }
 }

@@ -27,7 +27,8 @@ fn main() -> ExitCode {
     thief::main_if_asked();
     raise_descriptors();
     give_large_blocks_back();
-    let cli = cli::Cli::parse();
+    let mut cli = cli::Cli::parse();
+    cli.global.config = cli.global.config.take().or_else(portcullis::config::named_by_environment);
     output::log(cli.command.log_level());
     let json = cli.global.json;
     match command::run(cli) {

@@ -194,7 +194,7 @@ impl CallEntry {
         let of_kind = |kind: EventKind| {
             records.iter().map(|entry| &entry.record).find(|record| record.kind == kind.as_str()).map(|r| &r.body)
         };
-        let any = |key: &str| records.iter().find_map(|entry| text(&entry.record.body[key]));
+        let any = |key: &str| records.iter().find_map(|entry| text(entry.record.body.get(key)));
         let item = ["tool", "prompt", "resource", "template"].into_iter().find_map(|kind| Some((kind, any(kind)?)));
         let (denied, completed) = (of_kind(EventKind::CallDenied), of_kind(EventKind::ToolCompleted));
         let answered = of_kind(EventKind::CallAnswered);
@@ -211,8 +211,8 @@ impl CallEntry {
             (None, None) if of_kind(EventKind::CallAsked).is_some() => CallResult::Asked,
             (None, None) => CallResult::Running,
         };
-        let withheld = completed.and_then(|body| text(&body["withheld"]["code"]));
-        let failure = completed.and_then(|body| text(&body["error"]));
+        let withheld = completed.and_then(|body| text(body.pointer("/withheld/code")));
+        let failure = completed.and_then(|body| text(body.get("error")));
         Some(Self {
             call: first.call.clone()?,
             run: first.run.clone(),
@@ -225,8 +225,8 @@ impl CallEntry {
             item: item.map(|(_, name)| name),
             source: any("source"),
             outcome,
-            reason: denied.and_then(|body| text(&body["code"])).or(withheld).or(failure),
-            answered_by: answered.and_then(|body| text(&body["by"])),
+            reason: denied.and_then(|body| text(body.get("code"))).or(withheld).or(failure),
+            answered_by: answered.and_then(|body| text(body.get("by"))),
             micros: completed.and_then(|body| body["micros"].as_u64()),
         })
     }
@@ -243,6 +243,6 @@ fn ended(body: &Value) -> CallResult {
     }
 }
 
-fn text(value: &Value) -> Option<String> {
-    value.as_str().map(str::to_owned)
+fn text(value: Option<&Value>) -> Option<String> {
+    value.and_then(Value::as_str).map(str::to_owned)
 }

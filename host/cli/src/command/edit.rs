@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use portcullis::config::{Config, ConfigCandidate, EditError, remove_source, set_value};
+use portcullis::config::{Config, ConfigCandidate, EditError, most_similar, remove_source, set_value};
+use portcullis::name::SourceName;
 use serde_json::json;
 
 use crate::cli::Global;
@@ -113,9 +114,22 @@ fn file(global: &Global) -> anyhow::Result<PathBuf> {
 pub(crate) fn apply(file: &Path, edit: impl FnOnce(&str) -> Result<String, EditError>) -> anyhow::Result<()> {
     let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     let text = std::fs::read_to_string(file).with_context(|| format!("{shown} cannot be read"))?;
-    let changed = edit(&text).with_context(|| format!("{shown} is left as it is"))?;
+    let changed = edit(&text)
+        .map_err(|error| suggest(error, &text, file))
+        .with_context(|| format!("{shown} is left as it is"))?;
     Config::parse(&changed, file).with_context(|| format!("{shown} is left as it is"))?;
     trust::replace(file, &text, &changed)
+}
+
+/// Adds to an error about a source that is not there the name of the one that was meant.
+fn suggest(error: EditError, text: &str, file: &Path) -> anyhow::Error {
+    let EditError::NoSource(name) = &error else { return error.into() };
+    let Ok(config) = Config::parse(text, file) else { return error.into() };
+    let known = config.sources.keys().chain(config.disabled.keys()).map(SourceName::as_str);
+    match most_similar(name, known) {
+        Some(near) => anyhow::anyhow!("{error}; did you mean `{near}`?"),
+        None => error.into(),
+    }
 }
 
 /// Reports what was done, with the file.
