@@ -209,7 +209,7 @@ fn is_ill(source: &Value) -> bool {
 /// Prints a source that is well in one line.
 fn print_line(source: &Value) -> anyhow::Result<()> {
     let cell = &source["cell"];
-    let kind = match (cell["isolation"]["tier"].as_str(), cell["harmless"].as_bool()) {
+    let kind = match (cell.pointer("/isolation/tier").and_then(Value::as_str), cell["harmless"].as_bool()) {
         (Some(tier), Some(true)) => format!("{} cell, harmless", escape_hidden(tier)),
         (Some(tier), _) => format!("{} cell", escape_hidden(tier)),
         (None, _) => "remote".to_owned(),

@@ -130,8 +130,8 @@ fn decision(body: &Value) -> anyhow::Result<()> {
     if known("arguments") {
         fact("arguments", &payload(&body["arguments"]))?;
     }
-    if known("dropped") {
-        fact("dropped", &format!("members beside the arguments: {}", payload_text(&body["dropped"]["members"])))?;
+    if let Some(dropped) = body.pointer("/dropped/members") {
+        fact("dropped", &format!("members beside the arguments: {}", payload_text(dropped)))?;
     }
     if known("risk") {
         fact("risk", &plain_text(&body["risk"]))?;
@@ -179,8 +179,9 @@ fn completed(record: &Record) -> anyhow::Result<()> {
     if !body["replaced"].is_null() {
         fact("given", &payload(&body["replaced"]))?;
     }
-    if !body["withheld"].is_null() {
-        let (code, message) = (plain_text(&body["withheld"]["code"]), payload(&body["withheld"]["message"]));
+    let withheld = &body["withheld"];
+    if !withheld.is_null() {
+        let (code, message) = (plain_text(&withheld["code"]), payload(&withheld["message"]));
         bad("withheld", &format!("{code}: {message}"))?;
     }
     verdicts(body)
