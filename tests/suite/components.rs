@@ -47,7 +47,7 @@ fn check_shows_what_serves_each_import_and_the_risk_follows_from_the_grants() {
         assert_eq!((&cell["harmless"], &cell["isolation"]["tier"]), (&json!(harmless), &json!("wasm")), "{cell}");
         let files = cell["imports"].as_array().unwrap().iter().find(|i| i["package"] == "wasi:filesystem@0.2").unwrap();
         assert!(files["behind"].as_str().unwrap().contains(dir.path("open").to_str().unwrap()), "{files}");
-        let said = dir.run(&["check"]).out;
+        let said = dir.run(&["check", "--details"]).out;
         assert!(said.contains("wasi:filesystem@0.2") && said.contains("(command)"), "{said}");
         let ran = dir.run(&["call", "notes__echo", "{}"]);
         assert_eq!(ran.code == Some(0), harmless, "{}{}", ran.out, ran.err);
@@ -145,7 +145,7 @@ fn a_component_reaches_only_the_hosts_of_its_cell_and_each_attempt_is_recorded()
         "[sources.far]\ncomponent = \"@guest:dialer@\"\ncell = {{ network = [\"localhost:{port}\"] }}\n\
          dangerous-allow-private = true\n[profiles.default]\napprove = \"never\"\n"
     ));
-    let said = dir.run(&["check"]).out;
+    let said = dir.run(&["check", "far"]).out;
     assert!(said.contains(&format!("connections to localhost:{port}")), "{said}");
     let mut agent = Agent::start(&dir, ERAS[0]);
     let connect = |agent: &mut Agent, to: &str| agent.call("far__connect", &json!({ "address": to, "send": "" }), None);

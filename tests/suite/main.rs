@@ -14,6 +14,7 @@
 mod agent;
 mod approvals;
 mod attacks;
+mod audit;
 mod bad_input;
 mod builtins;
 mod cases;
@@ -21,6 +22,7 @@ mod cell_network;
 mod cells;
 mod components;
 mod concurrent_agents;
+mod conventions;
 mod crash;
 mod custom_methods;
 mod deferred;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
-    add, approvals, audit, call, check, completions, demo, edit, evaluate, import, init, learn, lock, login, logs,
-    plugin, restart, scan, schema, secret, serve, status, tools, trust, wrap,
+    add, approvals, audit, call, check, completions, demo, doctor, edit, evaluate, import, init, learn, lock, login,
+    logs, plugin, restart, scan, schema, secret, serve, stats, status, tools, trust, version, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -18,8 +18,18 @@ use crate::command::{
     name = "portcullis",
     version,
     arg_required_else_help = true,
-    disable_help_subcommand = true,
-    max_term_width = 100
+    max_term_width = 100,
+    after_long_help = "\
+Exit codes:
+  0    the command did what was asked, and what it reports is good
+  1    it failed, or what it reports is not good: a call failed, a source is broken, a ledger was tampered with
+  2    the arguments cannot be understood; of `audit verify` and `scan`, that it cannot be judged
+  141  the reader of its output went away, as with `portcullis audit | head`
+
+Environment:
+  PORTCULLIS_CONFIG  the configuration, as --config names it
+  PORTCULLIS_LOG     what the program logs on standard error, such as `info` or `portcullis=debug`
+  NO_COLOR           no colours"
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -32,7 +42,8 @@ pub(crate) struct Cli {
 /// The options that every command takes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// The configuration [default: ./portcullis.toml if you trust it, then the one in the user's configuration folder]
+    /// The configuration [default: $PORTCULLIS_CONFIG; portcullis.toml here or in the nearest folder above if you trust
+    /// it; the one in the user's configuration folder]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -64,6 +75,7 @@ pub(crate) enum Command {
     Lock(lock::Args),
     Approvals(approvals::Args),
     Audit(audit::Args),
+    Stats(stats::Args),
     Plugin(plugin::Args),
     Init(init::Args),
     Add(add::Args),
@@ -80,6 +92,8 @@ pub(crate) enum Command {
     Scan(scan::Args),
     Schema(schema::Args),
     Completions(completions::Args),
+    Doctor(doctor::Args),
+    Version(version::Args),
 }
 
 impl Command {

@@ -7,6 +7,7 @@ pub(crate) mod call;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod evaluate;
 pub(crate) mod import;
@@ -21,9 +22,11 @@ pub(crate) mod scan;
 pub(crate) mod schema;
 pub(crate) mod secret;
 pub(crate) mod serve;
+pub(crate) mod stats;
 pub(crate) mod status;
 pub(crate) mod tools;
 pub(crate) mod trust;
+pub(crate) mod version;
 pub(crate) mod wrap;
 
 use std::process::ExitCode;
@@ -47,6 +50,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Lock(args) => lock::run(&args, &global),
         Command::Approvals(args) => approvals::run(&args, &global),
         Command::Audit(args) => audit::run(&args, &global),
+        Command::Stats(args) => stats::run(&args, &global),
         Command::Plugin(args) => plugin::run(&args, &global),
         Command::Init(args) => init::run(&args, &global),
         Command::Add(args) => add::run(&args, &global),
@@ -63,5 +67,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Scan(args) => scan::run(&args, &global),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Doctor(args) => doctor::run(&args, &global),
+        Command::Version(args) => version::run(&args, &global),
     }
 }

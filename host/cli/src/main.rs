@@ -1,6 +1,7 @@
 //! The command line of Portcullis: it turns arguments into a `Config` and a `Broker`, and prints for people and
 //! programs.
 
+mod call_query;
 mod cli;
 mod command;
 mod config_file;
@@ -8,6 +9,7 @@ mod flagged;
 mod isolation;
 mod json_text;
 mod known;
+mod moment;
 mod output;
 mod report;
 mod runtime;
@@ -26,7 +28,8 @@ fn main() -> ExitCode {
     thief::main_if_asked();
     raise_descriptors();
     give_large_blocks_back();
-    let cli = cli::Cli::parse();
+    let mut cli = cli::Cli::parse();
+    cli.global.config = cli.global.config.take().or_else(portcullis::config::named_by_environment);
     output::log(cli.command.log_level());
     let json = cli.global.json;
     match command::run(cli) {

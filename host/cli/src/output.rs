@@ -33,10 +33,31 @@ pub(crate) fn json_line(json: &str) -> anyhow::Result<()> {
     text(&format!("{}\n", escape_hidden_json(json)))
 }
 
-/// Prints data as it is on standard output. A reader that has gone away is not an error: `portcullis … | head`.
+/// An error that says that nobody reads standard output any more, as with `portcullis … | head`. The command ends, and
+/// nothing is said about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReaderGone;
+
+impl ReaderGone {
+    /// The exit code of a program that writes to a pipe without a reader, which other programs get from SIGPIPE.
+    pub(crate) const EXIT_CODE: u8 = 128 + 13;
+}
+
+impl std::fmt::Display for ReaderGone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the reader of standard output went away")
+    }
+}
+
+impl std::error::Error for ReaderGone {}
+
+/// Prints data as it is on standard output.
+///
+/// # Errors
+/// [`ReaderGone`], or another failure to write.
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     match anstream::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(ReaderGone.into()),
         done => Ok(done?),
     }
 }
@@ -44,6 +65,13 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
 /// Clears the screen, if standard output is a terminal.
 pub(crate) fn clear() -> anyhow::Result<()> {
     if std::io::IsTerminal::is_terminal(&std::io::stdout()) { text("\x1b[2J\x1b[H") } else { Ok(()) }
+}
+
+/// Replaces the present line of the terminal on standard error.
+pub(crate) fn status_line(line: &str) {
+    let mut err = std::io::stderr();
+    // If this fails, there is nowhere left to report it.
+    let _ = write!(err, "\r\x1b[K{line}").and_then(|()| err.flush());
 }
 
 /// Prints a line for people on standard error. Text from elsewhere must have passed [`visible`].

@@ -5,10 +5,13 @@ use std::process::ExitCode;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use portcullis::config::{ConfigError, Problem};
 
-use crate::output::{self, BAD, escape_hidden};
+use crate::output::{self, BAD, ReaderGone, escape_hidden};
 
 /// Shows why the command failed, on standard error; with `--json`, as one JSON object.
 pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
+    if error.is::<ReaderGone>() {
+        return ExitCode::from(ReaderGone::EXIT_CODE);
+    }
     let config = error.downcast_ref::<ConfigError>();
     match config {
         _ if json => {

@@ -144,7 +144,11 @@ impl Fault {
         let span = error.span().unwrap_or(0..0);
         let message = escape_hidden(error.message()).replace('\n', ", ");
         let mut quoted = message.split('`').skip(1).step_by(2).map(str::to_owned);
-        let Some(word) = quoted.next() else { return Self::new(span, message) };
+        let Some(word) = quoted.next() else {
+            let switch = message.starts_with("invalid type: string") && message.ends_with("expected a boolean");
+            let fault = Self::new(span, message);
+            return if switch { fault.help("write true or false, without quotes") } else { fault };
+        };
         let known: Vec<String> = quoted.collect();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         if message.starts_with("unknown field") {
@@ -158,22 +162,42 @@ impl Fault {
         } else if message.starts_with("missing field") {
             Self { label: "in this table", ..Self::new(span, format!("missing key `{word}`")) }
         } else {
-            Self::new(span, message)
+            let fault = Self::new(span, message.clone());
+            match of_other_type(&message, &word) {
+                Some(help) => fault.help(help),
+                None => fault,
+            }
         }
     }
 }
 
+/// Returns how a value of the wrong type is written, if the text of the value says what was meant.
+fn of_other_type(message: &str, value: &str) -> Option<String> {
+    let number = message.starts_with("invalid type: integer") || message.starts_with("invalid type: floating point");
+    if number && message.ends_with("expected a string") {
+        return Some(format!(
+            "write it in quotes; a time has a unit, as in \"{value}s\", and so has a size, as in \"{value}MiB\""
+        ));
+    }
+    None
+}
+
+/// Returns the known word that is most similar to `word`, if one is similar enough to have been meant.
+#[must_use]
+pub fn most_similar<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (word.chars().count() / 3).max(1);
+    let distances = known
+        .into_iter()
+        .map(|known| (strsim::damerau_levenshtein(&word.to_lowercase(), &known.to_lowercase()), known));
+    distances.filter(|(distance, _)| *distance <= limit).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
+}
+
 /// Returns "did you mean …?" if a known word is similar, and otherwise a list of all known words.
 pub(super) fn suggest(word: &str, known: &[&str], they_are: &str) -> String {
-    let limit = (word.chars().count() / 3).max(1);
-    let near = known
-        .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&word.to_lowercase(), candidate), candidate))
-        .filter(|(distance, _)| *distance <= limit)
-        .min_by_key(|(distance, _)| *distance);
+    let near = most_similar(word, known.iter().copied());
     let list = || known.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
     match near {
-        Some((_, candidate)) => format!("did you mean `{candidate}`?"),
+        Some(candidate) => format!("did you mean `{candidate}`?"),
         None if known.is_empty() => format!("there are no {they_are} here"),
         None => format!("{they_are}: {}", list()),
     }

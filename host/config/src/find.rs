@@ -1,7 +1,7 @@
 //! Finds the configuration file, and decides whether it may be used.
 //!
 //! A file that a person named, or that is in the user's own configuration folder, may be used. A file that was only
-//! found in the folder where a command is run may be used only if the user has trusted its present content.
+//! found in the folder where a command is run, or in one above it, may be used only if the user has trusted its present content.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -25,7 +25,7 @@ pub struct ConfigCandidate {
     /// The data folder that existed when the file was read.
     data: Option<DataFolder>,
     /// True if the file was neither named nor is in the user's own configuration folder.
-    found_in_cwd: bool,
+    was_found: bool,
 }
 
 /// The trust status of a configuration: whether it may be used. It "counts" if it may.
@@ -40,21 +40,21 @@ pub enum TrustStatus {
 }
 
 impl ConfigCandidate {
-    /// Reads the named file, or else `./portcullis.toml`, or else `portcullis/portcullis.toml` in `$XDG_CONFIG_HOME` or
-    /// `~/.config`.
+    /// Reads the named file, or else `portcullis.toml` in the working directory or the nearest folder above it, or else
+    /// `portcullis/portcullis.toml` in `$XDG_CONFIG_HOME` or `~/.config`.
     ///
     /// # Errors
     /// No file; a file that cannot be read, that another user owns or may write, or that is larger than
     /// [`MAX_FILE_BYTES`](super::MAX_FILE_BYTES); or anything that [`Config::parse`] refuses.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let named = |path: &Path| Ok((path.to_owned(), false));
-        let (written, found_in_cwd) = path.map_or_else(search_for_one, named)?;
+        let (written, was_found) = path.map_or_else(search_for_one, named)?;
         let text = read(&written)?;
         let mut config = Config::parse(&text, &written)?;
         config.state_dir = search::user_state_dir();
         let file = real_file(config.file.as_deref().unwrap_or(&written));
         let data = DataFolder::at(&config.data_dir);
-        Ok(Self { config, file, digest: Digest::of(text.as_bytes()), data, found_in_cwd })
+        Ok(Self { config, file, digest: Digest::of(text.as_bytes()), data, was_found })
     }
 
     /// Returns whether the configuration may be used.
@@ -62,7 +62,7 @@ impl ConfigCandidate {
     /// # Errors
     /// If that cannot be determined: no home folder is known, or other users may write the state folder.
     pub fn trust_status(&self) -> Result<TrustStatus, ConfigError> {
-        if !self.found_in_cwd {
+        if !self.was_found {
             return Ok(TrustStatus::Usable);
         }
         let trusted = self.trust()?.get(&self.file).map_err(unusable)?;
@@ -101,10 +101,13 @@ impl ConfigCandidate {
     pub fn into_usable(self) -> Result<Config, ConfigError> {
         let shown = escape_hidden(&self.file.to_string_lossy()).into_owned();
         let data = escape_hidden(&self.config.data_dir.to_string_lossy()).into_owned();
-        let strange =
-            || format!("{shown} was found in this folder, and {data} is not the data folder that you trusted with it");
+        let strange = || {
+            format!(
+                "{shown} was found in or above this folder, and {data} is not the data folder that you trusted with it"
+            )
+        };
         let mut message = match self.trust_status()? {
-            TrustStatus::Usable if !self.found_in_cwd || self.data.is_some() => return Ok(self.config),
+            TrustStatus::Usable if !self.was_found || self.data.is_some() => return Ok(self.config),
             TrustStatus::Usable
                 if self.trust()?.ensure_data_folder(&self.file, &self.config.data_dir).map_err(unusable)? =>
             {
@@ -113,10 +116,10 @@ impl ConfigCandidate {
             TrustStatus::Usable => strange(),
             TrustStatus::Changed(trusted) if trusted.digest == self.digest => strange(),
             TrustStatus::Unknown => {
-                format!("{shown} was found in this folder and is not trusted, so it is not used")
+                format!("{shown} was found in or above this folder and is not trusted, so it is not used")
             }
             TrustStatus::Changed(_) => {
-                format!("{shown} was found in this folder and is not what you trusted, so it is not used")
+                format!("{shown} was found in or above this folder and is not what you trusted, so it is not used")
             }
         };
         if let Some(writer) = self.writers()?.first() {
@@ -214,15 +217,15 @@ fn unusable(error: portcullis_core::trust::TrustError) -> ConfigError {
 fn search_for_one() -> Result<(PathBuf, bool), ConfigError> {
     let candidates = search::candidates();
     let Some(file) = candidates.iter().find(|path| path.is_file()) else {
-        let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
+        let own = search::user_config().map(|own| format!(", and for {}", own.display())).unwrap_or_default();
         return Err(ConfigError::missing(
-            format!("there is no configuration: looked for {}", places.join(" and ")),
-            "run `portcullis init` to write one, name one with `--config FILE`, or run `portcullis wrap -- COMMAND`, which needs none",
+            format!("there is no configuration: looked for {CONFIG_FILE} in this folder and in those above it{own}"),
+            "run `portcullis init` to write one, name one with `--config FILE` or PORTCULLIS_CONFIG, or run `portcullis wrap -- COMMAND`, which needs none",
         ));
     };
     let own = search::user_config_dir().map(|folder| real_file(&folder.join(CONFIG_FILE)));
-    let found_in_cwd = own.is_none_or(|own| own != real_file(file));
-    Ok((file.clone(), found_in_cwd))
+    let was_found = own.is_none_or(|own| own != real_file(file));
+    Ok((file.clone(), was_found))
 }
 
 /// Returns the absolute path of a file, with the real name of its folder, so that a file has one name however it is

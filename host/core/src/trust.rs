@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::data::DataFolder;
+pub use self::data::{DataFolder, keep_out_of_git};
 use crate::digest::Digest;
 use crate::private;
 pub use crate::private::NotPrivate;

@@ -29,10 +29,13 @@ fn explained(step: String, error: &io::Error) -> CellRefusal {
     CellRefusal { step, cause: error.to_string(), errno, setting, remedy }
 }
 
+/// The command that allows namespaces to users.
+const MORE_NAMESPACES: &str = "run `sudo sysctl -w user.max_user_namespaces=10000`";
+
 /// Returns the setting that most likely decides the step, and what to do.
 fn explanation(step: &str, errno: i32) -> Option<(String, String)> {
     let (setting, remedy) = match (step, errno) {
-        ("namespaces", libc::ENOSPC) => ("user.max_user_namespaces", "raise it with sysctl"),
+        ("namespaces", libc::ENOSPC) => ("user.max_user_namespaces", MORE_NAMESPACES),
         ("namespaces" | "map the user", libc::EPERM | libc::EACCES) => denied_namespaces(),
         ("mount /proc", libc::EPERM) => (
             "the container that hides parts of /proc",
@@ -49,13 +52,16 @@ fn explanation(step: &str, errno: i32) -> Option<(String, String)> {
 fn denied_namespaces() -> (&'static str, &'static str) {
     let is = |file: &str, value: &str| std::fs::read_to_string(file).is_ok_and(|text| text.trim() == value);
     if is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
-        let remedy =
-            "install bubblewrap, or give the broker an AppArmor profile with `userns,`, or set it to 0 with sysctl";
+        let remedy = "install bubblewrap (`sudo apt-get install bubblewrap`), or give the broker an AppArmor profile \
+                      with `userns,`, or run `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`";
         ("kernel.apparmor_restrict_unprivileged_userns", remedy)
     } else if is("/proc/sys/kernel/unprivileged_userns_clone", "0") {
-        ("kernel.unprivileged_userns_clone", "set it to 1 with sysctl, or install bubblewrap")
+        (
+            "kernel.unprivileged_userns_clone",
+            "run `sudo sysctl -w kernel.unprivileged_userns_clone=1`, or install bubblewrap",
+        )
     } else if is("/proc/sys/user/max_user_namespaces", "0") {
-        ("user.max_user_namespaces", "raise it with sysctl")
+        ("user.max_user_namespaces", MORE_NAMESPACES)
     } else {
         let remedy = "if this is a container, start it with a seccomp profile that allows user namespaces";
         ("the container's seccomp profile or a security module", remedy)
@@ -75,7 +81,7 @@ mod tests {
         assert_eq!(
             refusal.to_string(),
             "step `namespaces` failed: No space left on device (os error 28) (decided by user.max_user_namespaces); \
-             raise it with sysctl"
+             run `sudo sysctl -w user.max_user_namespaces=10000`"
         );
         let refusal = refused("open the mounts", "/a does not exist", "create it");
         assert_eq!(refusal.to_string(), "step `open the mounts` failed: /a does not exist; create it");

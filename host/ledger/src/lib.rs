@@ -14,6 +14,7 @@
 //!   that succeeds begins with a `ledger.gap`. So no intent becomes durable behind an unreported gap.
 //! - Payloads enter only as a [`shape`] or a [`Ledger::fingerprint`]; the ledger has no interface for their content.
 
+mod calls;
 mod chain;
 mod feed;
 mod files;
@@ -41,6 +42,7 @@ use portcullis_core::sync::Mutex;
 use rusqlite::Connection;
 use tokio::sync::watch;
 
+pub use calls::{CallEntry, CallRange, CallResult};
 pub use chain::is_live;
 pub use grant::{ApprovalGrant, Binding, Consume, GrantScope};
 pub use health::Trouble;

@@ -298,7 +298,15 @@ impl LedgerReader {
         })
     }
 
-    fn failed(&self, error: &rusqlite::Error) -> LedgerError {
+    pub(super) fn connection(&self) -> &Connection {
+        &self.conn
+    }
+
+    pub(super) fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    pub(super) fn failed(&self, error: &rusqlite::Error) -> LedgerError {
         store::error(&self.data_dir, error)
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use portcullis_core::trust::keep_out_of_git;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
@@ -58,6 +59,10 @@ pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, LedgerError> {
     let mut folders = DirBuilder::new();
     folders.recursive(true).mode(0o700);
     folders.create(data_dir).map_err(|e| failed(data_dir, e))?;
+    // Only before the first ledger: a user who deletes it later does not want it.
+    if !path(data_dir).exists() {
+        keep_out_of_git(data_dir).map_err(|e| failed(data_dir, e))?;
+    }
     let data_dir = data_dir.canonicalize().map_err(|e| failed(data_dir, e))?;
     let mode = fs::metadata(&data_dir).map_err(|e| failed(&data_dir, e))?.mode() & 0o7777;
     if mode & 0o022 != 0 {

@@ -1,36 +1,70 @@
 //! `portcullis audit`
 
+mod list;
+mod show;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use portcullis::ledger::{self, CallOrRun, ChainStatus, LedgerError, LedgerReader, PositionedRecord, RecordFilter};
+use portcullis::ledger::{self, ChainStatus, LedgerError, LedgerReader, PositionedRecord, RecordFilter};
 
+use crate::call_query::CallQuery;
 use crate::cli::Global;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
 
-/// Read and check the ledger
+use list::Form;
+pub(crate) use list::duration;
+
+/// Show the calls of agents, and read and check the ledger
+///
+/// Without a subcommand it prints one line for each call: when it began, its id, who called, how it ended, how long it
+/// took, and what was called. All options must match. Without a period these are the last 20 calls.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  portcullis audit tail
-  portcullis audit tail -n 100 --kind call.denied --json
-  portcullis audit tail --follow
-  portcullis audit show 01JD8Z…
+  portcullis audit --since yesterday
+  portcullis audit --since 2026-11-20 --until 2026-11-22 --csv > calls.csv
+  portcullis audit --outcome denied --tool 'files__*' -n 100
+  portcullis audit --follow
+  portcullis audit show 01JD8Z…                          # a call or a run in words
+  portcullis audit tail -n 100 --kind source.state       # the records themselves
   portcullis audit verify")]
 pub(crate) struct Args {
+    #[command(flatten)]
+    query: CallQuery,
+
+    #[command(flatten)]
+    listing: Listing,
+
     /// Read the ledger of this data folder
     #[arg(long, value_name = "DIR", global = true)]
     data_dir: Option<PathBuf>,
 
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
+}
+
+/// The options that say how calls are listed.
+#[derive(Debug, Default, PartialEq, clap::Args)]
+struct Listing {
+    /// The largest number of calls to print, the newest of those that match [default: 20, or all of a period]
+    #[arg(short, long, value_name = "N")]
+    n: Option<usize>,
+
+    /// Then print each call when a person is asked about it, and when it ends
+    #[arg(short, long)]
+    follow: bool,
+
+    /// Print comma-separated values
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print the last records
+    /// Print the last records, of every kind
     Tail {
         /// How many records to print
         #[arg(short, long, default_value_t = 20, value_name = "N")]
@@ -42,7 +76,7 @@ enum Action {
         #[arg(short, long)]
         follow: bool,
     },
-    /// Show a call or a run with all its records
+    /// Show a call or a run in words: arguments, verdicts, who approved, what was refused
     Show {
         /// The id of a call or a run
         id: String,
@@ -54,15 +88,25 @@ enum Action {
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let folder = folder(global, args.data_dir.as_ref())?;
-    match &args.action {
+    let Some(action) = &args.action else {
+        let form = if global.json { Form::Json } else { Form::Line };
+        let form = if args.listing.csv { Form::Csv } else { form };
+        return list::run(&folder, &args.query, args.listing.n, args.listing.follow, form);
+    };
+    if args.query != CallQuery::default() || args.listing != Listing::default() {
+        anyhow::bail!(
+            "an option that selects calls stands before a subcommand, which does not take it; leave one of them out"
+        );
+    }
+    match action {
         Action::Tail { n, kind, follow } => tail(&folder, *n, kind.clone(), *follow, global.json),
-        Action::Show { id } => show(&folder, id, global.json),
+        Action::Show { id } => show::run(&folder, id, global.json),
         Action::Verify => verify(&folder, global.json),
     }
 }
 
 /// Returns the first data folder that has a ledger or had one. A folder whose ledger is lost must not be skipped.
-fn folder(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
+pub(crate) fn folder(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
     let folders = runtime::data_dirs(global, named)?;
     let found = folders.iter().find(|folder| ["ledger.sqlite", "chains"].iter().any(|name| folder.join(name).exists()));
     let first = folders.first().cloned().unwrap_or_default();
@@ -72,10 +116,11 @@ fn folder(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
 fn tail(folder: &Path, n: usize, kind: Option<String>, follow: bool, json: bool) -> anyhow::Result<ExitCode> {
     let reader = LedgerReader::open(folder)?;
     let filter = RecordFilter { kind, ..RecordFilter::default() };
+    // What is written meanwhile is left to `--follow`, so that no record is missed or printed twice.
+    let from = reader.tail(1, &RecordFilter::default())?.last().map_or(0, |record| record.position);
     let records = reader.tail(n, &filter)?;
-    records.iter().try_for_each(|record| print(record, json))?;
+    records.iter().filter(|record| record.position <= from).try_for_each(|record| print(record, json))?;
     if follow {
-        let from = reader.tail(1, &RecordFilter::default())?.last().map_or(0, |record| record.position);
         runtime::block_on(async {
             let mut follow = reader.follow(from, filter);
             loop {
@@ -113,31 +158,6 @@ fn brief(body: &str) -> String {
         Some((cut, _)) => format!("{}…", shown.get(..cut).unwrap_or_default()),
         None => shown.into_owned(),
     }
-}
-
-fn show(folder: &Path, id: &str, json: bool) -> anyhow::Result<ExitCode> {
-    let Some(shown) = LedgerReader::open(folder)?.show(id)? else {
-        anyhow::bail!("no call or run {id:?} in the ledger at {}", folder.display());
-    };
-    if json {
-        output::json(&serde_json::to_value(&shown)?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let (row, records) = match &shown {
-        CallOrRun::Call { row, records } => (serde_json::to_value(row)?, records),
-        CallOrRun::Run { row, records } => (serde_json::to_value(row)?, records),
-    };
-    for (key, value) in row.as_object().into_iter().flatten() {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        output::text(&format!("{key:10}  {}\n", escape_hidden(&value)))?;
-    }
-    for record in records {
-        let record = &serde_json::to_value(record)?;
-        output::text(&format!("{BOLD}{}{BOLD:#}\n", escape_hidden(record["kind"].as_str().unwrap_or_default())))?;
-        let body = format!("{:#}", record["body"]);
-        output::text(&format!("{}\n", body.lines().map(escape_hidden).collect::<Vec<_>>().join("\n")))?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn verify(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {

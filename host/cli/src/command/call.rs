@@ -1,6 +1,6 @@
 //! `portcullis call`
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use portcullis::agent::{AgentPeer, Elicitation};
 use portcullis::broker::NoneConnected;
+use portcullis::config::most_similar;
 use portcullis::name::SourceName;
 use portcullis::protocol::{Answer, Json, Method, Notification, RpcError};
 use serde_json::json;
@@ -25,12 +26,14 @@ use crate::runtime;
 Examples:
   portcullis call calc__add '{\"a\":1,\"b\":2}'
   portcullis call files__read_file '{\"path\":\"docs/a.md\"}' --json
+  portcullis call files__write_file @arguments.json
+  jq -n '{a: 1, b: 2}' | portcullis call calc__add -
   portcullis call search__query '{\"q\":\"mcp\"}' --fallback mirror --fallback archive")]
 pub(crate) struct Args {
     /// The tool's name as agents see it (`portcullis tools`)
     tool: String,
 
-    /// The arguments, as a JSON object
+    /// The arguments, as a JSON object; `@FILE` reads them from a file, `-` from standard input
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
 
@@ -45,10 +48,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let arguments = Json::parse(args.arguments.clone().into_bytes()).context("the arguments")?;
-    if !arguments.as_bytes().starts_with(b"{") {
-        bail!("the arguments must be a JSON object, such as '{{\"a\":1}}'");
-    }
+    let arguments = arguments(&args.arguments)?;
     let profile = runtime::profile(args.profile.as_deref())?;
     let params = Json::of(&json!({ "name": args.tool, "arguments": arguments, "_meta": { "progressToken": "call" } }));
     let mut config = global.load()?;
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let source = source.context("with `--fallback` the tool is SOURCE__TOOL, such as `search__query`")?;
         config.fall_back(&source.parse()?, &args.fallback)?;
     }
-    let answer = runtime::with_broker(config, async |broker| {
+    let (answer, tools) = runtime::with_broker(config, async |broker| {
         let mut session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
         let offers = |tools: Arc<[Json]>| tools.iter().any(|tool| tool.get_str("name").as_deref() == Some(&*args.tool));
         if !session.tools().await.is_ok_and(offers) {
@@ -70,12 +70,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             session.close().await;
             session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
         }
+        let tools = session.tools().await.unwrap_or_default();
         let answer = tokio::select! {
             answer = session.request(Method::ToolsCall, params, Arc::new(Terminal)) => Ok(answer),
             _ = runtime::shutdown_signal() => Err(anyhow::anyhow!("interrupted; `portcullis audit tail` says how far it got")),
         };
         session.close().await;
-        answer
+        answer.map(|answer| (answer, tools))
     })?;
     match answer {
         Answer::Result(result) => {
@@ -87,7 +88,45 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             output::json_line(&format!("{{\"error\":{}}}", error.as_str()))?;
             Ok(ExitCode::FAILURE)
         }
-        Answer::Error(error) => bail!("{}", error.get_str("message").unwrap_or_else(|| error.as_str().to_owned())),
+        Answer::Error(error) => {
+            let message = error.get_str("message").unwrap_or_else(|| error.as_str().to_owned());
+            bail!("{message}{}", suggestion(&args.tool, &tools));
+        }
+    }
+}
+
+/// Reads the arguments of the call from where the user wants.
+fn arguments(given: &str) -> anyhow::Result<Json> {
+    let (bytes, origin) = match given.strip_prefix('@') {
+        Some(file) => (
+            std::fs::read(file).with_context(|| format!("the arguments in {file:?}"))?,
+            format!("the arguments in {file:?}"),
+        ),
+        None if given == "-" => {
+            let mut bytes = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut bytes).context("the arguments on standard input")?;
+            (bytes, "the arguments on standard input".to_owned())
+        }
+        None => (given.as_bytes().to_vec(), "the arguments".to_owned()),
+    };
+    let arguments = Json::parse(bytes).with_context(|| origin.clone())?;
+    if !arguments.as_bytes().starts_with(b"{") {
+        bail!(
+            "{origin} must be a JSON object, such as '{{\"a\":1}}'; `@FILE` reads them from a file, `-` from standard input"
+        );
+    }
+    Ok(arguments)
+}
+
+/// Returns the way out if no tool has this name.
+fn suggestion(tool: &str, tools: &[Json]) -> String {
+    let names: Vec<String> = tools.iter().filter_map(|tool| tool.get_str("name")).collect();
+    if names.iter().any(|name| name == tool) {
+        return String::new();
+    }
+    match most_similar(tool, names.iter().map(String::as_str)) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None => "; `portcullis tools` lists the tools".to_owned(),
     }
 }
 

@@ -1,11 +1,13 @@
 //! `portcullis check`
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use portcullis::broker::{Broker, SourceDefinitions};
-use portcullis::config::{Config, Endpoint, SourceConfig};
+use portcullis::config::{Config, Endpoint, SourceConfig, most_similar};
 use portcullis::item::{Item, ItemKind};
 use portcullis::lockfile::{Acceptance, Lockfile};
 use portcullis::name::SourceName;
@@ -25,17 +27,40 @@ use crate::runtime;
 /// Reads the configuration, loads and configures every plugin, starts every source once, lists what it offers and
 /// scans it. A source that fails alone is reported, and the others are served. The exit code is 1 if nothing can be
 /// served, if a required source or a whole group fails, or if names collide.
+///
+/// A source that is well has one line; the details of others are shown, and of those that are named.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+#[command(after_long_help = "\
+Examples:
+  portcullis check
+  portcullis check files       # also what its cell is made of
+  portcullis check --details   # that of every source")]
+pub(crate) struct Args {
+    /// Sources to show the details of, whether they are well or not
+    sources: Vec<String>,
+
+    /// Show the details of every source
+    #[arg(long)]
+    details: bool,
+}
 
 type Discovered = BTreeMap<SourceName, Result<SourceDefinitions, SourceError>>;
 
-pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let (report, good) = runtime::with_broker(global.load()?, async |broker| {
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let config = global.load()?;
+    for name in &args.sources {
+        let mut known = config.sources.keys().map(SourceName::as_str);
+        if !known.clone().any(|source| source == name) {
+            let near = most_similar(name, known.clone()).map(|near| format!("; did you mean `{near}`?"));
+            let all = || format!("; there is {}", known.by_ref().collect::<Vec<_>>().join(", "));
+            anyhow::bail!("no source `{}` is configured{}", escape_hidden(name), near.unwrap_or_else(all));
+        }
+    }
+    let (report, good) = runtime::with_broker(config, async |broker| {
         let config = broker.config();
         let mut good = true;
         let mut sources = Vec::new();
-        let found = broker.definitions().await;
+        let found = progress(config.sources.len(), broker.definitions()).await;
         let lock = Lockfile::load(&config.data_dir)?;
         let groups = groups(config, &found);
         let problems = broker.problems(&found)?;
@@ -77,7 +102,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     if global.json {
         output::json(&report)?;
     } else {
-        print(&report)?;
+        print(&report, |name| args.details || args.sources.iter().any(|source| source == name))?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -151,6 +176,49 @@ fn profiles(config: &Config) -> Vec<Value> {
     of.map(|(name, profile)| json!({ "name": name, "trust": profile.trust, "approve": profile.approve })).collect()
 }
 
+/// Waits for the sources. On a terminal, a line on standard error says meanwhile what is waited for.
+async fn progress<T>(sources: usize, work: impl Future<Output = T>) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work.await;
+    }
+    let began = Instant::now();
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => {
+                output::status_line("");
+                return done;
+            }
+            _ = tick.tick() => {
+                let seconds = began.elapsed().as_secs();
+                output::status_line(&format!("starting {sources} sources and asking what they offer: {seconds} s"));
+            }
+        }
+    }
+}
+
+/// Reports whether there is something about a source that a person should see.
+fn is_ill(source: &Value) -> bool {
+    let lists = ["missing", "remarks", "listErrors", "changed"];
+    source["error"].is_string()
+        || lists.iter().any(|list| !items(&source[list]).is_empty())
+        || items(&source["flagged"]).iter().any(|flagged| flagged["state"] != "accepted")
+}
+
+/// Prints a source that is well in one line.
+fn print_line(source: &Value) -> anyhow::Result<()> {
+    let cell = &source["cell"];
+    let kind = match (cell.pointer("/isolation/tier").and_then(Value::as_str), cell["harmless"].as_bool()) {
+        (Some(tier), Some(true)) => format!("{} cell, harmless", escape_hidden(tier)),
+        (Some(tier), _) => format!("{} cell", escape_hidden(tier)),
+        (None, _) => "remote".to_owned(),
+    };
+    let (name, tools) = (plain_text(&source["name"]), &source["tools"]);
+    let what: String = plain_text(&source["source"]).chars().take(60).collect();
+    output::text(&format!("{BOLD}{name:16}{BOLD:#}  {tools:>4} tools  {kind:24}  {what}\n"))
+}
+
 /// Prints what goes wrong when this is served, and which sources are missing.
 fn print_problems(report: &Value) -> anyhow::Result<()> {
     for problem in items(&report["problems"]) {
@@ -170,7 +238,7 @@ fn print_problems(report: &Value) -> anyhow::Result<()> {
     output::text(&format!("{BAD}missing{BAD:#}        {count} of {all} sources: {missing}\n"))
 }
 
-fn print(report: &Value) -> anyhow::Result<()> {
+fn print(report: &Value, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     output::text(&format!(
         "configuration  {}\ndata folder    {}\n",
         plain_text(&report["configuration"]),
@@ -203,7 +271,11 @@ fn print(report: &Value) -> anyhow::Result<()> {
         output::text(&format!("disabled       {}  `portcullis enable {0}` starts it\n", plain_text(name)))?;
     }
     print_problems(report)?;
-    for source in items(&report["sources"]) {
+    let sources = items(&report["sources"]);
+    let (detailed, well): (Vec<_>, Vec<_>) =
+        sources.iter().partition(|source| is_ill(source) || source["name"].as_str().is_some_and(&wanted));
+    well.iter().try_for_each(|source| print_line(source))?;
+    for source in detailed {
         output::text(&format!("\n{BOLD}{}{BOLD:#}  {}\n", plain_text(&source["name"]), plain_text(&source["source"])))?;
         match source["error"].as_str() {
             Some(error) => output::text(&format!("  {BAD}fails{BAD:#}        {}\n", escape_hidden(error)))?,

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use portcullis::config::{EditError, remove_source, set_value};
+use portcullis::config::{Config, EditError, most_similar, remove_source, set_value};
+use portcullis::name::SourceName;
 use serde_json::json;
 
 use crate::cli::Global;
@@ -108,8 +109,21 @@ pub(crate) fn change(
 /// Changes the text of a file. Nothing is written unless the new text is a valid configuration.
 pub(crate) fn apply(file: ConfigFile, edit: impl FnOnce(&str) -> Result<String, EditError>) -> anyhow::Result<()> {
     let shown = escape_hidden(&file.path().to_string_lossy()).into_owned();
-    let changed = edit(file.text()).with_context(|| format!("{shown} is left as it is"))?;
+    let changed = edit(file.text())
+        .map_err(|error| suggest(error, file.text(), file.path()))
+        .with_context(|| format!("{shown} is left as it is"))?;
     file.replace(&changed)
+}
+
+/// Adds to an error about a source that is not there the name of the one that was meant.
+fn suggest(error: EditError, text: &str, file: &Path) -> anyhow::Error {
+    let EditError::NoSource(name) = &error else { return error.into() };
+    let Ok(config) = Config::parse(text, file) else { return error.into() };
+    let known = config.sources.keys().chain(config.disabled.keys()).map(SourceName::as_str);
+    match most_similar(name, known) {
+        Some(near) => anyhow::anyhow!("{error}; did you mean `{near}`?"),
+        None => error.into(),
+    }
 }
 
 /// Reports what was done, with the file.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use portcullis::broker::Broker;
 use portcullis::cell::{Availability, RecordedAttempt, Recording, Subject};
-use portcullis::config::{Approve, CellConfig, Config, Endpoint, ProfileConfig, add_to_cell};
+use portcullis::config::{Approve, CellConfig, Config, Endpoint, ProfileConfig, add_to_cell, most_similar};
 use portcullis::name::SourceName;
 use portcullis::secret::ConfigValue;
 use portcullis_learn::{CellKey, CellLine, Proposal, Situation, variables_in};
@@ -130,7 +130,9 @@ pub(crate) fn switches(broker: &Broker) {
 pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Config> {
     let Some(mut source) = config.sources.remove(name) else {
         let known: Vec<&str> = config.sources.keys().map(SourceName::as_str).collect();
-        bail!("no source `{name}` is configured; there is {}", known.join(", "));
+        let near = most_similar(name.as_str(), known.iter().copied());
+        let meant = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        bail!("no source `{name}` is configured; there is {}{meant}", known.join(", "));
     };
     if !matches!(source.endpoint, Endpoint::Command { .. }) {
         bail!("`{name}` is not started by a `command`: only a program has a cell that can be learned");

@@ -86,7 +86,7 @@ async fn watch(folders: &[PathBuf], mut brokers: Vec<Value>, json: bool) -> anyh
     }
 }
 
-fn is_broken(broker: &Value) -> bool {
+pub(super) fn is_broken(broker: &Value) -> bool {
     let mut sources = broker["sources"].as_array().into_iter().flatten();
     !broker["error"].is_null() || !broker["refusing"].is_null() || sources.any(|source| !source["error"].is_null())
 }

@@ -2,7 +2,7 @@
 //! another one there.
 
 use std::fs::{DirBuilder, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
@@ -54,6 +54,7 @@ impl DataFolder {
         let around = path.parent().unwrap_or(path);
         builder.recursive(true).create(around).map_err(failed)?;
         builder.recursive(false).create(path).map_err(failed)?;
+        keep_out_of_git(path).map_err(failed)?;
         Self::at(path).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
     }
 
@@ -61,6 +62,19 @@ impl DataFolder {
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         Self::at(Path::new(&self.path)).is_some_and(|there| there == *self)
+    }
+}
+
+/// Writes a `.gitignore` into a new data folder: it is usually in a project, and has secrets and a record of its own.
+/// The lock file is left to be committed. A file that exists is left as it is.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn keep_out_of_git(data_dir: &Path) -> io::Result<()> {
+    match File::options().write(true).create_new(true).open(data_dir.join(".gitignore")) {
+        Ok(mut file) => file.write_all(b"*\n!.gitignore\n!portcullis.lock\n"),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -79,6 +93,7 @@ mod tests {
         assert!(DataFolder::at(&path).is_none());
         let made = DataFolder::make(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(fs::read_to_string(path.join(".gitignore")).unwrap(), "*\n!.gitignore\n!portcullis.lock\n");
         fs::write(path.join("lock"), "").unwrap();
         assert!(
             made.is_in_place() && DataFolder::at(&path).as_ref() == Some(&made),

@@ -1,0 +1,222 @@
+//! `portcullis audit show`: a call or a run in words.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::ExitCode;
+
+use portcullis::ledger::{CallOrRun, CallRange, LedgerReader, PositionedRecord, Record, RunRow};
+use serde_json::Value;
+
+use super::list;
+use crate::json_text::{items, plain_text};
+use crate::moment;
+use crate::output::{self, BAD, BOLD, escape_hidden};
+
+/// The longest payload that is shown in whole, in characters.
+const MAX_SHOWN: usize = 4000;
+
+pub(super) fn run(folder: &Path, id: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let reader = LedgerReader::open(folder)?;
+    let Some(shown) = reader.show(id)? else {
+        anyhow::bail!(
+            "no call or run {id:?} in the ledger at {}; `portcullis audit` lists the calls with their ids",
+            folder.display()
+        );
+    };
+    if json {
+        output::json(&serde_json::to_value(&shown)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match &shown {
+        CallOrRun::Call { row, records } => {
+            if let Some((entry, _)) = reader.call_entry(&row.call)? {
+                output::text(&format!("{}\n", list::line(&entry)))?;
+            }
+            records.iter().try_for_each(|record| describe(&record.record))?;
+            fact("state", &plain_text(&serde_json::to_value(row.state)?))?;
+            fact("run", &format!("{}  `portcullis audit show` shows its calls", shown_or(row.run.as_deref())))?;
+        }
+        CallOrRun::Run { row, records } => run_in_words(&reader, row, records)?,
+    }
+    output::text("`--json` shows the records as they were written\n")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_in_words(reader: &LedgerReader, row: &RunRow, records: &[PositionedRecord]) -> anyhow::Result<()> {
+    output::text(&format!("{BOLD}run {}{BOLD:#}\n", escape_hidden(&row.run)))?;
+    let ended = row.ended.map(moment::local);
+    fact("caller", &format!("{}, profile {}", shown_or(row.principal.as_deref()), shown_or(row.profile.as_deref())))?;
+    fact("time", &format!("from {} to {}", moment::local(row.started), shown_or(ended.as_deref())))?;
+    fact("state", &plain_text(&serde_json::to_value(row.state)?))?;
+    if let Some(error) = &row.error {
+        bad("error", &escape_hidden(error))?;
+    }
+    for entry in records.iter().filter(|entry| entry.record.call.is_none()) {
+        describe(&entry.record)?;
+    }
+    fact("calls", &row.calls.to_string())?;
+    let range = CallRange { run: Some(row.run.clone()), ..CallRange::default() };
+    let mut printed = Ok(());
+    reader.visit_calls(&range, |entry, _| {
+        printed = output::text(&format!("  {}\n", list::line(&entry)));
+        if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    printed
+}
+
+/// Prints what a record says. A kind that this program has no words for is shown as it was written.
+fn describe(record: &Record) -> anyhow::Result<()> {
+    let body = &record.body;
+    match &*record.kind {
+        "call.asked" => {
+            let reasons: Vec<_> = items(&body["reasons"]).iter().map(payload).collect();
+            fact("asked", &format!("{}, as {}", moment::local(record.at), reasons.join("; ")))
+        }
+        "call.answered" => {
+            let scope = body["scope"].as_str().map(|scope| format!(", scope {}", escape_hidden(scope)));
+            let (by, scope, at) = (plain_text(&body["by"]), scope.unwrap_or_default(), moment::local(record.at));
+            match body["approved"].as_bool() {
+                Some(true) => fact("approved", &format!("{at}, by {by}{scope}")),
+                _ => bad("refused", &format!("{at}, by {by}")),
+            }
+        }
+        "grant.added" => fact(
+            "remembered",
+            &format!("as grant {}, scope {}", plain_text(&body["grant"]), plain_text(&body["scope"])),
+        ),
+        "call.intent" => {
+            decision(body)?;
+            fact("approval", &approval(&body["approval"]))?;
+            fact("sent", &moment::local(record.at))
+        }
+        "call.denied" => {
+            decision(body)?;
+            let message =
+                if body["message"].is_null() { String::new() } else { format!(": {}", payload(&body["message"])) };
+            bad("denied", &format!("{}, {}{message}", moment::local(record.at), plain_text(&body["code"])))
+        }
+        "tool.completed" => completed(record),
+        "plugin.failed" => bad(
+            "plugin",
+            &format!(
+                "{} failed ({}): {}",
+                plain_text(&body["plugin"]),
+                plain_text(&body["code"]),
+                payload(&body["cause"])
+            ),
+        ),
+        "run.started" => {
+            fact("client", &format!("{} (trust level {})", plain_text(&body["client"]), plain_text(&body["trust"])))
+        }
+        // The head of the run says so.
+        "run.completed" | "run.error" => Ok(()),
+        "mcp.connected" => {
+            fact("source", &format!("{}, {} tools", plain_text(&body["source"]), plain_text(&body["count"])))
+        }
+        "mcp.error" => bad("missing", &plain_text(&body["error"])),
+        kind => fact(&escape_hidden(kind), &payload_text(body)),
+    }
+}
+
+/// Prints what the gate knew and decided.
+fn decision(body: &Value) -> anyhow::Result<()> {
+    let known = |key: &str| !body[key].is_null();
+    if known("source") {
+        let (method, source) = (plain_text(&body["method"]), plain_text(&body["source"]));
+        fact("request", &format!("{method} of source {source}"))?;
+    }
+    let client = if known("client") { format!(", client {}", plain_text(&body["client"])) } else { String::new() };
+    fact("caller", &format!("{}, profile {}{client}", plain_text(&body["principal"]), plain_text(&body["profile"])))?;
+    if known("arguments") {
+        fact("arguments", &payload(&body["arguments"]))?;
+    }
+    if let Some(dropped) = body.pointer("/dropped/members") {
+        fact("dropped", &format!("members beside the arguments: {}", payload_text(dropped)))?;
+    }
+    if known("risk") {
+        fact("risk", &plain_text(&body["risk"]))?;
+    }
+    verdicts(body)
+}
+
+fn verdicts(body: &Value) -> anyhow::Result<()> {
+    for entry in items(&body["verdicts"]) {
+        let verdict = match &entry["verdict"] {
+            Value::Object(members) => {
+                let words = members.iter().map(|(word, why)| format!("{} ({})", escape_hidden(word), payload(why)));
+                words.collect::<Vec<_>>().join(", ")
+            }
+            word => plain_text(word),
+        };
+        let shadow = if entry["shadow"] == true { ", only for the record" } else { "" };
+        fact("verdict", &format!("{}: {verdict}{shadow}", plain_text(&entry["plugin"])))?;
+    }
+    Ok(())
+}
+
+fn approval(approval: &Value) -> String {
+    match (approval["by"].as_str(), approval["grant"].as_str()) {
+        (Some(by), _) => format!("by {}, scope {}", escape_hidden(by), plain_text(&approval["scope"])),
+        (None, Some(grant)) => format!("by an earlier answer, grant {}", escape_hidden(grant)),
+        (None, None) => plain_text(approval),
+    }
+}
+
+fn completed(record: &Record) -> anyhow::Result<()> {
+    let body = &record.body;
+    let took = body["micros"].as_u64().map(|micros| format!(" after {}", list::duration(micros))).unwrap_or_default();
+    let outcome = format!("{}{took}", plain_text(&body["outcome"]));
+    match body["outcome"].as_str() {
+        Some("ok" | "sent") => fact("outcome", &outcome)?,
+        _ => bad("outcome", &outcome)?,
+    }
+    if !body["error"].is_null() {
+        bad("error", &plain_text(&body["error"]))?;
+    }
+    if !body["result"].is_null() {
+        fact("result", &payload(&body["result"]))?;
+    }
+    if !body["replaced"].is_null() {
+        fact("given", &payload(&body["replaced"]))?;
+    }
+    let withheld = &body["withheld"];
+    if !withheld.is_null() {
+        let (code, message) = (plain_text(&withheld["code"]), payload(&withheld["message"]));
+        bad("withheld", &format!("{code}: {message}"))?;
+    }
+    verdicts(body)
+}
+
+/// Returns a payload as the ledger has it: its text, or its shape and size.
+fn payload(value: &Value) -> String {
+    match (&value["body"], &value["shape"]) {
+        (Value::Null, Value::Null) => payload_text(value),
+        (Value::Null, shape) => {
+            format!("{} ({} bytes; `record = \"full\"` of the profile keeps them)", payload_text(shape), value["bytes"])
+        }
+        (body, _) => payload_text(body),
+    }
+}
+
+/// Returns a value in one line, and only the beginning of a long one.
+fn payload_text(value: &Value) -> String {
+    let text = plain_text(value);
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((cut, _)) => {
+            format!("{}… ({} characters in all)", text.get(..cut).unwrap_or_default(), text.chars().count())
+        }
+        None => text,
+    }
+}
+
+fn shown_or(text: Option<&str>) -> String {
+    escape_hidden(text.unwrap_or("-")).into_owned()
+}
+
+fn fact(name: &str, text: &str) -> anyhow::Result<()> {
+    output::text(&format!("  {name:10}  {text}\n"))
+}
+
+fn bad(name: &str, text: &str) -> anyhow::Result<()> {
+    output::text(&format!("  {BAD}{name:10}{BAD:#}  {text}\n"))
+}

@@ -1,0 +1,313 @@
+//! `portcullis doctor`
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use miette::Diagnostic as _;
+use portcullis::config::{ConfigCandidate, ConfigError, TrustStatus, user_data_dir, user_state_dir};
+use portcullis::control::{self, ControlRequest};
+use portcullis::ledger::{self, ChainStatus, LedgerError};
+use portcullis_jail::{CellRefusal, Launcher, Probe, Tier};
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::command::status;
+use crate::output::{self, BAD, BOLD, escape_hidden};
+use crate::runtime;
+
+/// Look at this machine, the configuration, the ledger and the folders, and say how to mend what is not well
+///
+/// Builds a cell to find out what this machine enforces, and starts no source: `portcullis check` does. The exit code is
+/// 1 if something is bad.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+/// The weight of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Weight {
+    Good,
+    Warning,
+    Bad,
+}
+
+impl Weight {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Warning => "warning",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Debug)]
+struct Finding {
+    subject: &'static str,
+    weight: Weight,
+    message: String,
+    /// The way out, if something is not well.
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn good(subject: &'static str, message: impl Into<String>) -> Self {
+        Self { subject, weight: Weight::Good, message: message.into(), remedy: None }
+    }
+
+    fn warning(subject: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { subject, weight: Weight::Warning, message: message.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn bad(subject: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { subject, weight: Weight::Bad, message: message.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let mut findings = vec![Finding::good("version", format!("portcullis {}", env!("CARGO_PKG_VERSION")))];
+    findings.extend(cells(&portcullis_jail::probe(&Launcher::SelfExec)));
+    findings.push(state_folder());
+    let data_dir = match ConfigCandidate::load(global.config.as_deref()) {
+        Ok(found) => {
+            findings.push(trust(&found));
+            Some(found.config().data_dir.clone())
+        }
+        // Wrapped servers need no configuration, and keep their ledger in the user's folder.
+        Err(error) if error.is_missing() => {
+            let (message, remedy) = in_words(&error);
+            findings.push(Finding::warning("configuration", message, remedy));
+            user_data_dir()
+        }
+        Err(error) => {
+            let (message, remedy) = in_words(&error);
+            findings.push(Finding::bad("configuration", message, remedy));
+            None
+        }
+    };
+    if let Some(folder) = data_dir {
+        findings.push(data_folder(&folder));
+        if folder.is_dir() {
+            findings.push(ledger(&folder));
+            findings.push(brokers(&folder)?);
+        }
+    }
+    if global.json {
+        let of = |finding: &Finding| {
+            let Finding { subject, weight, message, remedy } = finding;
+            json!({ "subject": subject, "finding": weight.as_str(), "message": message, "remedy": remedy })
+        };
+        output::json(&findings.iter().map(of).collect())?;
+    } else {
+        findings.iter().try_for_each(print)?;
+    }
+    let bad = findings.iter().any(|finding| finding.weight == Weight::Bad);
+    Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Returns what the cells of sources are worth on this machine.
+fn cells(probe: &Probe) -> Vec<Finding> {
+    let (tier, enforced) = match (&probe.full, &probe.bwrap, &probe.reduced) {
+        (Ok(enforced), ..) => (Tier::Full, enforced),
+        (_, Ok(enforced), _) => (Tier::FullViaBwrap, enforced),
+        (Err(refusal), _, Ok(_)) => {
+            let message = format!("programs do not start, as only the reduced tier can be built: {}", cause(refusal));
+            let accept = "or accept it for a source without a network: `dangerous-allow-reduced = true` in its `cell`";
+            let remedy =
+                refusal.remedy.as_ref().map_or_else(|| accept.to_owned(), |remedy| format!("{remedy}; {accept}"));
+            return vec![Finding::bad("cells", message, remedy)];
+        }
+        (Err(refusal), Err(via_bwrap), Err(_)) => {
+            let message = format!("programs do not start, as no cell can be built: {}", cause(refusal));
+            let remedy = refusal.remedy.clone().or_else(|| via_bwrap.remedy.clone());
+            return vec![Finding::bad(
+                "cells",
+                message,
+                remedy.unwrap_or_else(|| "run the broker on another machine".to_owned()),
+            )];
+        }
+    };
+    let landlock = enforced.landlock;
+    let mut findings = vec![Finding::good(
+        "cells",
+        format!("{tier}: programs run in namespaces of their own, with seccomp and Landlock {landlock}"),
+    )];
+    findings.push(match enforced.cgroup {
+        true => {
+            Finding::good("limits", "memory, processes and processors count for each cell as a whole (a control group)")
+        }
+        false => Finding::warning(
+            "limits",
+            "memory, processes and processors are limited without a control group, which is less exact",
+            "start the broker with `systemd-run --user --scope -p Delegate=yes portcullis serve`",
+        ),
+    });
+    findings
+}
+
+fn cause(refusal: &CellRefusal) -> String {
+    let setting = refusal.setting.as_ref().map(|setting| format!(" (decided by {setting})")).unwrap_or_default();
+    format!("step `{}` failed: {}{setting}", refusal.step, refusal.cause)
+}
+
+fn state_folder() -> Finding {
+    match user_state_dir() {
+        Some(folder) => Finding::good("state folder", folder.display().to_string()),
+        None => Finding::warning(
+            "state folder",
+            "no home folder is known, so nothing is trusted, and plugins are compiled at each start",
+            "set HOME or XDG_STATE_HOME",
+        ),
+    }
+}
+
+/// Returns whether the configuration is used.
+fn trust(found: &ConfigCandidate) -> Finding {
+    let file = found.file().display();
+    let config = found.config();
+    let (sources, disabled) = (config.sources.len(), config.disabled.len());
+    match found.trust_status() {
+        Ok(TrustStatus::Usable) => Finding::good(
+            "configuration",
+            format!("{file}: {sources} sources, {disabled} disabled; `portcullis check` starts them"),
+        ),
+        Ok(TrustStatus::Unknown) => Finding::bad(
+            "configuration",
+            format!("{file} is not trusted, so it is not used"),
+            format!("`portcullis trust '{file}'` shows what it does, and asks"),
+        ),
+        Ok(TrustStatus::Changed(_)) => Finding::bad(
+            "configuration",
+            format!("{file} is not what you trusted, so it is not used"),
+            format!("`portcullis trust '{file}'` shows what changed, and asks"),
+        ),
+        Err(error) => {
+            let (message, remedy) = in_words(&error);
+            Finding::bad("configuration", message, remedy)
+        }
+    }
+}
+
+fn in_words(error: &ConfigError) -> (String, String) {
+    let messages: Vec<String> = error.problems().iter().map(ToString::to_string).collect();
+    let help = error.problems().iter().find_map(|problem| problem.help()).map(|help| help.to_string());
+    (messages.join("; "), help.unwrap_or_else(|| "`portcullis check` shows the place".to_owned()))
+}
+
+/// The free space below which a broker soon refuses calls, in bytes: some days of a busy ledger.
+const LITTLE_SPACE: u64 = 256 * 1024 * 1024;
+
+fn data_folder(folder: &Path) -> Finding {
+    let shown = folder.display();
+    let Ok(about) = folder.metadata() else {
+        return Finding::good("data folder", format!("{shown} does not exist yet; a broker makes it"));
+    };
+    let (mode, others) = (about.mode() & 0o7777, about.mode() & 0o077);
+    if others != 0 {
+        let weight = if others & 0o022 == 0 { Weight::Warning } else { Weight::Bad };
+        let message = format!("{shown} is open to other users (mode {mode:04o})");
+        return Finding { subject: "data folder", weight, message, remedy: Some(format!("chmod 700 '{shown}'")) };
+    }
+    match rustix::fs::statvfs(folder) {
+        Ok(space) if space.f_bavail.saturating_mul(space.f_frsize) < LITTLE_SPACE => Finding::bad(
+            "data folder",
+            format!(
+                "{shown} has less than {} MiB of free space, and calls that cannot be recorded are refused",
+                LITTLE_SPACE >> 20
+            ),
+            format!("make room; `du -sh '{shown}'/*` shows what takes it"),
+        ),
+        _ => Finding::good("data folder", shown.to_string()),
+    }
+}
+
+fn ledger(folder: &Path) -> Finding {
+    match ledger::verify(folder) {
+        Err(LedgerError::Missing(_)) => Finding::good("ledger", "none yet; the first broker makes it"),
+        Err(error) => Finding::bad("ledger", error.to_string(), "`portcullis audit verify` looks again"),
+        Ok(found) => {
+            let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
+            let said = format!("{records} records in {} chains", found.chains.len());
+            let details = "`portcullis audit verify` names each record";
+            match found.verdict {
+                ChainStatus::Good => Finding::good("ledger", format!("{said}, every hash as it was written")),
+                ChainStatus::Tampered { .. } => {
+                    Finding::bad("ledger", format!("{said}; it was tampered with"), details)
+                }
+                ChainStatus::Incomplete { .. } => Finding::warning(
+                    "ledger",
+                    format!("{said}; a broker was killed"),
+                    "the next broker that starts seals its chain",
+                ),
+            }
+        }
+    }
+}
+
+/// Returns which brokers run, and whether one of them has trouble.
+fn brokers(folder: &Path) -> anyhow::Result<Finding> {
+    let all = runtime::block_on(async { Ok(control::all(folder, &ControlRequest::Status).await?) })?;
+    let broken = all.iter().any(|(_, answer)| answer.as_ref().map_or(true, status::is_broken));
+    Ok(match (all.len(), broken) {
+        (count, true) => Finding::warning(
+            "brokers",
+            format!("{count} run, and not all is well"),
+            "`portcullis status` says what is wrong",
+        ),
+        (0, false) => Finding::good("brokers", "none runs"),
+        (count, false) => Finding::good("brokers", format!("{count} run, and all is well")),
+    })
+}
+
+fn print(finding: &Finding) -> anyhow::Result<()> {
+    let style = match finding.weight {
+        Weight::Good => anstyle::Style::new(),
+        Weight::Warning => BOLD,
+        Weight::Bad => BAD,
+    };
+    let word = finding.weight.as_str();
+    let shown = |text: &str| text.lines().map(escape_hidden).collect::<Vec<_>>().join(" ");
+    output::text(&format!("{:13}  {style}{word:7}{style:#}  {}\n", finding.subject, shown(&finding.message)))?;
+    match &finding.remedy {
+        Some(remedy) => output::text(&format!("{:24}{}\n", "", shown(remedy))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+    use portcullis_jail::Enforced;
+
+    use super::*;
+
+    fn refusal(remedy: Option<&str>) -> CellRefusal {
+        let (step, cause) = ("namespaces".to_owned(), "not permitted".to_owned());
+        CellRefusal {
+            step,
+            cause,
+            errno: Some(1),
+            setting: Some("user.max_user_namespaces".to_owned()),
+            remedy: remedy.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_machine_without_full_cells_is_bad_and_the_way_out_is_named() {
+        let enforced = Enforced { landlock: 4, cgroup: false, user: 1000 };
+        let full = cells(&Probe { full: Ok(enforced.clone()), bwrap: Err(refusal(None)), reduced: Err(refusal(None)) });
+        assert_eq!((full[0].weight, full[1].weight), (Weight::Good, Weight::Warning));
+        assert!(full[1].remedy.as_ref().unwrap().contains("systemd-run --user --scope"));
+
+        let command = "run `sysctl user.max_user_namespaces=10000` as root";
+        let reduced =
+            cells(&Probe { full: Err(refusal(Some(command))), bwrap: Err(refusal(None)), reduced: Ok(enforced) });
+        assert_eq!(reduced[0].weight, Weight::Bad);
+        let remedy = reduced[0].remedy.as_ref().unwrap();
+        assert!(remedy.contains(command) && remedy.contains("`dangerous-allow-reduced = true`"), "{remedy}");
+        let none =
+            cells(&Probe { full: Err(refusal(None)), bwrap: Err(refusal(Some(command))), reduced: Err(refusal(None)) });
+        assert_eq!((none[0].weight, none[0].remedy.as_deref()), (Weight::Bad, Some(command)));
+    }
+}

@@ -1,0 +1,248 @@
+//! Calls as people look for them: one entry for a call, with how it ended.
+
+use std::ops::ControlFlow;
+
+use rusqlite::params_from_iter;
+use serde_json::Value;
+
+use super::LedgerError;
+use super::chain::is_live;
+use super::read::{LedgerReader, PositionedRecord, RecordFilter};
+use super::record::EventKind;
+
+/// The largest number of records of one call that make its entry. Only a call that plugins fail over and over has more
+/// than a few.
+const MAX_RECORDS: usize = 1000;
+
+/// The calls to look at: those that began in a period, in one run or in all.
+#[derive(Debug, Clone, Default)]
+pub struct CallRange {
+    /// The first moment, in milliseconds since the Unix epoch; `None` for no limit.
+    pub since: Option<u64>,
+    /// The moment that the period ends before, in milliseconds since the Unix epoch; `None` for no limit.
+    pub until: Option<u64>,
+    /// The run that made the calls; `None` for all.
+    pub run: Option<String>,
+    /// True if the newest call comes first.
+    pub newest_first: bool,
+}
+
+/// The outcome of a call in the words in which people ask for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CallResult {
+    /// The source answered, or took a notification.
+    Ok,
+    /// The tool reported that it failed, or the source answered with an error.
+    Failed,
+    /// The gate refused the call.
+    Denied,
+    /// The source answered, and the gate refused to give the answer to the agent.
+    Withheld,
+    /// A person was asked, and the call did not go on yet.
+    Asked,
+    /// The call is with the gate or the source.
+    Running,
+    /// It is not known whether the source acted.
+    Unknown,
+    /// The call was allowed and could not be sent.
+    NotSent,
+    /// The broker ended before the call was decided.
+    Abandoned,
+}
+
+impl CallResult {
+    /// All outcomes.
+    pub const ALL: [Self; 9] = [
+        Self::Ok,
+        Self::Failed,
+        Self::Denied,
+        Self::Withheld,
+        Self::Asked,
+        Self::Running,
+        Self::Unknown,
+        Self::NotSent,
+        Self::Abandoned,
+    ];
+
+    /// Returns the word for the outcome, as it is serialised.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Denied => "denied",
+            Self::Withheld => "withheld",
+            Self::Asked => "asked",
+            Self::Running => "running",
+            Self::Unknown => "unknown",
+            Self::NotSent => "not-sent",
+            Self::Abandoned => "abandoned",
+        }
+    }
+
+    /// Reports whether nothing more will be recorded of the call.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Asked | Self::Running)
+    }
+}
+
+/// A call in one line: who called what, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallEntry {
+    /// The call's identifier.
+    pub call: String,
+    /// The call's session.
+    pub run: Option<String>,
+    /// The time at which the call began, in milliseconds since the Unix epoch.
+    pub started: u64,
+    /// The principal who called.
+    pub principal: Option<String>,
+    /// The profile of the caller.
+    pub profile: Option<String>,
+    /// The client program.
+    pub client: Option<String>,
+    /// The method of the protocol.
+    pub method: Option<String>,
+    /// The kind of the item, such as `tool`.
+    pub kind: Option<&'static str>,
+    /// The name of the item, as the agent sees it.
+    pub item: Option<String>,
+    /// The source that was called.
+    pub source: Option<String>,
+    /// The outcome.
+    pub outcome: CallResult,
+    /// The code of the refusal, or the cause of the failure.
+    pub reason: Option<String>,
+    /// The person or the rule that answered the question about the call, if one was asked.
+    pub answered_by: Option<String>,
+    /// The time from the gate to the answer, in microseconds; `None` if the call was not sent.
+    pub micros: Option<u64>,
+}
+
+impl LedgerReader {
+    /// Visits the calls of a range one by one, each with its records, until the visitor breaks. Holds one call in
+    /// memory.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the file cannot be read, or a record cannot be parsed.
+    pub fn visit_calls(
+        &self,
+        range: &CallRange,
+        mut visit: impl FnMut(CallEntry, &[PositionedRecord]) -> ControlFlow<()>,
+    ) -> Result<(), LedgerError> {
+        let (sql, values) = query(range);
+        let mut query = self.connection().prepare_cached(&sql).map_err(|e| self.failed(&e))?;
+        let mut rows = query.query(params_from_iter(values)).map_err(|e| self.failed(&e))?;
+        while let Some(row) = rows.next().map_err(|e| self.failed(&e))? {
+            let call: String = row.get(0).map_err(|e| self.failed(&e))?;
+            let Some((entry, records)) = self.call_entry(&call)? else { continue };
+            if visit(entry, &records).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a call in one line, with its records, or `None` if there is no such call.
+    ///
+    /// # Errors
+    /// As for [`LedgerReader::visit_calls`].
+    pub fn call_entry(&self, call: &str) -> Result<Option<(CallEntry, Vec<PositionedRecord>)>, LedgerError> {
+        let filter = RecordFilter { call: Some(call.to_owned()), ..RecordFilter::default() };
+        let records = self.after(0, MAX_RECORDS, &filter)?;
+        let entry = CallEntry::of(&records, |chain| is_live(self.data_dir(), chain));
+        Ok(entry.map(|entry| (entry, records)))
+    }
+}
+
+/// Returns the query for the identifiers of the calls in a range. An identifier begins with the time at which the call
+/// began, so the index of calls has them in that order, and nothing is sorted.
+pub(super) fn query(range: &CallRange) -> (String, Vec<String>) {
+    let mut sql = "SELECT DISTINCT call FROM events WHERE call IS NOT NULL".to_owned();
+    let mut values = Vec::new();
+    let mut and = |condition: &str, value: String| {
+        sql += condition;
+        values.push(value);
+    };
+    if let Some(since) = range.since {
+        and(" AND call >= ?", first_id_at(since));
+    }
+    if let Some(until) = range.until {
+        and(" AND call < ?", first_id_at(until));
+    }
+    if let Some(run) = &range.run {
+        and(" AND run = ?", run.clone());
+    }
+    sql += if range.newest_first { " ORDER BY call DESC" } else { " ORDER BY call" };
+    (sql, values)
+}
+
+/// Returns the smallest identifier of a call that began at this moment.
+fn first_id_at(millis: u64) -> String {
+    /// The last moment that an identifier can name, in milliseconds since the Unix epoch.
+    const LAST: u64 = (1 << 48) - 1;
+    ulid::Ulid::from_parts(millis.min(LAST), 0).to_string()
+}
+
+impl CallEntry {
+    /// Makes the entry of a call from its records, oldest first; `None` if there are none.
+    fn of(records: &[PositionedRecord], is_live: impl Fn(&str) -> bool) -> Option<Self> {
+        let first = &records.first()?.record;
+        let of_kind = |kind: EventKind| {
+            records.iter().map(|entry| &entry.record).find(|record| record.kind == kind.as_str()).map(|r| &r.body)
+        };
+        let any = |key: &str| records.iter().find_map(|entry| text(entry.record.body.get(key)));
+        let item = ["tool", "prompt", "resource", "template"].into_iter().find_map(|kind| Some((kind, any(kind)?)));
+        let (denied, completed) = (of_kind(EventKind::CallDenied), of_kind(EventKind::ToolCompleted));
+        let answered = of_kind(EventKind::CallAnswered);
+        let live = || is_live(&first.chain);
+        let outcome = match (denied, completed) {
+            (Some(_), _) => CallResult::Denied,
+            (None, Some(body)) => ended(body),
+            (None, None) if of_kind(EventKind::CallIntent).is_some() => match live() {
+                true => CallResult::Running,
+                false => CallResult::Unknown,
+            },
+            (None, None) if answered.is_some_and(|body| body["approved"] == false) => CallResult::Denied,
+            (None, None) if !live() => CallResult::Abandoned,
+            (None, None) if of_kind(EventKind::CallAsked).is_some() => CallResult::Asked,
+            (None, None) => CallResult::Running,
+        };
+        let withheld = completed.and_then(|body| text(body.pointer("/withheld/code")));
+        let failure = completed.and_then(|body| text(body.get("error")));
+        Some(Self {
+            call: first.call.clone()?,
+            run: first.run.clone(),
+            started: first.at,
+            principal: any("principal"),
+            profile: any("profile"),
+            client: any("client"),
+            method: any("method"),
+            kind: item.as_ref().map(|(kind, _)| *kind),
+            item: item.map(|(_, name)| name),
+            source: any("source"),
+            outcome,
+            reason: denied.and_then(|body| text(body.get("code"))).or(withheld).or(failure),
+            answered_by: answered.and_then(|body| text(body.get("by"))),
+            micros: completed.and_then(|body| body["micros"].as_u64()),
+        })
+    }
+}
+
+fn ended(body: &Value) -> CallResult {
+    match body["outcome"].as_str() {
+        Some("ok" | "sent") => CallResult::Ok,
+        Some("tool_error" | "error") => CallResult::Failed,
+        Some("withheld") => CallResult::Withheld,
+        Some("not-sent") => CallResult::NotSent,
+        // An outcome of a later version claims nothing that this one understands.
+        _ => CallResult::Unknown,
+    }
+}
+
+fn text(value: Option<&Value>) -> Option<String> {
+    value.and_then(Value::as_str).map(str::to_owned)
+}

@@ -1,0 +1,95 @@
+//! Each call is one entry, and a period is found through the index.
+
+use std::ops::ControlFlow;
+
+use super::*;
+
+/// Returns the entries of a range in the order in which they are visited.
+fn entries(dir: &Path, range: &CallRange) -> Vec<CallEntry> {
+    let mut found = Vec::new();
+    let reader = LedgerReader::open(dir).unwrap();
+    let visited = reader.visit_calls(range, |entry, _| {
+        found.push(entry);
+        ControlFlow::Continue(())
+    });
+    visited.unwrap();
+    found
+}
+
+async fn record(ledger: &Ledger, call: &CallId, kind: EventKind, body: serde_json::Value) {
+    ledger.append(Event::new(kind, body).to_call(call)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_is_one_entry_with_its_outcome() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let calls: Vec<CallId> = (0..7).map(|_| CallId::new()).collect();
+    let intent = json!({ "tool": "files__read", "source": "files", "principal": "eve", "method": "tools/call" });
+    for call in &calls[..4] {
+        record(&ledger, call, EventKind::CallIntent, intent.clone()).await;
+    }
+    let outcome = |outcome: &str| json!({ "outcome": outcome, "micros": 1500, "error": "it broke" });
+    record(&ledger, &calls[0], EventKind::ToolCompleted, json!({ "outcome": "ok", "micros": 1200 })).await;
+    record(&ledger, &calls[1], EventKind::ToolCompleted, outcome("tool_error")).await;
+    let withheld = json!({ "outcome": "withheld", "withheld": { "code": "result-asked" } });
+    record(&ledger, &calls[2], EventKind::ToolCompleted, withheld).await;
+    record(&ledger, &calls[4], EventKind::CallAsked, json!({ "tool": "files__write" })).await;
+    record(&ledger, &calls[5], EventKind::CallAsked, json!({ "tool": "files__write" })).await;
+    record(&ledger, &calls[5], EventKind::CallAnswered, json!({ "approved": false, "by": "a person" })).await;
+    record(&ledger, &calls[6], EventKind::CallDenied, json!({ "tool": "files__move", "code": "rule" })).await;
+    let live = entries(dir.path(), &CallRange::default());
+    let outcomes = |found: &[CallEntry]| {
+        let of = |call: &CallId| found.iter().find(|entry| entry.call == call.as_str()).unwrap().outcome;
+        calls.iter().map(of).map(CallResult::as_str).collect::<Vec<_>>()
+    };
+    assert_eq!(outcomes(&live), ["ok", "failed", "withheld", "running", "asked", "denied", "denied"]);
+    let of = |call: &CallId| live.iter().find(|entry| entry.call == call.as_str()).unwrap();
+    let first = of(&calls[0]);
+    assert_eq!((first.principal.as_deref(), first.source.as_deref()), (Some("eve"), Some("files")));
+    assert_eq!((first.kind, first.item.as_deref(), first.micros), (Some("tool"), Some("files__read"), Some(1200)));
+    let reasons: Vec<_> = calls.iter().map(|call| of(call).reason.as_deref()).collect();
+    assert_eq!(reasons, [None, Some("it broke"), Some("result-asked"), None, None, None, Some("rule")]);
+    assert_eq!(of(&calls[5]).answered_by.as_deref(), Some("a person"));
+
+    ledger.close().await;
+    let ended = entries(dir.path(), &CallRange::default());
+    assert_eq!(outcomes(&ended), ["ok", "failed", "withheld", "unknown", "abandoned", "denied", "denied"]);
+}
+
+#[tokio::test]
+async fn a_period_has_the_calls_that_began_in_it_in_either_order() {
+    let dir = folder();
+    let chain = closed(dir.path(), 0).await;
+    let id = |millis: u64| ulid::Ulid::from_parts(millis, 7).to_string();
+    // Identifiers with chosen times cannot be had from a broker.
+    let shell = shell(dir.path());
+    for (millis, seq) in [(3000, 10), (1000, 20), (2000, 30)] {
+        for (seq, kind) in [(seq, "call.intent"), (seq + 1, "tool.completed")] {
+            let body = json!({ "tool": "t", "outcome": "ok" });
+            let record = json!({ "at": millis, "body": body, "call": id(millis), "chain": chain, "kind": kind, "seq": seq, "v": 1 });
+            let sql = "INSERT INTO events (chain, seq, record, hash) VALUES (?1, ?2, ?3, x'00')";
+            shell.execute(sql, (&chain, seq, record.to_string())).unwrap();
+        }
+    }
+    let ids = |range: CallRange| entries(dir.path(), &range).into_iter().map(|entry| entry.call).collect::<Vec<_>>();
+    let texts = |all: &[u64]| all.iter().map(|millis| id(*millis)).collect::<Vec<_>>();
+    assert_eq!(ids(CallRange::default()), texts(&[1000, 2000, 3000]));
+    assert_eq!(ids(CallRange { newest_first: true, ..CallRange::default() }), texts(&[3000, 2000, 1000]));
+    assert_eq!(ids(CallRange { since: Some(2000), ..CallRange::default() }), texts(&[2000, 3000]));
+    assert_eq!(ids(CallRange { until: Some(2000), ..CallRange::default() }), texts(&[1000]));
+    assert_eq!(ids(CallRange { since: Some(u64::MAX), ..CallRange::default() }), texts(&[]));
+}
+
+#[tokio::test]
+async fn a_period_is_searched_through_the_index_without_sorting() {
+    let dir = folder();
+    closed(dir.path(), 3).await;
+    let range = CallRange { since: Some(1), until: Some(2), newest_first: true, run: None };
+    let (sql, values) = crate::calls::query(&range);
+    let shell = shell(dir.path());
+    let mut plan = shell.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let steps = plan.query_map(rusqlite::params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
+    let steps: Vec<String> = steps.map(Result::unwrap).collect();
+    assert_eq!(steps, ["SEARCH events USING COVERING INDEX events_call (call>? AND call<?)"]);
+}

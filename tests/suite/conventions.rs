@@ -1,0 +1,163 @@
+//! What people expect of every command-line program: help, suggestions, pipes, files for arguments, and a doctor.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::agent::Running;
+use crate::test_dir::{Ran, TestDir, finish};
+
+const CONFIG: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
+
+#[test]
+fn help_and_version_are_commands_and_the_help_lists_the_exit_codes() {
+    let dir = TestDir::new(CONFIG);
+    let help = dir.run(&["help"]);
+    assert_eq!((help.code, &*help.out), (Some(0), &*dir.run(&["--help"]).out));
+    assert!(help.out.contains("Exit codes:") && help.out.contains("PORTCULLIS_CONFIG"), "{}", help.out);
+    assert_eq!(dir.run(&["help", "audit"]).out, dir.run(&["audit", "--help"]).out);
+    assert_eq!(dir.run(&["version"]).out, dir.run(&["--version"]).out);
+    let version: Value = serde_json::from_str(&dir.run(&["version", "--json"]).out).unwrap();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn arguments_of_a_call_come_from_a_file_or_standard_input() {
+    let dir = TestDir::new(CONFIG);
+    fs::write(dir.path("arguments.json"), "{\"a\": 40, \"b\": 2}").unwrap();
+    let from_file = dir.run(&["call", "calc__add", "@arguments.json"]);
+    assert_eq!((from_file.code, &*from_file.out), (Some(0), "42\n"), "{}", from_file.err);
+
+    let mut command = dir.command(&["call", "calc__add", "-"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"{\"a\": 20, \"b\": 3}").unwrap();
+    let ran = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "23\n");
+
+    let missing = dir.run(&["call", "calc__add", "@nothing.json"]);
+    assert!(missing.code == Some(1) && missing.err.contains("nothing.json"), "{}", missing.err);
+}
+
+#[test]
+fn a_mistyped_name_or_value_is_answered_with_the_one_that_was_meant() {
+    let dir = TestDir::new(CONFIG);
+    let tool = dir.run(&["call", "calc__ad"]);
+    assert!(tool.code == Some(1) && tool.err.contains("did you mean `calc__add`?"), "{}", tool.err);
+    let source = dir.run(&["disable", "clac"]);
+    assert!(source.code == Some(1) && source.err.contains("did you mean `calc`?"), "{}", source.err);
+    for (line, expected) in [
+        ("idle = 30", "\"30s\""),
+        ("required = \"yes\"", "write true or false, without quotes"),
+        ("reqired = true", "did you mean `required`?"),
+    ] {
+        dir.write_configuration(&format!("{CONFIG}{line}\n"));
+        let ran = dir.run(&["--config", "portcullis.toml", "check"]);
+        assert!(ran.code == Some(1) && ran.err.contains(expected), "{line}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_configuration_is_found_in_a_folder_above_and_used_only_if_it_is_trusted() {
+    let dir = TestDir::new(CONFIG);
+    let below = dir.path("open/deep");
+    fs::create_dir(&below).unwrap();
+    let from_below = |arguments: &[&str]| -> Ran {
+        let mut command = dir.command(arguments);
+        command.current_dir(&below);
+        finish(command)
+    };
+    let trusted = from_below(&["tools"]);
+    assert!(trusted.code == Some(0) && trusted.out.contains("calc__add"), "{}", trusted.err);
+    assert!(dir.data("ledger.sqlite").exists(), "its data folder is beside the file");
+    dir.write_configuration("[sources.evil]\ncommand = [\"/bin/sh\"]\n");
+    let changed = from_below(&["tools"]);
+    assert!(changed.code == Some(1) && changed.err.contains("portcullis trust '"), "{}", changed.err);
+}
+
+#[test]
+fn the_environment_names_a_configuration_as_the_switch_does() {
+    let dir = TestDir::new("");
+    fs::write(dir.path("other.toml"), CONFIG).unwrap();
+    let mut command = dir.command(&["tools"]);
+    command.env("PORTCULLIS_CONFIG", dir.path("other.toml"));
+    let ran = finish(command);
+    assert!(ran.out.contains("calc__add"), "{}{}", ran.out, ran.err);
+    let mut command = dir.command(&["tools"]);
+    command.env("PORTCULLIS_CONFIG", "");
+    assert!(!finish(command).out.contains("calc__add"), "an empty variable names nothing");
+}
+
+#[test]
+fn a_data_folder_keeps_itself_out_of_git() {
+    let dir = TestDir::new(CONFIG);
+    fs::write(dir.path("other.toml"), format!("[broker]\ndata-dir = \"new\"\n{CONFIG}")).unwrap();
+    let ran = dir.run(&["--config", "other.toml", "tools"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    for folder in ["new", ".portcullis"] {
+        let ignored = fs::read_to_string(dir.path(folder).join(".gitignore")).unwrap();
+        assert_eq!(ignored, "*\n!.gitignore\n!portcullis.lock\n", "the lock file is to be committed");
+    }
+}
+
+#[test]
+fn a_command_whose_reader_went_away_ends_quietly() {
+    let dir = TestDir::new(CONFIG);
+    assert_eq!(dir.run(&["call", "calc__add", "{\"a\":1,\"b\":2}"]).code, Some(0));
+    let mut command = dir.command(&["audit", "--follow"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    command.stdout(writer);
+    drop(reader);
+    let ran = command.output().unwrap();
+    assert_eq!((ran.status.code(), &*String::from_utf8_lossy(&ran.stderr)), (Some(141), ""));
+}
+
+#[test]
+fn doctor_names_what_is_not_well_and_the_command_that_mends_it() {
+    let dir = TestDir::new(CONFIG);
+    assert_eq!(dir.run(&["tools"]).code, Some(0));
+    let findings = |ran: &Ran| -> Vec<Value> { serde_json::from_str(&ran.out).unwrap() };
+    let about = |all: &[Value], subject: &str| {
+        all.iter().find(|finding| finding["subject"] == subject).cloned().unwrap_or_default()
+    };
+    let ran = dir.run(&["doctor", "--json"]);
+    let well = findings(&ran);
+    for subject in ["configuration", "data folder", "ledger", "brokers"] {
+        assert_eq!(about(&well, subject)["finding"], "good", "{subject}: {}", ran.out);
+    }
+    assert!(!about(&well, "cells").is_null(), "{}", ran.out);
+
+    dir.write_configuration("[sources.other]\ncomponent = \"builtin:calculator\"\n");
+    let ran = dir.run(&["doctor", "--json"]);
+    let configuration = about(&findings(&ran), "configuration");
+    assert_eq!((ran.code, &configuration["finding"]), (Some(1), &"bad".into()));
+    let file = dir.path("portcullis.toml").canonicalize().unwrap();
+    assert!(configuration["remedy"].as_str().unwrap().contains(&format!("portcullis trust '{}'", file.display())));
+    let text = dir.run(&["doctor"]).out;
+    assert!(text.contains("bad") && text.contains("portcullis trust"), "{text}");
+
+    // A broker that runs is seen.
+    dir.configure(CONFIG);
+    let broker = Running::start(dir.command(&["serve", "--listen", "127.0.0.1:0"]));
+    broker.says("127.0.0.1");
+    let ran = dir.run(&["doctor", "--json"]);
+    assert_eq!(about(&findings(&ran), "brokers")["message"], "1 run, and all is well", "{}", ran.out);
+    broker.end_by(rustix::process::Signal::INT);
+}
+
+#[test]
+fn check_gives_a_source_that_is_well_one_line_and_the_details_of_others() {
+    let many: String = (0..40).map(|n| format!("[sources.calc{n}]\ncomponent = \"builtin:calculator\"\n")).collect();
+    let dir = TestDir::new(&format!("{many}[sources.ill]\ncommand = [\"/nowhere/server\"]\n"));
+    let ran = dir.run(&["check"]);
+    assert_eq!((ran.code, &*ran.err), (Some(0), ""), "nothing moves where there is no terminal");
+    let line = ran.out.lines().find(|line| line.starts_with("calc7 ")).unwrap();
+    assert!(line.contains("4 tools") && line.contains("harmless"), "{line}");
+    assert!(ran.out.contains("fails        program /nowhere/server"), "{}", ran.out);
+    assert!(ran.out.lines().count() < 60, "it fits on one screen: {}", ran.out);
+    let details = |arguments: &[&str]| dir.run(arguments).out.matches("known leaks").count();
+    assert_eq!((details(&["check", "calc7"]), details(&["check", "--details"])), (1, 40));
+    let unknown = dir.run(&["check", "clac7"]);
+    assert!(unknown.code == Some(1) && unknown.err.contains("did you mean `calc7`?"), "{}", unknown.err);
+}
