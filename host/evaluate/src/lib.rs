@@ -20,4 +20,4 @@ pub use evaluation::{CellProposal, Evaluation, Exercised, Judgement, RunSummary}
 pub use finding::{EvaluationFinding, FindingList, JudgeRule, RULES, Weight};
 pub use observation::{Condition, Observation, ObservedCall, ObservedListing, SETTLE};
 pub use report::{html, sarif};
-pub use supply::{Ecosystem, SupplyPackage};
+pub use supply::{SupplyPackage, judge_by_records};

@@ -5,6 +5,7 @@ mod observe;
 mod server;
 mod show;
 mod supply;
+mod update_osv;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use portcullis::cell::CellError;
 use portcullis::config::{Config, Endpoint};
 use portcullis_evaluate::{Condition, Evaluation, Judgement, Observation};
 use portcullis_learn::Situation;
@@ -49,7 +51,9 @@ const MAX_IDLE: u64 = 600;
 Examples:
   portcullis evaluate -- npx -y some-server
   portcullis evaluate --html report.html -- uvx some-server
-  portcullis evaluate --json -- ./server --stdio")]
+  portcullis evaluate --json -- ./server --stdio
+  portcullis evaluate --update-osv
+  portcullis evaluate --update-osv=https://mirror.example.com/osv")]
 pub(crate) struct Args {
     /// Write the report as SARIF 2.1.0 to FILE
     #[arg(long, value_name = "FILE")]
@@ -63,17 +67,29 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=MAX_IDLE))]
     idle: u64,
 
-    /// A database of OSV: a folder of its JSON records or a ZIP archive of them. A package that it calls malicious is
-    /// not started
+    /// A database of OSV for this evaluation: a folder of its JSON records or a ZIP archive of them. A package that it
+    /// calls malicious is not installed [default: the database that --update-osv fetched]
     #[arg(long, value_name = "DIR|FILE")]
     osv: Option<PathBuf>,
 
+    /// Fetch the database of OSV about npm and PyPI, from the OSV project or a copy of what it publishes. From then on,
+    /// every package is looked up in it before it is installed or started, and one that it calls malicious is refused
+    #[arg(long, value_name = "URL|DIR|FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = portcullis_osv::DEFAULT_ADDRESS)]
+    update_osv: Option<String>,
+
     /// The server's program and its arguments
-    #[arg(required = true, last = true, value_name = "CMD")]
+    #[arg(required_unless_present = "update_osv", last = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    if let Some(from) = &args.update_osv {
+        update_osv::update(from)?;
+        if args.command.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
     let idle = Duration::from_secs(args.idle);
     let evaluated = runtime::block_on(unless_ended(evaluate(&args.command, idle, args.osv.as_deref())));
     let evaluation = match evaluated {
@@ -115,9 +131,16 @@ pub(crate) async fn evaluate(command: &[String], idle: Duration, osv: Option<&Pa
     let folder_path = folder.path().canonicalize()?;
     let named = named_folders(command);
     let replaced = with_false_folders(command, &named);
-    let candidate = candidate(&replaced, &folder_path, idle)?;
-    let (inside, package) = observe::prepare(&candidate).await?;
-    let supply = supply::look(package.as_ref(), osv)?;
+    let osv = match osv {
+        Some(named) => Some(update_osv::build_for(&folder_path, named)?),
+        None => update_osv::file(),
+    };
+    let candidate = candidate(&replaced, &folder_path, idle, osv.clone())?;
+    let (inside, supply) = match observe::prepare(&candidate).await {
+        Ok((inside, package)) => (inside, supply::look(package.as_ref(), osv.as_deref())?),
+        Err(CellError::Malicious { record, database, .. }) => (Vec::new(), supply::refused(&record, &database)),
+        Err(error) => return Err(error.into()),
+    };
     let observations = match supply.malicious {
         true => Vec::new(),
         false => observe_all(candidate).await?,
@@ -177,7 +200,7 @@ fn with_false_folders(command: &[String], named: &[PathBuf]) -> Vec<String> {
     command.iter().enumerate().map(|(at, word)| if at == 0 { word.clone() } else { replaced(word) }).collect()
 }
 
-fn candidate(command: &[String], folder: &Path, idle: Duration) -> anyhow::Result<Candidate> {
+fn candidate(command: &[String], folder: &Path, idle: Duration, osv: Option<PathBuf>) -> anyhow::Result<Candidate> {
     let data_dir = folder.join("data");
     std::fs::create_dir(&data_dir)?;
     let here = std::env::current_dir().context("the working directory is gone")?;
@@ -188,7 +211,7 @@ fn candidate(command: &[String], folder: &Path, idle: Duration) -> anyhow::Resul
     let own = config.own_files();
     let source = config.sources.into_values().next().context("the configuration has no source")?;
     debug_assert!(matches!(source.endpoint, Endpoint::Command { .. }));
-    Ok(Candidate { source, folder: folder.to_owned(), data_dir, own, idle })
+    Ok(Candidate { source, folder: folder.to_owned(), data_dir, own, osv, idle })
 }
 
 /// Runs the server under every condition: the baseline alone, which installs it, then the others together.

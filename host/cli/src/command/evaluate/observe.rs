@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use portcullis::cell::{Action, Availability, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted, Tier};
+use portcullis::cell::{
+    Action, Availability, CellError, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted, Tier,
+};
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{
     Canary, CanaryPlace, Condition, Observation, ObservedCall, ObservedListing, SETTLE, names_any, planned,
@@ -30,23 +32,27 @@ pub(super) struct Candidate {
     pub(super) data_dir: PathBuf,
     /// Files that no source gets.
     pub(super) own: Vec<PathBuf>,
+    /// The database of malicious packages.
+    pub(super) osv: Option<PathBuf>,
     /// The wait after the calls of the baseline.
     pub(super) idle: Duration,
 }
 
 /// Installs the package, if the command asks for one. Returns what the cell opens for the program itself, and the
 /// package.
-pub(super) async fn prepare(candidate: &Candidate) -> anyhow::Result<(Vec<PathBuf>, Option<InstallPhase>)> {
+pub(super) async fn prepare(candidate: &Candidate) -> Result<(Vec<PathBuf>, Option<InstallPhase>), CellError> {
     let cell = candidate.cell(&candidate.source);
     cell.plan(&[]).await?;
-    let described = cell.described().context("nothing was planned")?;
-    Ok((described.needs.read.iter().cloned().collect(), described.package.clone()))
+    let described = cell.described();
+    let needs = described.iter().flat_map(|described| &described.needs.read).cloned().collect();
+    Ok((needs, described.and_then(|described| described.package.clone())))
 }
 
 impl Candidate {
     /// Returns the cell of the source as it is configured now.
     fn cell(&self, source: &SourceConfig) -> ProcessCell {
-        let cells = CellHost::new(Launcher::SelfExec, &self.data_dir, self.own.clone(), None, |_| {});
+        let cells = CellHost::new(Launcher::SelfExec, &self.data_dir, self.own.clone(), None, |_| {})
+            .with_osv(self.osv.clone());
         ProcessCell::new(Arc::new(cells), source)
     }
 }
