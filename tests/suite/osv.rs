@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 
 use crate::test_dir::TestDir;
 
-/// An npm that reaches no registry: it resolves `server` and what that needs, and installs a server of one tool.
+/// An npm that reaches no registry: it resolves `far-server` and what that needs, and installs a server of one tool.
 const NPM: &str = r##"#!/bin/sh
 case "$1" in
 install) cat > package-lock.json <<'END'
-{"lockfileVersion":3,"packages":{"":{"dependencies":{"server":"1.0.0"}},
-"node_modules/server":{"version":"1.0.0","integrity":"sha512-a"},"node_modules/dep":{"version":"2.1.0","integrity":"sha512-b"}}}
+{"lockfileVersion":3,"packages":{"":{"dependencies":{"far-server":"1.0.0"}},
+"node_modules/far-server":{"version":"1.0.0","integrity":"sha512-a"},"node_modules/dep":{"version":"2.1.0","integrity":"sha512-b"}}}
 END
 ;;
-ci) mkdir -p node_modules/server node_modules/dep node_modules/.bin
-echo '{"name":"server","version":"1.0.0","bin":"server"}' > node_modules/server/package.json
+ci) mkdir -p node_modules/far-server node_modules/dep node_modules/.bin
+echo '{"name":"far-server","version":"1.0.0","bin":"far-server"}' > node_modules/far-server/package.json
 echo '{"name":"dep","version":"2.1.0"}' > node_modules/dep/package.json
-cat > node_modules/.bin/server <<'END'
+cat > node_modules/.bin/far-server <<'END'
 #!/bin/sh
 while read -r line; do
   id=${line#*\"id\":}; id=${id%%[,\}]*}
@@ -35,13 +35,13 @@ while read -r line; do
   echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":$r}"
 done
 END
-chmod 755 node_modules/.bin/server ;;
+chmod 755 node_modules/.bin/far-server ;;
 esac
 "##;
 
 /// Returns a folder with that npm and a source of its package.
 fn dir() -> TestDir {
-    let dir = TestDir::new("[sources.far]\ncommand = [\"@dir@/bin/npx\", \"-y\", \"server\"]\n");
+    let dir = TestDir::new("[sources.far]\ncommand = [\"@dir@/bin/npx\", \"-y\", \"far-server\"]\n");
     fs::create_dir_all(dir.path("bin")).unwrap();
     fs::create_dir_all(dir.path("home")).unwrap();
     for name in ["npx", "npm"] {
@@ -90,16 +90,20 @@ fn a_package_that_needs_a_malicious_one_is_never_installed() {
     let ran = dir.run(&["check", "--json"]);
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     let error = report["sources"][0]["error"].as_str().unwrap();
-    for said in
-        ["npm:server is neither installed nor started", "MAL-2026-1", "dep 2.1.0", "remove the source", "2026-11-20"]
-    {
+    for said in [
+        "npm:far-server is neither installed nor started",
+        "MAL-2026-1",
+        "dep 2.1.0",
+        "remove the source",
+        "2026-11-20",
+    ] {
         assert!(error.contains(said), "{said}: {error}");
     }
-    assert_eq!((packages(&dir), dir.path("portcullis.lock").exists()), (0, false), "nothing is installed or pinned");
+    assert_eq!((packages(&dir), dir.data("portcullis.lock").exists()), (0, false), "nothing is installed or pinned");
 
     // `evaluate` finds it, and starts nothing either.
     let npx = dir.path("bin/npx").display().to_string();
-    let ran = dir.run(&["evaluate", "--json", "--idle", "0", "--", &npx, "server"]);
+    let ran = dir.run(&["evaluate", "--json", "--idle", "0", "--", &npx, "far-server"]);
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((ran.code, &report["findings"][0]["rule"]), (Some(1), &json!("known-malicious")), "{report:#}");
     assert_eq!(report["exercised"]["runs"], json!([]), "nothing was started");
@@ -131,6 +135,26 @@ fn what_becomes_known_after_the_installation_keeps_the_source_from_starting() {
     fs::write(dir.state().join("osv.sqlite"), "damaged").unwrap();
     let ran = dir.run(&["check"]);
     assert!(ran.out.contains("cannot be checked") && ran.out.contains("--update-osv"), "it fails closed: {}", ran.out);
+}
+
+#[test]
+fn what_was_pinned_before_is_compared_with_what_the_registry_has_now() {
+    let dir = dir();
+    let npx = dir.path("bin/npx").display().to_string();
+    let evaluated = || {
+        let ran = dir.run(&["evaluate", "--json", "--idle", "0", "--", &npx, "far-server"]);
+        (ran.code, serde_json::from_str::<Value>(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err)))
+    };
+    assert_eq!(dir.run(&["check"]).code, Some(0));
+    let (code, report) = evaluated();
+    assert_eq!(code, Some(0), "{report:#}");
+    let about = report["about"][0].as_str().unwrap();
+    assert!(about.contains("far-server 1.0.0 is what portcullis.lock (source far) pins"), "{about}");
+
+    let npm = dir.path("bin/npm");
+    fs::write(&npm, NPM.replace("sha512-a", "sha512-other")).unwrap();
+    let (code, report) = evaluated();
+    assert_eq!((code, &report["findings"][0]["rule"]), (Some(1), &json!("pinned-package")), "{report:#}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use portcullis_osv::{Ecosystem, OsvMatch};
 
-use crate::finding::{FindingList, INSTALL_SCRIPT, KNOWN_MALICIOUS, KNOWN_VULNERABLE, PACKAGE_NAME, Weight};
+use crate::finding::{FindingList, INSTALL_SCRIPT, KNOWN_MALICIOUS, KNOWN_VULNERABLE, PACKAGE_NAME, PINNED, Weight};
 
 /// Names that many people type, one on a line.
 const NPM_NAMES: &str = include_str!("supply/npm.txt");
@@ -57,6 +57,35 @@ impl SupplyPackage {
     }
 }
 
+/// The version and the hash that a lock file pins a package to, for a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinnedBefore {
+    /// The source.
+    pub source: String,
+    /// The pinned version.
+    pub version: String,
+    /// The hash that the package's bytes must have.
+    pub integrity: String,
+}
+
+impl PinnedBefore {
+    /// Compares the pin with what the registry has now. Returns the result in a sentence.
+    #[must_use]
+    pub fn compare(&self, name: &str, version: &str, integrity: &str, findings: &mut FindingList) -> String {
+        let Self { source, version: pinned, integrity: known } = self;
+        let source = format!("portcullis.lock (source {source})");
+        match (pinned == version, known == integrity) {
+            (true, true) => format!("{name} {version} is what {source} pins: the same version and the same bytes"),
+            (false, _) => format!("{source} pins {name} {pinned}; the registry has {version} now"),
+            (true, false) => {
+                let evidence = format!("{source} pins {known}; the registry has {integrity}");
+                findings.add(PINNED, Weight::High, &format!("{name} {version}"), None, &evidence);
+                format!("{name} {version} has other bytes than the ones that {source} pins")
+            }
+        }
+    }
+}
+
 /// Adds what a database knows of installed packages.
 pub fn judge_by_records(records: &[OsvMatch], findings: &mut FindingList) {
     for record in records {
@@ -92,6 +121,21 @@ mod tests {
         assert_eq!(near(Ecosystem::Npm, "express"), None);
         assert_eq!(near(Ecosystem::Npm, "a-server-of-my-own"), None);
         assert_eq!(near(Ecosystem::Npm, "d4"), None, "short names are near each other");
+    }
+
+    #[test]
+    fn the_same_version_with_other_bytes_than_were_pinned_is_found() {
+        let pin = PinnedBefore { source: "far".to_owned(), version: "1".to_owned(), integrity: "sha512-a".to_owned() };
+        for (version, integrity, said, found) in [
+            ("1", "sha512-a", "the same bytes", 0),
+            ("1", "sha512-b", "other bytes", 1),
+            ("2", "sha512-b", "has 2 now", 0),
+        ] {
+            let mut findings = FindingList::default();
+            let text = pin.compare("thing", version, integrity, &mut findings);
+            assert!(text.contains(said) && text.contains("source far"), "{text}");
+            assert_eq!(findings.finish().len(), found, "{text}");
+        }
     }
 
     #[test]

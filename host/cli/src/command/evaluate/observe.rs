@@ -34,6 +34,8 @@ pub(super) struct Candidate {
     pub(super) own: Vec<PathBuf>,
     /// The database of malicious packages.
     pub(super) osv: Option<PathBuf>,
+    /// Variables that the server is given besides those of the false home, for the home of the baseline.
+    pub(super) variables: Vec<(String, String)>,
     /// The wait after the calls of the baseline.
     pub(super) idle: Duration,
 }
@@ -63,17 +65,19 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     let home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
     let mut source = candidate.source.clone();
     home.grant(&mut source.cell);
+    // The command and its variables were written for the home of the baseline.
+    let (usual, now) = (work_folder(Condition::Baseline), work_folder(condition));
+    let replaced = |value: &str| value.replace(&*usual.to_string_lossy(), &now.to_string_lossy());
     if let Endpoint::Command { argv, .. } = &mut source.endpoint {
-        // The command was written for the home of the baseline.
-        let (usual, now) = (work_folder(Condition::Baseline), work_folder(condition));
-        argv.iter_mut()
-            .filter(|word| usual.as_os_str() == word.as_str())
-            .for_each(|word| *word = now.to_string_lossy().into_owned());
+        argv.iter_mut().for_each(|word| *word = replaced(word));
     }
     let cell = candidate.cell(&source);
     // The recording begins now, too.
     let began = Instant::now();
-    let mut plan = cell.plan(&home.variables(condition)).await?;
+    let mut variables = home.variables(condition);
+    variables.retain(|(name, _)| !candidate.variables.iter().any(|(own, _)| own == name));
+    variables.extend(candidate.variables.iter().map(|(name, value)| (name.clone(), replaced(value))));
+    let mut plan = cell.plan(&variables).await?;
     // Only a full cell can have every address.
     let everywhere = plan.launch.cell.tier == Tier::Full;
     let addresses = if everywhere { FalseAddresses::Public } else { FalseAddresses::Loopback };

@@ -5,7 +5,9 @@ use std::io::Read;
 use std::path::Path;
 
 use portcullis::cell::InstallPhase;
-use portcullis_evaluate::{FindingList, SupplyPackage, judge_by_records};
+use portcullis::config::ConfigCandidate;
+use portcullis::lockfile::{LockedPackage, Lockfile};
+use portcullis_evaluate::{PinnedBefore, PriorKnowledge, SupplyPackage, judge_by_records};
 use portcullis_osv::{Ecosystem, OsvCheck, OsvDatabase, OsvEdition, OsvMatch};
 use serde_json::Value;
 
@@ -22,25 +24,37 @@ const SCRIPTS: [&str; 3] = ["preinstall", "install", "postinstall"];
 /// The result of a look at packages.
 #[derive(Default)]
 pub(super) struct Supply {
-    pub(super) findings: FindingList,
+    pub(super) known: PriorKnowledge,
     /// True if a record says that the server, or something that it needs, is malicious.
     pub(super) malicious: bool,
-    /// The sentences that say what was not looked at.
-    pub(super) unchecked: Vec<String>,
 }
 
-/// Judges the installed packages, by the database if there is one.
-pub(super) fn look(phase: Option<&InstallPhase>, database: Option<&Path>) -> anyhow::Result<Supply> {
+impl Supply {
+    /// Returns what is known of a program that no package manager installed.
+    pub(super) fn of_no_package() -> Self {
+        let mut supply = Self::default();
+        supply.known.unchecked.push("where it comes from: not checked, as no package was installed".to_owned());
+        supply
+    }
+
+    /// Takes in what is known of another part of the same server.
+    pub(super) fn take_in(&mut self, other: Self) {
+        self.malicious |= other.malicious;
+        self.known.findings.take_in(other.known.findings);
+        self.known.about.extend(other.known.about);
+        self.known.unchecked.extend(other.known.unchecked);
+    }
+}
+
+/// Judges the packages in a folder, by the database if there is one. `asked_for` is the name of the one that a person
+/// typed.
+pub(super) fn look(folder: &Path, asked_for: Option<&str>, database: Option<&Path>) -> anyhow::Result<Supply> {
     let mut supply = Supply::default();
-    let Some(phase) = phase else {
-        supply.unchecked.push("where it comes from: not checked, as no package was installed".to_owned());
-        return Ok(supply);
-    };
     let mut packages = Vec::new();
-    installed(&phase.folder, 0, &mut packages);
+    installed(folder, 0, &mut packages);
     for package in &packages {
-        let asked_for = package.ecosystem.normal(&package.name) == package.ecosystem.normal(&phase.name);
-        package.judge(asked_for, &mut supply.findings);
+        let is = |name: &str| package.ecosystem.normal(&package.name) == package.ecosystem.normal(name);
+        package.judge(asked_for.is_some_and(is), &mut supply.known.findings);
     }
     // What lies inside another package's archive is installed, too, although nothing resolved it.
     let database = database.map(OsvDatabase::open).transpose()?.flatten();
@@ -55,24 +69,52 @@ pub(super) fn look(phase: Option<&InstallPhase>, database: Option<&Path>) -> any
             check.database = found.database;
         }
     }
-    judge_by_records(&check.matches, &mut supply.findings);
+    judge_by_records(&check.matches, &mut supply.known.findings);
     supply.malicious = check.malicious().is_some();
-    supply.unchecked.push(match &check.database {
+    supply.known.unchecked.push(match &check.database {
         None => check.summary(),
         Some(_) => format!("{}; what it does not list is not known", check.summary()),
     });
-    supply.unchecked.push("who built the packages (provenance): not checked".to_owned());
+    supply.known.unchecked.push("who built the packages (provenance): not checked".to_owned());
     Ok(supply)
 }
 
 /// Returns what is known of a package that was not installed, because a record calls it malicious.
 pub(super) fn refused(record: &OsvMatch, database: &OsvEdition) -> Supply {
     let mut supply = Supply { malicious: true, ..Supply::default() };
-    judge_by_records(std::slice::from_ref(record), &mut supply.findings);
+    judge_by_records(std::slice::from_ref(record), &mut supply.known.findings);
     supply
+        .known
         .unchecked
         .push(format!("everything else: nothing was installed or started, because of {record} in {database}"));
     supply
+}
+
+/// Compares an installed package with what the lock file of a configuration pins: the named one, or the one that would
+/// be found here. A configuration is read for the place of its lock file only.
+pub(super) fn compare_with_pins(phase: &InstallPhase, config: Option<&Path>, known: &mut PriorKnowledge) {
+    let Ok(candidate) = ConfigCandidate::load(config) else {
+        known.unchecked.push("what was pinned before: not checked, as there is no configuration here".to_owned());
+        return;
+    };
+    let lock = match Lockfile::load(&candidate.config().data_dir) {
+        Ok(lock) => lock,
+        Err(error) => {
+            known.unchecked.push(format!("what was pinned before: not checked: {error}"));
+            return;
+        }
+    };
+    for pin in lock.packages().iter().filter(|pin| pin.name == phase.name && is_same_ecosystem(pin, phase)) {
+        let (source, version) = (pin.source.clone(), pin.version.clone());
+        let before = PinnedBefore { source, version, integrity: pin.integrity.clone() };
+        let text = before.compare(&phase.name, &phase.version, &phase.integrity, &mut known.findings);
+        known.about.push(text);
+    }
+}
+
+/// Reports whether both were installed by the same package manager, which the request names first.
+fn is_same_ecosystem(pin: &LockedPackage, phase: &InstallPhase) -> bool {
+    pin.requested.split(':').next() == phase.requested.split(':').next()
 }
 
 /// Finds the packages that are installed below a folder.
@@ -125,13 +167,12 @@ fn parsed(file: impl Read) -> Option<Value> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-    use portcullis::digest::Digest;
     use serde_json::json;
 
     use super::*;
 
     /// Installs what looks like a package of each ecosystem, with a script and a dependency.
-    fn phase(folder: &Path) -> InstallPhase {
+    fn install(folder: &Path) {
         let package = |path: &str, about: Value| {
             let folder = folder.join(path);
             fs::create_dir_all(&folder).unwrap();
@@ -142,32 +183,21 @@ mod tests {
         package("node_modules/@me/server/dist", json!({ "name": "no package", "version": "1" }));
         package("node_modules/dep", json!({ "name": "dep", "version": "0.1.0" }));
         fs::create_dir_all(folder.join("lib/site-packages/Py_Dep-2.0.dist-info")).unwrap();
-        InstallPhase {
-            requested: "npm:@me/server".to_owned(),
-            name: "@me/server".to_owned(),
-            version: "1.2.3".to_owned(),
-            integrity: String::new(),
-            packages: 3,
-            tree: Digest::of(b""),
-            registry: Vec::new(),
-            osv: OsvCheck::default(),
-            folder: folder.to_owned(),
-        }
     }
 
     fn rules(supply: Supply) -> Vec<(String, String)> {
-        supply.findings.finish().into_iter().map(|finding| (finding.rule.to_owned(), finding.subject)).collect()
+        supply.known.findings.finish().into_iter().map(|finding| (finding.rule.to_owned(), finding.subject)).collect()
     }
 
     #[test]
     fn a_package_that_a_database_calls_malicious_is_known_before_it_is_started() {
         let (folder, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let phase = phase(folder.path());
-        let supply = look(Some(&phase), None).unwrap();
+        install(folder.path());
+        let supply = look(folder.path(), Some("@me/server"), None).unwrap();
         assert!(
-            supply.unchecked[0].contains("not checked; `portcullis evaluate --update-osv`"),
+            supply.known.unchecked[0].contains("not checked; `portcullis evaluate --update-osv`"),
             "{:?}",
-            supply.unchecked
+            supply.known.unchecked
         );
         assert_eq!(rules(supply), [("install-script".to_owned(), "@me/server 1.2.3".to_owned())]);
 
@@ -177,10 +207,14 @@ mod tests {
             let record = json!({ "id": id, "summary": "s", "affected": [{ "package": package }] });
             fs::write(database.path().join("a.json"), record.to_string()).unwrap();
             OsvDatabase::build(&file, &[database.path()]).unwrap();
-            look(Some(&phase), Some(&file)).unwrap()
+            look(folder.path(), Some("@me/server"), Some(&file)).unwrap()
         };
         let supply = with("GHSA-1", "PyPI", "py-dep");
-        assert!(!supply.malicious && supply.unchecked[0].starts_with("3 packages looked up"), "{:?}", supply.unchecked);
+        assert!(
+            !supply.malicious && supply.known.unchecked[0].starts_with("3 packages looked up"),
+            "{:?}",
+            supply.known.unchecked
+        );
         assert!(rules(supply).contains(&("known-vulnerable".to_owned(), "Py_Dep 2.0".to_owned())));
         let supply = with("MAL-1", "npm", "dep");
         assert!(supply.malicious);

@@ -38,7 +38,7 @@ pub(super) fn update(from: &str) -> anyhow::Result<()> {
 
 /// Builds a database of a folder or archive for one evaluation.
 pub(super) fn build_for(evaluation: &Path, from: &Path) -> anyhow::Result<PathBuf> {
-    let file = portcullis_osv::file_in(evaluation);
+    let file = portcullis_osv::file_in(&evaluation.join("osv"));
     OsvDatabase::build(&file, &inputs(from))?;
     Ok(file)
 }
