@@ -30,6 +30,8 @@ use crate::agent::Agent;
 use crate::call::{Caller, SessionId};
 use crate::catalog::Remark;
 use crate::cell::CellHost;
+#[cfg(feature = "process")]
+use crate::config::user_state_dir;
 use crate::config::{Approve, Config, PluginConfig, user_trust};
 use crate::control::ControlSocket;
 use crate::digest::Digest;
@@ -107,6 +109,8 @@ impl Broker {
         let notes = ledger.clone();
         let record = move |event| notes.note(event);
         let cells = CellHost::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
+        #[cfg(feature = "process")]
+        let cells = cells.with_osv(user_state_dir().map(|folder| portcullis_osv::file_in(&folder)));
         let upstreams = match context::upstreams(&config, &secrets, &plugins, &Arc::new(cells)).await {
             Ok(upstreams) => upstreams,
             Err(error) => {

@@ -96,6 +96,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     ("host/scan/src", &[&["scan"]]),
     ("host/ledger/src", &[&["ledger"]]),
     ("host/net/src", &[&["egress"], &["oci"]]),
+    ("host/osv/src", &[&["osv"]]),
     ("host/config/src", &[&["config"]]),
     ("host/cell/src", &[&["cell"]]),
     ("host/learn/src", &[&["learn"]]),

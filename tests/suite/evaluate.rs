@@ -1,8 +1,9 @@
 //! `portcullis evaluate`: what hostile servers do is found, and honest ones that do the same are not called malicious.
 
 use std::fs;
+use std::io::Write as _;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use portcullis_test_support::source_program;
 
@@ -93,7 +94,7 @@ fn what_cannot_be_judged_has_an_exit_code_of_its_own() {
     let source = source_program("portcullis-test-source").display().to_string();
     for (command, why) in [
         (vec!["https://example.test/mcp"], "is no command"),
-        (vec!["./server.mcpb"], "is no command"),
+        (vec!["./absent.mcpb"], "absent.mcpb cannot be used"),
         (vec!["/no/such/program"], "/no/such/program"),
         (vec![source.as_str(), "exit-now"], "no \\u{1b}[31mdatabase"),
     ] {
@@ -101,6 +102,64 @@ fn what_cannot_be_judged_has_an_exit_code_of_its_own() {
         assert_eq!(ran.code, Some(2), "{command:?}: {}{}", ran.out, ran.err);
         assert!(ran.out.contains(why) || ran.err.contains(why), "{command:?}: {}{}", ran.out, ran.err);
     }
+}
+
+/// Makes a bundle whose server is the test source, with this trigger.
+fn bundle(dir: &TestDir, trigger: &str, kind: &str) -> String {
+    let file = dir.path("server.mcpb");
+    let mut zip = zip::ZipWriter::new(fs::File::create(&file).unwrap());
+    let plain = zip::write::SimpleFileOptions::default();
+    let manifest = json!({
+        "manifest_version": "0.3", "name": "bundled \u{1b}[31m", "version": "1.2", "author": { "name": "Somebody" },
+        "server": { "type": "binary", "entry_point": "server/run", "mcp_config": {
+            "command": "${__dirname}/server/run", "args": ["zoo", "${user_config.trigger}", kind],
+            "env": { "TOKEN": "${user_config.token}" },
+        } },
+        "user_config": {
+            "trigger": { "type": "string", "default": trigger }, "token": { "type": "string", "sensitive": true },
+        },
+    });
+    zip.start_file("manifest.json", plain).unwrap();
+    zip.write_all(manifest.to_string().as_bytes()).unwrap();
+    zip.start_file("server/run", plain).unwrap();
+    zip.write_all(&fs::read(source_program("portcullis-test-source")).unwrap()).unwrap();
+    zip.start_file("server/node_modules/dep/package.json", plain).unwrap();
+    zip.write_all(br#"{"name":"dep","version":"1.0.0"}"#).unwrap();
+    zip.finish().unwrap();
+    file.display().to_string()
+}
+
+#[test]
+fn a_bundle_is_unpacked_and_its_command_is_run_as_every_other() {
+    let dir = TestDir::new("");
+    for (kind, code) in [("hostile", 1), ("honest", 0)] {
+        let file = bundle(&dir, "spawn", kind);
+        let before = crate::test_dir::files(&dir.path(""));
+        let ran = dir.run(&["evaluate", "--json", "--idle", "0", &file]);
+        let report = report(&ran);
+        assert_eq!(
+            grave(&report).iter().any(|finding| finding["rule"] == "canary-sent"),
+            kind == "hostile",
+            "{report:#}"
+        );
+        assert_eq!(ran.code, Some(code), "{report:#}");
+        let about = report["about"].to_string();
+        assert!(about.contains("by Somebody") && about.contains("token (string, which is secret)"), "{about}");
+        assert!(about.contains("\\u{1b}[31m") && !about.contains("\\u001b"), "it is shown as text: {about}");
+        let not = report["exercised"]["not"].to_string();
+        assert!(
+            not.contains("a signature is not verified") && not.contains("malicious packages: not checked"),
+            "{not}"
+        );
+        assert_eq!(crate::test_dir::files(&dir.path("")), before);
+    }
+    // What is bundled is looked up before anything is started.
+    fs::create_dir(dir.path("osv")).unwrap();
+    let record = json!({ "id": "MAL-1", "affected": [{ "package": { "ecosystem": "npm", "name": "dep" } }] });
+    fs::write(dir.path("osv/MAL-1.json"), record.to_string()).unwrap();
+    let file = bundle(&dir, "spawn", "honest");
+    let report = report(&dir.run(&["evaluate", "--json", "--osv", "osv", &file]));
+    assert_eq!((&report["findings"][0]["rule"], &report["exercised"]["runs"]), (&json!("known-malicious"), &json!([])));
 }
 
 #[test]

@@ -40,6 +40,7 @@ mod logins;
 mod memory;
 mod observed;
 mod odd_names;
+mod osv;
 mod plugins;
 mod protocol;
 mod quarantine;

@@ -37,6 +37,9 @@ pub struct CellHost {
     /// configuration.
     trust: Option<TrustStore>,
     record: Recorder,
+    /// The user's database of malicious packages and known vulnerabilities, which need not exist.
+    #[cfg(feature = "process")]
+    osv: Option<PathBuf>,
     /// The tiers that this machine can build, probed when the first source starts.
     #[cfg(feature = "process")]
     tiers: OnceCell<AvailableTiers>,
@@ -61,6 +64,8 @@ impl CellHost {
             own,
             trust,
             record: Arc::new(record),
+            #[cfg(feature = "process")]
+            osv: None,
             #[cfg(feature = "process")]
             tiers: OnceCell::new(),
         }
@@ -105,6 +110,17 @@ impl CellHost {
 
 #[cfg(feature = "process")]
 impl CellHost {
+    /// Looks up packages in this database before they are installed or started, if the file exists then.
+    #[must_use]
+    pub fn with_osv(self, file: Option<PathBuf>) -> Self {
+        Self { osv: file, ..self }
+    }
+
+    /// Returns the file of the database of malicious packages.
+    pub(crate) fn osv(&self) -> Option<&Path> {
+        self.osv.as_deref()
+    }
+
     /// Returns the tiers that this machine can build. The first call probes them.
     pub(crate) async fn tiers(&self) -> &AvailableTiers {
         let probe = || async {

@@ -54,6 +54,8 @@ pub use missing_access::{MissingAccess, variables_in};
 pub use package::{InstallPhase, package_name};
 #[cfg(feature = "process")]
 pub use plan::{AvailableTiers, Plan};
+#[cfg(feature = "process")]
+use portcullis_core::escape::escape_hidden;
 pub use portcullis_jail::{CellLimits, Tier};
 #[cfg(feature = "process")]
 pub use process_cell::ProcessCell;
@@ -90,6 +92,25 @@ pub enum CellError {
     /// A package cannot be resolved, installed or trusted.
     #[error("{0}")]
     Package(String),
+    /// A package, or one that it needs, is known to be malicious. It is neither installed nor started.
+    #[cfg(feature = "process")]
+    #[error(
+        "package {requested} is neither installed nor started: {record} calls {package} {version} malicious; remove the \
+         source, or ask for a version of {requested} that does not need it ({database}; `portcullis evaluate \
+         --update-osv` fetches a newer database)",
+        requested = escape_hidden(requested),
+        record = escape_hidden(&record.id),
+        package = escape_hidden(&record.package),
+        version = escape_hidden(&record.version)
+    )]
+    Malicious {
+        /// The package as the command asks for it.
+        requested: String,
+        /// The record, with the malicious package and its version.
+        record: Box<portcullis_osv::OsvMatch>,
+        /// The edition of the database.
+        database: portcullis_osv::OsvEdition,
+    },
     /// The broker cannot find out which configurations are trusted, so it cannot protect them from a source that may
     /// write.
     #[error("cannot find out which configurations to protect from the source: {0}")]

@@ -9,6 +9,7 @@
 mod command;
 mod index;
 mod install;
+mod known;
 mod npm;
 mod registry;
 mod store;

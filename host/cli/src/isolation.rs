@@ -2,10 +2,14 @@
 
 use portcullis::broker::Broker;
 use portcullis::cell::{CellPreview, Strength, display_size};
+use portcullis_osv::OsvCheck;
 use serde_json::Value;
 
 use crate::json_text::{items, plain_text, words};
 use crate::output::{self, BAD, BOLD, escape_hidden};
+
+/// The largest number of records about packages that are shown for a source.
+const SHOWN_RECORDS: usize = 8;
 
 /// Prints one fact about a source.
 pub(crate) fn fact(what: &str, text: &str) -> anyhow::Result<()> {
@@ -32,6 +36,7 @@ pub(crate) fn print_cell(cell: &Value) -> anyhow::Result<()> {
         fact("installs", &what)?;
         let from = words(&package["registry"]);
         fact("", &format!("in a cell of its own that reaches {from} only, install scripts off; then runs read-only"))?;
+        print_known(&package["osv"])?;
     }
     match cell["component"].is_string() {
         true => print_component(cell)?,
@@ -52,6 +57,19 @@ pub(crate) fn print_cell(cell: &Value) -> anyhow::Result<()> {
     }
     let leaks: Vec<_> = items(&isolation["leaks"]).iter().map(plain_text).collect();
     fact("", &format!("{:11}  it sees {}", "known leaks", leaks.join("; ")))
+}
+
+/// Prints which records were looked up before the installation, and what they say.
+fn print_known(check: &Value) -> anyhow::Result<()> {
+    let Ok(check) = serde_json::from_value::<OsvCheck>(check.clone()) else { return Ok(()) };
+    fact("known", &check.summary())?;
+    for found in check.matches.iter().take(SHOWN_RECORDS) {
+        fact("", &format!("{BAD}{found}{BAD:#}"))?;
+    }
+    match check.matches.len().checked_sub(SHOWN_RECORDS) {
+        Some(more @ 1..) => fact("", &format!("and {more} more, which --json lists")),
+        _ => Ok(()),
+    }
 }
 
 fn print_program(cell: &Value) -> anyhow::Result<()> {

@@ -62,6 +62,8 @@ pub struct Evaluation {
     pub server: String,
     /// The reason why the source could not be judged, or the baseline not observed to the end, if there is one.
     pub failure: Option<String>,
+    /// The facts that were known before it ran, in sentences: what its manifest says, what was pinned before.
+    pub about: Vec<String>,
     /// The findings, the worst first.
     pub findings: Vec<EvaluationFinding>,
     /// The smallest cell in which it does what was seen.
@@ -70,6 +72,17 @@ pub struct Evaluation {
     pub risk: Vec<String>,
     /// The runs and tools that were exercised, and what was not.
     pub exercised: Exercised,
+}
+
+/// The facts about a source that are known before it runs.
+#[derive(Debug, Default)]
+pub struct PriorKnowledge {
+    /// The findings that need no run.
+    pub findings: FindingList,
+    /// The facts that a person should know, in sentences.
+    pub about: Vec<String>,
+    /// Everything that was not looked at, in sentences.
+    pub unchecked: Vec<String>,
 }
 
 /// The smallest cell of a source, and what nobody should open for it without a thought.
@@ -82,21 +95,14 @@ pub struct CellProposal {
 }
 
 impl Evaluation {
-    /// Judges the runs of a source, of which the first is the baseline. `before` was found without running it, and
-    /// `unchecked` says what was not looked at.
+    /// Judges the runs of a source, of which the first is the baseline.
     #[must_use]
-    pub fn of(
-        command: &[String],
-        observations: &[Observation],
-        situation: &Situation,
-        before: FindingList,
-        unchecked: Vec<String>,
-    ) -> Self {
-        let findings = judge(observations, command, before);
+    pub fn of(command: &[String], observations: &[Observation], situation: &Situation, before: PriorKnowledge) -> Self {
+        let findings = judge(observations, command, before.findings);
         let proposal = smallest_cell(observations, situation);
         let baseline = observations.first();
         let failure = baseline.and_then(|run| run.failure.clone());
-        let exercised = Exercised::of(observations, unchecked);
+        let exercised = Exercised::of(observations, before.unchecked);
         let worth_a_look = findings.iter().any(|finding| finding.weight >= Weight::Warning);
         let judgement = match worth_a_look {
             true => Judgement::Findings,
@@ -115,6 +121,7 @@ impl Evaluation {
             command: command.to_vec(),
             server: baseline.map(|run| run.server.clone()).unwrap_or_default(),
             failure,
+            about: before.about,
             risk: risk(&proposal),
             cell: CellProposal { lines: proposal.lines, withheld: proposal.withheld },
             findings,

@@ -81,6 +81,7 @@ rules! {
     PACKAGE_NAME = "package-name", "The package's name is nearly that of a well-known one.";
     INSTALL_SCRIPT = "install-script", "The package runs a script when it is installed.";
     KNOWN_MALICIOUS = "known-malicious", "A database lists the package as malicious.";
+    PINNED = "pinned-package", "The package is not what was pinned before.";
     KNOWN_VULNERABLE = "known-vulnerable", "A database lists a vulnerability of the package.";
 }
 
@@ -134,6 +135,11 @@ impl FindingList {
         if found.evidence.len() < MAX_EVIDENCE && !evidence.is_empty() && !found.evidence.contains(&evidence) {
             found.evidence.push(evidence);
         }
+    }
+
+    /// Takes in other findings, which were made without a run.
+    pub fn take_in(&mut self, other: Self) {
+        self.0.extend(other.0);
     }
 
     /// Returns the findings, the worst first.

@@ -16,8 +16,8 @@ mod supply;
 
 pub use calls::{names_any, planned};
 pub use canary::{Canary, CanaryPlace};
-pub use evaluation::{CellProposal, Evaluation, Exercised, Judgement, RunSummary};
+pub use evaluation::{CellProposal, Evaluation, Exercised, Judgement, PriorKnowledge, RunSummary};
 pub use finding::{EvaluationFinding, FindingList, JudgeRule, RULES, Weight};
 pub use observation::{Condition, Observation, ObservedCall, ObservedListing, SETTLE};
 pub use report::{html, sarif};
-pub use supply::{Ecosystem, SupplyPackage};
+pub use supply::{PinnedBefore, SupplyPackage, judge_by_records};

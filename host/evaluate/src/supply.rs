@@ -1,11 +1,9 @@
 //! Findings about packages that need no run: names that are nearly those of others, scripts that run at the
 //! installation, and records of a database of vulnerabilities (OSV).
 
-use std::cmp::Ordering;
+use portcullis_osv::{Ecosystem, OsvMatch};
 
-use serde_json::Value;
-
-use crate::finding::{FindingList, INSTALL_SCRIPT, KNOWN_MALICIOUS, KNOWN_VULNERABLE, PACKAGE_NAME, Weight};
+use crate::finding::{FindingList, INSTALL_SCRIPT, KNOWN_MALICIOUS, KNOWN_VULNERABLE, PACKAGE_NAME, PINNED, Weight};
 
 /// Names that many people type, one on a line.
 const NPM_NAMES: &str = include_str!("supply/npm.txt");
@@ -13,35 +11,6 @@ const PYPI_NAMES: &str = include_str!("supply/pypi.txt");
 
 /// A shorter name is near too many others.
 const MIN_CHARS: usize = 4;
-
-/// The ecosystem that a package comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ecosystem {
-    /// npm.
-    Npm,
-    /// The Python Package Index.
-    PyPi,
-}
-
-impl Ecosystem {
-    /// Returns the name that OSV uses.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Npm => "npm",
-            Self::PyPi => "PyPI",
-        }
-    }
-
-    /// Returns a name as the ecosystem compares it.
-    #[must_use]
-    pub fn normal(self, name: &str) -> String {
-        match self {
-            Self::Npm => name.to_owned(),
-            Self::PyPi => name.to_ascii_lowercase().replace(['_', '.'], "-"),
-        }
-    }
-}
 
 /// An installed package.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,23 +38,6 @@ impl SupplyPackage {
         }
     }
 
-    /// Judges the package by a record of OSV. Returns true if the record says that it is malicious.
-    pub fn judge_by(&self, record: &Value, findings: &mut FindingList) -> bool {
-        let affected = record.get("affected").and_then(Value::as_array);
-        if record.get("withdrawn").is_some()
-            || !affected.into_iter().flatten().any(|affected| self.is_affected(affected))
-        {
-            return false;
-        }
-        let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default();
-        let malicious = text("id").starts_with("MAL-");
-        let (rule, weight) =
-            if malicious { (KNOWN_MALICIOUS, Weight::Critical) } else { (KNOWN_VULNERABLE, Weight::Warning) };
-        let subject = format!("{} {}", self.name, self.version);
-        findings.add(rule, weight, &subject, None, &format!("{}: {}", text("id"), text("summary")));
-        malicious
-    }
-
     /// Returns the well-known name that this one is one typing error away from.
     fn nearly(&self) -> Option<&'static str> {
         let names = match self.ecosystem {
@@ -103,68 +55,52 @@ impl SupplyPackage {
         };
         names.lines().find(near)
     }
+}
 
-    fn is_affected(&self, affected: &Value) -> bool {
-        let text = |place: &str| affected.pointer(place).and_then(Value::as_str).unwrap_or_default();
-        if text("/package/ecosystem") != self.ecosystem.as_str()
-            || self.ecosystem.normal(text("/package/name")) != self.ecosystem.normal(&self.name)
-        {
-            return false;
-        }
-        let list = |key: &str| affected.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let ranges = list("ranges").iter().filter(|range| range.get("type").and_then(Value::as_str) != Some("GIT"));
-        let mut ranges = ranges.filter_map(|range| range.get("events")?.as_array()).peekable();
-        if list("versions").is_empty() && ranges.peek().is_none() {
-            // A record without versions is about all of them.
-            return true;
-        }
-        list("versions").iter().any(|version| version == self.version.as_str())
-            || ranges.any(|events| self.is_within(events))
-    }
+/// The version and the hash that a lock file pins a package to, for a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinnedBefore {
+    /// The source.
+    pub source: String,
+    /// The pinned version.
+    pub version: String,
+    /// The hash that the package's bytes must have.
+    pub integrity: String,
+}
 
-    /// Reports whether the version lies in a range: after an event that introduces, and before one that ends it.
-    fn is_within(&self, events: &[Value]) -> bool {
-        let mut within = false;
-        for event in events {
-            let at = |key: &str| event.get(key).and_then(Value::as_str);
-            let reached = |version: &str| version == "0" || compared(&self.version, version) != Ordering::Less;
-            if at("introduced").is_some_and(reached) {
-                within = true;
-            }
-            let past = |version: &str| compared(&self.version, version) == Ordering::Greater;
-            if at("fixed").is_some_and(reached) || at("last_affected").is_some_and(past) {
-                within = false;
+impl PinnedBefore {
+    /// Compares the pin with what the registry has now. Returns the result in a sentence.
+    #[must_use]
+    pub fn compare(&self, name: &str, version: &str, integrity: &str, findings: &mut FindingList) -> String {
+        let Self { source, version: pinned, integrity: known } = self;
+        let source = format!("portcullis.lock (source {source})");
+        match (pinned == version, known == integrity) {
+            (true, true) => format!("{name} {version} is what {source} pins: the same version and the same bytes"),
+            (false, _) => format!("{source} pins {name} {pinned}; the registry has {version} now"),
+            (true, false) => {
+                let evidence = format!("{source} pins {known}; the registry has {integrity}");
+                findings.add(PINNED, Weight::High, &format!("{name} {version}"), None, &evidence);
+                format!("{name} {version} has other bytes than the ones that {source} pins")
             }
         }
-        within
     }
 }
 
-/// Compares two versions: numbers by value, and a preliminary version before the one that it precedes.
-fn compared(one: &str, other: &str) -> Ordering {
-    let split = |version: &str| -> (Vec<u64>, String) {
-        let plain = version.split('+').next().unwrap_or_default();
-        let end = plain.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(plain.len());
-        let (numbers, rest) = plain.split_at(end);
-        let mut numbers: Vec<u64> = numbers.split('.').filter_map(|number| number.parse().ok()).collect();
-        while numbers.last() == Some(&0) {
-            numbers.pop();
-        }
-        (numbers, rest.trim_start_matches(['-', '.']).to_owned())
-    };
-    let ((one, one_rest), (other, other_rest)) = (split(one), split(other));
-    one.cmp(&other).then_with(|| match (one_rest.is_empty(), other_rest.is_empty()) {
-        (true, false) => Ordering::Greater,
-        (false, true) => Ordering::Less,
-        _ => one_rest.cmp(&other_rest),
-    })
+/// Adds what a database knows of installed packages.
+pub fn judge_by_records(records: &[OsvMatch], findings: &mut FindingList) {
+    for record in records {
+        let (rule, weight) = match record.is_malicious() {
+            true => (KNOWN_MALICIOUS, Weight::Critical),
+            false => (KNOWN_VULNERABLE, Weight::Warning),
+        };
+        let subject = format!("{} {}", record.package, record.version);
+        findings.add(rule, weight, &subject, None, &format!("{}: {}", record.id, record.summary));
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
-
-    use serde_json::json;
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
 
@@ -188,35 +124,18 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_about_the_versions_that_it_names() {
-        let record = |affected: Value| json!({ "id": "GHSA-1", "summary": "bad", "affected": [affected] });
-        let about = |version: &str, affected: Value| {
-            let mut findings = FindingList::default();
-            let malicious = package(Ecosystem::Npm, "thing", version).judge_by(&record(affected), &mut findings);
-            assert!(!malicious);
-            !findings.finish().is_empty()
-        };
-        let named = json!({ "name": "thing", "ecosystem": "npm" });
-        let range = |events: Value| json!({ "package": named, "ranges": [{ "type": "SEMVER", "events": events }] });
-        let events = json!([{ "introduced": "1.2.0" }, { "fixed": "1.10.0" }, { "introduced": "2.0.0" }, { "last_affected": "2.1" }]);
-        for (version, affected) in [
-            ("1.1.9", false),
-            ("1.2.0", true),
-            ("1.9.9", true),
-            ("1.10.0-beta", true),
-            ("1.10.0", false),
-            ("2.0.0-rc.1", false),
-            ("2.1.0", true),
-            ("2.1.1", false),
+    fn the_same_version_with_other_bytes_than_were_pinned_is_found() {
+        let pin = PinnedBefore { source: "far".to_owned(), version: "1".to_owned(), integrity: "sha512-a".to_owned() };
+        for (version, integrity, said, found) in [
+            ("1", "sha512-a", "the same bytes", 0),
+            ("1", "sha512-b", "other bytes", 1),
+            ("2", "sha512-b", "has 2 now", 0),
         ] {
-            assert_eq!(about(version, range(events.clone())), affected, "{version}");
+            let mut findings = FindingList::default();
+            let text = pin.compare("thing", version, integrity, &mut findings);
+            assert!(text.contains(said) && text.contains("source far"), "{text}");
+            assert_eq!(findings.finish().len(), found, "{text}");
         }
-        assert!(about("3", json!({ "package": named, "versions": ["2", "3"] })));
-        assert!(!about("4", json!({ "package": named, "versions": ["2", "3"] })));
-        assert!(about("4", json!({ "package": named })), "all versions");
-        assert!(!about("4", json!({ "package": { "name": "thing", "ecosystem": "PyPI" } })));
-        let malicious = json!({ "id": "MAL-2026-1", "affected": [{ "package": named }] });
-        assert!(package(Ecosystem::Npm, "thing", "1").judge_by(&malicious, &mut FindingList::default()));
     }
 
     #[test]

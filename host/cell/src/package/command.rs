@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use portcullis_osv::Ecosystem;
+
 use super::super::CellError;
 
 /// The tool that installs a package.
@@ -19,6 +21,14 @@ impl PackageManager {
         match self {
             Self::Npm => "npm",
             Self::Uv => "pypi",
+        }
+    }
+
+    /// Returns the ecosystem of its packages.
+    pub(crate) fn ecosystem(self) -> Ecosystem {
+        match self {
+            Self::Npm => Ecosystem::Npm,
+            Self::Uv => Ecosystem::PyPi,
         }
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::digest::Digest;
-use portcullis_core::lockfile::ResolvedPackage;
-use portcullis_core::lockfile::{LockedPackage, Lockfile};
+use portcullis_core::lockfile::{LockedPackage, Lockfile, ResolvedPackage};
 use portcullis_core::name::SourceName;
 use portcullis_jail::{CellLimits, Tier};
 use portcullis_net::egress::{Declared, ProxyListeners, Reach};
+use portcullis_osv::OsvCheck;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -19,6 +19,7 @@ use url::Url;
 use super::super::plan::PlanContext;
 use super::super::program_search::is_program;
 use super::super::{CellError, CellGrant, CellHost, Plan, ProgramNeeds, ProgramSearch};
+use super::known::look_up;
 use super::registry::{Configured, PackageRegistry};
 use super::store::{InstallLock, PackageStore};
 use super::{PackageCommand, PackageManager, index, npm, uv};
@@ -58,6 +59,8 @@ pub struct InstallPhase {
     pub tree: Digest,
     /// The only hosts that the installer could reach.
     pub registry: Vec<String>,
+    /// The records of OSV about these packages.
+    pub osv: OsvCheck,
     /// The folder that the package is installed in, and read from.
     #[serde(serialize_with = "as_text")]
     pub folder: PathBuf,
@@ -119,12 +122,13 @@ impl<'a> Installer<'a> {
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let requested = self.package.lock_key();
         if let Some(pin) = lock.package(self.source.as_str(), &requested) {
+            let osv = look_up(self.cells, self.package, &pin.units).await?;
             if !self.store.place(&pin.tree).is_dir() {
                 let resolved = self.resolve(self.exact(pin)).await?;
                 self.compare(pin, &resolved)?;
                 self.install(&resolved).await?;
             }
-            return self.installed(pin);
+            return self.installed(pin, osv);
         }
         self.renew_in_turn().await
     }
@@ -142,6 +146,7 @@ impl<'a> Installer<'a> {
 
     async fn renew_in_turn(&self) -> Result<Installed, CellError> {
         let resolved = self.resolve(self.package.specs.clone()).await?;
+        let osv = look_up(self.cells, self.package, &resolved.units).await?;
         if !self.store.place(&resolved.tree).is_dir() {
             self.install(&resolved).await?;
         }
@@ -156,7 +161,7 @@ impl<'a> Installer<'a> {
         self.cells.note(portcullis_ledger::EventKind::PackagePinned, body);
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let pin = lock.package(source, &requested).ok_or_else(|| self.failed("was not pinned"))?;
-        self.installed(pin)
+        self.installed(pin, osv)
     }
 
     async fn install_lock(&self) -> Result<InstallLock, CellError> {
@@ -270,7 +275,7 @@ impl<'a> Installer<'a> {
         self.store.stage().map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
 
-    fn installed(&self, pin: &LockedPackage) -> Result<Installed, CellError> {
+    fn installed(&self, pin: &LockedPackage, osv: OsvCheck) -> Result<Installed, CellError> {
         let held =
             self.store.hold(&pin.tree).map_err(|error| self.failed(&format!("is not where it was put: {error}")))?;
         self.store.sweep(&pin.tree);
@@ -290,6 +295,7 @@ impl<'a> Installer<'a> {
             packages: pin.units.len(),
             tree: pin.tree,
             registry: pin.registry.clone(),
+            osv,
             folder,
         };
         Ok(Installed { argv: words.chain(self.package.arguments.iter().cloned()).collect(), phase, held })

@@ -1,10 +1,12 @@
 //! `portcullis evaluate`
 
+mod bundle;
 mod false_home;
 mod observe;
 mod server;
 mod show;
 mod supply;
+mod update_osv;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use portcullis::cell::CellError;
 use portcullis::config::{Config, Endpoint};
 use portcullis_evaluate::{Condition, Evaluation, Judgement, Observation};
 use portcullis_learn::Situation;
@@ -23,6 +26,7 @@ use crate::cli::Global;
 use crate::output::{self, escape_hidden};
 use crate::{report, runtime};
 use observe::Candidate;
+use supply::Supply;
 
 /// The exit code of a server that cannot be judged.
 const NOT_JUDGED: u8 = 2;
@@ -39,7 +43,7 @@ const MAX_IDLE: u64 = 600;
 /// internet that answers every name, and calls all its tools: many times, as several clients and users, with a later
 /// clock, with particular values, and without anything to find. Nothing of yours is in these cells, and nothing leaves
 /// the machine. A folder that the command names is replaced by a false one; `npx` and `uvx` install the package first,
-/// as `wrap` does.
+/// as `wrap` does; a bundle is unpacked, and its settings are filled with placeholders.
 ///
 /// The report says what the server tried, the smallest cell for what it needs, what it could do at worst in that, and
 /// what was not exercised. The exit code is 0 if nothing was seen, 1 if there is a finding that a person should look
@@ -49,7 +53,10 @@ const MAX_IDLE: u64 = 600;
 Examples:
   portcullis evaluate -- npx -y some-server
   portcullis evaluate --html report.html -- uvx some-server
-  portcullis evaluate --json -- ./server --stdio")]
+  portcullis evaluate --json -- ./server --stdio
+  portcullis evaluate server.mcpb
+  portcullis evaluate --update-osv
+  portcullis evaluate --update-osv=https://mirror.example.com/osv")]
 pub(crate) struct Args {
     /// Write the report as SARIF 2.1.0 to FILE
     #[arg(long, value_name = "FILE")]
@@ -63,19 +70,37 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=MAX_IDLE))]
     idle: u64,
 
-    /// A database of OSV: a folder of its JSON records or a ZIP archive of them. A package that it calls malicious is
-    /// not started
+    /// A database of OSV for this evaluation: a folder of its JSON records or a ZIP archive of them. A package that it
+    /// calls malicious is not installed [default: the database that --update-osv fetched]
     #[arg(long, value_name = "DIR|FILE")]
     osv: Option<PathBuf>,
 
+    /// Fetch the database of OSV about npm and PyPI, from the OSV project or a copy of what it publishes. From then on,
+    /// every package is looked up in it before it is installed or started, and one that it calls malicious is refused
+    #[arg(long, value_name = "URL|DIR|FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = portcullis_osv::DEFAULT_ADDRESS)]
+    update_osv: Option<String>,
+
+    /// A bundle of a server (`.mcpb`), in place of a command
+    #[arg(value_name = "FILE.mcpb", conflicts_with = "command")]
+    bundle: Option<String>,
+
     /// The server's program and its arguments
-    #[arg(required = true, last = true, value_name = "CMD")]
+    #[arg(required_unless_present_any = ["update_osv", "bundle"], last = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    if let Some(from) = &args.update_osv {
+        update_osv::update(from)?;
+        if args.command.is_empty() && args.bundle.is_none() {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
     let idle = Duration::from_secs(args.idle);
-    let evaluated = runtime::block_on(unless_ended(evaluate(&args.command, idle, args.osv.as_deref())));
+    let command: Vec<String> = args.bundle.iter().chain(&args.command).cloned().collect();
+    let config = global.config.as_deref();
+    let evaluated = runtime::block_on(unless_ended(evaluate(&command, idle, args.osv.as_deref(), config)));
     let evaluation = match evaluated {
         Ok(evaluation) => evaluation,
         Err(error) => {
@@ -108,22 +133,58 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
 
 /// Runs a server under every condition and judges what was observed. Waits for `idle` after the calls of each run.
 /// `osv` is a database of known vulnerabilities.
-pub(crate) async fn evaluate(command: &[String], idle: Duration, osv: Option<&Path>) -> anyhow::Result<Evaluation> {
+/// `config` is the configuration whose lock file may pin the package.
+pub(crate) async fn evaluate(
+    command: &[String],
+    idle: Duration,
+    osv: Option<&Path>,
+    config: Option<&Path>,
+) -> anyhow::Result<Evaluation> {
     check_kind(command)?;
     let folder = tempfile::Builder::new().prefix("portcullis-").tempdir().context("cannot make a temporary folder")?;
     // A cell grants only real paths.
     let folder_path = folder.path().canonicalize()?;
-    let named = named_folders(command);
-    let replaced = with_false_folders(command, &named);
-    let candidate = candidate(&replaced, &folder_path, idle)?;
-    let (inside, package) = observe::prepare(&candidate).await?;
-    let supply = supply::look(package.as_ref(), osv)?;
+    let bundle = match command {
+        [file] if bundle::is_bundle(file) => Some(bundle::open(Path::new(file), &folder_path.join("bundle"))?),
+        _ => None,
+    };
+    let started = bundle.as_ref().map_or(command, |bundle| &bundle.command);
+    let named = if bundle.is_none() { named_folders(command) } else { Vec::new() };
+    let replaced = with_false_folders(started, &named);
+    let osv = match osv {
+        Some(named) => Some(update_osv::build_for(&folder_path, named)?),
+        None => update_osv::file(),
+    };
+    let mut candidate = candidate(&replaced, &folder_path, idle, osv.clone())?;
+    let mut about = Vec::new();
+    if let Some(bundle) = &bundle {
+        candidate.source.cell.read.push(bundle.folder.clone());
+        candidate.variables.clone_from(&bundle.variables);
+        about.clone_from(&bundle.about);
+    }
+    let (mut inside, mut supply) = match observe::prepare(&candidate).await {
+        Ok((inside, Some(package))) => {
+            let mut supply = supply::look(&package.folder, Some(&package.name), osv.as_deref())?;
+            supply::compare_with_pins(&package, config, &mut supply.known);
+            (inside, supply)
+        }
+        Ok((inside, None)) if bundle.is_none() => (inside, Supply::of_no_package()),
+        Ok((inside, None)) => (inside, Supply::default()),
+        Err(CellError::Malicious { record, database, .. }) => (Vec::new(), supply::refused(&record, &database)),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(bundle) = &bundle {
+        supply.take_in(supply::look(&bundle.folder, None, osv.as_deref())?);
+        supply.known.unchecked.push("who made the bundle: a signature is not verified".to_owned());
+        inside.push(bundle.folder.clone());
+    }
+    supply.known.about.splice(0..0, about);
     let observations = match supply.malicious {
         true => Vec::new(),
         false => observe_all(candidate).await?,
     };
     let situation = Situation { named, inside, home: home() };
-    Ok(Evaluation::of(command, &observations, &situation, supply.findings, supply.unchecked))
+    Ok(Evaluation::of(command, &observations, &situation, supply.known))
 }
 
 /// Does the work unless the user ends it before. What was started and made for it goes with it.
@@ -147,11 +208,10 @@ fn check_kind(command: &[String]) -> anyhow::Result<()> {
         _ if first.starts_with("oci://") || first.ends_with(".wasm") => {
             "a component can do no more than its `grant` and `cell` say"
         }
-        _ if first.ends_with(".mcpb") => "a bundle has to be unpacked first",
         _ => return Ok(()),
     };
     bail!(
-        "`{}` is no command: {what}; `evaluate` takes a program with its arguments, `npx PACKAGE` or `uvx PACKAGE`",
+        "`{}` is no command: {what}; `evaluate` takes a program with its arguments, `npx PACKAGE`, `uvx PACKAGE` or a bundle (.mcpb)",
         escape_hidden(first)
     )
 }
@@ -177,7 +237,7 @@ fn with_false_folders(command: &[String], named: &[PathBuf]) -> Vec<String> {
     command.iter().enumerate().map(|(at, word)| if at == 0 { word.clone() } else { replaced(word) }).collect()
 }
 
-fn candidate(command: &[String], folder: &Path, idle: Duration) -> anyhow::Result<Candidate> {
+fn candidate(command: &[String], folder: &Path, idle: Duration, osv: Option<PathBuf>) -> anyhow::Result<Candidate> {
     let data_dir = folder.join("data");
     std::fs::create_dir(&data_dir)?;
     let here = std::env::current_dir().context("the working directory is gone")?;
@@ -188,7 +248,7 @@ fn candidate(command: &[String], folder: &Path, idle: Duration) -> anyhow::Resul
     let own = config.own_files();
     let source = config.sources.into_values().next().context("the configuration has no source")?;
     debug_assert!(matches!(source.endpoint, Endpoint::Command { .. }));
-    Ok(Candidate { source, folder: folder.to_owned(), data_dir, own, idle })
+    Ok(Candidate { source, folder: folder.to_owned(), data_dir, own, osv, variables: Vec::new(), idle })
 }
 
 /// Runs the server under every condition: the baseline alone, which installs it, then the others together.

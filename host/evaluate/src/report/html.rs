@@ -23,6 +23,9 @@ pub fn html(evaluation: &Evaluation) -> String {
     if let Some(failure) = &evaluation.failure {
         body += &format!("<p>{}</p>", escaped(failure));
     }
+    if !evaluation.about.is_empty() {
+        body += &list(&evaluation.about);
+    }
     body += "<h2>Findings</h2>";
     for finding in &evaluation.findings {
         let weight = finding.weight.as_str();

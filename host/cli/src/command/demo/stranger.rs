@@ -43,7 +43,7 @@ async fn learned(folder: &Path, command: &[&str]) -> anyhow::Result<()> {
 async fn evaluated(command: &[&str]) -> anyhow::Result<()> {
     chapter("Should you run it at all? `portcullis evaluate` gives it false secrets and a false internet")?;
     let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-    let evaluation = evaluate(&command, Duration::ZERO, None).await?;
+    let evaluation = evaluate(&command, Duration::ZERO, None, None).await?;
     ensure!(!evaluation.findings.is_empty(), "the thief was not found out: {:?}", evaluation.failure);
     for finding in &evaluation.findings {
         say(&format!("{BOLD}{}{BOLD:#}  {}", finding.weight.as_str(), finding.meaning))?;

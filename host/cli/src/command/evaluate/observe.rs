@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use portcullis::cell::{Action, Availability, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted, Tier};
+use portcullis::cell::{
+    Action, Availability, CellError, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted, Tier,
+};
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{
     Canary, CanaryPlace, Condition, Observation, ObservedCall, ObservedListing, SETTLE, names_any, planned,
@@ -30,23 +32,29 @@ pub(super) struct Candidate {
     pub(super) data_dir: PathBuf,
     /// Files that no source gets.
     pub(super) own: Vec<PathBuf>,
+    /// The database of malicious packages.
+    pub(super) osv: Option<PathBuf>,
+    /// Variables that the server is given besides those of the false home, for the home of the baseline.
+    pub(super) variables: Vec<(String, String)>,
     /// The wait after the calls of the baseline.
     pub(super) idle: Duration,
 }
 
 /// Installs the package, if the command asks for one. Returns what the cell opens for the program itself, and the
 /// package.
-pub(super) async fn prepare(candidate: &Candidate) -> anyhow::Result<(Vec<PathBuf>, Option<InstallPhase>)> {
+pub(super) async fn prepare(candidate: &Candidate) -> Result<(Vec<PathBuf>, Option<InstallPhase>), CellError> {
     let cell = candidate.cell(&candidate.source);
     cell.plan(&[]).await?;
-    let described = cell.described().context("nothing was planned")?;
-    Ok((described.needs.read.iter().cloned().collect(), described.package.clone()))
+    let described = cell.described();
+    let needs = described.iter().flat_map(|described| &described.needs.read).cloned().collect();
+    Ok((needs, described.and_then(|described| described.package.clone())))
 }
 
 impl Candidate {
     /// Returns the cell of the source as it is configured now.
     fn cell(&self, source: &SourceConfig) -> ProcessCell {
-        let cells = CellHost::new(Launcher::SelfExec, &self.data_dir, self.own.clone(), None, |_| {});
+        let cells = CellHost::new(Launcher::SelfExec, &self.data_dir, self.own.clone(), None, |_| {})
+            .with_osv(self.osv.clone());
         ProcessCell::new(Arc::new(cells), source)
     }
 }
@@ -57,17 +65,19 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     let home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
     let mut source = candidate.source.clone();
     home.grant(&mut source.cell);
+    // The command and its variables were written for the home of the baseline.
+    let (usual, now) = (work_folder(Condition::Baseline), work_folder(condition));
+    let replaced = |value: &str| value.replace(&*usual.to_string_lossy(), &now.to_string_lossy());
     if let Endpoint::Command { argv, .. } = &mut source.endpoint {
-        // The command was written for the home of the baseline.
-        let (usual, now) = (work_folder(Condition::Baseline), work_folder(condition));
-        argv.iter_mut()
-            .filter(|word| usual.as_os_str() == word.as_str())
-            .for_each(|word| *word = now.to_string_lossy().into_owned());
+        argv.iter_mut().for_each(|word| *word = replaced(word));
     }
     let cell = candidate.cell(&source);
     // The recording begins now, too.
     let began = Instant::now();
-    let mut plan = cell.plan(&home.variables(condition)).await?;
+    let mut variables = home.variables(condition);
+    variables.retain(|(name, _)| !candidate.variables.iter().any(|(own, _)| own == name));
+    variables.extend(candidate.variables.iter().map(|(name, value)| (name.clone(), replaced(value))));
+    let mut plan = cell.plan(&variables).await?;
     // Only a full cell can have every address.
     let everywhere = plan.launch.cell.tier == Tier::Full;
     let addresses = if everywhere { FalseAddresses::Public } else { FalseAddresses::Loopback };

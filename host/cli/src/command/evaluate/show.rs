@@ -22,6 +22,9 @@ pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {
     if let Some(failure) = &evaluation.failure {
         text += &format!("  {}\n", escape_hidden(failure));
     }
+    for fact in &evaluation.about {
+        text += &format!("  {}\n", escape_hidden(fact));
+    }
     for finding in findings {
         text += &shown(finding);
     }

@@ -1,74 +1,120 @@
 //! Looks at the packages that were installed for a server, before it is started.
 
 use std::fs::{self, File};
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
 use portcullis::cell::InstallPhase;
-use portcullis_evaluate::{Ecosystem, FindingList, SupplyPackage};
+use portcullis::config::ConfigCandidate;
+use portcullis::lockfile::{LockedPackage, Lockfile};
+use portcullis_evaluate::{PinnedBefore, PriorKnowledge, SupplyPackage, judge_by_records};
+use portcullis_osv::{Ecosystem, OsvCheck, OsvDatabase, OsvEdition, OsvMatch};
 use serde_json::Value;
-
-use crate::output::escape_hidden;
 
 /// The greatest depth at which installed packages are looked for, and the largest number of them.
 const MAX_DEPTH: usize = 12;
 const MAX_PACKAGES: usize = 5000;
 
-/// The longest record of a database and description of a package, in bytes.
-const MAX_RECORD_BYTES: u64 = 8 << 20;
+/// The longest description of a package, in bytes.
+const MAX_DESCRIPTION_BYTES: u64 = 8 << 20;
 
 /// The scripts that npm runs when a package is installed.
 const SCRIPTS: [&str; 3] = ["preinstall", "install", "postinstall"];
 
 /// The result of a look at packages.
+#[derive(Default)]
 pub(super) struct Supply {
-    pub(super) findings: FindingList,
-    /// The identifier of the record that says that the server is malicious.
+    pub(super) known: PriorKnowledge,
+    /// True if a record says that the server, or something that it needs, is malicious.
     pub(super) malicious: bool,
-    /// The sentences that say what was not looked at.
-    pub(super) unchecked: Vec<String>,
 }
 
-/// Judges the installed packages, by the database if there is one.
-pub(super) fn look(phase: Option<&InstallPhase>, database: Option<&Path>) -> anyhow::Result<Supply> {
-    let mut supply = Supply { findings: FindingList::default(), malicious: false, unchecked: Vec::new() };
-    let Some(phase) = phase else {
-        supply.unchecked.push("where it comes from: not checked, as no package was installed".to_owned());
-        return Ok(supply);
-    };
+impl Supply {
+    /// Returns what is known of a program that no package manager installed.
+    pub(super) fn of_no_package() -> Self {
+        let mut supply = Self::default();
+        supply.known.unchecked.push("where it comes from: not checked, as no package was installed".to_owned());
+        supply
+    }
+
+    /// Takes in what is known of another part of the same server.
+    pub(super) fn take_in(&mut self, other: Self) {
+        self.malicious |= other.malicious;
+        self.known.findings.take_in(other.known.findings);
+        self.known.about.extend(other.known.about);
+        self.known.unchecked.extend(other.known.unchecked);
+    }
+}
+
+/// Judges the packages in a folder, by the database if there is one. `asked_for` is the name of the one that a person
+/// typed.
+pub(super) fn look(folder: &Path, asked_for: Option<&str>, database: Option<&Path>) -> anyhow::Result<Supply> {
+    let mut supply = Supply::default();
     let mut packages = Vec::new();
-    installed(&phase.folder, 0, &mut packages);
+    installed(folder, 0, &mut packages);
     for package in &packages {
-        let asked_for = package.ecosystem.normal(&package.name) == package.ecosystem.normal(&phase.name);
-        package.judge(asked_for, &mut supply.findings);
+        let is = |name: &str| package.ecosystem.normal(&package.name) == package.ecosystem.normal(name);
+        package.judge(asked_for.is_some_and(is), &mut supply.known.findings);
     }
-    match database {
-        None => {
-            let text =
-                "{} packages: known vulnerabilities and malicious packages: not checked; name a database with --osv";
-            supply.unchecked.push(text.replace("{}", &packages.len().to_string()));
-        }
-        Some(database) => {
-            let mut records = 0;
-            each_record(database, &mut |record| {
-                records += 1;
-                for package in &packages {
-                    supply.malicious |= package.judge_by(record, &mut supply.findings);
-                }
-            })?;
-            if records == 0 {
-                bail!("{} holds no record of OSV", escape_hidden(&database.to_string_lossy()));
-            }
-            let text = format!(
-                "packages that {} does not list ({records} records)",
-                escape_hidden(&database.to_string_lossy())
-            );
-            supply.unchecked.push(text);
+    // What lies inside another package's archive is installed, too, although nothing resolved it.
+    let database = database.map(OsvDatabase::open).transpose()?.flatten();
+    let mut check = OsvCheck::default();
+    for ecosystem in [Ecosystem::Npm, Ecosystem::PyPi] {
+        let of = packages.iter().filter(|package| package.ecosystem == ecosystem);
+        if let Some(database) = &database {
+            let found =
+                database.check(ecosystem, of.map(|package| (package.name.as_str(), package.version.as_str())))?;
+            check.packages += found.packages;
+            check.matches.extend(found.matches);
+            check.database = found.database;
         }
     }
-    supply.unchecked.push("who built the packages (provenance): not checked".to_owned());
+    judge_by_records(&check.matches, &mut supply.known.findings);
+    supply.malicious = check.malicious().is_some();
+    supply.known.unchecked.push(match &check.database {
+        None => check.summary(),
+        Some(_) => format!("{}; what it does not list is not known", check.summary()),
+    });
+    supply.known.unchecked.push("who built the packages (provenance): not checked".to_owned());
     Ok(supply)
+}
+
+/// Returns what is known of a package that was not installed, because a record calls it malicious.
+pub(super) fn refused(record: &OsvMatch, database: &OsvEdition) -> Supply {
+    let mut supply = Supply { malicious: true, ..Supply::default() };
+    judge_by_records(std::slice::from_ref(record), &mut supply.known.findings);
+    supply
+        .known
+        .unchecked
+        .push(format!("everything else: nothing was installed or started, because of {record} in {database}"));
+    supply
+}
+
+/// Compares an installed package with what the lock file of a configuration pins: the named one, or the one that would
+/// be found here. A configuration is read for the place of its lock file only.
+pub(super) fn compare_with_pins(phase: &InstallPhase, config: Option<&Path>, known: &mut PriorKnowledge) {
+    let Ok(candidate) = ConfigCandidate::load(config) else {
+        known.unchecked.push("what was pinned before: not checked, as there is no configuration here".to_owned());
+        return;
+    };
+    let lock = match Lockfile::load(&candidate.config().data_dir) {
+        Ok(lock) => lock,
+        Err(error) => {
+            known.unchecked.push(format!("what was pinned before: not checked: {error}"));
+            return;
+        }
+    };
+    for pin in lock.packages().iter().filter(|pin| pin.name == phase.name && is_same_ecosystem(pin, phase)) {
+        let (source, version) = (pin.source.clone(), pin.version.clone());
+        let before = PinnedBefore { source, version, integrity: pin.integrity.clone() };
+        let text = before.compare(&phase.name, &phase.version, &phase.integrity, &mut known.findings);
+        known.about.push(text);
+    }
+}
+
+/// Reports whether both were installed by the same package manager, which the request names first.
+fn is_same_ecosystem(pin: &LockedPackage, phase: &InstallPhase) -> bool {
+    pin.requested.split(':').next() == phase.requested.split(':').next()
 }
 
 /// Finds the packages that are installed below a folder.
@@ -113,48 +159,20 @@ fn described(file: &Path) -> Option<SupplyPackage> {
     })
 }
 
-/// Calls `each` with every record of a database: a folder of JSON files, or a ZIP archive of them, as OSV publishes it.
-fn each_record(database: &Path, each: &mut impl FnMut(&Value)) -> anyhow::Result<()> {
-    let shown = || format!("the database {} cannot be read", escape_hidden(&database.to_string_lossy()));
-    if database.is_dir() {
-        for entry in fs::read_dir(database).with_context(shown)? {
-            let path = entry.with_context(shown)?.path();
-            if path.extension().is_some_and(|kind| kind == "json") {
-                let record = parsed(File::open(&path).with_context(shown)?);
-                each(&record.with_context(|| format!("{} is no record", escape_hidden(&path.to_string_lossy())))?);
-            }
-        }
-        return Ok(());
-    }
-    let file = BufReader::new(File::open(database).with_context(shown)?);
-    let mut archive = zip::ZipArchive::new(file).with_context(shown)?;
-    for at in 0..archive.len() {
-        let entry = archive.by_index(at).with_context(shown)?;
-        if entry.name().ends_with(".json") {
-            let name = entry.name().to_owned();
-            each(&parsed(entry).with_context(|| format!("{} in the archive is no record", escape_hidden(&name)))?);
-        }
-    }
-    Ok(())
-}
-
 fn parsed(file: impl Read) -> Option<Value> {
-    serde_json::from_reader(file.take(MAX_RECORD_BYTES)).ok()
+    serde_json::from_reader(file.take(MAX_DESCRIPTION_BYTES)).ok()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-    use std::io::Write as _;
-
-    use portcullis::digest::Digest;
     use serde_json::json;
 
     use super::*;
 
     /// Installs what looks like a package of each ecosystem, with a script and a dependency.
-    fn phase(folder: &Path) -> InstallPhase {
+    fn install(folder: &Path) {
         let package = |path: &str, about: Value| {
             let folder = folder.join(path);
             fs::create_dir_all(&folder).unwrap();
@@ -165,49 +183,41 @@ mod tests {
         package("node_modules/@me/server/dist", json!({ "name": "no package", "version": "1" }));
         package("node_modules/dep", json!({ "name": "dep", "version": "0.1.0" }));
         fs::create_dir_all(folder.join("lib/site-packages/Py_Dep-2.0.dist-info")).unwrap();
-        InstallPhase {
-            requested: "npm:@me/server".to_owned(),
-            name: "@me/server".to_owned(),
-            version: "1.2.3".to_owned(),
-            integrity: String::new(),
-            packages: 3,
-            tree: Digest::of(b""),
-            registry: Vec::new(),
-            folder: folder.to_owned(),
-        }
     }
 
     fn rules(supply: Supply) -> Vec<(String, String)> {
-        supply.findings.finish().into_iter().map(|finding| (finding.rule.to_owned(), finding.subject)).collect()
+        supply.known.findings.finish().into_iter().map(|finding| (finding.rule.to_owned(), finding.subject)).collect()
     }
 
     #[test]
     fn a_package_that_a_database_calls_malicious_is_known_before_it_is_started() {
         let (folder, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let phase = phase(folder.path());
-        let supply = look(Some(&phase), None).unwrap();
-        assert!(supply.unchecked[0].starts_with("3 packages") && supply.unchecked[0].contains("not checked"));
+        install(folder.path());
+        let supply = look(folder.path(), Some("@me/server"), None).unwrap();
+        assert!(
+            supply.known.unchecked[0].contains("not checked; `portcullis evaluate --update-osv`"),
+            "{:?}",
+            supply.known.unchecked
+        );
         assert_eq!(rules(supply), [("install-script".to_owned(), "@me/server 1.2.3".to_owned())]);
 
-        assert!(look(Some(&phase), Some(database.path())).is_err(), "an empty database has checked nothing");
-        let record = |id: &str, ecosystem: &str, name: &str| {
-            json!({ "id": id, "summary": "s", "affected": [{ "package": { "ecosystem": ecosystem, "name": name } }] })
-                .to_string()
+        let file = database.path().join("state/osv.sqlite");
+        let with = |id: &str, ecosystem: &str, name: &str| {
+            let package = json!({ "ecosystem": ecosystem, "name": name });
+            let record = json!({ "id": id, "summary": "s", "affected": [{ "package": package }] });
+            fs::write(database.path().join("a.json"), record.to_string()).unwrap();
+            OsvDatabase::build(&file, &[database.path()]).unwrap();
+            look(folder.path(), Some("@me/server"), Some(&file)).unwrap()
         };
-        fs::write(database.path().join("a.json"), record("GHSA-1", "PyPI", "py-dep")).unwrap();
-        let supply = look(Some(&phase), Some(database.path())).unwrap();
-        assert!(!supply.malicious);
+        let supply = with("GHSA-1", "PyPI", "py-dep");
+        assert!(
+            !supply.malicious && supply.known.unchecked[0].starts_with("3 packages looked up"),
+            "{:?}",
+            supply.known.unchecked
+        );
         assert!(rules(supply).contains(&("known-vulnerable".to_owned(), "Py_Dep 2.0".to_owned())));
-
-        let archive = database.path().join("all.zip");
-        let mut zip = zip::ZipWriter::new(File::create(&archive).unwrap());
-        zip.start_file("MAL-1.json", zip::write::SimpleFileOptions::default()).unwrap();
-        zip.write_all(record("MAL-1", "npm", "dep").as_bytes()).unwrap();
-        zip.finish().unwrap();
-        let supply = look(Some(&phase), Some(&archive)).unwrap();
+        let supply = with("MAL-1", "npm", "dep");
         assert!(supply.malicious);
         assert_eq!(rules(supply)[0], ("known-malicious".to_owned(), "dep 0.1.0".to_owned()));
-        fs::write(database.path().join("b.json"), "no record").unwrap();
-        assert!(look(Some(&phase), Some(database.path())).is_err());
     }
 }
