@@ -23,7 +23,7 @@ fn untrusted(config: &str) -> TestDir {
     let dir = TestDir::new("");
     dir.write_configuration(config);
     fs::remove_dir_all(dir.state()).unwrap();
-    fs::remove_dir(dir.data("")).unwrap();
+    fs::remove_dir_all(dir.data("")).unwrap();
     dir
 }
 
