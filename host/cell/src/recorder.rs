@@ -16,6 +16,8 @@ use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use portcullis_core::sync::Mutex;
+#[cfg(target_os = "linux")]
+use portcullis_jail::Operation;
 use portcullis_ledger::{Event, EventKind};
 
 /// The largest number of different attempts that are kept. A language runtime makes some thousands; beyond this they
@@ -25,8 +27,12 @@ const MAX_ATTEMPTS: usize = 50_000;
 /// The largest total size of their paths and names, in bytes.
 const MAX_PATH_BYTES: usize = 16 << 20;
 
-/// The largest number of attempts that wait to be looked up outside. Those beyond it are only counted.
-const LOOK_QUEUE: usize = 4096;
+/// The largest number of attempts to look at something that are kept, so that they leave room for what weighs more.
+const MAX_LOOKS: usize = MAX_ATTEMPTS / 2;
+
+/// The largest number of attempts that wait to be looked up outside. Looks beyond it are only counted, and every other
+/// call waits.
+const LOOK_QUEUE: usize = 16_384;
 
 /// The longest time that a reader waits for attempts that are being looked up outside.
 const LOOK_WAIT: Duration = Duration::from_secs(1);
@@ -109,6 +115,8 @@ struct Seen {
     bytes: usize,
     /// The number of attempts that are missing here.
     others: u64,
+    /// The part of them for which there was no room.
+    crowded_out: u64,
     /// The number of attempts that wait to be looked up outside.
     waiting: usize,
 }
@@ -154,6 +162,13 @@ impl Recording {
         self.seen.lock().others
     }
 
+    /// Returns the number of attempts that are missing because too many others came before. A source that makes so many
+    /// may hide among them.
+    #[must_use]
+    pub fn crowded_out(&self) -> u64 {
+        self.seen.lock().crowded_out
+    }
+
     /// Adds one attempt.
     pub fn note(&self, action: Action, subject: Subject, availability: Availability, program: String) {
         let after = self.began.elapsed();
@@ -163,14 +178,17 @@ impl Recording {
             Subject::Host(host, _) => host.len(),
             Subject::Address(_) | Subject::Call(_) => 0,
         };
+        let looks = action == Action::Look;
+        let (most, most_bytes) = if looks { (MAX_LOOKS, MAX_PATH_BYTES / 2) } else { (MAX_ATTEMPTS, MAX_PATH_BYTES) };
         let key = (action, subject, availability);
         if let Some(times) = seen.attempts.get_mut(&key) {
             times.count += 1;
-        } else if seen.attempts.len() < MAX_ATTEMPTS && seen.bytes + bytes <= MAX_PATH_BYTES {
+        } else if seen.attempts.len() < most && seen.bytes + bytes <= most_bytes {
             seen.bytes += bytes;
             seen.attempts.insert(key, Times { count: 1, after, program });
         } else {
             seen.others += 1;
+            seen.crowded_out += 1;
         }
     }
 
@@ -211,7 +229,8 @@ impl Recording {
                 let program = seen.as_ref().map(|_| caller::program(call.thread)).unwrap_or_default();
                 // Before the caller goes on: what it does next may be to answer, after which the record is read.
                 recording.seen.lock().waiting += 1;
-                if portcullis_jail::recorded_call(call.number).is_some() {
+                let recorded = portcullis_jail::recorded_call(call.number);
+                if recorded.is_some() {
                     listener.continue_call(&call);
                 } else {
                     // A call that every cell denies is here only to be recorded.
@@ -219,9 +238,19 @@ impl Recording {
                 }
                 let is_missing = match seen {
                     Ok(None) => false,
+                    // A look is left out rather than waited for; what may weigh more is not.
+                    Ok(Some(seen)) if recorded.is_none_or(|call| call.operation != Operation::Look) => {
+                        match to_look.send((seen, program)) {
+                            Ok(()) => continue,
+                            Err(_) => true,
+                        }
+                    }
                     Ok(Some(seen)) => match to_look.try_send((seen, program)) {
                         Ok(()) => continue,
-                        Err(_) => true,
+                        Err(_) => {
+                            recording.seen.lock().crowded_out += 1;
+                            true
+                        }
                     },
                     Err(_) => true,
                 };

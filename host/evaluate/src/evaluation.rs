@@ -177,6 +177,10 @@ impl Exercised {
                 "some TLS connections did not trust the false internet; of them only the host is known".to_owned(),
             );
         }
+        let missed: u64 = observations.iter().map(|run| run.missed).sum();
+        if missed > 0 {
+            not.push(format!("{missed} attempts and messages were not recorded, because too many came before them"));
+        }
         not.push(
             "what was encrypted or compressed before it was sent, and what waits longer or for another input"
                 .to_owned(),

@@ -132,6 +132,8 @@ pub struct Observation {
     pub attempts: Vec<RecordedAttempt>,
     /// The messages that the source sent into the false internet.
     pub sent: Vec<SentMessage>,
+    /// The number of attempts and messages that were not kept, because too many came before.
+    pub missed: u64,
     /// The files that the source left in the false home, with their content.
     pub written: Vec<(PathBuf, Vec<u8>)>,
     /// The canaries of this run.

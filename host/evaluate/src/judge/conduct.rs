@@ -6,7 +6,7 @@ use std::time::Duration;
 use portcullis_cell::{Action, Availability, Subject};
 
 use super::SelfDescription;
-use crate::finding::{DELAY, DENIED_CALL, ESCAPE, FindingList, PERSISTENCE, PROGRAM, UNIX_SOCKET, Weight};
+use crate::finding::{DELAY, DENIED_CALL, ESCAPE, FLOODED, FindingList, PERSISTENCE, PROGRAM, UNIX_SOCKET, Weight};
 use crate::observation::Observation;
 
 /// From which time on a call is remarkable.
@@ -162,6 +162,10 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
             }
             Subject::Address(_) | Subject::Host(..) => {}
         }
+    }
+    if run.missed > 0 {
+        let evidence = format!("{} attempts and messages", run.missed);
+        findings.add(FLOODED, Weight::Warning, "the record of a run", Some(run.condition), &evidence);
     }
     for call in run.calls.iter().filter(|call| call.took >= LONG_CALL) {
         let evidence = format!("{} s", call.took.as_secs());

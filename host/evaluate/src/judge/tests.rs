@@ -24,6 +24,7 @@ fn run(about: &str) -> Observation {
         calls: Vec::new(),
         attempts: Vec::new(),
         sent: Vec::new(),
+        missed: 0,
         written: Vec::new(),
         canaries: Canary::make_all().unwrap(),
         home: PathBuf::from("/home/alex"),
@@ -138,6 +139,15 @@ fn a_definition_that_changes_is_found_whenever_it_does_and_weighs_more_if_it_the
         ..run("Keeps notes in /home/admin.")
     };
     assert_eq!(super::tests::found(&[run("Keeps notes in /home/alex."), named]), []);
+}
+
+#[test]
+fn a_source_that_floods_the_record_is_found_and_what_is_missing_is_said() {
+    let flooded = Observation { missed: 7, ..run("Keeps notes.") };
+    let warning = (Weight::Warning, "flooded", "the record of a run".to_owned());
+    assert_eq!(found(std::slice::from_ref(&flooded)), [warning]);
+    let evaluation = crate::Evaluation::of(&[], &[flooded], &Default::default(), crate::PriorKnowledge::default());
+    assert!(evaluation.exercised.not.iter().any(|sentence| sentence.starts_with("7 attempts")), "{evaluation:?}");
 }
 
 #[test]

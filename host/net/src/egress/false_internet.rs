@@ -5,6 +5,7 @@
 mod authority;
 mod names;
 mod responder;
+mod tap;
 mod traffic;
 
 use std::fmt;
@@ -15,9 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_jail::Listener;
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use authority::Authority;
 pub use names::FalseAddresses;
@@ -40,6 +42,9 @@ const MAX_CONNECTIONS: usize = 256;
 /// The longest time that a connection lasts.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The longest time in which what was already sent is heard.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The pause after `accept` failed, which happens when the broker has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -58,11 +63,29 @@ struct Shared {
 /// A cell's connection to a false internet. Dropping it ends every connection of the source.
 #[derive(Debug)]
 #[must_use = "dropping this closes the false internet of the cell"]
-pub struct FalseInternetGuard(CancellationToken);
+pub struct FalseInternetGuard {
+    /// Ends everything.
+    stop: CancellationToken,
+    /// Lets nothing new begin.
+    last_call: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl FalseInternetGuard {
+    /// Hears what was already sent, when all programs of the cell have ended. What goes on for too long is cut off.
+    pub async fn finish(self) {
+        self.last_call.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(FINISH_TIMEOUT, self.tasks.wait()).await.is_err() {
+            self.stop.cancel();
+            self.tasks.wait().await;
+        }
+    }
+}
 
 impl Drop for FalseInternetGuard {
     fn drop(&mut self) {
-        self.0.cancel();
+        self.stop.cancel();
     }
 }
 
@@ -104,28 +127,33 @@ impl FalseInternet {
         if descriptors.len() != PORTS.len() + 1 {
             return Err(io::Error::other("the launcher bound another number of sockets than it was asked for"));
         }
-        let guard = FalseInternetGuard(CancellationToken::new());
+        let guard = FalseInternetGuard {
+            stop: CancellationToken::new(),
+            last_call: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
         let spawn = |task: futures_util::future::BoxFuture<'static, ()>| {
-            drop(tokio::spawn(guard.0.clone().run_until_cancelled_owned(task)));
+            drop(guard.tasks.spawn(guard.stop.clone().run_until_cancelled_owned(task)));
         };
         let mut descriptors = descriptors.into_iter();
         if let Some(resolver) = descriptors.next() {
             let resolver = StdUdpSocket::from(resolver);
             resolver.set_nonblocking(true)?;
-            spawn(Box::pin(names::serve(Arc::clone(&self.shared), UdpSocket::from_std(resolver)?)));
+            let socket = UdpSocket::from_std(resolver)?;
+            spawn(Box::pin(names::serve(Arc::clone(&self.shared), socket, guard.last_call.clone())));
         }
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         for (port, socket) in PORTS.into_iter().zip(descriptors) {
             let socket = StdTcpListener::from(socket);
             socket.set_nonblocking(true)?;
-            let task = accept(
-                Arc::clone(&self.shared),
-                TcpListener::from_std(socket)?,
+            let door = Door {
+                shared: Arc::clone(&self.shared),
                 port,
-                Arc::clone(&room),
-                guard.0.clone(),
-            );
-            spawn(Box::pin(task));
+                room: Arc::clone(&room),
+                stop: guard.stop.clone(),
+                tasks: guard.tasks.clone(),
+            };
+            spawn(Box::pin(door.accept(TcpListener::from_std(socket)?, guard.last_call.clone())));
         }
         Ok(guard)
     }
@@ -155,30 +183,51 @@ impl fmt::Debug for FalseInternet {
     }
 }
 
-/// Accepts the connections of one port forever.
-async fn accept(shared: Arc<Shared>, listener: TcpListener, port: u16, room: Arc<Semaphore>, stop: CancellationToken) {
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
-        let shared = Arc::clone(&shared);
+/// One port of every address.
+struct Door {
+    shared: Arc<Shared>,
+    port: u16,
+    room: Arc<Semaphore>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Door {
+    /// Accepts connections until the last call, and those that are waiting then.
+    async fn accept(self, listener: TcpListener, last_call: CancellationToken) {
+        while let Some(accepted) = last_call.run_until_cancelled(listener.accept()).await {
+            match accepted {
+                Ok((stream, _)) => self.open(stream),
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+        let Ok(listener) = listener.into_std() else { return };
+        while let Ok((stream, _)) = listener.accept() {
+            if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
+                self.open(stream);
+            }
+        }
+    }
+
+    fn open(&self, stream: TcpStream) {
+        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else { return self.shared.traffic.miss() };
+        let (shared, port) = (Arc::clone(&self.shared), self.port);
         let task = async move {
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection(&shared, stream, port)).await;
             drop(place);
         };
-        drop(tokio::spawn(stop.clone().run_until_cancelled_owned(task)));
+        drop(self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(task)));
     }
 }
 
-async fn connection(shared: &Arc<Shared>, stream: tokio::net::TcpStream, port: u16) {
+async fn connection(shared: &Arc<Shared>, stream: TcpStream, port: u16) {
     let Ok(SocketAddr::V4(address)) = stream.local_addr() else { return };
-    if port == RESOLVER_PORT {
-        return names::serve_stream(shared, stream).await;
-    }
     let host = shared.names.name_of(*address.ip()).unwrap_or_else(|| address.ip().to_string());
-    responder::serve(shared, stream, Sender { host, port }).await;
+    let to = Sender { host, port };
+    if port == RESOLVER_PORT {
+        return names::serve_stream(shared, &to, stream).await;
+    }
+    responder::serve(shared, stream, to).await;
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use portcullis::cell::{
     Action, Availability, CellError, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted, Tier,
 };
@@ -16,9 +16,13 @@ use portcullis_evaluate::{
 use portcullis_jail::{Launcher, Network};
 use portcullis_net::egress::{FalseAddresses, FalseInternet};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::false_home::{CLOCK_FOLDER, FalseHome, told_home, work_folder};
 use super::server::Server;
+
+/// The longest time for one run, in which the server starts, lists twice and is called; the wait after the calls is added.
+const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The longest time for the calls of one run together, and for those of one tool: a slow one is called less often.
 const CALLS_TIMEOUT: Duration = Duration::from_secs(40);
@@ -92,17 +96,26 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     let recording = cell.recording().cloned().context("the cell is not recorded")?;
 
     let (child, streams, ready) = Child::start(plan.launch, Launcher::SelfExec, Some(Arc::clone(&recording))).await?;
-    let (_false_internet, _resolver) = match condition {
+    let (served, _resolver) = match condition {
         Condition::Bare => (None, cell.started(ready)?),
         _ => (Some(internet.serve(ready.listeners)?), None),
     };
     let mut run = Run { began, listings: Vec::new(), calls: Vec::new(), name: String::new() };
-    let failure = match Server::meet(streams, &child, condition.client()).await {
-        Ok(server) => run.exercise(server, condition, &home.canaries, candidate.idle).await.err(),
-        Err(error) => Some(error),
+    let limit = RUN_TIMEOUT + candidate.idle;
+    let work = async {
+        let server = Server::meet(streams, &child, condition.client()).await?;
+        run.exercise(server, condition, &home.canaries, candidate.idle).await
+    };
+    let failure = match timeout(limit, work).await {
+        Ok(done) => done.err(),
+        Err(_) => Some(anyhow!("it was not done within {} s", limit.as_secs())),
     };
     child.kill();
     child.wait().await;
+    // What it sent last is heard to the end.
+    if let Some(served) = served {
+        served.finish().await;
+    }
 
     let mut attempts = recording.attempts();
     // An address that a name was given is known by that name.
@@ -134,6 +147,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         calls: run.calls,
         attempts,
         sent: internet.sent(),
+        missed: internet.others() + recording.crowded_out(),
         written: home.written(),
         canaries: home.canaries,
         home: told_home(condition),

@@ -24,6 +24,9 @@ const MAX_MESSAGE_BYTES: u64 = 16 << 20;
 /// The largest number of pages of a list that are fetched.
 const MAX_PAGES: usize = 20;
 
+/// The longest cursor that is sent back, in bytes.
+const MAX_CURSOR_BYTES: usize = 64 * 1024;
+
 /// The number of bytes of standard error that are kept, from the end.
 const KEPT_BYTES: usize = 2048;
 
@@ -124,6 +127,9 @@ impl Server {
                 all.extend(items);
             }
             match page.get("nextCursor") {
+                Some(Value::String(cursor)) if cursor.len() > MAX_CURSOR_BYTES => {
+                    bail!("the cursor of its next page is longer than {MAX_CURSOR_BYTES} bytes")
+                }
                 Some(Value::String(cursor)) => params = json!({ "cursor": cursor }),
                 _ => break,
             }
@@ -135,8 +141,10 @@ impl Server {
     async fn request(&mut self, method: &Method, params: Value, limit: Duration) -> anyhow::Result<Value> {
         let id = self.next_id;
         self.next_id += 1;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method.as_str(), "params": params })).await?;
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method.as_str(), "params": params });
         let answer = async {
+            // One that does not read keeps nobody waiting longer than one that does not answer.
+            self.send(&request).await?;
             loop {
                 let message = self.receive().await?;
                 let of = message.get("id").cloned().unwrap_or_default();

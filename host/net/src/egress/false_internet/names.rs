@@ -9,12 +9,13 @@ use simple_dns::rdata::{A, RData};
 use simple_dns::{CLASS, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
+use tokio_util::sync::CancellationToken;
 
 use super::traffic::{Channel, Sender};
 use super::{ACCEPT_PAUSE, RESOLVER_PORT, Shared};
 
-/// The longest query, in bytes: one name of 255 bytes, and options.
-const MAX_QUERY_BYTES: usize = 1024;
+/// The longest query, in bytes. No datagram is longer.
+const MAX_QUERY_BYTES: usize = 65_535;
 
 /// The time for which a client may cache an answer, in seconds. Nothing is cached, so that every query is seen.
 const TTL: u32 = 0;
@@ -62,8 +63,18 @@ impl FalseNames {
 }
 
 impl Shared {
-    /// Answers a DNS query (RFC 1035), or returns `None` if the bytes are none.
-    fn answer(&self, query: &[u8]) -> Option<Vec<u8>> {
+    /// Answers a DNS query (RFC 1035). What is none is kept as it is.
+    fn answer(&self, query: &[u8], to: Option<&Sender>, channel: Channel) -> Option<Vec<u8>> {
+        let reply = self.reply(query);
+        if reply.is_none() {
+            let unknown = Sender { host: "a resolver".to_owned(), port: RESOLVER_PORT };
+            self.traffic.note(channel, to.unwrap_or(&unknown), vec![("bytes".to_owned(), query.to_vec())]);
+        }
+        reply
+    }
+
+    /// Returns the reply to a query of one name.
+    fn reply(&self, query: &[u8]) -> Option<Vec<u8>> {
         let packet = Packet::parse(query).ok()?;
         let [question] = packet.questions.as_slice() else { return None };
         let name = question.qname.to_string();
@@ -81,24 +92,28 @@ impl Shared {
     }
 }
 
-/// Answers datagrams forever.
-pub(super) async fn serve(shared: Arc<Shared>, socket: UdpSocket) {
-    let mut query = [0; MAX_QUERY_BYTES];
-    loop {
-        let Ok((size, from)) = socket.recv_from(&mut query).await else {
+/// Answers datagrams until the last call, and hears those that are waiting then.
+pub(super) async fn serve(shared: Arc<Shared>, socket: UdpSocket, last_call: CancellationToken) {
+    let mut query = vec![0; MAX_QUERY_BYTES];
+    while let Some(received) = last_call.run_until_cancelled(socket.recv_from(&mut query)).await {
+        let Ok((size, from)) = received else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        if let Some(message) = query.get(..size).and_then(|query| shared.answer(query)) {
+        if let Some(message) = query.get(..size).and_then(|query| shared.answer(query, None, Channel::Udp)) {
             // A client that went away meanwhile needs no answer.
             let _ = socket.send_to(&message, from).await;
         }
     }
+    let Ok(socket) = socket.into_std() else { return };
+    while let Ok((size, _)) = socket.recv_from(&mut query) {
+        let _ = query.get(..size).and_then(|query| shared.answer(query, None, Channel::Udp));
+    }
 }
 
 /// Answers the queries of one connection, each of which is preceded by its length (RFC 7766).
-pub(super) async fn serve_stream(shared: &Shared, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
-    while let Some(message) = one(shared, &mut stream).await {
+pub(super) async fn serve_stream(shared: &Shared, to: &Sender, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    while let Some(message) = one(shared, to, &mut stream).await {
         let size = u16::try_from(message.len()).unwrap_or_default().to_be_bytes();
         if stream.write_all(&[&size, &*message].concat()).await.is_err() {
             return;
@@ -106,9 +121,10 @@ pub(super) async fn serve_stream(shared: &Shared, mut stream: impl AsyncRead + A
     }
 }
 
-async fn one(shared: &Shared, stream: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
+async fn one(shared: &Shared, to: &Sender, stream: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
     let size = usize::from(stream.read_u16().await.ok()?);
-    let mut query = vec![0; Some(size).filter(|size| *size <= MAX_QUERY_BYTES)?];
-    stream.read_exact(&mut query).await.ok()?;
-    shared.answer(&query)
+    let mut query = Vec::new();
+    // One that ends early is kept, too.
+    let _ = stream.take(size as u64).read_to_end(&mut query).await;
+    shared.answer(&query, Some(to), Channel::Tcp)
 }

@@ -6,23 +6,27 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::server::Acceptor;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
 
 use super::Shared;
+use super::tap::{Heard, Tap};
 use super::traffic::{Channel, Sender};
 
-/// The number of bytes that are kept of a body, and of what is neither HTTP nor TLS.
+/// The number of bytes that are kept of a body.
 const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// The longest head of a request, in bytes.
-const BUFFER_BYTES: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// The largest number of headers of a request. A request with more is kept as it is.
+const MAX_HEADERS: usize = 1000;
 
 /// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 22;
@@ -32,8 +36,9 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
     let mut first = [0; 1];
     match stream.peek(&mut first).await {
         Ok(1) if first == [HANDSHAKE] => tls(shared, stream, to).await,
-        Ok(1) if first.iter().all(u8::is_ascii_uppercase) => http(shared, stream, &to, Channel::Http).await,
-        Ok(1) => other(shared, stream, &to).await,
+        // Other protocols begin with a letter, too: what is no request is kept as it is.
+        Ok(1) if first.iter().all(u8::is_ascii_alphabetic) => http(shared, stream, &to, Channel::Http).await,
+        Ok(1) => other(shared, stream, to).await,
         // The source said nothing: it waited for a greeting, or only looked whether somebody is there.
         _ => shared.traffic.note(Channel::Tcp, &to, Vec::new()),
     }
@@ -49,8 +54,10 @@ async fn tls(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
     let Ok(config) = shared.authority.proves(&name) else { return };
     match hello.into_stream(config).await {
         Ok(stream) => {
-            let to = Sender { host: name, ..to };
-            http(shared, stream, &to, Channel::Https).await;
+            if !name.eq_ignore_ascii_case(&to.host) {
+                shared.traffic.note(Channel::Tls, &to, shown);
+            }
+            http(shared, stream, &Sender { host: name, ..to }, Channel::Https).await;
         }
         Err(_) => shared.traffic.note(Channel::Tls, &to, shown),
     }
@@ -60,25 +67,49 @@ async fn http<S>(shared: &Arc<Shared>, stream: S, to: &Sender, channel: Channel)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(|request| async { Ok::<_, Infallible>(answer(shared, request, to, channel).await) });
-    // How the connection ends is up to the source.
-    let _ = hyper::server::conn::http1::Builder::new()
+    let raw = if channel == Channel::Http { Channel::Tcp } else { channel };
+    let heard = Heard::new(shared, to.clone(), raw);
+    let service = service_fn(|request| {
+        // A request that is not heard to its end is kept as it is.
+        heard.understand(false);
+        async {
+            let response = answer(shared, request, to, channel).await;
+            heard.understand(response.is_some());
+            Ok::<_, Infallible>(response.unwrap_or_default())
+        }
+    });
+    let ended = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .half_close(true)
         .max_buf_size(BUFFER_BYTES)
-        .serve_connection(TokioIo::new(stream), service)
+        .max_headers(MAX_HEADERS)
+        .serve_connection(TokioIo::new(Tap::new(stream, Arc::clone(&heard))), service)
         .await;
+    heard.understand(ended.is_ok() && heard.is_understood());
 }
 
-async fn answer(shared: &Shared, request: Request<Incoming>, to: &Sender, channel: Channel) -> Response<Full<Bytes>> {
+/// Notes a request and answers it, or returns `None` if its body does not end.
+async fn answer(
+    shared: &Shared,
+    request: Request<Incoming>,
+    to: &Sender,
+    channel: Channel,
+) -> Option<Response<Full<Bytes>>> {
     let (head, mut body) = request.into_parts();
     let path = format!("{} {}", head.method, head.uri);
     let mut parts = vec![("path".to_owned(), path.into_bytes())];
-    let headers = head.headers.iter().filter(|(name, _)| **name != HOST);
-    parts.extend(headers.map(|(name, value)| (format!("header {name}"), value.as_bytes().to_vec())));
+    let header = |(name, value): (&HeaderName, &HeaderValue)| (format!("header {name}"), value.as_bytes().to_vec());
+    parts.extend(head.headers.iter().map(header));
     let mut kept = Vec::new();
-    while let Some(Ok(frame)) = body.frame().await {
-        let Ok(data) = frame.into_data() else { continue };
+    while let Some(frame) = body.frame().await {
+        let data = match frame.ok()?.into_data() {
+            Ok(data) => data,
+            Err(frame) => {
+                // A trailer carries as much as a header.
+                parts.extend(frame.trailers_ref().into_iter().flatten().map(header));
+                continue;
+            }
+        };
         let room = MAX_BODY_BYTES.saturating_sub(kept.len());
         kept.extend_from_slice(data.get(..room).unwrap_or(&data));
     }
@@ -90,12 +121,12 @@ async fn answer(shared: &Shared, request: Request<Incoming>, to: &Sender, channe
         let bare = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
         bare.map_or(host, |(host, _)| host).to_ascii_lowercase()
     });
-    let to = Sender {
-        host: named.filter(|host| super::super::is_host(host)).unwrap_or_else(|| to.host.clone()),
-        ..to.clone()
-    };
-    shared.traffic.note(channel, &to, parts);
-    empty_answer(&head.headers)
+    // Whoever has either may read it, so that it was sent to both.
+    if let Some(host) = named.filter(|host| super::super::is_host(host) && !host.eq_ignore_ascii_case(&to.host)) {
+        shared.traffic.note(channel, &Sender { host, ..to.clone() }, parts.clone());
+    }
+    shared.traffic.note(channel, to, parts);
+    Some(empty_answer(&head.headers))
 }
 
 /// Returns an empty page or an empty object, as the request wants.
@@ -111,9 +142,8 @@ fn empty_answer(headers: &HeaderMap) -> Response<Full<Bytes>> {
 }
 
 /// Keeps what is neither HTTP nor TLS, and says nothing.
-async fn other(shared: &Shared, stream: TcpStream, to: &Sender) {
-    let mut kept = Vec::new();
+async fn other(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
+    let mut stream = Tap::new(stream, Heard::new(shared, to, Channel::Tcp));
     // A reset is an end, too.
-    let _ = stream.take(MAX_BODY_BYTES as u64).read_to_end(&mut kept).await;
-    shared.traffic.note(Channel::Tcp, to, vec![("bytes".to_owned(), kept)]);
+    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
 }

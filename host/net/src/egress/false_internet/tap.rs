@@ -1,0 +1,95 @@
+//! The bytes of one connection, kept as they arrive, so that none is lost with a connection that ends in any way.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use portcullis_core::sync::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Shared;
+use super::traffic::{Channel, Sender};
+
+/// The number of bytes that are kept of a connection.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// What was said on one connection. Dropping it notes the bytes, unless all of them were noted as requests.
+pub(super) struct Heard {
+    shared: Arc<Shared>,
+    to: Sender,
+    channel: Channel,
+    bytes: Mutex<Vec<u8>>,
+    understood: AtomicBool,
+}
+
+impl Heard {
+    pub(super) fn new(shared: &Arc<Shared>, to: Sender, channel: Channel) -> Arc<Self> {
+        let (shared, bytes) = (Arc::clone(shared), Mutex::default());
+        Arc::new(Self { shared, to, channel, bytes, understood: AtomicBool::new(false) })
+    }
+
+    /// Says whether everything so far was noted in another way.
+    pub(super) fn understand(&self, understood: bool) {
+        self.understood.store(understood, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_understood(&self) -> bool {
+        self.understood.load(Ordering::Relaxed)
+    }
+
+    fn hear(&self, heard: &[u8]) {
+        let mut bytes = self.bytes.lock();
+        let room = MAX_BYTES.saturating_sub(bytes.len());
+        bytes.extend_from_slice(heard.get(..room).unwrap_or(heard));
+    }
+}
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        if !self.is_understood() {
+            let bytes = std::mem::take(&mut *self.bytes.lock());
+            let parts = (!bytes.is_empty()).then(|| ("bytes".to_owned(), bytes));
+            self.shared.traffic.note(self.channel, &self.to, parts.into_iter().collect());
+        }
+    }
+}
+
+/// A connection whose bytes are kept.
+pub(super) struct Tap<S> {
+    stream: S,
+    heard: Arc<Heard>,
+}
+
+impl<S> Tap<S> {
+    pub(super) fn new(stream: S, heard: Arc<Heard>) -> Self {
+        Self { stream, heard }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        let read = buffer.filled().get(before..).unwrap_or_default();
+        if !read.is_empty() {
+            self.heard.hear(read);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
