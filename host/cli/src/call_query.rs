@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use anyhow::Context as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use globset::{Glob, GlobMatcher};
-use portcullis::ledger::{CallEntry, CallRange, CallResult, LedgerReader, PositionedRecord};
+use portcullis::ledger::{CallEntry, CallRange, LedgerReader, PositionedRecord, RecordedOutcome};
 
 use crate::moment;
 
@@ -38,11 +38,11 @@ pub(crate) struct CallQuery {
     pub(crate) profile: Option<String>,
 
     /// Calls that ended like this
-    #[arg(long, value_parser = PossibleValuesParser::new(CallResult::ALL.map(CallResult::as_str)).map(|word| {
+    #[arg(long, value_parser = PossibleValuesParser::new(RecordedOutcome::ALL.map(RecordedOutcome::as_str)).map(|word| {
         // The parser lets only these words pass.
-        CallResult::ALL.into_iter().find(|result| result.as_str() == word).unwrap_or(CallResult::Unknown)
+        RecordedOutcome::ALL.into_iter().find(|result| result.as_str() == word).unwrap_or(RecordedOutcome::Unknown)
     }))]
-    pub(crate) outcome: Option<CallResult>,
+    pub(crate) outcome: Option<RecordedOutcome>,
 
     /// Calls with this text in their records, in any case: a code, a name, or an argument if the profile says
     /// `record = "full"`

@@ -30,7 +30,7 @@ pub struct CallRange {
 /// The outcome of a call in the words in which people ask for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum CallResult {
+pub enum RecordedOutcome {
     /// The source answered, or took a notification.
     Ok,
     /// The tool reported that it failed, or the source answered with an error.
@@ -51,7 +51,7 @@ pub enum CallResult {
     Abandoned,
 }
 
-impl CallResult {
+impl RecordedOutcome {
     /// All outcomes.
     pub const ALL: [Self; 9] = [
         Self::Ok,
@@ -113,7 +113,7 @@ pub struct CallEntry {
     /// The source that was called.
     pub source: Option<String>,
     /// The outcome.
-    pub outcome: CallResult,
+    pub outcome: RecordedOutcome,
     /// The code of the refusal, or the cause of the failure.
     pub reason: Option<String>,
     /// The person or the rule that answered the question about the call, if one was asked.
@@ -200,16 +200,16 @@ impl CallEntry {
         let answered = of_kind(EventKind::CallAnswered);
         let live = || is_live(&first.chain);
         let outcome = match (denied, completed) {
-            (Some(_), _) => CallResult::Denied,
+            (Some(_), _) => RecordedOutcome::Denied,
             (None, Some(body)) => ended(body),
             (None, None) if of_kind(EventKind::CallIntent).is_some() => match live() {
-                true => CallResult::Running,
-                false => CallResult::Unknown,
+                true => RecordedOutcome::Running,
+                false => RecordedOutcome::Unknown,
             },
-            (None, None) if answered.is_some_and(|body| body["approved"] == false) => CallResult::Denied,
-            (None, None) if !live() => CallResult::Abandoned,
-            (None, None) if of_kind(EventKind::CallAsked).is_some() => CallResult::Asked,
-            (None, None) => CallResult::Running,
+            (None, None) if answered.is_some_and(|body| body["approved"] == false) => RecordedOutcome::Denied,
+            (None, None) if !live() => RecordedOutcome::Abandoned,
+            (None, None) if of_kind(EventKind::CallAsked).is_some() => RecordedOutcome::Asked,
+            (None, None) => RecordedOutcome::Running,
         };
         let withheld = completed.and_then(|body| text(body.pointer("/withheld/code")));
         let failure = completed.and_then(|body| text(body.get("error")));
@@ -232,14 +232,14 @@ impl CallEntry {
     }
 }
 
-fn ended(body: &Value) -> CallResult {
+fn ended(body: &Value) -> RecordedOutcome {
     match body["outcome"].as_str() {
-        Some("ok" | "sent") => CallResult::Ok,
-        Some("tool_error" | "error") => CallResult::Failed,
-        Some("withheld") => CallResult::Withheld,
-        Some("not-sent") => CallResult::NotSent,
+        Some("ok" | "sent") => RecordedOutcome::Ok,
+        Some("tool_error" | "error") => RecordedOutcome::Failed,
+        Some("withheld") => RecordedOutcome::Withheld,
+        Some("not-sent") => RecordedOutcome::NotSent,
         // An outcome of a later version claims nothing that this one understands.
-        _ => CallResult::Unknown,
+        _ => RecordedOutcome::Unknown,
     }
 }
 

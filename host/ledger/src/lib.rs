@@ -42,7 +42,7 @@ use portcullis_core::sync::Mutex;
 use rusqlite::Connection;
 use tokio::sync::watch;
 
-pub use calls::{CallEntry, CallRange, CallResult};
+pub use calls::{CallEntry, CallRange, RecordedOutcome};
 pub use chain::is_live;
 pub use grant::{ApprovalGrant, Binding, Consume, GrantScope};
 pub use health::Trouble;

@@ -14,7 +14,7 @@ use crate::cli::Global;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
 
-use list::Form;
+use list::ListingForm;
 pub(crate) use list::duration;
 
 /// Show the calls of agents, and read and check the ledger
@@ -89,8 +89,8 @@ enum Action {
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let folder = folder(global, args.data_dir.as_ref())?;
     let Some(action) = &args.action else {
-        let form = if global.json { Form::Json } else { Form::Line };
-        let form = if args.listing.csv { Form::Csv } else { form };
+        let form = if global.json { ListingForm::Json } else { ListingForm::Line };
+        let form = if args.listing.csv { ListingForm::Csv } else { form };
         return list::run(&folder, &args.query, args.listing.n, args.listing.follow, form);
     };
     if args.query != CallQuery::default() || args.listing != Listing::default() {

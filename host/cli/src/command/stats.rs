@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use portcullis::ledger::{CallEntry, CallResult, LedgerReader};
+use portcullis::ledger::{CallEntry, LedgerReader, RecordedOutcome};
 use serde_json::{Value, json};
 
 use crate::call_query::CallQuery;
@@ -53,10 +53,10 @@ impl Traffic {
     fn count(&mut self, entry: &CallEntry) {
         self.calls += 1;
         match entry.outcome {
-            CallResult::Failed | CallResult::NotSent => self.failed += 1,
-            CallResult::Denied | CallResult::Withheld => self.denied += 1,
-            CallResult::Unknown => self.unknown += 1,
-            CallResult::Ok | CallResult::Asked | CallResult::Running | CallResult::Abandoned => {}
+            RecordedOutcome::Failed | RecordedOutcome::NotSent => self.failed += 1,
+            RecordedOutcome::Denied | RecordedOutcome::Withheld => self.denied += 1,
+            RecordedOutcome::Unknown => self.unknown += 1,
+            RecordedOutcome::Ok | RecordedOutcome::Asked | RecordedOutcome::Running | RecordedOutcome::Abandoned => {}
         }
         if let Some(micros) = entry.micros {
             self.durations.add(micros);

@@ -41,7 +41,7 @@ async fn a_call_is_one_entry_with_its_outcome() {
     let live = entries(dir.path(), &CallRange::default());
     let outcomes = |found: &[CallEntry]| {
         let of = |call: &CallId| found.iter().find(|entry| entry.call == call.as_str()).unwrap().outcome;
-        calls.iter().map(of).map(CallResult::as_str).collect::<Vec<_>>()
+        calls.iter().map(of).map(RecordedOutcome::as_str).collect::<Vec<_>>()
     };
     assert_eq!(outcomes(&live), ["ok", "failed", "withheld", "running", "asked", "denied", "denied"]);
     let of = |call: &CallId| live.iter().find(|entry| entry.call == call.as_str()).unwrap();

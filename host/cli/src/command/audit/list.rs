@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 
-use portcullis::ledger::{CallEntry, CallResult, EventKind, LedgerReader, RecordFilter};
+use portcullis::ledger::{CallEntry, EventKind, LedgerReader, RecordFilter, RecordedOutcome};
 
 use crate::call_query::CallQuery;
 use crate::moment;
@@ -17,7 +17,7 @@ const FEW: usize = 20;
 
 /// The form in which calls are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ListingForm {
     /// One line for a person.
     Line,
     /// One JSON object a line.
@@ -32,12 +32,12 @@ pub(super) fn run(
     query: &CallQuery,
     n: Option<usize>,
     follow: bool,
-    form: Form,
+    form: ListingForm,
 ) -> anyhow::Result<ExitCode> {
     let reader = LedgerReader::open(folder)?;
     // Taken before the calls are read, so that none of them is missed.
     let from = reader.tail(1, &RecordFilter::default())?.last().map_or(0, |record| record.position);
-    if form == Form::Csv {
+    if form == ListingForm::Csv {
         output::text(&format!("{}\r\n", CSV_COLUMNS.join(",")))?;
     }
     let mut shown = BTreeSet::new();
@@ -72,7 +72,13 @@ fn newest(reader: &LedgerReader, query: &CallQuery, n: usize) -> anyhow::Result<
 }
 
 /// Prints each call that matches when a person is asked about it, and when it ends.
-fn follow(folder: &Path, query: &CallQuery, from: u64, mut shown: BTreeSet<String>, form: Form) -> anyhow::Result<()> {
+fn follow(
+    folder: &Path,
+    query: &CallQuery,
+    from: u64,
+    mut shown: BTreeSet<String>,
+    form: ListingForm,
+) -> anyhow::Result<()> {
     let (calls, mut records) =
         (LedgerReader::open(folder)?, LedgerReader::open(folder)?.follow(from, RecordFilter::default()));
     let matcher = query.matcher()?;
@@ -100,11 +106,11 @@ fn follow(folder: &Path, query: &CallQuery, from: u64, mut shown: BTreeSet<Strin
     })
 }
 
-fn print(entry: &CallEntry, form: Form) -> anyhow::Result<()> {
+fn print(entry: &CallEntry, form: ListingForm) -> anyhow::Result<()> {
     match form {
-        Form::Line => output::text(&format!("{}\n", line(entry))),
-        Form::Json => output::json_line(&serde_json::to_string(entry)?),
-        Form::Csv => output::text(&format!("{}\r\n", csv(entry))),
+        ListingForm::Line => output::text(&format!("{}\n", line(entry))),
+        ListingForm::Json => output::json_line(&serde_json::to_string(entry)?),
+        ListingForm::Csv => output::text(&format!("{}\r\n", csv(entry))),
     }
 }
 
@@ -118,7 +124,7 @@ pub(super) fn line(entry: &CallEntry) -> String {
     };
     let reason = entry.reason.as_ref().map(|reason| format!("  ({})", escape_hidden(reason))).unwrap_or_default();
     let style = match entry.outcome {
-        CallResult::Ok | CallResult::Running | CallResult::Asked => anstyle::Style::new(),
+        RecordedOutcome::Ok | RecordedOutcome::Running | RecordedOutcome::Asked => anstyle::Style::new(),
         _ => BAD,
     };
     let (at, took) = (moment::local(entry.started), entry.micros.map(duration).unwrap_or_default());
