@@ -13,6 +13,7 @@ use portcullis::lockfile::{Acceptance, Lockfile};
 use portcullis::name::SourceName;
 use portcullis::secret::ConfigValue;
 use portcullis::source::SourceError;
+use portcullis_osv::OsvCheck;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -203,7 +204,13 @@ fn is_ill(source: &Value) -> bool {
     let lists = ["missing", "remarks", "listErrors", "changed"];
     source["error"].is_string()
         || lists.iter().any(|list| !items(&source[list]).is_empty())
+        || osv(source).is_some_and(|check| !check.matches.is_empty())
         || items(&source["flagged"]).iter().any(|flagged| flagged["state"] != "accepted")
+}
+
+/// Returns what is known of the packages of a source, if it is started with `npx` or `uvx`.
+fn osv(source: &Value) -> Option<OsvCheck> {
+    serde_json::from_value(source.pointer("/cell/package/osv")?.clone()).ok()
 }
 
 /// Prints a source that is well in one line.
@@ -229,6 +236,9 @@ fn print_problems(report: &Value) -> anyhow::Result<()> {
         }
     }
     let sources = items(&report["sources"]);
+    if let Some(unchecked) = sources.iter().filter_map(osv).find(|check| check.database.is_none()) {
+        output::text(&format!("{BOLD}packages{BOLD:#}       {}\n", unchecked.summary()))?;
+    }
     let missing = sources.iter().filter(|source| source["error"].is_string());
     let missing: Vec<_> = missing.map(|source| plain_text(&source["name"])).collect();
     if missing.is_empty() {
