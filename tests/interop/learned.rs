@@ -22,7 +22,7 @@ async fn the_learned_cell_of_a_server_is_within_one_line_of_that_written_by_hand
     let mut wrong = Vec::new();
     for (server, _) in TOOLS {
         let learned = dir.json(&["learn", server, "--yes"]).await;
-        let line = |line: &Value| format!("--{} {}", line["needs"].as_str().unwrap(), line["value"].as_str().unwrap());
+        let line = |line: &Value| format!("--{} {}", line["key"].as_str().unwrap(), line["value"].as_str().unwrap());
         let found: BTreeSet<String> = learned["lines"].as_array().unwrap().iter().map(line).collect();
         // The grant of `everything` is made up for other tests.
         let by_hand = installed::cell(server, dir.path()).into_iter().filter(|_| server != "everything");

@@ -3,14 +3,14 @@
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use rustix::fs::{Mode, OFlags, fstatvfs};
 use serde::{Deserialize, Serialize};
 
-use crate::private::{FOLDER_MODE, NotPrivate};
+use crate::private::{FILE_MODE, FOLDER_MODE, NotPrivate};
 
 /// A data folder as it was found or created: another folder at the same path is not equal to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ impl DataFolder {
 /// # Errors
 /// If it cannot be written.
 pub fn keep_out_of_git(data_dir: &Path) -> io::Result<()> {
-    match File::options().write(true).create_new(true).open(data_dir.join(".gitignore")) {
+    match File::options().write(true).create_new(true).mode(FILE_MODE).open(data_dir.join(".gitignore")) {
         Ok(mut file) => file.write_all(b"*\n!.gitignore\n!portcullis.lock\n"),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),

@@ -118,7 +118,7 @@ fn where_namespaces_are_denied_the_probe_names_the_setting_and_offers_less() {
     let full = found.full.clone().unwrap_err();
     assert_eq!((full.step.as_str(), full.errno), ("namespaces", Some(28)), "{full}");
     assert_eq!(full.setting.as_deref(), Some("user.max_user_namespaces"));
-    assert!(full.to_string().ends_with("raise it with sysctl"), "{full}");
+    assert!(full.to_string().ends_with("run `sudo sysctl -w user.max_user_namespaces=10000`"), "{full}");
     assert!(found.bwrap.is_err());
     assert_eq!(found.best(), Some(Tier::Reduced), "{found:?}");
     assert!(found.reduced.unwrap().landlock >= 1);
