@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, QUESTION, elicited, outcome, question_in};
+use crate::terminal::Terminal;
 use crate::test_dir::TestDir;
 use crate::web::Server;
 
@@ -44,6 +45,42 @@ fn a_call_is_approved_or_refused_from_another_terminal() {
         assert!(by.as_str().unwrap().starts_with("cli (uid "), "{by}");
         dir.assert_nothing_left();
     }
+}
+
+#[test]
+fn questions_are_answered_in_a_terminal_as_they_come() {
+    const DOWN: &str = "\u{1b}[B";
+    let dir = TestDir::new(FILES);
+    let mut agent = Agent::alone(&dir, Era::Legacy);
+    agent.list();
+    let mut terminal = Terminal::run(dir.command(&["approvals", "--watch"]));
+    terminal.shows("waiting for questions");
+    for (keys, said, expected) in [
+        // The answer of somebody who only presses Enter is no.
+        ("\r".to_owned(), "refused: files__add", json!("approval-refused")),
+        (format!("{DOWN}\r"), "approved: files__add (once)", Value::Null),
+        (format!("{DOWN}{DOWN}k\r"), "approved: files__add (once)", Value::Null),
+    ] {
+        let id = agent.send_call("files__add", &json!({ "a": 1, "b": 2, "why": "\u{1b}[31mred" }));
+        let shown = terminal.shows(" s left");
+        for text in ["source files", "because", "\"a\": 1", "› No", "\\u001b[31mred"] {
+            assert!(shown.contains(text), "{text:?} is not in {shown}");
+        }
+        terminal.press(&keys);
+        terminal.shows(said);
+        assert_eq!(outcome(&agent.answer(id, None))["refused"], expected);
+    }
+    let id = agent.send_call("files__add", &sum());
+    terminal.shows(" s left");
+    let question = agent.question();
+    assert_eq!(dir.run(&["approvals", "approve", &question]).code, Some(0));
+    terminal.shows("answered elsewhere");
+    agent.answer(id, None);
+    terminal.press("q");
+    assert_eq!(terminal.ended(), Some(0));
+    agent.leave();
+    let without = dir.run(&["approvals", "--watch"]);
+    assert!(without.code == Some(1) && without.err.contains("needs a terminal"), "{}", without.err);
 }
 
 #[test]

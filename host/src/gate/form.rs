@@ -29,12 +29,7 @@ pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
     let (mut values, mut titles) = (vec!["refuse"], vec!["No"]);
     for scope in pending.scopes() {
         values.push(scope);
-        titles.push(match scope {
-            "once" => "Yes, this once",
-            "arguments" => "Yes, and once more with exactly these arguments",
-            "session" => "Yes, and this tool for the rest of this session",
-            _ => "Yes, and this tool until the answer expires",
-        });
+        titles.push(scope_in_words(scope));
     }
     json!({
         "message": message,
@@ -44,6 +39,17 @@ pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
             "required": ["answer"],
         },
     })
+}
+
+/// Returns what an answer of a scope says, as a person chooses it.
+#[must_use]
+pub fn scope_in_words(scope: &str) -> &'static str {
+    match scope {
+        "once" => "Yes, this once",
+        "arguments" => "Yes, and once more with exactly these arguments",
+        "session" => "Yes, and this tool for the rest of this session",
+        _ => "Yes, and this tool until the answer expires",
+    }
 }
 
 /// Returns what is to run: a method, and the item that it is about, if it names one.

@@ -1,5 +1,7 @@
 //! `portcullis approvals`
 
+mod watch;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -22,11 +24,16 @@ Examples:
   portcullis approvals
   portcullis approvals show 01JD
   portcullis approvals approve 01JD --scope session
-  portcullis approvals refuse 01JD")]
+  portcullis approvals refuse 01JD
+  portcullis approvals --watch")]
 pub(crate) struct Args {
     /// Look only into this data folder
     #[arg(long, value_name = "DIR", global = true)]
     data_dir: Option<PathBuf>,
+
+    /// Show each question as it comes, and take the answer from the keyboard
+    #[arg(long)]
+    watch: bool,
 
     #[command(subcommand)]
     action: Option<Action>,
@@ -59,6 +66,12 @@ enum Action {
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
     runtime::block_on(async {
+        if args.watch && args.action.is_some() {
+            bail!("`--watch` shows all questions, and takes no subcommand");
+        }
+        if args.watch {
+            return watch::watch(&folders).await;
+        }
         match args.action.as_ref().unwrap_or(&Action::List) {
             Action::List => list(&asks(&folders).await?, global.json),
             Action::Show { id } => show(&asks(&folders).await?, id, global.json),
@@ -139,17 +152,23 @@ async fn answer(
 ) -> anyhow::Result<ExitCode> {
     // The full id, so that a prefix is unique among the questions of all brokers and not only of one.
     let asks = asks(folders).await?;
-    let id = find(&asks, id)?["id"].as_str().unwrap_or_default().to_owned();
+    let answered = give(folders, find(&asks, id)?["id"].as_str().unwrap_or_default(), approve, scope).await?;
+    match json {
+        true => output::json(&answered)?,
+        false => output::text(&format!("{}\n", described(&answered)))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Gives the answer to the broker that holds the question of this id. Returns what the broker says.
+async fn give(folders: &[PathBuf], id: &str, approve: bool, scope: Option<String>) -> anyhow::Result<Value> {
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
-    let request = ControlRequest::Answer { ask: id.clone(), approve, scope, by };
+    let request = ControlRequest::Answer { ask: id.to_owned(), approve, scope, by };
     let mut refusal = None;
     for folder in folders {
         for (_, answer) in control::all(folder, &request).await? {
             match answer {
-                Ok(answered) => {
-                    report(&answered, json)?;
-                    return Ok(ExitCode::SUCCESS);
-                }
+                Ok(answered) => return Ok(answered),
                 Err(error) => {
                     // The other brokers do not know the question; the answer of the broker that holds it counts.
                     if !matches!(error, ControlError::Absent(_)) || refusal.is_none() {
@@ -162,15 +181,12 @@ async fn answer(
     bail!("{}", refusal.unwrap_or_else(|| format!("no broker holds question {id}")))
 }
 
-fn report(answered: &Value, json: bool) -> anyhow::Result<()> {
-    if json {
-        return output::json(answered);
-    }
+fn described(answered: &Value) -> String {
     let word = if answered["approved"] == true { "approved" } else { "refused" };
     let tool = escape_hidden(answered["tool"].as_str().unwrap_or_default()).into_owned();
     let next = match (answered["approved"] == true, answered["waited"] == true) {
         (true, false) => "; no call was waiting, so the next identical one passes",
         _ => "",
     };
-    output::text(&format!("{word}: {tool} ({}){next}\n", answered["scope"].as_str().unwrap_or_default()))
+    format!("{word}: {tool} ({}){next}", answered["scope"].as_str().unwrap_or_default())
 }

@@ -1,0 +1,174 @@
+//! `portcullis approvals --watch`: shows each question as it comes, and takes the answer from the keyboard.
+
+use std::collections::HashSet;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use crossterm::terminal;
+use portcullis::gate::scope_in_words;
+use serde_json::Value;
+
+use crate::output::{self, BOLD, escape_hidden, escape_hidden_json};
+
+/// The pause between two looks for questions: a call waits for the answer.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// The lines of the screen that stay free of arguments.
+const OTHER_LINES: usize = 14;
+
+/// What a person does with a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    /// Answers with the choice of this number: 0 is no, and the others are the scopes.
+    Answer(usize),
+    /// Leaves it open, and does not show it again.
+    Later,
+    /// Ends the command.
+    Quit,
+}
+
+/// The keyboard, read key by key. The terminal is as before when it is dropped.
+struct Keys;
+
+impl Keys {
+    fn open() -> anyhow::Result<Self> {
+        terminal::enable_raw_mode()?;
+        Ok(Self)
+    }
+
+    /// Waits for a key for a while, on a thread for blocking work.
+    async fn next(&self, pause: Duration) -> anyhow::Result<Option<KeyCode>> {
+        let read = tokio::task::spawn_blocking(move || -> std::io::Result<Option<KeyCode>> {
+            if !event::poll(pause)? {
+                return Ok(None);
+            }
+            let Event::Key(key) = event::read()? else { return Ok(None) };
+            let interrupts = key.modifiers == KeyModifiers::CONTROL && matches!(key.code, KeyCode::Char('c' | 'd'));
+            Ok(match key.kind {
+                KeyEventKind::Release => None,
+                _ if interrupts => Some(KeyCode::Char('q')),
+                _ => Some(key.code),
+            })
+        });
+        Ok(read.await??)
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        // If this fails, there is nowhere left to report it.
+        let _ = terminal::disable_raw_mode();
+    }
+}
+
+/// Shows the open questions one after another, and waits for more, until the person quits.
+pub(super) async fn watch(folders: &[PathBuf]) -> anyhow::Result<ExitCode> {
+    if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
+        bail!(
+            "`approvals --watch` takes keys, so it needs a terminal: elsewhere use `approvals list`, `approve` and `refuse`"
+        );
+    }
+    let mut left_open = HashSet::new();
+    let mut says_idle = true;
+    let keys = Keys::open()?;
+    loop {
+        let open = super::asks(folders).await?;
+        let mut waiting = open.iter().filter(|ask| !left_open.contains(id(ask)));
+        let Some(ask) = waiting.next() else {
+            if std::mem::take(&mut says_idle) {
+                lines("waiting for questions; q quits")?;
+            }
+            if keys.next(LOOK).await? == Some(KeyCode::Char('q')) {
+                return Ok(ExitCode::SUCCESS);
+            }
+            continue;
+        };
+        says_idle = true;
+        match choose(&keys, folders, ask, waiting.count()).await? {
+            None => lines("it was answered elsewhere, or has expired")?,
+            Some(Choice::Quit) => return Ok(ExitCode::SUCCESS),
+            Some(Choice::Later) => drop(left_open.insert(id(ask).to_owned())),
+            Some(Choice::Answer(number)) => {
+                let scope = number.checked_sub(1).and_then(|number| scopes(ask).nth(number)).map(str::to_owned);
+                match super::give(folders, id(ask), number > 0, scope).await {
+                    Ok(answered) => lines(&super::described(&answered))?,
+                    Err(error) => lines(&format!("not answered: {error}"))?,
+                }
+            }
+        }
+    }
+}
+
+/// Shows a question until the person has chosen. Returns `None` if it is no longer open.
+async fn choose(keys: &Keys, folders: &[PathBuf], ask: &Value, others: usize) -> anyhow::Result<Option<Choice>> {
+    let count = 1 + scopes(ask).count();
+    let mut at = 0;
+    show(ask, at, others)?;
+    loop {
+        let choice = match keys.next(LOOK).await? {
+            Some(KeyCode::Up | KeyCode::Char('k')) => (at + count - 1) % count,
+            Some(KeyCode::Down | KeyCode::Char('j')) => (at + 1) % count,
+            Some(KeyCode::Enter) => return Ok(Some(Choice::Answer(at))),
+            Some(KeyCode::Char('s')) => return Ok(Some(Choice::Later)),
+            Some(KeyCode::Char('q') | KeyCode::Esc) => return Ok(Some(Choice::Quit)),
+            Some(_) => continue,
+            None if super::asks(folders).await?.iter().any(|other| id(other) == id(ask)) => continue,
+            None => return Ok(None),
+        };
+        at = choice;
+        show(ask, at, others)?;
+    }
+}
+
+fn show(ask: &Value, at: usize, others: usize) -> anyhow::Result<()> {
+    let text = |key: &str| escape_hidden(ask[key].as_str().unwrap_or_default()).into_owned();
+    let more = if others > 0 { format!("  ({others} more)") } else { String::new() };
+    let reasons = ask["reasons"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let reasons: Vec<_> = reasons.map(|reason| format!("\n  because {}", escape_hidden(reason))).collect();
+    let arguments = format!("{:#}", ask["arguments"]);
+    let arguments = escape_hidden_json(&arguments);
+    let room = usize::from(terminal::size().map_or(24, |(_, rows)| rows)).saturating_sub(OTHER_LINES).max(5);
+    let all = arguments.lines().count();
+    let cut = if all > room {
+        format!("\n  … {} more lines: portcullis approvals show {}", all - room, text("id"))
+    } else {
+        String::new()
+    };
+    let shown: String = arguments.lines().take(room).map(|line| format!("\n  {line}")).collect();
+    let grave = if ask["grave"] == true { "  it may destroy something, or reach beyond its source\n" } else { "" };
+    let titles = std::iter::once("No").chain(scopes(ask).map(scope_in_words));
+    let choices: String = titles
+        .enumerate()
+        .map(|(number, title)| format!("{} {title}\n", if number == at { "›" } else { " " }))
+        .collect();
+    output::clear()?;
+    lines(&format!(
+        "{BOLD}{}{BOLD:#} of source {}  {}{more}\n  {} under profile {}, {}\n{grave}{}\n\n  arguments:{shown}{cut}\n\n{choices}\n\
+         ↑ ↓ choose   Enter answers   s leaves it open   q quits   {} s left",
+        text("name"),
+        text("source"),
+        text("method"),
+        text("principal"),
+        text("profile"),
+        text("client"),
+        reasons.concat().trim_start_matches('\n'),
+        ask["expiresIn"],
+    ))
+}
+
+/// Prints lines on a terminal that is read key by key, where a new line does not begin at the left edge by itself.
+fn lines(text: &str) -> anyhow::Result<()> {
+    output::text(&format!("{}\r\n", text.replace('\n', "\r\n")))
+}
+
+fn id(ask: &Value) -> &str {
+    ask["id"].as_str().unwrap_or_default()
+}
+
+fn scopes(ask: &Value) -> impl Iterator<Item = &str> {
+    ask["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str)
+}
