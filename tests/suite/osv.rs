@@ -39,8 +39,16 @@ chmod 755 node_modules/.bin/far-server ;;
 esac
 "##;
 
+/// Makes the installer's registry have another version of the package.
+pub(crate) fn release(dir: &TestDir, version: &str) {
+    for name in ["npx", "npm"] {
+        let npm = NPM.replace("\"1.0.0\"", &format!("\"{version}\"")).replace("sha512-a", &format!("sha512-{version}"));
+        fs::write(dir.path("bin").join(name), npm).unwrap();
+    }
+}
+
 /// Returns a folder with that npm and a source of its package.
-fn dir() -> TestDir {
+pub(crate) fn dir() -> TestDir {
     let dir = TestDir::new("[sources.far]\ncommand = [\"@dir@/bin/npx\", \"-y\", \"far-server\"]\n");
     fs::create_dir_all(dir.path("bin")).unwrap();
     fs::create_dir_all(dir.path("home")).unwrap();

@@ -18,7 +18,7 @@ mod uv;
 use std::path::Path;
 
 pub(crate) use command::{PackageCommand, PackageManager};
-pub use install::InstallPhase;
+pub use install::{InstallPhase, PackageUpdate};
 pub(crate) use install::{Installed, Installer};
 
 /// Returns the package that an `npx` or `uvx` command runs, without a version and with its ecosystem: `npm:tavily-mcp`,

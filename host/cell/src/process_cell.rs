@@ -14,7 +14,7 @@ use portcullis_jail::{BuiltCell, Tier};
 use portcullis_net::egress::{Declared, EgressProxy, ProxyListeners, RefusedHosts};
 use serde_json::json;
 
-use super::package::{InstallPhase, Installed, Installer, PackageCommand};
+use super::package::{InstallPhase, Installed, Installer, PackageCommand, PackageUpdate};
 use super::plan::PlanContext;
 use super::report::paths_as_text;
 use super::{CellError, CellGrant, CellHost, CellReport, MissingAccess, Plan, ProgramNeeds, Recording};
@@ -218,13 +218,38 @@ impl ProcessCell {
         let grant = self.cells.grant(&self.config)?;
         let (tier, enforced) = self.cells.tiers().await.tier_for(&grant)?;
         let report = CellReport::of(&grant, tier, enforced);
-        let argv = match &self.config.endpoint {
-            Endpoint::Command { argv, .. } => argv.as_slice(),
-            Endpoint::Url { .. } | Endpoint::Component { .. } => &[],
-        };
         let announced = |package| Installer::new(&self.cells, self.source(), &package).announced();
-        let installs = PackageCommand::of(argv)?.map(announced);
+        let installs = self.package()?.map(announced);
         Ok(CellPreview { grant, report, installs })
+    }
+
+    /// Installs the source's package as it is pinned, and starts nothing. Returns what is installed, or `None` for a
+    /// source that installs nothing.
+    ///
+    /// # Errors
+    /// [`CellError`]; what was unpacked so far is used by the next attempt only if it is whole.
+    pub async fn install(&self) -> Result<Option<InstallPhase>, CellError> {
+        let Some(package) = self.package()? else { return Ok(None) };
+        let installed = Installer::new(&self.cells, self.source(), &package).ready().await?;
+        Ok(Some(installed.phase))
+    }
+
+    /// Returns how what is pinned of the source's package differs from what its registry has now, or `None` for a
+    /// source that installs nothing. Installs and pins nothing.
+    ///
+    /// # Errors
+    /// [`CellError`] if the registry cannot be asked.
+    pub async fn newest(&self) -> Result<Option<PackageUpdate>, CellError> {
+        let Some(package) = self.package()? else { return Ok(None) };
+        Installer::new(&self.cells, self.source(), &package).newest().await.map(Some)
+    }
+
+    /// Returns the package that the source's command names, if it names one.
+    fn package(&self) -> Result<Option<PackageCommand>, CellError> {
+        match &self.config.endpoint {
+            Endpoint::Command { argv, .. } => PackageCommand::of(argv),
+            Endpoint::Url { .. } | Endpoint::Component { .. } => Ok(None),
+        }
     }
 
     /// Resolves the source's package again and pins what was found. Returns what was pinned before and what is pinned
@@ -233,8 +258,7 @@ impl ProcessCell {
     /// # Errors
     /// [`CellError`]; the pin is unchanged then.
     pub async fn renew(&self) -> Result<Option<(Option<LockedPackage>, InstallPhase)>, CellError> {
-        let Endpoint::Command { argv, .. } = &self.config.endpoint else { return Ok(None) };
-        let Some(package) = PackageCommand::of(argv)? else { return Ok(None) };
+        let Some(package) = self.package()? else { return Ok(None) };
         let (before, installed) = Installer::new(&self.cells, self.source(), &package).renew().await?;
         Ok(Some((before, installed.phase)))
     }

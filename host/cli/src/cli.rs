@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
     add, approvals, audit, call, check, completions, demo, doctor, edit, evaluate, import, init, learn, lock, login,
-    logs, plugin, restart, scan, schema, secret, serve, stats, status, tools, trust, version, wrap,
+    logs, packages, plugin, restart, scan, schema, secret, serve, stats, status, tools, trust, version, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -84,6 +84,9 @@ pub(crate) enum Command {
     Disable(edit::DisableArgs),
     Set(edit::SetArgs),
     Import(import::Args),
+    Install(packages::InstallArgs),
+    Outdated(packages::OutdatedArgs),
+    Upgrade(packages::UpgradeArgs),
     Secret(secret::Args),
     Login(login::Args),
     Logout(login::LogoutArgs),

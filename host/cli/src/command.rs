@@ -16,6 +16,7 @@ pub(crate) mod learn;
 pub(crate) mod lock;
 pub(crate) mod login;
 pub(crate) mod logs;
+pub(crate) mod packages;
 pub(crate) mod plugin;
 pub(crate) mod restart;
 pub(crate) mod scan;
@@ -59,6 +60,9 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Disable(args) => edit::disable(&args, &global),
         Command::Set(args) => edit::set(&args, &global),
         Command::Import(args) => import::run(&args, &global),
+        Command::Install(args) => packages::install(&args, &global),
+        Command::Outdated(args) => packages::outdated(&args, &global),
+        Command::Upgrade(args) => packages::upgrade(&args, &global),
         Command::Secret(args) => secret::run(&args, &global),
         Command::Login(args) => login::run(&args, &global),
         Command::Logout(args) => login::logout(&args, &global),

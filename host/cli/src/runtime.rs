@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use portcullis::broker::Broker;
 use portcullis::config::{self, Config};
-use portcullis::name::ProfileName;
+use portcullis::name::{ProfileName, SourceName};
 use portcullis_jail::Launcher;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::Global;
+use crate::output::escape_hidden;
 
 /// Runs a future to its end on a runtime of its own.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -42,6 +44,20 @@ where
     })
 }
 
+/// Returns the sources with these names. A name that is not configured is an error that says which one may be meant.
+pub(crate) fn sources(config: &Config, named: &[String]) -> anyhow::Result<Vec<SourceName>> {
+    let known = |name: &String| match config.sources.keys().find(|known| known.as_str() == name) {
+        Some(known) => Ok(known.clone()),
+        None => {
+            let names: Vec<_> = config.sources.keys().map(SourceName::as_str).collect();
+            let near = config::most_similar(name, names.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+            let near = near.unwrap_or_else(|| format!("there is {}", names.join(", ")));
+            bail!("no source `{}` is configured; {near}", escape_hidden(name))
+        }
+    };
+    named.iter().map(known).collect()
+}
+
 /// Returns the named profile, or `default`.
 pub(crate) fn profile(name: Option<&str>) -> anyhow::Result<ProfileName> {
     Ok(name.unwrap_or("default").parse()?)
@@ -49,7 +65,6 @@ pub(crate) fn profile(name: Option<&str>) -> anyhow::Result<ProfileName> {
 
 /// Completes when a command is asked to end: by Ctrl-C, SIGTERM, or the terminal closing.
 pub(crate) async fn shutdown_signal() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -62,9 +77,8 @@ pub(crate) async fn shutdown_signal() -> std::io::Result<()> {
 }
 
 /// Completes when a serving broker is asked to end: by Ctrl-C or SIGTERM. A closed terminal does not end it; see
-/// [`outlive_terminal`].
+/// [`hangups`].
 pub(crate) async fn asked_to_stop() {
-    use tokio::signal::unix::{SignalKind, signal};
     let asked = async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -79,18 +93,10 @@ pub(crate) async fn asked_to_stop() {
     }
 }
 
-/// Keeps SIGHUP from ending the program. Operators send it for a reload, and a closed terminal sends it too.
-pub(crate) fn outlive_terminal() -> anyhow::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            tracing::warn!(
-                "SIGHUP: the configuration is not reloaded while the broker runs; restart it to apply changes"
-            );
-        }
-    });
-    Ok(())
+/// Keeps SIGHUP from ending the program, and returns each. Operators send it for a reload, and a closed terminal sends
+/// it too.
+pub(crate) fn hangups() -> anyhow::Result<Signal> {
+    signal(SignalKind::hangup()).context("cannot listen for SIGHUP")
 }
 
 /// Returns the data folders that a command about brokers looks into: the named one, or else that of the configuration

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use super::Broker;
 #[cfg(feature = "process")]
-use crate::cell::{CellDescription, CellError, CellPreview, InstallPhase, Recording};
-#[cfg(feature = "process")]
-use crate::lockfile::LockedPackage;
+use crate::cell::{CellDescription, CellError, CellPreview, Recording};
 use crate::name::SourceName;
 
 #[cfg(feature = "process")]
@@ -17,44 +15,26 @@ impl Broker {
     /// Returns what a process source was last given, or `None` before its first start.
     #[must_use]
     pub fn described(&self, source: &SourceName) -> Option<Arc<CellDescription>> {
-        self.inner.upstreams.get(source)?.process_cell.as_ref()?.described()
+        self.inner.context().upstreams.get(source)?.process_cell.as_ref()?.described()
     }
 
     /// Returns what a process source attempts, if its cell is recorded
     /// ([`CellConfig::recorded`](crate::config::CellConfig::recorded)).
     #[must_use]
     pub fn recording(&self, source: &SourceName) -> Option<Arc<Recording>> {
-        self.inner.upstreams.get(source)?.process_cell.as_ref()?.recording().cloned()
+        self.inner.context().upstreams.get(source)?.process_cell.as_ref()?.recording().cloned()
     }
 
     /// Returns what each process source will be given and what will be enforced, before anything is installed or
     /// started.
     pub async fn cell_previews(&self) -> BTreeMap<SourceName, Result<CellPreview, CellError>> {
         let mut previews = BTreeMap::new();
-        for (name, upstream) in &self.inner.upstreams {
+        for (name, upstream) in &self.inner.context().upstreams {
             if let Some(process_cell) = &upstream.process_cell {
                 previews.insert(name.clone(), process_cell.preview().await);
             }
         }
         previews
-    }
-
-    /// Resolves the packages of all `npx` and `uvx` sources anew and pins the result. Returns for each source what was
-    /// pinned before and what is pinned now.
-    ///
-    /// # Errors
-    /// The error of the first source whose package cannot be installed; those before it are pinned.
-    pub async fn renew_packages(
-        &self,
-    ) -> Result<BTreeMap<SourceName, (Option<LockedPackage>, InstallPhase)>, CellError> {
-        let mut renewed = BTreeMap::new();
-        for (name, upstream) in &self.inner.upstreams {
-            let Some(process_cell) = &upstream.process_cell else { continue };
-            if let Some(found) = process_cell.renew().await? {
-                renewed.insert(name.clone(), found);
-            }
-        }
-        Ok(renewed)
     }
 }
 
@@ -63,6 +43,6 @@ impl Broker {
     /// elsewhere, and for a process before its first start.
     #[must_use]
     pub fn cell(&self, source: &SourceName) -> Option<serde_json::Value> {
-        self.inner.upstreams.get(source)?.cell()
+        self.inner.context().upstreams.get(source)?.cell()
     }
 }

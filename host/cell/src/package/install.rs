@@ -66,6 +66,21 @@ pub struct InstallPhase {
     pub folder: PathBuf,
 }
 
+/// The difference between what is pinned of a package and what its registry has now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PackageUpdate {
+    /// The package as the command asks for it.
+    pub requested: String,
+    /// The package's name.
+    pub name: String,
+    /// The version that is pinned, if one is.
+    pub pinned: Option<String>,
+    /// The version that the registry has now for what the command asks for.
+    pub newest: String,
+    /// The packages that an upgrade would add, remove or change, dependencies included, one line each.
+    pub changes: Vec<String>,
+}
+
 fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }
@@ -142,6 +157,24 @@ impl<'a> Installer<'a> {
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let before = lock.package(self.source.as_str(), &self.package.lock_key()).cloned();
         Ok((before, self.renew_in_turn().await?))
+    }
+
+    /// Returns what [`Installer::renew`] would pin now, and what is pinned. Installs and pins nothing.
+    ///
+    /// # Errors
+    /// [`CellError::Package`] if the registry cannot be asked.
+    pub(crate) async fn newest(&self) -> Result<PackageUpdate, CellError> {
+        let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let requested = self.package.lock_key();
+        let pinned = lock.package(self.source.as_str(), &requested);
+        let newest = self.resolve(self.package.specs.clone()).await?;
+        Ok(PackageUpdate {
+            pinned: pinned.map(|pin| pin.version.clone()),
+            changes: pinned.map_or_else(Vec::new, |pin| pin.differences(&newest)),
+            name: newest.main.name,
+            newest: newest.main.version,
+            requested,
+        })
     }
 
     async fn renew_in_turn(&self) -> Result<Installed, CellError> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portcullis::broker::{Broker, SourceDefinitions};
-use portcullis::config::{Config, Endpoint, SourceConfig, most_similar};
+use portcullis::config::{Config, Endpoint, SourceConfig};
 use portcullis::item::{Item, ItemKind};
 use portcullis::lockfile::{Acceptance, Lockfile};
 use portcullis::name::SourceName;
@@ -49,21 +49,14 @@ type Discovered = BTreeMap<SourceName, Result<SourceDefinitions, SourceError>>;
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
-    for name in &args.sources {
-        let mut known = config.sources.keys().map(SourceName::as_str);
-        if !known.clone().any(|source| source == name) {
-            let near = most_similar(name, known.clone()).map(|near| format!("; did you mean `{near}`?"));
-            let all = || format!("; there is {}", known.by_ref().collect::<Vec<_>>().join(", "));
-            anyhow::bail!("no source `{}` is configured{}", escape_hidden(name), near.unwrap_or_else(all));
-        }
-    }
+    runtime::sources(&config, &args.sources)?;
     let (report, good) = runtime::with_broker(config, async |broker| {
         let config = broker.config();
         let mut good = true;
         let mut sources = Vec::new();
         let found = progress(config.sources.len(), broker.definitions()).await;
         let lock = Lockfile::load(&config.data_dir)?;
-        let groups = groups(config, &found);
+        let groups = groups(&config, &found);
         let problems = broker.problems(&found)?;
         good &= problems.iter().all(|problem| !problem.fatal);
         good &= groups.iter().all(|group| group["tools"] != 0);
@@ -96,7 +89,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             "sources": sources,
             "disabled": config.disabled.keys().collect::<Vec<_>>(),
             "groups": groups,
-            "profiles": profiles(config),
+            "profiles": profiles(&config),
         });
         Ok((report, good))
     })?;

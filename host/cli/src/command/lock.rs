@@ -13,6 +13,7 @@ use portcullis::lockfile::{Acceptance, Lockfile};
 use serde_json::json;
 
 use self::selection::Selection;
+use super::packages;
 use crate::cli::Global;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
@@ -94,7 +95,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Show => show(global),
         Action::Accept { packages: true, .. } => {
-            runtime::with_broker(global.load()?, async |broker| packages(&broker, global.json).await)
+            runtime::with_broker(global.load()?, async |broker| packages::pin(&broker, &[], global.json).await)
         }
         Action::Accept { components: true, .. } => components(global),
         Action::Accept { tools, kind, .. } => runtime::with_broker(global.load()?, async |broker| {
@@ -209,39 +210,6 @@ fn components(global: &Global) -> anyhow::Result<ExitCode> {
 /// Returns who accepts, for the ledger.
 fn by() -> String {
     format!("cli (uid {})", rustix::process::getuid().as_raw())
-}
-
-/// Pins every package to what its registry has now.
-async fn packages(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
-    let renewed = broker.renew_packages().await?;
-    if json {
-        let rows: Vec<_> = renewed
-            .iter()
-            .map(|(source, (before, now))| {
-                let before = before.as_ref().map(|before| json!({ "version": before.version, "tree": before.tree }));
-                json!({ "source": source, "before": before, "now": now })
-            })
-            .collect();
-        output::json(&json!(rows))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    for (source, (before, now)) in &renewed {
-        let before = match before {
-            None => "new".to_owned(),
-            Some(before) if before.tree == now.tree => "as before".to_owned(),
-            Some(before) if before.version == now.version => "the same version with other dependencies".to_owned(),
-            Some(before) => format!("was {}", escape_hidden(&before.version)),
-        };
-        output::text(&format!(
-            "pinned {source}  {} {}  ({before})\n",
-            escape_hidden(&now.name),
-            escape_hidden(&now.version)
-        ))?;
-    }
-    if renewed.is_empty() {
-        output::note("no source is started with npx or uvx");
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {

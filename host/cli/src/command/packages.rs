@@ -1,0 +1,227 @@
+//! `portcullis install`, `portcullis outdated`, `portcullis upgrade`: the packages of `npx` and `uvx` sources
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, IsTerminal as _};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use portcullis::broker::Broker;
+use portcullis::cell::{CellError, PackageUpdate};
+use portcullis::name::SourceName;
+use serde_json::{Value, json};
+
+use crate::cli::Global;
+use crate::output::{self, BAD, BOLD, escape_hidden};
+use crate::runtime;
+
+/// The largest number of changed dependencies that are shown of one package.
+const MAX_CHANGES: usize = 12;
+
+/// Install the packages of npx and uvx sources beforehand
+///
+/// Nothing is started. A package is installed as it is pinned; one that is not pinned yet is pinned to what its registry
+/// has now. What is installed already is left as it is, and an installation that was interrupted goes on. The exit code is
+/// 1 if a package cannot be installed.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis install
+  portcullis install files")]
+pub(crate) struct InstallArgs {
+    /// The sources [default: all]
+    #[arg(value_name = "SOURCE")]
+    sources: Vec<String>,
+}
+
+/// List the packages of which the registry has another version than the pinned one
+///
+/// Nothing is installed, pinned or started. The exit code is 1 if a package is outdated or cannot be looked up.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis outdated
+  portcullis outdated files")]
+pub(crate) struct OutdatedArgs {
+    /// The sources [default: all]
+    #[arg(value_name = "SOURCE")]
+    sources: Vec<String>,
+}
+
+/// Pin packages to what their registries have now
+///
+/// Shows which versions change, dependencies included, and asks before anything is installed. Afterwards `portcullis lock
+/// diff` shows which accepted definitions the new versions have changed: those ask until they are accepted again. A broker
+/// that runs uses the new version when it next starts the source (`portcullis restart SOURCE`).
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis upgrade
+  portcullis upgrade files --yes")]
+pub(crate) struct UpgradeArgs {
+    /// The sources [default: all]
+    #[arg(value_name = "SOURCE")]
+    sources: Vec<String>,
+
+    /// Upgrade without a question
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(crate) fn install(args: &InstallArgs, global: &Global) -> anyhow::Result<ExitCode> {
+    let config = global.load()?;
+    let sources = runtime::sources(&config, &args.sources)?;
+    runtime::with_broker(config, async |broker| {
+        let installed = broker.install_packages(&sources).await;
+        let good = installed.values().all(Result::is_ok);
+        if global.json {
+            print_rows(&installed, |phase| json!({ "package": phase }))?;
+            return Ok(exit(good));
+        }
+        for (source, found) in &installed {
+            match found {
+                Ok(phase) => output::text(&format!(
+                    "{source}  {} {} with {} packages\n",
+                    escape_hidden(&phase.name),
+                    escape_hidden(&phase.version),
+                    phase.packages
+                ))?,
+                Err(error) => failed(source, error)?,
+            }
+        }
+        if installed.is_empty() {
+            output::note("no source is started with npx or uvx");
+        }
+        Ok(exit(good))
+    })
+}
+
+pub(crate) fn outdated(args: &OutdatedArgs, global: &Global) -> anyhow::Result<ExitCode> {
+    let config = global.load()?;
+    let sources = runtime::sources(&config, &args.sources)?;
+    runtime::with_broker(config, async |broker| {
+        let found = broker.package_updates(&sources).await;
+        let current = |update: &PackageUpdate| update.pinned.is_some() && update.changes.is_empty();
+        let good = found.values().all(|found| found.as_ref().is_ok_and(current));
+        if global.json {
+            print_rows(&found, |update| json!({ "package": update }))?;
+            return Ok(exit(good));
+        }
+        for (source, found) in &found {
+            match found {
+                Ok(update) if current(update) => {}
+                Ok(update) => show(source, update)?,
+                Err(error) => failed(source, error)?,
+            }
+        }
+        if good {
+            output::note("every package is as its registry has it now");
+        }
+        Ok(exit(good))
+    })
+}
+
+pub(crate) fn upgrade(args: &UpgradeArgs, global: &Global) -> anyhow::Result<ExitCode> {
+    let config = global.load()?;
+    let sources = runtime::sources(&config, &args.sources)?;
+    if !args.yes && !std::io::stdin().is_terminal() {
+        bail!(
+            "`upgrade` asks before it installs anything, and there is no terminal: look with `portcullis outdated`, then give `--yes`"
+        );
+    }
+    runtime::with_broker(config, async |broker| {
+        if !args.yes {
+            let found = broker.package_updates(&sources).await;
+            let mut changes = false;
+            for (source, found) in &found {
+                match found {
+                    Ok(update) if update.pinned.is_some() && update.changes.is_empty() => {}
+                    Ok(update) => {
+                        changes = true;
+                        show(source, update)?;
+                    }
+                    Err(error) => failed(source, error)?,
+                }
+            }
+            if !changes {
+                output::note("every package is as its registry has it now");
+                return Ok(exit(found.values().all(Result::is_ok)));
+            }
+            output::note("Install and pin these? [y/N]");
+            let mut answer = String::new();
+            std::io::stdin().lock().read_line(&mut answer)?;
+            if !matches!(answer.trim(), "y" | "yes") {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        pin(&broker, &sources, global.json).await
+    })
+}
+
+/// Pins packages to what their registries have now, and says what was pinned before.
+pub(super) async fn pin(broker: &Broker, sources: &[SourceName], json: bool) -> anyhow::Result<ExitCode> {
+    let renewed = broker.renew_packages(sources).await;
+    let good = renewed.values().all(Result::is_ok);
+    if json {
+        print_rows(&renewed, |(before, now)| {
+            let before = before.as_ref().map(|before| json!({ "version": before.version, "tree": before.tree }));
+            json!({ "before": before, "now": now })
+        })?;
+        return Ok(exit(good));
+    }
+    for (source, found) in &renewed {
+        let (before, now) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                failed(source, error)?;
+                continue;
+            }
+        };
+        let before = match before {
+            None => "new".to_owned(),
+            Some(before) if before.tree == now.tree => "as before".to_owned(),
+            Some(before) if before.version == now.version => "the same version with other dependencies".to_owned(),
+            Some(before) => format!("was {}", escape_hidden(&before.version)),
+        };
+        output::text(&format!(
+            "pinned {source}  {} {}  ({before})\n",
+            escape_hidden(&now.name),
+            escape_hidden(&now.version)
+        ))?;
+    }
+    if renewed.is_empty() {
+        output::note("no source is started with npx or uvx");
+    }
+    Ok(exit(good))
+}
+
+/// Prints one JSON object for each source: what `row` makes of a result, or the error.
+fn print_rows<T>(found: &BTreeMap<SourceName, Result<T, CellError>>, row: impl Fn(&T) -> Value) -> anyhow::Result<()> {
+    let rows = found.iter().map(|(source, found)| {
+        let mut row = match found {
+            Ok(found) => row(found),
+            Err(error) => json!({ "error": error.to_string() }),
+        };
+        row["source"] = json!(source);
+        row
+    });
+    output::json(&json!(rows.collect::<Vec<_>>()))
+}
+
+fn show(source: &SourceName, update: &PackageUpdate) -> anyhow::Result<()> {
+    let pinned = update.pinned.as_deref().map_or("not pinned yet".into(), |version| escape_hidden(version));
+    let (name, newest) = (escape_hidden(&update.name), escape_hidden(&update.newest));
+    output::text(&format!("{BOLD}{source}{BOLD:#}  {name}  {pinned} → {newest}\n"))?;
+    for change in update.changes.iter().take(MAX_CHANGES) {
+        output::text(&format!("  {}\n", escape_hidden(change)))?;
+    }
+    let more = update.changes.len().saturating_sub(MAX_CHANGES);
+    if more > 0 { output::text(&format!("  and {more} more\n")) } else { Ok(()) }
+}
+
+fn failed(source: &SourceName, error: &CellError) -> anyhow::Result<()> {
+    output::text(&format!("{BOLD}{source}{BOLD:#}  {BAD}{}{BAD:#}\n", escape_hidden(&error.to_string())))
+}
+
+fn exit(good: bool) -> ExitCode {
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

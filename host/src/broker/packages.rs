@@ -1,0 +1,52 @@
+//! The packages of `npx` and `uvx` sources: installed beforehand, compared with their registries, pinned anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::Broker;
+use crate::cell::{CellError, InstallPhase, PackageUpdate, ProcessCell};
+use crate::lockfile::LockedPackage;
+use crate::name::SourceName;
+
+/// The results for each source, or why there is none. A source without a package is left out.
+type BySource<T> = BTreeMap<SourceName, Result<T, CellError>>;
+
+impl Broker {
+    /// Installs the packages of these sources, or of all if none is named, as they are pinned, and starts none. What
+    /// is not pinned yet is pinned to what its registry has now.
+    pub async fn install_packages(&self, sources: &[SourceName]) -> BySource<InstallPhase> {
+        let mut installed = BTreeMap::new();
+        for (name, cell) in self.process_cells(sources) {
+            installed.extend(cell.install().await.transpose().map(|phase| (name, phase)));
+        }
+        installed
+    }
+
+    /// Returns how the pinned packages of these sources, or of all if none is named, differ from what their registries
+    /// have now. Installs and pins nothing.
+    pub async fn package_updates(&self, sources: &[SourceName]) -> BySource<PackageUpdate> {
+        let asked = self.process_cells(sources).into_iter();
+        let asked = join_all(asked.map(async |(name, cell)| (name, cell.newest().await.transpose()))).await;
+        asked.into_iter().filter_map(|(name, update)| Some((name, update?))).collect()
+    }
+
+    /// Pins the packages of these sources, or of all if none is named, to what their registries have now, and installs
+    /// them. Returns what was pinned before and what is pinned now; where that fails, the pin is as before.
+    pub async fn renew_packages(&self, sources: &[SourceName]) -> BySource<(Option<LockedPackage>, InstallPhase)> {
+        let mut renewed = BTreeMap::new();
+        for (name, cell) in self.process_cells(sources) {
+            renewed.extend(cell.renew().await.transpose().map(|found| (name, found)));
+        }
+        renewed
+    }
+
+    fn process_cells(&self, sources: &[SourceName]) -> Vec<(SourceName, Arc<ProcessCell>)> {
+        let context = self.inner.context();
+        let wanted = context.upstreams.iter().filter(|(name, _)| sources.is_empty() || sources.contains(name));
+        wanted
+            .filter_map(|(name, upstream)| Some((name.clone(), Arc::clone(upstream.process_cell.as_ref()?))))
+            .collect()
+    }
+}
