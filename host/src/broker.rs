@@ -11,13 +11,16 @@ mod feed;
 mod loading;
 mod metrics;
 mod operator;
+#[cfg(feature = "process")]
+mod packages;
+mod parts;
 mod problems;
 mod rejected;
+mod reload;
 mod state;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -25,37 +28,35 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use portcullis_jail::Launcher;
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::agent::Agent;
 use crate::call::{Caller, SessionId};
 use crate::catalog::Remark;
-use crate::cell::CellHost;
-#[cfg(feature = "process")]
-use crate::config::user_state_dir;
-use crate::config::{Approve, Config, PluginConfig, user_trust};
+use crate::config::Config;
 use crate::control::ControlSocket;
 use crate::digest::Digest;
-use crate::gate::{Gate, Inbox};
+use crate::gate::Inbox;
 use crate::item::Item;
 use crate::ledger::{ChainStart, Event, EventKind, Ledger};
 use crate::lockfile::{Acceptance, Lockfile};
-use crate::metrics::{Histogram, OPERATION};
 use crate::name::{ProfileName, SourceName};
-use crate::plugin::{PluginError, PluginIdentity};
+use crate::plugin::PluginIdentity;
 use crate::protocol::RpcError;
-use crate::secret::SecretStore;
 use crate::session::{ContinuationStore, Session};
 use crate::source::{NoPeer, SessionPeer, SourceError};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 
-use crate::context::{self, Context, Profile};
 pub use crate::context::{BrokerState, BuildError, FlagState, FlaggedDefinition, SourceHealth};
+use crate::context::{Context, Upstream};
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
 pub use definitions::SourceDefinitions;
+use parts::{Lasting, Prepared};
 pub use problems::ServingProblem;
 use rejected::Rejections;
+pub use reload::{ReloadError, Reloaded};
 
 /// A running broker. Cheap to clone; all clones share one broker.
 #[derive(Debug, Clone)]
@@ -67,8 +68,15 @@ pub struct Broker {
 /// The parts of one broker, which all its clones share.
 #[derive(Debug)]
 struct Inner {
-    context: Arc<Context>,
-    inbox: Arc<Inbox>,
+    lasting: Lasting,
+    /// The configuration in force.
+    context: watch::Sender<Arc<Context>>,
+    /// Held while one configuration replaces another.
+    reloading: tokio::sync::Mutex<()>,
+    /// The reason why the last configuration that was offered was refused, if it was.
+    refused: Mutex<Option<String>>,
+    /// The sources of earlier configurations, some of which calls in flight still use.
+    retired: Mutex<Vec<Weak<Upstream>>>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
     continuations: ContinuationStore,
     rejections: Arc<Rejections>,
@@ -89,87 +97,72 @@ impl Broker {
     /// # Errors
     /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then.
     pub async fn build(config: Config, launcher: Launcher) -> Result<Self, BuildError> {
-        if config.sources.is_empty() {
-            return Err(if config.disabled.is_empty() { BuildError::NoSources } else { BuildError::AllDisabled });
-        }
-        let lock = Lockfile::load(&config.data_dir)?;
-        let plugins = loading::plugins(&config, &lock)?;
-        let (policies, transforms, approvals) = tokio::try_join!(
-            all(&config.policies, |c| plugins.policy(c)),
-            all(&config.transforms, |c| plugins.transform(c)),
-            all(&config.approvals, |c| plugins.approval(c)),
-        )?;
-        let sinks = feed::load(&plugins, &config).await?;
-        let profiles = context::profiles(&config)?;
-        let secrets = SecretStore::open(&config.data_dir)?;
-        let telemetry = config.telemetry.as_ref().map(|config| Telemetry::start(config, &secrets)).transpose();
+        let prepared = Prepared::of(config, None, None).await?;
+        let sinks = feed::load(&prepared.plugins, &prepared.config).await?;
+        let telemetry = prepared.config.telemetry.as_ref();
+        let telemetry = telemetry.map(|config| Telemetry::start(config, &prepared.secrets)).transpose();
         let telemetry = telemetry.map_err(BuildError::Telemetry)?;
 
-        let ledger = Ledger::open(&config.data_dir, started(&config)).await?;
-        let notes = ledger.clone();
-        let record = move |event| notes.note(event);
-        let cells = CellHost::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
-        #[cfg(feature = "process")]
-        let cells = cells.with_osv(user_state_dir().map(|folder| portcullis_osv::file_in(&folder)));
-        let upstreams = match context::upstreams(&config, &secrets, &plugins, &Arc::new(cells)).await {
-            Ok(upstreams) => upstreams,
+        let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
+        let lasting = Lasting::new(launcher, &prepared, ledger, telemetry);
+        let context = match lasting.context(prepared, None).await {
+            Ok(context) => Arc::new(context),
             Err(error) => {
-                ledger.close().await;
+                lasting.ledger.close().await;
                 return Err(error);
             }
         };
-        note_unguarded(&profiles, &ledger);
-        let inbox = Arc::new(Inbox::new(ledger.clone(), config.ask_timeout));
-        let gate = Gate::new(policies, transforms, approvals, inbox.clone(), ledger.clone());
-        let feeds = feed::SinkTasks::start(sinks, &ledger);
-        let rejections = Arc::new(Rejections::new(ledger.clone()));
-        let session_durations = Histogram::new(OPERATION);
-        let context = Context { config, gate, ledger, upstreams, profiles, telemetry, session_durations };
+        let feeds = feed::SinkTasks::start(sinks, &lasting.ledger);
+        let rejections = Arc::new(Rejections::new(lasting.ledger.clone()));
         let inner = Arc::new(Inner {
-            context: Arc::new(context),
-            inbox,
+            lasting,
+            context: watch::Sender::new(context),
+            reloading: tokio::sync::Mutex::default(),
+            refused: Mutex::default(),
+            retired: Mutex::default(),
             sessions: Mutex::default(),
             continuations: ContinuationStore::default(),
             rejections,
             started: Instant::now(),
         });
-        let control = operator::listen(&inner);
-        let control = match control {
+        let control = match operator::listen(&inner) {
             Ok(control) => control,
             Err(error) => {
-                inner.ledger.close().await;
-                return Err(BuildError::Control { folder: inner.config.data_dir.clone(), error: error.to_string() });
+                inner.lasting.ledger.close().await;
+                let folder = inner.context().config.data_dir.clone();
+                return Err(BuildError::Control { folder, error: error.to_string() });
             }
         };
         let background = Background { feeds: Some(feeds).into(), control: Some(control).into() };
         let broker = Self { inner, background: Arc::new(background) };
         tokio::spawn(rejected::report_repeats(Arc::downgrade(&broker.inner.rejections)));
-        broker.start_eager();
+        start_eager(broker.inner.context().upstreams.values());
         Ok(broker)
     }
 
-    /// Returns the configuration that the broker was built with.
+    /// Returns the configuration in force.
     #[must_use]
-    pub fn config(&self) -> &Config {
-        &self.inner.config
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.inner.context().config)
     }
 
     /// Returns the name of the ledger chain that this broker writes.
     #[must_use]
     pub fn chain(&self) -> &str {
-        self.inner.ledger.chain()
+        self.inner.lasting.ledger.chain()
     }
 
     /// Returns the questions that wait for a person.
     #[must_use]
     pub fn inbox(&self) -> &Inbox {
-        &self.inner.inbox
+        &self.inner.lasting.inbox
     }
 
     /// Returns the plugins by role, in the order in which they are asked.
     #[must_use]
-    pub fn plugins(&self) -> Vec<(&'static str, &PluginIdentity)> {
-        self.inner.gate.plugins().collect()
+    pub fn plugins(&self) -> Vec<(&'static str, PluginIdentity)> {
+        let context = self.inner.context();
+        context.gate.plugins().map(|(role, identity)| (role, identity.clone())).collect()
     }
 
     /// Opens a session for a program that calls by itself, and records it. Opens no source.
@@ -195,8 +188,9 @@ impl Broker {
         principal: &str,
         agent: Agent,
     ) -> Result<Arc<Session>, RpcError> {
-        let Some(known) = self.inner.profiles.get(profile) else {
-            let known: Vec<_> = self.inner.profiles.keys().map(ProfileName::as_str).collect();
+        let context = self.inner.context();
+        let Some(known) = context.profiles.get(profile) else {
+            let known: Vec<_> = context.profiles.keys().map(ProfileName::as_str).collect();
             let text = format!("no profile `{profile}` is configured; there is {}", known.join(", "));
             return Err(RpcError::new(RpcError::INVALID_REQUEST, text));
         };
@@ -214,15 +208,19 @@ impl Broker {
         let id = caller.session.clone();
         // Made before the record is written: if the opener goes away meanwhile, dropping the session ends its run.
         let continuations = self.inner.continuations.of(&caller, &agent);
-        let session = Session::new(caller, agent, known.config.clone(), (self.inner.context.clone(), continuations));
-        self.inner.ledger.append(event).await.map_err(|error| {
+        let session = Session::new(caller, agent, known.config.clone(), (Arc::clone(&context), continuations));
+        context.ledger.append(event).await.map_err(|error| {
             session.forget();
             tracing::debug!(%error, "a session cannot be recorded and is therefore not opened");
             RpcError::new(RpcError::INTERNAL, "the session cannot be recorded; the operator's log has the cause")
         })?;
-        let mut sessions = self.inner.sessions.lock();
-        sessions.retain(|_, session| session.strong_count() > 0);
-        sessions.insert(id, Arc::downgrade(&session));
+        {
+            let mut sessions = self.inner.sessions.lock();
+            sessions.retain(|_, session| session.strong_count() > 0);
+            sessions.insert(id, Arc::downgrade(&session));
+        }
+        // The configuration may have been replaced before the session was among those that are told.
+        session.reconfigure(&self.inner.context());
         Ok(session)
     }
 
@@ -235,29 +233,30 @@ impl Broker {
     /// Discovers every configured source in parallel, and returns each result; `check`, `tools` and `lock` use it.
     pub async fn discover(&self) -> BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>> {
         let no_client: Arc<dyn SessionPeer> = Arc::new(NoPeer);
-        let found = join_all(self.inner.upstreams.values().map(|upstream| upstream.discover(&no_client))).await;
+        let context = self.inner.context();
+        let found = join_all(context.upstreams.values().map(|upstream| upstream.discover(&no_client))).await;
         let found = found.into_iter().map(|met| met.map(|met| met.tools.items));
-        self.inner.upstreams.keys().cloned().zip(found).collect()
+        context.upstreams.keys().cloned().zip(found).collect()
     }
 
     /// Returns the remarks about a source's last list of tools: those that are offered under another name than their
     /// own, or left out.
     #[must_use]
     pub fn remarks(&self, source: &SourceName) -> Vec<Remark> {
-        self.inner.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.remarks().to_vec())
+        self.inner.context().upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.remarks().to_vec())
     }
 
     /// Returns what the cell of a source may lack for what failed in it so far, each with the line that adds it and
     /// whether it exists outside: for people, and not for agents.
     #[must_use]
     pub fn missing_from_cell(&self, source: &SourceName) -> Vec<String> {
-        self.inner.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.missing_from_cell())
+        self.inner.context().upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.missing_from_cell())
     }
 
     /// Returns the digest of what a source is: its command, address or component. `None` for an unknown source.
     #[must_use]
     pub fn identity(&self, source: &SourceName) -> Option<Digest> {
-        self.inner.upstreams.get(source).map(|upstream| upstream.identity)
+        self.inner.context().upstreams.get(source).map(|upstream| upstream.identity)
     }
 
     /// Accepts definitions into the lock of the data folder, and records each. That also releases those that are
@@ -266,11 +265,12 @@ impl Broker {
     /// # Errors
     /// [`BuildError`] if the lock or the ledger cannot be read or written; then nothing is accepted.
     pub async fn accept(&self, items: &[Arc<Item>], by: &str) -> Result<(), BuildError> {
-        Lockfile::load(&self.inner.config.data_dir)?;
+        let context = self.inner.context();
+        Lockfile::load(&context.config.data_dir)?;
         for item in items {
             let body =
                 json!({ "source": item.source, item.kind.as_str(): &*item.name, "definition": item.digest, "by": by });
-            self.inner.ledger.append(Event { kind: EventKind::LockAccepted, run: None, call: None, body }).await?;
+            context.ledger.append(Event { kind: EventKind::LockAccepted, run: None, call: None, body }).await?;
         }
         let accept = |lock: &mut Lockfile| {
             for item in items {
@@ -279,7 +279,7 @@ impl Broker {
                 }
             }
         };
-        Ok(Lockfile::change(&self.inner.config.data_dir, accept)?)
+        Ok(Lockfile::change(&context.config.data_dir, accept)?)
     }
 
     /// Returns what the lock file says of an item.
@@ -287,7 +287,7 @@ impl Broker {
     /// # Errors
     /// [`BuildError::Lock`] if the lock is damaged.
     pub fn acceptance(&self, item: &Item) -> Result<Acceptance, BuildError> {
-        let lock = Lockfile::load(&self.inner.config.data_dir)?;
+        let lock = Lockfile::load(&self.inner.context().config.data_dir)?;
         Ok(self.identity(&item.source).map_or(Acceptance::Unknown, |identity| lock.of(item, identity)))
     }
 
@@ -302,72 +302,64 @@ impl Broker {
             sessions.values().filter_map(Weak::upgrade).collect()
         };
         join_all(sessions.iter().map(|session| session.close())).await;
-        join_all(self.inner.upstreams.values().map(|upstream| upstream.source.close())).await;
+        self.inner.close_sources().await;
         self.inner.rejections.report();
         if let Some(feeds) = self.background.feeds.lock().await.take() {
             // The records that end sessions are notes; a sink can read them only once they are flushed.
-            if let Err(error) = self.inner.ledger.flush().await {
+            if let Err(error) = self.inner.lasting.ledger.flush().await {
                 tracing::error!(%error, "the last records may be missing, for the sinks too");
             }
             feeds.finish().await;
         }
-        if let Some(telemetry) = &self.inner.telemetry {
+        if let Some(telemetry) = &self.inner.lasting.telemetry {
             telemetry.finish().await;
         }
-        self.inner.ledger.close().await;
-    }
-
-    fn start_eager(&self) {
-        for upstream in self.inner.upstreams.values().filter(|upstream| upstream.config.eager).cloned() {
-            tokio::spawn(async move {
-                let no_client: Arc<dyn SessionPeer> = Arc::new(NoPeer);
-                if let Err(error) = upstream.discover(&no_client).await {
-                    tracing::warn!(source = %upstream.config.name, %error, "an eager source did not start");
-                }
-            });
-        }
-    }
-}
-
-impl Deref for Inner {
-    type Target = Context;
-
-    fn deref(&self) -> &Context {
-        &self.context
+        self.inner.lasting.ledger.close().await;
     }
 }
 
 impl Inner {
+    /// Returns the configuration in force.
+    fn context(&self) -> Arc<Context> {
+        self.context.borrow().clone()
+    }
+
+    /// Ends the sources of the configuration in force, and those of earlier ones that calls still use.
+    async fn close_sources(&self) {
+        let context = self.context();
+        let retired: Vec<_> = self.retired.lock().drain(..).filter_map(|upstream| upstream.upgrade()).collect();
+        join_all(context.upstreams.values().chain(&retired).map(|upstream| upstream.source.close())).await;
+        self.lasting.closing.close();
+        self.lasting.closing.wait().await;
+    }
+
     fn live_sessions(&self) -> Vec<Arc<Session>> {
         let sessions = self.sessions.lock();
         sessions.values().filter_map(Weak::upgrade).filter(|session| !session.ended()).collect()
     }
 }
 
-/// Logs and records the profiles under which no person is asked.
-fn note_unguarded(profiles: &BTreeMap<ProfileName, Profile>, ledger: &Ledger) {
-    for (name, profile) in profiles.iter().filter(|(_, profile)| profile.config.approve == Approve::Never) {
-        tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
-        let body = json!({ "profile": name, "sources": profile.config.sources });
-        ledger.note(Event::new(EventKind::ProfileUnguarded, body));
+/// Starts the sources that are configured to start with the broker.
+fn start_eager<'a>(upstreams: impl Iterator<Item = &'a Arc<Upstream>>) {
+    for upstream in upstreams.filter(|upstream| upstream.config.eager).cloned() {
+        tokio::spawn(async move {
+            let no_client: Arc<dyn SessionPeer> = Arc::new(NoPeer);
+            if let Err(error) = upstream.discover(&no_client).await {
+                tracing::warn!(source = %upstream.config.name, %error, "an eager source did not start");
+            }
+        });
     }
 }
 
 /// Returns the first record's contents: the version, and the digest of the configuration as it was read, in which
 /// secrets stand by name.
 fn started(config: &Config) -> ChainStart {
-    ChainStart { version: env!("CARGO_PKG_VERSION").to_owned(), config: Digest::of(format!("{config:?}").as_bytes()) }
+    ChainStart { version: env!("CARGO_PKG_VERSION").to_owned(), config: digest_of(config) }
 }
 
-async fn all<'a, T, F>(configs: &'a [PluginConfig], load: impl Fn(&'a PluginConfig) -> F) -> Result<Vec<T>, PluginError>
-where
-    F: Future<Output = Result<T, PluginError>>,
-{
-    let mut loaded = Vec::with_capacity(configs.len());
-    for config in configs {
-        loaded.push(load(config).await?);
-    }
-    Ok(loaded)
+/// Returns the digest of a configuration as it was read, in which secrets stand by name.
+fn digest_of(config: &Config) -> Digest {
+    Digest::of(format!("{config:?}").as_bytes())
 }
 
 /// Returns the file that a sink writes to unless the configuration names another.

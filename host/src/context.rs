@@ -1,4 +1,4 @@
-//! The context of sessions: the configuration, gate, ledger and sources that all sessions of one broker share.
+//! The context of sessions: one configuration in force, with its gate, its sources and its profiles.
 
 mod announcement;
 mod error;
@@ -12,15 +12,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::catalog::{FilterError, ItemFilter};
-use crate::cell::CellHost;
 use crate::config::{Config, ProfileConfig};
+use crate::digest::Digest;
 use crate::gate::{Budget, Gate};
 use crate::ledger::Ledger;
 use crate::lockfile::Lockfile;
 use crate::metrics::Histogram;
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::Plugins;
-use crate::secret::SecretStore;
 use crate::telemetry::Telemetry;
 
 pub use error::BuildError;
@@ -28,19 +27,23 @@ pub(crate) use explain::OpenCall;
 pub use flagged::{FlagState, FlaggedDefinition};
 pub use state::{BrokerState, SourceHealth};
 use upstream::SourceBuilder;
-pub(crate) use upstream::{DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
+pub(crate) use upstream::{DiscoveredSource, MAX_REMARKS, OfferedItems, SourceParts, Upstream};
 
-/// The configuration, gate, ledger and sources that all sessions of one broker share.
+/// One configuration of a broker in force: its gate, its sources and its profiles. A session uses one at a time.
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub(crate) config: Config,
-    pub(crate) gate: Gate,
+    pub(crate) config: Arc<Config>,
+    /// The digest of the configuration.
+    pub(crate) digest: Digest,
+    pub(crate) gate: Arc<Gate>,
+    /// The ledger; records that are written through it name this configuration.
     pub(crate) ledger: Ledger,
     pub(crate) upstreams: BTreeMap<SourceName, Arc<Upstream>>,
     pub(crate) profiles: BTreeMap<ProfileName, Profile>,
+    pub(crate) plugins: Plugins,
     pub(crate) telemetry: Option<Telemetry>,
     /// The durations of the sessions that have ended.
-    pub(crate) session_durations: Histogram,
+    pub(crate) session_durations: Arc<Histogram>,
 }
 
 /// A configured profile, with its filters and its budget.
@@ -82,31 +85,42 @@ impl Context {
     }
 }
 
-/// Makes the configured sources, and starts none.
+/// Makes the configured sources, and starts none. Sources that are as they were in `before` are taken over, with their
+/// connections.
 pub(crate) async fn upstreams(
     config: &Config,
-    secrets: &SecretStore,
-    plugins: &Plugins,
-    cells: &Arc<CellHost>,
+    before: Option<&Context>,
+    parts: &SourceParts<'_>,
 ) -> Result<BTreeMap<SourceName, Arc<Upstream>>, BuildError> {
     let mut upstreams = BTreeMap::new();
     for source in config.sources.values() {
-        let builder = SourceBuilder { config: source, secrets, plugins, cells, data_dir: &config.data_dir };
-        upstreams.insert(source.name.clone(), Arc::new(Upstream::new(&builder).await?));
+        let builder = SourceBuilder { config: source, parts, data_dir: &config.data_dir };
+        let before = before.and_then(|before| before.upstreams.get(&source.name));
+        let fingerprint = builder.fingerprint().await;
+        let upstream = match before.filter(|before| before.is_as(fingerprint)) {
+            Some(same) => Arc::clone(same),
+            None => Arc::new(Upstream::new(&builder, fingerprint, before.map(|before| &before.metrics)).await?),
+        };
+        upstreams.insert(source.name.clone(), upstream);
     }
     Ok(upstreams)
 }
 
-/// Returns the configured profiles.
-pub(crate) fn profiles(config: &Config) -> Result<BTreeMap<ProfileName, Profile>, FilterError> {
-    let of = |profile: &ProfileConfig| -> Result<Profile, FilterError> {
+/// Returns the configured profiles. What was spent of a budget that is as it was in `before` stays spent.
+pub(crate) fn profiles(
+    config: &Config,
+    before: Option<&Context>,
+) -> Result<BTreeMap<ProfileName, Profile>, FilterError> {
+    let of = |name: &ProfileName, profile: &ProfileConfig| -> Result<Profile, FilterError> {
         let filters =
             config.sources.values().map(|source| Ok((source.name.clone(), ItemFilter::new(profile, source)?)));
+        let spent = before.and_then(|before| before.profiles.get(name));
+        let spent = spent.filter(|before| before.config.budget == profile.budget).and_then(|it| it.budget.clone());
         Ok(Profile {
             config: Arc::new(profile.clone()),
             filters: filters.collect::<Result<_, FilterError>>()?,
-            budget: profile.budget.as_ref().map(|budget| Arc::new(Budget::new(budget))),
+            budget: spent.or_else(|| profile.budget.as_ref().map(|budget| Arc::new(Budget::new(budget)))),
         })
     };
-    config.profiles.iter().map(|(name, profile)| Ok((name.clone(), of(profile)?))).collect()
+    config.profiles.iter().map(|(name, profile)| Ok((name.clone(), of(name, profile)?))).collect()
 }

@@ -17,6 +17,7 @@ mod risk;
 mod vault;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -32,6 +33,7 @@ use crate::protocol::{CanonicalError, Json, canonical, check_canonical};
 
 use approval::{ApprovalQuestion, Approvals, Approved};
 pub use budget::Budget;
+pub use form::scope_in_words;
 pub use inbox::{AnswerResult, AskSummary, Inbox, InboxError};
 use judge::{Reason, Trail, judge};
 pub use permit::Permit;
@@ -51,7 +53,7 @@ const MAX_BODY_BYTES: usize = 1024 * 1024;
 const MAX_DROPPED_SHOWN: usize = 16;
 const MAX_DROPPED_CHARS: usize = 64;
 
-/// The checks between a session and its sources.
+/// The checks between a session and its sources, as one configuration wants them.
 #[derive(Debug)]
 pub struct Gate {
     policies: Vec<Policy>,
@@ -59,6 +61,17 @@ pub struct Gate {
     approvals: Approvals,
     ledger: Ledger,
     policies_digest: Digest,
+}
+
+/// The plugins that a gate asks, each role in its order.
+#[derive(Debug, Clone, Default)]
+pub struct GatePlugins {
+    /// The policies.
+    pub policies: Vec<Policy>,
+    /// The transforms.
+    pub transforms: Vec<Transform>,
+    /// The approval plugins.
+    pub approvals: Vec<Approval>,
 }
 
 /// The facts that the gate needs about a call besides the call itself.
@@ -95,15 +108,10 @@ pub struct AdmittedCall {
 }
 
 impl Gate {
-    /// Assembles a gate from its plugins, which are asked in this order.
+    /// Assembles a gate from its plugins. Its questions go to `inbox`, and expire after `ask_timeout`.
     #[must_use]
-    pub fn new(
-        policies: Vec<Policy>,
-        transforms: Vec<Transform>,
-        approvals: Vec<Approval>,
-        inbox: Arc<Inbox>,
-        ledger: Ledger,
-    ) -> Self {
+    pub fn new(plugins: GatePlugins, inbox: Arc<Inbox>, ask_timeout: Duration, ledger: Ledger) -> Self {
+        let GatePlugins { policies, transforms, approvals } = plugins;
         let ids = policies.iter().map(Policy::identity);
         let ids = ids.chain(transforms.iter().map(Transform::identity)).chain(approvals.iter().map(Approval::identity));
         let mut text = String::new();
@@ -111,7 +119,7 @@ impl Gate {
             text.push_str(&format!("{} {} {}\n", id.name, id.digest, id.settings));
         }
         let policies_digest = Digest::of(text.as_bytes());
-        let approvals = Approvals::new(approvals, inbox, ledger.clone(), policies_digest);
+        let approvals = Approvals::new(approvals, (inbox, ask_timeout), ledger.clone(), policies_digest);
         Self { policies, transforms, approvals, ledger, policies_digest }
     }
 
@@ -122,7 +130,7 @@ impl Gate {
     ///
     /// # Errors
     /// [`CallRefusal`] if the call is denied, waits for a person, or cannot be recorded.
-    pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<AdmittedCall, CallRefusal> {
+    pub async fn admit(self: &Arc<Self>, call: Call, around: &Circumstances<'_>) -> Result<AdmittedCall, CallRefusal> {
         let mut trail = Trail::new(around.record);
         let series = call.series(around.metrics);
         let mut call = Arc::new(call);
@@ -149,7 +157,7 @@ impl Gate {
                 // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an
                 // outcome too.
                 undecided.decided = true;
-                let mut ticket = Ticket::new(call.clone(), series.clone(), around, slot);
+                let mut ticket = Ticket::new(self, call.clone(), series.clone(), around, slot);
                 match intent.durable().await {
                     Ok(_) => {
                         ticket.intent_is_durable();
@@ -172,6 +180,12 @@ impl Gate {
                 Err(refusal)
             }
         }
+    }
+
+    /// Returns the plugins, as they were given to [`Gate::new`].
+    pub(crate) fn loaded(&self) -> GatePlugins {
+        let (policies, transforms) = (self.policies.clone(), self.transforms.clone());
+        GatePlugins { policies, transforms, approvals: self.approvals.plugins().cloned().collect() }
     }
 
     /// Reports whether the agent gets what a source says only after plugins have judged it.

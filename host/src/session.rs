@@ -1,10 +1,16 @@
 //! One agent's connection under one profile.
+//!
+//! A [`Session`] lasts as long as its agent is there. What it does is decided by the configuration in force: each
+//! request is answered by one [`ConfiguredSession`], from its first check to its answer, even if the configuration is
+//! replaced meanwhile.
 
 mod agent_notifications;
 mod ask;
+mod carried;
 mod changes;
 mod circumstances;
 mod client;
+mod configured;
 mod continuations;
 mod deferred;
 mod direct;
@@ -29,74 +35,34 @@ mod target;
 mod tasks;
 mod upstream_subscriptions;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use serde_json::json;
-use tokio::sync::OnceCell;
-use tokio::task::AbortHandle;
+use tokio::sync::watch;
 use tracing::Instrument as _;
 
 use crate::agent::{Agent, AgentPeer};
-use crate::call::{CallId, Caller};
+use crate::call::Caller;
 use crate::config::ProfileConfig;
 use crate::context::Context;
 use crate::item::ItemKind;
-use crate::ledger::{self, Event};
-use crate::protocol::{Answer, Era, Json, Method, RpcError};
-use crate::source::{NoPeer, SessionPeer};
-use crate::sync::{Mutex, MutexGuard};
+use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 
-use agent_notifications::{NotificationQueue, OpenQuestions};
-use changes::Changes;
-use client::AgentSink;
+use configured::{AgentSide, ConfiguredSession};
 pub(crate) use continuations::ContinuationStore;
 use continuations::Continuations;
 pub use direct::Tool;
-use discovery::{AskedSources, Late};
-use listen::SubscriptionStreams;
-use listing::Listing;
 pub(crate) use listing::contested_by_broker;
-use lists::Lists;
-use refresh::Refresh;
 use request::SessionRequest;
-use upstream_subscriptions::UpstreamSubscriptions;
 
 /// The most characters of an unknown name that messages and records repeat.
 const MAX_NAME_SHOWN: usize = 128;
 
 /// One agent's connection under one profile; a *run* in the ledger.
 pub struct Session {
-    me: Weak<Self>,
-    caller: Arc<Caller>,
-    agent: Agent,
-    profile: Arc<ProfileConfig>,
-    context: Arc<Context>,
-    continuations: Arc<Continuations>,
-    /// The tools that the session may call: listed once, and again only if a source is live or was absent, or if the
-    /// agent wants to hear of changes.
-    tools: Mutex<Arc<Snapshot>>,
-    refresh: Refresh,
-    /// The sources that were not waited for when the tools were listed. `None` before that, and once another task waits
-    /// for them.
-    late: Mutex<Option<Vec<Late>>>,
-    /// The prompts, resources and templates that the session may use.
-    lists: Lists,
-    changes: Changes,
-    sink: AgentSink,
-    listeners: SubscriptionStreams,
-    upstream_subscriptions: UpstreamSubscriptions,
-    agent_notifications: NotificationQueue,
-    asking: OpenQuestions,
-    /// The task that discovers the sources for a handshake.
-    discovery: Mutex<Option<AbortHandle>>,
-    ended: AtomicBool,
-    began: Instant,
+    agent_side: Arc<AgentSide>,
+    current: watch::Sender<Arc<ConfiguredSession>>,
 }
-
-/// The tools, or the error because of which there are none.
-type Snapshot = OnceCell<Result<Arc<Listing>, RpcError>>;
 
 /// The part of the catalog of one kind that a session can see.
 #[derive(Debug, Clone)]
@@ -120,39 +86,31 @@ impl Session {
         profile: Arc<ProfileConfig>,
         (context, continuations): (Arc<Context>, Arc<Continuations>),
     ) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
-            me: me.clone(),
-            caller: Arc::new(caller),
-            agent,
-            profile,
-            context,
-            continuations,
-            tools: Mutex::default(),
-            refresh: Refresh::default(),
-            late: Mutex::default(),
-            lists: Lists::default(),
-            changes: Changes::default(),
-            sink: AgentSink::default(),
-            listeners: SubscriptionStreams::default(),
-            upstream_subscriptions: UpstreamSubscriptions::default(),
-            agent_notifications: NotificationQueue::default(),
-            asking: OpenQuestions::default(),
-            discovery: Mutex::default(),
-            ended: AtomicBool::new(false),
-            began: Instant::now(),
+        Arc::new_cyclic(|me: &Weak<Self>| {
+            let agent_side = Arc::new(AgentSide::new(me.clone(), caller.clone(), agent, continuations));
+            let configured = ConfiguredSession::new(Arc::clone(&agent_side), caller, profile, context, None);
+            Self { agent_side, current: watch::Sender::new(configured) }
         })
     }
 
-    /// Returns the caller.
+    /// Returns the caller, as the configuration in force describes it.
     #[must_use]
-    pub fn caller(&self) -> &Arc<Caller> {
-        &self.caller
+    pub fn caller(&self) -> Arc<Caller> {
+        Arc::clone(&self.current().caller)
     }
 
     /// Reports whether the run has ended, well or not. A front opens a new session instead of using an ended one.
     #[must_use]
     pub fn ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
+        self.agent_side.ended()
+    }
+
+    /// Returns the capabilities of the session's sources together, with their instructions for a model. Begins to
+    /// discover the sources, and does not wait until all have answered: for those that have not, it returns what they
+    /// said when they last connected, or, if they never did, all capabilities that this broker serves. If discovery
+    /// fails, returns what every session has; a later request gets the error.
+    pub async fn offers(&self) -> AdvertisedCapabilities {
+        self.current().offers().await
     }
 
     /// Returns the tools this session may see, as MCP `Tool` objects under their exposed names, in a fixed order. The
@@ -162,7 +120,7 @@ impl Session {
     /// # Errors
     /// If a required source could not be discovered: nothing is served on a partial set.
     pub async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
-        Ok(self.listing(ItemKind::Tool).await?.list_page().items)
+        Ok(self.current().listing(ItemKind::Tool).await?.list_page().items)
     }
 
     /// Returns what this session lists of one kind: the items it may see, or the tools that stand for them where tools
@@ -171,124 +129,80 @@ impl Session {
     /// # Errors
     /// If a required source could not be discovered, or does not list.
     pub async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {
-        let listing = self.listing(kind).await?;
-        Ok(self.deferred(kind).unwrap_or_else(|| self.with_status(kind, listing.list_page())))
+        self.current().list(kind).await
     }
 
-    /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, whole. Dropping
-    /// the future cancels the call at its source and records that its outcome is unknown.
+    /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, whole. The
+    /// configuration that is in force when it comes decides about all of it, except that a subscription goes on under
+    /// each later one. Dropping the future cancels the call at its source and records that its outcome is unknown.
     pub async fn request(&self, method: impl Into<Method>, params: Json, peer: Arc<dyn AgentPeer>) -> Answer {
-        let request = SessionRequest::new(self, method.into(), params, peer);
+        let (method, configured) = (method.into(), self.current());
+        let request = SessionRequest::new(&configured, method, params, peer);
         let log = request.log();
-        request.handle().instrument(log).await
+        if request.method != Method::SubscriptionsListen {
+            return request.handle().instrument(log).await;
+        }
+        // It may stay open for days, and must not keep an old configuration alive.
+        let opened = request.into_subscription();
+        drop(configured);
+        self.listen(opened).instrument(log).await
+    }
+
+    /// Takes a notification of the agent, and returns before it is delivered. A change of its roots is announced to all
+    /// sources, by a notification that the broker writes itself. Progress and the status of a task go to the source
+    /// whose question they are about. A notification that the protocol does not define goes to the source that its
+    /// `_meta` names under `portcullis/source`, or to the only source. All but the first pass the gate, one after
+    /// another, and are recorded.
+    pub fn notified(&self, notification: &Notification) {
+        self.current().notified(notification);
     }
 
     /// Sets the channel over which the agent is told, and asked, what belongs to no call. It is used until the agent
     /// goes or another channel is set.
     pub fn attach(&self, peer: Arc<dyn AgentPeer>) {
-        self.sink.open(peer);
-        if let Some(me) = self.me.upgrade() {
-            tokio::spawn(async move { me.follow_lists().await });
-        }
+        self.agent_side.sink.open(peer);
+        let configured = self.current();
+        tokio::spawn(async move { configured.follow_lists().await });
     }
 
     /// Ends the agent's subscriptions, which would never end by themselves, so that the session can be closed.
     pub fn end_listeners(&self) {
-        self.listeners.end();
+        self.agent_side.listeners.end();
     }
 
     /// Ends the run in the ledger, after waiting for at most three seconds until the agent's last notifications have
     /// reached their sources. Idempotent.
     pub async fn close(&self) {
-        self.agent_notifications.finish().await;
-        self.end(json!({}));
+        self.agent_side.notifications.finish().await;
+        self.current().end(json!({}));
     }
 
     /// Ends the run without a record, because its beginning was never recorded.
     pub(crate) fn forget(&self) {
-        self.ended.store(true, Ordering::SeqCst);
+        self.agent_side.end_quietly();
     }
 
-    async fn listing(&self, kind: ItemKind) -> Result<Arc<Listing>, RpcError> {
-        if kind == ItemKind::Tool { self.snapshot().await } else { self.list_of(kind).await }
-    }
-
-    async fn snapshot(&self) -> Result<Arc<Listing>, RpcError> {
-        let cell = Arc::clone(&self.lock_tools());
-        let taken = cell.get_or_init(|| async {
-            let upstreams = self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream).collect();
-            let client = self.client();
-            let asked = discovery::ask_all(upstreams, &self.context, &self.caller, &client, ItemKind::Tool);
-            // Boxed, as the compiler limits the nesting of futures.
-            let AskedSources { answered, late } = Box::pin(asked).await;
-            let taken = self.build_listing(answered, true, ItemKind::Tool).await;
-            let taken = taken.map(Arc::new).map_err(|cause| {
-                self.ended.store(true, Ordering::SeqCst);
-                self.record(ledger::EventKind::RunError, json!({ "error": cause.recorded() }));
-                RpcError::new(RpcError::INTERNAL, cause.to_string()).with_data(json!({ "code": "discovery-failed" }))
-            })?;
-            *self.lock_late() = Some(late);
-            Ok(taken)
-        });
-        let taken = taken.await.clone()?;
-        let late = self.lock_late().take();
-        if let Some(late) = late {
-            self.await_absent(&taken, late);
+    /// Serves the session under another configuration from the next request on. Requests in flight finish under the
+    /// one that they began with. Ends the session if its profile is gone.
+    pub(crate) fn reconfigure(&self, context: &Arc<Context>) {
+        let before = self.current();
+        if self.ended() || Arc::ptr_eq(&before.context, context) {
+            return;
         }
-        Ok(taken)
-    }
-
-    fn lock_late(&self) -> MutexGuard<'_, Option<Vec<Late>>> {
-        self.late.lock()
-    }
-
-    fn lock_tools(&self) -> MutexGuard<'_, Arc<Snapshot>> {
-        self.tools.lock()
-    }
-
-    /// Returns the session as its sources see it.
-    fn client(&self) -> Arc<dyn SessionPeer> {
-        // While a session is being dropped, nothing holds it any more.
-        match self.me.upgrade() {
-            Some(me) => me,
-            None => Arc::new(NoPeer),
-        }
-    }
-
-    /// Records a request that is refused before it reaches the gate, and returns the error.
-    fn turned_away(&self, code: &str, kind: ItemKind, name: &str, text: &str) -> RpcError {
-        let event = Event {
-            kind: ledger::EventKind::CallDenied,
-            run: Some(self.caller.session.clone()),
-            call: Some(CallId::new()),
-            body: json!({
-                "code": code,
-                kind.as_str(): shortened(name),
-                "principal": &*self.caller.principal,
-                "profile": self.caller.profile,
-            }),
+        let Some(profile) = context.profiles.get(&before.caller.profile) else {
+            let why = format!("profile `{}` was removed from the configuration", before.caller.profile);
+            return before.end(json!({ "error": why }));
         };
-        self.context.ledger.note(event);
-        RpcError::new(RpcError::INVALID_PARAMS, text)
+        let caller = Caller { trust: profile.config.trust, ..(*before.caller).clone() };
+        let (side, profile) = (Arc::clone(&self.agent_side), Arc::clone(&profile.config));
+        let after = ConfiguredSession::new(side, caller, profile, Arc::clone(context), before.to_carry());
+        self.current.send_replace(Arc::clone(&after));
+        before.stop_discovery();
+        after.take_over();
     }
 
-    fn end(&self, body: serde_json::Value) {
-        if let Some(discovery) = self.discovery.lock().take() {
-            discovery.abort();
-        }
-        if !self.ended.swap(true, Ordering::SeqCst) {
-            self.context.session_durations.record(self.began.elapsed());
-            self.record(ledger::EventKind::RunCompleted, body);
-        }
-        self.continuations.rounds.end(&self.caller.session);
-        self.upstream_subscriptions.end();
-        for (upstream, _) in self.context.admitted(&self.caller.profile) {
-            upstream.source.end_session(&self.caller.session);
-        }
-    }
-
-    fn record(&self, kind: ledger::EventKind, body: serde_json::Value) {
-        self.context.ledger.note(Event { kind, run: Some(self.caller.session.clone()), call: None, body });
+    fn current(&self) -> Arc<ConfiguredSession> {
+        self.current.borrow().clone()
     }
 }
 
@@ -296,13 +210,13 @@ impl Session {
 /// is opened.
 impl Drop for Session {
     fn drop(&mut self) {
-        self.end(json!({ "abandoned": true }));
+        self.current().end(json!({ "abandoned": true }));
     }
 }
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("caller", &self.caller).field("ended", &self.ended()).finish_non_exhaustive()
+        f.debug_struct("Session").field("caller", &self.caller()).field("ended", &self.ended()).finish_non_exhaustive()
     }
 }
 

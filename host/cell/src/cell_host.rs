@@ -25,6 +25,7 @@ use super::{AvailableTiers, ProgramSearch, Recording};
 use super::{CellError, CellGrant};
 
 /// The launcher, files and records that all cells of one broker share.
+#[derive(Clone)]
 pub struct CellHost {
     /// The program that starts as the launcher.
     #[cfg(feature = "process")]
@@ -42,7 +43,7 @@ pub struct CellHost {
     osv: Option<PathBuf>,
     /// The tiers that this machine can build, probed when the first source starts.
     #[cfg(feature = "process")]
-    tiers: OnceCell<AvailableTiers>,
+    tiers: Arc<OnceCell<AvailableTiers>>,
 }
 
 impl CellHost {
@@ -67,8 +68,14 @@ impl CellHost {
             #[cfg(feature = "process")]
             osv: None,
             #[cfg(feature = "process")]
-            tiers: OnceCell::new(),
+            tiers: Arc::default(),
         }
+    }
+
+    /// Returns the same host with another function that writes events to the ledger.
+    #[must_use]
+    pub fn recorded_by(&self, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        Self { record: Arc::new(record), ..self.clone() }
     }
 
     /// Returns the grant of a source, checked against the disk and against what the user trusts now.

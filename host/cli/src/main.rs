@@ -11,6 +11,7 @@ mod json_text;
 mod known;
 mod moment;
 mod output;
+mod reload;
 mod report;
 mod runtime;
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl Config {
 }
 
 /// One entry of `[[policies]]`, `[[transforms]]`, `[[approvals]]` or `[[sinks]]`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PluginConfig {
     /// The reference to the plugin.
     pub plugin: PluginRef,

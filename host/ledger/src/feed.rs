@@ -16,7 +16,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`] if the file cannot be read.
     pub async fn batch(&self, sink: &str, max: usize) -> Result<Vec<(u64, String)>, LedgerError> {
-        let (sink, chain) = (sink.to_owned(), self.0.chain.clone());
+        let (sink, chain) = (sink.to_owned(), self.inner.chain.clone());
         self.read(move |conn| next(conn, &sink, &chain, max)).await
     }
 

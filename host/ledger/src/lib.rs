@@ -64,7 +64,11 @@ pub type Recorder = Arc<dyn Fn(Event) + Send + Sync>;
 /// The chain that this process writes in the ledger of a data folder. Clones are cheap. Dropping the last clone without
 /// [`Ledger::close`] leaves the chain without an end, as a crash would.
 #[derive(Clone)]
-pub struct Ledger(Arc<Inner>);
+pub struct Ledger {
+    inner: Arc<Inner>,
+    /// The digest of the configuration that the records of this clone name, as text.
+    config: Arc<str>,
+}
 
 struct Inner {
     data_dir: PathBuf,
@@ -105,6 +109,7 @@ impl Ledger {
 
     async fn open_with(data_dir: &Path, started: ChainStart, limits: StoreLimits) -> Result<Self, LedgerError> {
         let data_dir = data_dir.to_owned();
+        let config = started.config.to_string().into();
         blocking(move || {
             let data_dir = store::prepare(&data_dir)?;
             let key = key::Key::open(&data_dir)?;
@@ -133,15 +138,23 @@ impl Ledger {
                 work,
             )?;
             let (reader, appended) = (Mutex::new(Some(reader)), Histogram::new(DECISION));
-            Ok(Self(Arc::new(Inner { data_dir, chain, queue, reader, key, health, files, tip, appended })))
+            let inner = Inner { data_dir, chain, queue, reader, key, health, files, tip, appended };
+            Ok(Self { inner: Arc::new(inner), config })
         })
         .await
+    }
+
+    /// Returns a handle of the same ledger whose records name this configuration. What was begun with another handle,
+    /// such as a call, keeps naming that one's.
+    #[must_use]
+    pub fn under(&self, config: Digest) -> Self {
+        Self { inner: Arc::clone(&self.inner), config: config.to_string().into() }
     }
 
     /// Returns the identifier (a ULID) of the chain that this process writes.
     #[must_use]
     pub fn chain(&self) -> &str {
-        &self.0.chain
+        &self.inner.chain
     }
 
     /// Records an event and returns its number in the chain. The record is durable when this returns.
@@ -158,7 +171,7 @@ impl Ledger {
     /// Records an event, in order with all others, without waiting. An event for which the queue has no place, or that
     /// cannot be written, is lost and counted in a `ledger.gap`. Needs no runtime, so it can be called from `Drop`.
     pub fn note(&self, event: Event) {
-        self.0.queue.note(event);
+        self.inner.queue.note(event, &self.config);
     }
 
     /// Queues the intent of a call and, in the same transaction, takes one use of a grant. The returned
@@ -175,7 +188,7 @@ impl Ledger {
     ) -> Result<(PendingIntent, OutcomeSlot), LedgerError> {
         let asked = Instant::now();
         let effect = consume.map_or(SideEffect::None, SideEffect::Consume);
-        let answer = self.0.queue.append(Some(event.draft()?), effect).await?;
+        let answer = self.inner.queue.append(Some(event.draft(Some(&self.config))?), effect).await?;
         Ok(PendingIntent::new(self.clone(), asked, answer))
     }
 
@@ -201,26 +214,26 @@ impl Ledger {
     /// fingerprints, and guesses cannot be tested without the key in the data folder.
     #[must_use]
     pub fn fingerprint(&self, bytes: &[u8]) -> String {
-        self.0.key.fingerprint(bytes)
+        self.inner.key.fingerprint(bytes)
     }
 
     /// Returns a receiver that holds the number of the last durable record and can wait for the next.
     #[must_use]
     pub fn tip(&self) -> watch::Receiver<u64> {
-        self.0.tip.clone()
+        self.inner.tip.clone()
     }
 
     /// Returns the histogram of how long appended records took to become durable, or to fail.
     pub fn appended(&self) -> &Histogram {
-        &self.0.appended
+        &self.inner.appended
     }
 
     /// Returns why calls are refused at the moment: records cannot be written, or the file is no longer in its place.
     /// `None` while calls are allowed. Looks at the files' metadata and reads no content.
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
-        let gone = || Some(Trouble { error: self.0.files.check().err()?, lost: 0 });
-        self.0.health.trouble().or_else(gone)
+        let gone = || Some(Trouble { error: self.inner.files.check().err()?, lost: 0 });
+        self.inner.health.trouble().or_else(gone)
     }
 
     /// Waits until everything that was recorded so far, including notes, is on disk.
@@ -234,15 +247,16 @@ impl Ledger {
     /// Writes what is queued, then `broker.stopped`, and releases the chain. Idempotent. A failure is logged at ERROR,
     /// and the chain then reads as incomplete.
     pub async fn close(&self) {
-        self.0.reader.lock().take();
-        self.0.queue.stop().await;
+        self.inner.reader.lock().take();
+        self.inner.queue.stop().await;
     }
 
     async fn write(&self, event: Option<Event>, effect: SideEffect) -> Result<u64, LedgerError> {
         let asked = Instant::now();
-        let answer = self.0.queue.append(event.map(Event::draft).transpose()?, effect).await?;
+        let draft = event.map(|event| event.draft(Some(&self.config))).transpose()?;
+        let answer = self.inner.queue.append(draft, effect).await?;
         let answer = answer.await.unwrap_or(Err(LedgerError::Closed));
-        self.0.appended.record(asked.elapsed());
+        self.inner.appended.record(asked.elapsed());
         answer
     }
 
@@ -250,7 +264,7 @@ impl Ledger {
         &self,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, LedgerError> {
-        let inner = Arc::clone(&self.0);
+        let inner = Arc::clone(&self.inner);
         blocking(move || {
             let reader = inner.reader.lock();
             let conn = reader.as_ref().ok_or(LedgerError::Closed)?;
@@ -262,7 +276,7 @@ impl Ledger {
 
 impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger").field("data_dir", &self.0.data_dir).field("chain", &self.0.chain).finish()
+        f.debug_struct("Ledger").field("data_dir", &self.inner.data_dir).field("chain", &self.inner.chain).finish()
     }
 }
 

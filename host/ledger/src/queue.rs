@@ -48,9 +48,9 @@ impl Queue {
     }
 
     /// Queues a record that nobody waits for, if there is a place for it. A record that is lost is counted.
-    pub(super) fn note(&self, event: Event) {
+    pub(super) fn note(&self, event: Event, config: &Arc<str>) {
         let kind = event.kind.as_str();
-        let queued = event.draft().and_then(|draft| {
+        let queued = event.draft(Some(config)).and_then(|draft| {
             let room = Arc::clone(&self.notes).try_acquire_owned().map_err(|_| LedgerError::Overloaded)?;
             self.send(WriteUnit::of(draft, Some(room)))
         });
@@ -60,10 +60,11 @@ impl Queue {
     }
 
     /// Queues the outcome of an intent that was queued before.
-    fn outcome(&self, event: Event) {
+    fn outcome(&self, event: Event, config: &Arc<str>) {
         let kind = event.kind.as_str();
-        let queued =
-            event.draft().and_then(|draft| self.send(WriteUnit { outcome: true, ..WriteUnit::of(draft, None) }));
+        let queued = event
+            .draft(Some(config))
+            .and_then(|draft| self.send(WriteUnit { outcome: true, ..WriteUnit::of(draft, None) }));
         if let Err(error) = queued {
             self.health.lose(kind, &error);
         }
@@ -109,7 +110,7 @@ impl PendingIntent {
     /// [`Ledger::append`].
     pub async fn durable(self) -> Result<u64, LedgerError> {
         let answer = self.answer.await.unwrap_or(Err(LedgerError::Closed));
-        self.ledger.0.appended.record(self.asked.elapsed());
+        self.ledger.inner.appended.record(self.asked.elapsed());
         answer
     }
 }
@@ -121,7 +122,7 @@ impl OutcomeSlot {
     /// Records how the call ended, in order with all other records, without waiting. It is never refused for lack of
     /// space, and is kept until it can be written. Needs no runtime, so it can be called from `Drop`.
     pub fn record(self, event: Event) {
-        self.0.0.queue.outcome(event);
+        self.0.inner.queue.outcome(event, &self.0.config);
     }
 }
 

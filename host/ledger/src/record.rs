@@ -1,6 +1,7 @@
 //! One record: its text, and the hash that links it to the record before it.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use portcullis_core::call::{CallId, SessionId, now_millis};
 use portcullis_core::protocol::canonical_value;
@@ -65,6 +66,10 @@ kinds! {
     BrokerStarted = "broker.started",
     /// The last record of a chain.
     BrokerStopped = "broker.stopped",
+    /// Another configuration was put in force while the broker ran.
+    ConfigReloaded = "config.reloaded",
+    /// Another configuration was offered while the broker ran, and could not be put in force.
+    ConfigRefused = "config.refused",
     /// A broker died, and its chain ends at the record with this number and hash.
     ChainSealed = "chain.sealed",
     /// Records were lost before this one: their number, and the cause.
@@ -147,12 +152,20 @@ impl Event {
     }
 
     /// Prepares everything except the place in the chain, so that the writer's thread only has to concatenate and hash.
-    pub(super) fn draft(self) -> Result<UnchainedRecord, LedgerError> {
+    /// `config` is the digest of the configuration under which it happened; records of the ledger itself have none.
+    pub(super) fn draft(self, config: Option<&Arc<str>>) -> Result<UnchainedRecord, LedgerError> {
         let body = canonical_value(&self.body).map_err(|error| LedgerError::Body(error.to_string()))?;
         if body.len() > MAX_RECORD_BYTES {
             return Err(LedgerError::TooLarge { size: body.len() });
         }
-        Ok(UnchainedRecord { at: now_millis(), kind: self.kind, run: self.run, call: self.call, body })
+        Ok(UnchainedRecord {
+            at: now_millis(),
+            kind: self.kind,
+            run: self.run,
+            call: self.call,
+            config: config.cloned(),
+            body,
+        })
     }
 }
 
@@ -163,6 +176,7 @@ pub(super) struct UnchainedRecord {
     kind: EventKind,
     run: Option<SessionId>,
     call: Option<CallId>,
+    config: Option<Arc<str>>,
     body: String,
 }
 
@@ -170,13 +184,17 @@ impl UnchainedRecord {
     /// Returns the canonical text of the record at this place. The members are in canonical order, and no value except
     /// the body needs escaping.
     pub(super) fn text(&self, chain: &str, seq: u64) -> String {
-        let mut out = String::with_capacity(self.body.len() + 192);
+        let mut out = String::with_capacity(self.body.len() + 288);
         // Writing to a `String` does not fail.
         let _ = write!(out, r#"{{"at":{},"body":{}"#, self.at, self.body);
         if let Some(call) = &self.call {
             let _ = write!(out, r#","call":"{call}""#);
         }
-        let _ = write!(out, r#","chain":"{chain}","kind":"{}""#, self.kind.as_str());
+        let _ = write!(out, r#","chain":"{chain}""#);
+        if let Some(config) = &self.config {
+            let _ = write!(out, r#","config":"{config}""#);
+        }
+        let _ = write!(out, r#","kind":"{}""#, self.kind.as_str());
         if let Some(run) = &self.run {
             let _ = write!(out, r#","run":"{run}""#);
         }
@@ -207,6 +225,10 @@ pub struct Record {
     pub call: Option<String>,
     /// The chain that contains the record.
     pub chain: String,
+    /// The digest of the configuration under which it happened. `None` in records of the ledger itself, and in those of
+    /// earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
     /// The kind of event: [`EventKind::as_str`], or a kind of a later version.
     pub kind: String,
     /// The session that the record is about.
@@ -222,6 +244,7 @@ pub struct Record {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+    use portcullis_core::digest::Digest;
     use portcullis_core::protocol::Json;
     use portcullis_core::protocol::canonical;
     use serde_json::json;
@@ -232,17 +255,19 @@ mod tests {
     fn the_text_is_canonical_and_reads_back() {
         let (run, call) = (SessionId::new(), CallId::new());
         let body = json!({"z": 1, "a": {"€\n": [1.50, "x"]}, "B": null});
-        for event in [
-            Event::new(EventKind::CallIntent, body.clone()),
-            Event::new(EventKind::CallIntent, body.clone()).in_run(&run),
-            Event::new(EventKind::CallIntent, body.clone()).in_run(&run).to_call(&call),
+        let digest = Digest::of(b"configuration").to_string();
+        for (config, event) in [
+            (None, Event::new(EventKind::CallIntent, body.clone())),
+            (None, Event::new(EventKind::CallIntent, body.clone()).in_run(&run)),
+            (Some(Arc::from(&*digest)), Event::new(EventKind::CallIntent, body.clone()).in_run(&run).to_call(&call)),
         ] {
             let (had_run, had_call) = (event.run.is_some(), event.call.is_some());
-            let text = event.draft().unwrap().text("01ABC", 7);
+            let text = event.draft(config.as_ref()).unwrap().text("01ABC", 7);
             assert_eq!(canonical(&Json::parse(text.clone()).unwrap()).unwrap(), text);
             let record: Record = serde_json::from_str(&text).unwrap();
             assert_eq!((record.chain.as_str(), record.seq, record.v), ("01ABC", 7, VERSION));
             assert_eq!((record.run.is_some(), record.call.is_some()), (had_run, had_call));
+            assert_eq!(record.config.as_deref(), config.as_deref());
             assert_eq!(record.body, body);
             assert_eq!(serde_json::to_string(&record).unwrap(), text);
         }
@@ -251,9 +276,9 @@ mod tests {
     #[test]
     fn records_that_are_too_large_or_too_deep_are_refused() {
         let large = Event::new(EventKind::SourceLog, json!("x".repeat(MAX_RECORD_BYTES)));
-        assert!(matches!(large.draft(), Err(LedgerError::TooLarge { size }) if size == MAX_RECORD_BYTES + 2));
+        assert!(matches!(large.draft(None), Err(LedgerError::TooLarge { size }) if size == MAX_RECORD_BYTES + 2));
         let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
-        assert!(matches!(Event::new(EventKind::SourceLog, deep).draft(), Err(LedgerError::Body(_))));
+        assert!(matches!(Event::new(EventKind::SourceLog, deep).draft(None), Err(LedgerError::Body(_))));
     }
 
     #[test]

@@ -104,12 +104,13 @@ impl Writer {
     /// Writes the first record of the chain, and seals the chains of dead brokers.
     fn begin(&mut self, started: &ChainStart, seals: Vec<ChainSeal>) -> Result<(), LedgerError> {
         let body = json!({"version": started.version, "pid": std::process::id(), "config": started.config});
-        let mut items = vec![WriteUnit::of(Event::new(EventKind::BrokerStarted, body).draft()?, None)];
+        let config = started.config.to_string().into();
+        let mut items = vec![WriteUnit::of(Event::new(EventKind::BrokerStarted, body).draft(Some(&config))?, None)];
         for seal in seals {
             tracing::warn!(chain = seal.chain, "a broker died without ending its chain in the ledger; sealing it");
             items.push(WriteUnit {
                 effect: SideEffect::Seal(seal.chain.clone()),
-                ..WriteUnit::of(seal.event().draft()?, None)
+                ..WriteUnit::of(seal.event().draft(None)?, None)
             });
         }
         for batch in items.chunks(MAX_BATCH) {
@@ -132,7 +133,7 @@ impl Writer {
         }
         if stop.is_some() {
             let ended = self.write_outstanding().and_then(|()| {
-                let draft = Event::new(EventKind::BrokerStopped, json!({})).draft()?;
+                let draft = Event::new(EventKind::BrokerStopped, json!({})).draft(None)?;
                 self.commit(&[WriteUnit::of(draft, None)])
             });
             if let Err(error) = ended {
@@ -237,7 +238,7 @@ impl Writer {
         check_tip(&transaction, chain, tip, data_dir)?;
         if lost > 0 {
             let cause = self.cause.as_ref().map(LedgerError::to_string);
-            let gap = Event::new(EventKind::LedgerGap, json!({"lost": lost, "cause": cause})).draft()?;
+            let gap = Event::new(EventKind::LedgerGap, json!({"lost": lost, "cause": cause})).draft(None)?;
             tip = insert(&transaction, chain, tip, &gap).map_err(failed)?;
         }
         for item in items {

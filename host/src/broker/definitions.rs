@@ -36,8 +36,9 @@ impl Broker {
     /// Discovers every configured source in parallel, and lists its items of every kind. A source fails as a whole only
     /// if its tools cannot be listed.
     pub async fn definitions(&self) -> BTreeMap<SourceName, Result<SourceDefinitions, SourceError>> {
-        let all = join_all(self.inner.upstreams.values().map(|upstream| everything(upstream))).await;
-        self.inner.upstreams.keys().cloned().zip(all).collect()
+        let context = self.inner.context();
+        let all = join_all(context.upstreams.values().map(|upstream| everything(upstream))).await;
+        context.upstreams.keys().cloned().zip(all).collect()
     }
 
     /// Returns the definitions of a source in which the scanner found something, as far as they were listed, and what
@@ -46,8 +47,9 @@ impl Broker {
     /// # Errors
     /// [`BuildError::Lock`] if the lock file is damaged.
     pub fn flagged(&self, source: &SourceName) -> Result<Vec<FlaggedDefinition>, BuildError> {
-        let lock = Lockfile::load(&self.inner.config.data_dir)?;
-        Ok(self.inner.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.flagged(&lock)))
+        let context = self.inner.context();
+        let lock = Lockfile::load(&context.config.data_dir)?;
+        Ok(context.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.flagged(&lock)))
     }
 }
 

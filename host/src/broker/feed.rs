@@ -65,7 +65,7 @@ impl SinkTasks {
     }
 }
 
-/// SinkTasks one sink until the broker finishes, or was dropped.
+/// Feeds one sink until the broker finishes, or was dropped.
 async fn run_sink(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watch::Receiver<bool>) {
     let mut tip = ledger.tip();
     let (mut backoff, mut failures) = (INITIAL_BACKOFF, 0_u64);

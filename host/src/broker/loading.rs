@@ -14,16 +14,20 @@ use crate::private::{self, NotPrivate};
 /// The folder of compiled code within the state folder.
 const COMPILED: &str = "compiled";
 
-/// Makes the data folder, checks what is in it and beside it, and starts the plugin host.
-pub(super) fn plugins(config: &Config, lock: &Lockfile) -> Result<Plugins, BuildError> {
+/// Makes the data folder, checks what is in it and beside it, and starts the plugin host, unless `host` runs already.
+pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&Plugins>) -> Result<Plugins, BuildError> {
     let made = DirBuilder::new().recursive(true).mode(private::FOLDER_MODE).create(&config.data_dir);
     made.map_err(|error| LedgerError::File { act: "create", path: config.data_dir.clone(), cause: error.to_string() })?;
     private::narrow_folder(&config.data_dir.join("logs"))?;
     apart_from_grants(config, lock)?;
+    let origin = Origin::new(&config.data_dir, lock);
+    if let Some(host) = host {
+        return Ok(host.pinned_by(origin));
+    }
     // A build without a compiler keeps no compiled code.
     let state_dir = config.state_dir.as_deref().filter(|_| cfg!(feature = "compiler"));
     let compiled = state_dir.map(compiled_in).transpose()?.flatten();
-    Ok(Plugins::with_origin(compiled.as_deref(), Origin::new(&config.data_dir, lock))?)
+    Ok(Plugins::with_origin(compiled.as_deref(), origin)?)
 }
 
 /// Returns the folder of compiled code. `None` where none can be kept, which only costs time. A folder that other users

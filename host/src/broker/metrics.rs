@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Broker, Inner};
-use crate::context::Upstream;
+use crate::context::{Context, Upstream};
 use crate::metrics::{Counted, Families, Labels, text};
 use crate::source::Status;
 
@@ -24,18 +24,19 @@ impl Inner {
     fn describe(&self, families: &mut Families<'_>) -> fmt::Result {
         let version = vec![("version", env!("CARGO_PKG_VERSION"))];
         families.gauge("portcullis_build_info", "The broker that runs", [(version, 1)])?;
-        self.describe_calls(families)?;
-        self.describe_sources(families)?;
+        let context = &*self.context();
+        describe_calls(context, families)?;
+        describe_sources(context, families)?;
         // The same plugin may be configured twice, with different settings.
-        let places: Vec<_> = (1..=self.gate.decisions().count()).map(|place| place.to_string()).collect();
-        let decisions = self.gate.decisions().zip(&places).flat_map(|((role, identity, decisions), place)| {
+        let places: Vec<_> = (1..=context.gate.decisions().count()).map(|place| place.to_string()).collect();
+        let decisions = context.gate.decisions().zip(&places).flat_map(|((role, identity, decisions), place)| {
             let labels = move |verdict| {
                 vec![("role", role), ("plugin", identity.name.as_str()), ("place", place), ("verdict", verdict)]
             };
             decisions.all().map(move |(decided, histogram)| (labels(decided.as_str()), histogram))
         });
         families.durations("portcullis_plugin_decision_duration", "Decisions of plugins", decisions)?;
-        let appended = [(Labels::new(), self.ledger.appended())];
+        let appended = [(Labels::new(), context.ledger.appended())];
         families.durations(
             "portcullis_ledger_append_duration",
             "Records that somebody waited for, until durable",
@@ -44,64 +45,59 @@ impl Inner {
         families.gauge(
             "portcullis_open_approvals",
             "Questions that wait for a person",
-            [(Labels::new(), self.inbox.len())],
+            [(Labels::new(), self.lasting.inbox.len())],
         )?;
         families.gauge(
             "portcullis_sessions",
             "Open sessions of agents",
             [(Labels::new(), self.live_sessions().len())],
         )?;
-        if let Some(telemetry) = &self.telemetry {
+        if let Some(telemetry) = &context.telemetry {
             let [taken, lost] = telemetry.counts();
             families.counter("portcullis_spans_taken", "Spans that the collector took", [(Labels::new(), taken)])?;
             families.counter("portcullis_spans_lost", "Spans that it did not take in time", [(Labels::new(), lost)])?;
         }
-        let lasted = [(Labels::new(), &self.session_durations)];
+        let lasted = [(Labels::new(), &*context.session_durations)];
         families.durations("mcp_server_session_duration", "Sessions of agents that have ended", lasted)
     }
+}
 
-    fn describe_calls(&self, families: &mut Families<'_>) -> fmt::Result {
-        let series: Vec<_> = self
-            .upstreams
-            .iter()
-            .flat_map(|(name, upstream)| upstream.metrics.series().into_iter().map(move |one| (name.as_str(), one)))
-            .collect();
-        families.durations(
-            "mcp_client_operation_duration",
-            "Requests to sources, from the intent on disk to the answer, by what came of them",
-            series.iter().flat_map(|(source, counted)| {
-                counted.series.endings().map(move |(ending, histogram)| {
-                    let mut labels = of_call(source, counted);
-                    labels.push(("outcome", ending.as_str()));
-                    (labels, histogram)
-                })
-            }),
-        )?;
-        families.counter(
-            "portcullis_calls_denied",
-            "Calls that were refused before their source could see them",
-            series.iter().map(|(source, counted)| (of_call(source, counted), counted.series.denials())),
-        )
-    }
+fn describe_calls(context: &Context, families: &mut Families<'_>) -> fmt::Result {
+    let series: Vec<_> = context
+        .upstreams
+        .iter()
+        .flat_map(|(name, upstream)| upstream.metrics.series().into_iter().map(move |one| (name.as_str(), one)))
+        .collect();
+    families.durations(
+        "mcp_client_operation_duration",
+        "Requests to sources, from the intent on disk to the answer, by what came of them",
+        series.iter().flat_map(|(source, counted)| {
+            counted.series.endings().map(move |(ending, histogram)| {
+                let mut labels = of_call(source, counted);
+                labels.push(("outcome", ending.as_str()));
+                (labels, histogram)
+            })
+        }),
+    )?;
+    families.counter(
+        "portcullis_calls_denied",
+        "Calls that were refused before their source could see them",
+        series.iter().map(|(source, counted)| (of_call(source, counted), counted.series.denials())),
+    )
+}
 
-    fn describe_sources(&self, families: &mut Families<'_>) -> fmt::Result {
-        let known: Vec<_> = self.upstreams.values().map(|upstream| (upstream, upstream.source.health())).collect();
-        let states = known.iter().flat_map(|(upstream, health)| {
-            let is = |status| usize::from(health.status == status);
-            Status::ALL
-                .map(|status| (vec![("source", upstream.config.name.as_str()), ("state", status.as_str())], is(status)))
-        });
-        families.gauge("portcullis_source_state", "1 for the state that the source is in", states)?;
-        let tools =
-            known.iter().map(|(upstream, health)| (of_source(upstream), upstream.available_tools(health.status).0));
-        families.gauge("portcullis_source_tools", "Tools that the source listed last", tools)?;
-        let errors = known.iter().map(|(upstream, health)| (of_source(upstream), health.error_count));
-        families.counter(
-            "portcullis_source_errors",
-            "Connections that broke or could not be made, and lost pings",
-            errors,
-        )
-    }
+fn describe_sources(context: &Context, families: &mut Families<'_>) -> fmt::Result {
+    let known: Vec<_> = context.upstreams.values().map(|upstream| (upstream, upstream.source.health())).collect();
+    let states = known.iter().flat_map(|(upstream, health)| {
+        let is = |status| usize::from(health.status == status);
+        Status::ALL
+            .map(|status| (vec![("source", upstream.config.name.as_str()), ("state", status.as_str())], is(status)))
+    });
+    families.gauge("portcullis_source_state", "1 for the state that the source is in", states)?;
+    let tools = known.iter().map(|(upstream, health)| (of_source(upstream), upstream.available_tools(health.status).0));
+    families.gauge("portcullis_source_tools", "Tools that the source listed last", tools)?;
+    let errors = known.iter().map(|(upstream, health)| (of_source(upstream), health.error_count));
+    families.counter("portcullis_source_errors", "Connections that broke or could not be made, and lost pings", errors)
 }
 
 fn of_call<'a>(source: &'a str, counted: &'a Counted) -> Labels<'a> {

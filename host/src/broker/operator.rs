@@ -26,15 +26,15 @@ pub(super) fn listen(inner: &Arc<Inner>) -> Result<ControlSocket, ControlError> 
             answer(&inner, request).await
         }) as futures_util::future::BoxFuture<'static, ControlReply>
     };
-    ControlSocket::serve(&inner.config.data_dir, inner.ledger.chain(), Arc::new(handler))
+    ControlSocket::serve(&inner.context().config.data_dir, inner.lasting.ledger.chain(), Arc::new(handler))
 }
 
 async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
     match request {
         ControlRequest::Status => Ok(status(inner)),
-        ControlRequest::Asks => Ok(json!(inner.inbox.list())),
+        ControlRequest::Asks => Ok(json!(inner.lasting.inbox.list())),
         ControlRequest::Answer { ask, approve, scope, by } => {
-            let answered = inner.inbox.answer(&ask, approve, scope.as_deref(), &by, false).await;
+            let answered = inner.lasting.inbox.answer(&ask, approve, scope.as_deref(), &by, false).await;
             answered.map(|answered| json!(answered)).map_err(|error| match error {
                 InboxError::Unknown(_) => ControlRefusal::Absent(error.to_string()),
                 _ => ControlRefusal::Error(error.to_string()),
@@ -46,9 +46,10 @@ async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
 
 /// Ends a source and starts it again. Returns the state that it then has.
 async fn restart(inner: &Inner, source: &str, by: &str) -> ControlReply {
-    let upstream = inner.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
+    let context = inner.context();
+    let upstream = context.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
     let upstream = upstream.ok_or_else(|| {
-        let known: Vec<_> = inner.upstreams.keys().map(|name| format!("`{name}`")).collect();
+        let known: Vec<_> = context.upstreams.keys().map(|name| format!("`{name}`")).collect();
         ControlRefusal::Absent(format!(
             "no source {source:?} is configured in this broker; there is {}",
             known.join(", ")
@@ -74,24 +75,27 @@ fn status(inner: &Inner) -> Value {
             })
         })
         .collect();
-    let trouble = inner.ledger.trouble();
+    let context = inner.context();
+    let trouble = context.ledger.trouble();
     let refusing = trouble.map(|Trouble { error, lost }| json!({ "reason": error.to_string(), "lost": lost }));
-    let state = inner.state();
-    let lock = inner.lock_or_empty();
-    let sources: Vec<_> = inner.upstreams.values().map(|upstream| upstream.status(&lock)).collect();
+    let state = context.state();
+    let lock = context.lock_or_empty();
+    let sources: Vec<_> = context.upstreams.values().map(|upstream| upstream.status(&lock)).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
-        "chain": inner.ledger.chain(),
-        "config": inner.config.file,
+        "chain": context.ledger.chain(),
+        "config": context.config.file,
+        "configDigest": context.digest,
+        "configRefused": *inner.refused.lock(),
         "refusing": refusing,
         "uptimeSeconds": inner.started.elapsed().as_secs(),
         "sources": sources,
-        "disabled": inner.config.disabled.keys().collect::<Vec<_>>(),
+        "disabled": context.config.disabled.keys().collect::<Vec<_>>(),
         "total_tools": state.total_tools,
         "total_quarantined": state.total_quarantined,
         "last_discovery": state.last_discovery,
         "sessions": sessions,
-        "asks": inner.inbox.len(),
+        "asks": inner.lasting.inbox.len(),
     })
 }

@@ -41,11 +41,11 @@ impl Broker {
             let message = "no source is there, so that nothing can be served: each says below why".to_owned();
             problems.push(ServingProblem { fatal: true, message });
         }
-        for (name, profile) in &self.inner.profiles {
+        let context = self.inner.context();
+        for (name, profile) in &context.profiles {
             problems.extend(self.collisions(name, profile, found));
             problems.extend(self.sees_nothing(name, profile, found)?.map(warn));
-            let admitted: Vec<_> =
-                self.inner.admitted(name).map(|(upstream, _)| upstream.config.name.clone()).collect();
+            let admitted: Vec<_> = context.admitted(name).map(|(upstream, _)| upstream.config.name.clone()).collect();
             let offered = admitted.iter().map(|source| complete(found.get(source)?)).collect::<Option<Vec<_>>>();
             // A source that is missing may offer what a pattern is for.
             let Some(offered) = offered.filter(|offered| !offered.is_empty()) else { continue };
@@ -59,8 +59,8 @@ impl Broker {
                 )));
             }
         }
-        for (name, upstream) in &self.inner.upstreams {
-            let folder = self.inner.config.file.as_deref().and_then(Path::parent);
+        for (name, upstream) in &context.upstreams {
+            let folder = context.config.file.as_deref().and_then(Path::parent);
             if let Some(word) = folder.and_then(|folder| upstream.config.misplaced_argument(folder)) {
                 problems.push(warn(format!(
                     "source `{name}`: {word:?} stands beside the configuration, but the program starts in a private home: \
@@ -89,7 +89,8 @@ impl Broker {
 
     /// Returns the names that are left out under a profile because they are contested.
     fn collisions(&self, name: &ProfileName, profile: &Profile, found: &Discovered) -> Vec<ServingProblem> {
-        let mut upstreams: Vec<_> = self.inner.admitted(name).map(|(upstream, _)| upstream).collect();
+        let context = self.inner.context();
+        let mut upstreams: Vec<_> = context.admitted(name).map(|(upstream, _)| upstream).collect();
         upstreams
             .sort_by(|a, b| (a.config.offered_as(), a.config.turn()).cmp(&(b.config.offered_as(), b.config.turn())));
         let offered: Vec<_> =
@@ -117,7 +118,8 @@ impl Broker {
         if profile.config.trust == TrustLevel::Sandbox {
             return Ok(Some(format!("profile `{name}` sees nothing, as its `trust` is \"sandbox\"")));
         }
-        let mut admitted = self.inner.admitted(name).peekable();
+        let context = self.inner.context();
+        let mut admitted = context.admitted(name).peekable();
         if admitted.peek().is_none() {
             return Ok(Some(format!("profile `{name}` sees nothing, as its `sources` name none that is enabled")));
         }

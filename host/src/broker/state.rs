@@ -8,20 +8,21 @@ impl Broker {
     /// Returns the state of all sources, as far as it is known. Sends no request and connects to nothing.
     #[must_use]
     pub fn state(&self) -> BrokerState {
-        self.inner.state()
+        self.inner.context().state()
     }
 
     /// Pings every connected source in parallel, over stdio too, for at most 10 s each. A source that does not answer
     /// is degraded. Cancellation safe.
     pub async fn ping(&self) -> BrokerState {
-        join_all(self.inner.upstreams.values().map(|upstream| upstream.source.ping())).await;
-        self.inner.state()
+        let context = self.inner.context();
+        join_all(context.upstreams.values().map(|upstream| upstream.source.ping())).await;
+        self.inner.context().state()
     }
 
     /// Returns why calls are refused at the moment, in words that name no file. `None` while they are not refused.
     /// Calls are refused for as long as the ledger cannot record them.
     #[must_use]
     pub fn refuses_calls(&self) -> Option<&'static str> {
-        self.inner.ledger.trouble().map(|trouble| trouble.error.in_general())
+        self.inner.lasting.ledger.trouble().map(|trouble| trouble.error.in_general())
     }
 }

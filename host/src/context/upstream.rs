@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tokio_util::task::TaskTracker;
 
 use super::announcement::Announcement;
 use super::explain::OpenCalls;
@@ -31,7 +32,7 @@ use crate::source::{ConnectionHealth, Discovery, Listed, SessionPeer, Source, So
 use crate::sync::Mutex;
 use crate::telemetry::Peer;
 
-pub(crate) use build::SourceBuilder;
+pub(crate) use build::{SourceBuilder, SourceParts};
 
 /// One configured source with what the broker knows of it.
 #[derive(Debug)]
@@ -39,14 +40,20 @@ pub(crate) struct Upstream {
     pub(crate) config: SourceConfig,
     /// The digest of what the source is. What was accepted or granted for another digest does not count for it.
     pub(crate) identity: Digest,
-    pub(crate) source: Box<dyn Source>,
+    /// The digest of everything that makes the source what it is here, with the values of its secrets.
+    fingerprint: Digest,
+    /// False if the source could not be made.
+    usable: bool,
+    pub(crate) source: Arc<dyn Source>,
+    /// The tasks that close sources which no configuration has any more.
+    closing: TaskTracker,
     /// The cell of a process source.
     #[cfg(feature = "process")]
     pub(crate) process_cell: Option<Arc<ProcessCell>>,
     /// The cell of a component source.
     pub(crate) component_cell: Option<Arc<ComponentCell>>,
     /// The counters of the calls to the source.
-    pub(crate) metrics: SourceMetrics,
+    pub(crate) metrics: Arc<SourceMetrics>,
     /// The counts of the calls that the source has.
     pub(crate) open_calls: Arc<OpenCalls>,
     last: Mutex<Last>,
@@ -122,9 +129,16 @@ struct Last {
 impl Upstream {
     /// Makes the source as it is configured, and starts nothing. A source that cannot be made is one that always fails,
     /// unless it is required.
-    pub(crate) async fn new(builder: &SourceBuilder<'_>) -> Result<Self, BuildError> {
+    /// `metrics` are the counters of the source of this name in the configuration before.
+    pub(crate) async fn new(
+        builder: &SourceBuilder<'_>,
+        fingerprint: Digest,
+        metrics: Option<&Arc<SourceMetrics>>,
+    ) -> Result<Self, BuildError> {
         let config = builder.config.clone();
-        let built = match builder.build().await {
+        let built = builder.build().await;
+        let usable = built.is_ok();
+        let built = match built {
             Err(error) if !config.required => {
                 let cause = error.to_string();
                 tracing::warn!(source = %config.name, "this source is missing: {}", escape_hidden(&cause));
@@ -139,11 +153,14 @@ impl Upstream {
         Ok(Self {
             config,
             identity,
-            source: built.source,
+            fingerprint,
+            usable,
+            source: built.source.into(),
+            closing: builder.parts.closing.clone(),
             #[cfg(feature = "process")]
             process_cell: built.process_cell,
             component_cell: built.component_cell,
-            metrics: SourceMetrics::default(),
+            metrics: metrics.cloned().unwrap_or_default(),
             open_calls: Arc::default(),
             last: Mutex::default(),
             announced: Mutex::new(announced),
@@ -154,6 +171,11 @@ impl Upstream {
             flagged: Mutex::default(),
             reported: Mutex::default(),
         })
+    }
+
+    /// Reports whether the source is still the one of this fingerprint. One that could not be made is tried again.
+    pub(super) fn is_as(&self, fingerprint: Digest) -> bool {
+        self.usable && self.fingerprint == fingerprint
     }
 
     /// Returns what the source said to an earlier client with the same capabilities, if it was discovered and is in no
@@ -380,6 +402,16 @@ impl Upstream {
             "cell": self.cell(),
             "missing": self.missing_from_cell(),
         })
+    }
+}
+
+/// Closes the source when neither a configuration nor a call in flight has it any more.
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        // Without a runtime nothing is connected.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let source = Arc::clone(&self.source);
+        self.closing.spawn_on(async move { source.close().await }, &runtime);
     }
 }
 

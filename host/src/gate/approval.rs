@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::form::{elicitation, read_elicitation};
-use super::inbox::{NewQuestion, OpenQuestion, QuestionState, word};
+use super::inbox::{MAX_TIMEOUT, NewQuestion, OpenQuestion, QuestionState, word};
 use super::judge::{self, Reason};
 use super::{AskSummary, CallRefusal, Inbox, InboxError};
 use crate::agent::{AgentPeer, Elicitation};
@@ -18,7 +18,6 @@ use crate::item::ItemKind;
 use crate::ledger::{Binding, Consume, Ledger};
 use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
 use crate::protocol::{Answer, Json, Method, Notification};
-use crate::seal::Seal;
 
 /// The time for which a call is held open for a person when the agent cannot ask one itself. Widely used clients give
 /// up on a tool after 60 s; before that they are told how to come back.
@@ -34,10 +33,10 @@ pub(super) const INPUT: &str = "portcullis-approval";
 pub(super) struct Approvals {
     plugins: Vec<Approval>,
     inbox: Arc<Inbox>,
+    /// The longest time that a question waits for a person.
+    timeout: Duration,
     ledger: Ledger,
     policies: Digest,
-    /// Seals each `requestState`, so that an agent can neither make nor read one.
-    seal: Seal,
 }
 
 /// A call that needs a person.
@@ -76,8 +75,13 @@ impl Approved {
 }
 
 impl Approvals {
-    pub(super) fn new(plugins: Vec<Approval>, inbox: Arc<Inbox>, ledger: Ledger, policies: Digest) -> Self {
-        Self { plugins, inbox, ledger, policies, seal: Seal::new("approval") }
+    pub(super) fn new(
+        plugins: Vec<Approval>,
+        (inbox, timeout): (Arc<Inbox>, Duration),
+        ledger: Ledger,
+        policies: Digest,
+    ) -> Self {
+        Self { plugins, inbox, timeout: timeout.min(MAX_TIMEOUT), ledger, policies }
     }
 
     pub(super) fn plugins(&self) -> impl Iterator<Item = &Approval> {
@@ -164,7 +168,7 @@ impl Approvals {
     pub(super) fn check_state(&self, call: &Call) -> Result<Option<String>, CallRefusal> {
         let state = call.params.request_state().filter(|_| call.method.may_be_retried());
         let Some(state) = state else { return Ok(None) };
-        let opened = self.seal.open(&state).and_then(|bytes| String::from_utf8(bytes).ok());
+        let opened = self.inbox.seal.open(&state).and_then(|bytes| String::from_utf8(bytes).ok());
         let refusal = || CallRefusal::denied("request-state", "`requestState` is not one that this broker gave");
         opened.map(Some).ok_or_else(refusal)
     }
@@ -267,14 +271,15 @@ impl Approvals {
         };
         let (session, call) = (call.caller.session.clone(), call.id.clone());
         let recorded = question.reasons.iter().map(|reason| reason.recorded(&self.ledger, question.record)).collect();
-        NewQuestion { summary, recorded, binding, offer, out_of_band: question.out_of_band, session, call }
+        let (ledger, expires, out_of_band) = (self.ledger.clone(), Instant::now() + self.timeout, question.out_of_band);
+        NewQuestion { summary, recorded, binding, offer, out_of_band, session, call, expires, ledger }
     }
 
     fn input_required(&self, pending: &OpenQuestion) -> Json {
         Json::of(&json!({
             "resultType": "input_required",
             "inputRequests": { INPUT: { "method": Method::ElicitationCreate, "params": elicitation(pending) } },
-            "requestState": self.seal.seal(pending.id.as_bytes()),
+            "requestState": self.inbox.seal.seal(pending.id.as_bytes()),
         }))
     }
 }

@@ -15,6 +15,7 @@ use crate::call::{CallId, SessionId};
 use crate::digest::Digest;
 use crate::ledger::{Binding, Event, EventKind, Ledger, LedgerError};
 use crate::plugin::{AnswerScope, Offer};
+use crate::seal::Seal;
 use crate::sync::{Mutex, MutexGuard};
 use waiter_count::WaiterCount;
 
@@ -25,7 +26,7 @@ const MAX_OPEN: usize = 256;
 const MAX_OPEN_PER_SESSION: usize = 32;
 
 /// The longest a question may wait whatever the configuration says (30 days), so that its end can be computed.
-const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The time for which an answer is valid if no call waited for it any more: long enough for an agent to be told to try
 /// again.
@@ -35,8 +36,8 @@ const LATE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug)]
 pub struct Inbox {
     open: Arc<Open>,
-    ledger: Ledger,
-    timeout: Duration,
+    /// Seals each `requestState`, so that an agent can neither make nor read one.
+    pub(super) seal: Seal,
 }
 
 type Open = Mutex<HashMap<String, Arc<OpenQuestion>>>;
@@ -96,6 +97,8 @@ pub(super) struct OpenQuestion {
     session: SessionId,
     call: CallId,
     expires: Instant,
+    /// The ledger, under the configuration of the call that asked.
+    ledger: Ledger,
     state: watch::Sender<QuestionState>,
     waiting: Arc<AtomicUsize>,
     /// The number of calls that the answer still lets through.
@@ -166,15 +169,18 @@ pub(super) struct NewQuestion {
     pub(super) out_of_band: bool,
     pub(super) session: SessionId,
     pub(super) call: CallId,
+    pub(super) expires: Instant,
+    /// The ledger in which the question and its answer are recorded.
+    pub(super) ledger: Ledger,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { open: Arc::default(), seal: Seal::new("approval") }
+    }
 }
 
 impl Inbox {
-    /// Makes an empty inbox whose questions expire after `timeout`.
-    #[must_use]
-    pub fn new(ledger: Ledger, timeout: Duration) -> Self {
-        Self { open: Arc::default(), ledger, timeout: timeout.min(MAX_TIMEOUT) }
-    }
-
     /// Returns the open questions, oldest first.
     #[must_use]
     pub fn list(&self) -> Vec<AskSummary> {
@@ -210,8 +216,8 @@ impl Inbox {
         }
         let scope = pending.scope(scope)?;
         // Runs in a task of its own: an answer that has begun is recorded and announced even if its giver goes away.
-        let (open, ledger, by) = (self.open.clone(), self.ledger.clone(), by.to_owned());
-        let settled = tokio::spawn(settle::settle(open, ledger, pending, approve, scope, by)).await;
+        let (open, by) = (self.open.clone(), by.to_owned());
+        let settled = tokio::spawn(settle::settle(open, pending, approve, scope, by)).await;
         settled.unwrap_or_else(|error| Err(InboxError::Ledger(error.to_string())))
     }
 
@@ -249,7 +255,7 @@ impl Inbox {
             if open.len() >= MAX_OPEN || of_session >= MAX_OPEN_PER_SESSION {
                 return Err(InboxError::Full);
             }
-            let NewQuestion { summary, recorded, binding, offer, out_of_band, session, call } = draft;
+            let NewQuestion { summary, recorded, binding, offer, out_of_band, session, call, expires, ledger } = draft;
             let pending = Arc::new(OpenQuestion {
                 id: summary.id.clone(),
                 key,
@@ -259,7 +265,8 @@ impl Inbox {
                 out_of_band,
                 session,
                 call,
-                expires: Instant::now() + self.timeout,
+                expires,
+                ledger,
                 state: watch::Sender::new(QuestionState::Open),
                 waiting: Arc::default(),
                 passes: AtomicUsize::new(0),
@@ -270,7 +277,7 @@ impl Inbox {
         };
         let AskSummary { method, tool, source, .. } = &pending.summary;
         let body = json!({ "ask": pending.id, "method": method, "tool": tool, "source": source, "reasons": reasons });
-        if let Err(error) = self.ledger.append(pending.event(EventKind::CallAsked, body)).await {
+        if let Err(error) = pending.ledger.append(pending.event(EventKind::CallAsked, body)).await {
             self.withdraw(&pending);
             return Err(error.into());
         }
@@ -295,7 +302,7 @@ impl Inbox {
     pub(super) fn expire(&self, pending: &OpenQuestion) {
         if self.lock().remove(&pending.id).is_some() {
             let body = json!({ "ask": pending.id, "approved": false, "by": "expiry" });
-            self.ledger.note(pending.event(EventKind::CallAnswered, body));
+            pending.ledger.note(pending.event(EventKind::CallAnswered, body));
             pending.state.send_replace(QuestionState::Refused { by: "expiry".to_owned() });
         }
     }

@@ -15,11 +15,13 @@ use crate::metrics::{Ending, Series};
 use crate::plugin::TransformDecision;
 use crate::protocol::{Answer, Json, Method, RpcError};
 
-/// The obligation to record the outcome of an admitted call. If it is dropped without [`Gate::release`], it records
+/// The obligation to record the outcome of an admitted call. If it is dropped without [`Ticket::release`], it records
 /// that the outcome is unknown.
 #[derive(Debug)]
 #[must_use = "a call that was admitted must be released"]
 pub struct Ticket {
+    /// The gate that admitted the call. It judges the outcome too, even if the configuration has changed meanwhile.
+    gate: Arc<Gate>,
     call: Arc<Call>,
     series: Arc<Series>,
     record: Detail,
@@ -44,11 +46,18 @@ enum CallProgress {
 }
 
 impl Ticket {
-    pub(super) fn new(call: Arc<Call>, series: Arc<Series>, around: &Circumstances<'_>, slot: OutcomeSlot) -> Self {
+    pub(super) fn new(
+        gate: &Arc<Gate>,
+        call: Arc<Call>,
+        series: Arc<Series>,
+        around: &Circumstances<'_>,
+        slot: OutcomeSlot,
+    ) -> Self {
+        let gate = Arc::clone(gate);
         let (record, vault, budget) = (around.record, Arc::clone(around.vault), around.budget.cloned());
         let started = Instant::now();
         let (slot, state) = (Some(slot), CallProgress::Intending);
-        Self { call, series, record, vault, slot, started, opened: started, budget, state }
+        Self { gate, call, series, record, vault, slot, started, opened: started, budget, state }
     }
 
     /// Charges the budget for the call, once.
@@ -93,6 +102,40 @@ impl Ticket {
     }
 }
 
+impl Ticket {
+    /// Takes the outcome of an admitted call back to the agent: policies and transforms of the `result` phase, then the
+    /// ledger. A result that cannot be recorded is still given: the call has happened, and its intent is on disk; an
+    /// intent without an outcome reads `unknown`.
+    ///
+    /// Cancellation: the outcome is recorded as unknown.
+    pub async fn release(mut self, outcome: Outcome) -> Answer {
+        self.pay(match &outcome {
+            Outcome::Answered(Answer::Result(json) | Answer::Error(json)) => json.as_bytes().len(),
+            Outcome::Unknown(_) | Outcome::NotSent(_) => 0,
+        });
+        let took = self.opened.elapsed();
+        let gate = &self.gate;
+        let (answer, ending, body) = match outcome {
+            Outcome::Answered(answer) => gate.judge_result(&self, answer).await,
+            Outcome::Unknown(cause) => gate.judge_failure(&self, &cause, Ending::Unknown, "outcome-unknown").await,
+            Outcome::NotSent(cause) => gate.judge_failure(&self, &cause, Ending::NotSent, "not-sent").await,
+        };
+        self.settle(ending, took, body);
+        answer
+    }
+
+    /// Records the delivery of an admitted notification, which has no answer that could be judged.
+    pub(crate) fn sent(mut self, delivery: &Delivery) {
+        let (ending, cause) = match delivery {
+            Delivery::Sent => (Ending::Sent, None),
+            Delivery::Unknown(cause) => (Ending::Unknown, Some(cause)),
+            Delivery::NotSent(cause) => (Ending::NotSent, Some(cause)),
+        };
+        let body = cause.map_or_else(|| json!({}), |cause| json!({ "error": cause.recorded() }));
+        self.settle(ending, self.opened.elapsed(), body);
+    }
+}
+
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.pay(0);
@@ -108,37 +151,6 @@ impl Drop for Ticket {
 }
 
 impl Gate {
-    /// Takes the outcome of an admitted call back to the agent: policies and transforms of the `result` phase, then the
-    /// ledger. A result that cannot be recorded is still given: the call has happened, and its intent is on disk; an
-    /// intent without an outcome reads `unknown`.
-    ///
-    /// Cancellation: the outcome is recorded as unknown.
-    pub async fn release(&self, mut ticket: Ticket, outcome: Outcome) -> Answer {
-        ticket.pay(match &outcome {
-            Outcome::Answered(Answer::Result(json) | Answer::Error(json)) => json.as_bytes().len(),
-            Outcome::Unknown(_) | Outcome::NotSent(_) => 0,
-        });
-        let took = ticket.opened.elapsed();
-        let (answer, ending, body) = match outcome {
-            Outcome::Answered(answer) => self.judge_result(&ticket, answer).await,
-            Outcome::Unknown(cause) => self.judge_failure(&ticket, &cause, Ending::Unknown, "outcome-unknown").await,
-            Outcome::NotSent(cause) => self.judge_failure(&ticket, &cause, Ending::NotSent, "not-sent").await,
-        };
-        ticket.settle(ending, took, body);
-        answer
-    }
-
-    /// Records the delivery of an admitted notification, which has no answer that could be judged.
-    pub(crate) fn sent(&self, mut ticket: Ticket, delivery: &Delivery) {
-        let (ending, cause) = match delivery {
-            Delivery::Sent => (Ending::Sent, None),
-            Delivery::Unknown(cause) => (Ending::Unknown, Some(cause)),
-            Delivery::NotSent(cause) => (Ending::NotSent, Some(cause)),
-        };
-        let body = cause.map_or_else(|| json!({}), |cause| json!({ "error": cause.recorded() }));
-        ticket.settle(ending, ticket.opened.elapsed(), body);
-    }
-
     /// Takes the `params` of a source's notification through the gate: to the agent they are data as much as an answer
     /// is. `call` is the call that they belong to. Returns `None` if they are withheld. Nothing of them is recorded, as
     /// a source may send many.

@@ -40,8 +40,8 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let started = ChainStart { version: "0".to_owned(), config: Digest::of(b"") };
         let ledger = Ledger::open(dir.path(), started).await.unwrap();
-        let inbox = Arc::new(Inbox::new(ledger.clone(), timeout));
-        let gate = Arc::new(Gate::new(vec![], vec![], vec![], inbox.clone(), ledger.clone()));
+        let inbox = Arc::<Inbox>::default();
+        let gate = Arc::new(Gate::new(GatePlugins::default(), inbox.clone(), timeout, ledger.clone()));
         Self { gate, inbox, ledger, vault: Arc::default(), session: SessionId::new(), hints: Hints::default(), dir }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::Session;
+use super::configured::ConfiguredSession;
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
 use crate::agent::NoAgent;
@@ -116,13 +116,9 @@ impl Drop for Open<'_> {
     }
 }
 
-impl Session {
-    /// Takes a notification of the agent, and returns before it is delivered. A change of its roots is announced to all
-    /// sources, by a notification that the broker writes itself. Progress and the status of a task go to the source
-    /// whose question they are about. A notification that the protocol does not define goes to the source that its
-    /// `_meta` names under `portcullis/source`, or to the only source. All but the first pass the gate, one after
-    /// another, and are recorded.
-    pub fn notified(&self, notification: &Notification) {
+impl ConfiguredSession {
+    /// Takes a notification of the agent. See [`Session::notified`](super::Session::notified).
+    pub(super) fn notified(&self, notification: &Notification) {
         if notification.method == Method::NotificationsRootsListChanged {
             let changed = Notification { method: Method::NotificationsRootsListChanged.to_owned(), params: None };
             for (upstream, _) in self.context.admitted(&self.caller.profile) {
@@ -136,14 +132,14 @@ impl Session {
     }
 
     fn queue(&self, notification: Notification) {
-        let mut waiting = self.agent_notifications.lock();
+        let mut waiting = self.notifications.lock();
         let (queue, _) = waiting.get_or_insert_with(|| {
             let (queue, mut notifications) = mpsc::channel(MAX_AGENT_NOTIFICATIONS);
-            let me = self.me.clone();
+            let session = self.session.clone();
             let worker = tokio::spawn(async move {
                 while let Some(notification) = notifications.recv().await {
-                    let Some(session) = me.upgrade() else { return };
-                    if let Err(refusal) = session.hand_over(notification).await {
+                    let Some(configured) = session.upgrade().map(|session| session.current()) else { return };
+                    if let Err(refusal) = configured.hand_over(notification).await {
                         tracing::debug!(?refusal, "a notification of the agent was not handed over");
                     }
                 }
@@ -183,7 +179,7 @@ impl Session {
         let AdmittedCall { permit, ticket } = request.admit(&target, None, asked).await?;
         let sent = target.upstream.source.notify(permit, &self.client()).await;
         let delivery = sent.map_or_else(Delivery::from, |()| Delivery::Sent);
-        self.context.gate.sent(ticket, &delivery);
+        ticket.sent(&delivery);
         Ok(())
     }
 

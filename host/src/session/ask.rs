@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::Session;
+use super::configured::ConfiguredSession;
 use super::rounds::AgentQuestion;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome, Params, Risk};
@@ -37,7 +37,7 @@ const SECRET: [&str; 14] = [
 /// Names of form fields that ask for a secret only when they stand alone.
 const SECRET_ALONE: [&str; 5] = ["pin", "cvv", "cvc", "otp", "ssn"];
 
-impl Session {
+impl ConfiguredSession {
     /// Puts a request of a source to the agent.
     pub(super) async fn ask(&self, upstream: &Upstream, request: Request, peer: &Arc<dyn AgentPeer>) -> Answer {
         match self.question(upstream, String::new(), &request.method, request.params, peer).await {
@@ -46,7 +46,7 @@ impl Session {
                 let token = meta.and_then(|meta| meta.get("progressToken"));
                 let _open = token.map(|token| self.asking.begin(token, &upstream.config.name));
                 let answer = question.put_to_agent(peer).await;
-                let answer = self.context.gate.release(question.ticket, Outcome::Answered(answer)).await;
+                let answer = question.ticket.release(Outcome::Answered(answer)).await;
                 self.asking.answered(&answer, &upstream.config.name);
                 answer
             }

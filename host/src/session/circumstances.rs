@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Session;
+use super::configured::ConfiguredSession;
 use super::listing::VisibleItem;
 use crate::agent::AgentPeer;
 use crate::config::Approve;
@@ -12,7 +12,11 @@ use crate::lockfile::Acceptance;
 
 impl<'a> Circumstances<'a> {
     /// Makes the circumstances of a call of the session's agent that comes for the first time.
-    pub(super) fn of_call(session: &'a Session, target: &'a VisibleItem, peer: &'a Arc<dyn AgentPeer>) -> Self {
+    pub(super) fn of_call(
+        session: &'a ConfiguredSession,
+        target: &'a VisibleItem,
+        peer: &'a Arc<dyn AgentPeer>,
+    ) -> Self {
         Self {
             budget: session.context.budget(&session.caller.profile),
             approve: session.profile.approve,
@@ -22,7 +26,11 @@ impl<'a> Circumstances<'a> {
     }
 
     /// Makes the circumstances of a question that a source has for the session's agent.
-    pub(super) fn of_question(session: &'a Session, upstream: &'a Upstream, peer: &'a Arc<dyn AgentPeer>) -> Self {
+    pub(super) fn of_question(
+        session: &'a ConfiguredSession,
+        upstream: &'a Upstream,
+        peer: &'a Arc<dyn AgentPeer>,
+    ) -> Self {
         Self {
             vault: &session.continuations.vault,
             // No further approval is needed: the person who is asked decides by answering.

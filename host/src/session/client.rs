@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::Session;
+use super::configured::ConfiguredSession;
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
 use crate::agent::{AgentPeer, NoAgent};
@@ -91,7 +92,7 @@ impl SessionRequest<'_> {
     }
 }
 
-impl Session {
+impl ConfiguredSession {
     async fn tell_level(&self, upstream: &Arc<Upstream>, params: &Json) {
         let request = SessionRequest::new(self, Method::LoggingSetLevel, params.clone(), Arc::new(NoAgent));
         if let Err(error) = request.execute_at(&VisibleItem::whole_source(upstream)).await {
@@ -144,48 +145,52 @@ impl Session {
 #[async_trait]
 impl SessionPeer for Session {
     fn session(&self) -> Option<&SessionId> {
-        Some(&self.caller.session)
+        Some(&self.agent_side.opened_by.session)
     }
 
     fn principal(&self) -> &str {
-        &self.caller.principal
+        &self.agent_side.opened_by.principal
     }
 
     fn profile(&self) -> Option<&ProfileName> {
-        Some(&self.caller.profile)
+        Some(&self.agent_side.opened_by.profile)
     }
 
     fn era(&self) -> Option<Era> {
         // A program that uses a session directly has negotiated no era.
-        self.agent.revision.map(|_| self.agent.era)
+        let agent = &self.agent_side.agent;
+        agent.revision.map(|_| agent.era)
     }
 
     fn capabilities(&self) -> Json {
-        self.agent.shared(self.profile.sampling)
+        self.agent_side.agent.shared(self.current().profile.sampling)
     }
 
     fn log_level(&self) -> Option<Json> {
-        self.sink.level().clone()
+        self.agent_side.sink.level().clone()
     }
 
     async fn notify(&self, source: &str, notification: Notification) {
-        let Some(upstream) = self.upstream(source) else { return };
-        let me = self.me.clone();
+        let (side, name) = (Arc::downgrade(&self.agent_side), source.to_owned());
         let tell = move |notification| -> BoxFuture<'static, ()> {
-            let (me, upstream) = (me.upgrade(), Arc::clone(&upstream));
+            let (side, name) = (side.clone(), name.clone());
             Box::pin(async move {
-                if let Some(session) = me {
-                    session.notify_agent(&upstream, notification).await;
+                let Some(session) = side.upgrade().and_then(|side| side.session()) else { return };
+                let configured = session.current();
+                if let Some(upstream) = configured.upstream(&name) {
+                    configured.notify_agent(&upstream, notification).await;
                 }
             })
         };
-        self.changes.pass(source, notification, tell).await;
+        self.agent_side.changes.pass(source, notification, tell).await;
     }
 
     async fn request(&self, source: &str, request: protocol::Request) -> Answer {
-        let peer = if self.agent.era == Era::Legacy { self.sink.peer().await } else { None };
-        match (self.upstream(source), peer) {
-            (Some(upstream), Some(peer)) => self.ask(&upstream, request, &peer).await,
+        let side = &self.agent_side;
+        let peer = if side.agent.era == Era::Legacy { side.sink.peer().await } else { None };
+        let configured = self.current();
+        match (configured.upstream(source), peer) {
+            (Some(upstream), Some(peer)) => configured.ask(&upstream, request, &peer).await,
             _ => nobody_to_ask(),
         }
     }

@@ -6,9 +6,10 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
+use super::configured::ConfiguredSession;
 use super::listing::{Listing, VisibleItem};
 use super::request::SessionRequest;
-use super::{ListPage, Session, shortened};
+use super::{ListPage, shortened};
 use crate::catalog::{Catalog, ContestedName, ToolQuery};
 use crate::config::Exposure;
 use crate::item::ItemKind;
@@ -115,7 +116,7 @@ pub(super) fn contested(catalog: &Catalog) -> Vec<ContestedName> {
     contested.collect()
 }
 
-impl Session {
+impl ConfiguredSession {
     /// Returns the list of the three tools that stand for all, if the tools are deferred.
     pub(super) fn deferred(&self, kind: ItemKind) -> Option<ListPage> {
         let deferred = kind == ItemKind::Tool && self.profile.tools == Exposure::Deferred;

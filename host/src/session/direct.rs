@@ -44,7 +44,7 @@ impl Session {
     /// [`RpcError`] with the `data.code` `discovery-failed` if a required source could not be discovered: the session
     /// has then ended.
     pub async fn discover(&self) -> Result<Vec<Tool>, RpcError> {
-        let listing = self.listing(ItemKind::Tool).await?;
+        let listing = self.current().listing(ItemKind::Tool).await?;
         let mut tools: Vec<_> = listing
             .items()
             .map(|shown| {

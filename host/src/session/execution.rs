@@ -126,9 +126,9 @@ impl<'a> Execution<'a> {
 
     /// Takes an outcome that ends the request back through the gate.
     async fn conclude(&self, ticket: Ticket, outcome: Outcome) -> AttemptResult {
-        let (session, method) = (self.request.session, &self.request.method);
+        let method = &self.request.method;
         let status = AttemptStatus::of(&outcome);
-        let answer = match session.context.gate.release(ticket, outcome).await {
+        let answer = match ticket.release(outcome).await {
             Answer::Error(error) => self.elicit_urls(error).await,
             Answer::Result(result) => match self.with_tasks(result).await {
                 Ok(result) => Answer::Result(self.scoped(result)),

@@ -8,9 +8,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::configured::ConfiguredSession;
 use super::listing::Listing;
 use super::offers::{AwaySources, OfferedPart, merged};
-use super::{AdvertisedCapabilities, Session, deferred};
+use super::{AdvertisedCapabilities, deferred};
 use crate::context::Upstream;
 use crate::item::{Item, ItemKind};
 use crate::protocol::RpcError;
@@ -23,12 +24,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(100);
 /// it offers is not known, and an agent gives up after 30 s.
 const FIRST_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
-impl Session {
-    /// Returns the capabilities of the session's sources together, with their instructions for a model. Begins to
-    /// discover the sources, and does not wait until all have answered: for those that have not, it returns what they
-    /// said when they last connected, or, if they never did, all capabilities that this broker serves. If discovery
-    /// fails, returns what every session has; a later request gets the error.
-    pub async fn offers(&self) -> AdvertisedCapabilities {
+impl ConfiguredSession {
+    /// Returns what the session offers. See [`Session::offers`](super::Session::offers).
+    pub(super) async fn offers(&self) -> AdvertisedCapabilities {
         let mut offers = match self.listing_in_time().await {
             Some(Ok(listing)) if !listing.is_partial() => listing.offers(self.agent.era),
             Some(Err(_)) => return AdvertisedCapabilities::default(),
@@ -59,7 +57,7 @@ impl Session {
             false => HANDSHAKE_TIMEOUT,
         };
         let discovery = tokio::spawn(async move { me.listing(ItemKind::Tool).await });
-        *self.discovery.lock() = Some(discovery.abort_handle());
+        self.keep_discovery(discovery.abort_handle());
         timeout(patience, discovery).await.ok()?.ok()
     }
 

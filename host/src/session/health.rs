@@ -5,8 +5,9 @@ use std::collections::HashMap;
 
 use serde_json::json;
 
+use super::ListPage;
+use super::configured::ConfiguredSession;
 use super::request::SessionRequest;
-use super::{ListPage, Session};
 use crate::catalog::{Catalog, ContestedName};
 use crate::context::BrokerState;
 use crate::item::ItemKind;
@@ -39,7 +40,7 @@ impl SessionRequest<'_> {
     }
 }
 
-impl Session {
+impl ConfiguredSession {
     /// Adds the broker's own resource to a list.
     pub(super) fn with_status(&self, kind: ItemKind, list_page: ListPage) -> ListPage {
         if kind != ItemKind::Resource || !self.profile.status {

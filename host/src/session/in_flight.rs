@@ -7,8 +7,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
-use super::Session;
 use super::client::is_severe_enough;
+use super::configured::ConfiguredSession;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome};
 use crate::context::{OpenCall, Upstream};
@@ -70,7 +70,7 @@ impl InFlightCall {
     }
 }
 
-impl Session {
+impl ConfiguredSession {
     /// Drives a call until it ends or needs the agent.
     pub(super) async fn drive(&self, in_flight: &mut InFlightCall, peer: &Arc<dyn AgentPeer>) -> DriveEnd {
         let InFlightCall { upstream, about, call, span, events, open: _ } = in_flight;

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use super::{Session, expose};
+use super::configured::ConfiguredSession;
+use super::expose;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Params, Risk};
 use crate::context::Upstream;
 use crate::protocol::{Json, Method, Notification};
 
-impl Session {
+impl ConfiguredSession {
     /// Returns the part of a notification that the agent may have. `call` is the call that it belongs to. `None` if it
     /// is withheld.
     pub(super) async fn notification_for_agent(

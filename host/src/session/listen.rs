@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Session;
 use super::changes::Changes;
+use super::configured::ConfiguredSession;
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
 use super::subscription_filter::SubscriptionFilter;
@@ -22,6 +23,7 @@ use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError, meta};
 use crate::source::nobody_to_ask;
 use crate::sync::{Mutex, MutexGuard};
+use crate::telemetry::Span;
 
 /// Changes that may wait for an agent that does not read. Beyond it they are dropped: it will list again anyway.
 const LISTEN_QUEUE: usize = 64;
@@ -76,43 +78,73 @@ impl SubscriptionStreams {
     }
 }
 
-impl SessionRequest<'_> {
-    /// Tells the agent of changes until the agent goes or the session ends. Dropping the future ends the subscriptions
-    /// at the sources too.
-    pub(super) async fn listen(&self) -> Result<Answer, RpcError> {
-        let Self { session, params, peer, .. } = self;
+/// A `subscriptions/listen` that an agent has sent.
+pub(super) struct OpenedSubscription {
+    params: Json,
+    peer: Arc<dyn AgentPeer>,
+    span: Option<Span>,
+}
+
+impl Session {
+    /// Tells the agent of changes until the agent goes or the session ends, under each configuration in turn. Dropping
+    /// the future ends the subscriptions at the sources too.
+    pub(super) async fn listen(&self, opened: OpenedSubscription) -> Answer {
+        let OpenedSubscription { params, peer, span } = opened;
+        let answer = self.tell_changes(&params, &peer).await.unwrap_or_else(|error| Answer::Error(Json::of(&error)));
+        if let Some(span) = span {
+            span.answered(&answer);
+        }
+        answer
+    }
+
+    async fn tell_changes(&self, params: &Json, peer: &Arc<dyn AgentPeer>) -> Result<Answer, RpcError> {
         let Some(id) = peer.request_id() else {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, "there is no stream that could carry a subscription"));
         };
-        let tools = session.listing(ItemKind::Tool).await?;
-        let asked = SubscriptionFilter::of(params.as_json())?;
-        let mut wants = asked.served_by(tools.sources().map(|(_, met)| met));
-        // A source that could not be discovered may be there later; only the broker can announce that change.
-        wants.tools |= asked.tools && tools.is_partial();
-        let (out, mut changes) = session.listeners.open(wants.clone());
-        let feeds = tools.sources().filter_map(|(upstream, met)| {
-            let wants = wants.at(upstream, met);
-            (wants != SubscriptionFilter::default()).then(|| session.feed(upstream, met.era, wants, Some(out.clone())))
-        });
-        let mut feeds: FuturesUnordered<_> = feeds.collect();
-        let mut over = session.listeners.over.subscribe();
-        let first = Json::empty_object().with("notifications", &wants.to_json());
-        peer.notify(marked(
-            Notification { method: Method::NotificationsSubscriptionsAcknowledged.to_owned(), params: first },
-            &id,
-        ))
-        .await;
+        let asked = SubscriptionFilter::of(params)?;
+        let listeners = &self.agent_side.listeners;
+        let (mut configurations, mut over) = (self.current.subscribe(), listeners.over.subscribe());
+        let mut before: Option<mpsc::Receiver<Notification>> = None;
         loop {
-            tokio::select! {
-                Some(change) = changes.recv() => peer.notify(marked(change, &id)).await,
-                // If the stream of one source ends, the others go on.
-                Some(()) = feeds.next(), if !feeds.is_empty() => {}
-                () = ended(&mut over) => break,
+            let configured = configurations.borrow_and_update().clone();
+            let tools = configured.listing(ItemKind::Tool).await?;
+            let mut wants = asked.served_by(tools.sources().map(|(_, met)| met));
+            // A source that could not be discovered may be there later; only the broker can announce that change.
+            wants.tools |= asked.tools && tools.is_partial();
+            let (out, mut changes) = listeners.open(wants.clone());
+            let feeds = tools.sources().filter_map(|(upstream, met)| {
+                let wants = wants.at(upstream, met);
+                (wants != SubscriptionFilter::default())
+                    .then(|| configured.feed(upstream, met.era, wants, Some(out.clone())))
+            });
+            let mut feeds: FuturesUnordered<_> = feeds.collect();
+            match before.take() {
+                None => peer.notify(marked(acknowledged(&wants), &id)).await,
+                Some(mut queued) => {
+                    while let Ok(change) = queued.try_recv() {
+                        peer.notify(marked(change, &id)).await;
+                    }
+                }
             }
+            loop {
+                tokio::select! {
+                    Some(change) = changes.recv() => peer.notify(marked(change, &id)).await,
+                    // If the stream of one source ends, the others go on.
+                    Some(()) = feeds.next(), if !feeds.is_empty() => {}
+                    () = ended(&mut over) => return Ok(completed(&id)),
+                    _ = configurations.changed() => break,
+                }
+            }
+            before = Some(changes);
         }
-        let done = Json::of(&json!({ "resultType": "complete" }));
-        let meta = Json::empty_object().with(meta::SUBSCRIPTION_ID, &id);
-        Ok(Answer::Result(meta.and_then(|meta| done.with("_meta", &meta)).unwrap_or(done)))
+    }
+}
+
+impl SessionRequest<'_> {
+    /// Returns the subscription that the request opens, with a span of its own for the collector.
+    pub(super) fn into_subscription(mut self) -> OpenedSubscription {
+        let span = self.trace();
+        OpenedSubscription { params: self.params.as_json().clone(), peer: self.peer, span }
     }
 
     /// Answers `resources/subscribe` and `resources/unsubscribe`. A modern source does not know them: there the broker
@@ -135,7 +167,7 @@ impl SessionRequest<'_> {
     }
 }
 
-impl Session {
+impl ConfiguredSession {
     /// Subscribes a legacy agent to changes of its modern sources' lists.
     pub(super) async fn follow_lists(&self) {
         let Ok(tools) = self.listing(ItemKind::Tool).await else { return };
@@ -147,16 +179,17 @@ impl Session {
     }
 
     /// Subscribes to a modern source on behalf of a legacy agent.
-    fn follow(&self, key: String, upstream: &Arc<Upstream>, uri: Option<String>) {
+    pub(super) fn follow(&self, key: String, upstream: &Arc<Upstream>, uri: Option<String>) {
         let Some(session) = self.me.upgrade() else { return };
         let lists = uri.is_none();
         let tools = lists && upstream.config.discovery == DiscoveryMode::Live;
-        let wants = SubscriptionFilter { tools, prompts: lists, resources: lists, updates: uri.into_iter().collect() };
-        let upstream = upstream.clone();
+        let updates = uri.clone().into_iter().collect();
+        let wants = SubscriptionFilter { tools, prompts: lists, resources: lists, updates };
+        let (source, upstream) = (upstream.config.name.clone(), Arc::clone(upstream));
         let following = tokio::spawn(async move {
             session.feed(&upstream, Era::Modern, wants, None).await;
         });
-        self.upstream_subscriptions.add(key, following.abort_handle());
+        self.upstream_subscriptions.add(key, &source, uri, following.abort_handle());
     }
 
     /// Subscribes to one source for as long as the future lives. Notifications of a legacy source arrive by
@@ -196,7 +229,7 @@ impl Session {
 
 /// The subscriptions of one stream at a legacy source. Dropping them ends them.
 struct Subscribed {
-    session: Weak<Session>,
+    session: Weak<ConfiguredSession>,
     target: VisibleItem,
     uris: Vec<String>,
 }
@@ -205,6 +238,10 @@ impl Drop for Subscribed {
     fn drop(&mut self) {
         // The connection ends with its session, and so do its subscriptions.
         let Some(session) = self.session.upgrade().filter(|session| !session.ended()) else { return };
+        // Under another configuration the stream goes on, and has subscribed again.
+        if session.session().is_none_or(|whole| !Arc::ptr_eq(&whole.current(), &session)) {
+            return;
+        }
         let (target, uris) = (self.target.clone(), std::mem::take(&mut self.uris));
         tokio::spawn(async move {
             for uri in uris {
@@ -225,7 +262,7 @@ struct Ear {
 
 #[derive(Clone)]
 struct Hears {
-    session: Weak<Session>,
+    session: Weak<ConfiguredSession>,
     upstream: Arc<Upstream>,
     out: Option<mpsc::Sender<Notification>>,
 }
@@ -272,6 +309,19 @@ fn is_lost(answer: &Answer) -> bool {
     let Answer::Error(error) = answer else { return false };
     let code = error.get("data").and_then(|data| data.get_str("code"));
     code.is_some_and(|code| code == "outcome-unknown" || code == "not-sent")
+}
+
+/// Returns the notification that tells an agent what it will hear of.
+fn acknowledged(wants: &SubscriptionFilter) -> Notification {
+    let params = Json::empty_object().with("notifications", &wants.to_json());
+    Notification { method: Method::NotificationsSubscriptionsAcknowledged.to_owned(), params }
+}
+
+/// Returns the result of a subscription that ends in good order.
+fn completed(id: &Json) -> Answer {
+    let done = Json::of(&json!({ "resultType": "complete" }));
+    let meta = Json::empty_object().with(meta::SUBSCRIPTION_ID, id);
+    Answer::Result(meta.and_then(|meta| done.with("_meta", &meta)).unwrap_or(done))
 }
 
 async fn ended(over: &mut watch::Receiver<bool>) {

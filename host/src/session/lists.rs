@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Session;
+use super::configured::ConfiguredSession;
 use super::discovery::{self, AskResult, AskedSources, ListedItems};
 use super::listing::Listing;
 use crate::context::Upstream;
@@ -31,6 +31,16 @@ impl Lists {
     /// Marks lists of a source as out of date.
     pub(super) fn expire(&self, kinds: &[ItemKind], source: &SourceName) {
         self.stale().extend(kinds.iter().map(|kind| (*kind, source.clone())));
+    }
+
+    /// Returns the list of a kind, if it was listed and is not being listed now.
+    pub(super) fn now(&self, kind: ItemKind) -> Option<Arc<Listing>> {
+        self.of(kind).try_lock().ok()?.clone()
+    }
+
+    /// Returns the marks of all lists that are out of date.
+    pub(super) fn all_stale(&self) -> HashSet<(ItemKind, SourceName)> {
+        self.stale().clone()
     }
 
     fn of(&self, kind: ItemKind) -> &tokio::sync::Mutex<Option<Arc<Listing>>> {
@@ -75,7 +85,7 @@ impl Drop for Stale<'_> {
     }
 }
 
-impl Session {
+impl ConfiguredSession {
     /// Returns the items of a kind other than tools that the session may use. A source that was asked before is asked
     /// again only if it said that its list has changed.
     pub(super) async fn list_of(&self, kind: ItemKind) -> Result<Arc<Listing>, RpcError> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::Session;
+use super::configured::ConfiguredSession;
 use super::discovery::{self, Late, ListedItems};
 use super::listing::Listing;
 use super::lists::KINDS;
@@ -68,12 +68,17 @@ impl Refresh {
         again
     }
 
+    /// Returns the sources that are being refreshed.
+    pub(super) fn running(&self) -> Vec<SourceName> {
+        self.lock().keys().cloned().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<SourceName, Stage>> {
         self.running.lock()
     }
 }
 
-impl Session {
+impl ConfiguredSession {
     /// Reports whether the session asks a source again when the source says that its tools have changed.
     pub(super) fn follows_tools(&self, upstream: &Upstream) -> bool {
         upstream.config.discovery == DiscoveryMode::Live || self.listeners.want_tools() || self.lacks(upstream)
@@ -162,8 +167,10 @@ impl Session {
     /// sees. Returns true if it does.
     async fn take_in(&self, upstream: &Arc<Upstream>, listed: ListedItems) -> bool {
         let _turn = self.refresh.turn.lock().await;
-        // Tools that have not been listed yet will be up to date anyway.
-        let Some(Ok(before)) = self.lock_tools().get().cloned() else { return false };
+        // Tools that have not been listed yet will be up to date anyway, unless they are carried over.
+        let listed_now = || self.lock_tools().get().and_then(|tools| tools.clone().ok());
+        let is_carried = self.carried.lock().is_some();
+        let Some(before) = (if is_carried { self.snapshot().await.ok() } else { listed_now() }) else { return false };
         let source = &upstream.config.name;
         let is_new = before.absence(source).is_some();
         let capabilities = listed.met.as_ref().map(|met| met.capabilities.clone());
@@ -176,7 +183,6 @@ impl Session {
                 return false;
             }
         };
-        let change = Change::between(&before, &after);
         *self.lock_tools() = Arc::new(tokio::sync::OnceCell::new_with(Some(Ok(Arc::clone(&after)))));
         if is_new {
             self.lists.expire(&KINDS, source);
@@ -186,22 +192,36 @@ impl Session {
             let other = [("prompts", ItemKind::Prompt), ("resources", ItemKind::Resource)];
             other.iter().filter(has).for_each(|(_, kind)| self.tell_change(*kind));
         }
-        if change.is_none() {
+        let changed = self.tell_difference(ItemKind::Tool, &before, &after);
+        if !changed {
             tracing::info!(%source, "a source says that its tools have changed, and they have not");
+        }
+        changed
+    }
+
+    /// Tells the agent that a list has changed, and records how, if two lists differ in what the agent sees. Returns
+    /// true if they do.
+    pub(super) fn tell_difference(&self, kind: ItemKind, before: &Listing, after: &Listing) -> bool {
+        let change = Change::between(before, after);
+        if change.is_none() {
             return false;
         }
         let Change { added, removed, changed } = &change;
         let shown = |names: &BTreeSet<Arc<str>>| names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(" ");
         tracing::warn!(
+            kind = kind.as_str(),
             added = shown(added),
             removed = shown(removed),
             changed = shown(changed),
-            "the tools of a session have changed"
+            "what a session can use has changed"
         );
         let all = |names: &BTreeSet<Arc<str>>| names.iter().map(|name| json!(&**name)).collect::<Vec<_>>();
-        let body = json!({ "added": all(added), "removed": all(removed), "changed": all(changed) });
+        let mut body = json!({ "added": all(added), "removed": all(removed), "changed": all(changed) });
+        if let Some(body) = body.as_object_mut().filter(|_| kind != ItemKind::Tool) {
+            body.insert("kind".to_owned(), json!(kind.as_str()));
+        }
         self.record(ledger::EventKind::ListChanged, body);
-        self.tell_change(ItemKind::Tool);
+        self.tell_change(kind);
         true
     }
 }

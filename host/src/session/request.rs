@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::configured::ConfiguredSession;
 use super::execution::{AttemptResult, Execution};
 use super::listing::VisibleItem;
-use super::{Session, shortened};
+use super::shortened;
 use crate::agent::AgentPeer;
 use crate::call::{Attempt, Call, Params};
 use crate::digest::Digest;
@@ -16,7 +17,7 @@ use crate::telemetry::Span;
 /// One request of the agent, or of the broker on its behalf. Its parameters are parsed once, when it is made.
 #[derive(Clone)]
 pub(super) struct SessionRequest<'a> {
-    pub(super) session: &'a Session,
+    pub(super) session: &'a ConfiguredSession,
     pub(super) method: Method,
     pub(super) params: Params,
     /// The channel to the agent.
@@ -24,7 +25,7 @@ pub(super) struct SessionRequest<'a> {
 }
 
 impl<'a> SessionRequest<'a> {
-    pub(super) fn new(session: &'a Session, method: Method, params: Json, peer: Arc<dyn AgentPeer>) -> Self {
+    pub(super) fn new(session: &'a ConfiguredSession, method: Method, params: Json, peer: Arc<dyn AgentPeer>) -> Self {
         let params = Params::parse(&method, params);
         Self { session, method, params, peer }
     }
@@ -53,9 +54,9 @@ impl<'a> SessionRequest<'a> {
     }
 
     /// Begins the span for the collector, and makes it the parent in the parameters.
-    fn trace(&mut self) -> Option<Span> {
-        let Session { context, caller, agent, .. } = self.session;
-        let telemetry = context.telemetry.as_ref()?;
+    pub(super) fn trace(&mut self) -> Option<Span> {
+        let (caller, agent) = (&self.session.caller, &self.session.agent);
+        let telemetry = self.session.context.telemetry.as_ref()?;
         let id = self.peer.request_id();
         let (span, params) = telemetry.serving(&self.method, &self.params, (caller, agent), id)?;
         self.set_params(params);
@@ -68,7 +69,6 @@ impl<'a> SessionRequest<'a> {
             Method::LoggingSetLevel => self.set_level().await,
             Method::ResourcesRead if self.reads_status() => self.session.read_status().await,
             Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe().await,
-            Method::SubscriptionsListen => self.listen().await,
             Method::ToolsCall if self.session.deferred(ItemKind::Tool).is_some() => self.call_deferred().await,
             Method::TasksList => self.list_tasks().await,
             _ => self.execute().await,

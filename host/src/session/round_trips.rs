@@ -2,7 +2,7 @@
 //! Round-Trip Requests"). A modern agent is asked by the result of its request and comes back; a legacy one is asked by
 //! requests.
 
-use super::Session;
+use super::configured::ConfiguredSession;
 use super::execution::Execution;
 use super::in_flight::InFlightCall;
 use super::listing::VisibleItem;
@@ -56,11 +56,11 @@ impl Execution<'_> {
     /// which must then be sent again, and the answer for the agent otherwise.
     pub(super) async fn ask_for_input(&mut self, ticket: Ticket, result: Json) -> Result<Option<InFlightCall>, Answer> {
         let SessionRequest { session, params, peer, .. } = &self.request;
-        let (session, gate) = (*session, &session.context.gate);
+        let session = *session;
         let (questions, state) = match session.questions_in(&self.target.upstream, &result, peer).await {
             Ok(asked) => asked,
             Err(refusal) => {
-                let _ = gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
+                let _ = ticket.release(Outcome::Answered(Answer::Result(result))).await;
                 return Err(refusal);
             }
         };
@@ -69,7 +69,7 @@ impl Execution<'_> {
         if modern && (self.resumed || !round.is_answered_by(params)) {
             return Err(session.ask_by_result(ticket, Some(result), round).await);
         }
-        session.released(ticket, Answer::Result(result)).await?;
+        released(ticket, Answer::Result(result)).await?;
         if modern { self.go_on(round).await } else { self.ask_by_request(round).await }
     }
 
@@ -108,7 +108,7 @@ impl Execution<'_> {
                 let mut passed = Vec::new();
                 for question in round.questions {
                     let Some(response) = responses.get(&question.key) else { continue };
-                    passed.push((question.key, session.released(question.ticket, Answer::Result(response)).await?));
+                    passed.push((question.key, released(question.ticket, Answer::Result(response)).await?));
                 }
                 self.resume(state, Some(passed));
                 Ok(None)
@@ -116,7 +116,7 @@ impl Execution<'_> {
             Then::Open(in_flight) => {
                 for question in round.questions {
                     let response = Outcome::Answered(Answer::Result(response(&question)));
-                    let answer = session.context.gate.release(question.ticket, response).await;
+                    let answer = question.ticket.release(response).await;
                     if let Some(reply) = question.reply {
                         // A source that gave up has dropped the other side.
                         let _ = reply.send(answer);
@@ -128,7 +128,7 @@ impl Execution<'_> {
             Then::Afresh(error) => {
                 for question in round.questions {
                     let response = response(&question);
-                    let response = session.released(question.ticket, Answer::Result(response)).await?;
+                    let response = released(question.ticket, Answer::Result(response)).await?;
                     if response.get_str("action").as_deref() != Some("accept") {
                         return Err(Answer::Error(error));
                     }
@@ -141,10 +141,10 @@ impl Execution<'_> {
 
     /// Asks a legacy agent, and puts its answers into the request.
     async fn ask_by_request(&mut self, round: Round) -> Result<Option<InFlightCall>, Answer> {
-        let SessionRequest { session, peer, .. } = &self.request;
+        let peer = &self.request.peer;
         let asked = round.questions.into_iter().map(async |question| {
             let answer = question.put_to_agent(peer).await;
-            Ok((question.key, session.released(question.ticket, answer).await?))
+            Ok((question.key, released(question.ticket, answer).await?))
         });
         let answered: Result<Vec<_>, Answer> = futures_util::future::join_all(asked).await.into_iter().collect();
         let state = if let Then::Again(state) = round.then { state } else { None };
@@ -177,20 +177,20 @@ impl SessionRequest<'_> {
     }
 }
 
-impl Session {
-    /// Takes an answer through the gate, and returns the part that the other side may have.
-    pub(super) async fn released(&self, ticket: Ticket, answer: Answer) -> Result<Json, Answer> {
-        match self.context.gate.release(ticket, Outcome::Answered(answer)).await {
-            Answer::Result(result) => Ok(result),
-            error @ Answer::Error(_) => Err(error),
-        }
+/// Takes an answer through the gate, and returns the part that the other side may have.
+pub(super) async fn released(ticket: Ticket, answer: Answer) -> Result<Json, Answer> {
+    match ticket.release(Outcome::Answered(answer)).await {
+        Answer::Result(result) => Ok(result),
+        error @ Answer::Error(_) => Err(error),
     }
+}
 
+impl ConfiguredSession {
     /// Asks a modern agent by the result of its request.
     pub(super) async fn ask_by_result(&self, ticket: Ticket, result: Option<Json>, round: Round) -> Answer {
         let result = result.unwrap_or_else(|| Json::of(&serde_json::json!({ "resultType": "input_required" })));
         let asked = round.asked();
-        match self.released(ticket, Answer::Result(result)).await {
+        match released(ticket, Answer::Result(result)).await {
             Ok(result) => self.handed_out(result, asked, round),
             Err(error) => error,
         }

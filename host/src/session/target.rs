@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::configured::ConfiguredSession;
 use super::listing::{VisibleItem, may_see};
 use super::refresh::removed;
 use super::request::SessionRequest;
+use super::shortened;
 use super::tasks::{has_tasks, lists_tasks};
-use super::{Session, shortened};
 use crate::call::{Params, Risk};
 use crate::catalog::{ItemFilter, ResolvedUri, exposed_uri, resolve_uri};
 use crate::config::Naming;
@@ -88,7 +89,7 @@ impl SessionRequest<'_> {
     }
 }
 
-impl Session {
+impl ConfiguredSession {
     /// Returns the item that a `completion/complete` is about.
     async fn completed(&self, about: Option<Json>) -> Result<VisibleItem, RpcError> {
         let part = |key| about.as_ref().and_then(|about| about.get(key));

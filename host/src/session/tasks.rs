@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::Session;
+use super::configured::ConfiguredSession;
 use super::execution::Execution;
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
+use super::round_trips::released;
 use super::rounds::AgentQuestion;
 use super::target::names_source;
 use crate::agent::AgentPeer;
@@ -150,7 +151,7 @@ impl Execution<'_> {
     }
 }
 
-impl Session {
+impl ConfiguredSession {
     /// Returns the state of a task, with the questions that the agent may be asked. A question that was shown once is
     /// shown as it was.
     pub(super) async fn with_task_questions(
@@ -190,7 +191,7 @@ impl SessionRequest<'_> {
         let mut passed = Json::empty_object();
         for (key, answer) in answers {
             let Some(question) = session.continuations.tasks.take(&id, &key) else { continue };
-            let answer = session.released(question.ticket, Answer::Result(answer)).await?;
+            let answer = released(question.ticket, Answer::Result(answer)).await?;
             passed = passed.with(&key, &answer).unwrap_or(passed);
         }
         Ok(params.with("inputResponses", &passed).unwrap_or_else(|| params.clone()))

@@ -48,8 +48,8 @@ impl Component {
         grant: &[String],
         mut access: ComponentAccess,
     ) -> Result<Self, PluginError> {
-        let wasm = plugins.0.origin.read(plugin).await?;
-        let host = Arc::clone(&plugins.0);
+        let wasm = plugins.origin.read(plugin).await?;
+        let host = Arc::clone(&plugins.host);
         let scan = move || {
             let manifest = ComponentInterface::read(&host, &wasm)?;
             Ok((wasm, manifest))
@@ -70,17 +70,17 @@ impl Component {
         let has_store = access.key_value.is_some();
         let offers_resources = ToolsWorld::offers_resources(&manifest.exports);
         let imports = access::opened(&manifest.imports, &access);
-        let confinement = Arc::new(Confinement::new(access, &manifest.imports, &plugins.0.descriptors));
+        let confinement = Arc::new(Confinement::new(access, &manifest.imports, &plugins.host.descriptors));
         let allowed = Allowed { grant: grant.to_vec(), confinement: Some(Arc::clone(&confinement)) };
         let kind = match shape {
             Shape::Tools => {
                 let (identity, instance_pool) =
-                    plugins.load::<ToolsWorld>(wasm, settings, allowed, &plugins.0.tools).await?;
+                    plugins.load::<ToolsWorld>(wasm, settings, allowed, &plugins.host.tools).await?;
                 ComponentKind::Tools(Tools::start(identity, instance_pool, offers_resources).await?)
             }
             Shape::Command | Shape::Functions => {
                 let settings = no_settings(&wasm, settings)?;
-                let host = Arc::clone(&plugins.0);
+                let host = Arc::clone(&plugins.host);
                 let identity = PluginIdentity::new(&wasm, &settings);
                 let load = move || match shape {
                     Shape::Functions => Functions::load(&host, &wasm, &manifest, &allowed, confinement, identity)

@@ -74,10 +74,18 @@ use v0_1::World;
 /// The plugin host: one engine with its clock, the loaded code, the cache of compiled code, and the slots for
 /// instances. Clones are cheap and share the host.
 #[derive(Clone)]
-pub struct Plugins(Arc<Host>);
+pub struct Plugins {
+    host: Arc<Host>,
+    origin: Arc<Origin>,
+}
+
+impl std::fmt::Debug for Plugins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plugins").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
 
 struct Host {
-    origin: Origin,
     engine: Engine,
     clock: Arc<EpochClock>,
     loaded: Loaded,
@@ -218,8 +226,7 @@ impl Plugins {
         #[cfg(not(feature = "compiler"))]
         let _ = cache_dir;
         let (engine, clock) = engine::start()?;
-        Ok(Self(Arc::new(Host {
-            origin,
+        let host = Host {
             engine,
             clock,
             loaded: Loaded::default(),
@@ -229,7 +236,20 @@ impl Plugins {
             decisions: Slots::new(limits::DECISION_SLOTS),
             tools: Slots::new(limits::TOOL_SLOTS),
             commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
-        })))
+        };
+        Ok(Self { host: Arc::new(host), origin: Arc::new(origin) })
+    }
+
+    /// Returns the same host with other pins, such as those of a lock file that has changed since.
+    #[must_use]
+    pub fn pinned_by(&self, origin: Origin) -> Self {
+        Self { host: Arc::clone(&self.host), origin: Arc::new(origin) }
+    }
+
+    /// Returns a digest that changes with the content of a plugin, as far as that can be told without a network: that
+    /// of a file, or else the pin. `None` if there is neither.
+    pub async fn content(&self, plugin: &PluginRef) -> Option<Digest> {
+        self.origin.content(plugin).await
     }
 
     /// Loads a policy and configures it once.
@@ -289,8 +309,8 @@ impl Plugins {
     /// # Errors
     /// [`PluginError`] if the plugin cannot be read, or is not a component.
     pub async fn inspect(&self, plugin: &PluginRef) -> Result<Inspection, PluginError> {
-        let wasm = self.0.origin.read(plugin).await?;
-        let host = self.0.clone();
+        let wasm = self.origin.read(plugin).await?;
+        let host = self.host.clone();
         blocking(move || {
             let component = load::compile(&host, &wasm)?;
             Ok(inspect::inspect(&host.engine, &wasm, &component))
@@ -306,15 +326,15 @@ impl Plugins {
     /// [`PluginError`] if the plugin is not a component, or this program cannot compile for the target.
     #[cfg(feature = "compiler")]
     pub async fn precompile(&self, plugin: &PluginRef, target: Option<&str>) -> Result<Vec<u8>, PluginError> {
-        let wasm = self.0.origin.read(plugin).await?;
+        let wasm = self.origin.read(plugin).await?;
         let target = target.map(str::to_owned);
         blocking(move || compile::precompiled(&wasm, target.as_deref())).await
     }
 
     async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
-        let wasm = self.0.origin.read(&config.plugin).await?;
+        let wasm = self.origin.read(&config.plugin).await?;
         let allowed = Allowed { grant: config.grant.clone(), confinement: None };
-        self.load(wasm, &config.settings, allowed, &self.0.decisions).await
+        self.load(wasm, &config.settings, allowed, &self.host.decisions).await
     }
 
     async fn load<W: World>(
@@ -324,12 +344,12 @@ impl Plugins {
         allowed: Allowed,
         slots: &Slots,
     ) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
-        let host = self.0.clone();
+        let host = self.host.clone();
         let settings = Json::of(settings);
         let identity = PluginIdentity::new(&wasm, &settings);
         let text = settings.as_str().to_owned();
         let linked = blocking(move || load::prepare::<W>(&host, &wasm, &allowed, text)).await?;
-        let (engine, clock) = (self.0.engine.clone(), self.0.clock.clone());
+        let (engine, clock) = (self.host.engine.clone(), self.host.clock.clone());
         let stock = InstancePool::start(engine, clock, linked, slots.clone()).await?;
         Ok((identity, stock))
     }

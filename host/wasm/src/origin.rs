@@ -56,6 +56,18 @@ impl Origin {
         }
     }
 
+    /// Returns a digest that changes with the content of a plugin. See [`Plugins::content`](super::Plugins::content).
+    pub(super) async fn content(&self, plugin: &PluginRef) -> Option<Digest> {
+        match plugin {
+            PluginRef::Path(path) | PluginRef::Pinned(path, _) => {
+                let path = path.clone();
+                blocking(move || Ok(Digest::of(&file(&path)?))).await.ok()
+            }
+            PluginRef::Oci(reference) => reference.digest().or_else(|| self.pins.get(&plugin.to_string()).copied()),
+            PluginRef::Builtin(_) => None,
+        }
+    }
+
     /// Reads a plugin and checks it against its pin.
     pub(super) async fn read(&self, plugin: &PluginRef) -> Result<Wasm, PluginError> {
         let name = plugin.to_string();

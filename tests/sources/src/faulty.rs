@@ -84,9 +84,7 @@ impl Faults {
             }
             "initialize" if self.has("hang-initialize") => Reaction::Silence,
             "initialize" => {
-                while self.has("waits") && !std::fs::exists(format!("{}.go", self.script)).unwrap_or(false) {
-                    std::thread::sleep(LOOK);
-                }
+                self.wait_if("waits");
                 let mut capabilities = json!({ "tools": { "listChanged": true } });
                 if let Some(all) = capabilities.as_object_mut().filter(|_| self.has("logs")) {
                     all.insert("logging".to_owned(), json!({}));
@@ -130,7 +128,15 @@ impl Faults {
         }
     }
 
+    /// Waits for the file beside the script that ends in `.go`, if the connection has this fault.
+    fn wait_if(&self, fault: &str) {
+        while self.has(fault) && !std::fs::exists(format!("{}.go", self.script)).unwrap_or(false) {
+            std::thread::sleep(LOOK);
+        }
+    }
+
     fn call(&self, id: Option<&Value>, params: &Value) -> Reaction {
+        self.wait_if("waits-in-call");
         let text = params.get("arguments").map(ToString::to_string);
         let result = json!({ "content": [{ "type": "text", "text": text }] });
         let answer = json!({ "jsonrpc": "2.0", "id": id, "result": result });

@@ -15,8 +15,8 @@ use crate::output::{self, escape_hidden};
 
 /// Remove a source from the configuration file
 ///
-/// The rest of the file stays as it is. A profile or group that names the source has to be changed first. A running
-/// broker goes on as it began; restart it to apply the change.
+/// The rest of the file stays as it is. A profile or group that names the source has to be changed first. A broker that
+/// serves the file puts the change in force.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -28,7 +28,7 @@ pub(crate) struct RemoveArgs {
 
 /// Use a disabled source again
 ///
-/// A running broker goes on as it began; restart it to apply the change.
+/// A broker that serves the file puts the change in force.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -40,8 +40,8 @@ pub(crate) struct EnableArgs {
 
 /// Keep a source in the configuration file without using it
 ///
-/// Writes `enabled = false`: the source is neither started nor shown. A running broker goes on as it began; restart it
-/// to apply the change.
+/// Writes `enabled = false`: the source is neither started nor shown. A broker that serves the
+/// file puts the change in force.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

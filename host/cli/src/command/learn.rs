@@ -291,7 +291,8 @@ fn add(cell: &mut CellConfig, line: &CellLine) {
 fn situation(broker: &Broker, name: &SourceName) -> Situation {
     // A home that is a link would be compared with real paths.
     let home = std::env::home_dir().filter(|home| home.is_absolute()).and_then(|home| home.canonicalize().ok());
-    let source = broker.config().sources.get(name).map(|source| &source.endpoint);
+    let config = broker.config();
+    let source = config.sources.get(name).map(|source| &source.endpoint);
     let Some(Endpoint::Command { argv, cwd, env }) = source else { return Situation { home, ..Situation::default() } };
     let plain = env.values().filter_map(|value| match value {
         ConfigValue::Plain(text) => Some(text),

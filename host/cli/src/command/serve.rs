@@ -11,14 +11,16 @@ use portcullis::front::stdio::serve_stdio;
 use portcullis::name::ProfileName;
 
 use crate::cli::Global;
+use crate::reload::{self, ServeArguments};
 use crate::{isolation, output, runtime};
 
 /// Serve the configured sources as one MCP endpoint
 ///
 /// Listens for HTTP at http://127.0.0.1:8765/mcp unless the configuration or --listen says otherwise; callers need the
 /// bearer token, which is made on first use and kept in the data folder. With --stdio, serves one agent over standard
-/// input and output. Sources start when the first agent asks for tools. Ctrl-C lets open calls finish, then ends; calls
-/// that take longer get an error that says so.
+/// input and output. Sources start when the first agent asks for tools. A change of the configuration's file is put in
+/// force at once, and so it is on SIGHUP; a file with an error is refused, and `portcullis status` says why. Ctrl-C lets
+/// open calls finish, then ends; calls that take longer get an error that says so.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,17 +36,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR", conflicts_with = "stdio")]
     pub(crate) listen: Option<SocketAddr>,
 
+    /// Reload the configuration on SIGHUP only, and not when its file changes
+    #[arg(long)]
+    pub(crate) no_watch: bool,
+
     /// Serve callers under this profile [default: default]
     #[arg(long, value_name = "P")]
     pub(crate) profile: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let mut config = global.load()?;
+    let arguments = ServeArguments { named: global.config.clone(), listen: args.listen, watched: !args.no_watch };
+    let config = arguments.applied(global.load()?);
     let profile = runtime::profile(args.profile.as_deref())?;
-    if let Some(listen) = args.listen {
-        config.serve.listen = listen;
-    }
     if config.sources.is_empty() {
         let file = config.file.unwrap_or_default();
         bail!("{}: there is nothing to serve: no source is configured (add a [sources.NAME] table)", file.display());
@@ -54,9 +58,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         bail!("--profile {profile}: no such profile is configured; there is {}", known.join(", "));
     }
     runtime::block_on(async {
-        runtime::outlive_terminal()?;
+        let hangups = runtime::hangups()?;
         let broker = runtime::broker(config).await?;
         isolation::banner(&broker).await;
+        tokio::spawn(reload::follow(broker.clone(), arguments, hangups));
         let served = match args.stdio {
             true => stdio(broker.clone(), profile).await,
             false => http(broker.clone(), profile).await,
@@ -73,7 +78,7 @@ pub(super) async fn stdio(broker: Broker, profile: ProfileName) -> anyhow::Resul
 
 async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     let serve = broker.config().serve.clone();
-    let tokens = if serve.dangerous_no_token { None } else { Some(token::of(broker.config())?) };
+    let tokens = if serve.dangerous_no_token { None } else { Some(token::of(&broker.config())?) };
     let recorder = broker.clone();
     let on_rejected = Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, peer.ip()));
     let data_dir = broker.config().data_dir.clone();

@@ -14,8 +14,8 @@ use crate::runtime;
 
 /// Show the running brokers: their sources, sessions and open questions
 ///
-/// The exit code is 1 if no broker runs, if a source of one is broken, or if one refuses calls because its ledger
-/// cannot record them.
+/// The exit code is 1 if no broker runs, if a source of one is broken, if one has refused a changed configuration, or
+/// if one refuses calls because its ledger cannot record them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Look only into this data folder
@@ -88,7 +88,8 @@ async fn watch(folders: &[PathBuf], mut brokers: Vec<Value>, json: bool) -> anyh
 
 pub(super) fn is_broken(broker: &Value) -> bool {
     let mut sources = broker["sources"].as_array().into_iter().flatten();
-    !broker["error"].is_null() || !broker["refusing"].is_null() || sources.any(|source| !source["error"].is_null())
+    let is_set = |member: &str| !broker[member].is_null();
+    is_set("error") || is_set("refusing") || is_set("configRefused") || sources.any(|source| !source["error"].is_null())
 }
 
 fn print_all(brokers: &[Value]) -> anyhow::Result<()> {
@@ -116,6 +117,10 @@ fn print(broker: &Value) -> anyhow::Result<()> {
     if let Some(reason) = broker.pointer("/refusing/reason").and_then(Value::as_str) {
         let lost = broker.pointer("/refusing/lost").unwrap_or(&Value::Null);
         output::text(&format!("  {BAD}calls are refused{BAD:#}: {}  {lost} records lost\n", escape_hidden(reason)))?;
+    }
+    if let Some(reason) = broker["configRefused"].as_str() {
+        let reason = escape_hidden(reason);
+        output::text(&format!("  {BAD}the changed configuration is not in force{BAD:#}: {reason}\n"))?;
     }
     for source in broker["sources"].as_array().into_iter().flatten() {
         let line = format!(

@@ -116,7 +116,9 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
         }
     }
     runtime::block_on(async {
-        runtime::outlive_terminal()?;
+        // There is no file that could be reloaded.
+        let mut hangups = runtime::hangups()?;
+        tokio::spawn(async move { while hangups.recv().await.is_some() {} });
         let broker = runtime::broker(config).await?;
         isolation::banner(&broker).await;
         let served = serve::stdio(broker.clone(), runtime::profile(None)?).await;

@@ -84,10 +84,8 @@ impl OciRegistry {
             return Err(answer(url, format!("sends to `{}` for a token, which has no TLS", shown(&realm))));
         }
         let scope = challenge.scope.unwrap_or_else(|| format!("repository:{}:pull", self.reference.name()));
-        let mut query = realm.query_pairs_mut();
-        query.extend_pairs(challenge.service.map(|service| ("service", service)));
-        query.append_pair("scope", &scope);
-        drop(query);
+        let service = challenge.service.as_deref().map(|service| ("service", service));
+        realm.query_pairs_mut().extend_pairs(service).append_pair("scope", &scope);
         let response = self.ask(&realm, None).await?;
         if response.status() != StatusCode::OK {
             return Err(wants_login());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
+use tokio_util::task::TaskTracker;
 
 use crate::call::Cause;
 use crate::cell::CellHost;
@@ -13,6 +14,7 @@ use crate::cell::CellHost;
 use crate::cell::ProcessCell;
 use crate::config::{Endpoint, SourceConfig};
 use crate::context::BuildError;
+use crate::digest::Digest;
 use crate::key_value::KeyValue;
 use crate::limits;
 use crate::plugin::{self, CommandComponent, Component, ComponentAccess, ComponentCell, ComponentKind, Plugins};
@@ -24,12 +26,19 @@ use crate::source::{
     SupervisionConfig, UnusableSource, log_file,
 };
 
-/// A builder of one configured source, with everything that it needs.
-pub(crate) struct SourceBuilder<'a> {
-    pub(crate) config: &'a SourceConfig,
+/// The parts of a broker that all its sources are made with.
+pub(crate) struct SourceParts<'a> {
     pub(crate) secrets: &'a SecretStore,
     pub(crate) plugins: &'a Plugins,
     pub(crate) cells: &'a Arc<CellHost>,
+    /// The tasks that close sources which no configuration has any more.
+    pub(crate) closing: &'a TaskTracker,
+}
+
+/// A builder of one configured source, with everything that it needs.
+pub(crate) struct SourceBuilder<'a> {
+    pub(crate) config: &'a SourceConfig,
+    pub(crate) parts: &'a SourceParts<'a>,
     pub(crate) data_dir: &'a Path,
 }
 
@@ -66,7 +75,7 @@ impl SourceBuilder<'_> {
             }
             #[cfg(feature = "process")]
             Endpoint::Command { argv, cwd, env } => {
-                let cell = Arc::new(ProcessCell::new(Arc::clone(self.cells), self.config));
+                let cell = Arc::new(ProcessCell::new(Arc::clone(self.parts.cells), self.config));
                 let source = ProcessSource::new(self.config, Arc::clone(&cell), self.variables(env)?);
                 let source = source.map_err(|error| self.failed(error))?;
                 let identity = json!({ "command": argv, "cwd": cwd, "env": pairs(env) });
@@ -75,20 +84,40 @@ impl SourceBuilder<'_> {
             Endpoint::Url { url, headers, .. } => {
                 let resolved = headers.iter().map(|(name, value)| Ok((name.clone(), self.resolve(value)?)));
                 let resolved = resolved.collect::<Result<_, BuildError>>()?;
-                let source = HttpSource::new(self.config, resolved, self.data_dir, self.cells.recorder());
+                let source = HttpSource::new(self.config, resolved, self.data_dir, self.parts.cells.recorder());
                 let source = source.map_err(|error| self.failed(error))?;
                 Ok(Built::new(Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) })))
             }
             Endpoint::Component { component, settings, grant, env } => {
                 let access = self.access(grant, self.variables(env)?)?;
                 let confinement = access.clone();
-                let loaded = self.plugins.component(component, settings, grant, access).await?;
+                let loaded = self.parts.plugins.component(component, settings, grant, access).await?;
                 let identity = json!({
                     "component": loaded.kind.identity().digest, "settings": settings, "grant": grant, "env": pairs(env),
                 });
                 Ok(self.component(loaded, confinement, env, identity))
             }
         }
+    }
+
+    /// Returns a digest of everything that makes the source what it is: its configuration, the values of its secrets,
+    /// and the bytes of its component.
+    pub(crate) async fn fingerprint(&self) -> Digest {
+        let secret = |value: &ConfigValue| match self.parts.secrets.resolve(value) {
+            Ok(value) => Digest::of(value.expose_secret().as_bytes()).to_string(),
+            Err(error) => error.to_string(),
+        };
+        let (values, component) = match &self.config.endpoint {
+            Endpoint::Command { env, .. } => (env, None),
+            Endpoint::Url { headers, .. } => (headers, None),
+            Endpoint::Component { env, component, .. } => (env, Some(component)),
+        };
+        let values: Vec<_> = values.values().map(secret).collect();
+        let component = match component {
+            Some(component) => self.parts.plugins.content(component).await,
+            None => None,
+        };
+        Digest::of(format!("{:?}\n{values:?}\n{component:?}", self.config).as_bytes())
     }
 
     /// Makes the source that stands for one that cannot be made.
@@ -104,7 +133,7 @@ impl SourceBuilder<'_> {
 
     /// Returns what a component may access. `env` holds all variables that it sees.
     fn access(&self, grant: &[String], env: Vec<(String, String)>) -> Result<ComponentAccess, BuildError> {
-        let Self { config, cells, data_dir, .. } = self;
+        let Self { config, parts: SourceParts { cells, .. }, data_dir } = self;
         let cell = cells.grant(config).map_err(|error| self.failed(SourceError::Start(Cause::of(error))))?;
         let keeps = grant.iter().any(|word| word == plugin::KEY_VALUE);
         Ok(ComponentAccess {
@@ -153,7 +182,7 @@ impl SourceBuilder<'_> {
 
     /// Makes the source of a component that is a program and is spoken to like a process.
     fn program(&self, command: CommandComponent, secrets: RedactedValues, cell: Arc<ComponentCell>) -> CommandSource {
-        let Self { config, cells, .. } = self;
+        let Self { config, parts: SourceParts { cells, .. }, .. } = self;
         let (cells, name) = (Arc::clone(cells), config.name.clone());
         let pipe_config = PipeConfig {
             limit: config.cell.output.map_or(config.max_message, bytes),
@@ -171,7 +200,7 @@ impl SourceBuilder<'_> {
 
     fn resolve(&self, value: &ConfigValue) -> Result<SecretString, BuildError> {
         let source_name = || self.config.name.clone();
-        self.secrets.resolve(value).map_err(|error| BuildError::Secret { source_name: source_name(), error })
+        self.parts.secrets.resolve(value).map_err(|error| BuildError::Secret { source_name: source_name(), error })
     }
 
     fn failed(&self, error: SourceError) -> BuildError {

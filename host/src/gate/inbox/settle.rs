@@ -9,13 +9,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{AnswerResult, InboxError, LATE_VALIDITY, Open, OpenQuestion, QuestionState, lock, word};
-use crate::ledger::{self, ApprovalGrant, EventKind, Ledger, LedgerError};
+use crate::ledger::{self, ApprovalGrant, EventKind, LedgerError};
 use crate::plugin::AnswerScope;
 
 /// Removes a question from the inbox, records the answer, and wakes the calls that wait for it.
 pub(super) async fn settle(
     open: Arc<Open>,
-    ledger: Ledger,
     pending: Arc<OpenQuestion>,
     approve: bool,
     scope: AnswerScope,
@@ -26,7 +25,7 @@ pub(super) async fn settle(
         return Err(InboxError::Unknown(pending.id.clone()));
     }
     let waited = pending.waiting.load(Ordering::SeqCst) > 0;
-    if let Err(error) = record(&ledger, &pending, approve, scope, &by, waited).await {
+    if let Err(error) = record(&pending, approve, scope, &by, waited).await {
         lock(&open).insert(pending.id.clone(), pending);
         return Err(error.into());
     }
@@ -45,7 +44,6 @@ pub(super) async fn settle(
 }
 
 async fn record(
-    ledger: &Ledger,
     pending: &OpenQuestion,
     approve: bool,
     scope: AnswerScope,
@@ -61,6 +59,7 @@ async fn record(
         AnswerScope::Session => Some(ledger::GrantScope::Session),
         AnswerScope::Principal => Some(ledger::GrantScope::Principal),
     };
+    let ledger = &pending.ledger;
     let Some(remembered) = remembered.filter(|_| approve) else {
         return ledger.append(event).await.map(drop);
     };

@@ -100,7 +100,7 @@ async fn what_a_task_answers_later_is_paid_and_its_answer_is_never_refused() {
         match bench.gate.admit(call, &around).await {
             Ok(AdmittedCall { ticket, .. }) => {
                 assert!(!refused, "{method}");
-                drop(bench.gate.release(ticket, Outcome::Answered(Answer::Result(result.clone()))).await);
+                drop(ticket.release(Outcome::Answered(Answer::Result(result.clone()))).await);
             }
             denied => assert!(refused && code(denied) == "budget-spent", "{method}"),
         }
@@ -115,7 +115,7 @@ async fn a_source_does_not_put_questions_that_look_like_ours() {
         r#"{"resultType":"input_required","inputRequests":{},"resultType":"complete"}"#,
     ] {
         let AdmittedCall { ticket, .. } = admitted(&bench, CALL).await;
-        let answer = bench.gate.release(ticket, Outcome::Answered(Answer::Result(parsed(forged)))).await;
+        let answer = ticket.release(Outcome::Answered(Answer::Result(parsed(forged)))).await;
         assert_eq!(error_code(&answer), "source-asked");
     }
 }
@@ -126,7 +126,7 @@ async fn the_last_words_of_a_source_stay_out_of_the_ledger() {
     let AdmittedCall { ticket, .. } = admitted(&bench, CALL).await;
     let cause =
         Cause::own("`x` exited with status 1").said("; its last words: ", "cannot open /a for ann@example.com", "");
-    let answer = bench.gate.release(ticket, Outcome::Unknown(cause)).await;
+    let answer = ticket.release(Outcome::Unknown(cause)).await;
     assert_eq!(error_code(&answer), "outcome-unknown");
     let completed = bench.recorded("tool.completed").await;
     assert_eq!(completed[0]["body"]["error"], "`x` exited with status 1");
@@ -138,6 +138,6 @@ async fn a_result_that_json_readers_cannot_hold_is_no_accident() {
     let bench = Bench::new().await;
     let AdmittedCall { ticket, .. } = admitted(&bench, CALL).await;
     let result = parsed(r#"{"content":[],"structuredContent":{"n":1e999}}"#);
-    let answer = bench.gate.release(ticket, Outcome::Answered(Answer::Result(result.clone()))).await;
+    let answer = ticket.release(Outcome::Answered(Answer::Result(result.clone()))).await;
     assert_eq!(answer, Answer::Result(result));
 }

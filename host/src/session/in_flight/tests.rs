@@ -57,13 +57,14 @@ impl AgentPeer for Ear {
 }
 
 /// A session of a broker with one source, which is never called.
-async fn session(folder: &std::path::Path) -> (Broker, Arc<Session>, Arc<Upstream>) {
+async fn session(folder: &std::path::Path) -> (Broker, Arc<ConfiguredSession>, Arc<Upstream>) {
     let text = "[sources.calc]\ncomponent = \"builtin:calculator\"";
     let config = Config::parse(text, &folder.join("portcullis.toml")).unwrap();
     let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
     let session = broker.open_session(&"default".parse().unwrap(), "me", "test").await.unwrap();
-    let upstream = session.upstream("calc").unwrap();
-    (broker, session, upstream)
+    let configured = session.current();
+    let upstream = configured.upstream("calc").unwrap();
+    (broker, configured, upstream)
 }
 
 fn in_flight(

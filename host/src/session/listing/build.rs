@@ -16,9 +16,10 @@ use crate::item::{Item, ItemKind};
 use crate::ledger::EventKind;
 use crate::lockfile::Lockfile;
 use crate::name::SourceName;
+use crate::session::configured::ConfiguredSession;
 use crate::session::discovery::{AskResult, ListedItems};
 use crate::session::group::ToolGroup;
-use crate::session::{Session, deferred, health};
+use crate::session::{deferred, health};
 
 /// The sources of a session, divided into those that can be used, with their lists of one kind, and those that failed.
 struct Offered<'a> {
@@ -48,7 +49,7 @@ pub(crate) fn contested_by_broker(profile: &ProfileConfig, kind: ItemKind, catal
     }
 }
 
-impl Session {
+impl ConfiguredSession {
     /// Builds the list that the session may see from what its sources have said. `first` is true if the session has
     /// seen no earlier list.
     ///

@@ -145,7 +145,7 @@ async fn dropping_a_call_frees_its_slot() {
     }
     drop(call);
     let only_the_stock_is_held = async {
-        while host.0.tools.free.available_permits() != limits::TOOL_SLOTS as usize - limits::READY_INSTANCES {
+        while host.host.tools.free.available_permits() != limits::TOOL_SLOTS as usize - limits::READY_INSTANCES {
             tokio::task::yield_now().await;
         }
     };

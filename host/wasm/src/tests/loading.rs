@@ -114,8 +114,8 @@ async fn refused_settings_name_the_plugin_and_the_field() {
 #[tokio::test]
 async fn a_plugin_is_configured_once_for_all_or_else_in_each_instance() {
     let linked = async |settings: serde_json::Value| {
-        let host = plugins().0.clone();
-        let wasm = host.origin.read(&PluginRef::Path(guest("plain"))).await.unwrap();
+        let Plugins { host, origin } = plugins().clone();
+        let wasm = origin.read(&PluginRef::Path(guest("plain"))).await.unwrap();
         let prepare =
             move || load::prepare::<v0_1::PolicyWorld>(&host, &wasm, &Allowed::default(), settings.to_string());
         blocking(prepare).await.unwrap()

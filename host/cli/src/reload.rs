@@ -1,0 +1,128 @@
+//! Puts a changed configuration in force while a broker serves: on SIGHUP, and when the file changes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::bail;
+use portcullis::broker::{Broker, Reloaded};
+use portcullis::config::{Config, ConfigCandidate};
+use portcullis::name::SourceName;
+use tokio::signal::unix::Signal;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::output;
+
+/// The pause between two looks at the file. A change counts once the file has stayed the same from one look to the
+/// next, so that a file which is still being written is not read. Looking works for files of every kind, also for those
+/// of another machine and for links that are exchanged, which notifications of the system do not see.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The facts by which a change of a file is noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileState {
+    modified: Option<SystemTime>,
+    size: u64,
+    place: (u64, u64),
+}
+
+/// The arguments of a serving broker that hold for each configuration it reads.
+#[derive(Debug, Clone)]
+pub(crate) struct ServeArguments {
+    /// The file of `--config`. Without one the file is searched for again, as it was at the start.
+    pub(crate) named: Option<PathBuf>,
+    /// The address of `--listen`.
+    pub(crate) listen: Option<SocketAddr>,
+    /// False for `--no-watch`.
+    pub(crate) watched: bool,
+}
+
+impl ServeArguments {
+    /// Returns the configuration as the arguments change it.
+    pub(crate) fn applied(&self, mut config: Config) -> Config {
+        config.serve.listen = self.listen.unwrap_or(config.serve.listen);
+        config
+    }
+}
+
+/// Reloads the configuration of a broker for as long as it runs.
+pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangups: Signal) {
+    let Some(file) = broker.config().file.clone() else { return };
+    let mut looks = interval(PAUSE);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut in_force, mut last) = (FileState::of(&file), FileState::of(&file));
+    loop {
+        tokio::select! {
+            Some(()) = hangups.recv() => {}
+            _ = looks.tick(), if arguments.watched => {
+                let now = FileState::of(&file);
+                let is_settled = std::mem::replace(&mut last, now) == now;
+                if now == in_force || !is_settled {
+                    continue;
+                }
+            }
+        }
+        in_force = FileState::of(&file);
+        reload(&broker, &arguments, &file).await;
+    }
+}
+
+async fn reload(broker: &Broker, arguments: &ServeArguments, file: &Path) {
+    let reloaded = match read(arguments.named.as_deref(), file) {
+        Ok(config) => broker.reload(arguments.applied(config)).await.map_err(|error| error.to_string()),
+        Err(error) => {
+            let reason = error.to_string();
+            broker.refuse(&reason);
+            Err(reason)
+        }
+    };
+    output::note(&match reloaded {
+        Ok(reloaded) => described(&reloaded),
+        Err(reason) => format!("the configuration is not reloaded, and the one before stays: {reason}"),
+    });
+}
+
+/// Reads the configuration again. Nobody is asked whether to trust it.
+fn read(named: Option<&Path>, file: &Path) -> anyhow::Result<Config> {
+    let config = ConfigCandidate::load(named)?.into_usable()?;
+    if config.file.as_deref() != Some(file) {
+        let found = config.file.unwrap_or_default();
+        bail!(
+            "{} is gone, and the file that is found now is {}: put it back, or start the broker again",
+            file.display(),
+            found.display()
+        );
+    }
+    Ok(config)
+}
+
+/// Returns one line that says what a reload changed.
+fn described(reloaded: &Reloaded) -> String {
+    let Reloaded { added, removed, changed, other, at_next_start } = reloaded;
+    let listed = |what: &str, names: Vec<String>| (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")));
+    let sources = |names: &BTreeSet<SourceName>| names.iter().map(ToString::to_string).collect();
+    let parts = [
+        listed("added", sources(added)),
+        listed("removed", sources(removed)),
+        listed("changed", sources(changed)),
+        other.then(|| "other settings changed".to_owned()),
+        listed("at the next start:", at_next_start.iter().map(ToString::to_string).collect()),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    match parts.is_empty() {
+        true => "the configuration is reloaded: nothing is different".to_owned(),
+        false => format!("the configuration is reloaded: {}", parts.join("; ")),
+    }
+}
+
+impl FileState {
+    /// Returns the state of the file that a path leads to, or `None` if there is none.
+    fn of(file: &Path) -> Option<Self> {
+        let metadata = fs::metadata(file).ok()?;
+        let place = (metadata.dev(), metadata.ino());
+        Some(Self { modified: metadata.modified().ok(), size: metadata.len(), place })
+    }
+}

@@ -1,0 +1,148 @@
+//! The parts of a broker: what lasts as long as the broker does, and what each configuration brings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use portcullis_jail::Launcher;
+use serde_json::json;
+use tokio_util::task::TaskTracker;
+
+use super::{BuildError, digest_of, loading};
+use crate::cell::CellHost;
+#[cfg(feature = "process")]
+use crate::config::user_state_dir;
+use crate::config::{Approve, Config, PluginConfig, user_trust};
+use crate::context::{self, Context, Profile, SourceParts};
+use crate::gate::{Gate, GatePlugins, Inbox};
+use crate::ledger::{Event, EventKind, Ledger};
+use crate::lockfile::Lockfile;
+use crate::metrics::{Histogram, OPERATION};
+use crate::name::ProfileName;
+use crate::plugin::{PluginError, PluginIdentity, Plugins};
+use crate::secret::SecretStore;
+use crate::telemetry::Telemetry;
+
+/// The parts of a broker that stay the same under every configuration.
+#[derive(Debug)]
+pub(super) struct Lasting {
+    /// The ledger; records that are written through it name the first configuration.
+    pub(super) ledger: Ledger,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) telemetry: Option<Telemetry>,
+    /// The tasks that close sources which no configuration has any more.
+    pub(super) closing: TaskTracker,
+    cells: CellHost,
+    session_durations: Arc<Histogram>,
+}
+
+/// A configuration that can be put in force: everything that it names could be loaded.
+pub(super) struct Prepared {
+    pub(super) config: Config,
+    pub(super) plugins: Plugins,
+    pub(super) secrets: SecretStore,
+    gate: GatePlugins,
+    profiles: BTreeMap<ProfileName, Profile>,
+}
+
+impl Prepared {
+    /// Loads and configures the plugins, and reads the secrets. Plugins that are as they were in `before` are taken
+    /// over, with what they have counted.
+    pub(super) async fn of(
+        config: Config,
+        host: Option<&Plugins>,
+        before: Option<&Context>,
+    ) -> Result<Self, BuildError> {
+        if config.sources.is_empty() {
+            return Err(if config.disabled.is_empty() { BuildError::NoSources } else { BuildError::AllDisabled });
+        }
+        let lock = Lockfile::load(&config.data_dir)?;
+        let plugins = loading::plugins(&config, &lock, host)?;
+        let before_plugins = before.map(|before| (&*before.config, before.gate.loaded()));
+        let earlier = before_plugins.as_ref();
+        let gate = GatePlugins {
+            policies: all(
+                &config.policies,
+                earlier.map(|(config, gate)| (&config.policies[..], &gate.policies[..])),
+                |policy| policy.identity(),
+                |config| plugins.policy(config),
+            )
+            .await?,
+            transforms: all(
+                &config.transforms,
+                earlier.map(|(config, gate)| (&config.transforms[..], &gate.transforms[..])),
+                |transform| transform.identity(),
+                |config| plugins.transform(config),
+            )
+            .await?,
+            approvals: all(
+                &config.approvals,
+                earlier.map(|(config, gate)| (&config.approvals[..], &gate.approvals[..])),
+                |approval| approval.identity(),
+                |config| plugins.approval(config),
+            )
+            .await?,
+        };
+        let profiles = context::profiles(&config, before)?;
+        let secrets = SecretStore::open(&config.data_dir)?;
+        Ok(Self { config, plugins, secrets, gate, profiles })
+    }
+}
+
+impl Lasting {
+    pub(super) fn new(launcher: Launcher, first: &Prepared, ledger: Ledger, telemetry: Option<Telemetry>) -> Self {
+        let (config, notes) = (&first.config, ledger.clone());
+        let record = move |event| notes.note(event);
+        let cells = CellHost::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
+        #[cfg(feature = "process")]
+        let cells = cells.with_osv(user_state_dir().map(|folder| portcullis_osv::file_in(&folder)));
+        let session_durations = Arc::new(Histogram::new(OPERATION));
+        Self { ledger, inbox: Arc::default(), telemetry, closing: TaskTracker::new(), cells, session_durations }
+    }
+
+    /// Makes the sources and the gate of a configuration. Sources that are as they were in `before` are taken over.
+    pub(super) async fn context(&self, prepared: Prepared, before: Option<&Context>) -> Result<Context, BuildError> {
+        let Prepared { config, plugins, secrets, gate, profiles } = prepared;
+        let digest = digest_of(&config);
+        let ledger = self.ledger.under(digest);
+        let notes = ledger.clone();
+        let cells = Arc::new(self.cells.recorded_by(move |event| notes.note(event)));
+        let parts = SourceParts { secrets: &secrets, plugins: &plugins, cells: &cells, closing: &self.closing };
+        let upstreams = context::upstreams(&config, before, &parts).await?;
+        note_unguarded(&profiles, &ledger);
+        let gate = Arc::new(Gate::new(gate, Arc::clone(&self.inbox), config.ask_timeout, ledger.clone()));
+        let (telemetry, session_durations) = (self.telemetry.clone(), Arc::clone(&self.session_durations));
+        let config = Arc::new(config);
+        Ok(Context { config, digest, gate, ledger, upstreams, profiles, plugins, telemetry, session_durations })
+    }
+}
+
+/// Logs and records the profiles under which no person is asked.
+fn note_unguarded(profiles: &BTreeMap<ProfileName, Profile>, ledger: &Ledger) {
+    for (name, profile) in profiles.iter().filter(|(_, profile)| profile.config.approve == Approve::Never) {
+        tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
+        let body = json!({ "profile": name, "sources": profile.config.sources });
+        ledger.note(Event::new(EventKind::ProfileUnguarded, body));
+    }
+}
+
+/// Loads the plugins of one role. One that was loaded before with the same configuration and the same content is
+/// taken over.
+async fn all<'a, T: Clone, F>(
+    configs: &'a [PluginConfig],
+    before: Option<(&[PluginConfig], &[T])>,
+    identity: impl Fn(&T) -> &PluginIdentity,
+    load: impl Fn(&'a PluginConfig) -> F,
+) -> Result<Vec<T>, PluginError>
+where
+    F: Future<Output = Result<T, PluginError>>,
+{
+    let mut loaded = Vec::with_capacity(configs.len());
+    for config in configs {
+        let now = load(config).await?;
+        let (configs, plugins) = before.unwrap_or_default();
+        let mut earlier = configs.iter().zip(plugins);
+        let same = earlier.find(|(before, plugin)| *before == config && identity(plugin) == identity(&now));
+        loaded.push(same.map_or(now, |(_, plugin)| plugin.clone()));
+    }
+    Ok(loaded)
+}

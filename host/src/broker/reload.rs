@@ -1,0 +1,199 @@
+//! Puts another configuration in force while the broker runs.
+//!
+//! Everything that the new configuration names is made first; if anything cannot be, nothing changes. Then it replaces
+//! the old one at once for every session. What was in flight finishes under the old one, whose sources are closed when
+//! the last call has left them.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::parts::Prepared;
+use super::{Broker, BuildError, Inner, start_eager};
+use crate::config::Config;
+use crate::context::{Context, Upstream};
+use crate::digest::Digest;
+use crate::ledger::{Event, EventKind, LedgerError};
+use crate::name::SourceName;
+use crate::source::{NoPeer, SessionPeer, SourceError};
+
+/// The longest time that a reload waits for new and changed sources to connect, so that no call has to. A required
+/// source has as long as it takes to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The differences that a reload made.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reloaded {
+    /// The sources that were added.
+    pub added: BTreeSet<SourceName>,
+    /// The sources that were removed or disabled.
+    pub removed: BTreeSet<SourceName>,
+    /// The sources that changed, or whose secrets did: they have new connections.
+    pub changed: BTreeSet<SourceName>,
+    /// True if anything else is different, such as a profile or a plugin.
+    pub other: bool,
+    /// The tables whose changes take effect only when the broker is started again.
+    pub at_next_start: Vec<&'static str>,
+}
+
+/// An error that says why a configuration was not put in force. The one before stays.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// Something that the configuration names cannot be used.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The configuration has another data folder.
+    #[error(
+        "the data folder cannot change while the broker runs: it is {}, and the configuration has {}; start the broker again, or set \
+         `data-dir` back",
+        .now.display(), .wanted.display()
+    )]
+    DataFolder {
+        /// The folder in use.
+        now: PathBuf,
+        /// The folder of the configuration that was refused.
+        wanted: PathBuf,
+    },
+    /// A new or changed source that is required cannot be connected.
+    #[error("source `{name}` is required and cannot be connected: {error}")]
+    Required {
+        /// The source.
+        name: SourceName,
+        /// The reason.
+        error: SourceError,
+    },
+    /// The change cannot be recorded.
+    #[error("the change of the configuration cannot be recorded: {0}")]
+    Ledger(#[from] LedgerError),
+}
+
+impl Reloaded {
+    fn between(before: &Context, after: &Context, at_next_start: Vec<&'static str>) -> Self {
+        let names = |context: &Context| context.upstreams.keys().cloned().collect::<BTreeSet<_>>();
+        let (old, new) = (names(before), names(after));
+        let is_same = |name: &&SourceName| {
+            let both = before.upstreams.get(*name).zip(after.upstreams.get(*name));
+            both.is_some_and(|(before, after)| Arc::ptr_eq(before, after))
+        };
+        let changed: BTreeSet<_> = old.intersection(&new).filter(|name| !is_same(name)).cloned().collect();
+        let identities =
+            |context: &Context| context.gate.plugins().map(|(role, plugin)| (role, plugin.clone())).collect::<Vec<_>>();
+        let sources = |context: &Context| format!("{:?}", context.config.sources);
+        let text = |context: &Context| format!("{:?}", context.config).replace(&sources(context), "");
+        let other = text(before) != text(after) || identities(before) != identities(after);
+        Self { added: &new - &old, removed: &old - &new, changed, other, at_next_start }
+    }
+
+    /// Reports whether the new configuration is the old one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Broker {
+    /// Puts another configuration in force. Sources that are as they were keep their connections, and plugins and
+    /// budgets what they have counted; a request in flight finishes under the configuration that it began with, and is
+    /// judged by no other. Sessions whose profile is gone end. Changes of `[serve]`, `[telemetry]` and the sinks take
+    /// effect when the broker is started again. Cancellation: the old configuration stays.
+    ///
+    /// # Errors
+    /// [`ReloadError`]; the configuration before stays in force, and the refusal is recorded.
+    pub async fn reload(&self, config: Config) -> Result<Reloaded, ReloadError> {
+        let _one_at_a_time = self.inner.reloading.lock().await;
+        let replaced = self.inner.replace(config).await;
+        match &replaced {
+            Ok(_) => *self.inner.refused.lock() = None,
+            Err(error) => self.refuse(&error.to_string()),
+        }
+        replaced
+    }
+
+    /// Records that another configuration was offered and not put in force, and keeps the reason for `status`: for a
+    /// file that cannot be read, so that there is nothing to give to [`Broker::reload`].
+    pub fn refuse(&self, reason: &str) {
+        let repeated = self.inner.refused.lock().replace(reason.to_owned()).is_some_and(|before| before == reason);
+        if !repeated {
+            self.inner.context().ledger.note(Event::new(EventKind::ConfigRefused, json!({ "error": reason })));
+        }
+    }
+
+    /// Returns the digest of the configuration in force, as records name it.
+    #[must_use]
+    pub fn config_digest(&self) -> Digest {
+        self.inner.context().digest
+    }
+}
+
+impl Inner {
+    async fn replace(&self, config: Config) -> Result<Reloaded, ReloadError> {
+        let before = self.context();
+        let (config, at_next_start) = as_started(config, &before.config)?;
+        let prepared = Prepared::of(config, Some(&before.plugins), Some(&before)).await?;
+        let after = Arc::new(self.lasting.context(prepared, Some(&before)).await?);
+        let reloaded = Reloaded::between(&before, &after, at_next_start);
+        if reloaded.added.is_empty() && reloaded.removed.is_empty() && reloaded.changed.is_empty() && !reloaded.other {
+            return Ok(reloaded);
+        }
+        let fresh = |name: &SourceName| after.upstreams.get(name).cloned();
+        let fresh: Vec<_> = reloaded.added.iter().chain(&reloaded.changed).filter_map(fresh).collect();
+        if !self.live_sessions().is_empty() {
+            connect(&fresh).await?;
+        }
+        let body = json!({ "before": before.digest, "digest": after.digest, "changes": reloaded });
+        after.ledger.append(Event::new(EventKind::ConfigReloaded, body)).await?;
+        self.context.send_replace(Arc::clone(&after));
+        {
+            let gone = reloaded.removed.iter().chain(&reloaded.changed);
+            let gone = gone.filter_map(|name| before.upstreams.get(name)).map(Arc::downgrade);
+            let mut retired = self.retired.lock();
+            retired.retain(|upstream| upstream.strong_count() > 0);
+            retired.extend(gone);
+        }
+        for session in self.live_sessions() {
+            session.reconfigure(&after);
+        }
+        start_eager(fresh.iter());
+        Ok(reloaded)
+    }
+}
+
+/// Returns a configuration with those parts that cannot change while a broker runs as they were when it started, and
+/// the names of those that differ.
+fn as_started(config: Config, started: &Config) -> Result<(Config, Vec<&'static str>), ReloadError> {
+    if config.data_dir != started.data_dir {
+        return Err(ReloadError::DataFolder { now: started.data_dir.clone(), wanted: config.data_dir });
+    }
+    let differs = [
+        ("[serve]", format!("{:?}", config.serve) != format!("{:?}", started.serve)),
+        ("[telemetry]", format!("{:?}", config.telemetry) != format!("{:?}", started.telemetry)),
+        ("sinks", config.sinks != started.sinks),
+    ];
+    let differing = differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
+    let (serve, telemetry, sinks) = (started.serve.clone(), started.telemetry.clone(), started.sinks.clone());
+    let state_dir = started.state_dir.clone();
+    Ok((Config { serve, telemetry, sinks, state_dir, ..config }, differing))
+}
+
+/// Connects to new and changed sources in parallel, and waits for a while.
+async fn connect(upstreams: &[Arc<Upstream>]) -> Result<(), ReloadError> {
+    let connected = upstreams.iter().map(|upstream| async move {
+        let no_client: Arc<dyn SessionPeer> = Arc::new(NoPeer);
+        let name = || upstream.config.name.clone();
+        if upstream.config.required {
+            let met = upstream.discover(&no_client).await;
+            return met.map(drop).map_err(|error| ReloadError::Required { name: name(), error });
+        }
+        // A session says why it is missing.
+        let _ = timeout(CONNECT_TIMEOUT, upstream.discover(&no_client)).await;
+        Ok(())
+    });
+    join_all(connected).await.into_iter().collect()
+}

@@ -1,0 +1,112 @@
+//! What a session takes from one configuration into the next: the answers of the sources that stay, and what the agent
+//! was shown, so that it is told of what is different.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::Session;
+use super::configured::ConfiguredSession;
+use super::discovery::AskResult;
+use super::listing::Listing;
+use super::lists::KINDS;
+use crate::context::Upstream;
+use crate::item::ItemKind;
+use crate::name::SourceName;
+use crate::protocol::Era;
+
+/// The lists that an agent was shown under an earlier configuration.
+pub(super) struct Carried {
+    listings: HashMap<ItemKind, Arc<Listing>>,
+    /// The lists that are out of date, by kind and source.
+    stale: HashSet<(ItemKind, SourceName)>,
+}
+
+/// The sources of a session by what is known of them from the configuration before.
+#[derive(Default)]
+pub(super) struct CarriedAnswers {
+    /// The sources that stay, and have answered; and those that are awaited, with the cause of their absence.
+    pub(super) answered: Vec<AskResult>,
+    /// The sources that stay, and have not answered yet.
+    pub(super) awaited: Vec<Arc<Upstream>>,
+    /// The sources that must be asked.
+    pub(super) unknown: Vec<Arc<Upstream>>,
+}
+
+impl ConfiguredSession {
+    /// Returns what the next configuration takes over. `None` if the agent was shown nothing.
+    pub(super) fn to_carry(&self) -> Option<Carried> {
+        let earlier = self.carried.lock().clone();
+        let mut listings = earlier.as_ref().map_or_else(HashMap::new, |earlier| earlier.listings.clone());
+        let tools = self.lock_tools().get().and_then(|tools| tools.clone().ok());
+        listings.extend(tools.map(|tools| (ItemKind::Tool, tools)));
+        listings.extend(KINDS.into_iter().filter_map(|kind| Some((kind, self.lists.now(kind)?))));
+        let mut stale = self.lists.all_stale();
+        stale.extend(self.refresh.running().into_iter().map(|source| (ItemKind::Tool, source)));
+        stale.extend(earlier.iter().flat_map(|earlier| earlier.stale.iter().cloned()));
+        (!listings.is_empty()).then_some(Carried { listings, stale })
+    }
+
+    /// Sorts the sources of this session by what is known of them.
+    pub(super) fn carried_answers(&self, kind: ItemKind) -> CarriedAnswers {
+        let admitted = self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream);
+        let carried = self.carried.lock().clone();
+        let Some((carried, listing)) = carried.as_ref().and_then(|it| Some((it, it.listings.get(&kind)?))) else {
+            return CarriedAnswers { unknown: admitted.collect(), ..CarriedAnswers::default() };
+        };
+        let mut answers = CarriedAnswers::default();
+        for upstream in admitted {
+            let stale = carried.stale.contains(&(kind, upstream.config.name.clone()));
+            match listing.answered.iter().find(|(before, _)| Arc::ptr_eq(before, &upstream)) {
+                Some((_, answer)) if answer.is_ok() && !stale => answers.answered.push((upstream, answer.clone())),
+                Some((_, answer)) if answer.is_err() && !upstream.config.required => {
+                    answers.answered.push((Arc::clone(&upstream), answer.clone()));
+                    answers.awaited.push(upstream);
+                }
+                _ => answers.unknown.push(upstream),
+            }
+        }
+        answers
+    }
+
+    /// Takes over from the configuration before: subscribes again for a legacy agent, and tells the agent which of the
+    /// lists that it was shown are different now.
+    pub(super) fn take_over(self: &Arc<Self>) {
+        for (key, source, uri) in self.upstream_subscriptions.restart() {
+            if let Some(upstream) = self.upstream(source.as_str()) {
+                self.follow(key, &upstream, uri);
+            }
+        }
+        let (me, carried) = (Arc::clone(self), self.carried.lock().clone());
+        let Some(carried) = carried else { return };
+        tokio::spawn(async move {
+            me.tell_differences(&carried).await;
+            me.carried.lock().take();
+            if me.agent.era == Era::Legacy && me.sink.now().is_some() {
+                me.follow_lists().await;
+            }
+        });
+    }
+
+    async fn tell_differences(&self, carried: &Carried) {
+        for kind in [ItemKind::Tool].into_iter().chain(KINDS) {
+            let Some(before) = carried.listings.get(&kind) else { continue };
+            match self.listing(kind).await {
+                Ok(now) => drop(self.tell_difference(kind, before, &now)),
+                Err(error) => tracing::debug!(error = error.message, "a list cannot be taken over"),
+            }
+        }
+    }
+}
+
+/// Releases what the sources keep for the session, if it no longer uses them under the configuration that came after.
+impl Drop for ConfiguredSession {
+    fn drop(&mut self) {
+        let Some(now) = self.session().as_deref().map(Session::current) else { return };
+        for (upstream, _) in self.context.admitted(&self.caller.profile) {
+            let mut used = now.context.admitted(&now.caller.profile);
+            if !used.any(|(other, _)| Arc::ptr_eq(&other, &upstream)) {
+                upstream.source.end_session(&self.caller.session);
+            }
+        }
+    }
+}

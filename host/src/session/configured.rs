@@ -1,0 +1,253 @@
+//! A session under one configuration, and the agent's side of it, which outlives a change of the configuration.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use serde_json::json;
+use tokio::sync::OnceCell;
+use tokio::task::AbortHandle;
+
+use super::agent_notifications::{NotificationQueue, OpenQuestions};
+use super::carried::Carried;
+use super::changes::Changes;
+use super::client::AgentSink;
+use super::continuations::Continuations;
+use super::discovery::{self, AskedSources, Late};
+use super::listen::SubscriptionStreams;
+use super::listing::Listing;
+use super::lists::Lists;
+use super::refresh::Refresh;
+use super::upstream_subscriptions::UpstreamSubscriptions;
+use super::{ListPage, Session, shortened};
+use crate::agent::Agent;
+use crate::call::{CallId, Caller};
+use crate::config::ProfileConfig;
+use crate::context::Context;
+use crate::item::ItemKind;
+use crate::ledger::{self, Event};
+use crate::protocol::RpcError;
+use crate::source::{NoPeer, SessionPeer};
+use crate::sync::{Mutex, MutexGuard};
+
+/// The agent's side of a session: who the agent is, the channels to it, and what it has begun.
+pub(super) struct AgentSide {
+    pub(super) session: Weak<Session>,
+    /// The caller as the session was opened. Each configuration has a trust level of its own for it.
+    pub(super) opened_by: Caller,
+    pub(super) agent: Agent,
+    pub(super) continuations: Arc<Continuations>,
+    pub(super) sink: AgentSink,
+    pub(super) changes: Changes,
+    pub(super) listeners: SubscriptionStreams,
+    pub(super) upstream_subscriptions: UpstreamSubscriptions,
+    pub(super) notifications: NotificationQueue,
+    pub(super) asking: OpenQuestions,
+    ended: AtomicBool,
+    began: Instant,
+}
+
+impl AgentSide {
+    pub(super) fn new(
+        session: Weak<Session>,
+        opened_by: Caller,
+        agent: Agent,
+        continuations: Arc<Continuations>,
+    ) -> Self {
+        Self {
+            session,
+            opened_by,
+            agent,
+            continuations,
+            sink: AgentSink::default(),
+            changes: Changes::default(),
+            listeners: SubscriptionStreams::default(),
+            upstream_subscriptions: UpstreamSubscriptions::default(),
+            notifications: NotificationQueue::default(),
+            asking: OpenQuestions::default(),
+            ended: AtomicBool::new(false),
+            began: Instant::now(),
+        }
+    }
+
+    /// Returns the session, unless it is being dropped.
+    pub(super) fn session(&self) -> Option<Arc<Session>> {
+        self.session.upgrade()
+    }
+
+    pub(super) fn ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Ends the run without a record.
+    pub(super) fn end_quietly(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A session under one configuration. A request keeps the one that it began with.
+pub(super) struct ConfiguredSession {
+    pub(super) me: Weak<Self>,
+    side: Arc<AgentSide>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) profile: Arc<ProfileConfig>,
+    pub(super) context: Arc<Context>,
+    /// The tools that the session may call: listed once, and again only if a source is live or was absent, or if the
+    /// agent wants to hear of changes.
+    tools: Mutex<Arc<Snapshot>>,
+    pub(super) refresh: Refresh,
+    /// The sources that were not waited for when the tools were listed. `None` before that, and once another task waits
+    /// for them.
+    late: Mutex<Option<Vec<Late>>>,
+    /// The prompts, resources and templates that the session may use.
+    pub(super) lists: Lists,
+    /// What the agent saw under the configuration before, until it has been told of what is different now.
+    pub(super) carried: Mutex<Option<Arc<Carried>>>,
+    /// The task that discovers the sources for a handshake.
+    discovery: Mutex<Option<AbortHandle>>,
+}
+
+/// The tools, or the error because of which there are none.
+pub(super) type Snapshot = OnceCell<Result<Arc<Listing>, RpcError>>;
+
+impl ConfiguredSession {
+    pub(super) fn new(
+        side: Arc<AgentSide>,
+        caller: Caller,
+        profile: Arc<ProfileConfig>,
+        context: Arc<Context>,
+        carried: Option<Carried>,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            side,
+            caller: Arc::new(caller),
+            profile,
+            context,
+            tools: Mutex::default(),
+            refresh: Refresh::default(),
+            late: Mutex::default(),
+            lists: Lists::default(),
+            carried: Mutex::new(carried.map(Arc::new)),
+            discovery: Mutex::default(),
+        })
+    }
+
+    pub(super) async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {
+        let listing = self.listing(kind).await?;
+        Ok(self.deferred(kind).unwrap_or_else(|| self.with_status(kind, listing.list_page())))
+    }
+
+    pub(super) async fn listing(&self, kind: ItemKind) -> Result<Arc<Listing>, RpcError> {
+        if kind == ItemKind::Tool { self.snapshot().await } else { self.list_of(kind).await }
+    }
+
+    pub(super) async fn snapshot(&self) -> Result<Arc<Listing>, RpcError> {
+        let cell = Arc::clone(&self.lock_tools());
+        let taken = cell.get_or_init(|| async {
+            let mut carried = self.carried_answers(ItemKind::Tool);
+            let client = self.client();
+            let asked = discovery::ask_all(
+                std::mem::take(&mut carried.unknown),
+                &self.context,
+                &self.caller,
+                &client,
+                ItemKind::Tool,
+            );
+            // Boxed, as the compiler limits the nesting of futures.
+            let AskedSources { mut answered, mut late } = Box::pin(asked).await;
+            answered.extend(carried.answered);
+            late.extend(carried.awaited.into_iter().map(|upstream| Late {
+                listed: discovery::question(&upstream, &client, ItemKind::Tool),
+                kind: ItemKind::Tool,
+                upstream,
+            }));
+            let taken = self.build_listing(answered, true, ItemKind::Tool).await;
+            let taken = taken.map(Arc::new).map_err(|cause| {
+                self.side.end_quietly();
+                self.record(ledger::EventKind::RunError, json!({ "error": cause.recorded() }));
+                RpcError::new(RpcError::INTERNAL, cause.to_string()).with_data(json!({ "code": "discovery-failed" }))
+            })?;
+            *self.lock_late() = Some(late);
+            Ok(taken)
+        });
+        let taken = taken.await.clone()?;
+        let late = self.lock_late().take();
+        if let Some(late) = late {
+            self.await_absent(&taken, late);
+        }
+        Ok(taken)
+    }
+
+    fn lock_late(&self) -> MutexGuard<'_, Option<Vec<Late>>> {
+        self.late.lock()
+    }
+
+    pub(super) fn lock_tools(&self) -> MutexGuard<'_, Arc<Snapshot>> {
+        self.tools.lock()
+    }
+
+    /// Returns the session as its sources see it.
+    pub(super) fn client(&self) -> Arc<dyn SessionPeer> {
+        // While a session is being dropped, nothing holds it any more.
+        match self.session() {
+            Some(session) => session,
+            None => Arc::new(NoPeer),
+        }
+    }
+
+    /// Keeps the task that discovers the sources for a handshake, to end it with the session.
+    pub(super) fn keep_discovery(&self, task: AbortHandle) {
+        *self.discovery.lock() = Some(task);
+    }
+
+    pub(super) fn stop_discovery(&self) {
+        if let Some(discovery) = self.discovery.lock().take() {
+            discovery.abort();
+        }
+    }
+
+    /// Records a request that is refused before it reaches the gate, and returns the error.
+    pub(super) fn turned_away(&self, code: &str, kind: ItemKind, name: &str, text: &str) -> RpcError {
+        let event = Event {
+            kind: ledger::EventKind::CallDenied,
+            run: Some(self.caller.session.clone()),
+            call: Some(CallId::new()),
+            body: json!({
+                "code": code,
+                kind.as_str(): shortened(name),
+                "principal": &*self.caller.principal,
+                "profile": self.caller.profile,
+            }),
+        };
+        self.context.ledger.note(event);
+        RpcError::new(RpcError::INVALID_PARAMS, text)
+    }
+
+    /// Ends the run.
+    pub(super) fn end(&self, body: serde_json::Value) {
+        self.stop_discovery();
+        if !self.side.ended.swap(true, Ordering::SeqCst) {
+            self.context.session_durations.record(self.side.began.elapsed());
+            self.record(ledger::EventKind::RunCompleted, body);
+        }
+        self.continuations.rounds.end(&self.caller.session);
+        self.upstream_subscriptions.end();
+        for (upstream, _) in self.context.admitted(&self.caller.profile) {
+            upstream.source.end_session(&self.caller.session);
+        }
+    }
+
+    pub(super) fn record(&self, kind: ledger::EventKind, body: serde_json::Value) {
+        self.context.ledger.note(Event { kind, run: Some(self.caller.session.clone()), call: None, body });
+    }
+}
+
+impl Deref for ConfiguredSession {
+    type Target = AgentSide;
+
+    fn deref(&self) -> &AgentSide {
+        &self.side
+    }
+}

@@ -1,0 +1,288 @@
+//! A configuration that changes while the broker serves: what stays, what is new, and what was in flight.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, ERAS, Era, Running, outcome};
+use crate::recovery::write;
+use crate::test_dir::{TestDir, until};
+use crate::web::Server;
+
+const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
+const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
+const ADD: &str = r#"{ plugin = "builtin:rules", settings = { deny = ["calc__add"] } }"#;
+
+/// Returns a source that follows the script of its name.
+fn scripted(name: &str) -> String {
+    format!("[sources.{name}]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/{name}\"]\n@cell@\n")
+}
+
+/// Starts a broker that reloads only when it is told to, with one agent.
+fn unwatched(dir: &TestDir, era: Era) -> Agent {
+    Agent::of(dir.command(&["serve", "--stdio", "--no-watch"]), era, json!({}))
+}
+
+/// Changes the configuration and tells the broker. Returns what the broker says of it.
+fn reload(dir: &TestDir, broker: &Running, config: &str) -> String {
+    dir.configure(config);
+    broker.signal(Signal::HUP);
+    broker.says("the configuration is ")
+}
+
+/// Returns the digests of the configurations that the records of a call name, in their order.
+fn named_by(dir: &TestDir, kind: &str) -> Vec<String> {
+    dir.records_of(kind).iter().map(|record| record["config"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_change_of_the_file_is_put_in_force_and_what_did_not_change_stays_connected() {
+    let dir = TestDir::new(&format!("{NEVER}{}", scripted("stays")));
+    write(&dir, "stays", "well");
+    let mut agent = Agent::start(&dir, Era::Legacy);
+    assert_eq!(agent.list(), json!({ "tools": ["stays__echo"] }));
+    dir.configure(&format!("{NEVER}{}{CALC}", scripted("stays")));
+    assert!(agent.running.says("the configuration is reloaded").ends_with("added calc"));
+    assert_eq!(agent.next().unwrap()["method"], "notifications/tools/list_changed");
+    assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    assert_eq!(agent.call("stays__echo", &json!({}), None), json!({ "ok": "{}" }));
+
+    dir.configure(&format!("{NEVER}{CALC}"));
+    assert!(agent.running.says("the configuration is reloaded").ends_with("removed stays"));
+    assert_eq!(agent.call("stays__echo", &json!({}), None)["refused"], -32602);
+    // A source that is gone leaves no process behind, although the broker goes on.
+    until("the source has ended", || dir.processes().len() == 1);
+    agent.leave();
+    assert_eq!(dir.records_of("source.started").len(), 1, "the source was not started again");
+    let reloads = dir.records_of("config.reloaded");
+    assert_eq!(reloads.len(), 2);
+    assert_eq!(reloads[0]["body"]["digest"], reloads[1]["body"]["before"]);
+    assert_eq!(reloads[1]["config"], reloads[1]["body"]["digest"]);
+    dir.assert_nothing_left();
+}
+
+#[test]
+fn a_file_with_an_error_is_refused_and_the_one_before_stays() {
+    let dir = TestDir::new(&format!("{NEVER}{CALC}"));
+    let mut agent = Agent::start(&dir, Era::Modern);
+    assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    for (config, why) in [
+        ("[sources.calc]\ncomponent = 7\n".to_owned(), "invalid type"),
+        (
+            format!("{CALC}required = true\n[sources.gone]\ncommand = [\"/no/such/program\"]\nrequired = true\n"),
+            "/no/such/program",
+        ),
+        (format!("policies = [\"@dir@/gone.wasm\"]\n{CALC}"), "gone.wasm"),
+        (format!("[broker]\ndata-dir = \"elsewhere\"\n{CALC}"), "data folder cannot change"),
+        (String::new(), "no source is configured"),
+    ] {
+        dir.configure(&config);
+        let said = agent.running.says("the configuration is not reloaded");
+        assert!(said.contains(why), "{said}");
+        let status = dir.run(&["status", "--data-dir", ".portcullis"]);
+        assert_eq!(status.code, Some(1), "{}", status.out);
+        assert!(status.out.contains(why) && status.out.contains("is not in force"), "{}", status.out);
+        assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    }
+    assert_eq!(dir.records_of("config.refused").len(), 5);
+    dir.configure(&format!("{NEVER}{CALC}"));
+    agent.running.says("nothing is different");
+    assert_eq!(dir.run(&["status"]).code, Some(0));
+    agent.leave();
+    dir.assert_nothing_left();
+}
+
+#[test]
+fn a_file_that_was_found_and_is_not_trusted_is_not_put_in_force() {
+    let dir = TestDir::new(&format!("{NEVER}{CALC}"));
+    let mut agent = Agent::start(&dir, Era::Legacy);
+    assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 4);
+    dir.write_configuration(&format!("{NEVER}{CALC}{}", scripted("planted")));
+    let said = agent.running.says("the configuration is not reloaded");
+    assert!(said.contains("is not what you trusted") && said.contains("portcullis trust"), "{said}");
+    assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 4);
+    agent.leave();
+    dir.configure(CALC);
+    dir.assert_nothing_left();
+}
+
+#[test]
+fn a_call_in_flight_finishes_under_the_configuration_that_admitted_it() {
+    for era in ERAS {
+        let dir = TestDir::new(&format!("{NEVER}{}{CALC}", scripted("slow")));
+        write(&dir, "slow", "waits-in-call");
+        let mut agent = unwatched(&dir, era);
+        agent.list();
+        let call = agent.send_call("slow__echo", &json!({ "n": 1 }));
+        until("the call is admitted", || dir.records_of("call.intent").len() == 1);
+        // Neither the source nor what it answers would be let through now.
+        let deny = r#"{ plugin = "builtin:rules", settings = { deny = ["*"] }, on = ["call", "result"] }"#;
+        assert!(reload(&dir, &agent.running, &format!("policies = [{deny}]\n{CALC}")).contains("removed slow"));
+        assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None)["refused"], "rule");
+        fs::write(dir.path("open/slow.go"), "").unwrap();
+        assert_eq!(outcome(&agent.answer(call, None)), json!({ "ok": r#"{"n":1}"# }), "{era:?}");
+        until("the source has ended", || dir.processes().len() == 1);
+        agent.leave();
+        let (intent, completed) = (named_by(&dir, "call.intent"), named_by(&dir, "tool.completed"));
+        assert_eq!(intent, completed, "{era:?}: both records name the configuration of the call");
+        assert_ne!(intent, named_by(&dir, "call.denied"), "{era:?}");
+        dir.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_subscription_goes_on_under_the_next_configuration() {
+    let dir = TestDir::new(&format!("{NEVER}{}", scripted("one")));
+    write(&dir, "one", "modern");
+    write(&dir, "two", "modern");
+    let mut agent = unwatched(&dir, Era::Modern);
+    agent.list();
+    let stream = agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    assert_eq!(agent.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    reload(&dir, &agent.running, &format!("{NEVER}{}{}", scripted("one"), scripted("two")));
+    let changed = agent.next().unwrap();
+    assert_eq!(changed["method"], "notifications/tools/list_changed", "{changed}");
+    assert_eq!(changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], stream);
+    // Each of these sources announces a change with every call, as soon as it is subscribed to.
+    for tool in ["one__echo", "two__echo"] {
+        let mut heard = false;
+        until("the source is heard", || {
+            let id = agent.send_call(tool, &json!({}));
+            loop {
+                let message = agent.next().unwrap();
+                heard |= message["method"] == "notifications/tools/list_changed";
+                assert_ne!(message["method"], "notifications/subscriptions/acknowledged", "it was acknowledged before");
+                if message["id"] == id {
+                    return heard;
+                }
+            }
+        });
+    }
+    reload(&dir, &agent.running, &format!("{NEVER}{}", scripted("two")));
+    until("the source has ended", || !dir.processes().iter().any(|process| process.contains("open/one")));
+    agent.leave();
+    dir.assert_nothing_left();
+}
+
+#[test]
+fn a_session_whose_profile_is_removed_ends() {
+    let dir = TestDir::new(&format!("{NEVER}[profiles.other]\napprove = \"never\"\n{CALC}"));
+    let command = dir.command(&["serve", "--stdio", "--no-watch", "--profile", "other"]);
+    let mut agent = Agent::of(command, Era::Legacy, json!({}));
+    assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    reload(&dir, &agent.running, &format!("{NEVER}{CALC}"));
+    let answer = agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None);
+    assert_eq!(answer["message"], "this session has ended", "{answer}");
+    agent.leave();
+    let ended = dir.records_of("run.completed").remove(0);
+    assert_eq!(ended["body"]["error"], "profile `other` was removed from the configuration", "{ended}");
+    dir.assert_nothing_left();
+}
+
+#[test]
+fn what_a_source_keeps_for_a_session_ends_when_the_profile_no_longer_has_the_source() {
+    let dir = TestDir::new(&format!("{NEVER}{}{CALC}", scripted("files")));
+    write(&dir, "files", "well");
+    // An agent that can be asked has a connection of its own.
+    let command = dir.command(&["serve", "--stdio", "--no-watch"]);
+    let mut agent = Agent::of(command, Era::Legacy, json!({ "elicitation": {} }));
+    assert_eq!(agent.call("files__echo", &json!({}), None), json!({ "ok": "{}" }));
+    let said = reload(&dir, &agent.running, &format!("{NEVER}sources = [\"calc\"]\n{}{CALC}", scripted("files")));
+    assert!(said.ends_with("other settings changed"), "{said}");
+    until("the connection of the session has ended", || dir.processes().len() == 1);
+    assert_eq!(agent.call("files__echo", &json!({}), None)["refused"], -32602);
+    agent.leave();
+    dir.assert_nothing_left();
+}
+
+#[test]
+fn the_value_of_a_secret_counts_as_a_change_of_its_source() {
+    let config = format!("{NEVER}{}env = {{ KEY = {{ secret = \"key\" }} }}\n", scripted("files"));
+    let dir = TestDir::new(&config);
+    write(&dir, "files", "well");
+    let keep = |value: &str| {
+        fs::write(dir.path("value"), value).unwrap();
+        let mut command = dir.command(&["secret", "set", "key"]);
+        command.stdin(fs::File::open(dir.path("value")).unwrap());
+        assert!(command.status().unwrap().success());
+    };
+    keep("first");
+    let mut agent = unwatched(&dir, Era::Legacy);
+    assert_eq!(agent.call("files__echo", &json!({}), None), json!({ "ok": "{}" }));
+    keep("second");
+    assert!(reload(&dir, &agent.running, &config).ends_with("changed files"));
+    assert_eq!(agent.call("files__echo", &json!({}), None), json!({ "ok": "{}" }));
+    agent.leave();
+    assert_eq!(dir.records_of("source.started").len(), 2);
+    dir.assert_nothing_left();
+}
+
+#[test]
+fn a_hundred_reloads_under_load_fail_no_call_and_none_is_judged_by_a_mix() {
+    const CALLERS: usize = 4;
+    let dir = TestDir::new(&format!("{NEVER}{CALC}{}", scripted("files")));
+    write(&dir, "files", "well");
+    let server = Server::of(dir.command(&["serve", "--listen", "127.0.0.1:0", "--no-watch"]), &dir);
+    let stop = AtomicBool::new(false);
+    // The second configuration has another policy, and another source beside the one that stays.
+    let configurations = [
+        format!("policies = [{}]\n{NEVER}{CALC}{}", ADD.replace("calc__add", "calc__divide"), scripted("files")),
+        format!(
+            "policies = [{}]\n{NEVER}{CALC}timeout = \"50s\"\n{}",
+            ADD.replace("calc__add", "calc__multiply"),
+            scripted("files")
+        ),
+    ];
+    let made: usize = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|caller| {
+                let (endpoint, stop) = (server.endpoint.clone(), &stop);
+                scope.spawn(move || {
+                    let mut session = endpoint.session(&json!({}));
+                    let mut made = 0;
+                    while !stop.load(Ordering::SeqCst) {
+                        let (tool, arguments) = match (caller + made) % 2 {
+                            0 => ("calc__add", json!({ "a": 1, "b": 2 })),
+                            _ => ("files__echo", json!({ "n": made })),
+                        };
+                        let answer = session.call(tool, &arguments).unwrap();
+                        assert!(answer.get("ok").is_some(), "{answer}");
+                        made += 1;
+                    }
+                    made
+                })
+            })
+            .collect();
+        for round in 0..100 {
+            reload(&dir, &server.running, &configurations[round % 2]);
+        }
+        stop.store(true, Ordering::SeqCst);
+        callers.into_iter().map(|caller| caller.join().unwrap()).sum()
+    });
+    assert_eq!(server.running.end_by(Signal::TERM).0, Some(0));
+    assert_eq!(dir.records_of("config.reloaded").len(), 100);
+    assert_eq!(dir.records_of("source.started").len(), 1, "the source that never changed was started once");
+    let mut calls: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let mut judged: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for record in dir.records() {
+        let config = record["config"].as_str().unwrap_or_default().to_owned();
+        if record["kind"] == "call.intent" {
+            judged.entry(config).or_default().insert(record["body"]["policies"].to_string());
+        }
+        if let Some(call) = record["call"].as_str() {
+            calls.entry(call.to_owned()).or_default().push(record);
+        }
+    }
+    assert_eq!(calls.len(), made);
+    for (call, records) in &calls {
+        let kinds: Vec<_> = records.iter().map(|record| record["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["call.intent", "tool.completed"], "{call}");
+        assert_eq!(records[0]["config"], records[1]["config"], "{call}");
+    }
+    assert!(judged.len() > 1, "calls were made under one configuration only");
+    assert!(judged.values().all(|policies| policies.len() == 1), "{judged:?}");
+    dir.assert_nothing_left();
+}
