@@ -1,5 +1,6 @@
 //! One run of the server under one condition.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use portcullis::cell::{
 };
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{
-    Canary, CanaryPlace, Condition, Observation, ObservedCall, ObservedListing, SETTLE, names_any, planned,
+    Canary, CanaryPlace, Condition, Observation, ObservedCall, ObservedListing, PlannedCall, SETTLE, planned,
 };
 use portcullis_jail::{Launcher, Network};
 use portcullis_net::egress::{FalseAddresses, FalseInternet};
@@ -27,6 +28,9 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest time for the calls of one run together, and for those of one tool: a slow one is called less often.
 const CALLS_TIMEOUT: Duration = Duration::from_secs(40);
 const TOOL_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// The largest size of the answers of one run that are kept, in bytes. The rest is cut.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// The server that is evaluated.
 pub(super) struct Candidate {
@@ -66,7 +70,7 @@ impl Candidate {
 /// Runs the server under a condition. A server that fails is an observation; an error is one of this machine.
 pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyhow::Result<Observation> {
     let folder = tempfile::Builder::new().prefix("run-").tempdir_in(&candidate.folder)?;
-    let home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
+    let mut home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
     let mut source = candidate.source.clone();
     home.grant(&mut source.cell);
     // The command and its variables were written for the home of the baseline.
@@ -88,27 +92,41 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     let internet = FalseInternet::new(addresses).context("cannot make a false internet")?;
     home.place(&mut plan, condition, internet.certificate());
     if condition != Condition::Bare {
-        let listeners = FalseInternet::listeners();
+        let listeners = FalseInternet::listeners(addresses);
         plan.launch.cell.network =
             if everywhere { Network::Everywhere(listeners) } else { Network::Listeners(listeners) };
     }
     let program = plan.launch.program.clone();
     let recording = cell.recording().cloned().context("the cell is not recorded")?;
+    for file in home.canary_files() {
+        recording.watch(&file).context("a false secret is gone")?;
+    }
 
     let (child, streams, ready) = Child::start(plan.launch, Launcher::SelfExec, Some(Arc::clone(&recording))).await?;
     let (served, _resolver) = match condition {
         Condition::Bare => (None, cell.started(ready)?),
         _ => (Some(internet.serve(ready.listeners)?), None),
     };
-    let mut run = Run { began, listings: Vec::new(), calls: Vec::new(), name: String::new() };
+    let mut run = Run {
+        began,
+        listings: Vec::new(),
+        calls: Vec::new(),
+        name: String::new(),
+        answered: 0,
+        cut: 0,
+        unseen: BTreeMap::new(),
+    };
     let limit = RUN_TIMEOUT + candidate.idle;
     let work = async {
         let server = Server::meet(streams, &child, condition.client()).await?;
         run.exercise(server, condition, &home.canaries, candidate.idle).await
     };
-    let failure = match timeout(limit, work).await {
-        Ok(done) => done.err(),
-        Err(_) => Some(anyhow!("it was not done within {} s", limit.as_secs())),
+    let failure = tokio::select! {
+        done = timeout(limit, work) => match done {
+            Ok(done) => done.err(),
+            Err(_) => Some(anyhow!("it was not done within {} s", limit.as_secs())),
+        },
+        why = home.overfull() => Some(anyhow!("it was ended: {why}")),
     };
     child.kill();
     child.wait().await;
@@ -118,6 +136,12 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     }
 
     let mut attempts = recording.attempts();
+    let Run { name, listings, calls, cut, mut unseen, .. } = run;
+    let unheard = attempts.iter().filter(|attempt| {
+        matches!(attempt.subject, Attempted::Address(SocketAddr::V4(to)) if to.port() != 0
+            && internet.name_of(*to.ip()).is_some() && !FalseInternet::answers_at(to.port()))
+    });
+    count(&mut unseen, "connections to ports at which nothing answers", unheard.count());
     // An address that a name was given is known by that name.
     attempts.retain(|attempt| match attempt.subject {
         Attempted::Address(SocketAddr::V4(address)) => internet.name_of(*address.ip()).is_none(),
@@ -137,23 +161,37 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         let of_clock = matches!(&attempt.subject, Attempted::Path(path) if path.starts_with(CLOCK_FOLDER) && path.extension().is_some());
         of_clock && attempt.action == Action::Read && attempt.availability == Availability::Granted
     });
+    let (written, unsearched) = home.written();
+    count(
+        &mut unseen,
+        "files and folders of its home that were too large, too many, too deep or not to be read",
+        unsearched,
+    );
     Ok(Observation {
         condition,
         began,
         took: began.elapsed(),
         failure: failure.map(|error| format!("{error:#}")),
-        server: run.name,
-        listings: run.listings,
-        calls: run.calls,
+        server: name,
+        listings,
+        calls,
         attempts,
         sent: internet.sent(),
-        missed: internet.others() + recording.crowded_out(),
-        written: home.written(),
-        canaries: home.canaries,
+        missed: internet.others() + recording.crowded_out() + cut,
+        unseen,
+        written,
+        canaries: std::mem::take(&mut home.canaries),
         home: told_home(condition),
         programs: [program, PathBuf::from("/usr/bin/env")].into_iter().chain(started).collect(),
         clock_moved,
     })
+}
+
+/// Counts what could not be seen.
+fn count(unseen: &mut BTreeMap<&'static str, u64>, what: &'static str, times: usize) {
+    if times > 0 {
+        *unseen.entry(what).or_default() += times as u64;
+    }
 }
 
 /// A run in progress.
@@ -162,6 +200,11 @@ struct Run {
     listings: Vec<ObservedListing>,
     calls: Vec<ObservedCall>,
     name: String,
+    /// The bytes of all answers that are kept.
+    answered: usize,
+    /// The number of answers that were cut.
+    cut: u64,
+    unseen: BTreeMap<&'static str, u64>,
 }
 
 impl Run {
@@ -173,7 +216,7 @@ impl Run {
         idle: Duration,
     ) -> anyhow::Result<()> {
         self.name = server.name();
-        let definitions = server.definitions().await.context("it does not list its tools")?;
+        let definitions = server.definitions(&mut self.unseen).await.context("it does not list its tools")?;
         let tools: Vec<Value> =
             definitions.iter().filter(|(kind, _)| *kind == "tool").map(|(_, definition)| definition.clone()).collect();
         self.listings.push(ObservedListing { when: "at first", definitions });
@@ -185,7 +228,9 @@ impl Run {
                 CanaryPlace::Variable(_) => None,
             })
             .collect();
-        for (tool, arguments) in planned(condition, &tools, &work_folder(condition), &canaries) {
+        for PlannedCall { tool, arguments, asked, asks_for_secret } in
+            planned(condition, &tools, &work_folder(condition), &canaries)
+        {
             let began = self.began.elapsed();
             let spent =
                 |of: &str| self.calls.iter().filter(|call| call.tool == of).map(|call| call.took).sum::<Duration>();
@@ -195,18 +240,23 @@ impl Run {
             if spent(&tool) > TOOL_TIMEOUT {
                 continue;
             }
-            let (answer, failed) = server.call(&tool, &arguments).await;
+            let (mut answer, failed) = server.call(&tool, &arguments).await;
             let took = self.began.elapsed().saturating_sub(began);
-            if names_any(&arguments, &canaries) {
+            if asks_for_secret {
                 tokio::time::sleep(SETTLE).await;
             }
-            self.calls.push(ObservedCall { tool, arguments, answer, failed, began, took });
+            let room = answer.floor_char_boundary(MAX_ANSWER_BYTES.saturating_sub(self.answered));
+            self.cut += u64::from(room < answer.len());
+            answer.truncate(room);
+            self.answered += answer.len();
+            self.calls.push(ObservedCall { tool, arguments, asked, answer, failed, began, took });
         }
         if condition == Condition::Baseline {
             // What waits for a while is to be seen, too.
             tokio::time::sleep(idle).await;
         }
-        let definitions = server.definitions().await.context("after the calls it no longer lists its tools")?;
+        let definitions =
+            server.definitions(&mut self.unseen).await.context("after the calls it no longer lists its tools")?;
         self.listings.push(ObservedListing { when: "after the calls", definitions });
         Ok(())
     }
