@@ -83,14 +83,6 @@ const LEAST_ROOM_BYTES: u64 = 1 << 30;
 /// The pause between two looks at what was written.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
-/// Files that were found in a home.
-struct Found {
-    files: Vec<(PathBuf, Vec<u8>)>,
-    /// The bytes that may still be read.
-    room: u64,
-    left_out: usize,
-}
-
 /// Returns the home as the server is told it.
 pub(super) fn told_home(condition: Condition) -> PathBuf {
     Path::new("/home").join(condition.user())
@@ -206,41 +198,29 @@ impl FalseHome {
         }
     }
 
-    /// Returns the files that are new or changed, with the beginning of each, and the number of files and folders of
-    /// which something was left out.
+    /// Returns the files that are new or changed, the smallest first and each from its beginning, and the number of files
+    /// and folders of which something was left out.
     pub(super) fn written(&self) -> (Vec<(PathBuf, Vec<u8>)>, usize) {
         open_up(&self.real);
-        let mut found = Found { files: Vec::new(), room: MAX_READ_BYTES, left_out: 0 };
-        self.collect(&self.real, 0, &mut found);
-        (found.files, found.left_out)
-    }
-
-    fn collect(&self, folder: &Path, depth: usize, found: &mut Found) {
-        let Ok(entries) = fs::read_dir(folder) else {
-            found.left_out += 1;
-            return;
-        };
-        for entry in entries.flatten() {
-            let Ok(kind) = entry.file_type() else { continue };
-            let path = entry.path();
-            if kind.is_dir() && depth < MAX_DEPTH {
-                self.collect(&path, depth + 1, found);
-            } else if kind.is_dir() || kind.is_file() && found.files.len() >= MAX_FILES {
-                found.left_out += 1;
-            } else if kind.is_file() {
-                let mut content = Vec::new();
-                // Links to places outside are no files, and the source has ended.
-                let read = fs::File::open(&path)
-                    .and_then(|file| io::Read::read_to_end(&mut io::Read::take(file, found.room + 1), &mut content));
-                let told = self.as_told(&path);
-                let over = content.len() as u64 > found.room;
-                found.left_out += usize::from(over || read.is_err());
-                if !self.planted(&told, &content) {
-                    found.room = found.room.saturating_sub(content.len() as u64);
-                    found.files.push((told, content));
-                }
+        let mut found = Vec::new();
+        let mut left_out = find(&self.real, 0, &mut found);
+        // A large one crowds out no small one.
+        found.sort();
+        left_out += found.len().saturating_sub(MAX_FILES);
+        let (mut files, mut room) = (Vec::new(), MAX_READ_BYTES);
+        for (_, path) in found.into_iter().take(MAX_FILES) {
+            let mut content = Vec::new();
+            // Links to places outside are no files, and the source has ended.
+            let read = fs::File::open(&path)
+                .and_then(|file| io::Read::read_to_end(&mut io::Read::take(file, room + 1), &mut content));
+            left_out += usize::from(content.len() as u64 > room || read.is_err());
+            let told = self.as_told(&path);
+            if !self.planted(&told, &content) {
+                room = room.saturating_sub(content.len() as u64);
+                files.push((told, content));
             }
         }
+        (files, left_out)
     }
 
     fn planted(&self, path: &Path, content: &[u8]) -> bool {
@@ -278,6 +258,21 @@ fn open_up(folder: &Path) {
             }
         }
     }
+}
+
+/// Finds the files below a folder, with their sizes. Returns the number of folders that are left out.
+fn find(folder: &Path, depth: usize, found: &mut Vec<(u64, PathBuf)>) -> usize {
+    let Ok(entries) = fs::read_dir(folder) else { return 1 };
+    let mut left_out = 0;
+    for entry in entries.flatten() {
+        match entry.metadata() {
+            Ok(about) if about.is_dir() && depth >= MAX_DEPTH => left_out += 1,
+            Ok(about) if about.is_dir() => left_out += find(&entry.path(), depth + 1, found),
+            Ok(about) if about.is_file() => found.push((about.len(), entry.path())),
+            _ => {}
+        }
+    }
+    left_out
 }
 
 /// Returns the bytes on the disk and the number of all files below a folder, which may be left early if there are too
@@ -344,7 +339,8 @@ mod tests {
         let deep: PathBuf = std::iter::repeat_n("d", MAX_DEPTH + 1).collect();
         fs::create_dir_all(home.real.join(deep)).unwrap();
         let (files, left_out) = home.written();
-        assert!(left_out >= 2, "{left_out}");
+        assert_eq!(left_out, 2);
+        assert!(files.iter().any(|(_, content)| content.ends_with(b"secret")), "a large one crowds out no small one");
         assert!(
             files.iter().map(|(_, content)| content.len() as u64).sum::<u64>() <= MAX_READ_BYTES + MAX_FILES as u64
         );
