@@ -314,13 +314,13 @@ mod tests {
         let closed = home.real.join("closed");
         fs::create_dir(&closed).unwrap();
         fs::write(closed.join("copy"), "a secret").unwrap();
-        for (path, mode) in [(closed.join("copy"), 0), (closed.clone(), 0)] {
+        for (path, mode) in [(closed.join("copy"), 0o0), (closed.clone(), 0o0)] {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         }
         let (files, left_out) = home.written();
         let told = told_home(Condition::Baseline).join("closed/copy");
         assert!(files.contains(&(told, b"a secret".to_vec())) && left_out == 0, "{left_out}");
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
         drop(home);
         assert_eq!(closed.metadata().unwrap().permissions().mode() & 0o700, 0o700, "it can be removed");
     }
@@ -355,6 +355,7 @@ mod tests {
         for at in 0..=MAX_HOME_FILES {
             fs::File::create(home.real.join(at.to_string())).unwrap();
         }
-        assert!(home.overfull().await.contains("20000 files"));
+        let why = tokio::time::timeout(Duration::from_secs(60), home.overfull()).await.unwrap();
+        assert!(why.contains("20000 files"), "{why}");
     }
 }

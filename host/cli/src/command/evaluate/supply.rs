@@ -250,4 +250,28 @@ mod tests {
         let supply = look(folder.path(), None, None).unwrap();
         assert!(supply.known.unchecked[0].ends_with("12 folders deep: 1"), "{:?}", supply.known.unchecked);
     }
+
+    #[test]
+    fn what_the_registry_gave_is_known_whatever_the_package_says_of_itself() {
+        let record = OsvMatch {
+            id: "GHSA-1".to_owned(),
+            summary: "s".to_owned(),
+            package: "server".to_owned(),
+            version: "1.0.0".to_owned(),
+        };
+        let phase = InstallPhase {
+            requested: "npm:server".to_owned(),
+            name: "server".to_owned(),
+            version: "1.0.0".to_owned(),
+            integrity: String::new(),
+            packages: 1,
+            tree: portcullis::digest::Digest::of(b""),
+            registry: Vec::new(),
+            osv: OsvCheck { matches: vec![record], ..OsvCheck::default() },
+            folder: "/nowhere".into(),
+        };
+        let mut supply = Supply::default();
+        look_at_lock(&phase, &mut supply);
+        assert_eq!(rules(supply), [("known-vulnerable".to_owned(), "server 1.0.0".to_owned())]);
+    }
 }
