@@ -179,7 +179,9 @@ impl Exercised {
         }
         let missed: u64 = observations.iter().map(|run| run.missed).sum();
         if missed > 0 {
-            not.push(format!("{missed} attempts and messages were not recorded, because too many came before them"));
+            not.push(format!(
+                "{missed} attempts, messages and answers were not recorded as a whole, because there were too many"
+            ));
         }
         let mut unseen: BTreeMap<&str, u64> = BTreeMap::new();
         for (what, count) in observations.iter().flat_map(|run| &run.unseen) {

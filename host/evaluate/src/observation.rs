@@ -135,7 +135,7 @@ pub struct Observation {
     pub attempts: Vec<RecordedAttempt>,
     /// The messages that the source sent into the false internet.
     pub sent: Vec<SentMessage>,
-    /// The number of attempts and messages that were not kept, because too many came before.
+    /// The number of attempts, messages and answers that were not kept as a whole, because there were too many.
     pub missed: u64,
     /// What could not be seen, in words, each with how often that happened.
     pub unseen: BTreeMap<&'static str, u64>,

@@ -145,7 +145,7 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
         }
     }
     if run.missed > 0 {
-        let evidence = format!("{} attempts and messages", run.missed);
+        let evidence = format!("{} attempts, messages and answers", run.missed);
         findings.add(FLOODED, Weight::Warning, "the record of a run", Some(run.condition), &evidence);
     }
     for call in run.calls.iter().filter(|call| call.took >= LONG_CALL) {

@@ -1,21 +1,22 @@
 //! One run of the server under one condition.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use portcullis::cell::{
-    Action, Availability, CellError, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted, Tier,
+    Action, Availability, CellError, CellHost, Child, InstallPhase, ProcessCell, RecordedAttempt, Subject as Attempted,
+    Tier,
 };
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{
     Canary, CanaryPlace, Condition, Observation, ObservedCall, ObservedListing, PlannedCall, SETTLE, planned,
 };
 use portcullis_jail::{Launcher, Network};
-use portcullis_net::egress::{FalseAddresses, FalseInternet};
+use portcullis_net::egress::{FalseAddresses, FalseInternet, SentMessage};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -137,11 +138,9 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
 
     let mut attempts = recording.attempts();
     let Run { name, listings, calls, cut, mut unseen, .. } = run;
-    let unheard = attempts.iter().filter(|attempt| {
-        matches!(attempt.subject, Attempted::Address(SocketAddr::V4(to)) if to.port() != 0
-            && internet.name_of(*to.ip()).is_some() && !FalseInternet::answers_at(to.port()))
-    });
-    count(&mut unseen, "connections to ports at which nothing answers", unheard.count());
+    let sent = internet.sent();
+    let unanswered = unheard(&attempts, &sent, |address| internet.name_of(address));
+    count(&mut unseen, "connections to ports at which nothing answers", unanswered);
     // An address that a name was given is known by that name.
     attempts.retain(|attempt| match attempt.subject {
         Attempted::Address(SocketAddr::V4(address)) => internet.name_of(*address.ip()).is_none(),
@@ -176,7 +175,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         listings,
         calls,
         attempts,
-        sent: internet.sent(),
+        sent,
         missed: internet.others() + recording.crowded_out() + cut,
         unseen,
         written,
@@ -185,6 +184,18 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         programs: [program, PathBuf::from("/usr/bin/env")].into_iter().chain(started).collect(),
         clock_moved,
     })
+}
+
+/// Returns the number of ports of named hosts at which the source found nobody to hear it.
+fn unheard(attempts: &[RecordedAttempt], sent: &[SentMessage], name_of: impl Fn(Ipv4Addr) -> Option<String>) -> usize {
+    let is_unheard = |attempt: &&RecordedAttempt| {
+        let Attempted::Address(SocketAddr::V4(to)) = attempt.subject else { return false };
+        let Some(host) = name_of(*to.ip()).filter(|_| to.port() != 0) else { return false };
+        // Datagrams are heard at every port.
+        let heard = |message: &SentMessage| message.host == host && message.port == to.port();
+        !FalseInternet::answers_at(to.port()) && !sent.iter().any(heard)
+    };
+    attempts.iter().filter(is_unheard).count()
 }
 
 /// Counts what could not be seen.
@@ -259,5 +270,36 @@ impl Run {
             server.definitions(&mut self.unseen).await.context("after the calls it no longer lists its tools")?;
         self.listings.push(ObservedListing { when: "after the calls", definitions });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_net::egress::Channel;
+
+    use super::*;
+
+    #[test]
+    fn a_port_of_a_named_host_at_which_nothing_answers_is_counted() {
+        let name_of = |address: Ipv4Addr| (address == Ipv4Addr::new(93, 184, 0, 1)).then(|| "a.test".to_owned());
+        let attempt = |to: [u8; 4], port| RecordedAttempt {
+            action: Action::Connect,
+            subject: Attempted::Address((to, port).into()),
+            availability: Availability::Denied,
+            count: 1,
+            after: Duration::ZERO,
+            program: String::new(),
+        };
+        let (known, unknown) = ([93, 184, 0, 1], [93, 184, 0, 2]);
+        let attempts = [attempt(known, 4711), attempt(known, 80), attempt(known, 0), attempt(unknown, 4711)];
+        assert_eq!(unheard(&attempts, &[], name_of), 1);
+        let sent = SentMessage {
+            at: Instant::now(),
+            channel: Channel::Udp,
+            host: "a.test".to_owned(),
+            port: 4711,
+            parts: Vec::new(),
+        };
+        assert_eq!(unheard(&attempts, &[sent], name_of), 0, "a datagram is heard");
     }
 }

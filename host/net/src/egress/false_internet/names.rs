@@ -30,12 +30,12 @@ const ONE_OF_MANY: &str = "one of too many names";
 #[derive(Debug)]
 pub(super) struct FalseNames {
     addresses: FalseAddresses,
-    pub(super) known: Mutex<Known>,
+    pub(super) known: Mutex<GivenAddresses>,
 }
 
 /// The names and their addresses, each by the other.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct GivenAddresses {
     pub(super) by_name: HashMap<String, Ipv4Addr>,
     by_address: HashMap<Ipv4Addr, String>,
 }
