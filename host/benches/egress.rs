@@ -31,7 +31,7 @@ async fn place() -> (EgressProxy, [(&'static str, SocketAddr); 2]) {
         [format!("localhost:{}", direct.port()).parse::<Destination>().unwrap()].into_iter().collect();
     let mut through = direct;
     let bound = ProxyListeners::wanted(&declared).into_iter().map(|listener| match listener.protocol {
-        Protocol::Udp => OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()),
+        Protocol::Udp | Protocol::EveryUdp => OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()),
         Protocol::Tcp => {
             let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             if listener.address.port() == direct.port() {

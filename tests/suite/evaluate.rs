@@ -10,7 +10,7 @@ use portcullis_test_support::source_program;
 use crate::test_dir::{Ran, TestDir};
 
 /// The trigger, the rule by which its hostile server is found, and a word of the only condition under which it acts.
-const ZOO: [(&str, &str, Option<&str>); 15] = [
+const ZOO: [(&str, &str, Option<&str>); 19] = [
     ("spawn", "canary-sent", None),
     ("nth-call", "canary-sent", None),
     ("argument", "canary-returned", Some("particular values")),
@@ -26,6 +26,10 @@ const ZOO: [(&str, &str, Option<&str>); 15] = [
     ("rug-pull", "changed-definition", None),
     ("escape", "escape", None),
     ("result", "steering-result", None),
+    ("datagram", "canary-sent", None),
+    ("symlink", "canary-read", None),
+    ("flood", "canary-read", None),
+    ("schema", "canary-read", None),
 ];
 
 fn evaluate(dir: &TestDir, more: &[&str], trigger: &str, kind: &str) -> Ran {
@@ -102,6 +106,20 @@ fn what_cannot_be_judged_has_an_exit_code_of_its_own() {
         assert_eq!(ran.code, Some(2), "{command:?}: {}{}", ran.out, ran.err);
         assert!(ran.out.contains(why) || ran.err.contains(why), "{command:?}: {}{}", ran.out, ran.err);
     }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_known_before_the_work() {
+    let dir = TestDir::new("");
+    for switch in ["--html", "--sarif"] {
+        let ran = dir.run(&["evaluate", switch, "no/such/folder/report", "--", "/no/such/program"]);
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        assert!(ran.err.contains("cannot write the report to no/such/folder/report"), "{}", ran.err);
+    }
+    // One that is there already stays until there is another.
+    fs::write(dir.path("report.html"), "an older one").unwrap();
+    assert_eq!(dir.run(&["evaluate", "--html", "report.html", "--", "/no/such/program"]).code, Some(2));
+    assert_eq!(fs::read_to_string(dir.path("report.html")).unwrap(), "an older one");
 }
 
 /// Makes a bundle whose server is the test source, with this trigger.

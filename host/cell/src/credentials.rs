@@ -2,58 +2,39 @@
 
 use std::path::{Path, PathBuf};
 
-/// Files and folders of a home that hold credentials, or that decide which programs start. A person may grant one;
-/// nothing proposes it, and nothing proposes a folder that contains one.
-const CREDENTIALS: [&str; 63] = [
+/// Files and folders of a home that hold credentials. A person may grant one; nothing proposes it, and nothing proposes
+/// a folder that contains one.
+const CREDENTIALS: [&str; 39] = [
     ".android",
     ".aws",
     ".azure",
     ".bash_history",
-    ".bash_login",
-    ".bash_logout",
-    ".bash_profile",
-    ".bashrc",
-    ".cargo/bin",
     ".cargo/credentials.toml",
-    ".claude",
-    ".claude.json",
-    ".codex",
     ".config/1Password",
     ".config/BraveSoftware",
-    ".config/Claude",
-    ".config/autostart",
     ".config/chromium",
     ".config/doctl",
-    ".config/fish",
     ".config/gcloud",
     ".config/gh",
-    ".config/git",
     ".config/glab-cli",
     ".config/google-chrome",
     ".config/hub",
     ".config/op",
     ".config/rclone",
     ".config/sops",
-    ".config/systemd",
-    ".cursor",
     ".docker",
     ".gem/credentials",
-    ".gemini",
     ".git-credentials",
-    ".gitconfig",
     ".gnupg",
     ".gradle",
     ".kube",
-    ".local/bin",
     ".local/share/keyrings",
     ".m2",
     ".mozilla",
     ".my.cnf",
     ".netrc",
-    ".npmrc",
     ".password-store",
     ".pgpass",
-    ".profile",
     ".pypirc",
     ".s3cfg",
     ".ssh",
@@ -61,13 +42,54 @@ const CREDENTIALS: [&str; 63] = [
     ".thunderbird",
     ".var/app",
     ".vault-token",
-    ".vscode",
-    ".zprofile",
     ".zsh_history",
+    "snap",
+];
+
+/// Files and folders of a home that decide which programs start: with a shell, a session, git, or an agent. Nothing
+/// proposes them either.
+const STARTERS: [&str; 41] = [
+    ".bash_login",
+    ".bash_logout",
+    ".bash_profile",
+    ".bashrc",
+    ".cargo/bin",
+    ".claude",
+    ".claude.json",
+    ".codeium",
+    ".codex",
+    ".config/Claude",
+    ".config/Code",
+    ".config/Cursor",
+    ".config/autostart",
+    ".config/environment.d",
+    ".config/fish",
+    ".config/git",
+    ".config/plasma-workspace",
+    ".config/systemd",
+    ".config/zed",
+    ".continue",
+    ".cursor",
+    ".gemini",
+    ".gitconfig",
+    ".local/bin",
+    ".local/share/applications",
+    ".npmrc",
+    ".pam_environment",
+    ".profile",
+    ".ssh/authorized_keys",
+    ".ssh/config",
+    ".ssh/rc",
+    ".vscode",
+    ".xinitrc",
+    ".xprofile",
+    ".xsession",
+    ".zlogin",
+    ".zlogout",
+    ".zprofile",
     ".zshenv",
     ".zshrc",
     "bin",
-    "snap",
 ];
 
 /// Names of files that hold keys wherever they are.
@@ -87,9 +109,18 @@ pub fn is_credential(path: &Path, home: Option<&Path>) -> bool {
     let named =
         home.into_iter().chain(other_home.as_deref()).filter_map(|home| path.strip_prefix(home).ok()).any(|below| {
             !below.as_os_str().is_empty()
-                && CREDENTIALS.iter().any(|known| below.starts_with(known) || Path::new(known).starts_with(below))
+                && CREDENTIALS
+                    .iter()
+                    .chain(&STARTERS)
+                    .any(|known| below.starts_with(known) || Path::new(known).starts_with(below))
         });
     named || is_key_file(path)
+}
+
+/// Reports whether a path below this home decides which programs start later.
+#[must_use]
+pub fn decides_what_starts(path: &Path, home: &Path) -> bool {
+    path.strip_prefix(home).is_ok_and(|below| STARTERS.iter().any(|known| below.starts_with(known)))
 }
 
 /// Reports whether a file has a name by which keys and passwords are kept, wherever it is.

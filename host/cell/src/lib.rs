@@ -44,7 +44,7 @@ pub use cell_host::CellHost;
 #[cfg(feature = "process")]
 pub use child::{CellStartError, Child, ChildStreams};
 #[cfg(feature = "process")]
-pub use credentials::{is_credential, is_key_file};
+pub use credentials::{decides_what_starts, is_credential, is_key_file};
 pub use grant::CellGrant;
 #[cfg(feature = "process")]
 pub(crate) use installer_process::run_to_end;

@@ -8,16 +8,16 @@
 mod caller;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use portcullis_core::sync::Mutex;
-#[cfg(target_os = "linux")]
-use portcullis_jail::Operation;
 use portcullis_ledger::{Event, EventKind};
 
 /// The largest number of different attempts that are kept. A language runtime makes some thousands; beyond this they
@@ -27,8 +27,10 @@ const MAX_ATTEMPTS: usize = 50_000;
 /// The largest total size of their paths and names, in bytes.
 const MAX_PATH_BYTES: usize = 16 << 20;
 
-/// The largest number of attempts to look at something that are kept, so that they leave room for what weighs more.
-const MAX_LOOKS: usize = MAX_ATTEMPTS / 2;
+/// The parts of both that attempts to look at something may fill, and those to look at or read something, so that they
+/// leave room for what weighs more.
+const LOOKS_PART: (usize, usize) = (1, 2);
+const READS_PART: (usize, usize) = (3, 4);
 
 /// The largest number of attempts that wait to be looked up outside. Looks beyond it are only counted, and every other
 /// call waits.
@@ -99,11 +101,15 @@ pub struct RecordedAttempt {
     pub program: String,
 }
 
+/// Files whose every use is recorded, by device and inode, each with the path under which it is.
+type Watched = Mutex<BTreeMap<(u64, u64), PathBuf>>;
+
 /// The record of what a source attempts, over all its starts.
 #[derive(Debug)]
 pub struct Recording {
     began: Instant,
     seen: Mutex<Seen>,
+    watched: Watched,
     /// Notified when an attempt was looked up outside.
     looked_up: Condvar,
 }
@@ -130,7 +136,8 @@ struct Times {
 
 impl Default for Recording {
     fn default() -> Self {
-        Self { began: Instant::now(), seen: Mutex::default(), looked_up: Condvar::new() }
+        let (seen, watched) = (Mutex::default(), Watched::default());
+        Self { began: Instant::now(), seen, watched, looked_up: Condvar::new() }
     }
 }
 
@@ -169,6 +176,21 @@ impl Recording {
         self.seen.lock().crowded_out
     }
 
+    /// Watches a file: each use of it is recorded under this path, whichever link leads to it, and however much else is
+    /// attempted. To be called before the source starts.
+    ///
+    /// # Errors
+    /// If the file is not there.
+    pub fn watch(&self, file: &Path) -> io::Result<()> {
+        let about = file.metadata()?;
+        self.watched.lock().insert((about.dev(), about.ino()), file.to_owned());
+        Ok(())
+    }
+
+    fn is_watched(&self, subject: &Subject) -> bool {
+        matches!(subject, Subject::Path(path) if self.watched.lock().values().any(|known| known == path))
+    }
+
     /// Adds one attempt.
     pub fn note(&self, action: Action, subject: Subject, availability: Availability, program: String) {
         let after = self.began.elapsed();
@@ -178,12 +200,17 @@ impl Recording {
             Subject::Host(host, _) => host.len(),
             Subject::Address(_) | Subject::Call(_) => 0,
         };
-        let looks = action == Action::Look;
-        let (most, most_bytes) = if looks { (MAX_LOOKS, MAX_PATH_BYTES / 2) } else { (MAX_ATTEMPTS, MAX_PATH_BYTES) };
+        let (part, of) = match action {
+            Action::Look => LOOKS_PART,
+            Action::Read => READS_PART,
+            _ => (1, 1),
+        };
+        let has_room =
+            seen.attempts.len() < MAX_ATTEMPTS * part / of && seen.bytes + bytes <= MAX_PATH_BYTES * part / of;
         let key = (action, subject, availability);
         if let Some(times) = seen.attempts.get_mut(&key) {
             times.count += 1;
-        } else if seen.attempts.len() < most && seen.bytes + bytes <= most_bytes {
+        } else if has_room || self.is_watched(&key.1) {
             seen.bytes += bytes;
             seen.attempts.insert(key, Times { count: 1, after, program });
         } else {
@@ -225,10 +252,10 @@ impl Recording {
         let recording = Arc::clone(&self);
         let listen = move || {
             while let Ok(Some(call)) = listener.receive() {
-                let seen = caller::seen(&listener, &call);
+                let seen = caller::seen(&listener, &call, &recording.watched);
                 let program = seen.as_ref().map(|_| caller::program(call.thread)).unwrap_or_default();
                 // Before the caller goes on: what it does next may be to answer, after which the record is read.
-                recording.seen.lock().waiting += 1;
+                recording.seen.lock().waiting += seen.as_ref().map_or(1, Vec::len);
                 let recorded = portcullis_jail::recorded_call(call.number);
                 if recorded.is_some() {
                     listener.continue_call(&call);
@@ -236,25 +263,21 @@ impl Recording {
                     // A call that every cell denies is here only to be recorded.
                     listener.deny(&call);
                 }
-                let is_missing = match seen {
-                    Ok(None) => false,
-                    // A look is left out rather than waited for; what may weigh more is not.
-                    Ok(Some(seen)) if recorded.is_none_or(|call| call.operation != Operation::Look) => {
-                        match to_look.send((seen, program)) {
-                            Ok(()) => continue,
-                            Err(_) => true,
-                        }
-                    }
-                    Ok(Some(seen)) => match to_look.try_send((seen, program)) {
-                        Ok(()) => continue,
-                        Err(_) => {
-                            recording.seen.lock().crowded_out += 1;
-                            true
-                        }
-                    },
-                    Err(_) => true,
+                let Ok(seen) = seen else {
+                    recording.note_looked_up(true);
+                    continue;
                 };
-                recording.note_looked_up(is_missing);
+                for seen in seen {
+                    // A look is left out rather than waited for; what may weigh more is not.
+                    let sent = match seen.is_mere_look() {
+                        true => to_look.try_send((seen, program.clone())),
+                        false => to_look.send((seen, program.clone())).map_err(|error| TrySendError::Full(error.0)),
+                    };
+                    if sent.is_err() {
+                        recording.seen.lock().crowded_out += 1;
+                        recording.note_looked_up(true);
+                    }
+                }
             }
         };
         // Neither the caller nor its next call waits while the world outside is looked at, so that it cannot time that.
@@ -277,3 +300,6 @@ impl Recording {
         drop(listener);
     }
 }
+
+#[cfg(test)]
+mod tests;

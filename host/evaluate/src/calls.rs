@@ -1,6 +1,6 @@
 //! The calls of a run: with arguments from the schemas, many times or with particular values.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use portcullis_learn::calls::arguments;
 use serde_json::{Value, json};
@@ -27,25 +27,50 @@ const MAX_VALUE_CALLS: usize = 240;
 /// Words on which something hidden may wait.
 const WORDS: [&str; 8] = ["", "admin", "root", "password", "secret", "production", "debug", "*"];
 
+/// The longest arguments that a call is made with, and the longest value that a schema names for one property, in bytes.
+const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
+
+/// A call that is to be made.
+#[derive(Debug, Clone)]
+pub struct PlannedCall {
+    /// The tool.
+    pub tool: String,
+    /// Its arguments.
+    pub arguments: Value,
+    /// The paths in them that were chosen here, and not by a schema.
+    pub asked: Vec<PathBuf>,
+    /// True if one of these paths is that of a canary.
+    pub asks_for_secret: bool,
+}
+
+impl PlannedCall {
+    /// Returns the plain call of a tool, unless it has no name or its arguments are too long.
+    fn of(tool: &Value, path: &Path) -> Option<Self> {
+        let arguments = arguments(tool, Some(path));
+        let asked = if holds(&arguments, &path.to_string_lossy()) { vec![path.to_owned()] } else { Vec::new() };
+        let name = tool.get("name")?.as_str()?.to_owned();
+        let fits = arguments.to_string().len() <= MAX_ARGUMENTS_BYTES;
+        fits.then_some(Self { tool: name, arguments, asked, asks_for_secret: false })
+    }
+}
+
 /// Returns the calls of a run, in order. A text that means a path becomes `path`; `canaries` are paths that only
 /// [`Condition::Values`] names.
 #[must_use]
-pub fn planned(condition: Condition, tools: &[Value], path: &Path, canaries: &[String]) -> Vec<(String, Value)> {
-    let named = |tool: &Value| Some((tool.get("name")?.as_str()?.to_owned(), arguments(tool, Some(path))));
-    let calls: Vec<_> = tools.iter().take(MAX_TOOLS).filter_map(named).collect();
+pub fn planned(condition: Condition, tools: &[Value], path: &Path, canaries: &[String]) -> Vec<PlannedCall> {
+    let calls: Vec<_> =
+        tools.iter().take(MAX_TOOLS).filter_map(|tool| Some((tool, PlannedCall::of(tool, path)?))).collect();
     let rounds = |often: usize| -> Vec<_> {
         // In rounds, so that what depends on the order of tools is seen, too.
-        let round = |round: usize| calls.iter().take(if round == 0 { MAX_TOOLS } else { MAX_OFTEN }).cloned();
-        (0..often).flat_map(round).collect()
+        let most = |round: usize| if round == 0 { MAX_TOOLS } else { MAX_OFTEN };
+        (0..often).flat_map(|round| calls.iter().take(most(round)).map(|(_, call)| call.clone())).collect()
     };
     match condition {
         Condition::Baseline => rounds(REPEATS),
         Condition::Values => {
-            let each = tools.iter().take(MAX_TOOLS).zip(&calls);
-            let all = each.flat_map(|(tool, (name, plain))| varied(tool, name, plain, canaries));
+            let all = calls.iter().flat_map(|(tool, plain)| varied(tool, plain, canaries));
             // Secret files are named last: who reads one before that was not asked to.
-            let (last, mut first): (Vec<_>, Vec<_>) =
-                all.take(MAX_VALUE_CALLS).partition(|(_, arguments)| names_any(arguments, canaries));
+            let (last, mut first): (Vec<_>, Vec<_>) = all.take(MAX_VALUE_CALLS).partition(|call| call.asks_for_secret);
             first.extend(last);
             first
         }
@@ -53,9 +78,19 @@ pub fn planned(condition: Condition, tools: &[Value], path: &Path, canaries: &[S
     }
 }
 
+/// Reports whether a value is this text or holds it.
+fn holds(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(known) => known == text,
+        Value::Array(items) => items.iter().any(|item| holds(item, text)),
+        Value::Object(members) => members.values().any(|member| holds(member, text)),
+        _ => false,
+    }
+}
+
 /// Returns calls of one tool that differ from the plain one in one property each.
-fn varied(tool: &Value, name: &str, plain: &Value, canaries: &[String]) -> Vec<(String, Value)> {
-    let mut calls = vec![(name.to_owned(), plain.clone())];
+fn varied(tool: &Value, plain: &PlannedCall, canaries: &[String]) -> Vec<PlannedCall> {
+    let mut calls = vec![plain.clone()];
     let properties = tool.pointer("/inputSchema/properties").and_then(Value::as_object);
     let mut lists: Vec<_> = properties
         .into_iter()
@@ -66,12 +101,14 @@ fn varied(tool: &Value, name: &str, plain: &Value, canaries: &[String]) -> Vec<(
     while calls.len() < MAX_VALUES {
         let before = calls.len();
         for (property, values) in &mut lists {
-            let Some(value) = values.next().filter(|_| calls.len() < MAX_VALUES) else { continue };
+            let Some((value, canary)) = values.next().filter(|_| calls.len() < MAX_VALUES) else { continue };
             let mut changed = plain.clone();
-            if let Some(members) = changed.as_object_mut() {
+            if let Some(members) = changed.arguments.as_object_mut() {
                 members.insert((*property).clone(), value);
             }
-            calls.push((name.to_owned(), changed));
+            changed.asks_for_secret = canary.is_some();
+            changed.asked.extend(canary.map(PathBuf::from));
+            calls.push(changed);
         }
         if calls.len() == before {
             break;
@@ -80,40 +117,35 @@ fn varied(tool: &Value, name: &str, plain: &Value, canaries: &[String]) -> Vec<(
     calls
 }
 
-/// Reports whether arguments name one of these paths.
-#[must_use]
-pub fn names_any(arguments: &Value, paths: &[String]) -> bool {
-    let members = arguments.as_object().into_iter().flat_map(|members| members.values());
-    members.filter_map(Value::as_str).any(|text| paths.iter().any(|path| path == text))
-}
-
-fn values(schema: &Value, canaries: &[String]) -> Vec<Value> {
-    let listed = schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default();
-    let kind = schema.get("type").and_then(Value::as_str);
+/// Returns particular values for a property, each with the path of a canary if it is one. What a schema names is what
+/// the source chose.
+fn values<'a>(schema: &Value, canaries: &'a [String]) -> Vec<(Value, Option<&'a String>)> {
+    let listed = |key: &str| {
+        let values = schema.get(key).and_then(Value::as_array).into_iter().flatten().take(MAX_VALUES);
+        values.filter(|value| value.to_string().len() <= MAX_ARGUMENTS_BYTES).map(|value| (value.clone(), None))
+    };
+    let mut all: Vec<(Value, Option<&String>)> = listed("enum").collect();
     let bound = |key: &str| schema.get(key).filter(|bound| bound.is_number()).cloned();
-    let more = match kind {
-        _ if !listed.is_empty() => Vec::new(),
+    match schema.get("type").and_then(Value::as_str) {
+        _ if !all.is_empty() => {}
         Some("string") | None => {
-            let words = WORDS.iter().map(|word| json!(word));
-            let examples = schema.get("examples").and_then(Value::as_array).cloned().unwrap_or_default();
-            let mut all: Vec<Value> = canaries.iter().take(1).map(|path| json!(path)).chain(words).collect();
-            all.extend(canaries.iter().skip(1).map(|path| json!(path)));
-            all.extend(examples);
-            all.push(json!("x".repeat(5000)));
-            all
+            let canary = |path: &'a String| (json!(path), Some(path));
+            all.extend(canaries.iter().take(1).map(canary));
+            all.extend(WORDS.iter().map(|word| (json!(word), None)));
+            all.extend(canaries.iter().skip(1).map(canary));
+            all.extend(listed("examples"));
+            all.push((json!("x".repeat(5000)), None));
         }
         Some("integer" | "number") => {
-            [bound("minimum"), bound("maximum"), Some(json!(0)), Some(json!(-1)), Some(json!(65_536))]
-                .into_iter()
-                .flatten()
-                .collect()
+            let bounds = [bound("minimum"), bound("maximum"), Some(json!(0)), Some(json!(-1)), Some(json!(65_536))];
+            all.extend(bounds.into_iter().flatten().map(|value| (value, None)));
         }
-        Some("boolean") => vec![json!(true), json!(false)],
-        Some("array") => vec![json!([])],
-        Some("object") => vec![json!({})],
-        _ => Vec::new(),
-    };
-    listed.into_iter().chain(more).collect()
+        Some("boolean") => all.extend([json!(true), json!(false)].map(|value| (value, None))),
+        Some("array") => all.push((json!([]), None)),
+        Some("object") => all.push((json!({}), None)),
+        _ => {}
+    }
+    all
 }
 
 #[cfg(test)]
@@ -131,12 +163,11 @@ mod tests {
             json!({ "name": "b" }),
         ];
         let calls = planned(Condition::Baseline, &tools, Path::new("/w"), &[]);
-        assert_eq!(calls.iter().filter(|(name, _)| name == "b").count(), REPEATS);
+        assert_eq!(calls.iter().filter(|call| call.tool == "b").count(), REPEATS);
         let calls = planned(Condition::Values, &tools, Path::new("/w"), &["/home/alex/.ssh/id".to_owned()]);
         for wanted in [json!("three"), json!("admin"), json!(""), json!("/home/alex/.ssh/id"), json!(9), json!(-1)] {
-            let used = calls
-                .iter()
-                .any(|(_, arguments)| arguments.as_object().unwrap().values().any(|value| *value == wanted));
+            let used =
+                calls.iter().any(|call| call.arguments.as_object().unwrap().values().any(|value| *value == wanted));
             assert!(used, "{wanted}");
         }
     }
@@ -150,5 +181,38 @@ mod tests {
                     <= MAX_TOOLS + REPEATS * MAX_OFTEN + MAX_VALUE_CALLS
             );
         }
+    }
+
+    #[test]
+    fn only_what_is_chosen_here_is_asked_for() {
+        let key = "/home/alex/.ssh/id".to_owned();
+        let tools = |schema: Value| {
+            [
+                json!({ "name": "a", "inputSchema": { "type": "object", "required": ["path"], "properties": { "path": schema } } }),
+            ]
+        };
+        let asked = |schema: Value| {
+            let calls = planned(Condition::Values, &tools(schema), Path::new("/w"), std::slice::from_ref(&key));
+            calls.into_iter().flat_map(|call| call.asked).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(asked(json!({ "type": "string" })), [PathBuf::from(&key), "/w".into()].into());
+        for schema in
+            [json!({ "enum": [key] }), json!({ "const": key }), json!({ "type": "string", "default": "/home" })]
+        {
+            assert!(!asked(schema.clone()).contains(Path::new("/home")), "{schema}");
+            let first = planned(Condition::Values, &tools(schema.clone()), Path::new("/w"), std::slice::from_ref(&key))
+                .remove(0);
+            assert!(first.asked.is_empty() && !first.asks_for_secret, "{schema}");
+        }
+        assert_eq!(asked(json!({ "enum": [key] })), [].into(), "the source named it");
+    }
+
+    #[test]
+    fn a_schema_that_names_very_long_values_makes_no_long_call() {
+        let long = "x".repeat(MAX_ARGUMENTS_BYTES);
+        let tool = |schema: Value| json!({ "name": "a", "inputSchema": { "type": "object", "required": ["a"], "properties": { "a": schema } } });
+        assert!(planned(Condition::Baseline, &[tool(json!({ "default": long }))], Path::new("/w"), &[]).is_empty());
+        let calls = planned(Condition::Values, &[tool(json!({ "enum": ["short", long] }))], Path::new("/w"), &[]);
+        assert!(calls.iter().all(|call| call.arguments["a"] == "short"));
     }
 }

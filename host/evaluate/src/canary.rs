@@ -68,7 +68,8 @@ static KINDS: [Kind; 13] = [
         ".aws/credentials",
         "[default]\naws_access_key_id = AKIAQ7XH2RZJ5N3KLM4P\naws_secret_access_key = @\n",
         AWS,
-        &["amazonaws.com"],
+        // Only signatures that are made with it are ever sent, and anybody may have a name below that of the service.
+        &[],
     ),
     file(
         ".config/gh/hosts.yml",
@@ -97,7 +98,7 @@ static KINDS: [Kind; 13] = [
         &[],
     ),
     file(".bash_history", "ls\nexport DEPLOY_KEY=@\ngit push\n", &["history", "shell"], &[]),
-    variable("AWS_SECRET_ACCESS_KEY", "@", AWS, &["amazonaws.com"]),
+    variable("AWS_SECRET_ACCESS_KEY", "@", AWS, &[]),
     variable("GITHUB_TOKEN", "ghp_@", GITHUB, &["github.com", "githubusercontent.com"]),
     variable("OPENAI_API_KEY", "sk-proj-@", &["openai", "gpt"], &["openai.com"]),
     variable(

@@ -12,12 +12,18 @@ use crate::canary::Canary;
 /// The length of the pieces that are looked up, in bytes.
 const WINDOW: usize = 8;
 
+/// The number of bits of the hash by which pieces are told apart at first.
+const FILTER_BITS: u32 = 23;
+
 /// The number of different pieces of one encoded secret that make a find: 15 characters in a row.
 const ENOUGH: usize = 8;
 
 /// All encoded forms of some canaries.
 #[derive(Debug)]
 pub(crate) struct Needles {
+    /// One bit for each of the first [`FILTER_BITS`] bits of a hash: set if a piece in `windows` has it. Nearly all
+    /// pieces of other texts are told apart by it.
+    filter: Vec<u64>,
     /// The forms in which a piece appears, each as the number of the form and the offset in it.
     windows: HashMap<[u8; WINDOW], Vec<(usize, usize)>>,
     /// The number of the canary, and how it is encoded.
@@ -37,7 +43,8 @@ impl Needles {
     /// Encodes the canaries in every way.
     #[must_use]
     pub(crate) fn of(canaries: &[Canary]) -> Self {
-        let mut needles = Self { windows: HashMap::new(), forms: Vec::new() };
+        let filter = vec![0; 1 << (FILTER_BITS - 6)];
+        let mut needles = Self { filter, windows: HashMap::new(), forms: Vec::new() };
         for (at, canary) in canaries.iter().enumerate() {
             needles.add(at, "plain", canary.secret.as_bytes());
             for (outer, once) in encoded(canary.secret.as_bytes()) {
@@ -55,6 +62,10 @@ impl Needles {
         self.forms.push((canary, encoding.to_owned()));
         for (at, window) in plainer(text).windows(WINDOW).enumerate() {
             if let Ok(window) = <[u8; WINDOW]>::try_from(window) {
+                let (word, bit) = filter_place(&window);
+                if let Some(word) = self.filter.get_mut(word) {
+                    *word |= bit;
+                }
                 self.windows.entry(window).or_default().push((form, at));
             }
         }
@@ -65,7 +76,12 @@ impl Needles {
     pub(crate) fn find(&self, text: &[u8]) -> Vec<FoundCanary> {
         let mut seen: HashMap<usize, BTreeSet<usize>> = HashMap::new();
         for window in plainer(text).windows(WINDOW) {
-            let known = <[u8; WINDOW]>::try_from(window).ok().and_then(|window| self.windows.get(&window));
+            let Ok(window) = <[u8; WINDOW]>::try_from(window) else { continue };
+            let (word, bit) = filter_place(&window);
+            if self.filter.get(word).is_none_or(|word| word & bit == 0) {
+                continue;
+            }
+            let known = self.windows.get(&window);
             for (form, at) in known.into_iter().flatten() {
                 seen.entry(*form).or_default().insert(*at);
             }
@@ -82,6 +98,13 @@ impl Needles {
         }
         kept
     }
+}
+
+/// Returns the word of the filter in which a piece has its bit, and the bit.
+fn filter_place(window: &[u8; WINDOW]) -> (usize, u64) {
+    // The golden ratio, which spreads what differs in few bits.
+    let hash = u64::from_le_bytes(*window).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - FILTER_BITS);
+    (usize::try_from(hash >> 6).unwrap_or_default(), 1 << (hash & 63))
 }
 
 /// Takes away what differs between spellings of the same text: the case of letters, white space, and escaped line ends.

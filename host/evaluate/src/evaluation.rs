@@ -1,6 +1,6 @@
 //! An evaluation: what was found, what was exercised, the smallest cell, and the risk under it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use portcullis_cell::{Action, Availability, RecordedAttempt, Subject};
@@ -164,7 +164,7 @@ impl Exercised {
             let first = unanswered
                 .first()
                 .and_then(|tool| observations.iter().flat_map(|run| &run.calls).find(|call| call.tool == **tool));
-            not.extend(first.map(|call| format!("{} said: {}", call.tool, said(&call.answer))));
+            not.extend(first.map(|call| format!("{} said: {}", call.tool, said(&call.parsed_answer()))));
         }
         if definitions().any(|(kind, _)| matches!(*kind, "prompt" | "resource" | "template")) {
             not.push("prompts were not fetched and resources not read; their definitions were scanned".to_owned());
@@ -174,13 +174,20 @@ impl Exercised {
         }
         if observations.iter().flat_map(|run| &run.sent).any(|message| message.channel == Channel::Tls) {
             not.push(
-                "some TLS connections did not trust the false internet; of them only the host is known".to_owned(),
+                "some TLS connections did not trust the false internet; of them only the beginning is known".to_owned(),
             );
         }
         let missed: u64 = observations.iter().map(|run| run.missed).sum();
         if missed > 0 {
-            not.push(format!("{missed} attempts and messages were not recorded, because too many came before them"));
+            not.push(format!(
+                "{missed} attempts, messages and answers were not recorded as a whole, because there were too many"
+            ));
         }
+        let mut unseen: BTreeMap<&str, u64> = BTreeMap::new();
+        for (what, count) in observations.iter().flat_map(|run| &run.unseen) {
+            *unseen.entry(what).or_default() += count;
+        }
+        not.extend(unseen.iter().map(|(what, count)| format!("{what}: {count}")));
         not.push(
             "what was encrypted or compressed before it was sent, and what waits longer or for another input"
                 .to_owned(),

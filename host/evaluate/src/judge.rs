@@ -10,12 +10,21 @@ mod sent_texts;
 mod tests;
 
 use portcullis_scan::Scanner;
+use serde_json::Value;
 
 use crate::finding::{EvaluationFinding, FindingList};
 use crate::observation::Observation;
 
-/// The text in which a source describes itself: all its first definitions, its name and its command. What is named here
-/// was declared.
+/// The members of a definition that are written for people.
+const DESCRIPTIONS: [&str; 4] = ["name", "title", "description", "instructions"];
+
+/// Programs that run what is named next, by how their names begin.
+const RUNNERS: [&str; 14] =
+    ["npx", "npm", "pnpm", "yarn", "node", "bun", "deno", "uv", "pipx", "python", "docker", "podman", "sh", "bash"];
+
+/// The text in which a source describes itself: the names, titles and descriptions of its first definitions, its
+/// instructions, its name, and that of its package or program. What is named here was declared; the words
+/// of a schema declare nothing.
 pub(crate) struct SelfDescription {
     pub(crate) text: String,
 }
@@ -25,9 +34,10 @@ impl SelfDescription {
         // What it says at first: a definition that changes later declares nothing.
         let first = observations.first().and_then(|run| run.listings.first());
         let definitions = first.into_iter().flat_map(|listing| &listing.definitions);
-        let texts = definitions.map(|(_, definition)| definition.to_string()).chain(command.iter().cloned());
-        let server = observations.first().map(|run| run.server.clone());
-        Self { text: texts.chain(server).collect::<Vec<_>>().join("\n").to_ascii_lowercase() }
+        let mut texts: Vec<&str> = observations.first().map(|run| run.server.as_str()).into_iter().collect();
+        definitions.for_each(|(_, definition)| described(definition, &mut texts));
+        texts.extend(started(command));
+        Self { text: texts.join("\n").to_ascii_lowercase() }
     }
 
     /// Reports whether a host is named, or the name that it is known by.
@@ -38,6 +48,34 @@ impl SelfDescription {
         self.text.contains(&host)
             || known_by
                 .is_some_and(|label| self.text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == *label))
+    }
+}
+
+/// Returns the name of the package or program that a command starts.
+fn started(command: &[String]) -> Option<&str> {
+    let (program, arguments) = command.split_first()?;
+    let own = program.rsplit('/').next()?;
+    if !RUNNERS.iter().any(|runner| own.starts_with(runner)) {
+        return Some(own);
+    }
+    let word = arguments.iter().find(|word| !word.starts_with('-'))?;
+    // A scope is part of a package's name, a folder no part of a program's.
+    if word.starts_with('@') { Some(word) } else { word.rsplit('/').next() }
+}
+
+/// Collects what is written for people in a definition.
+fn described<'a>(definition: &'a Value, texts: &mut Vec<&'a str>) {
+    match definition {
+        Value::Array(items) => items.iter().for_each(|item| described(item, texts)),
+        Value::Object(members) => {
+            for (key, member) in members {
+                match member {
+                    Value::String(text) if DESCRIPTIONS.contains(&key.as_str()) => texts.push(text),
+                    member => described(member, texts),
+                }
+            }
+        }
+        _ => {}
     }
 }
 
@@ -56,6 +94,7 @@ pub(crate) fn judge(
         conduct::judge(run, &declared, &mut findings);
         hosts::judge(run, &declared, &mut findings);
     }
+    conduct::failures(observations, &mut findings);
     changes::judge(observations, &scanner, &mut findings);
     findings.finish()
 }

@@ -14,7 +14,7 @@ mod observation;
 mod report;
 mod supply;
 
-pub use calls::{names_any, planned};
+pub use calls::{PlannedCall, planned};
 pub use canary::{Canary, CanaryPlace};
 pub use evaluation::{CellProposal, Evaluation, Exercised, Judgement, PriorKnowledge, RunSummary};
 pub use finding::{EvaluationFinding, FindingList, JudgeRule, RULES, Weight};

@@ -1,5 +1,6 @@
 //! The observation of a source that ran once, under one condition.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -75,7 +76,7 @@ impl Condition {
     #[must_use]
     pub fn user(self) -> &'static str {
         match self {
-            Self::Locale(_) => "admin",
+            Self::Locale(_) => "mkovacs",
             _ => "alex",
         }
     }
@@ -92,8 +93,10 @@ pub struct ObservedCall {
     pub tool: String,
     /// Its arguments.
     pub arguments: Value,
-    /// The result or error as JSON, or why there is none.
-    pub answer: Value,
+    /// The paths in them that the evaluation chose, and not the source by its schema.
+    pub asked: Vec<PathBuf>,
+    /// The result or error as JSON text, or why there is none. It may be cut.
+    pub answer: String,
     /// True if there is no answer, or it is an error.
     pub failed: bool,
     /// The time at which the call was made, since the run began.
@@ -132,8 +135,10 @@ pub struct Observation {
     pub attempts: Vec<RecordedAttempt>,
     /// The messages that the source sent into the false internet.
     pub sent: Vec<SentMessage>,
-    /// The number of attempts and messages that were not kept, because too many came before.
+    /// The number of attempts, messages and answers that were not kept as a whole, because there were too many.
     pub missed: u64,
+    /// What could not be seen, in words, each with how often that happened.
+    pub unseen: BTreeMap<&'static str, u64>,
     /// The files that the source left in the false home, with their content.
     pub written: Vec<(PathBuf, Vec<u8>)>,
     /// The canaries of this run.
@@ -160,37 +165,44 @@ impl Observation {
         }
     }
 
-    /// Reports whether the arguments of any call name this path, or a folder above it.
+    /// Reports whether any call asks for exactly this path.
     #[must_use]
     pub fn is_asked_for(&self, path: &Path) -> bool {
         self.calls.iter().any(|call| call.asks_for(path))
     }
 
-    /// Reports whether a call that was answered at this time, or just before, names this path or a folder above it.
+    /// Reports whether a call that was answered at this time, or just before, asks for exactly this path.
     #[must_use]
     pub fn is_asked_for_at(&self, path: &Path, since: Duration) -> bool {
-        let around = |call: &&ObservedCall| call.began <= since && since <= call.began + call.took + SETTLE;
-        self.calls.iter().filter(around).any(|call| call.asks_for(path))
+        self.calls_at(since).any(|call| call.asks_for(path))
+    }
+
+    /// Reports whether a call that was answered at this time, or just before, asks for this path or a folder above it.
+    #[must_use]
+    pub fn is_work_at(&self, path: &Path, since: Duration) -> bool {
+        self.calls_at(since).any(|call| call.asked.iter().any(|asked| path.starts_with(asked)))
+    }
+
+    fn calls_at(&self, since: Duration) -> impl Iterator<Item = &ObservedCall> {
+        self.calls.iter().filter(move |call| call.began <= since && since <= call.began + call.took + SETTLE)
     }
 }
+
+/// The largest number of values in an answer that is taken apart. A longer one is one text.
+const MAX_ANSWER_VALUES: usize = 100_000;
 
 impl ObservedCall {
-    /// Reports whether the arguments name this path, or a folder above it.
+    /// Reports whether the call asks for exactly this path. A folder above it asks for nothing in particular.
     #[must_use]
     pub fn asks_for(&self, path: &Path) -> bool {
-        names(&self.arguments, path)
+        self.asked.iter().any(|asked| asked == path)
     }
-}
 
-/// Reports whether a string in arguments is a path or a folder above it, absolute or as a URL.
-fn names(arguments: &Value, path: &Path) -> bool {
-    match arguments {
-        Value::String(text) => {
-            let named = Path::new(text.strip_prefix("file://").unwrap_or(text));
-            named.is_absolute() && named.components().count() > 1 && path.starts_with(named)
-        }
-        Value::Array(items) => items.iter().any(|item| names(item, path)),
-        Value::Object(members) => members.values().any(|member| names(member, path)),
-        _ => false,
+    /// Returns the answer as JSON, or as one text if it is cut or has very many values.
+    #[must_use]
+    pub fn parsed_answer(&self) -> Value {
+        let values = self.answer.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
+        let parsed = (values <= MAX_ANSWER_VALUES).then(|| serde_json::from_str(&self.answer).ok()).flatten();
+        parsed.unwrap_or_else(|| Value::String(self.answer.clone()))
     }
 }

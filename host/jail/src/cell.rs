@@ -1,7 +1,7 @@
 //! The cell of a source: the files, the network and the limits that it gets. Everything that is not listed here does
 //! not exist for it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -118,7 +118,7 @@ pub enum Network {
 /// A socket that is bound inside a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listener {
-    /// The transport protocol of the socket.
+    /// The kind of the socket.
     pub protocol: Protocol,
     /// The address inside the cell: a loopback address, or the unspecified one for all of loopback. Ports below 1024
     /// are possible.
@@ -137,15 +137,24 @@ impl Listener {
     pub const fn udp(address: SocketAddr) -> Self {
         Self { protocol: Protocol::Udp, address }
     }
+
+    /// Returns a listener that receives every UDP datagram, whether or not another socket receives it, too. Only in a
+    /// network with [`Network::Everywhere`].
+    #[must_use]
+    pub const fn every_udp() -> Self {
+        Self { protocol: Protocol::EveryUdp, address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0) }
+    }
 }
 
-/// The transport protocol of a [`Listener`].
+/// The kind of a [`Listener`]'s socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
     /// A listening stream socket.
     Tcp,
     /// A bound datagram socket.
     Udp,
+    /// A raw socket that receives every datagram of UDP over IPv4, whichever port it is for, with its IP header.
+    EveryUdp,
 }
 
 /// The limits on what a source can spend. How far each limit is enforced depends on the platform: see

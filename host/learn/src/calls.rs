@@ -1,6 +1,7 @@
 //! Calls that show what a server needs: tools that its own description calls harmless, with arguments that its own
 //! schemas accept.
 
+use std::cell::Cell;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -10,6 +11,11 @@ pub(crate) const EXAMPLE_HOST: &str = "example.com";
 
 /// The deepest level to which arguments are made. Schemas may refer to themselves.
 const MAX_DEPTH: usize = 6;
+
+/// The largest size of the arguments of one call, in bytes, and the least that a value counts for. Each level of a schema
+/// may refer to many others.
+const MAX_BYTES: usize = 256 * 1024;
+const VALUE_BYTES: usize = 16;
 
 /// Verbs with which the names of tools begin that change something.
 const CHANGING: [&str; 40] = [
@@ -56,7 +62,7 @@ fn camel_words(name: &str) -> Vec<String> {
 #[must_use]
 pub fn arguments(tool: &Value, path: Option<&Path>) -> Value {
     let schema = tool.get("inputSchema").unwrap_or(&Value::Null);
-    let made = Maker { root: schema, path }.value("", schema, 0);
+    let made = Maker { root: schema, path, left: Cell::new(MAX_BYTES) }.value("", schema, 0);
     if made.is_object() { made } else { json!({}) }
 }
 
@@ -64,21 +70,23 @@ struct Maker<'a> {
     /// The whole schema, in which references are looked up.
     root: &'a Value,
     path: Option<&'a Path>,
+    /// The bytes that the values may still have.
+    left: Cell<usize>,
 }
 
 impl Maker<'_> {
     fn value(&self, name: &str, schema: &Value, depth: usize) -> Value {
-        if depth > MAX_DEPTH {
+        if !self.has_room_for(name.len() + VALUE_BYTES) || depth > MAX_DEPTH {
             return Value::Null;
         }
         for key in ["const", "default"] {
             if let Some(value) = schema.get(key) {
-                return value.clone();
+                return self.named(value);
             }
         }
         for key in ["examples", "enum"] {
             if let Some(value) = schema.get(key).and_then(|list| list.get(0)) {
-                return value.clone();
+                return self.named(value);
             }
         }
         if let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix('#')) {
@@ -104,26 +112,40 @@ impl Maker<'_> {
             Some("array") => {
                 let count = schema.get("minItems").and_then(Value::as_u64).unwrap_or(1).min(3);
                 let item = schema.get("items").map_or_else(|| json!("a"), |item| self.value(name, item, depth + 1));
-                (0..count).map(|_| item.clone()).collect()
+                // The first of them is counted already.
+                (0..count).map(|at| if at == 0 { item.clone() } else { self.named(&item) }).collect()
             }
             Some("integer" | "number") => number(schema),
             Some("boolean") => json!(false),
             Some("null") => Value::Null,
-            _ => json!(self.text(name, schema)),
+            _ => self.named(&json!(self.text(name, schema))),
         }
+    }
+
+    /// Returns a value that the schema names, if there is room for it.
+    fn named(&self, value: &Value) -> Value {
+        if self.has_room_for(value.to_string().len()) { value.clone() } else { Value::Null }
+    }
+
+    /// Takes up room, or returns false, from then on for everything.
+    fn has_room_for(&self, bytes: usize) -> bool {
+        let left = self.left.get().saturating_sub(bytes);
+        self.left.set(left);
+        left > 0
     }
 
     fn object(&self, schema: &Value, depth: usize) -> Value {
         let properties = schema.get("properties").and_then(Value::as_object);
         let required = schema.get("required").and_then(Value::as_array);
         let mut made = Map::new();
-        for name in required.into_iter().flatten().filter_map(Value::as_str) {
+        let has_room = |_: &&str| self.left.get() > 0;
+        for name in required.into_iter().flatten().filter_map(Value::as_str).take_while(has_room) {
             let property = properties.and_then(|properties| properties.get(name)).unwrap_or(&Value::Null);
             made.insert(name.to_owned(), self.value(name, property, depth + 1));
         }
         // A path that may be left out still shows which files are meant.
         if let (Some(_), Some(properties)) = (self.path, properties) {
-            for (name, property) in properties.iter().filter(|(name, _)| means_path(name)) {
+            for (name, property) in properties.iter().filter(|(name, _)| means_path(name) && self.left.get() > 0) {
                 let text = property.get("type").is_none_or(|kind| kind == "string");
                 if text && !made.contains_key(name) {
                     made.insert(name.clone(), self.value(name, property, depth + 1));
@@ -167,7 +189,7 @@ fn number(schema: &Value) -> Value {
         return least.clone();
     }
     if let Some(above) = bound("exclusiveMinimum").and_then(Value::as_i64) {
-        return json!(above + 1);
+        return json!(above.saturating_add(1));
     }
     match bound("maximum").and_then(Value::as_i64) {
         Some(most) if most < 1 => json!(most),
@@ -211,6 +233,19 @@ mod tests {
         let tool = json!({ "inputSchema": { "type": "object", "required": ["next"],
             "properties": { "next": { "$ref": "#" } } } });
         assert!(arguments(&tool, None).is_object());
+    }
+
+    #[test]
+    fn a_schema_that_multiplies_itself_makes_no_endless_arguments() {
+        let names: Vec<String> = (0..2000).map(|at| format!("p{at}")).collect();
+        let to = |target: &str| -> Map<String, Value> {
+            names.iter().map(|name| (name.clone(), json!({ "$ref": target }))).collect()
+        };
+        let long = json!({ "default": "x".repeat(MAX_BYTES / 2) });
+        for (target, defs) in [("#", json!({})), ("#/$defs/long", json!({ "long": long }))] {
+            let schema = json!({ "type": "object", "required": names, "properties": to(target), "$defs": defs });
+            assert!(arguments(&json!({ "inputSchema": schema }), None).to_string().len() <= MAX_BYTES, "{target}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Finds out what a waiting system call is about: reads the caller's memory, and looks into its root.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,10 +10,10 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use portcullis_jail::{Operation, RecordedCall, Syscall, SyscallListener, denied_call, recorded_call};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstatvfs, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstat, fstatvfs, openat, openat2};
 use rustix::io::Errno;
 
-use super::{Action, Availability, Subject};
+use super::{Action, Availability, Subject, Watched};
 
 /// The longest path that the kernel takes, in bytes, with its terminator.
 const MAX_PATH_BYTES: usize = 4096;
@@ -23,6 +24,12 @@ const PAGE_BYTES: usize = 4096;
 
 /// The longest address that is read, in bytes: that of IPv6.
 const MAX_ADDRESS_BYTES: usize = 28;
+
+/// The most messages that the kernel sends in one call, the bytes from one header to the next, and those at the start of
+/// a header in which the pointer to an address and its length are.
+const MAX_MESSAGES: u64 = 1024;
+const HEADER_BYTES: u64 = 64;
+const NAME_BYTES: usize = 12;
 
 /// Flags of `open`, which are the same on all architectures that cells run on.
 const ACCESS_MODE: u64 = 0o3;
@@ -43,37 +50,42 @@ pub(super) struct Seen {
     makes: bool,
     /// True if the call may make the path.
     may_make: bool,
+    is_watched: bool,
 }
 
-/// Returns what a call is about, or `None` if it concerns only the caller itself, or names no path.
+/// Returns what a call is about: nothing if it concerns only the caller itself, or names no path, and more than one
+/// thing if it sends several messages.
 ///
 /// # Errors
 /// If the memory or the root of the caller cannot be read, or if it has ended.
-pub(super) fn seen(listener: &SyscallListener, call: &Syscall) -> io::Result<Option<Seen>> {
-    let plain = |action, subject, inside| Seen { action, subject, inside: Some(inside), makes: false, may_make: false };
+pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched) -> io::Result<Vec<Seen>> {
     let Some(known) = recorded_call(call.number) else {
         let name = denied_call(call.number).unwrap_or("socket");
-        return Ok(Some(plain(Action::Call, Subject::Call(name), Availability::Denied)));
+        return Ok(vec![Seen::plain(Action::Call, Subject::Call(name), Availability::Denied)]);
     };
     let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
     match known.operation {
         Operation::Signal => {
             // A process group or process 1: everything that is not one known process.
             let to_others = argument(0).cast_signed() as i32 <= 1 && argument(1) != 0;
-            Ok(to_others.then(|| plain(Action::Call, Subject::Call("kill"), Availability::Granted)))
+            let kill = || Seen::plain(Action::Call, Subject::Call("kill"), Availability::Granted);
+            Ok(to_others.then(kill).into_iter().collect())
         }
         Operation::Connect => {
             let memory = File::open(format!("/proc/{}/mem", call.thread))?;
             let length = known.flags.map(argument).unwrap_or_default();
-            let Some(address) = address(&memory, argument(known.path), length) else { return Ok(None) };
-            // The cell has no other interface than loopback.
-            let loopback = address.ip().to_canonical().is_loopback();
-            let inside = if loopback { Availability::Granted } else { Availability::Denied };
-            still(listener, call, plain(Action::Connect, Subject::Address(address), inside))
+            let address = address(&memory, argument(known.path), length);
+            still(listener, call, address.map(Seen::connection).into_iter().collect())
+        }
+        Operation::Send => {
+            let memory = File::open(format!("/proc/{}/mem", call.thread))?;
+            let count = known.flags.map_or(1, argument);
+            let addresses = named_by_messages(&memory, argument(known.path), count);
+            still(listener, call, addresses.into_iter().map(Seen::connection).collect())
         }
         operation => {
             let caller = Caller::of(call)?;
-            let Some(path) = caller.path(known, call) else { return Ok(None) };
+            let Some(path) = caller.path(known, call) else { return Ok(Vec::new()) };
             let flags = known.flags.map(argument).unwrap_or_default();
             let action = match operation {
                 Operation::Open if flags & (ACCESS_MODE | CREATE | TRUNCATE) != 0 => Action::Write,
@@ -84,21 +96,38 @@ pub(super) fn seen(listener: &SyscallListener, call: &Syscall) -> io::Result<Opt
             };
             let makes = operation == Operation::Create;
             let may_make = makes || flags & CREATE != 0;
-            let inside = caller.availability(&path, action, may_make);
-            still(listener, call, Seen { action, subject: Subject::Path(path), inside, makes, may_make })
+            let (inside, known) = caller.availability(&path, action, may_make, watched);
+            let (is_watched, subject) = (known.is_some(), Subject::Path(known.unwrap_or(path)));
+            still(listener, call, vec![Seen { action, subject, inside, makes, may_make, is_watched }])
         }
     }
 }
 
 /// Returns what was seen, if the caller still waits: otherwise its memory may be that of another process.
-fn still(listener: &SyscallListener, call: &Syscall, seen: Seen) -> io::Result<Option<Seen>> {
-    if listener.still_waits(call) { Ok(Some(seen)) } else { Err(io::ErrorKind::NotFound.into()) }
+fn still(listener: &SyscallListener, call: &Syscall, seen: Vec<Seen>) -> io::Result<Vec<Seen>> {
+    if listener.still_waits(call) { Ok(seen) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 impl Seen {
+    fn plain(action: Action, subject: Subject, inside: Availability) -> Self {
+        Self { action, subject, inside: Some(inside), makes: false, may_make: false, is_watched: false }
+    }
+
+    fn connection(address: SocketAddr) -> Self {
+        // The cell has no other interface than loopback.
+        let loopback = address.ip().to_canonical().is_loopback();
+        let inside = if loopback { Availability::Granted } else { Availability::Denied };
+        Self::plain(Action::Connect, Subject::Address(address), inside)
+    }
+
+    /// Reports whether this is an attempt to look at a file that nobody watches.
+    pub(super) fn is_mere_look(&self) -> bool {
+        self.action == Action::Look && !self.is_watched
+    }
+
     /// Returns the attempt. Looks outside for a path that the cell does not have.
     pub(super) fn attempt(self) -> (Action, Subject, Availability) {
-        let Self { action, subject, inside, makes, may_make } = self;
+        let Self { action, subject, inside, makes, may_make, .. } = self;
         let Subject::Path(path) = &subject else {
             return (action, subject, inside.unwrap_or(Availability::Absent));
         };
@@ -153,17 +182,31 @@ impl Caller {
         Some(normal(&base.join(named)))
     }
 
-    /// Returns whether the cell has the path for this action, or `None` if it has not.
-    fn availability(&self, path: &Path, action: Action, may_make: bool) -> Option<Availability> {
+    /// Returns whether the cell has the path for this action, or `None` if it has not; and the path of the watched file
+    /// that it leads to, if it does.
+    fn availability(
+        &self,
+        path: &Path,
+        action: Action,
+        may_make: bool,
+        watched: &Watched,
+    ) -> (Option<Availability>, Option<PathBuf>) {
         let granted = |file: &OwnedFd| match action {
             Action::Write if is_read_only(file) => Availability::ReadOnly,
             _ => Availability::Granted,
         };
         match self.open(path) {
-            Ok(file) => Some(granted(&file)),
-            Err(Errno::ACCESS) => Some(Availability::Denied),
-            Err(_) if may_make => Some(granted(&self.open(path.parent()?).ok()?)),
-            Err(_) => None,
+            Ok(file) => {
+                let about = fstat(&file).ok();
+                let known = about.and_then(|about| watched.lock().get(&(about.st_dev, about.st_ino)).cloned());
+                (Some(granted(&file)), known)
+            }
+            Err(Errno::ACCESS) => (Some(Availability::Denied), None),
+            Err(_) if may_make => {
+                let folder = path.parent().and_then(|folder| self.open(folder).ok());
+                (folder.as_ref().map(granted), None)
+            }
+            Err(_) => (None, None),
         }
     }
 
@@ -212,6 +255,18 @@ fn address(memory: &File, pointer: u64, length: u64) -> Option<SocketAddr> {
     }
 }
 
+/// Reads the addresses that the headers of messages name, each once. sendmsg(2), sendmmsg(2).
+fn named_by_messages(memory: &File, pointer: u64, count: u64) -> BTreeSet<SocketAddr> {
+    let named = |at: u64| {
+        let mut head = [0; NAME_BYTES];
+        memory.read_exact_at(&mut head, pointer.checked_add(at * HEADER_BYTES)?).ok()?;
+        let name = u64::from_ne_bytes(*head.first_chunk()?);
+        let length = u32::from_ne_bytes(*head.last_chunk()?);
+        address(memory, name, length.into())
+    };
+    (0..count.min(MAX_MESSAGES)).filter_map(named).collect()
+}
+
 /// Returns an absolute path without `.` and `..`. A link before `..` would lead elsewhere, which only the record shows.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::from("/");
@@ -223,4 +278,32 @@ fn normal(path: &Path) -> PathBuf {
         }
     }
     normal
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn every_address_that_messages_name_is_read() {
+        let name =
+            |port: u16, last: u8| [&INET.to_ne_bytes()[..], &port.to_be_bytes(), &[192, 0, 2, last], &[0; 8]].concat();
+        let names = [name(53, 1), name(4711, 2), name(4711, 2)];
+        let mut headers = vec![0_u8; 4 * 64];
+        // The third names none: its socket is connected.
+        for (at, name) in [0, 1, 3].into_iter().zip(&names) {
+            headers[at * 64..at * 64 + 8].copy_from_slice(&(name.as_ptr() as u64).to_ne_bytes());
+            headers[at * 64 + 8..at * 64 + 12].copy_from_slice(&16_u32.to_ne_bytes());
+        }
+        let memory = File::open("/proc/self/mem").unwrap();
+        let named = |count| {
+            let named = named_by_messages(&memory, headers.as_ptr() as u64, count);
+            named.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(named(4), ["192.0.2.1:53", "192.0.2.2:4711"]);
+        assert_eq!(named(1), ["192.0.2.1:53"]);
+        assert_eq!(named(0), Vec::<String>::new());
+    }
 }

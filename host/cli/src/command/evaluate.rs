@@ -3,6 +3,7 @@
 mod bundle;
 mod false_home;
 mod observe;
+mod report_files;
 mod server;
 mod show;
 mod supply;
@@ -19,13 +20,14 @@ use portcullis::config::{Config, Endpoint};
 use portcullis_evaluate::{Condition, Evaluation, Judgement, Observation};
 use portcullis_learn::Situation;
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use crate::cli::Global;
 use crate::output::{self, escape_hidden};
 use crate::{report, runtime};
 use observe::Candidate;
+use report_files::ReportFiles;
 use supply::Supply;
 
 /// The exit code of a server that cannot be judged.
@@ -97,6 +99,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     }
+    let files = match ReportFiles::open(args) {
+        Ok(files) => files,
+        Err(error) => {
+            report::failure(&error, global.json);
+            return Ok(ExitCode::from(NOT_JUDGED));
+        }
+    };
     let idle = Duration::from_secs(args.idle);
     let command: Vec<String> = args.bundle.iter().chain(&args.command).cloned().collect();
     let config = global.config.as_deref();
@@ -108,27 +117,27 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(NOT_JUDGED));
         }
     };
-    if let Some(file) = &args.sarif {
-        let sarif = portcullis_evaluate::sarif(&evaluation, env!("CARGO_PKG_VERSION"));
-        write(file, &output::escape_hidden_json(&format!("{sarif:#}\n")))?;
-    }
-    if let Some(file) = &args.html {
-        write(file, &portcullis_evaluate::html(&evaluation))?;
-    }
     if global.json {
         output::json(&json!(evaluation))?;
     } else {
         show::evaluation(&evaluation)?;
+    }
+    let sarif = || {
+        let sarif = portcullis_evaluate::sarif(&evaluation, env!("CARGO_PKG_VERSION"));
+        output::escape_hidden_json(&format!("{sarif:#}\n")).into_owned()
+    };
+    let written = files.sarif.map_or(Ok(()), |file| file.write(&sarif()));
+    let html = || portcullis_evaluate::html(&evaluation);
+    let written = written.and_then(|()| files.html.map_or(Ok(()), |file| file.write(&html())));
+    if let Err(error) = written {
+        report::failure(&error, global.json);
+        return Ok(ExitCode::from(NOT_JUDGED));
     }
     Ok(match evaluation.judgement {
         Judgement::NothingSeen => ExitCode::SUCCESS,
         Judgement::Findings => ExitCode::FAILURE,
         Judgement::NotJudged => ExitCode::from(NOT_JUDGED),
     })
-}
-
-fn write(file: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(file, text).with_context(|| format!("cannot write {}", escape_hidden(&file.to_string_lossy())))
 }
 
 /// Runs a server under every condition and judges what was observed. Waits for `idle` after the calls of each run.
@@ -165,6 +174,7 @@ pub(crate) async fn evaluate(
     let (mut inside, mut supply) = match observe::prepare(&candidate).await {
         Ok((inside, Some(package))) => {
             let mut supply = supply::look(&package.folder, Some(&package.name), osv.as_deref())?;
+            supply::look_at_lock(&package, &mut supply);
             supply::compare_with_pins(&package, config, &mut supply.known);
             (inside, supply)
         }
@@ -184,7 +194,12 @@ pub(crate) async fn evaluate(
         false => observe_all(candidate).await?,
     };
     let situation = Situation { named, inside, home: home() };
-    Ok(Evaluation::of(command, &observations, &situation, supply.known))
+    let (command, known) = (command.to_vec(), supply.known);
+    // On a thread of its own, so that a signal ends the command meanwhile.
+    let (tell, judged) = oneshot::channel();
+    let judge = move || drop(tell.send(Evaluation::of(&command, &observations, &situation, known)));
+    std::thread::Builder::new().name("judge".to_owned()).spawn(judge).context("cannot start a thread")?;
+    judged.await.context("what was observed cannot be judged")
 }
 
 /// Does the work unless the user ends it before. What was started and made for it goes with it.

@@ -56,8 +56,7 @@ fn of_its_kind(subject: &str, evidence: String) -> (&str, String, Weight) {
 /// Returns the definitions by kind and name, without what differs between runs because the false home does.
 fn by_name(run: &Observation, listing: &ObservedListing) -> BTreeMap<String, Value> {
     let own = |(kind, definition): &(&'static str, Value)| {
-        let text =
-            definition.to_string().replace(&*run.home.to_string_lossy(), "~").replace(run.condition.user(), "USER");
+        let text = definition.to_string().replace(&*run.home.to_string_lossy(), "~");
         (format!("{kind} {}", name(definition)), serde_json::from_str(&text).unwrap_or_default())
     };
     listing.definitions.iter().map(own).collect()

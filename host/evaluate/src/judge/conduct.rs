@@ -3,38 +3,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use portcullis_cell::{Action, Availability, Subject};
+use portcullis_cell::{Action, Availability, Subject, decides_what_starts};
 
 use super::SelfDescription;
-use crate::finding::{DELAY, DENIED_CALL, ESCAPE, FLOODED, FindingList, PERSISTENCE, PROGRAM, UNIX_SOCKET, Weight};
-use crate::observation::Observation;
+use crate::finding::{
+    DELAY, DENIED_CALL, ESCAPE, FAILED_RUN, FLOODED, FindingList, PERSISTENCE, PROGRAM, UNIX_SOCKET, Weight,
+};
+use crate::observation::{Condition, Observation};
 
 /// From which time on a call is remarkable.
 const LONG_CALL: Duration = Duration::from_secs(5);
-
-/// Files and folders of a home from which something is started later.
-const HOME_STARTERS: [&str; 20] = [
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".config/fish",
-    ".config/autostart",
-    ".config/systemd",
-    ".config/environment.d",
-    ".local/bin",
-    "bin",
-    ".ssh/authorized_keys",
-    ".ssh/config",
-    ".ssh/rc",
-    ".gitconfig",
-    ".config/git",
-    ".npmrc",
-    ".config/Claude",
-];
 
 /// Folders of the system from which something is started later.
 const SYSTEM_STARTERS: [&str; 9] = [
@@ -149,7 +127,10 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
                     add(UNIX_SOCKET, weight, &shown);
                 } else if attempt.action == Action::Connect {
                     add(UNIX_SOCKET, Weight::Warning, &shown);
-                } else if attempt.action == Action::Write && starts_later(path, &run.home) && !run.is_asked_for(path) {
+                } else if attempt.action == Action::Write
+                    && starts_later(path, &run.home)
+                    && !run.is_work_at(path, attempt.after)
+                {
                     add(PERSISTENCE, Weight::High, &shown);
                 } else if attempt.action == Action::Execute
                     && is_there(attempt.availability)
@@ -164,12 +145,22 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
         }
     }
     if run.missed > 0 {
-        let evidence = format!("{} attempts and messages", run.missed);
+        let evidence = format!("{} attempts, messages and answers", run.missed);
         findings.add(FLOODED, Weight::Warning, "the record of a run", Some(run.condition), &evidence);
     }
     for call in run.calls.iter().filter(|call| call.took >= LONG_CALL) {
         let evidence = format!("{} s", call.took.as_secs());
         findings.add(DELAY, Weight::Note, &format!("tool {}", call.tool), Some(run.condition), &evidence);
+    }
+}
+
+/// Finds runs that failed although the first did not. Without a network or its variables, an honest source may fail.
+pub(super) fn failures(observations: &[Observation], findings: &mut FindingList) {
+    let [first, others @ ..] = observations else { return };
+    for run in others.iter().filter(|_| first.failure.is_none()) {
+        let Some(failure) = &run.failure else { continue };
+        let weight = if run.condition == Condition::Bare { Weight::Note } else { Weight::Warning };
+        findings.add(FAILED_RUN, weight, "a run", Some(run.condition), failure);
     }
 }
 
@@ -180,10 +171,9 @@ fn is_there(availability: Availability) -> bool {
 
 /// Reports whether something is started from a path later.
 fn starts_later(path: &Path, home: &Path) -> bool {
-    let in_home = path.strip_prefix(home).ok();
     let hooks = path.components().any(|part| part.as_os_str() == ".git")
         && path.components().any(|part| part.as_os_str() == "hooks");
     hooks
-        || in_home.is_some_and(|below| HOME_STARTERS.iter().any(|known| below.starts_with(known)))
+        || decides_what_starts(path, home)
         || SYSTEM_STARTERS.iter().any(|known| path.to_string_lossy().starts_with(known))
 }

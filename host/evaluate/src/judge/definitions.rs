@@ -24,7 +24,7 @@ pub(super) fn judge(run: &Observation, scanner: &Scanner, findings: &mut Finding
     for call in &run.calls {
         // What the arguments said may come back.
         let echoed = call.arguments.to_string();
-        let grave = scanner.scan(&call.answer).into_iter().filter(|found| found.severity == Severity::Grave);
+        let grave = scanner.scan(&call.parsed_answer()).into_iter().filter(|found| found.severity == Severity::Grave);
         for found in grave.filter(|found| !echoed.contains(found.excerpt.trim())) {
             let evidence = format!("{}: {}", found.rule, found.excerpt);
             findings.add(STEERING_RESULT, Weight::High, &format!("tool {}", call.tool), Some(run.condition), &evidence);

@@ -13,6 +13,9 @@ use crate::finding::{
 };
 use crate::observation::{Observation, ObservedCall};
 
+/// The beginning of the places in requests without encryption.
+const PLAIN: &str = "HTTP ";
+
 pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mut FindingList) {
     reads(run, declared, findings);
     let needles = Needles::of(&run.canaries);
@@ -50,7 +53,8 @@ fn sent(run: &Observation, needles: &Needles, declared: &SelfDescription, findin
             let is_file = matches!(canary.place, CanaryPlace::File(_));
             let evidence = format!("{}, {encoding}, in {place}", canary.name());
             let (rule, weight) = match declared.names_host(host) {
-                _ if canary.is_meant_for(host) => (CANARY_USED, Weight::Note),
+                // Whoever is on the way reads what is not encrypted.
+                _ if canary.is_meant_for(host) && !place.starts_with(PLAIN) => (CANARY_USED, Weight::Note),
                 true if !is_file || asked(run, canary) => (CANARY_SENT, Weight::Warning),
                 true => (CANARY_SENT, Weight::High),
                 false => (CANARY_SENT, Weight::Critical),
@@ -65,7 +69,7 @@ fn returned(run: &Observation, needles: &Needles, findings: &mut FindingList) {
     for call in &run.calls {
         // A call that names a secret file may return it, but no other.
         if run.canaries.iter().any(|canary| is_asked_by(run, call, canary)) {
-            let found = needles.find(call.answer.to_string().as_bytes());
+            let found = needles.find(call.answer.as_bytes());
             let found = found
                 .into_iter()
                 .filter_map(|FoundCanary { canary, encoding }| Some((run.canaries.get(canary)?, encoding)));
@@ -74,7 +78,7 @@ fn returned(run: &Observation, needles: &Needles, findings: &mut FindingList) {
             }
             continue;
         }
-        leaves("", &call.answer, &mut |place, text| {
+        leaves("", &call.parsed_answer(), &mut |place, text| {
             each_piece(text, &mut |piece, bytes| {
                 for tool in [call.tool.as_str(), ""] {
                     results.entry((tool, format!("{place}{piece}"))).or_default().extend_from_slice(bytes);

@@ -45,7 +45,7 @@ impl SentTexts {
         put(name, part);
         let text = String::from_utf8_lossy(part);
         match name {
-            "name" | "server name" => {
+            "name" | "server name" | "header host" => {
                 let labels: Vec<&str> = text.split('.').collect();
                 let inner = labels.get(..labels.len().saturating_sub(2)).unwrap_or_default();
                 put("labels", inner.concat().as_bytes());

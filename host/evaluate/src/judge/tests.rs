@@ -13,7 +13,8 @@ use crate::finding::Weight;
 use crate::observation::{Condition, ObservedCall, ObservedListing};
 
 fn run(about: &str) -> Observation {
-    let tool = json!({ "name": "tool", "description": about });
+    let schema = json!({ "type": "object", "properties": { "text": { "type": "string" } } });
+    let tool = json!({ "name": "tool", "description": about, "inputSchema": schema });
     Observation {
         condition: Condition::Baseline,
         began: Instant::now(),
@@ -25,6 +26,7 @@ fn run(about: &str) -> Observation {
         attempts: Vec::new(),
         sent: Vec::new(),
         missed: 0,
+        unseen: Default::default(),
         written: Vec::new(),
         canaries: Canary::make_all().unwrap(),
         home: PathBuf::from("/home/alex"),
@@ -39,9 +41,9 @@ fn sent(channel: Channel, host: &str, part: (&str, &str)) -> SentMessage {
 }
 
 fn call(tool: &str, arguments: Value, text: &str) -> ObservedCall {
-    let answer = json!({ "content": [{ "type": "text", "text": text }] });
+    let answer = json!({ "content": [{ "type": "text", "text": text }] }).to_string();
     let (began, took) = (Duration::from_secs(1), Duration::from_millis(1));
-    ObservedCall { tool: tool.to_owned(), arguments, answer, failed: false, began, took }
+    ObservedCall { tool: tool.to_owned(), arguments, asked: Vec::new(), answer, failed: false, began, took }
 }
 
 fn attempt(action: Action, path: &str, after: Duration) -> RecordedAttempt {
@@ -89,14 +91,17 @@ fn a_secret_that_leaves_in_pieces_is_found_wherever_they_are() {
 
 #[test]
 fn a_credential_may_go_to_its_own_service_and_to_no_other() {
-    let with = |host: &str, about: &str| {
+    let by = |channel: Channel, host: &str, about: &str| {
         let mut run = run(about);
         let token = run.canaries.iter().find(|canary| canary.name() == "GITHUB_TOKEN").unwrap();
         let header = format!("Bearer {}", token.content);
-        run.sent = vec![sent(Channel::Https, host, ("header authorization", &header))];
+        run.sent = vec![sent(channel, host, ("header authorization", &header))];
         found(&[run])
     };
+    let with = |host: &str, about: &str| by(Channel::Https, host, about);
     assert_eq!(with("api.github.com", "Searches GitHub."), []);
+    let unencrypted = by(Channel::Http, "api.github.com", "Searches GitHub.");
+    assert_eq!(unencrypted, [(Weight::Warning, "canary-sent", "to api.github.com".to_owned())]);
     assert_eq!(with("api.helper.test", "Asks api.helper.test.")[0].0, Weight::Warning);
     assert_eq!(with("evil.test", "Searches GitHub.")[0].0, Weight::Critical);
 }
@@ -104,19 +109,48 @@ fn a_credential_may_go_to_its_own_service_and_to_no_other() {
 #[test]
 fn a_secret_file_may_be_read_by_who_is_asked_to_while_it_is_asked() {
     let key = "/home/alex/.ssh/id_ed25519";
-    let with = |arguments: Value, after: u64| {
+    let with = |asked: &str, after: u64| {
         let mut run = run("Keeps notes.");
-        run.calls = vec![call("tool", arguments, "")];
+        // What the arguments say besides is the word of a schema, which asks for nothing.
+        run.calls = vec![ObservedCall { asked: vec![asked.into()], ..call("tool", json!({ "path": key }), "") }];
         run.attempts = vec![attempt(Action::Read, key, Duration::from_millis(after))];
         found(&[run])
     };
-    assert_eq!(with(json!({ "path": key }), 1000), []);
-    assert_eq!(with(json!({ "in": ["file:///home/alex/.ssh"] }), 1050), [], "it is noted a little later");
+    assert_eq!(with(key, 1000), []);
+    assert_eq!(with(key, 1050), [], "it is noted a little later");
     let read = [(Weight::High, "canary-read", "~/.ssh/id_ed25519".to_owned())];
-    assert_eq!(with(json!({ "path": key }), 500), read, "before it was asked");
-    assert_eq!(with(json!({ "path": key }), 5000), read, "long after");
-    assert_eq!(with(json!({ "path": "/home/alex/projects" }), 1000), read);
-    assert_eq!(with(json!({ "path": "/" }), 1000), read, "everything is nothing in particular");
+    assert_eq!(with(key, 500), read, "before it was asked");
+    assert_eq!(with(key, 5000), read, "long after");
+    for folder in ["/home/alex/projects", "/home/alex/.ssh", "/home/alex", "/"] {
+        assert_eq!(with(folder, 1000), read, "a folder asks for no secret in it");
+    }
+}
+
+#[test]
+fn a_source_may_prepare_what_starts_later_only_in_the_folder_of_the_call() {
+    let with = |asked: &str, after: u64| {
+        let mut run = run("Keeps notes.");
+        run.calls = vec![ObservedCall { asked: vec![asked.into()], ..call("tool", json!({}), "") }];
+        run.attempts = vec![attempt(Action::Write, "/home/alex/p/.git/hooks/x", Duration::from_millis(after))];
+        found(&[run]).len()
+    };
+    assert_eq!((with("/home/alex/p", 1000), with("/home/alex/p", 3000), with("/home/alex/q", 1000)), (0, 1, 1));
+}
+
+#[test]
+fn a_run_that_fails_where_the_first_did_not_is_found() {
+    let failed = |condition| Observation { condition, failure: Some("it ended".to_owned()), ..run("Keeps notes.") };
+    let warning = [(Weight::Warning, "failed-run", "a run".to_owned())];
+    assert_eq!(found(&[run("Keeps notes."), failed(Condition::Values)]), warning);
+    assert_eq!(found(&[run("Keeps notes."), failed(Condition::Bare)]), [], "an honest one may need what is not there");
+    assert_eq!(found(&[failed(Condition::Baseline), failed(Condition::Values)]), [], "the first one failed, too");
+}
+
+#[test]
+fn what_could_not_be_seen_is_said_once_for_all_runs() {
+    let with = |count| Observation { unseen: [("files that were not searched", count)].into(), ..run("Keeps notes.") };
+    let evaluation = crate::Evaluation::of(&[], &[with(2), with(3)], &Default::default(), Default::default());
+    assert!(evaluation.exercised.not.contains(&"files that were not searched: 5".to_owned()), "{evaluation:?}");
 }
 
 #[test]
@@ -132,13 +166,13 @@ fn a_definition_that_changes_is_found_whenever_it_does_and_weighs_more_if_it_the
     within.listings.push(listed);
     let found = found(&[within]);
     assert!(found.contains(&(Weight::High, "changed-definition", "tool tool".to_owned())), "{found:?}");
-    // What names the false home of a run is the same in each.
+    // What names the false home of a run is the same in each, and a user name is a word like any other.
     let named = Observation {
         home: "/home/admin".into(),
         condition: Condition::Locale("x"),
-        ..run("Keeps notes in /home/admin.")
+        ..run("Keeps notes of admin in /home/admin.")
     };
-    assert_eq!(super::tests::found(&[run("Keeps notes in /home/alex."), named]), []);
+    assert_eq!(super::tests::found(&[run("Keeps notes of admin in /home/alex."), named]), []);
 }
 
 #[test]
@@ -159,7 +193,24 @@ fn a_host_is_declared_by_its_name_or_by_that_of_its_owner() {
     };
     assert_eq!(with("api.tavily.com", "Searches with Tavily."), []);
     assert_eq!(with("example.test", "Fetches https://example.test/."), []);
+    for words in ["object.net", "properties.test", "inputschema.test", "string.test"] {
+        let evil = (Weight::Warning, "undeclared-host", words.to_owned());
+        assert_eq!(with(words, "Keeps notes."), [evil], "the words of a schema declare nothing");
+    }
     assert_eq!(with("api.evil.test", "Keeps notes."), [(Weight::Warning, "undeclared-host", "evil.test".to_owned())]);
+}
+
+#[test]
+fn a_command_declares_its_package_or_program_and_nothing_else() {
+    let of = |words: &str| started(&words.split(' ').map(str::to_owned).collect::<Vec<_>>()).map(str::to_owned);
+    for (command, declared) in [
+        ("npx -y @tavily/mcp evil", "@tavily/mcp"),
+        ("/usr/bin/python3 /home/evil/server.py object", "server.py"),
+        ("/opt/github-server stdio", "github-server"),
+        ("github-server", "github-server"),
+    ] {
+        assert_eq!(of(command).as_deref(), Some(declared), "{command}");
+    }
 }
 
 #[test]
@@ -169,9 +220,15 @@ fn persistence_escapes_and_services_are_found_and_honest_conduct_is_not() {
         run.attempts = vec![attempt(action, path, Duration::ZERO)];
         found(&[run]).first().map(|(weight, rule, _)| (*weight, *rule))
     };
-    for path in
-        ["/home/alex/.bashrc", "/home/alex/p/.git/hooks/pre-commit", "/etc/cron.d/x", "/home/alex/.ssh/authorized_keys"]
-    {
+    for path in [
+        "/home/alex/.bashrc",
+        "/home/alex/p/.git/hooks/pre-commit",
+        "/etc/cron.d/x",
+        "/home/alex/.ssh/authorized_keys",
+        "/home/alex/.cursor/mcp.json",
+        "/home/alex/.claude.json",
+        "/home/alex/.vscode/tasks.json",
+    ] {
         assert_eq!(with(Action::Write, path, ""), Some((Weight::High, "persistence")), "{path}");
         assert_eq!(with(Action::Read, path, ""), None, "{path}");
     }

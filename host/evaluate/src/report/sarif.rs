@@ -21,12 +21,12 @@ pub fn sarif(evaluation: &Evaluation, version: &str) -> Value {
             "ruleId": finding.rule,
             "ruleIndex": RULES.iter().position(|rule| rule.name == finding.rule),
             "level": level,
-            "message": { "text": text },
+            "message": { "text": plain(&text) },
             "locations": [{ "logicalLocations": [{ "fullyQualifiedName": finding.subject, "kind": "resource" }] }],
             "properties": { "weight": finding.weight, "conditions": finding.conditions },
         })
     });
-    let notification = |text: &String| json!({ "level": "note", "message": { "text": text } });
+    let notification = |text: &String| json!({ "level": "note", "message": { "text": plain(text) } });
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -41,4 +41,26 @@ pub fn sarif(evaluation: &Evaluation, version: &str) -> Value {
             "results": results.collect::<Vec<_>>(),
         }],
     })
+}
+
+/// Returns text that stands for itself in a message, in which brackets make links (SARIF 2.1.0, 3.11.6).
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '\\' | '[' | ']') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_source_says_makes_no_link() {
+        assert_eq!(plain(r"see [here](https://evil.test) \[x]"), r"see \[here\](https://evil.test) \\\[x\]");
+    }
 }

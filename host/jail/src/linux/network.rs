@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_socket_reuseaddr};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, listen, recv, sendto, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, ipproto, listen, recv, sendto, socket_with,
 };
 
 use crate::cell::{Listener, Network, Protocol};
@@ -17,6 +17,9 @@ use crate::wire::MAX_DESCRIPTORS;
 
 /// The number of connections that may wait to be accepted: a burst of a busy client.
 const BACKLOG: i32 = 128;
+
+/// The bytes of datagrams that may wait to be read from a raw socket.
+const RAW_BYTES: usize = 8 << 20;
 
 /// Brings the loopback interface up and binds the listed sockets. To be called inside the network namespace, with
 /// rights over it.
@@ -53,11 +56,17 @@ fn bound(listeners: &[Listener]) -> Result<Vec<OwnedFd>, CellRefusal> {
 
 fn socket(Listener { protocol, address }: &Listener) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let kind = match protocol {
-        Protocol::Tcp => SocketType::STREAM,
-        Protocol::Udp => SocketType::DGRAM,
+    let (kind, transport) = match protocol {
+        Protocol::Tcp => (SocketType::STREAM, None),
+        Protocol::Udp => (SocketType::DGRAM, None),
+        Protocol::EveryUdp => (SocketType::RAW, Some(ipproto::UDP)),
     };
-    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, transport)?;
+    if *protocol == Protocol::EveryUdp {
+        // What comes faster than it is read waits, as far as the kernel lets it.
+        let _ = set_socket_recv_buffer_size_force(&socket, RAW_BYTES);
+        return Ok(socket);
+    }
     set_socket_reuseaddr(&socket, true)?;
     bind_to(&socket, address)?;
     if *protocol == Protocol::Tcp {

@@ -19,6 +19,8 @@ pub enum Operation {
     Execute,
     /// Connect to an address, or send to one.
     Connect,
+    /// Send messages, each of which may name an address.
+    Send,
     /// Send a signal.
     Signal,
     /// Make a system call that every cell denies.
@@ -37,10 +39,11 @@ pub struct RecordedCall {
     /// The argument that is the descriptor of the folder to which the path is relative, or `None` for the working
     /// directory.
     pub folder: Option<usize>,
-    /// The argument that points to the path; for [`Operation::Connect`] to the address, and for [`Operation::Signal`]
-    /// the process.
+    /// The argument that points to the path; for [`Operation::Connect`] to the address, for [`Operation::Send`] to the
+    /// headers of the messages, and for [`Operation::Signal`] the process.
     pub path: usize,
-    /// The argument with the flags of `open`, or the length of an address.
+    /// The argument with the flags of `open`, the length of an address, or the number of messages if there may be more
+    /// than one.
     pub flags: Option<usize>,
 }
 
@@ -84,6 +87,8 @@ pub(super) const RECORDED: &[RecordedCall] = &[
     at(libc::SYS_execveat, "execveat", Operation::Execute, 0, 1),
     flagged(plain(libc::SYS_connect, "connect", Operation::Connect, 1), 2),
     flagged(plain(libc::SYS_sendto, "sendto", Operation::Connect, 4), 5),
+    plain(libc::SYS_sendmsg, "sendmsg", Operation::Send, 1),
+    flagged(plain(libc::SYS_sendmmsg, "sendmmsg", Operation::Send, 1), 2),
     plain(libc::SYS_kill, "kill", Operation::Signal, 0),
 ];
 

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::mpsc;
 
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
@@ -83,13 +84,31 @@ fn restrict(ask: &Ask, tell: &mut io::PipeWriter, line: Option<UnixStream>) -> R
     let internet = launch.cell.tier != Tier::Reduced;
     let recorded = line.is_some();
     let rules = seccomp::Rules { internet, pinned: processors.is_some(), counted: ask.cgroup, recorded };
-    // From here on each of the recorded calls waits for the listener. The filters that follow allow no other listener.
-    let listener = recorded.then(seccomp::record).transpose().step("record system calls")?;
-    seccomp::apply(rules).step("seccomp")?;
-    if let (Some(line), Some(listener)) = (line, listener) {
-        wire::send(&line, &(), &[listener.as_fd()]).step("tell the broker")?;
+    match line {
+        None => seccomp::apply(rules).step("seccomp"),
+        Some(line) => record(&line, rules),
     }
-    Ok(())
+}
+
+/// Installs the filters, the first of which has a listener, and sends that over `line`.
+fn record(line: &UnixStream, rules: seccomp::Rules) -> Result<(), CellRefusal> {
+    let (give, given) = mpsc::channel::<OwnedFd>();
+    // The message is itself a call that is recorded, so that a thread sends it which no filter binds. It is over before
+    // the source begins.
+    let send = move || given.recv().map_or(Ok(()), |listener| wire::send(line, &(), &[listener.as_fd()]));
+    std::thread::scope(|scope| {
+        let sender = std::thread::Builder::new().spawn_scoped(scope, send).step("tell the broker")?;
+        // From here on each of the recorded calls waits for the listener. The filters that follow allow no other one.
+        let listener = seccomp::record().step("record system calls");
+        let installed = listener.and_then(|listener| {
+            seccomp::apply(rules).step("seccomp")?;
+            give.send(listener).map_err(io::Error::other).step("tell the broker")
+        });
+        // A sender that got nothing ends, too.
+        drop(give);
+        let sent = sender.join().unwrap_or_else(|_| Err(io::Error::other("the thread that sends it has failed")));
+        installed.and_then(|()| sent.step("tell the broker"))
+    })
 }
 
 /// Drops all capabilities, so that none can be gained from a file either.

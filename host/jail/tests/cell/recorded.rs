@@ -71,6 +71,23 @@ fn a_recorded_cell_has_no_unix_socket() {
 }
 
 #[test]
+fn a_recorded_cell_reports_every_way_to_send() {
+    each(|_| {
+        let script = "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+                      s.sendto(b'x', ('127.0.0.1', 9)); s.sendmsg([b'x'], [], 0, ('127.0.0.1', 9)); print('sent')";
+        let mut launch = shell("");
+        launch.program = "/usr/bin/python3".into();
+        launch.arguments = vec!["-ISc".into(), script.into()];
+        if !launch.program.exists() {
+            return;
+        }
+        let (said, names) = recorded(launch);
+        assert_eq!(said, "sent\n");
+        assert!(names.contains(&"sendto") && names.contains(&"sendmsg"), "{names:?}");
+    });
+}
+
+#[test]
 fn a_source_has_no_listener_of_its_own_even_if_the_recorder_is_gone() {
     each(|_| {
         // A filter that allows everything, with a listener: seccomp(SECCOMP_SET_MODE_FILTER, NEW_LISTENER, &program).

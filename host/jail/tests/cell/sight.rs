@@ -258,6 +258,25 @@ fn where_every_address_is_the_cells_own_every_connection_reaches_the_broker() {
 }
 
 #[test]
+fn where_every_address_is_the_cells_own_every_datagram_reaches_the_broker() {
+    each(|_| {
+        let mut launch = shell("echo from the source > /dev/udp/93.184.215.14/4711");
+        launch.program = "/usr/bin/bash".into();
+        launch.cell.network = Network::Everywhere(vec![Listener::every_udp()]);
+        let mut started = start(&launch);
+        let socket = UdpSocket::from(started.control.ready(drop).unwrap().listeners.remove(0));
+        started.process.wait().unwrap();
+        // Whatever was sent waits now.
+        socket.set_nonblocking(true).unwrap();
+        let mut packet = [0; 100];
+        let size = socket.recv(&mut packet).unwrap();
+        let (header, content) = packet.split_at(28);
+        assert!(header.starts_with(&[0x45]) && header.get(16..20) == Some(&[93, 184, 215, 14]), "{header:?}");
+        assert!(content.starts_with(b"from the source\n") && size == 28 + 16);
+    });
+}
+
+#[test]
 fn a_source_cannot_make_a_setuid_or_setgid_program() {
     each(|who| {
         let folder = who.folder();

@@ -3,6 +3,7 @@
 //! certificate authority that was made for it.
 
 mod authority;
+mod datagrams;
 mod names;
 mod responder;
 mod tap;
@@ -107,13 +108,21 @@ impl FalseInternet {
         self.shared.authority.certificate()
     }
 
-    /// Returns the listeners that must be bound in a cell, in this order.
+    /// Returns the listeners that must be bound in a cell, in this order. Only where addresses look public, datagrams to
+    /// other ports than that of names are heard.
     #[must_use]
-    pub fn listeners() -> Vec<Listener> {
+    pub fn listeners(addresses: FalseAddresses) -> Vec<Listener> {
         // On every address: a source may ask a resolver of its own.
         let resolver = Listener::udp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, RESOLVER_PORT)));
         let all = |port| Listener::tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
-        std::iter::once(resolver).chain(PORTS.map(all)).collect()
+        let every = (addresses == FalseAddresses::Public).then(Listener::every_udp);
+        std::iter::once(resolver).chain(PORTS.map(all)).chain(every).collect()
+    }
+
+    /// Reports whether connections to a port are answered.
+    #[must_use]
+    pub fn answers_at(port: u16) -> bool {
+        PORTS.contains(&port)
     }
 
     /// Serves the sockets that were bound for [`FalseInternet::listeners`].
@@ -124,7 +133,7 @@ impl FalseInternet {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn serve(&self, descriptors: Vec<OwnedFd>) -> io::Result<FalseInternetGuard> {
-        if descriptors.len() != PORTS.len() + 1 {
+        if descriptors.len() != Self::listeners(self.shared.names.addresses()).len() {
             return Err(io::Error::other("the launcher bound another number of sockets than it was asked for"));
         }
         let guard = FalseInternetGuard {
@@ -143,7 +152,7 @@ impl FalseInternet {
             spawn(Box::pin(names::serve(Arc::clone(&self.shared), socket, guard.last_call.clone())));
         }
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        for (port, socket) in PORTS.into_iter().zip(descriptors) {
+        for (port, socket) in PORTS.into_iter().zip(descriptors.by_ref()) {
             let socket = StdTcpListener::from(socket);
             socket.set_nonblocking(true)?;
             let door = Door {
@@ -154,6 +163,12 @@ impl FalseInternet {
                 tasks: guard.tasks.clone(),
             };
             spawn(Box::pin(door.accept(TcpListener::from_std(socket)?, guard.last_call.clone())));
+        }
+        if let Some(every) = descriptors.next() {
+            let every = StdUdpSocket::from(every);
+            every.set_nonblocking(true)?;
+            let socket = UdpSocket::from_std(every)?;
+            spawn(Box::pin(datagrams::hear(Arc::clone(&self.shared), socket, guard.last_call.clone())));
         }
         Ok(guard)
     }

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use portcullis::cell::Plan;
 use portcullis::config::CellConfig;
@@ -65,6 +67,21 @@ pub(super) struct FalseHome {
     told: PathBuf,
     pub(super) canaries: Vec<Canary>,
 }
+
+/// The greatest depth of folders in which files are read, the largest number of them, and the bytes of all together.
+const MAX_DEPTH: usize = 16;
+const MAX_FILES: usize = 2000;
+const MAX_READ_BYTES: u64 = 16 << 20;
+
+/// The most that a source may write in one run.
+const MAX_HOME_BYTES: u64 = 256 << 20;
+const MAX_HOME_FILES: usize = 20_000;
+
+/// The room on the disk that a source must leave.
+const LEAST_ROOM_BYTES: u64 = 1 << 30;
+
+/// The pause between two looks at what was written.
+const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
 /// Returns the home as the server is told it.
 pub(super) fn told_home(condition: Condition) -> PathBuf {
@@ -152,33 +169,58 @@ impl FalseHome {
         path.strip_prefix(&self.real).map_or_else(|_| path.to_owned(), |below| self.told.join(below))
     }
 
-    /// Returns the files that are new or changed, with the beginning of each.
-    pub(super) fn written(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let mut found = Vec::new();
-        self.collect(&self.real, 0, &mut found);
-        found
+    /// Returns the paths of the false secrets, as they are outside the cell.
+    pub(super) fn canary_files(&self) -> Vec<PathBuf> {
+        let file = |canary: &Canary| match canary.place {
+            CanaryPlace::File(file) => Some(self.real.join(file)),
+            CanaryPlace::Variable(_) => None,
+        };
+        self.canaries.iter().filter_map(file).collect()
     }
 
-    fn collect(&self, folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Vec<u8>)>) {
-        const MAX_DEPTH: usize = 16;
-        const MAX_FILES: usize = 2000;
-        const MAX_BYTES: u64 = 256 * 1024;
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let Ok(kind) = entry.file_type() else { continue };
-            let path = entry.path();
-            if kind.is_dir() && depth < MAX_DEPTH {
-                self.collect(&path, depth + 1, found);
-            } else if kind.is_file() && found.len() < MAX_FILES {
-                let mut content = Vec::new();
-                // What cannot be read was written by somebody else.
-                let read = fs::File::open(&path)
-                    .and_then(|file| io::Read::read_to_end(&mut io::Read::take(file, MAX_BYTES), &mut content));
-                let told = self.as_told(&path);
-                if read.is_ok() && !self.planted(&told, &content) {
-                    found.push((told, content));
-                }
+    /// Waits until the source has written more than it may, and returns what that was. What it removed and holds open is
+    /// only seen in the room that is left on the disk.
+    pub(super) async fn overfull(&self) -> String {
+        let least = room_on_disk(&self.real).map_or(0, |room| (room / 2).min(LEAST_ROOM_BYTES));
+        loop {
+            tokio::time::sleep(WATCH_PAUSE).await;
+            let real = self.real.clone();
+            let Ok((bytes, files)) = tokio::task::spawn_blocking(move || size(&real)).await else { continue };
+            if bytes > MAX_HOME_BYTES || files > MAX_HOME_FILES {
+                return format!(
+                    "it wrote more than {} MiB or {MAX_HOME_FILES} files into its home",
+                    MAX_HOME_BYTES >> 20
+                );
+            }
+            if room_on_disk(&self.real).is_some_and(|room| room < least) {
+                return format!("less than {} MiB were left on the disk of its home", least >> 20);
             }
         }
+    }
+
+    /// Returns the files that are new or changed, the smallest first and each from its beginning, and the number of files
+    /// and folders of which something was left out.
+    pub(super) fn written(&self) -> (Vec<(PathBuf, Vec<u8>)>, usize) {
+        open_up(&self.real);
+        let mut found = Vec::new();
+        let mut left_out = find(&self.real, 0, &mut found);
+        // A large one crowds out no small one.
+        found.sort();
+        left_out += found.len().saturating_sub(MAX_FILES);
+        let (mut files, mut room) = (Vec::new(), MAX_READ_BYTES);
+        for (_, path) in found.into_iter().take(MAX_FILES) {
+            let mut content = Vec::new();
+            // Links to places outside are no files, and the source has ended.
+            let read = fs::File::open(&path)
+                .and_then(|file| io::Read::read_to_end(&mut io::Read::take(file, room + 1), &mut content));
+            left_out += usize::from(content.len() as u64 > room || read.is_err());
+            let told = self.as_told(&path);
+            if !self.planted(&told, &content) {
+                room = room.saturating_sub(content.len() as u64);
+                files.push((told, content));
+            }
+        }
+        (files, left_out)
     }
 
     fn planted(&self, path: &Path, content: &[u8]) -> bool {
@@ -186,5 +228,134 @@ impl FalseHome {
             CanaryPlace::File(file) => path == self.told.join(file) && content == canary.content.as_bytes(),
             CanaryPlace::Variable(_) => false,
         })
+    }
+}
+
+/// Nothing that the source closed to everybody stays behind.
+impl Drop for FalseHome {
+    fn drop(&mut self) {
+        open_up(&self.real);
+    }
+}
+
+/// Lets this user read and remove what is in a folder, whatever the source allowed.
+fn open_up(folder: &Path) {
+    // What belongs to somebody else cannot be opened, and is counted where it is read.
+    let open = |path: &Path, least: u32| {
+        let Ok(mode) = path.symlink_metadata().map(|about| about.permissions().mode()) else { return };
+        if mode & least != least {
+            let _ = fs::set_permissions(path, fs::Permissions::from_mode(mode | least));
+        }
+    };
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        open(&folder, 0o700);
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(kind) if kind.is_file() => open(&entry.path(), 0o600),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Finds the files below a folder, with their sizes. Returns the number of folders that are left out.
+fn find(folder: &Path, depth: usize, found: &mut Vec<(u64, PathBuf)>) -> usize {
+    let Ok(entries) = fs::read_dir(folder) else { return 1 };
+    let mut left_out = 0;
+    for entry in entries.flatten() {
+        match entry.metadata() {
+            Ok(about) if about.is_dir() && depth >= MAX_DEPTH => left_out += 1,
+            Ok(about) if about.is_dir() => left_out += find(&entry.path(), depth + 1, found),
+            Ok(about) if about.is_file() => found.push((about.len(), entry.path())),
+            _ => {}
+        }
+    }
+    left_out
+}
+
+/// Returns the bytes on the disk and the number of all files below a folder, which may be left early if there are too
+/// many.
+fn size(folder: &Path) -> (u64, usize) {
+    let (mut bytes, mut files, mut folders) = (0, 0, vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop().filter(|_| files <= MAX_HOME_FILES) {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten().take(MAX_HOME_FILES + 1) {
+            files += 1;
+            let Ok(about) = entry.metadata() else { continue };
+            bytes += about.blocks() * 512;
+            if about.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    (bytes, files)
+}
+
+/// Returns the bytes that this user may still write where a folder is.
+fn room_on_disk(folder: &Path) -> Option<u64> {
+    rustix::fs::statvfs(folder).ok().map(|about| about.f_bavail.saturating_mul(about.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn home(folder: &Path) -> FalseHome {
+        FalseHome::make(folder, Condition::Baseline).unwrap()
+    }
+
+    #[test]
+    fn what_a_source_closed_to_everybody_is_read_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = home(folder.path());
+        let closed = home.real.join("closed");
+        fs::create_dir(&closed).unwrap();
+        fs::write(closed.join("copy"), "a secret").unwrap();
+        for (path, mode) in [(closed.join("copy"), 0o0), (closed.clone(), 0o0)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let (files, left_out) = home.written();
+        let told = told_home(Condition::Baseline).join("closed/copy");
+        assert!(files.contains(&(told, b"a secret".to_vec())) && left_out == 0, "{left_out}");
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
+        drop(home);
+        assert_eq!(closed.metadata().unwrap().permissions().mode() & 0o700, 0o700, "it can be removed");
+    }
+
+    #[test]
+    fn what_is_written_is_read_to_the_end_within_a_bound_and_the_rest_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = home(folder.path());
+        let (before, _) = home.written();
+        fs::write(home.real.join("long"), [vec![b'y'; 300_000], b"secret".to_vec()].concat()).unwrap();
+        let (files, left_out) = home.written();
+        assert!(files.iter().any(|(_, content)| content.ends_with(b"secret")) && left_out == 0);
+        assert_eq!(files.len(), before.len() + 1);
+        let sparse = fs::File::create(home.real.join("huge")).unwrap();
+        sparse.set_len(MAX_READ_BYTES * 2).unwrap();
+        let deep: PathBuf = std::iter::repeat_n("d", MAX_DEPTH + 1).collect();
+        fs::create_dir_all(home.real.join(deep)).unwrap();
+        let (files, left_out) = home.written();
+        assert_eq!(left_out, 2);
+        assert!(files.iter().any(|(_, content)| content.ends_with(b"secret")), "a large one crowds out no small one");
+        assert!(
+            files.iter().map(|(_, content)| content.len() as u64).sum::<u64>() <= MAX_READ_BYTES + MAX_FILES as u64
+        );
+    }
+
+    #[tokio::test]
+    async fn a_source_that_fills_the_disk_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = home(folder.path());
+        let nothing_yet = tokio::time::timeout(WATCH_PAUSE * 3, home.overfull()).await;
+        assert!(nothing_yet.is_err());
+        for at in 0..=MAX_HOME_FILES {
+            fs::File::create(home.real.join(at.to_string())).unwrap();
+        }
+        let why = tokio::time::timeout(Duration::from_secs(60), home.overfull()).await.unwrap();
+        assert!(why.contains("20000 files"), "{why}");
     }
 }

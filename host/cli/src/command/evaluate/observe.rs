@@ -1,20 +1,22 @@
 //! One run of the server under one condition.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use portcullis::cell::{
-    Action, Availability, CellError, CellHost, Child, InstallPhase, ProcessCell, Subject as Attempted, Tier,
+    Action, Availability, CellError, CellHost, Child, InstallPhase, ProcessCell, RecordedAttempt, Subject as Attempted,
+    Tier,
 };
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{
-    Canary, CanaryPlace, Condition, Observation, ObservedCall, ObservedListing, SETTLE, names_any, planned,
+    Canary, CanaryPlace, Condition, Observation, ObservedCall, ObservedListing, PlannedCall, SETTLE, planned,
 };
 use portcullis_jail::{Launcher, Network};
-use portcullis_net::egress::{FalseAddresses, FalseInternet};
+use portcullis_net::egress::{FalseAddresses, FalseInternet, SentMessage};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -27,6 +29,9 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest time for the calls of one run together, and for those of one tool: a slow one is called less often.
 const CALLS_TIMEOUT: Duration = Duration::from_secs(40);
 const TOOL_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// The largest size of the answers of one run that are kept, in bytes. The rest is cut.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// The server that is evaluated.
 pub(super) struct Candidate {
@@ -66,7 +71,7 @@ impl Candidate {
 /// Runs the server under a condition. A server that fails is an observation; an error is one of this machine.
 pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyhow::Result<Observation> {
     let folder = tempfile::Builder::new().prefix("run-").tempdir_in(&candidate.folder)?;
-    let home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
+    let mut home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
     let mut source = candidate.source.clone();
     home.grant(&mut source.cell);
     // The command and its variables were written for the home of the baseline.
@@ -88,27 +93,41 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     let internet = FalseInternet::new(addresses).context("cannot make a false internet")?;
     home.place(&mut plan, condition, internet.certificate());
     if condition != Condition::Bare {
-        let listeners = FalseInternet::listeners();
+        let listeners = FalseInternet::listeners(addresses);
         plan.launch.cell.network =
             if everywhere { Network::Everywhere(listeners) } else { Network::Listeners(listeners) };
     }
     let program = plan.launch.program.clone();
     let recording = cell.recording().cloned().context("the cell is not recorded")?;
+    for file in home.canary_files() {
+        recording.watch(&file).context("a false secret is gone")?;
+    }
 
     let (child, streams, ready) = Child::start(plan.launch, Launcher::SelfExec, Some(Arc::clone(&recording))).await?;
     let (served, _resolver) = match condition {
         Condition::Bare => (None, cell.started(ready)?),
         _ => (Some(internet.serve(ready.listeners)?), None),
     };
-    let mut run = Run { began, listings: Vec::new(), calls: Vec::new(), name: String::new() };
+    let mut run = Run {
+        began,
+        listings: Vec::new(),
+        calls: Vec::new(),
+        name: String::new(),
+        answered: 0,
+        cut: 0,
+        unseen: BTreeMap::new(),
+    };
     let limit = RUN_TIMEOUT + candidate.idle;
     let work = async {
         let server = Server::meet(streams, &child, condition.client()).await?;
         run.exercise(server, condition, &home.canaries, candidate.idle).await
     };
-    let failure = match timeout(limit, work).await {
-        Ok(done) => done.err(),
-        Err(_) => Some(anyhow!("it was not done within {} s", limit.as_secs())),
+    let failure = tokio::select! {
+        done = timeout(limit, work) => match done {
+            Ok(done) => done.err(),
+            Err(_) => Some(anyhow!("it was not done within {} s", limit.as_secs())),
+        },
+        why = home.overfull() => Some(anyhow!("it was ended: {why}")),
     };
     child.kill();
     child.wait().await;
@@ -118,6 +137,10 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     }
 
     let mut attempts = recording.attempts();
+    let Run { name, listings, calls, cut, mut unseen, .. } = run;
+    let sent = internet.sent();
+    let unanswered = unheard(&attempts, &sent, |address| internet.name_of(address));
+    count(&mut unseen, "connections to ports at which nothing answers", unanswered);
     // An address that a name was given is known by that name.
     attempts.retain(|attempt| match attempt.subject {
         Attempted::Address(SocketAddr::V4(address)) => internet.name_of(*address.ip()).is_none(),
@@ -137,23 +160,49 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         let of_clock = matches!(&attempt.subject, Attempted::Path(path) if path.starts_with(CLOCK_FOLDER) && path.extension().is_some());
         of_clock && attempt.action == Action::Read && attempt.availability == Availability::Granted
     });
+    let (written, unsearched) = home.written();
+    count(
+        &mut unseen,
+        "files and folders of its home that were too large, too many, too deep or not to be read",
+        unsearched,
+    );
     Ok(Observation {
         condition,
         began,
         took: began.elapsed(),
         failure: failure.map(|error| format!("{error:#}")),
-        server: run.name,
-        listings: run.listings,
-        calls: run.calls,
+        server: name,
+        listings,
+        calls,
         attempts,
-        sent: internet.sent(),
-        missed: internet.others() + recording.crowded_out(),
-        written: home.written(),
-        canaries: home.canaries,
+        sent,
+        missed: internet.others() + recording.crowded_out() + cut,
+        unseen,
+        written,
+        canaries: std::mem::take(&mut home.canaries),
         home: told_home(condition),
         programs: [program, PathBuf::from("/usr/bin/env")].into_iter().chain(started).collect(),
         clock_moved,
     })
+}
+
+/// Returns the number of ports of named hosts at which the source found nobody to hear it.
+fn unheard(attempts: &[RecordedAttempt], sent: &[SentMessage], name_of: impl Fn(Ipv4Addr) -> Option<String>) -> usize {
+    let is_unheard = |attempt: &&RecordedAttempt| {
+        let Attempted::Address(SocketAddr::V4(to)) = attempt.subject else { return false };
+        let Some(host) = name_of(*to.ip()).filter(|_| to.port() != 0) else { return false };
+        // Datagrams are heard at every port.
+        let heard = |message: &SentMessage| message.host == host && message.port == to.port();
+        !FalseInternet::answers_at(to.port()) && !sent.iter().any(heard)
+    };
+    attempts.iter().filter(is_unheard).count()
+}
+
+/// Counts what could not be seen.
+fn count(unseen: &mut BTreeMap<&'static str, u64>, what: &'static str, times: usize) {
+    if times > 0 {
+        *unseen.entry(what).or_default() += times as u64;
+    }
 }
 
 /// A run in progress.
@@ -162,6 +211,11 @@ struct Run {
     listings: Vec<ObservedListing>,
     calls: Vec<ObservedCall>,
     name: String,
+    /// The bytes of all answers that are kept.
+    answered: usize,
+    /// The number of answers that were cut.
+    cut: u64,
+    unseen: BTreeMap<&'static str, u64>,
 }
 
 impl Run {
@@ -173,7 +227,7 @@ impl Run {
         idle: Duration,
     ) -> anyhow::Result<()> {
         self.name = server.name();
-        let definitions = server.definitions().await.context("it does not list its tools")?;
+        let definitions = server.definitions(&mut self.unseen).await.context("it does not list its tools")?;
         let tools: Vec<Value> =
             definitions.iter().filter(|(kind, _)| *kind == "tool").map(|(_, definition)| definition.clone()).collect();
         self.listings.push(ObservedListing { when: "at first", definitions });
@@ -185,7 +239,9 @@ impl Run {
                 CanaryPlace::Variable(_) => None,
             })
             .collect();
-        for (tool, arguments) in planned(condition, &tools, &work_folder(condition), &canaries) {
+        for PlannedCall { tool, arguments, asked, asks_for_secret } in
+            planned(condition, &tools, &work_folder(condition), &canaries)
+        {
             let began = self.began.elapsed();
             let spent =
                 |of: &str| self.calls.iter().filter(|call| call.tool == of).map(|call| call.took).sum::<Duration>();
@@ -195,19 +251,55 @@ impl Run {
             if spent(&tool) > TOOL_TIMEOUT {
                 continue;
             }
-            let (answer, failed) = server.call(&tool, &arguments).await;
+            let (mut answer, failed) = server.call(&tool, &arguments).await;
             let took = self.began.elapsed().saturating_sub(began);
-            if names_any(&arguments, &canaries) {
+            if asks_for_secret {
                 tokio::time::sleep(SETTLE).await;
             }
-            self.calls.push(ObservedCall { tool, arguments, answer, failed, began, took });
+            let room = answer.floor_char_boundary(MAX_ANSWER_BYTES.saturating_sub(self.answered));
+            self.cut += u64::from(room < answer.len());
+            answer.truncate(room);
+            self.answered += answer.len();
+            self.calls.push(ObservedCall { tool, arguments, asked, answer, failed, began, took });
         }
         if condition == Condition::Baseline {
             // What waits for a while is to be seen, too.
             tokio::time::sleep(idle).await;
         }
-        let definitions = server.definitions().await.context("after the calls it no longer lists its tools")?;
+        let definitions =
+            server.definitions(&mut self.unseen).await.context("after the calls it no longer lists its tools")?;
         self.listings.push(ObservedListing { when: "after the calls", definitions });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_net::egress::Channel;
+
+    use super::*;
+
+    #[test]
+    fn a_port_of_a_named_host_at_which_nothing_answers_is_counted() {
+        let name_of = |address: Ipv4Addr| (address == Ipv4Addr::new(93, 184, 0, 1)).then(|| "a.test".to_owned());
+        let attempt = |to: [u8; 4], port| RecordedAttempt {
+            action: Action::Connect,
+            subject: Attempted::Address((to, port).into()),
+            availability: Availability::Denied,
+            count: 1,
+            after: Duration::ZERO,
+            program: String::new(),
+        };
+        let (known, unknown) = ([93, 184, 0, 1], [93, 184, 0, 2]);
+        let attempts = [attempt(known, 4711), attempt(known, 80), attempt(known, 0), attempt(unknown, 4711)];
+        assert_eq!(unheard(&attempts, &[], name_of), 1);
+        let sent = SentMessage {
+            at: Instant::now(),
+            channel: Channel::Udp,
+            host: "a.test".to_owned(),
+            port: 4711,
+            parts: Vec::new(),
+        };
+        assert_eq!(unheard(&attempts, &[sent], name_of), 0, "a datagram is heard");
     }
 }

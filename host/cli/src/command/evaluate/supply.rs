@@ -50,8 +50,12 @@ impl Supply {
 /// typed.
 pub(super) fn look(folder: &Path, asked_for: Option<&str>, database: Option<&Path>) -> anyhow::Result<Supply> {
     let mut supply = Supply::default();
-    let mut packages = Vec::new();
-    installed(folder, 0, &mut packages);
+    let (mut packages, mut left_out) = (Vec::new(), 0);
+    installed(folder, 0, &mut packages, &mut left_out);
+    if left_out > 0 {
+        let limits = format!("more than {MAX_PACKAGES} of them or {MAX_DEPTH} folders deep");
+        supply.known.unchecked.push(format!("folders with packages that were not looked at, {limits}: {left_out}"));
+    }
     for package in &packages {
         let is = |name: &str| package.ecosystem.normal(&package.name) == package.ecosystem.normal(name);
         package.judge(asked_for.is_some_and(is), &mut supply.known.findings);
@@ -90,6 +94,12 @@ pub(super) fn refused(record: &OsvMatch, database: &OsvEdition) -> Supply {
     supply
 }
 
+/// Adds what is known of the packages by the names and versions that the registry gave, whatever they say themselves.
+pub(super) fn look_at_lock(phase: &InstallPhase, supply: &mut Supply) {
+    judge_by_records(&phase.osv.matches, &mut supply.known.findings);
+    supply.malicious |= phase.osv.malicious().is_some();
+}
+
 /// Compares an installed package with what the lock file of a configuration pins: the named one, or the one that would
 /// be found here. A configuration is read for the place of its lock file only.
 pub(super) fn compare_with_pins(phase: &InstallPhase, config: Option<&Path>, known: &mut PriorKnowledge) {
@@ -117,46 +127,54 @@ fn is_same_ecosystem(pin: &LockedPackage, phase: &InstallPhase) -> bool {
     pin.requested.split(':').next() == phase.requested.split(':').next()
 }
 
-/// Finds the packages that are installed below a folder.
-fn installed(folder: &Path, depth: usize, packages: &mut Vec<SupplyPackage>) {
+/// Finds the packages that are installed below a folder, and counts the folders that are left out.
+fn installed(folder: &Path, depth: usize, packages: &mut Vec<SupplyPackage>, left_out: &mut usize) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(kind) = entry.file_type() else { continue };
         if packages.len() >= MAX_PACKAGES {
+            *left_out += 1;
             return;
         }
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
-        if kind.is_dir() && depth < MAX_DEPTH {
+        if kind.is_dir() && depth >= MAX_DEPTH {
+            *left_out += 1;
+        } else if kind.is_dir() {
             if let Some((name, version)) = name.strip_suffix(".dist-info").and_then(|name| name.split_once('-')) {
                 let (name, version) = (name.to_owned(), version.to_owned());
                 packages.push(SupplyPackage { ecosystem: Ecosystem::PyPi, name, version, scripts: Vec::new() });
             } else {
-                installed(&path, depth + 1, packages);
+                installed(&path, depth + 1, packages, left_out);
             }
-        } else if name == "package.json" && is_package(folder) {
-            packages.extend(described(&path));
+        } else if let Some(name) = package_name(folder).filter(|_| name == "package.json") {
+            packages.extend(described(&path, name));
         }
     }
 }
 
-/// Reports whether a folder is where npm puts a package: directly in `node_modules`, or in a scope there.
-fn is_package(folder: &Path) -> bool {
-    let named = |folder: Option<&Path>, name: &str| folder.and_then(Path::file_name).is_some_and(|known| known == name);
-    let scope =
-        folder.parent().filter(|scope| scope.file_name().is_some_and(|name| name.to_string_lossy().starts_with('@')));
-    named(folder.parent(), "node_modules") || named(scope.and_then(Path::parent), "node_modules")
+/// Returns the name of the package that npm puts into this folder: directly in `node_modules`, or in a scope there.
+fn package_name(folder: &Path) -> Option<String> {
+    let text = |part: &Path| Some(part.file_name()?.to_string_lossy().into_owned());
+    let (name, above) = (text(folder)?, folder.parent()?);
+    match text(above)? {
+        modules if modules == "node_modules" => Some(name),
+        scope if scope.starts_with('@') && above.parent().and_then(text)? == "node_modules" => {
+            Some(format!("{scope}/{name}"))
+        }
+        _ => None,
+    }
 }
 
-fn described(file: &Path) -> Option<SupplyPackage> {
-    let about = parsed(File::open(file).ok()?)?;
+/// Returns a package by the name of its place, and by the one that it gives itself if that is another.
+fn described(file: &Path, name: String) -> Vec<SupplyPackage> {
+    let Some(about) = File::open(file).ok().and_then(parsed) else { return Vec::new() };
     let text = |place: &str| about.pointer(place).and_then(Value::as_str).map(str::to_owned);
     let script = |name: &&str| Some(format!("{name}: {}", text(&format!("/scripts/{name}"))?));
-    Some(SupplyPackage {
-        ecosystem: Ecosystem::Npm,
-        name: text("/name")?,
-        version: text("/version")?,
-        scripts: SCRIPTS.iter().filter_map(script).collect(),
-    })
+    let version = text("/version").unwrap_or_default();
+    let other = text("/name").filter(|own| *own != name);
+    let package = |name, scripts| SupplyPackage { ecosystem: Ecosystem::Npm, name, version: version.clone(), scripts };
+    let placed = package(name, SCRIPTS.iter().filter_map(script).collect());
+    std::iter::once(placed).chain(other.map(|own| package(own, Vec::new()))).collect()
 }
 
 fn parsed(file: impl Read) -> Option<Value> {
@@ -182,6 +200,8 @@ mod tests {
         package("node_modules/@me/server", about);
         package("node_modules/@me/server/dist", json!({ "name": "no package", "version": "1" }));
         package("node_modules/dep", json!({ "name": "dep", "version": "0.1.0" }));
+        // It says that it is another.
+        package("node_modules/liar", json!({ "name": "lodash", "version": "4.0.0" }));
         fs::create_dir_all(folder.join("lib/site-packages/Py_Dep-2.0.dist-info")).unwrap();
     }
 
@@ -211,7 +231,7 @@ mod tests {
         };
         let supply = with("GHSA-1", "PyPI", "py-dep");
         assert!(
-            !supply.malicious && supply.known.unchecked[0].starts_with("3 packages looked up"),
+            !supply.malicious && supply.known.unchecked[0].starts_with("5 packages looked up"),
             "{:?}",
             supply.known.unchecked
         );
@@ -219,5 +239,39 @@ mod tests {
         let supply = with("MAL-1", "npm", "dep");
         assert!(supply.malicious);
         assert_eq!(rules(supply)[0], ("known-malicious".to_owned(), "dep 0.1.0".to_owned()));
+        let supply = with("MAL-2", "npm", "liar");
+        assert!(supply.malicious, "what a package says of itself does not hide it");
+    }
+
+    #[test]
+    fn folders_that_are_too_deep_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("d/".repeat(MAX_DEPTH + 2))).unwrap();
+        let supply = look(folder.path(), None, None).unwrap();
+        assert!(supply.known.unchecked[0].ends_with("12 folders deep: 1"), "{:?}", supply.known.unchecked);
+    }
+
+    #[test]
+    fn what_the_registry_gave_is_known_whatever_the_package_says_of_itself() {
+        let record = OsvMatch {
+            id: "GHSA-1".to_owned(),
+            summary: "s".to_owned(),
+            package: "server".to_owned(),
+            version: "1.0.0".to_owned(),
+        };
+        let phase = InstallPhase {
+            requested: "npm:server".to_owned(),
+            name: "server".to_owned(),
+            version: "1.0.0".to_owned(),
+            integrity: String::new(),
+            packages: 1,
+            tree: portcullis::digest::Digest::of(b""),
+            registry: Vec::new(),
+            osv: OsvCheck { matches: vec![record], ..OsvCheck::default() },
+            folder: "/nowhere".into(),
+        };
+        let mut supply = Supply::default();
+        look_at_lock(&phase, &mut supply);
+        assert_eq!(rules(supply), [("known-vulnerable".to_owned(), "server 1.0.0".to_owned())]);
     }
 }

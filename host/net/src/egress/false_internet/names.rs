@@ -1,6 +1,6 @@
 //! The resolver of the false internet: every name has an address.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -20,14 +20,24 @@ const MAX_QUERY_BYTES: usize = 65_535;
 /// The time for which a client may cache an answer, in seconds. Nothing is cached, so that every query is seen.
 const TTL: u32 = 0;
 
-/// The number of names that have an address of their own. Those after them share the last one.
-const MAX_NAMES: usize = 60_000;
+/// The number of names that have an address of their own. Those after them share the last one, and are not kept.
+const MAX_NAMES: usize = 4096;
+
+/// The host that stands for all names that share an address.
+const ONE_OF_MANY: &str = "one of too many names";
 
 /// The addresses that were given out.
 #[derive(Debug)]
 pub(super) struct FalseNames {
     addresses: FalseAddresses,
-    known: Mutex<BTreeMap<String, Ipv4Addr>>,
+    pub(super) known: Mutex<GivenAddresses>,
+}
+
+/// The names and their addresses, each by the other.
+#[derive(Debug, Default)]
+pub(super) struct GivenAddresses {
+    pub(super) by_name: HashMap<String, Ipv4Addr>,
+    by_address: HashMap<Ipv4Addr, String>,
 }
 
 /// The addresses that names are given.
@@ -44,21 +54,34 @@ impl FalseNames {
         Self { addresses, known: Mutex::default() }
     }
 
+    pub(super) fn addresses(&self) -> FalseAddresses {
+        self.addresses
+    }
+
     /// Returns the address of a name, the same every time.
-    fn address_of(&self, name: &str) -> Ipv4Addr {
-        let mut names = self.known.lock();
-        let next = names.len().min(MAX_NAMES) + 1;
-        *names.entry(name.to_ascii_lowercase()).or_insert_with(|| {
-            let [.., high, low] = next.to_be_bytes();
-            match self.addresses {
-                FalseAddresses::Loopback => Ipv4Addr::new(127, 65, high, low),
-                FalseAddresses::Public => Ipv4Addr::new(93, 184, high, low),
-            }
-        })
+    pub(super) fn address_of(&self, name: &str) -> Ipv4Addr {
+        let name = name.to_ascii_lowercase();
+        let mut known = self.known.lock();
+        if let Some(address) = known.by_name.get(&name) {
+            return *address;
+        }
+        let count = known.by_name.len();
+        let [.., high, low] = (count + 1).to_be_bytes();
+        let address = match self.addresses {
+            FalseAddresses::Loopback => Ipv4Addr::new(127, 65, high, low),
+            FalseAddresses::Public => Ipv4Addr::new(93, 184, high, low),
+        };
+        if count < MAX_NAMES {
+            known.by_address.insert(address, name.clone());
+            known.by_name.insert(name, address);
+        } else {
+            known.by_address.entry(address).or_insert_with(|| ONE_OF_MANY.to_owned());
+        }
+        address
     }
 
     pub(super) fn name_of(&self, address: Ipv4Addr) -> Option<String> {
-        self.known.lock().iter().find(|(_, known)| **known == address).map(|(name, _)| name.clone())
+        self.known.lock().by_address.get(&address).cloned()
     }
 }
 

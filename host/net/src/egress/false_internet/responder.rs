@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -37,7 +37,9 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
     match stream.peek(&mut first).await {
         Ok(1) if first == [HANDSHAKE] => tls(shared, stream, to).await,
         // Other protocols begin with a letter, too: what is no request is kept as it is.
-        Ok(1) if first.iter().all(u8::is_ascii_alphabetic) => http(shared, stream, &to, Channel::Http).await,
+        Ok(1) if first.iter().all(u8::is_ascii_alphabetic) => {
+            http(shared, stream, vec![to], Channel::Http, Vec::new()).await
+        }
         Ok(1) => other(shared, stream, to).await,
         // The source said nothing: it waited for a greeting, or only looked whether somebody is there.
         _ => shared.traffic.note(Channel::Tcp, &to, Vec::new()),
@@ -45,35 +47,49 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
 }
 
 async fn tls(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
-    let Ok(hello) = LazyConfigAcceptor::new(Acceptor::default(), stream).await else {
-        return shared.traffic.note(Channel::Tls, &to, Vec::new());
-    };
+    // What is no handshake is kept as it is, and so is one that fails.
+    let greeting = Heard::new(shared, vec![to.clone()], Channel::Tls, Vec::new());
+    let stream = Tap::new(stream, Arc::clone(&greeting));
+    let Ok(hello) = LazyConfigAcceptor::new(Acceptor::default(), stream).await else { return };
     let named = hello.client_hello().server_name().map(str::to_owned);
     let name = named.clone().unwrap_or_else(|| to.host.clone());
-    let shown = named.map(|name| ("server name".to_owned(), name.into_bytes())).into_iter().collect();
+    let server_name = named.as_ref().map(|name| ("server name".to_owned(), name.clone().into_bytes()));
+    let mut shown: Vec<_> = server_name.into_iter().collect();
     let Ok(config) = shared.authority.proves(&name) else { return };
     match hello.into_stream(config).await {
         Ok(stream) => {
-            if !name.eq_ignore_ascii_case(&to.host) {
-                shared.traffic.note(Channel::Tls, &to, shown);
-            }
-            http(shared, stream, &Sender { host: name, ..to }, Channel::Https).await;
+            // Its extensions may say as much as a request.
+            shown.push(("handshake".to_owned(), greeting.so_far()));
+            greeting.understand(true);
+            http(shared, stream, with_host(vec![to], named), Channel::Https, shown).await;
         }
         Err(_) => shared.traffic.note(Channel::Tls, &to, shown),
     }
 }
 
-async fn http<S>(shared: &Arc<Shared>, stream: S, to: &Sender, channel: Channel)
+/// Adds a host that is named besides those that are known. Whoever has any of them may read what is said.
+fn with_host(mut to: Vec<Sender>, named: Option<String>) -> Vec<Sender> {
+    let other = |named: &String| !to.iter().any(|known| known.host.eq_ignore_ascii_case(named));
+    let added = named.filter(other).zip(to.first()).map(|(host, first)| Sender { host, ..first.clone() });
+    to.extend(added);
+    to
+}
+
+async fn http<S>(shared: &Arc<Shared>, stream: S, to: Vec<Sender>, channel: Channel, shown: Vec<(String, Vec<u8>)>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let raw = if channel == Channel::Http { Channel::Tcp } else { channel };
-    let heard = Heard::new(shared, to.clone(), raw);
-    let service = service_fn(|request| {
+    let heard = Heard::new(shared, to.clone(), raw, shown.clone());
+    let service = service_fn(|request: Request<Incoming>| {
         // A request that is not heard to its end is kept as it is.
         heard.understand(false);
+        if request.headers().contains_key(TRANSFER_ENCODING) {
+            // Only the bytes show what stands beside the sizes of its chunks.
+            heard.keep();
+        }
         async {
-            let response = answer(shared, request, to, channel).await;
+            let response = answer(shared, request, &to, channel, &shown).await;
             heard.understand(response.is_some());
             Ok::<_, Infallible>(response.unwrap_or_default())
         }
@@ -92,27 +108,34 @@ where
 async fn answer(
     shared: &Shared,
     request: Request<Incoming>,
-    to: &Sender,
+    to: &[Sender],
     channel: Channel,
+    shown: &[(String, Vec<u8>)],
 ) -> Option<Response<Full<Bytes>>> {
     let (head, mut body) = request.into_parts();
     let path = format!("{} {}", head.method, head.uri);
     let mut parts = vec![("path".to_owned(), path.into_bytes())];
     let header = |(name, value): (&HeaderName, &HeaderValue)| (format!("header {name}"), value.as_bytes().to_vec());
     parts.extend(head.headers.iter().map(header));
-    let mut kept = Vec::new();
+    parts.extend_from_slice(shown);
+    let (mut kept, mut is_cut) = (Vec::new(), false);
+    let mut names: Vec<String> = head.headers.keys().map(ToString::to_string).collect();
     while let Some(frame) = body.frame().await {
         let data = match frame.ok()?.into_data() {
             Ok(data) => data,
             Err(frame) => {
                 // A trailer carries as much as a header.
-                parts.extend(frame.trailers_ref().into_iter().flatten().map(header));
+                let trailers = frame.trailers_ref();
+                names.extend(trailers.into_iter().flat_map(HeaderMap::keys).map(ToString::to_string));
+                parts.extend(trailers.into_iter().flatten().map(header));
                 continue;
             }
         };
         let room = MAX_BODY_BYTES.saturating_sub(kept.len());
+        is_cut |= data.len() > room;
         kept.extend_from_slice(data.get(..room).unwrap_or(&data));
     }
+    parts.push(("names of headers".to_owned(), names.join(" ").into_bytes()));
     if !kept.is_empty() {
         parts.push(("body".to_owned(), kept));
     }
@@ -121,11 +144,12 @@ async fn answer(
         let bare = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
         bare.map_or(host, |(host, _)| host).to_ascii_lowercase()
     });
-    // Whoever has either may read it, so that it was sent to both.
-    if let Some(host) = named.filter(|host| super::super::is_host(host) && !host.eq_ignore_ascii_case(&to.host)) {
-        shared.traffic.note(channel, &Sender { host, ..to.clone() }, parts.clone());
+    for to in with_host(to.to_vec(), named.filter(|host| super::super::is_host(host))) {
+        shared.traffic.note(channel, &to, parts.clone());
     }
-    shared.traffic.note(channel, to, parts);
+    if is_cut {
+        shared.traffic.miss();
+    }
     Some(empty_answer(&head.headers))
 }
 
@@ -143,7 +167,7 @@ fn empty_answer(headers: &HeaderMap) -> Response<Full<Bytes>> {
 
 /// Keeps what is neither HTTP nor TLS, and says nothing.
 async fn other(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
-    let mut stream = Tap::new(stream, Heard::new(shared, to, Channel::Tcp));
+    let mut stream = Tap::new(stream, Heard::new(shared, vec![to], Channel::Tcp, Vec::new()));
     // A reset is an end, too.
     let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
 }

@@ -18,16 +18,39 @@ const MAX_BYTES: usize = 256 * 1024;
 /// What was said on one connection. Dropping it notes the bytes, unless all of them were noted as requests.
 pub(super) struct Heard {
     shared: Arc<Shared>,
-    to: Sender,
+    /// The hosts that it may have been meant for.
+    to: Vec<Sender>,
     channel: Channel,
+    /// What was said besides the bytes.
+    besides: Vec<(String, Vec<u8>)>,
     bytes: Mutex<Vec<u8>>,
+    /// True if more was said than is kept.
+    cut: AtomicBool,
     understood: AtomicBool,
+    /// True if the bytes are noted in any case.
+    kept: AtomicBool,
 }
 
 impl Heard {
-    pub(super) fn new(shared: &Arc<Shared>, to: Sender, channel: Channel) -> Arc<Self> {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        to: Vec<Sender>,
+        channel: Channel,
+        besides: Vec<(String, Vec<u8>)>,
+    ) -> Arc<Self> {
         let (shared, bytes) = (Arc::clone(shared), Mutex::default());
-        Arc::new(Self { shared, to, channel, bytes, understood: AtomicBool::new(false) })
+        let [cut, understood, kept] = Default::default();
+        Arc::new(Self { shared, to, channel, besides, bytes, cut, understood, kept })
+    }
+
+    /// Notes the bytes at the end, also if everything was noted in another way: they may say more than that.
+    pub(super) fn keep(&self) {
+        self.kept.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes so far.
+    pub(super) fn so_far(&self) -> Vec<u8> {
+        self.bytes.lock().clone()
     }
 
     /// Says whether everything so far was noted in another way.
@@ -42,16 +65,27 @@ impl Heard {
     fn hear(&self, heard: &[u8]) {
         let mut bytes = self.bytes.lock();
         let room = MAX_BYTES.saturating_sub(bytes.len());
+        if heard.len() > room {
+            self.cut.store(true, Ordering::Relaxed);
+        }
         bytes.extend_from_slice(heard.get(..room).unwrap_or(heard));
     }
 }
 
 impl Drop for Heard {
     fn drop(&mut self) {
-        if !self.is_understood() {
-            let bytes = std::mem::take(&mut *self.bytes.lock());
-            let parts = (!bytes.is_empty()).then(|| ("bytes".to_owned(), bytes));
-            self.shared.traffic.note(self.channel, &self.to, parts.into_iter().collect());
+        if self.is_understood() && !*self.kept.get_mut() {
+            return;
+        }
+        let bytes = std::mem::take(&mut *self.bytes.lock());
+        if !bytes.is_empty() {
+            self.besides.push(("bytes".to_owned(), bytes));
+        }
+        for to in &self.to {
+            self.shared.traffic.note(self.channel, to, self.besides.clone());
+        }
+        if *self.cut.get_mut() {
+            self.shared.traffic.miss();
         }
     }
 }

@@ -71,7 +71,7 @@ async fn every_name_exists_and_every_request_is_kept_and_answered() {
     let seen = cell.seen();
     assert_eq!(seen[0], "DNS evil.test name=evil.test");
     assert!(seen[1].starts_with("HTTP evil.test path=POST /a?b=c header host=evil.test header x-key=v"), "{seen:?}");
-    assert!(seen[1].ends_with("body=body"), "{seen:?}");
+    assert!(seen[1].ends_with("names of headers=host x-key content-length connection body=body"), "{seen:?}");
 }
 
 #[tokio::test]
@@ -104,6 +104,7 @@ async fn a_request_inside_tls_is_kept_if_the_authority_is_trusted_and_its_host_i
     }
     let seen = cell.seen();
     assert!(seen[1].starts_with("HTTPS evil.test path=POST /a?b=c") && seen[1].ends_with("body=body"), "{seen:?}");
+    assert!(seen[1].contains(" server name=evil.test handshake=\u{16}"), "what the handshake says is kept: {seen:?}");
     assert_eq!(seen[3], "TLS evil.test server name=evil.test");
 }
 
@@ -131,7 +132,11 @@ async fn a_protocol_that_begins_like_a_request_is_kept_as_it_is() {
     let headers: String = (0..1100).map(|at| format!("x-{at}: a\r\n")).collect();
     let request = format!("GET / HTTP/1.1\r\nhost: evil.test\r\n{headers}x-key: secret\r\n\r\n");
     let cut = "POST / HTTP/1.1\r\nhost: evil.test\r\ncontent-length: 400\r\n\r\nsecret".to_owned();
-    for said in ["NICK secret\r\nUSER secret\r\n".to_owned(), "helo secret\r\n".to_owned(), request, cut] {
+    // Between the chunks of a request that is understood, and behind what begins like TLS.
+    let between =
+        "POST / HTTP/1.1\r\nhost: evil.test\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0;x=secret\r\n\r\n";
+    let others = ["NICK secret\r\nUSER secret\r\n", "helo secret\r\n", between, "\u{16}secret, no handshake"];
+    for said in others.map(str::to_owned).into_iter().chain([request, cut]) {
         let cell = cell();
         drop(say(&cell, "evil.test", 6667, said.as_bytes()).await);
         cell.guard.finish().await;
@@ -189,4 +194,30 @@ async fn a_flood_of_names_leaves_room_for_what_is_sent_and_is_counted() {
     assert!(shared.others() > 0);
     shared.note(Channel::Http, &to("evil.test".to_owned()), vec![("body".to_owned(), b"secret".to_vec())]);
     assert_eq!(shared.sent().last().unwrap().host, "evil.test");
+}
+
+#[tokio::test]
+async fn a_source_that_looks_up_very_many_names_fills_no_memory_and_hides_no_host() {
+    let names = FalseNames::new(FalseAddresses::Public);
+    let first = names.address_of("First.test");
+    let addresses: Vec<_> = (0..20_000).map(|at| names.address_of(&format!("n{at}.test"))).collect();
+    assert_eq!(names.name_of(first).as_deref(), Some("first.test"));
+    assert_eq!((names.address_of("first.test"), names.name_of(addresses[9]).as_deref()), (first, Some("n9.test")));
+    let last = addresses[19_999];
+    assert_eq!(names.name_of(last).as_deref(), Some("one of too many names"));
+    assert!(names.known.lock().by_name.len() < 5000);
+}
+
+#[tokio::test]
+async fn what_is_said_beyond_what_is_kept_is_counted() {
+    let cell = cell();
+    let long = vec![b'a'; 300 * 1024];
+    let head =
+        format!("POST / HTTP/1.1\r\nhost: evil.test\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", long.len());
+    let request = [head.as_bytes(), &long].concat();
+    let _ = say(&cell, "evil.test", 80, &request).await.read_to_end(&mut Vec::new()).await;
+    assert_eq!(cell.internet.others(), 1, "of a body");
+    drop(say(&cell, "evil.test", 4444, &[&[1], &*long].concat()).await);
+    cell.guard.finish().await;
+    assert_eq!(cell.internet.others(), 2, "of a connection");
 }
