@@ -22,6 +22,7 @@ mod cell_network;
 mod cells;
 mod components;
 mod concurrent_agents;
+mod connect;
 mod conventions;
 mod crash;
 mod custom_methods;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
-    add, approvals, audit, call, check, completions, demo, doctor, edit, evaluate, import, init, learn, lock, login,
-    logs, plugin, restart, scan, schema, secret, serve, stats, status, tools, trust, version, wrap,
+    add, approvals, audit, call, check, completions, connect, demo, doctor, edit, evaluate, import, init, learn, lock,
+    login, logs, plugin, restart, scan, schema, secret, serve, stats, status, tools, trust, version, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -84,6 +84,7 @@ pub(crate) enum Command {
     Disable(edit::DisableArgs),
     Set(edit::SetArgs),
     Import(import::Args),
+    Connect(connect::Args),
     Secret(secret::Args),
     Login(login::Args),
     Logout(login::LogoutArgs),

@@ -5,6 +5,7 @@ mod call_query;
 mod cli;
 mod command;
 mod config_file;
+mod connect;
 mod flagged;
 mod isolation;
 mod json_text;

@@ -17,6 +17,8 @@ use crate::output::{self, BAD, BOLD, escape_hidden};
 /// The file that is used if no other is named.
 pub(crate) const FILE: &str = "portcullis.toml";
 
+const QUESTION: &str = "Do you trust it?";
+
 /// Trust a configuration in a folder, after a look at what it does
 ///
 /// A portcullis.toml that is found in the working directory is used only if you trust it: with this command, or when
@@ -75,7 +77,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
                 "nobody can be asked whether {shown} is trusted: run `portcullis trust --yes '{shown}'` after a look at it"
             );
         }
-        if !agreed()? {
+        if !agreed(QUESTION)? {
             bail!("{shown} is not trusted");
         }
     }
@@ -93,7 +95,7 @@ pub(crate) fn into_usable(found: ConfigCandidate) -> Result<Config, ConfigError>
         _ => return found.into_usable(),
     };
     output::note(&described(&found, before.as_ref())?);
-    match agreed() {
+    match agreed(QUESTION) {
         Ok(true) => found.accept(),
         // The same error as if nobody could be asked.
         _ => found.into_usable(),
@@ -155,7 +157,8 @@ pub(crate) fn data_is_seen(found: &ConfigCandidate, before: Option<&Trusted>) ->
     )
 }
 
-fn terminal() -> bool {
+/// Reports whether somebody can be asked.
+pub(crate) fn terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
@@ -198,8 +201,9 @@ fn described(found: &ConfigCandidate, before: Option<&Trusted>) -> Result<String
     Ok(text.trim_end().to_owned())
 }
 
-fn agreed() -> std::io::Result<bool> {
-    output::note("Do you trust it? Type `yes` or `no`:");
+/// Asks a question on the terminal, and reports whether the answer is yes.
+pub(crate) fn agreed(question: &str) -> std::io::Result<bool> {
+    output::note(&format!("{question} Type `yes` or `no`:"));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
