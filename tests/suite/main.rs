@@ -36,6 +36,7 @@ mod fidelity;
 mod groups;
 mod handshake;
 mod ill_sources;
+mod import;
 mod learn;
 mod logins;
 mod memory;

@@ -51,6 +51,12 @@ impl ConfigFile {
         &self.text
     }
 
+    /// Leaves the trust in the file to a person: what is written next counts only after a look at it, unless the file is
+    /// named.
+    pub(crate) fn without_trust(self) -> Self {
+        Self { trusted: None, ..self }
+    }
+
     /// Replaces the text, if the new one is a valid configuration. Line endings stay as they were.
     ///
     /// # Errors

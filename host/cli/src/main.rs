@@ -7,6 +7,7 @@ mod command;
 mod config_file;
 mod connect;
 mod flagged;
+mod guess;
 mod isolation;
 mod json_text;
 mod known;

@@ -102,31 +102,30 @@ pub(crate) fn into_usable(found: ConfigCandidate) -> Result<Config, ConfigError>
     }
 }
 
-/// Trusts the file that this command has just printed to, if standard output is a file with exactly that text.
-pub(crate) fn keep_printed(text: &str) {
-    let Some(file) = std::fs::read_link("/proc/self/fd/1").ok().filter(|file| file.is_file()) else { return };
-    if file.file_name().is_none_or(|name| name != FILE) {
-        return;
-    }
-    keep_made(&file, text);
-}
-
-/// Trusts a file that this command has just written, if it has exactly this text.
+/// Trusts a file that this command has just written, if it has exactly this text, and says so.
 pub(crate) fn keep_made(file: &Path, text: &str) {
-    let kept = match ConfigCandidate::load(Some(file)) {
-        // The file holds something else before or after what was printed.
-        Ok(found) if found.digest() != Digest::of(text.as_bytes()) => return,
-        found => found.map_err(anyhow::Error::from).and_then(|found| {
-            let before = found.trusted()?;
-            data_is_seen(&found, before.as_ref())?;
-            Ok(found.accept()?)
-        }),
-    };
     let shown = escape_hidden(&file.to_string_lossy()).into_owned();
-    match kept {
-        Ok(_) => output::note(&format!("{shown} is trusted as it was written")),
+    match trust_made(file, text) {
+        Ok(true) => output::note(&format!("{shown} is trusted as it was written")),
+        Ok(false) => {}
         Err(error) => output::note(&format!("{shown} is not trusted yet: {error}")),
     }
+}
+
+/// Trusts a file that this command has just written. Returns false if it does not have exactly this text: somebody else
+/// has changed it.
+///
+/// # Errors
+/// If a person has to look at it first, or the trust cannot be recorded.
+pub(crate) fn trust_made(file: &Path, text: &str) -> anyhow::Result<bool> {
+    let found = ConfigCandidate::load(Some(file))?;
+    if found.digest() != Digest::of(text.as_bytes()) {
+        return Ok(false);
+    }
+    let before = found.trusted()?;
+    data_is_seen(&found, before.as_ref())?;
+    found.accept()?;
+    Ok(true)
 }
 
 /// Refuses to trust a configuration that nobody looks at if somebody should.

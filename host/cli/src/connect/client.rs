@@ -36,6 +36,11 @@ impl Client {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
+    /// Returns the client of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|client| client.name() == name)
+    }
+
     /// Returns the file with the servers of the user.
     ///
     /// # Errors
@@ -73,6 +78,20 @@ impl Client {
             Self::ClaudeDesktop | Self::Windsurf | Self::Goose => return None,
         };
         Some(folder.join(file))
+    }
+
+    /// Returns all files in which the client may keep servers, for the user and for the project in this folder, whether
+    /// they exist or not.
+    pub(crate) fn files(self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        let own = self.user_file()?;
+        let mut files = vec![own.clone()];
+        if self == Self::Vscode {
+            // Where its servers were before mid-2025.
+            files.push(own.with_file_name("settings.json"));
+            files.push(folder.join(".vscode/settings.json"));
+        }
+        files.extend(self.project_file(folder));
+        Ok(files)
     }
 
     /// Returns the key under which the servers are.
