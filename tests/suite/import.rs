@@ -82,6 +82,8 @@ fn the_five_servers_of_a_cursor_file_become_sources_with_cells_and_their_secrets
     assert_eq!(dir.secret("search-tavily-api-key"), "live-tavily");
     says(&ran, &["secrets are stored", "it is not trusted as it is now", "left to do:\n  portcullis check\n"]);
 
+    assert!(!ran.err.contains("nothing is known of what it needs"), "each of them is known: {}", ran.err);
+
     // The cells count once somebody has seen them, and then the configuration is good.
     refuses(&dir.run(&["tools"]), &["so it is not used"]);
     let shown = dir.run(&["trust", "--yes"]);

@@ -78,10 +78,12 @@ pub(crate) fn propose(text: &str, file: &Path, before: &Config) -> anyhow::Resul
     let is_new = |name: &SourceName| !before.sources.contains_key(name) && !before.disabled.contains_key(name);
     let all = config.sources.iter().chain(&config.disabled);
     for (name, source) in all.filter(|(name, _)| is_new(name)) {
-        if !matches!(source.endpoint, Endpoint::Command { .. }) {
+        let Endpoint::Command { argv, .. } = &source.endpoint else { continue };
+        let known = UnmetNeeds::of(source, &own);
+        if known.is_none() && KnownServer::started_by(argv).is_some() {
+            // It has all that it needs.
             continue;
         }
-        let known = UnmetNeeds::of(source, &own);
         let (lines, reasons) = match &known {
             Some(lack) => (lack.lines.clone(), vec![format!("Proposed: {} ({})", lack.server.package, lack.origin())]),
             None => {

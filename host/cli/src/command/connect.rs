@@ -67,8 +67,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     if args.undo {
         return undo(args, &open(args)?, global);
     }
-    let connection = connection(args, global)?;
-    let entry = connection.entry(client);
+    let access = access(args, global)?;
+    let entry = access.entry(client);
     if args.print {
         let snippet = entry::snippet(client, &args.name, &entry)?;
         match global.json {
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         return done(global, &file, false, "has the entry already, and is left as it is");
     }
     let changed = edit::with_entry(file.text(), client, &args.name, &entry).with_context(refused)?;
-    let (before, after) = (connection.hide_token(file.text()), connection.hide_token(&changed));
+    let (before, after) = (access.hide_token(file.text()), access.hide_token(&changed));
     agree(args, &file, &before, &after)?;
     // A copy from before our first entry is the one to go back to.
     if old.is_none() || file.backup_text().is_none() {
@@ -135,7 +135,7 @@ fn undo(args: &Args, file: &ClientFile, global: &Global) -> anyhow::Result<ExitC
 }
 
 /// Returns how the client is to reach the broker.
-fn connection(args: &Args, global: &Global) -> anyhow::Result<entry::Connection> {
+fn access(args: &Args, global: &Global) -> anyhow::Result<entry::BrokerAccess> {
     let config = global.load()?;
     let file = config.file.clone().unwrap_or_default();
     let text = std::fs::read_to_string(&file).with_context(|| format!("{} cannot be read", file.display()))?;
@@ -144,9 +144,9 @@ fn connection(args: &Args, global: &Global) -> anyhow::Result<entry::Connection>
     });
     // Claude Desktop reads only programs from its file.
     if listens && !args.stdio && !args.project && args.client != Client::ClaudeDesktop {
-        return entry::Connection::http(&config);
+        return entry::BrokerAccess::http(&config);
     }
-    entry::Connection::stdio(&config)
+    entry::BrokerAccess::stdio(&config)
 }
 
 fn open(args: &Args) -> anyhow::Result<ClientFile> {

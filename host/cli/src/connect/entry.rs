@@ -16,15 +16,15 @@ use super::client::{Client, FileSyntax};
 const PROGRAM: &str = "portcullis";
 
 /// The way in which a client reaches the broker.
-pub(crate) enum Connection {
+pub(crate) enum BrokerAccess {
     /// The client starts the broker.
     Stdio { command: String, args: Vec<String> },
     /// The broker is running.
     Http { url: String, token: Option<SecretString> },
 }
 
-impl Connection {
-    /// Returns a connection by which the client starts this very program.
+impl BrokerAccess {
+    /// Returns the access by which the client starts this very program.
     ///
     /// # Errors
     /// If a path is not known, or is not UTF-8, as a client's file is.
@@ -36,7 +36,7 @@ impl Connection {
         Ok(Self::Stdio { command: text(&program)?.to_owned(), args })
     }
 
-    /// Returns a connection to the address of `[serve]`, with its token, which is made if there is none yet.
+    /// Returns the access at the address of `[serve]`, with its token, which is made if there is none yet.
     ///
     /// # Errors
     /// If the address cannot be known before the broker runs, or the token cannot be read.
