@@ -144,17 +144,11 @@ fn a_configuration_written_by_import_is_trusted_only_as_it_was_written() {
     let program = source_program("portcullis-test-source");
     let client = serde_json::json!({ "mcpServers": { "plain": { "command": program, "args": ["plain"] } } });
     fs::write(dir.path("mcp.json"), client.to_string()).unwrap();
-    let import = |file: fs::File| {
-        file.set_permissions(Permissions::from_mode(0o644)).unwrap();
-        let mut command = dir.command(&["import", "mcp.json"]);
-        command.stdout(file);
-        works(&finish(command));
-    };
-    import(fs::File::create(dir.path("portcullis.toml")).unwrap());
+    works(&dir.run(&["import", "mcp.json"]));
     works(&dir.run(&["tools"]));
-    // The file then begins with what was there before, and is not what `import` wrote.
+    // A file that was changed since is not trusted by being added to.
     dir.write_configuration(CALC);
-    import(fs::File::options().append(true).open(dir.path("portcullis.toml")).unwrap());
+    works(&dir.run(&["import", "mcp.json"]));
     fails(&dir.run(&["tools"]), &["is not what you trusted"]);
 }
 
@@ -164,16 +158,14 @@ fn a_cell_that_import_proposes_is_confirmed_before_it_counts() {
     fs::remove_file(dir.path("portcullis.toml")).unwrap();
     let client = serde_json::json!({ "mcpServers": { "search": { "command": "npx", "args": ["-y", "tavily-mcp"] } } });
     fs::write(dir.path("mcp.json"), client.to_string()).unwrap();
-    let file = fs::File::create(dir.path("portcullis.toml")).unwrap();
-    file.set_permissions(Permissions::from_mode(0o644)).unwrap();
-    let mut command = dir.command(&["import", "mcp.json"]);
-    command.stdout(file);
-    let ran = finish(command);
+    let ran = dir.run(&["import", "mcp.json"]);
     works(&ran);
     let text = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
     assert!(text.contains("[sources.search.cell]\nnetwork = [\"api.tavily.com:443\"]"), "{text}");
     assert!(
-        ran.err.contains("search: its cell is a proposal, network api.tavily.com:443 (measured with"),
+        ran.err.contains(
+            "search: its cell is a proposal, network api.tavily.com:443 (Proposed: npm:tavily-mcp (measured with"
+        ),
         "{}",
         ran.err
     );

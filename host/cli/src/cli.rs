@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
-    add, approvals, audit, call, check, completions, demo, doctor, edit, evaluate, import, init, learn, lock, login,
-    logs, packages, plugin, restart, scan, schema, secret, serve, stats, status, tools, trust, version, wrap,
+    add, approvals, audit, call, check, completions, connect, demo, doctor, edit, evaluate, import, init, learn, lock,
+    login, logs, packages, plugin, restart, scan, schema, secret, serve, stats, status, tools, trust, version, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -87,6 +87,7 @@ pub(crate) enum Command {
     Install(packages::InstallArgs),
     Outdated(packages::OutdatedArgs),
     Upgrade(packages::UpgradeArgs),
+    Connect(connect::Args),
     Secret(secret::Args),
     Login(login::Args),
     Logout(login::LogoutArgs),

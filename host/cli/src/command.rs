@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod connect;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod edit;
@@ -59,6 +60,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Enable(args) => edit::enable(&args, &global),
         Command::Disable(args) => edit::disable(&args, &global),
         Command::Set(args) => edit::set(&args, &global),
+        Command::Connect(args) => connect::run(&args, &global),
         Command::Import(args) => import::run(&args, &global),
         Command::Install(args) => packages::install(&args, &global),
         Command::Outdated(args) => packages::outdated(&args, &global),

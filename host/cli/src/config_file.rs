@@ -51,6 +51,12 @@ impl ConfigFile {
         &self.text
     }
 
+    /// Leaves the trust in the file to a person: what is written next counts only after a look at it, unless the file is
+    /// named.
+    pub(crate) fn without_trust(self) -> Self {
+        Self { trusted: None, ..self }
+    }
+
     /// Replaces the text, if the new one is a valid configuration. Line endings stay as they were.
     ///
     /// # Errors
@@ -102,7 +108,13 @@ fn in_style_of(before: &str, changed: &str) -> String {
 
 /// Replaces the content of a file in one step. Its owner, group and mode stay.
 fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let before = std::fs::metadata(file)?;
+    write_beside(file, file, bytes)
+}
+
+/// Writes a file in one step, with the owner, group and mode of a model in the same folder, which may be the file
+/// itself.
+pub(crate) fn write_beside(model: &Path, file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let before = std::fs::metadata(model)?;
     ensure!(before.mode() & WRITE_BITS != 0, "it may not be written by anybody (mode {:o})", before.mode() & 0o7777);
     let mut new = tempfile::NamedTempFile::new_in(file.parent().unwrap_or(Path::new(".")))?;
     new.write_all(bytes)?;

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use portcullis::config::{Endpoint, SourceConfig};
+use portcullis::config::{Config, Endpoint, SourceConfig, add_to_cell, comment_on_cell};
+use portcullis::name::SourceName;
 use portcullis::secret::ConfigValue;
 use portcullis_learn::{CellLine, KnownServer};
 
 use crate::command::learn;
+use crate::guess::Guess;
 
 /// The lines and variables that a source lacks of those that its server is known to need.
 pub(crate) struct UnmetNeeds {
@@ -56,26 +58,66 @@ impl UnmetNeeds {
     }
 }
 
-/// Adds to the text of a configuration what its sources are known to need, and returns it with a note for each source
-/// that was changed.
+/// The text of a configuration with proposed cells, and what a person should know of it.
+pub(crate) struct Proposed {
+    pub(crate) text: String,
+    pub(crate) notes: Vec<String>,
+    /// The programs among the sources for which nothing was proposed.
+    pub(crate) without: Vec<String>,
+}
+
+/// Adds to the text of a configuration what the sources that `before` does not have are known to need, or what is
+/// guessed from their arguments, each with its reason as a comment.
 ///
 /// # Errors
 /// If the text is not a valid configuration.
-pub(crate) fn propose(text: &str, file: &Path) -> anyhow::Result<(String, Vec<String>)> {
-    let config = portcullis::config::Config::parse(text, file)?;
+pub(crate) fn propose(text: &str, file: &Path, before: &Config) -> anyhow::Result<Proposed> {
+    let config = Config::parse(text, file)?;
     let own = config.own_files();
-    let (mut text, mut notes) = (text.to_owned(), Vec::new());
-    for (name, source) in &config.sources {
-        let Some(lack) = UnmetNeeds::of(source, &own) else { continue };
-        let lines: Vec<(&str, &str)> = lack.lines.iter().map(|line| (line.key.as_str(), line.value.as_str())).collect();
-        if !lines.is_empty() {
-            text = portcullis::config::add_to_cell(&text, name.as_str(), &lines)?;
-            let lines: Vec<String> = lines.iter().map(|(key, value)| format!("{key} {value}")).collect();
-            notes.push(format!("{name}: its cell is a proposal, {} ({})", lines.join(", "), lack.origin()));
+    let mut proposed = Proposed { text: text.to_owned(), notes: Vec::new(), without: Vec::new() };
+    let is_new = |name: &SourceName| !before.sources.contains_key(name) && !before.disabled.contains_key(name);
+    let all = config.sources.iter().chain(&config.disabled);
+    for (name, source) in all.filter(|(name, _)| is_new(name)) {
+        let Endpoint::Command { argv, .. } = &source.endpoint else { continue };
+        let known = UnmetNeeds::of(source, &own);
+        if known.is_none() && KnownServer::started_by(argv).is_some() {
+            // It has all that it needs.
+            continue;
         }
-        if !lack.variables.is_empty() {
-            notes.push(format!("{name}: it is known to need {}", lack.variables.join(", ")));
+        let (lines, reasons) = match &known {
+            Some(lack) => (lack.lines.clone(), vec![format!("Proposed: {} ({})", lack.server.package, lack.origin())]),
+            None => {
+                let guess = Guess::of(source, &own);
+                proposed.notes.extend(guess.refused.iter().map(|refused| format!("{name}: {refused}")));
+                let reason = |line: &CellLine| {
+                    format!("Guessed: {} {}, because {}", line.key.as_str(), line.value, line.evidence.join(", "))
+                };
+                let reasons = guess.lines.iter().map(reason).collect();
+                (guess.lines, reasons)
+            }
+        };
+        if let Some(lack) = known.filter(|lack| !lack.variables.is_empty()) {
+            proposed.notes.push(format!("{name}: it is known to need {}", lack.variables.join(", ")));
+        }
+        if lines.is_empty() {
+            proposed.without.push(name.as_str().to_owned());
+            continue;
+        }
+        let pairs: Vec<(&str, &str)> = lines.iter().map(|line| (line.key.as_str(), line.value.as_str())).collect();
+        let added = add_to_cell(&proposed.text, name.as_str(), &pairs)
+            .and_then(|added| comment_on_cell(&added, name.as_str(), &reasons));
+        match added.map_err(anyhow::Error::from).and_then(|added| Ok(Config::parse(&added, file).map(|_| added)?)) {
+            Ok(added) => {
+                proposed.text = added;
+                let pairs: Vec<String> = pairs.iter().map(|(key, value)| format!("{key} {value}")).collect();
+                let reasons = reasons.join("; ");
+                proposed.notes.push(format!("{name}: its cell is a proposal, {} ({reasons})", pairs.join(", ")));
+            }
+            Err(error) => {
+                proposed.notes.push(format!("{name}: no cell is proposed, since it would not be valid: {error}"));
+                proposed.without.push(name.as_str().to_owned());
+            }
         }
     }
-    Ok((text, notes))
+    Ok(proposed)
 }

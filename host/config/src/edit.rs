@@ -6,7 +6,7 @@ use std::path::Path;
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value};
 
-pub use entries::{NewSource, add_source, remove_source, set_value};
+pub use entries::{NewSource, add_source, comment_on_cell, remove_source, set_value};
 
 /// An error that says why a file cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,101 +1,190 @@
-//! `portcullis import`: converts the `mcpServers` JSON of other clients to a `portcullis.toml`.
+//! `portcullis import`: converts the files in which MCP clients keep their servers to sources of a `portcullis.toml`.
 //!
-//! It reads the files of Claude Desktop, Claude Code and Cursor (`mcpServers`), of VS Code (`servers`, or `mcp.servers`
-//! in its settings, with `inputs`) and `mcp_servers.json`. Values that look like secrets are not written to the new
-//! file.
+//! It reads what Claude Code, Claude Desktop, Cursor, VS Code, Gemini CLI, Zed, Windsurf (JSON), Codex (TOML) and Goose
+//! (YAML) write, and recognises each by its content. Values that look like secrets are not written to the new file.
 
-mod jsonc;
+mod expand;
+mod formats;
 mod server;
 #[cfg(test)]
 mod tests;
+mod values;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::path::Path;
 
-use serde_json::{Map, Value};
+use secrecy::SecretString;
 
-use server::ImportedServer;
+pub use expand::Surroundings;
+use formats::FoundServer;
+use server::{ImportedEndpoint, ImportedServer};
 
-/// The largest file, in bytes: more than any client writes, and small enough to parse twice.
-const MAX_FILE_BYTES: usize = 1 << 20;
+use super::{Config, ConfigValue, Endpoint};
+
+/// The largest file, in bytes. Claude Code keeps its history in the same file, which reaches some megabytes.
+pub const MAX_FILE_BYTES: usize = 32 << 20;
 
 /// An error that says why nothing could be imported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// The file is larger than 1 MiB.
+    /// The file is larger than [`MAX_FILE_BYTES`].
     #[error("the file is longer than {MAX_FILE_BYTES} bytes: is it the right one?")]
     TooLong,
-    /// The file is not JSON, even if comments and trailing commas are allowed.
+    /// The file looks like JSON and is not, even if comments and trailing commas are allowed.
     #[error("the file is not JSON: {0}")]
     Json(String),
+    /// The file is in no language that clients write.
+    #[error("the file is neither JSON ({json}) nor TOML ({toml}) nor YAML")]
+    Unreadable {
+        /// The reason why it is not JSON.
+        json: String,
+        /// The reason why it is not TOML.
+        toml: String,
+    },
     /// The file has no key under which clients keep their servers.
-    #[error("the file has no servers: looked for `mcpServers`, `servers` and `mcp.servers`")]
+    #[error(
+        "the file has no servers: looked for `mcpServers`, `servers`, `mcp.servers`, `context_servers`, `mcp_servers`, \
+         `extensions` and `projects.*.mcpServers`"
+    )]
     NoServers,
-    /// Every server was left out.
-    #[error("none of the servers can be taken over:\n{}", .0.join("\n"))]
-    NothingLeft(Vec<String>),
 }
 
 /// The result of an import.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Imported {
-    /// A configuration that `Config::parse` accepts, unless an argument is the bare name of a file that exists beside
-    /// it.
-    pub toml: String,
-    /// The secrets that the configuration names, which must be set before it runs.
+    /// The tables of the new sources, each of which [`Config::parse`] accepts. Empty if there is none to add.
+    pub sources: String,
+    /// The secrets that the sources name.
     pub secrets: Vec<WantedSecret>,
     /// Notes for people on what was changed or left out or needs a look, one line each.
     pub notes: Vec<String>,
+    /// The commands that remain to be run.
+    pub to_do: Vec<String>,
+    /// The number of servers that were left out because their source is there already.
+    pub present: usize,
 }
 
-/// A secret that the new configuration names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A secret that a new source names.
+#[derive(Debug)]
 pub struct WantedSecret {
     /// The NAME for `portcullis secret set NAME`.
     pub name: String,
-    /// The place of the value in the old file, such as "env GITHUB_TOKEN of github".
+    /// The place of the value in the client's file, such as "env GITHUB_TOKEN of github".
     pub origin: String,
+    /// The value, or `None` if it stands elsewhere.
+    pub value: Option<SecretString>,
 }
 
-/// Converts a client's JSON to a `portcullis.toml`. Opens no file and starts nothing.
-///
-/// # Errors
-/// [`ImportError`]
-pub fn import(text: &str) -> Result<Imported, ImportError> {
-    if text.len() > MAX_FILE_BYTES {
-        return Err(ImportError::TooLong);
-    }
-    let json: Value =
-        serde_json::from_str(&jsonc::to_json(text)).map_err(|error| ImportError::Json(error.to_string()))?;
-    let servers = servers(&json).ok_or(ImportError::NoServers)?;
-    let mut import = Import::default();
-    let mut toml = String::from(HEAD);
-    let mut taken = 0_usize;
-    for (name, server) in servers {
-        if let Some(server) = server::read(name, server, &mut import) {
-            write(&mut toml, &server);
-            taken += 1;
-        }
-    }
-    toml.push_str(TAIL);
-    match taken {
-        0 if servers.is_empty() => Err(ImportError::NoServers),
-        0 => Err(ImportError::NothingLeft(import.notes)),
-        _ => Ok(Imported { toml, secrets: import.secrets, notes: import.notes }),
-    }
-}
-
-const HEAD: &str = "\
+/// The first lines of a configuration that an import makes.
+pub const HEAD: &str = "\
 # Made by `portcullis import`. Next: `portcullis check`.
-# A source sees no variable that is not named here. Give each the `cell` it needs: without
-# one it sees no file of yours and reaches no network.
+# A source sees no variable that is not named here, and no file and no host that its `cell` does not open.
 ";
 
-const TAIL: &str = "
+/// The last lines of a configuration that an import makes.
+pub const TAIL: &str = "
 [[approvals]]
 plugin = \"builtin:approval-memory\"
 ";
+
+/// Converts a client's file to sources for the configuration `file`, beside those of `present`. A server that is there
+/// already is left out. Starts nothing, and reads no file but those of variables that servers name.
+///
+/// # Errors
+/// [`ImportError`]
+pub fn import(
+    text: &str,
+    around: &Surroundings<'_>,
+    file: &Path,
+    present: Option<&Config>,
+) -> Result<Imported, ImportError> {
+    if text.len() > MAX_FILE_BYTES {
+        return Err(ImportError::TooLong);
+    }
+    let mut import = Import::default();
+    let sources = present.into_iter().flat_map(|config| config.sources.values().chain(config.disabled.values()));
+    let mut known: Vec<(String, Endpoint)> =
+        sources.map(|source| (source.name.as_str().to_owned(), source.endpoint.clone())).collect();
+    import.names.extend(known.iter().map(|(name, _)| name.to_lowercase()));
+    let mut sources = String::new();
+    for found in formats::servers(text, &mut import.notes)? {
+        let (secrets, to_do) = (import.secrets.len(), import.to_do.len());
+        let Some((name, toml, endpoint)) = source(&found, around, file, &known, &mut import) else {
+            // What was noted of it stays, and nothing is left to do for it.
+            import.secrets.truncate(secrets);
+            import.to_do.truncate(to_do);
+            continue;
+        };
+        sources.push_str(&toml);
+        known.push((name, endpoint));
+    }
+    Ok(Imported { sources, secrets: import.secrets, notes: import.notes, to_do: import.to_do, present: import.present })
+}
+
+/// Returns a source with its table and endpoint, or adds a note that says why it is left out.
+fn source(
+    found: &FoundServer,
+    around: &Surroundings<'_>,
+    file: &Path,
+    known: &[(String, Endpoint)],
+    import: &mut Import,
+) -> Option<(String, String, Endpoint)> {
+    let around = Surroundings { workspace: found.project.as_deref().or(around.workspace), ..*around };
+    let server = server::read(&found.name, &found.members, &around, file, import)?;
+    let mut toml = String::new();
+    write(&mut toml, &server);
+    // What the configuration refuses for a reason of its own must not take the other servers along.
+    let parsed = Config::parse(&toml, file);
+    let config = match parsed {
+        Ok(config) => config,
+        Err(error) => {
+            import.note(&server.name, format_args!("left out, since it would not be valid: {error}"));
+            return None;
+        }
+    };
+    let endpoint = config.sources.values().chain(config.disabled.values()).next()?.endpoint.clone();
+    if let Some((name, _)) = known.iter().find(|(name, other)| is_named(name, &found.name) && is_same(other, &endpoint))
+    {
+        import.present += 1;
+        import.names.remove(&server.name.to_lowercase());
+        import.note(&found.name, format_args!("left out, since the source `{name}` is the same"));
+        return None;
+    }
+    Some((server.name, toml, endpoint))
+}
+
+/// Reports whether a name is the one that a server of this name got here, perhaps with a number.
+fn is_named(known: &str, wanted: &str) -> bool {
+    let base = super::value::sanitised_name(wanted, "source");
+    known.strip_prefix(&base).is_some_and(|rest| {
+        rest.is_empty() || rest.strip_prefix('-').is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))
+    })
+}
+
+/// Reports whether two endpoints are the same server, whatever their secrets are called.
+fn is_same(a: &Endpoint, b: &Endpoint) -> bool {
+    match (a, b) {
+        (
+            Endpoint::Command { argv: a, cwd: here, env: given },
+            Endpoint::Command { argv: b, cwd: there, env: taken },
+        ) => a == b && here == there && plain(given) == plain(taken),
+        (Endpoint::Url { url: a, headers: sent, .. }, Endpoint::Url { url: b, headers: taken, .. }) => {
+            a == b && plain(sent) == plain(taken)
+        }
+        _ => false,
+    }
+}
+
+/// Returns values without the names of secrets.
+fn plain(values: &BTreeMap<String, ConfigValue>) -> Vec<(&str, Option<&str>)> {
+    let values = values.iter().map(|(name, value)| match value {
+        ConfigValue::Plain(text) => (name.as_str(), Some(text.as_str())),
+        ConfigValue::Secret(_) => (name.as_str(), None),
+    });
+    values.collect()
+}
 
 /// The names, secrets and notes that are collected during an import.
 #[derive(Debug, Default)]
@@ -103,6 +192,8 @@ struct Import {
     names: BTreeSet<String>,
     secrets: Vec<WantedSecret>,
     notes: Vec<String>,
+    to_do: Vec<String>,
+    present: usize,
 }
 
 impl Import {
@@ -128,38 +219,37 @@ impl Import {
         name
     }
 
-    /// Returns the name of a secret that the user sets by hand; the value in the old file is not imported.
-    fn secret(&mut self, source: &str, key: &str, origin: String) -> String {
+    /// Returns the name of a secret, which holds the value if it is known.
+    fn secret(&mut self, source: &str, key: &str, origin: String, value: Option<String>) -> String {
         let key: String =
             key.to_ascii_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let mut name = format!("{source}-{}", key.trim_matches('-'));
-        name.truncate(portcullis_core::secret::MAX_NAME_BYTES);
-        if !self.secrets.iter().any(|secret| secret.name == name) {
-            self.secrets.push(WantedSecret {
-                name: name.clone(),
-                origin: portcullis_core::escape::escape_hidden(&origin).into_owned(),
-            });
+        let base = format!("{source}-{}", key.trim_matches('-'));
+        let short = |extra: &str| {
+            let room = portcullis_core::secret::MAX_NAME_BYTES.saturating_sub(extra.len());
+            base.get(..room.min(base.len())).unwrap_or(&base).to_owned() + extra
+        };
+        let mut name = short("");
+        let mut numbers = 2..;
+        while self.secrets.iter().any(|secret| secret.name == name) {
+            name = short(&format!("-{}", numbers.next().unwrap_or(u32::MAX)));
         }
+        let origin = portcullis_core::escape::escape_hidden(&origin).into_owned();
+        self.secrets.push(WantedSecret { name: name.clone(), origin, value: value.map(SecretString::from) });
         name
     }
-}
-
-/// Returns the table of servers, wherever this client keeps it.
-fn servers(json: &Value) -> Option<&Map<String, Value>> {
-    let direct = ["mcpServers", "servers", "mcp.servers"].iter().find_map(|key| json.get(key)?.as_object());
-    let nested = || json.get("mcp")?.get("servers")?.as_object();
-    direct.or_else(nested)
 }
 
 fn write(toml: &mut String, server: &ImportedServer) {
     // Writing to a string cannot fail.
     let _ = write!(toml, "\n[sources.{}]\n", server.name);
+    if !server.enabled {
+        let _ = writeln!(toml, "enabled = false");
+    }
     match &server.endpoint {
-        server::ImportedEndpoint::Command(argv) => {
-            let words: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
-            let _ = writeln!(toml, "command = [{}]", words.join(", "));
+        ImportedEndpoint::Command(argv) => {
+            let _ = writeln!(toml, "command = {}", list(argv));
         }
-        server::ImportedEndpoint::Url { url, sse } => {
+        ImportedEndpoint::Url { url, sse } => {
             let _ = writeln!(toml, "url = {}", quoted(url));
             if *sse {
                 let _ = writeln!(toml, "transport = \"sse\"");
@@ -176,6 +266,18 @@ fn write(toml: &mut String, server: &ImportedServer) {
             let _ = writeln!(toml, "{key} = {{ {} }}", entries.join(", "));
         }
     }
+    for (key, tools) in [("allow", &server.allow), ("deny", &server.deny)] {
+        if let Some(tools) = tools {
+            let _ = writeln!(toml, "{key} = {}", list(tools));
+        }
+    }
+    if let Some(seconds) = server.timeout {
+        let _ = writeln!(toml, "timeout = \"{seconds}s\"");
+    }
+}
+
+fn list(words: &[String]) -> String {
+    format!("[{}]", words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", "))
 }
 
 fn quoted(text: &str) -> String {
@@ -187,9 +289,9 @@ fn key_of(name: &str) -> String {
     if bare { name.to_owned() } else { quoted(name) }
 }
 
-fn value_of(value: &super::ConfigValue) -> String {
+fn value_of(value: &ConfigValue) -> String {
     match value {
-        super::ConfigValue::Plain(text) => quoted(text),
-        super::ConfigValue::Secret(name) => format!("{{ secret = {} }}", quoted(name)),
+        ConfigValue::Plain(text) => quoted(text),
+        ConfigValue::Secret(name) => format!("{{ secret = {} }}", quoted(name)),
     }
 }

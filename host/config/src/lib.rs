@@ -46,7 +46,7 @@ use portcullis_net::egress::Reach;
 
 pub use builder::Builder;
 pub use callers::{CallerConfig, JwtConfig};
-pub use edit::{EditError, NewSource, add_source, add_to_cell, remove_source, set_value};
+pub use edit::{EditError, NewSource, add_source, add_to_cell, comment_on_cell, remove_source, set_value};
 pub use error::{ConfigError, Problem, most_similar};
 pub use find::{ConfigCandidate, TrustStatus, find_text, real_file, user_trust};
 pub use group::Membership;
@@ -56,7 +56,7 @@ pub use others::Writer;
 pub use plugin::{PluginConfig, PluginRef};
 pub use quota::{BudgetConfig, ConcurrencyConfig, Rate};
 pub use scan::ScanMode;
-pub use search::{named_by_environment, user_config_dir, user_data_dir, user_state_dir};
+pub use search::{environment_variable, named_by_environment, user_config_dir, user_data_dir, user_state_dir};
 pub use secret_values::{looks_secret, secret_arguments};
 pub use source::{OWN_HEADERS, TIMEOUT};
 pub use telemetry::TelemetryConfig;

@@ -19,6 +19,12 @@ pub fn named_by_environment() -> Option<PathBuf> {
     std::env::var_os("PORTCULLIS_CONFIG").filter(|named| !named.is_empty()).map(PathBuf::from)
 }
 
+/// Returns a variable of this process's environment, for a value that a client's file takes from there.
+#[must_use]
+pub fn environment_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// Returns where a configuration is looked for if none is named, best place first: the working directory, the folders
 /// above it, and the user's own.
 pub(super) fn candidates() -> Vec<PathBuf> {

@@ -172,9 +172,7 @@ fn an_existing_data_folder_is_never_trusted_without_a_question() {
     let program = source_program("portcullis-test-source");
     let client = serde_json::json!({ "mcpServers": { "plain": { "command": program, "args": ["plain"] } } });
     fs::write(dir.path("mcp.json"), client.to_string()).unwrap();
-    let mut command = dir.command(&["import", "mcp.json"]);
-    command.stdout(fs::File::create(dir.path("portcullis.toml")).unwrap());
-    let ran = finish(command);
+    let ran = dir.run(&["import", "mcp.json"]);
     works(&ran);
     assert!(ran.err.contains("is not trusted yet") && ran.err.contains("is there already"), "{}", ran.err);
     fails(&dir.run(&["tools"]), &["is not trusted"]);

@@ -1,80 +1,265 @@
 //! `portcullis import`
 
-use std::io::Read as _;
+mod input;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use portcullis::config::import::{HEAD, Surroundings, TAIL, WantedSecret, import};
+use portcullis::config::{Config, ConfigCandidate, TrustStatus, environment_variable, find_text, real_file};
+use portcullis::secret::SecretStore;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
 
 use crate::cli::Global;
-use crate::command::trust;
-use crate::{known, output};
+use crate::command::{init, trust};
+use crate::config_file::ConfigFile;
+use crate::known::{self, Proposed};
+use crate::output::{self, escape_hidden};
+use input::Input;
 
-/// More than any client writes. The library's own limit is lower, so it refuses a file that is cut off here.
-const MAX_BYTES: u64 = 4 << 20;
-
-/// Turn another client's mcpServers JSON into a portcullis.toml
+/// Take over the servers of another client
 ///
-/// Reads the files of Claude Desktop, Claude Code, Cursor and VS Code, and mcp_servers.json. The configuration is
-/// printed; nothing is started. The cell of a widely used server is proposed as it was measured. If standard output is
-/// a file named portcullis.toml, that file is trusted as it was written, unless it opens something: then `check` shows
-/// what, and asks. Values that look like secrets are left out: the commands that set them, and everything else that
-/// needs your attention, are printed to standard error.
+/// Reads the files of Claude Code, Claude Desktop, Cursor, VS Code, Codex, Gemini CLI, Zed, Windsurf and Goose, and a bare
+/// mcp_servers.json, whatever they are called; with a client's name, those in its usual places. Each server becomes a
+/// source of the configuration, or of a new portcullis.toml in this folder. Its cell is proposed: as it was measured
+/// for a widely used server, or else guessed from its arguments, with the reason as a comment. Values that look like
+/// secrets are kept in the store of secrets and not in the file. The file is trusted as it is written but for the
+/// proposed cells, which `check` shows before it asks. Nothing is started, and the client's file stays as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  portcullis import ~/.cursor/mcp.json > portcullis.toml
-  portcullis import .vscode/mcp.json
+  portcullis import cursor
+  portcullis import .vscode/mcp.json --dry-run
   cat claude_desktop_config.json | portcullis import -")]
 pub(crate) struct Args {
-    /// The JSON file, or `-` for standard input
+    /// The file, `-` for standard input, or the name of a client
+    #[arg(value_name = "FILE|CLIENT")]
+    from: Option<PathBuf>,
+
+    /// Print what the configuration would be, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// The configuration to which the servers are added.
+struct Destination {
     file: PathBuf,
+    /// `None` if there is no file, or nothing in it.
+    text: Option<String>,
+    exists: bool,
+}
+
+/// The result of all inputs together.
+#[derive(Default)]
+struct Collected {
+    sources: String,
+    secrets: Vec<WantedSecret>,
+    notes: Vec<String>,
+    to_do: Vec<String>,
+    present: usize,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let shown = output::escape_hidden(&args.file.to_string_lossy()).into_owned();
-    let text = read(&args.file).with_context(|| format!("{shown} cannot be read"))?;
-    let mut imported =
-        portcullis::config::import::import(&text).with_context(|| format!("{shown} cannot be imported"))?;
-    let file = std::env::current_dir().context("the working directory is gone")?.join(trust::FILE);
-    let written = std::mem::take(&mut imported.toml);
-    // What is no configuration yet, because a file beside it is missing, is printed as it was imported.
-    let (toml, proposals) = known::propose(&written, &file).unwrap_or_else(|_| (written.clone(), Vec::new()));
-    let is_proposal = toml != written;
-    imported.notes.extend(proposals);
-    imported.toml = toml;
+    let inputs = input::inputs(args.from.as_deref())?;
+    let destination = Destination::find(global)?;
+    let before = destination.config("")?;
+    let mut collected = collect(&inputs, &destination)?;
+    if collected.sources.is_empty() {
+        if collected.present == 0 {
+            bail!("none of the servers can be taken over:\n{}", collected.notes.join("\n"));
+        }
+        return report(args, global, &destination.file, None, &collected, &[]);
+    }
+    let text = destination.with(&collected.sources);
+    let proposed = known::propose(&text, &destination.file, &before)?;
+    collected.notes.extend(proposed.notes.iter().cloned());
+    let stored = if args.dry_run { Vec::new() } else { write(global, &destination, &text, &proposed, &mut collected)? };
+    let after = Config::parse(&proposed.text, &destination.file)?;
+    let without: Vec<&String> =
+        proposed.without.iter().filter(|name| after.sources.keys().any(|key| key.as_str() == **name)).collect();
+    if !without.is_empty() {
+        let names: Vec<&str> = without.iter().map(|name| name.as_str()).collect();
+        collected.notes.push(format!(
+            "{}: nothing is known of what it needs, so it sees no file and no host; `portcullis learn NAME` finds out",
+            names.join(", ")
+        ));
+    }
+    report(args, global, &destination.file, Some(&proposed), &collected, &stored)
+}
+
+/// Imports each input. Of several, one that cannot be read leaves the others alone.
+fn collect(inputs: &[Input], destination: &Destination) -> anyhow::Result<Collected> {
+    let home = std::env::home_dir().filter(|home| home.is_absolute());
+    let mut all = Collected::default();
+    for input in inputs {
+        let shown = &input.shown;
+        let around = Surroundings {
+            workspace: input.workspace.as_deref(),
+            home: home.as_deref(),
+            variable: &environment_variable,
+        };
+        let config = destination.config(&all.sources)?;
+        let text = input.text.as_ref().map_err(|error| anyhow::anyhow!("{shown} cannot be read: {error:#}"));
+        let imported = text.and_then(|text| {
+            import(text, &around, &destination.file, Some(&config))
+                .with_context(|| format!("{shown} cannot be imported"))
+        });
+        match imported {
+            Ok(imported) => {
+                all.sources.push_str(&imported.sources);
+                all.secrets.extend(imported.secrets);
+                all.notes.extend(imported.notes);
+                all.to_do.extend(imported.to_do);
+                all.present += imported.present;
+            }
+            Err(error) if inputs.len() == 1 => return Err(error),
+            Err(error) => all.notes.push(format!("{error:#}")),
+        }
+    }
+    Ok(all)
+}
+
+impl Destination {
+    fn find(global: &Global) -> anyhow::Result<Self> {
+        match find_text(global.config.as_deref()) {
+            Ok((file, text)) => {
+                let text = Some(text).filter(|text| !text.trim().is_empty());
+                Ok(Self { file, text, exists: true })
+            }
+            Err(error) => {
+                let named = global.config.as_deref().unwrap_or(Path::new(init::FILE));
+                if named.symlink_metadata().is_ok() || !(error.is_missing() || global.config.is_some()) {
+                    return Err(error.into());
+                }
+                Ok(Self { file: real_file(named), text: None, exists: false })
+            }
+        }
+    }
+
+    /// Returns the text of the configuration with further sources.
+    fn with(&self, sources: &str) -> String {
+        match &self.text {
+            Some(text) => format!("{}\n{sources}", text.trim_end()),
+            None => format!("{HEAD}{sources}{TAIL}"),
+        }
+    }
+
+    fn config(&self, sources: &str) -> anyhow::Result<Config> {
+        let shown = escape_hidden(&self.file.to_string_lossy()).into_owned();
+        Config::parse(&self.with(sources), &self.file).with_context(|| format!("{shown} is left as it is"))
+    }
+}
+
+/// Writes the sources, then the secrets, then the proposed cells. The first are trusted if the file was, or is new;
+/// cells count only after a person has seen them. Returns the names of the secrets that are stored.
+fn write(
+    global: &Global,
+    destination: &Destination,
+    text: &str,
+    proposed: &Proposed,
+    collected: &mut Collected,
+) -> anyhow::Result<Vec<String>> {
+    let file = &destination.file;
+    match (destination.exists, &destination.text) {
+        (false, _) => drop(init::create(file, text)?),
+        (true, _) => ConfigFile::open(Some(file))?.replace(text)?,
+    }
+    if destination.text.is_none()
+        && let Err(error) = trust::trust_made(file, text)
+    {
+        let shown = escape_hidden(&file.to_string_lossy()).into_owned();
+        collected.notes.push(format!("{shown} is not trusted yet: {error}"));
+    }
+    let named = global.config.as_deref();
+    let usable = ConfigCandidate::load(named).and_then(|found| found.trust_status());
+    // Nothing is put into a data folder that was not trusted.
+    let stored = match usable {
+        Ok(TrustStatus::Usable) => store(&Config::parse(text, file)?.data_dir, collected)?,
+        _ => Vec::new(),
+    };
+    if proposed.text != text {
+        ConfigFile::open(Some(file))?.without_trust().replace(&proposed.text)?;
+    }
+    Ok(stored)
+}
+
+/// Stores the values of the secrets, and returns their names. A secret that is there already is kept.
+fn store(data_dir: &Path, collected: &mut Collected) -> anyhow::Result<Vec<String>> {
+    let store = SecretStore::open(data_dir)?;
+    let known = store.list()?;
+    let mut stored = Vec::new();
+    for secret in &collected.secrets {
+        let Some(value) = &secret.value else { continue };
+        if known.contains(&secret.name) {
+            let same = store.get(&secret.name).is_ok_and(|old| old.expose_secret() == value.expose_secret());
+            if !same {
+                collected.notes.push(format!("the secret {} has another value already, which is kept", secret.name));
+            }
+        } else if let Err(error) = store.set(&secret.name, value) {
+            collected.notes.push(format!("the secret {} cannot be stored: {error}", secret.name));
+            continue;
+        }
+        stored.push(secret.name.clone());
+    }
+    Ok(stored)
+}
+
+fn report(
+    args: &Args,
+    global: &Global,
+    file: &Path,
+    proposed: Option<&Proposed>,
+    collected: &Collected,
+    stored: &[String],
+) -> anyhow::Result<ExitCode> {
+    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
+    let missing: Vec<&WantedSecret> =
+        collected.secrets.iter().filter(|secret| !stored.contains(&secret.name)).collect();
+    let mut to_do: Vec<String> = missing
+        .iter()
+        .filter(|secret| !args.dry_run || secret.value.is_none())
+        .map(|secret| format!("portcullis secret set {}    # {}", secret.name, secret.origin))
+        .collect();
+    to_do.extend(collected.to_do.iter().cloned());
+    to_do.push("portcullis check".to_owned());
     if global.json {
-        let secrets = imported.secrets.iter().map(|s| serde_json::json!({ "name": s.name, "origin": s.origin }));
-        output::json(&serde_json::json!({
-            "toml": imported.toml, "secrets": secrets.collect::<Vec<_>>(), "notes": imported.notes,
+        let secrets = collected.secrets.iter().map(
+            |secret| json!({ "name": secret.name, "origin": secret.origin, "stored": stored.contains(&secret.name) }),
+        );
+        output::json(&json!({
+            "file": file.to_string_lossy(), "written": !args.dry_run && proposed.is_some(),
+            "toml": proposed.map(|proposed| &proposed.text), "secrets": secrets.collect::<Vec<_>>(),
+            "notes": collected.notes, "to-do": to_do,
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    output::text(&imported.toml)?;
-    match is_proposal {
-        true => {
-            output::note("cells were proposed, so the file is not trusted yet: `portcullis check` shows them and asks")
-        }
-        false => trust::keep_printed(&imported.toml),
-    }
-    for note in &imported.notes {
+    for note in &collected.notes {
         output::note(&format!("note: {note}"));
     }
-    if !imported.secrets.is_empty() {
-        output::note("set these secrets before the sources start (each command reads the value from standard input):");
+    let Some(proposed) = proposed else {
+        output::note(&format!("{shown} is left as it is: it has all of these servers"));
+        return Ok(ExitCode::SUCCESS);
+    };
+    if args.dry_run {
+        output::text(&proposed.text)?;
+        output::note(&format!("nothing is written; without --dry-run, this is {shown}"));
+    } else {
+        output::note(&format!("the servers are sources of {shown} now"));
+        if !stored.is_empty() {
+            output::note(&format!("secrets are stored, and not in the file: {}", stored.join(", ")));
+        }
+        let is_trusted = ConfigCandidate::load(global.config.as_deref())
+            .and_then(|found| found.trust_status())
+            .is_ok_and(|status| status == TrustStatus::Usable);
+        if !is_trusted {
+            output::note("it is not trusted as it is now: `portcullis check` shows what it opens, and asks");
+        }
     }
-    for secret in &imported.secrets {
-        output::note(&format!("  portcullis secret set {}    # {}", secret.name, secret.origin));
+    output::note("left to do:");
+    for command in &to_do {
+        output::note(&format!("  {command}"));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn read(file: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    if file == Path::new("-") {
-        std::io::stdin().take(MAX_BYTES).read_to_string(&mut text)?;
-    } else {
-        std::fs::File::open(file)?.take(MAX_BYTES).read_to_string(&mut text)?;
-    }
-    Ok(text)
 }

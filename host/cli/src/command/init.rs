@@ -71,6 +71,16 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// If it exists, or cannot be written.
 pub(crate) fn make(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
+    let file = create(file, text)?;
+    trust::keep_made(&file, text);
+    Ok(file)
+}
+
+/// Makes a configuration file with this text, and returns its path.
+///
+/// # Errors
+/// If it exists, or cannot be written.
+pub(crate) fn create(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
     let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     // What is written must be what is read, or the next command fails.
     Config::parse(text, file)?;
@@ -82,7 +92,5 @@ pub(crate) fn make(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
     }
     let file_handle = new.as_mut().map_err(|error| anyhow::anyhow!("{shown} cannot be made: {error}"))?;
     file_handle.write_all(text.as_bytes()).with_context(|| format!("{shown} cannot be written"))?;
-    let file = real_file(file);
-    trust::keep_made(&file, text);
-    Ok(file)
+    Ok(real_file(file))
 }

@@ -143,8 +143,11 @@ pub(crate) fn upgrade(args: &UpgradeArgs, global: &Global) -> anyhow::Result<Exi
                 }
             }
             if !changes {
-                output::note("every package is as its registry has it now");
-                return Ok(exit(found.values().all(Result::is_ok)));
+                let good = found.values().all(Result::is_ok);
+                if good {
+                    output::note("every package is as its registry has it now");
+                }
+                return Ok(exit(good));
             }
             output::note("Install and pin these? [y/N]");
             let mut answer = String::new();
@@ -201,7 +204,9 @@ fn print_rows<T>(found: &BTreeMap<SourceName, Result<T, CellError>>, row: impl F
             Ok(found) => row(found),
             Err(error) => json!({ "error": error.to_string() }),
         };
-        row["source"] = json!(source);
+        if let Value::Object(members) = &mut row {
+            members.insert("source".to_owned(), json!(source));
+        }
         row
     });
     output::json(&json!(rows.collect::<Vec<_>>()))

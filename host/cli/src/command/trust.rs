@@ -17,6 +17,8 @@ use crate::output::{self, BAD, BOLD, escape_hidden};
 /// The file that is used if no other is named.
 pub(crate) const FILE: &str = "portcullis.toml";
 
+const QUESTION: &str = "Do you trust it?";
+
 /// Trust a configuration in a folder, after a look at what it does
 ///
 /// A portcullis.toml that is found in the working directory is used only if you trust it: with this command, or when
@@ -75,7 +77,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
                 "nobody can be asked whether {shown} is trusted: run `portcullis trust --yes '{shown}'` after a look at it"
             );
         }
-        if !agreed()? {
+        if !agreed(QUESTION)? {
             bail!("{shown} is not trusted");
         }
     }
@@ -93,38 +95,37 @@ pub(crate) fn into_usable(found: ConfigCandidate) -> Result<Config, ConfigError>
         _ => return found.into_usable(),
     };
     output::note(&described(&found, before.as_ref())?);
-    match agreed() {
+    match agreed(QUESTION) {
         Ok(true) => found.accept(),
         // The same error as if nobody could be asked.
         _ => found.into_usable(),
     }
 }
 
-/// Trusts the file that this command has just printed to, if standard output is a file with exactly that text.
-pub(crate) fn keep_printed(text: &str) {
-    let Some(file) = std::fs::read_link("/proc/self/fd/1").ok().filter(|file| file.is_file()) else { return };
-    if file.file_name().is_none_or(|name| name != FILE) {
-        return;
-    }
-    keep_made(&file, text);
-}
-
-/// Trusts a file that this command has just written, if it has exactly this text.
+/// Trusts a file that this command has just written, if it has exactly this text, and says so.
 pub(crate) fn keep_made(file: &Path, text: &str) {
-    let kept = match ConfigCandidate::load(Some(file)) {
-        // The file holds something else before or after what was printed.
-        Ok(found) if found.digest() != Digest::of(text.as_bytes()) => return,
-        found => found.map_err(anyhow::Error::from).and_then(|found| {
-            let before = found.trusted()?;
-            data_is_seen(&found, before.as_ref())?;
-            Ok(found.accept()?)
-        }),
-    };
     let shown = escape_hidden(&file.to_string_lossy()).into_owned();
-    match kept {
-        Ok(_) => output::note(&format!("{shown} is trusted as it was written")),
+    match trust_made(file, text) {
+        Ok(true) => output::note(&format!("{shown} is trusted as it was written")),
+        Ok(false) => {}
         Err(error) => output::note(&format!("{shown} is not trusted yet: {error}")),
     }
+}
+
+/// Trusts a file that this command has just written. Returns false if it does not have exactly this text: somebody else
+/// has changed it.
+///
+/// # Errors
+/// If a person has to look at it first, or the trust cannot be recorded.
+pub(crate) fn trust_made(file: &Path, text: &str) -> anyhow::Result<bool> {
+    let found = ConfigCandidate::load(Some(file))?;
+    if found.digest() != Digest::of(text.as_bytes()) {
+        return Ok(false);
+    }
+    let before = found.trusted()?;
+    data_is_seen(&found, before.as_ref())?;
+    found.accept()?;
+    Ok(true)
 }
 
 /// Refuses to trust a configuration that nobody looks at if somebody should.
@@ -155,7 +156,8 @@ pub(crate) fn data_is_seen(found: &ConfigCandidate, before: Option<&Trusted>) ->
     )
 }
 
-fn terminal() -> bool {
+/// Reports whether somebody can be asked.
+pub(crate) fn terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
@@ -198,8 +200,9 @@ fn described(found: &ConfigCandidate, before: Option<&Trusted>) -> Result<String
     Ok(text.trim_end().to_owned())
 }
 
-fn agreed() -> std::io::Result<bool> {
-    output::note("Do you trust it? Type `yes` or `no`:");
+/// Asks a question on the terminal, and reports whether the answer is yes.
+pub(crate) fn agreed(question: &str) -> std::io::Result<bool> {
+    output::note(&format!("{question} Type `yes` or `no`:"));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))

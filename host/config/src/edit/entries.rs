@@ -76,6 +76,20 @@ pub fn add_source(text: &str, name: &str, new: &NewSource) -> Result<String, Edi
     Ok(document.to_string())
 }
 
+/// Returns the text of a configuration with a comment above the table of a source's cell: a line for each of these.
+///
+/// # Errors
+/// [`EditError`] if there is no such table.
+pub fn comment_on_cell(text: &str, source: &str, lines: &[String]) -> Result<String, EditError> {
+    let mut document = parse(text)?;
+    let cell = document.get_mut("sources").and_then(|sources| sources.get_mut(source)?.get_mut("cell"));
+    let cell = cell.and_then(Item::as_table_mut);
+    let cell = cell.ok_or_else(|| EditError::Shape(format!("sources.{source}.cell"), "table"))?;
+    let comment = lines.iter().map(|line| format!("# {}\n", line.replace(char::is_control, " ")));
+    cell.decor_mut().set_prefix(comment.collect::<String>());
+    Ok(document.to_string())
+}
+
 /// Returns the text of a configuration without a source. The comment that stands directly above it goes with it.
 ///
 /// # Errors

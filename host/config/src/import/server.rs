@@ -1,21 +1,29 @@
-//! Reads one server from a client's JSON.
+//! Reads one server from a client's file.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
 
 use portcullis_core::secret::ConfigValue;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::Import;
-use crate::secret_values::{is_secret_name, looks_like_token, secret_arguments};
-use crate::variable;
+use super::expand::{Surroundings, env_file};
+use super::{Import, values};
+use crate::secret_values::{is_secret_name, secret_arguments};
 
 /// The settings that are imported from one server.
 pub(super) struct ImportedServer {
     pub name: String,
     pub endpoint: ImportedEndpoint,
+    pub enabled: bool,
     pub cwd: Option<String>,
     pub env: BTreeMap<String, ConfigValue>,
     pub headers: BTreeMap<String, ConfigValue>,
+    /// Exposed names of tools.
+    pub allow: Option<Vec<String>>,
+    pub deny: Option<Vec<String>>,
+    /// In seconds.
+    pub timeout: Option<u64>,
 }
 
 pub(super) enum ImportedEndpoint {
@@ -24,31 +32,90 @@ pub(super) enum ImportedEndpoint {
 }
 
 /// Keys that are ignored: they contain nothing that a source needs.
-const SILENT: [&str; 5] = ["type", "transport", "transportType", "name", "description"];
+const SILENT: [&str; 10] = [
+    "type",
+    "transport",
+    "transportType",
+    "name",
+    "display_name",
+    "description",
+    "source",
+    "bundled",
+    "gallery",
+    "version",
+];
 
-/// Keys that are read below.
-const READ: [&str; 10] =
-    ["command", "args", "env", "cwd", "url", "serverUrl", "httpUrl", "headers", "disabled", "enabled"];
+/// Keys that are read, here and in `values`.
+const READ: [&str; 25] = [
+    "command",
+    "args",
+    "env",
+    "envFile",
+    "env_vars",
+    "cwd",
+    "url",
+    "serverUrl",
+    "httpUrl",
+    "headers",
+    "http_headers",
+    "env_http_headers",
+    "bearer_token_env_var",
+    "disabled",
+    "enabled",
+    "includeTools",
+    "enabled_tools",
+    "excludeTools",
+    "disabledTools",
+    "disabled_tools",
+    "tool_timeout_sec",
+    "cmd",
+    "envs",
+    "env_keys",
+    "uri",
+];
 
 /// Keys for a client's own login. They do not name the issuer of the tokens, and without it a client id could go to any
 /// server.
 const LOGIN: [&str; 2] = ["oauth", "auth"];
 
+/// Kinds of extensions that Goose brings itself.
+const BUILT_IN: [&str; 4] = ["builtin", "platform", "frontend", "inline_python"];
+
+/// The names of container runtimes.
+const CONTAINERS: [&str; 3] = ["docker", "podman", "nerdctl"];
+
+/// The most that is read of a file of variables, in bytes.
+const MAX_VARIABLES_BYTES: u64 = 256 * 1024;
+
+/// The longest timeout of a call that the configuration takes, in seconds.
+const MAX_TIMEOUT: u64 = 3600;
+
 /// Returns the server, or adds a note that says why it is left out.
-pub(super) fn read(wanted: &str, json: &Value, import: &mut Import) -> Option<ImportedServer> {
+pub(super) fn read(
+    wanted: &str,
+    written: &Value,
+    around: &Surroundings<'_>,
+    file: &Path,
+    import: &mut Import,
+) -> Option<ImportedServer> {
+    let Some(written) = written.as_object() else {
+        import.note(wanted, "left out, since it is not a table of settings");
+        return None;
+    };
+    let json = &Value::Object(in_common_form(written));
     let text = |key: &str| json.get(key).and_then(Value::as_str);
-    if json.get("disabled").and_then(Value::as_bool) == Some(true)
-        || json.get("enabled").and_then(Value::as_bool) == Some(false)
-    {
-        import.note(wanted, "left out, since it is switched off");
+    let kind = ["type", "transport", "transportType"].into_iter().find_map(text).unwrap_or_default();
+    if BUILT_IN.contains(&kind) {
+        import.note(wanted, "left out, since it is a part of the client and no server");
         return None;
     }
-    let kind = ["type", "transport", "transportType"].into_iter().find_map(text).unwrap_or_default();
     let url = ["url", "serverUrl", "httpUrl"].into_iter().find_map(text);
-    let endpoint = match (text("command"), url) {
-        (Some(command), _) => ImportedEndpoint::Command(argv(command, json, wanted, import)?),
+    let endpoint = match (json.get("command"), url) {
+        (Some(command), _) => ImportedEndpoint::Command(argv(command, json, wanted, around, import)?),
         (None, Some(url)) => {
-            ImportedEndpoint::Url { url: plain_url(url, wanted, import)?, sse: kind.eq_ignore_ascii_case("sse") }
+            let url = plain_url(&around.expand(url).text, wanted, import)?;
+            let sse = kind.eq_ignore_ascii_case("sse") || (kind.is_empty() && url.ends_with("/sse"));
+            ImportedEndpoint::Url { url, sse }
         }
         (None, None) => {
             import.note(wanted, "left out, since it has neither `command` nor `url`");
@@ -57,46 +124,102 @@ pub(super) fn read(wanted: &str, json: &Value, import: &mut Import) -> Option<Im
     };
     let name = import.source_name(wanted);
     let is_command = matches!(endpoint, ImportedEndpoint::Command(_));
-    let beside =
-        matches!(&endpoint, ImportedEndpoint::Command(argv) if argv.iter().skip(1).any(|arg| is_relative(arg)));
-    let env = if is_command { env(&name, json, import) } else { BTreeMap::new() };
-    let headers = if is_command { BTreeMap::new() } else { headers(&name, json, import) };
-    let cwd = text("cwd").filter(|_| is_command).and_then(|cwd| {
-        let usable = !cwd.is_empty() && !cwd.starts_with(['~', '$']) && !cwd.contains(char::is_control);
-        if !usable {
-            import.note(&name, format_args!("`cwd` {cwd:?} is left out: write the whole path"));
-        }
-        usable.then(|| cwd.to_owned())
-    });
-    let cwd = cwd.or_else(|| {
-        beside.then(|| {
-            import.note(&name, "has an argument that is a relative path: it is looked for beside the new file");
-            ".".to_owned()
-        })
-    });
-    for key in json.as_object().into_iter().flat_map(|map| map.keys()) {
+    let env = if is_command { env(&name, json, around, import) } else { BTreeMap::new() };
+    let headers = if is_command { BTreeMap::new() } else { values::headers(&name, json, around, import) };
+    let cwd = directory(&name, text("cwd"), &endpoint, around, file, import);
+    for key in written.keys() {
         if READ.contains(&key.as_str()) || SILENT.contains(&key.as_str()) {
             continue;
         }
-        let hint = match LOGIN.contains(&key.as_str()) && !is_command {
-            true => format!(
-                ": log in by `portcullis login {name}`; a client that was registered by hand needs its issuer too, as \
-                 `oauth = {{ client-id = \"…\", issuer = \"https://…\" }}`"
-            ),
-            false => String::new(),
-        };
-        import.note(&name, format_args!("`{key}` is not taken over{hint}"));
+        if LOGIN.contains(&key.as_str()) && !is_command {
+            import.note(
+                &name,
+                format_args!(
+                    "`{key}` is not taken over: a client that was registered by hand needs its issuer too, as `oauth = \
+                     {{ client-id = \"…\", issuer = \"https://…\" }}`"
+                ),
+            );
+            import.to_do.push(format!("portcullis login {name}"));
+        } else {
+            import.note(&name, format_args!("`{key}` is not taken over"));
+        }
     }
-    Some(ImportedServer { name, endpoint, cwd, env, headers })
+    let is_off = |key: &str, off: bool| json.get(key).and_then(Value::as_bool) == Some(off);
+    let enabled = !is_off("disabled", true) && !is_off("enabled", false);
+    if !enabled {
+        import.note(&name, format_args!("is switched off, here too: `portcullis enable {name}` uses it"));
+    }
+    let timeout = json.get("tool_timeout_sec").and_then(Value::as_f64).map(|seconds| seconds.ceil());
+    Some(ImportedServer {
+        allow: tools(&name, json, &["includeTools", "enabled_tools"], import),
+        deny: tools(&name, json, &["excludeTools", "disabledTools", "disabled_tools"], import),
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+        timeout: timeout.filter(|seconds| (1.0..=MAX_TIMEOUT as f64).contains(seconds)).map(|seconds| seconds as u64),
+        name,
+        endpoint,
+        enabled,
+        cwd,
+        env,
+        headers,
+    })
 }
 
-fn argv(command: &str, json: &Value, wanted: &str, import: &mut Import) -> Option<Vec<String>> {
+/// Returns the members of a server under the names that most clients use.
+fn in_common_form(written: &Map<String, Value>) -> Map<String, Value> {
+    let mut members = written.clone();
+    for (own, common) in [("cmd", "command"), ("envs", "env"), ("uri", "url"), ("env_keys", "env_vars")] {
+        if !members.contains_key(common)
+            && let Some(value) = members.get(own).cloned()
+        {
+            members.insert(common.to_owned(), value);
+        }
+    }
+    // Zed once had a table there, and others have the whole command as a list.
+    match members.get("command").cloned() {
+        Some(Value::Object(command)) => {
+            members.remove("command");
+            for (own, common) in [("path", "command"), ("args", "args"), ("env", "env")] {
+                members.extend(command.get(own).map(|value| (common.to_owned(), value.clone())));
+            }
+        }
+        Some(Value::Array(words)) => {
+            let mut args: Vec<Value> = words.iter().skip(1).cloned().collect();
+            args.extend(members.get("args").and_then(Value::as_array).into_iter().flatten().cloned());
+            members.insert("args".to_owned(), Value::Array(args));
+            members.insert("command".to_owned(), words.first().cloned().unwrap_or_default());
+        }
+        _ => {}
+    }
+    members
+}
+
+fn argv(
+    command: &Value,
+    json: &Value,
+    wanted: &str,
+    around: &Surroundings<'_>,
+    import: &mut Import,
+) -> Option<Vec<String>> {
+    let Some(command) = command.as_str() else {
+        import.note(wanted, "left out, since its `command` is not text");
+        return None;
+    };
     let args = json.get("args").and_then(Value::as_array);
     let mut argv: Vec<String> = match args {
         None if !command.contains('/') => command.split_whitespace().map(str::to_owned).collect(),
         _ => vec![command.to_owned()],
     };
     argv.extend(args.into_iter().flatten().map(|arg| arg.as_str().map_or_else(|| arg.to_string(), str::to_owned)));
+    for word in &mut argv {
+        let expanded = around.expand(word);
+        for missing in &expanded.missing {
+            import.note(
+                wanted,
+                format_args!("nothing is known for the variable {missing:?} in its command: write its value"),
+            );
+        }
+        *word = expanded.text;
+    }
     let program = argv.first().map_or("", String::as_str);
     let unusable = program.trim().is_empty()
         || program.starts_with(['~', '$'])
@@ -107,15 +230,20 @@ fn argv(command: &str, json: &Value, wanted: &str, import: &mut Import) -> Optio
         import.note(wanted, format_args!("left out, since {program:?} is not a program that can be started"));
         return None;
     }
-    for arg in argv.iter().skip(1) {
-        if arg.contains("${") {
-            import.note(
-                wanted,
-                format_args!(
-                    "the argument {arg:?} has a variable in it, and nothing is expanded here: write its value"
-                ),
-            );
-        }
+    let program = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let has = |word: &str| argv.iter().skip(1).any(|arg| arg == word);
+    if program == "portcullis" && (has("serve") || has("wrap")) {
+        import.note(wanted, "left out, since it starts this broker");
+        return None;
+    }
+    if CONTAINERS.contains(&program.as_str()) && has("run") {
+        import.note(
+            wanted,
+            format_args!(
+                "`{program} run` does not work in a cell, which has no socket of {program}, and a container would be \
+                 outside of the cell: name the program that the image starts"
+            ),
+        );
     }
     for place in secret_arguments(&argv) {
         import.note(
@@ -126,9 +254,36 @@ fn argv(command: &str, json: &Value, wanted: &str, import: &mut Import) -> Optio
     Some(argv)
 }
 
-/// Reports whether an argument is visibly a relative path; a client resolves it in the folder where it was started.
-fn is_relative(arg: &str) -> bool {
-    matches!(arg, "." | "..") || arg.starts_with("./") || arg.starts_with("../")
+/// Returns the working directory of a program: the one that is written, or the project's if an argument is a relative
+/// path.
+fn directory(
+    name: &str,
+    written: Option<&str>,
+    endpoint: &ImportedEndpoint,
+    around: &Surroundings<'_>,
+    file: &Path,
+    import: &mut Import,
+) -> Option<String> {
+    let ImportedEndpoint::Command(argv) = endpoint else { return None };
+    if let Some(cwd) = written {
+        let expanded = around.expand(cwd);
+        let path = around.path(&expanded.text);
+        let cwd = path.to_str().filter(|_| expanded.missing.is_empty()).unwrap_or_default();
+        if !cwd.is_empty() && !cwd.starts_with(['~', '$']) && !cwd.contains(char::is_control) {
+            return Some(cwd.to_owned());
+        }
+        import.note(name, format_args!("`cwd` {written:?} is left out: write the whole path"));
+    }
+    let is_relative =
+        |arg: &String| matches!(arg.as_str(), "." | "..") || arg.starts_with("./") || arg.starts_with("../");
+    if !argv.iter().skip(1).any(is_relative) {
+        return None;
+    }
+    let elsewhere = around.workspace.filter(|folder| file.parent() != Some(folder)).and_then(Path::to_str);
+    let cwd = elsewhere.filter(|folder| !folder.contains(char::is_control)).unwrap_or(".");
+    let place = if cwd == "." { "beside the new file" } else { cwd };
+    import.note(name, format_args!("has an argument that is a relative path: it is looked for {place}"));
+    Some(cwd.to_owned())
 }
 
 fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {
@@ -138,71 +293,74 @@ fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {
             && url.password().is_none()
             && url.fragment().is_none()
     });
-    if good.is_none() {
+    let Some(parsed) = good else {
         // The note does not show the URL, which may contain a password.
         import.note(
             wanted,
             "left out, since its `url` is not a plain http or https URL; credentials belong in `headers`",
         );
-    }
-    good.map(|_| url.to_owned())
-}
-
-fn env(source: &str, json: &Value, import: &mut Import) -> BTreeMap<String, ConfigValue> {
-    let mut env = BTreeMap::new();
-    for (key, value) in json.get("env").and_then(Value::as_object).into_iter().flatten() {
-        if let Some((why, hint)) = variable::refusal(key) {
-            import.note(source, format_args!("the variable {key:?} is left out: it {why}; {hint}"));
-        } else if let Some(value) = value_of(source, "env", key, value, import) {
-            env.insert(key.clone(), value);
-        }
-    }
-    env
-}
-
-fn headers(source: &str, json: &Value, import: &mut Import) -> BTreeMap<String, ConfigValue> {
-    let mut headers = BTreeMap::new();
-    for (key, value) in json.get("headers").and_then(Value::as_object).into_iter().flatten() {
-        let value = value_of(source, "header", key, value, import);
-        let Some(value) = value else { continue };
-        let plain = match &value {
-            ConfigValue::Plain(text) => text.clone(),
-            ConfigValue::Secret(_) => String::new(),
-        };
-        if crate::source::header_problem(key, &plain).is_some() || headers.contains_key(&key.to_ascii_lowercase()) {
-            import.note(
-                source,
-                format_args!("the header {key:?} is left out: the broker makes it itself, or it is not valid"),
-            );
-        } else {
-            headers.insert(key.to_ascii_lowercase(), value);
-        }
-    }
-    headers
-}
-
-/// Returns the value as written, or a reference to a secret that the user must set: if it looks like a secret, or if
-/// the client looked it up elsewhere.
-fn value_of(source: &str, what: &str, key: &str, json: &Value, import: &mut Import) -> Option<ConfigValue> {
-    let text = match json {
-        Value::String(text) => text.clone(),
-        Value::Number(_) | Value::Bool(_) => json.to_string(),
-        _ => {
-            import.note(source, format_args!("the {what} {key:?} is left out: its value is not text"));
-            return None;
-        }
-    };
-    if is_secret_name(key) || text.contains("${") || looks_like_token(&text) {
-        let reference = text.starts_with("${") && text.find('}') == Some(text.len() - 1);
-        let origin = match reference {
-            true => format!("{what} {key} of {source}, which was {text}"),
-            false => format!("{what} {key} of {source}"),
-        };
-        return Some(ConfigValue::Secret(import.secret(source, key, origin)));
-    }
-    if text.contains('\0') {
-        import.note(source, format_args!("the {what} {key:?} is left out: it has a NUL character in it"));
         return None;
+    };
+    for (name, value) in parsed.query_pairs() {
+        if crate::secret_values::looks_secret(&name, &value) {
+            import.note(
+                wanted,
+                format_args!("the parameter `{name}` of its `url` looks like a secret: it stands in the file"),
+            );
+        }
     }
-    Some(ConfigValue::Plain(text))
+    Some(url.to_owned())
+}
+
+/// Returns the variables of a program: those of its file of variables, and those that are written with it, which win.
+fn env(name: &str, json: &Value, around: &Surroundings<'_>, import: &mut Import) -> BTreeMap<String, ConfigValue> {
+    let mut all = Map::new();
+    if let Some(written) = json.get("envFile").and_then(Value::as_str) {
+        let path = around.path(&around.expand(written).text);
+        match read_variables(&path) {
+            Ok(text) => {
+                let found = env_file(&text);
+                import.note(name, format_args!("{} variables are taken from `envFile` {path:?}", found.len()));
+                all.extend(found.into_iter().map(|(key, value)| (key, Value::String(value))));
+            }
+            Err(error) => import.note(name, format_args!("`envFile` {path:?} cannot be read: {error}")),
+        }
+    }
+    for key in json.get("env_vars").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        if (around.variable)(key).is_none() && !is_secret_name(key) {
+            import.note(
+                name,
+                format_args!("the variable {key:?} is left out: it is taken from the environment, where it is not set"),
+            );
+            continue;
+        }
+        all.insert(key.to_owned(), Value::String(format!("${{{key}}}")));
+    }
+    all.extend(json.get("env").and_then(Value::as_object).cloned().unwrap_or_default());
+    values::env(name, &all, around, import)
+}
+
+/// Reads a file of variables, which is a short text.
+fn read_variables(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    // A device or a named pipe would never end.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
+    std::fs::File::open(path)?.take(MAX_VARIABLES_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Returns exposed names of tools for a list of their own names.
+fn tools(name: &str, json: &Value, keys: &[&str], import: &mut Import) -> Option<Vec<String>> {
+    let list = keys.iter().find_map(|key| json.get(*key)?.as_array())?;
+    let is_plain = |tool: &&str| {
+        !tool.is_empty() && tool.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    };
+    let tools: Vec<String> =
+        list.iter().filter_map(Value::as_str).filter(is_plain).map(|tool| format!("{name}__{tool}")).collect();
+    if tools.len() < list.len() {
+        import.note(name, format_args!("{} names in its lists of tools are not taken over", list.len() - tools.len()));
+    }
+    Some(tools)
 }

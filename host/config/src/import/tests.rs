@@ -3,10 +3,21 @@
 use super::*;
 use crate::{Config, Endpoint, HttpTransportKind};
 
+const FILE: &str = "/srv/portcullis.toml";
+
+/// Surroundings in which only `SET` is set.
+fn around() -> Surroundings<'static> {
+    Surroundings { workspace: None, home: None, variable: &|name| (name == "SET").then(|| "live-set".to_owned()) }
+}
+
+fn import(text: &str) -> Result<Imported, ImportError> {
+    super::import(text, &around(), Path::new(FILE), None)
+}
+
 fn imported(text: &str) -> (Imported, Config) {
     let imported = import(text).unwrap();
-    let config = Config::parse(&imported.toml, std::path::Path::new("/srv/portcullis.toml"));
-    let config = config.unwrap_or_else(|error| panic!("{error}\n{}", imported.toml));
+    let config = Config::parse(&imported.sources, Path::new(FILE));
+    let config = config.unwrap_or_else(|error| panic!("{error}\n{}", imported.sources));
     (imported, config)
 }
 
@@ -29,7 +40,7 @@ fn the_result_parses_and_holds_no_secret() {
     let (imported, config) = imported(CLAUDE);
     let names: Vec<&str> = config.sources.keys().map(|name| name.as_str()).collect();
     assert_eq!(names, ["filesystem", "my-github_server", "old", "remote"]);
-    assert!(!imported.toml.contains("live") && !imported.notes.concat().contains("live"), "{imported:?}");
+    assert!(!imported.sources.contains("live") && !imported.notes.concat().contains("live"), "{imported:?}");
     let secrets: Vec<&str> = imported.secrets.iter().map(|secret| secret.name.as_str()).collect();
     assert_eq!(secrets, ["my-github_server-github-token", "remote-authorization"]);
     let argv = config.sources.values().find_map(|source| match &source.endpoint {
@@ -47,9 +58,9 @@ fn an_import_notes_what_it_changes_or_leaves_out() {
         "\"PATH\"",
         "\"NODE_OPTIONS\"",
         "`alwaysAllow`",
-        "remote: `oauth` is not taken over: log in by `portcullis login remote`",
+        "remote: `oauth` is not taken over: a client that was registered by hand",
         "`--api-key=…`",
-        "off: left out",
+        "off: is switched off",
     ] {
         assert!(notes.contains(said), "{said} in:\n{notes}");
     }
@@ -67,9 +78,9 @@ fn vs_code_writes_comments_inputs_and_variables() {
           },
         }"#,
     );
-    assert!(imported.toml.contains("env = { SETTING = { secret = \"a-setting\" } }"), "{}", imported.toml);
-    assert_eq!(imported.secrets[0].origin, "env SETTING of a, which was ${input:key}");
-    assert!(imported.notes.iter().any(|note| note.contains("${workspaceFolder}")));
+    assert!(imported.sources.contains("env = { SETTING = { secret = \"a-setting\" } }"), "{}", imported.sources);
+    assert_eq!(imported.secrets[0].origin, "env SETTING of a, where input:key is not known");
+    assert!(imported.notes.iter().any(|note| note.contains("\"workspaceFolder\"")));
     assert_eq!(config.sources.len(), 1);
     let settings = r#"{ "mcp": { "servers": { "b": { "command": "node", "args": ["s.js"] } } } }"#;
     assert_eq!(super::tests::imported(settings).1.sources.len(), 1);
@@ -81,7 +92,7 @@ fn an_old_transport_and_a_relative_path_are_taken_over() {
     let sse = |name: &str| match &config.sources.values().find(|source| source.name.as_str() == name).unwrap().endpoint
     {
         Endpoint::Url { transport_kind, .. } => *transport_kind == HttpTransportKind::Sse,
-        _ => panic!("{}", old.toml),
+        _ => panic!("{}", old.sources),
     };
     assert!(sse("old") && !sse("remote"));
     let (here, config) = imported(r#"{"mcpServers": {"a": {"command": "node", "args": ["server.js", "."]}}}"#);
@@ -101,13 +112,67 @@ fn names_that_would_be_the_same_are_told_apart() {
 
 #[test]
 fn what_cannot_be_imported_gets_one_clear_error() {
-    assert_eq!(import("{}"), Err(ImportError::NoServers));
-    assert_eq!(import(r#"{"mcpServers": {}}"#), Err(ImportError::NoServers));
-    assert!(matches!(import("{ nonsense"), Err(ImportError::Json(_))));
-    assert!(
-        matches!(import(r#"{"mcpServers": {"a": {}, "b": 1}}"#), Err(ImportError::NothingLeft(notes)) if notes.len() == 2)
+    assert_eq!(import("{}").unwrap_err(), ImportError::NoServers);
+    assert_eq!(import(r#"{"mcpServers": {}}"#).unwrap_err(), ImportError::NoServers);
+    assert!(matches!(import("{ nonsense").unwrap_err(), ImportError::Json(_)));
+    assert!(matches!(import(&"[".repeat(100_000)).unwrap_err(), ImportError::Json(_)));
+    assert!(matches!(import("just words").unwrap_err(), ImportError::Unreadable { .. }));
+    let none = import(r#"{"mcpServers": {"a": {}, "b": 1}}"#).unwrap();
+    assert!(none.sources.is_empty() && none.notes.len() == 2, "{none:?}");
+    assert_eq!(import(&" ".repeat(MAX_FILE_BYTES + 1)).unwrap_err(), ImportError::TooLong);
+}
+
+#[test]
+fn a_server_that_cannot_be_taken_over_leaves_the_others_alone() {
+    let (imported, config) = imported(
+        r#"{"mcpServers": {
+            "good": {"command": "x"}, "none": {}, "odd": {"command": ["npx", "-y", "listed"]}, "bad": {"command": 1},
+            "url": {"url": "http://me:pw@host/"}, "esc\u001b[2J": {"command": "y"}, "us": {"command": "/bin/portcullis", "args": ["serve"]},
+            "good": {"command": "z"}
+        }}"#,
     );
-    assert_eq!(import(&" ".repeat(MAX_FILE_BYTES + 1)), Err(ImportError::TooLong));
+    let names: Vec<&str> = config.sources.keys().map(|name| name.as_str()).collect();
+    assert_eq!(names, ["esc-2J", "good", "odd"]);
+    let notes = imported.notes.join("\n");
+    for said in ["\"good\" stands twice", "none: left out", "bad: left out", "url: left out", "us: left out"] {
+        assert!(notes.contains(said), "{said} in:\n{notes}");
+    }
+    assert!(!notes.contains('\u{1b}') && !notes.contains("pw"), "{notes}");
+    let Endpoint::Command { argv, .. } = &config.sources.values().last().unwrap().endpoint else { panic!() };
+    assert_eq!(argv, &["npx", "-y", "listed"]);
+}
+
+#[test]
+fn what_is_there_already_is_not_added_again() {
+    let (first, config) = imported(CLAUDE);
+    let again = super::import(CLAUDE, &around(), Path::new(FILE), Some(&config)).unwrap();
+    assert_eq!((again.sources.as_str(), again.present), ("", 5), "{first:?}");
+    assert!(again.secrets.is_empty());
+    let other = r#"{"mcpServers": {"filesystem": {"command": "other"}}}"#;
+    let other = super::import(other, &around(), Path::new(FILE), Some(&config)).unwrap();
+    assert!(other.sources.contains("[sources.filesystem-2]"), "{}", other.sources);
+}
+
+#[test]
+fn values_that_are_secrets_come_apart_from_the_file_wherever_they_stand() {
+    let (imported, _) = imported(
+        r#"{"mcpServers": {
+            "a": {"command": "x", "env": {"A_TOKEN": "live-1", "B_KEY": "$SET", "C": "${SET}", "D_KEY": "${input:d}"}},
+            "b": {"url": "https://example.com/mcp?api_key=live-2", "headers": {"Authorization": "Bearer ${env:SET}", "X-Team": "t"}}
+        }}"#,
+    );
+    let values: Vec<String> = imported
+        .secrets
+        .iter()
+        .map(|secret| {
+            let value = secret.value.as_ref().map(|value| secrecy::ExposeSecret::expose_secret(value).to_owned());
+            format!("{}={}", secret.name, value.unwrap_or_default())
+        })
+        .collect();
+    assert_eq!(values, ["a-a-token=live-1", "a-b-key=live-set", "a-d-key=", "b-authorization=Bearer live-set"]);
+    assert!(!imported.sources.contains("live-1") && imported.sources.contains("C = \"live-set\""));
+    assert!(imported.notes.iter().any(|note| note.contains("`api_key`") && !note.contains("live-2")), "{imported:?}");
+    assert!(!format!("{imported:?}").contains("live-1"), "{imported:?}");
 }
 
 proptest::proptest! {
@@ -124,11 +189,13 @@ proptest::proptest! {
         for text in [process, remote] {
             match import(&text) {
                 Ok(imported) => {
-                    // A folder where no file is beside the configuration.
-                    let parsed = Config::parse(&imported.toml, std::path::Path::new("/nothing/is/here/portcullis.toml"));
-                    assert!(parsed.is_ok(), "{}\n{}", parsed.unwrap_err(), imported.toml);
+                    let parsed = Config::parse(&imported.sources, Path::new(FILE));
+                    assert!(parsed.is_ok(), "{}\n{}", parsed.unwrap_err(), imported.sources);
+                    // What is left out is left out for a reason that the importer knows.
+                    let unknown = imported.notes.iter().find(|note| note.contains("would not be valid"));
+                    assert_eq!(unknown, None, "{text}");
                 }
-                Err(error) => assert!(matches!(error, ImportError::NothingLeft(_)), "{error}"),
+                Err(error) => panic!("{error}"),
             }
         }
     }

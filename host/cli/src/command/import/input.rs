@@ -1,0 +1,92 @@
+//! The files that `import` reads.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::ValueEnum as _;
+
+use crate::connect::client::Client;
+use crate::connect::client_file::{MAX_BYTES, read};
+use crate::output::escape_hidden;
+
+/// The folders in which clients keep the files of a project.
+const PROJECT_FOLDERS: [&str; 5] = [".vscode", ".cursor", ".codex", ".gemini", ".zed"];
+
+/// A file of a client.
+pub(super) struct Input {
+    /// The path, safe to show.
+    pub(super) shown: String,
+    pub(super) text: anyhow::Result<String>,
+    /// The folder of the project to which the file belongs.
+    pub(super) workspace: Option<PathBuf>,
+}
+
+/// Returns the file that is named, or those of the client that is named.
+///
+/// # Errors
+/// If none is named, or the client has none.
+pub(super) fn inputs(from: Option<&Path>) -> anyhow::Result<Vec<Input>> {
+    let here = std::env::current_dir().context("the working directory is not known")?;
+    let Some(from) = from else { bail!("{}", which(&here)) };
+    if from == Path::new("-") {
+        return Ok(vec![Input { shown: "standard input".to_owned(), text: standard_input(), workspace: Some(here) }]);
+    }
+    let Some(client) = from.to_str().and_then(Client::named).filter(|_| !from.is_file()) else {
+        return Ok(vec![input(from, &here)]);
+    };
+    let files = client.files(&here)?;
+    let found: Vec<Input> = files.iter().filter(|file| file.exists()).map(|file| input(file, &here)).collect();
+    let looked = files.iter().map(|file| shown(file)).collect::<Vec<_>>().join(", ");
+    ensure!(
+        !found.is_empty(),
+        "{} has no file of servers: looked for {looked}; name another file instead",
+        client.name()
+    );
+    Ok(found)
+}
+
+fn input(file: &Path, here: &Path) -> Input {
+    Input { shown: shown(file), text: read(file), workspace: Some(workspace(file, here)) }
+}
+
+/// Returns the folder of the project to which a file belongs: the one that it is in, or the working directory for a
+/// file of the user.
+fn workspace(file: &Path, here: &Path) -> PathBuf {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let home = std::env::home_dir();
+    let folder = file.parent().filter(|folder| {
+        file.file_name().is_some_and(|name| name == ".mcp.json")
+            || folder.file_name().is_some_and(|name| PROJECT_FOLDERS.iter().any(|known| name == *known))
+    });
+    let project = match folder {
+        Some(folder) if file.file_name().is_some_and(|name| name == ".mcp.json") => Some(folder),
+        Some(folder) => folder.parent(),
+        None => None,
+    };
+    project.filter(|project| home.as_deref() != Some(*project)).unwrap_or(here).to_owned()
+}
+
+/// Says which clients have files that could be imported.
+fn which(here: &Path) -> String {
+    let has_file = |client: &&Client| client.files(here).is_ok_and(|files| files.iter().any(|file| file.is_file()));
+    let found: Vec<String> = Client::value_variants()
+        .iter()
+        .filter(has_file)
+        .map(|client| format!("`portcullis import {}`", client.name()))
+        .collect();
+    match found.is_empty() {
+        true => "name a file, as in `portcullis import mcp.json`: no known client has one here".to_owned(),
+        false => format!("name a file or a client; there are files for {}", found.join(", ")),
+    }
+}
+
+fn standard_input() -> anyhow::Result<String> {
+    let mut text = String::new();
+    std::io::stdin().take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn shown(path: &Path) -> String {
+    escape_hidden(&path.to_string_lossy()).into_owned()
+}

@@ -1,0 +1,79 @@
+//! Guesses of the files that an unknown server needs, from the paths that its client gave it. A person looks at each.
+
+use std::path::{Path, PathBuf};
+
+use portcullis::cell::is_credential;
+use portcullis::config::{Endpoint, SourceConfig};
+use portcullis_learn::{CellKey, CellLine};
+
+/// Parts of the names of options whose paths are written.
+const WRITTEN: [&str; 10] = ["out", "write", "dest", "save", "log", "db", "data", "storage", "cache", "memory"];
+
+/// The paths of a server's command, sorted into those that its cell may be given and those that a person must decide.
+#[derive(Default)]
+pub(crate) struct Guess {
+    /// The lines of the cell, each with its reason as evidence.
+    pub(crate) lines: Vec<CellLine>,
+    /// Paths that are not proposed, each with the reason.
+    pub(crate) refused: Vec<String>,
+}
+
+impl Guess {
+    /// Guesses from the arguments and the working directory. The broker's own files are given to no source.
+    pub(crate) fn of(source: &SourceConfig, own: &[PathBuf]) -> Self {
+        let mut guess = Self::default();
+        let Endpoint::Command { argv, cwd, .. } = &source.endpoint else { return guess };
+        let home = std::env::home_dir().and_then(|home| home.canonicalize().ok());
+        if let Some(cwd) = cwd.as_deref() {
+            guess.add(cwd, CellKey::Read, "it is the working directory in the client", home.as_deref(), own);
+        }
+        let mut option = "";
+        for word in argv.iter().skip(1) {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) if word.starts_with('-') => (name, value),
+                _ => (option, word.as_str()),
+            };
+            option = if word.starts_with('-') && !word.contains('=') { word } else { "" };
+            let named = Path::new(value).is_absolute() || value.starts_with('.');
+            let path = cwd.as_deref().unwrap_or(Path::new("/")).join(value);
+            if !named || (cwd.is_none() && !Path::new(value).is_absolute()) {
+                continue;
+            }
+            let lower = name.to_ascii_lowercase();
+            let key = if WRITTEN.iter().any(|part| lower.contains(part)) { CellKey::Write } else { CellKey::Read };
+            guess.add(&path, key, "it is an argument", home.as_deref(), own);
+        }
+        guess
+    }
+
+    fn add(&mut self, path: &Path, key: CellKey, why: &str, home: Option<&Path>, own: &[PathBuf]) {
+        let Ok(mut found) = path.canonicalize() else { return };
+        if key == CellKey::Write && found.is_file() {
+            // A database makes files beside it.
+            found = found.parent().map_or_else(|| found.clone(), Path::to_owned);
+        }
+        let Some(text) = found.to_str().map(str::to_owned) else { return };
+        let is_too_wide = found.parent().is_none() || home.is_some_and(|home| home.starts_with(&found));
+        let line = CellLine { key, value: text, evidence: vec![why.to_owned()], remark: None };
+        let refused = if is_too_wide {
+            "holds much more than a server works on"
+        } else if is_credential(&found, home) || line.opens_any(own) {
+            "holds credentials or the broker's own files"
+        } else {
+            self.keep(line);
+            return;
+        };
+        self.refused.push(format!("{} is not proposed, since it {refused}", line.value));
+    }
+
+    /// Adds a line unless another opens it already, and takes out those that it contains.
+    fn keep(&mut self, line: CellLine) {
+        let within = |inner: &CellLine, outer: &CellLine| {
+            Path::new(&inner.value).starts_with(&outer.value) && (outer.key == CellKey::Write || inner.key == outer.key)
+        };
+        if !self.lines.iter().any(|known| within(&line, known)) {
+            self.lines.retain(|known| !within(known, &line));
+            self.lines.push(line);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Replaces the variables that clients know, since nothing is replaced in a configuration.
+
+use std::path::{Path, PathBuf};
+
+/// The surroundings of a client's file: what its variables stand for.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The folder of the project to which the file belongs. Relative paths in the file are relative to it.
+    pub workspace: Option<&'a Path>,
+    /// The user's home folder.
+    pub home: Option<&'a Path>,
+    /// Returns a variable of the environment.
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// A text in which variables were replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Expanded {
+    pub text: String,
+    /// The variables that stand for nothing here. They are left as they were written.
+    pub missing: Vec<String>,
+}
+
+impl Surroundings<'_> {
+    /// Replaces `${workspaceFolder}`, `${userHome}`, `${env:NAME}`, `${NAME}`, `${NAME:-default}` and a leading `~`, as
+    /// clients do, and a text that is `$NAME` and nothing else.
+    pub(super) fn expand(&self, text: &str) -> Expanded {
+        let whole = |name: &&str| {
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+        };
+        if let Some(name) = text.strip_prefix('$').filter(whole) {
+            let value = (self.variable)(name);
+            let missing = if value.is_some() { Vec::new() } else { vec![name.to_owned()] };
+            return Expanded { text: value.unwrap_or_else(|| text.to_owned()), missing };
+        }
+        let (mut out, mut missing, mut rest) = (String::new(), Vec::new(), text);
+        if let (Some(below), Some(home)) = (text.strip_prefix("~/"), self.home.and_then(Path::to_str)) {
+            out = format!("{home}/");
+            rest = below;
+        }
+        while let Some((before, after)) = rest.split_once("${") {
+            let Some((name, next)) = after.split_once('}') else { break };
+            out.push_str(before);
+            match self.value(name) {
+                Some(value) => out.push_str(&value),
+                None => {
+                    out.push_str(&format!("${{{name}}}"));
+                    missing.push(name.to_owned());
+                }
+            }
+            rest = next;
+        }
+        out.push_str(rest);
+        Expanded { text: out, missing }
+    }
+
+    /// Returns the folder against which a relative path is resolved, and the path there.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.workspace.map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
+    }
+
+    fn value(&self, name: &str) -> Option<String> {
+        let text = |path: Option<&Path>| path.and_then(Path::to_str).map(str::to_owned);
+        match name {
+            "workspaceFolder" | "workspaceRoot" | "cwd" => text(self.workspace),
+            "workspaceFolderBasename" => text(self.workspace.and_then(Path::file_name).map(Path::new)),
+            "userHome" => text(self.home),
+            "pathSeparator" | "/" => Some("/".to_owned()),
+            _ => {
+                let name = name.strip_prefix("env:").unwrap_or(name);
+                let (name, default) = name.split_once(":-").map_or((name, None), |(name, it)| (name, Some(it)));
+                (self.variable)(name).or_else(|| default.map(str::to_owned))
+            }
+        }
+    }
+}
+
+/// Returns the variables of a file with a `NAME=VALUE` on each line, as editors read it: comments, empty lines, an
+/// `export` and quotes around a value are understood, and nothing is replaced.
+pub(super) fn env_file(text: &str) -> Vec<(String, String)> {
+    let entry = |line: &str| {
+        let line = line.trim();
+        let line = line.strip_prefix("export ").unwrap_or(line);
+        let (name, value) = line.split_once('=').filter(|_| !line.starts_with('#'))?;
+        let value = value.trim();
+        let quoted = ['"', '\''].into_iter().find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote));
+        Some((name.trim().to_owned(), quoted.unwrap_or(value).to_owned()))
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_each_client_are_replaced_and_what_is_missing_is_named() {
+        let variable = |name: &str| (name == "SET").then(|| "value".to_owned());
+        let around = Surroundings {
+            workspace: Some(Path::new("/work/shop")),
+            home: Some(Path::new("/home/me")),
+            variable: &variable,
+        };
+        for (text, expanded, missing) in [
+            ("${workspaceFolder}/a", "/work/shop/a", ""),
+            ("${workspaceFolderBasename}", "shop", ""),
+            ("~/docs:${userHome}", "/home/me/docs:/home/me", ""),
+            ("x-${env:SET}-${SET}", "x-value-value", ""),
+            ("$SET", "value", ""),
+            ("${NONE:-else}", "else", ""),
+            ("${NONE}/${input:key}", "${NONE}/${input:key}", "NONE input:key"),
+            ("$NONE", "$NONE", "NONE"),
+            ("costs $5 or ${", "costs $5 or ${", ""),
+        ] {
+            let found = around.expand(text);
+            assert_eq!((found.text.as_str(), found.missing.join(" ").as_str()), (expanded, missing), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_variables_is_read_as_editors_read_it() {
+        let text = "# keys\n\nexport A=1\nB = \"two words\"\r\nC='$A'\nnothing\nD=\n";
+        let found: Vec<String> = env_file(text).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(found, ["A=1", "B=two words", "C=$A", "D="]);
+    }
+}
