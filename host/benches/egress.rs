@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use portcullis::egress::{Declared, Destination, EgressProxy, ProxyListeners, Reach};
-use portcullis_jail::Protocol;
+use portcullis_jail::SocketProtocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -31,8 +31,10 @@ async fn place() -> (EgressProxy, [(&'static str, SocketAddr); 2]) {
         [format!("localhost:{}", direct.port()).parse::<Destination>().unwrap()].into_iter().collect();
     let mut through = direct;
     let bound = ProxyListeners::wanted(&declared).into_iter().map(|listener| match listener.protocol {
-        Protocol::Udp | Protocol::EveryUdp => OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()),
-        Protocol::Tcp => {
+        SocketProtocol::Udp | SocketProtocol::EveryUdp => {
+            OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap())
+        }
+        SocketProtocol::Tcp => {
             let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             if listener.address.port() == direct.port() {
                 through = (Ipv4Addr::LOCALHOST, socket.local_addr().unwrap().port()).into();

@@ -73,10 +73,10 @@ async fn serve(uri: Uri, body: Bytes) -> Response {
 
 /// An agent that counts its notifications.
 #[derive(Default)]
-struct Ear(AtomicUsize);
+struct CountingAgent(AtomicUsize);
 
 #[async_trait]
-impl AgentPeer for Ear {
+impl AgentPeer for CountingAgent {
     async fn notify(&self, _: Notification) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -160,9 +160,9 @@ fn session(criterion: &mut Criterion) {
                 let session = known.clone();
                 runtime.spawn(async move {
                     let params = json!({ "name": format!("web__tool{n}"), "_meta": { "progressToken": n } });
-                    let ear = Arc::new(Ear::default());
-                    match session.request("tools/call", Json::of(&params), ear.clone()).await {
-                        Answer::Result(_) => assert_eq!(ear.0.load(Ordering::Relaxed), STEPS),
+                    let agent = Arc::new(CountingAgent::default());
+                    match session.request("tools/call", Json::of(&params), agent.clone()).await {
+                        Answer::Result(_) => assert_eq!(agent.0.load(Ordering::Relaxed), STEPS),
                         Answer::Error(error) => panic!("the call was not answered: {}", error.as_str()),
                     }
                 })

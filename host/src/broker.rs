@@ -44,7 +44,7 @@ use crate::name::{ProfileName, SourceName};
 use crate::plugin::PluginIdentity;
 use crate::protocol::RpcError;
 use crate::session::{ContinuationStore, Session};
-use crate::source::{NoPeer, SessionPeer, SourceError};
+use crate::source::{NoClient, SourceClient, SourceError};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 
@@ -232,7 +232,7 @@ impl Broker {
 
     /// Discovers every configured source in parallel, and returns each result; `check`, `tools` and `lock` use it.
     pub async fn discover(&self) -> BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>> {
-        let no_client: Arc<dyn SessionPeer> = Arc::new(NoPeer);
+        let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
         let context = self.inner.context();
         let found = join_all(context.upstreams.values().map(|upstream| upstream.discover(&no_client))).await;
         let found = found.into_iter().map(|met| met.map(|met| met.tools.items));
@@ -343,7 +343,7 @@ impl Inner {
 fn start_eager<'a>(upstreams: impl Iterator<Item = &'a Arc<Upstream>>) {
     for upstream in upstreams.filter(|upstream| upstream.config.eager).cloned() {
         tokio::spawn(async move {
-            let no_client: Arc<dyn SessionPeer> = Arc::new(NoPeer);
+            let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
             if let Err(error) = upstream.discover(&no_client).await {
                 tracing::warn!(source = %upstream.config.name, %error, "an eager source did not start");
             }

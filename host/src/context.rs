@@ -75,12 +75,12 @@ impl Context {
 
     /// Returns the state of all sources, as far as it is known.
     pub(crate) fn state(&self) -> BrokerState {
-        let lock = self.lock_or_empty();
+        let lock = self.lockfile_or_empty();
         BrokerState::of(self.upstreams.values().map(|upstream| upstream.health(&lock)))
     }
 
     /// Returns the lock file for a report. A damaged one counts as empty there, so that nothing seems to be accepted.
-    pub(crate) fn lock_or_empty(&self) -> Lockfile {
+    pub(crate) fn lockfile_or_empty(&self) -> Lockfile {
         Lockfile::load(&self.config.data_dir).unwrap_or_default()
     }
 }

@@ -102,7 +102,7 @@ pub enum ControlError {
     TooLong,
     /// No answer came within [`DEADLINE`].
     #[error("no answer within {} s", DEADLINE.as_secs())]
-    Late,
+    TimedOut,
     /// The other end closed the connection, or sent something that cannot be understood.
     #[error("{0}")]
     Broken(String),
@@ -185,7 +185,7 @@ async fn accept(listener: UnixListener, handler: Handler) {
                 oldest_first.push_back(open.spawn(async move {
                     if let Err(error) = tokio::time::timeout(DEADLINE, exchange(stream, handler))
                         .await
-                        .unwrap_or(Err(ControlError::Late))
+                        .unwrap_or(Err(ControlError::TimedOut))
                     {
                         tracing::warn!(%error, "control connection");
                     }

@@ -130,21 +130,25 @@ impl Gate {
     ///
     /// # Errors
     /// [`CallRefusal`] if the call is denied, waits for a person, or cannot be recorded.
-    pub async fn admit(self: &Arc<Self>, call: Call, around: &Circumstances<'_>) -> Result<AdmittedCall, CallRefusal> {
-        let mut trail = Trail::new(around.record);
-        let series = call.series(around.metrics);
+    pub async fn admit(
+        self: &Arc<Self>,
+        call: Call,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<AdmittedCall, CallRefusal> {
+        let mut trail = Trail::new(circumstances.record);
+        let series = call.series(circumstances.metrics);
         let mut call = Arc::new(call);
         let mut undecided = Undecided { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
-        let outcome = self.pass_within_budget(&mut call, around, &mut trail).await;
+        let outcome = self.pass_within_budget(&mut call, circumstances, &mut trail).await;
         let approved = match outcome {
             Ok(approved) => approved,
             Err(refusal) => {
                 undecided.decided = true;
-                self.record_refusal(&call, around, &series, &refusal, trail).await?;
+                self.record_refusal(&call, circumstances, &series, &refusal, trail).await?;
                 return Err(refusal);
             }
         };
-        let mut body = self.describe(&call, around, trail);
+        let mut body = self.describe(&call, circumstances, trail);
         put(&mut body, "approval", approved.describe());
         let event = Event {
             kind: EventKind::CallIntent,
@@ -157,7 +161,7 @@ impl Gate {
                 // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an
                 // outcome too.
                 undecided.decided = true;
-                let mut ticket = Ticket::new(self, call.clone(), series.clone(), around, slot);
+                let mut ticket = Ticket::new(self, call.clone(), series.clone(), circumstances, slot);
                 match intent.durable().await {
                     Ok(_) => {
                         ticket.intent_is_durable();
@@ -172,11 +176,13 @@ impl Gate {
             Err(error) => Err(error),
         };
         match queued {
-            Ok(ticket) => Ok(AdmittedCall { permit: Permit::new(call, around.vault, around.resumed), ticket }),
+            Ok(ticket) => {
+                Ok(AdmittedCall { permit: Permit::new(call, circumstances.vault, circumstances.resumed), ticket })
+            }
             Err(error) => {
                 undecided.decided = true;
                 let refusal = CallRefusal::from_ledger(error);
-                self.record_refusal(&call, around, &series, &refusal, Trail::new(around.record)).await?;
+                self.record_refusal(&call, circumstances, &series, &refusal, Trail::new(circumstances.record)).await?;
                 Err(refusal)
             }
         }
@@ -217,16 +223,16 @@ impl Gate {
     async fn pass_within_budget(
         &self,
         call: &mut Arc<Call>,
-        around: &Circumstances<'_>,
+        circumstances: &Circumstances<'_>,
         trail: &mut Trail,
     ) -> Result<Approved, CallRefusal> {
-        let Some(budget) = around.budget.filter(|_| !around.resumed && call.method.is_work()) else {
-            return self.pass(call, around, trail).await;
+        let Some(budget) = circumstances.budget.filter(|_| !circumstances.resumed && call.method.is_work()) else {
+            return self.pass(call, circumstances, trail).await;
         };
         // Checked first, so that no person is asked in vain, and paid last, as other calls may have spent the budget
         // meanwhile.
         budget.check()?;
-        let approved = self.pass(call, around, trail).await?;
+        let approved = self.pass(call, circumstances, trail).await?;
         budget.take(call.arguments.as_bytes().len())?;
         Ok(approved)
     }
@@ -234,7 +240,7 @@ impl Gate {
     async fn pass(
         &self,
         call: &mut Arc<Call>,
-        around: &Circumstances<'_>,
+        circumstances: &Circumstances<'_>,
         trail: &mut Trail,
     ) -> Result<Approved, CallRefusal> {
         // Duplicate keys mean one thing to a policy and another to a source.
@@ -246,24 +252,24 @@ impl Gate {
         check_canonical(&call.arguments).map_err(|error| {
             CallRefusal::quoting("arguments-ambiguous", format!("the arguments are ambiguous: {error}"))
         })?;
-        if !around.resumed {
+        if !circumstances.resumed {
             self.approvals.check_state(call)?;
         }
         let mut asks = self.judge_call(call, trail).await?;
         let ambiguous = |error: CanonicalError| CallRefusal::quoting("plugin-output", error.to_string());
-        if self.rewrite(call, around.vault, trail).await? {
+        if self.rewrite(call, circumstances.vault, trail).await? {
             check_canonical(&call.arguments).map_err(ambiguous)?;
             asks = self.judge_call(call, trail).await?;
         }
-        asks.extend(risk::reason(call, around).map(Reason::ours));
-        if asks.is_empty() || around.resumed {
+        asks.extend(risk::reason(call, circumstances).map(Reason::ours));
+        if asks.is_empty() || circumstances.resumed {
             return Ok(Approved::without_asking());
         }
-        let out_of_band = risk::too_high_for_the_agents_channel(call, around.acceptance);
+        let out_of_band = risk::too_high_for_the_agents_channel(call, circumstances.acceptance);
         let arguments_digest = Digest::of(canonical(&call.arguments).map_err(ambiguous)?.as_bytes());
-        let (identity, record) = (around.identity, around.record);
+        let (identity, record) = (circumstances.identity, circumstances.record);
         let question = ApprovalQuestion { call, reasons: asks, arguments_digest, identity, out_of_band, record };
-        self.approvals.settle(question, around.peer).await
+        self.approvals.settle(question, circumstances.peer).await
     }
 
     async fn judge_call(&self, call: &Arc<Call>, trail: &mut Trail) -> Result<Vec<Reason>, CallRefusal> {
@@ -301,7 +307,7 @@ impl Gate {
     async fn record_refusal(
         &self,
         call: &Call,
-        around: &Circumstances<'_>,
+        circumstances: &Circumstances<'_>,
         series: &Series,
         refusal: &CallRefusal,
         trail: Trail,
@@ -309,9 +315,9 @@ impl Gate {
         // A question that is still open is recorded as asked, by the inbox; its call has not ended.
         let CallRefusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
         series.denied();
-        let mut body = self.describe(call, around, trail);
+        let mut body = self.describe(call, circumstances, trail);
         put(&mut body, "code", json!(code));
-        put(&mut body, "message", words(&self.ledger, message, *quotes, around.record));
+        put(&mut body, "message", words(&self.ledger, message, *quotes, circumstances.record));
         let event = Event {
             kind: EventKind::CallDenied,
             run: Some(call.caller.session.clone()),
@@ -322,14 +328,14 @@ impl Gate {
     }
 
     /// Returns the members that every record of a call has.
-    fn describe(&self, call: &Call, around: &Circumstances<'_>, trail: Trail) -> serde_json::Value {
+    fn describe(&self, call: &Call, circumstances: &Circumstances<'_>, trail: Trail) -> serde_json::Value {
         let mut body = json!({
             "method": &*call.method,
             call.item.kind.as_str(): &*call.item.exposed,
             "source": call.source(),
             "name": &*call.item.name,
             "definition": call.item.digest,
-            "identity": around.identity,
+            "identity": circumstances.identity,
             "principal": &*call.caller.principal,
             "profile": call.caller.profile,
             "client": &*call.caller.client,
@@ -337,7 +343,7 @@ impl Gate {
             "risk": call.risk.as_str(),
             "policies": self.policies_digest,
             "verdicts": trail.entries,
-            "arguments": self.payload(&call.arguments, around.record),
+            "arguments": self.payload(&call.arguments, circumstances.record),
         });
         if !call.dropped.is_empty() {
             // Their values are payload, and are neither sent nor recorded.

@@ -19,7 +19,7 @@ use crate::oauth::metadata::{self, AuthorizationServer, Resource};
 use crate::oauth::store::{Login, LoginRecord, Logins};
 use crate::oauth::{OAuthError, OAuthHttp, token};
 use crate::secret::SecretStore;
-use crate::source::{HttpSource, NoPeer, Source as _};
+use crate::source::{HttpSource, NoClient, Source as _};
 
 /// The number of random bytes in a `state` and in a PKCE verifier.
 const RANDOM_BYTES: usize = 32;
@@ -147,7 +147,7 @@ impl<'a> Target<'a> {
         }
         let source = HttpSource::new(self.source, resolved, &config.data_dir, Arc::new(|_| {}));
         let source = source.map_err(|error| OAuthError::Source(error.to_string()))?;
-        let met = source.discover(&(std::sync::Arc::new(NoPeer) as _)).await;
+        let met = source.discover(&(std::sync::Arc::new(NoClient) as _)).await;
         source.close().await;
         Ok(met.is_ok())
     }

@@ -75,7 +75,7 @@ pub struct ListPage {
     pub public: bool,
     /// The source's own result with an empty list in the place of its items, if there is only one source: it holds the
     /// result's other members.
-    pub around: Option<Json>,
+    pub other_members: Option<Json>,
 }
 
 impl Session {

@@ -47,24 +47,24 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`SourceError`], with the text that the ledger and the agent get.
-    async fn discover(&self, client: &Arc<dyn SessionPeer>) -> Result<Discovery, SourceError>;
+    async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError>;
 
     /// Lists what it offers of a kind other than tools. Empty if it has nothing of that kind. Cancellation safe.
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn list(&self, client: &Arc<dyn SessionPeer>, kind: ItemKind) -> Result<Listed, SourceError>;
+    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError>;
 
-    /// Sends one permitted call to the source and waits for its answer. What the source says meanwhile goes to `relay`,
+    /// Sends one permitted call to the source and waits for its answer. What the source says meanwhile goes to `events`,
     /// in order. Dropping the future cancels the call at the source and leaves the connection usable.
-    async fn call(&self, permit: Permit, client: &Arc<dyn SessionPeer>, relay: Relay) -> Outcome;
+    async fn call(&self, permit: Permit, client: &Arc<dyn SourceClient>, events: CallEventSender) -> Outcome;
 
     /// Sends one permitted notification, which has no answer. Dropping the future leaves open whether it was sent.
     ///
     /// # Errors
     /// [`SourceError::Timeout`] if the source did not take it in time, and may or may not have it; any other if it
     /// surely does not have it.
-    async fn notify(&self, permit: Permit, client: &Arc<dyn SessionPeer>) -> Result<(), SourceError>;
+    async fn notify(&self, permit: Permit, client: &Arc<dyn SourceClient>) -> Result<(), SourceError>;
 
     /// Delivers a notification that the broker itself wrote, if this session has a connection of its own.
     fn queue_notification(&self, _session: &SessionId, _notification: Notification) {}
@@ -184,7 +184,7 @@ pub struct ConnectionHealth {
 /// A session as its sources see it: what they may know of the agent, and the channel to the agent for what belongs to
 /// no call.
 #[async_trait]
-pub trait SessionPeer: Send + Sync {
+pub trait SourceClient: Send + Sync {
     /// Returns the session. `None` for a caller without one, such as the command line: then no connection is made for
     /// it alone.
     fn session(&self) -> Option<&SessionId>;
@@ -222,10 +222,10 @@ pub trait SessionPeer: Send + Sync {
 /// A peer that declares no capabilities and ignores notifications, for callers that only want to see what a source
 /// offers.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoPeer;
+pub struct NoClient;
 
 #[async_trait]
-impl SessionPeer for NoPeer {
+impl SourceClient for NoClient {
     fn session(&self) -> Option<&SessionId> {
         None
     }
@@ -282,12 +282,12 @@ pub struct Listed {
     pub public: bool,
     /// The source's result (of the first page) with an empty list in the place of its items, byte for byte: it holds
     /// the result's other members. `None` if there is no such result.
-    pub around: Option<Json>,
+    pub other_members: Option<Json>,
 }
 
 /// The destination of the messages that a source sends during one call.
 #[derive(Debug, Clone)]
-pub struct Relay {
+pub struct CallEventSender {
     /// The caller's `progressToken`, put back into each notification as it was sent. Without one there is no progress.
     pub token: Option<Json>,
     /// The channel to the caller. A full channel slows the source down, not the broker.

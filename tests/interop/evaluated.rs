@@ -18,7 +18,7 @@ async fn evaluated(dir: &TestDir, command: &[String]) -> Value {
 /// Returns the findings that say that a server is malicious.
 fn grave(report: &Value) -> Vec<&Value> {
     let findings = report["findings"].as_array().unwrap().iter();
-    findings.filter(|finding| ["high", "critical"].contains(&finding["weight"].as_str().unwrap())).collect()
+    findings.filter(|finding| ["high", "critical"].contains(&finding["level"].as_str().unwrap())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

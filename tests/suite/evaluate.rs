@@ -45,7 +45,7 @@ fn report(ran: &Ran) -> Value {
 /// Returns the findings that say that a server is malicious.
 fn grave(report: &Value) -> Vec<&Value> {
     let findings = report["findings"].as_array().unwrap().iter();
-    findings.filter(|finding| ["high", "critical"].contains(&finding["weight"].as_str().unwrap())).collect()
+    findings.filter(|finding| ["high", "critical"].contains(&finding["level"].as_str().unwrap())).collect()
 }
 
 #[test]

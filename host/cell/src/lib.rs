@@ -7,7 +7,7 @@
 //!
 //! A path inside a cell is the same as outside. A path that is not named does not exist.
 
-mod cell_host;
+mod cell_factory;
 #[cfg(feature = "process")]
 mod child;
 #[cfg(feature = "process")]
@@ -40,7 +40,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::path::PathBuf;
 
-pub use cell_host::CellHost;
+pub use cell_factory::CellFactory;
 #[cfg(feature = "process")]
 pub use child::{CellStartError, Child, ChildStreams};
 #[cfg(feature = "process")]

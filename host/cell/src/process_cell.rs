@@ -17,7 +17,7 @@ use serde_json::json;
 use super::package::{InstallPhase, Installed, Installer, PackageCommand, PackageUpdate};
 use super::plan::PlanContext;
 use super::report::paths_as_text;
-use super::{CellError, CellGrant, CellHost, CellReport, MissingAccess, Plan, ProgramNeeds, Recording};
+use super::{CellError, CellFactory, CellGrant, CellReport, MissingAccess, Plan, ProgramNeeds, Recording};
 
 /// The largest number of different entries that people are told of, for each source.
 const MAX_TOLD: usize = 64;
@@ -26,7 +26,7 @@ const MAX_TOLD: usize = 64;
 #[derive(Debug)]
 pub struct ProcessCell {
     /// The launcher, files and records that the cell shares with the other cells of the broker.
-    pub cells: Arc<CellHost>,
+    pub cells: Arc<CellFactory>,
     config: SourceConfig,
     /// The result of the last start.
     last: Mutex<Option<Arc<CellDescription>>>,
@@ -96,7 +96,7 @@ impl CellDescription {
 
 impl ProcessCell {
     /// Returns the cell of a source that has not been started yet.
-    pub fn new(cells: Arc<CellHost>, config: &SourceConfig) -> Self {
+    pub fn new(cells: Arc<CellFactory>, config: &SourceConfig) -> Self {
         let recording = config.cell.recorded.then(Arc::default);
         Self {
             cells,

@@ -12,7 +12,7 @@ use portcullis_core::escape::escape_hidden;
 use portcullis_core::trust::{CONFIG_FILE, DataFolder, TrustStore, Trusted};
 
 use super::error::ConfigError;
-use super::others::{self, Writer};
+use super::others::{self, PossibleWriter};
 use super::{Config, MAX_FILE_BYTES, owner, search, unreadable};
 
 /// A configuration that was read, before it is known whether it may be used.
@@ -152,7 +152,7 @@ impl ConfigCandidate {
     ///
     /// # Errors
     /// As for [`ConfigCandidate::trust_status`].
-    pub fn writers(&self) -> Result<Vec<Writer>, ConfigError> {
+    pub fn writers(&self) -> Result<Vec<PossibleWriter>, ConfigError> {
         let all = self.trust()?.list().map_err(unusable)?;
         Ok(others::writers(&self.file, &all))
     }

@@ -52,7 +52,7 @@ pub use find::{ConfigCandidate, TrustStatus, find_text, real_file, user_trust};
 pub use group::Membership;
 pub use literal::LiteralVariable;
 pub use oauth::OAuthConfig;
-pub use others::Writer;
+pub use others::PossibleWriter;
 pub use plugin::{PluginConfig, PluginRef};
 pub use quota::{BudgetConfig, ConcurrencyConfig, Rate};
 pub use scan::ScanMode;

@@ -21,7 +21,7 @@ impl Config {
 
 /// A source that may have written a configuration file, because the file is in a folder that the source may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Writer {
+pub struct PossibleWriter {
     /// The name of the source.
     pub source: SourceName,
     /// The configuration that grants the folder to the source.
@@ -30,7 +30,7 @@ pub struct Writer {
     pub folder: PathBuf,
 }
 
-impl std::fmt::Display for Writer {
+impl std::fmt::Display for PossibleWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown = |path: &Path| escape_hidden(&path.to_string_lossy()).into_owned();
         let Self { source, configuration, folder } = self;
@@ -42,7 +42,7 @@ impl std::fmt::Display for Writer {
 /// Returns the sources that may have written `file`. The sources of every other configuration that may be used without
 /// being named are examined: those that are as the user trusted them, and the user's own. `file` has the real name of
 /// its folder.
-pub(super) fn writers(file: &Path, trusted: &[Trusted]) -> Vec<Writer> {
+pub(super) fn writers(file: &Path, trusted: &[Trusted]) -> Vec<PossibleWriter> {
     let trusted = trusted.iter().filter_map(|trusted| {
         let path = Path::new(&trusted.path);
         let text = read(path).ok().filter(|text| Digest::of(text.as_bytes()) == trusted.digest)?;
@@ -53,7 +53,7 @@ pub(super) fn writers(file: &Path, trusted: &[Trusted]) -> Vec<Writer> {
         let Some(configuration) = config.file.as_deref().map(real_file).filter(|other| other != file) else { continue };
         for source in config.sources.values().filter(|source| !matches!(source.endpoint, Endpoint::Url { .. })) {
             let holds = |folder: &&PathBuf| folder.canonicalize().is_ok_and(|folder| file.starts_with(folder));
-            found.extend(source.cell.write.iter().filter(holds).map(|folder| Writer {
+            found.extend(source.cell.write.iter().filter(holds).map(|folder| PossibleWriter {
                 source: source.name.clone(),
                 configuration: configuration.clone(),
                 folder: folder.clone(),

@@ -114,7 +114,7 @@ pub struct Caller {
 
 /// The number of an attempt at a tool of a group. Each attempt is a call of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attempt {
+pub struct GroupAttempt {
     /// The number, from one on.
     pub number: u32,
     /// True if another member can be called when this one cannot be reached, so that the call does not wait for it to
@@ -138,7 +138,7 @@ pub struct Call {
     /// The risk of the call.
     pub risk: Risk,
     /// The attempt, if the call is about a tool of a group.
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<GroupAttempt>,
     /// The caller's arguments, a JSON object in placeholder form: see [`Params::arguments`].
     pub arguments: Json,
     /// The whole `params`, with the exposed name and the caller's arguments.

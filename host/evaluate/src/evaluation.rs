@@ -9,7 +9,7 @@ use portcullis_learn::{CellKey, Proposal, Situation};
 use portcullis_net::egress::Channel;
 use serde::Serialize;
 
-use crate::finding::{EvaluationFinding, FindingList, Weight};
+use crate::finding::{EvaluationFinding, FindingLevel, FindingList};
 use crate::judge::judge;
 use crate::observation::{Condition, Observation};
 
@@ -103,7 +103,7 @@ impl Evaluation {
         let baseline = observations.first();
         let failure = baseline.and_then(|run| run.failure.clone());
         let exercised = Exercised::of(observations, before.unchecked);
-        let worth_a_look = findings.iter().any(|finding| finding.weight >= Weight::Warning);
+        let worth_a_look = findings.iter().any(|finding| finding.level >= FindingLevel::Warning);
         let judgement = match worth_a_look {
             true => Judgement::Findings,
             false if failure.is_some() || exercised.tools.is_empty() => Judgement::NotJudged,

@@ -15,10 +15,10 @@ const EVIDENCE_CHARS: usize = 300;
 /// The largest number of findings that are reported. Those that weigh least are left out.
 const MAX_FINDINGS: usize = 200;
 
-/// The weight of a finding, the least first.
+/// The level of a finding, the least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Weight {
+pub enum FindingLevel {
     /// Worth knowing: many honest servers do it.
     Note,
     /// A person should look at it: some honest servers do it.
@@ -29,7 +29,7 @@ pub enum Weight {
     Critical,
 }
 
-impl Weight {
+impl FindingLevel {
     /// Returns the word for it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -90,8 +90,8 @@ rules! {
 /// Something that was found.
 #[derive(Debug, Clone, Serialize)]
 pub struct EvaluationFinding {
-    /// The weight of the finding.
-    pub weight: Weight,
+    /// The level of the finding.
+    pub level: FindingLevel,
     /// The name of the rule.
     pub rule: &'static str,
     /// The subject of the finding: a file, a host, a tool.
@@ -110,7 +110,7 @@ pub struct FindingList(BTreeMap<(&'static JudgeRule, String), Found>);
 
 #[derive(Debug)]
 struct Found {
-    weight: Weight,
+    level: FindingLevel,
     evidence: Vec<String>,
     conditions: BTreeSet<Condition>,
 }
@@ -120,18 +120,18 @@ impl FindingList {
     pub fn add(
         &mut self,
         rule: &'static JudgeRule,
-        weight: Weight,
+        level: FindingLevel,
         subject: &str,
         condition: Option<Condition>,
         evidence: &str,
     ) {
         let subject = shown(subject);
         let found = self.0.entry((rule, subject)).or_insert_with(|| Found {
-            weight,
+            level,
             evidence: Vec::new(),
             conditions: BTreeSet::new(),
         });
-        found.weight = found.weight.max(weight);
+        found.level = found.level.max(level);
         found.conditions.extend(condition);
         let evidence = shown(evidence);
         if found.evidence.len() < MAX_EVIDENCE && !evidence.is_empty() && !found.evidence.contains(&evidence) {
@@ -148,7 +148,7 @@ impl FindingList {
     #[must_use]
     pub fn finish(self) -> Vec<EvaluationFinding> {
         let finding = |((rule, subject), found): ((&'static JudgeRule, String), Found)| EvaluationFinding {
-            weight: found.weight,
+            level: found.level,
             rule: rule.name,
             subject,
             meaning: rule.meaning,
@@ -156,7 +156,7 @@ impl FindingList {
             conditions: in_words(&found.conditions),
         };
         let mut findings: Vec<_> = self.0.into_iter().map(finding).collect();
-        findings.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
         findings.truncate(MAX_FINDINGS);
         findings
     }

@@ -17,7 +17,7 @@ mod supply;
 pub use calls::{PlannedCall, planned};
 pub use canary::{Canary, CanaryPlace};
 pub use evaluation::{CellProposal, Evaluation, Exercised, Judgement, PriorKnowledge, RunSummary};
-pub use finding::{EvaluationFinding, FindingList, JudgeRule, RULES, Weight};
+pub use finding::{EvaluationFinding, FindingLevel, FindingList, JudgeRule, RULES};
 pub use observation::{Condition, Observation, ObservedCall, ObservedListing, SETTLE};
 pub use report::{html, sarif};
 pub use supply::{PinnedBefore, SupplyPackage, judge_by_records};

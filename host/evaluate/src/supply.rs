@@ -3,7 +3,9 @@
 
 use portcullis_osv::{Ecosystem, OsvMatch};
 
-use crate::finding::{FindingList, INSTALL_SCRIPT, KNOWN_MALICIOUS, KNOWN_VULNERABLE, PACKAGE_NAME, PINNED, Weight};
+use crate::finding::{
+    FindingLevel, FindingList, INSTALL_SCRIPT, KNOWN_MALICIOUS, KNOWN_VULNERABLE, PACKAGE_NAME, PINNED,
+};
 
 /// Names that many people type, one on a line.
 const NPM_NAMES: &str = include_str!("supply/npm.txt");
@@ -29,12 +31,18 @@ impl SupplyPackage {
     /// Judges the package by itself. `asked_for` is true for the one that a person typed.
     pub fn judge(&self, asked_for: bool, findings: &mut FindingList) {
         if let Some(known) = self.nearly().filter(|_| asked_for) {
-            findings.add(PACKAGE_NAME, Weight::Warning, &self.name, None, &format!("a well-known package is {known}"));
+            findings.add(
+                PACKAGE_NAME,
+                FindingLevel::Warning,
+                &self.name,
+                None,
+                &format!("a well-known package is {known}"),
+            );
         }
         for script in &self.scripts {
             let evidence = format!("{script}, which was not run: packages are installed without scripts");
-            let weight = if asked_for { Weight::Warning } else { Weight::Note };
-            findings.add(INSTALL_SCRIPT, weight, &format!("{} {}", self.name, self.version), None, &evidence);
+            let level = if asked_for { FindingLevel::Warning } else { FindingLevel::Note };
+            findings.add(INSTALL_SCRIPT, level, &format!("{} {}", self.name, self.version), None, &evidence);
         }
     }
 
@@ -79,7 +87,7 @@ impl PinnedBefore {
             (false, _) => format!("{source} pins {name} {pinned}; the registry has {version} now"),
             (true, false) => {
                 let evidence = format!("{source} pins {known}; the registry has {integrity}");
-                findings.add(PINNED, Weight::High, &format!("{name} {version}"), None, &evidence);
+                findings.add(PINNED, FindingLevel::High, &format!("{name} {version}"), None, &evidence);
                 format!("{name} {version} has other bytes than the ones that {source} pins")
             }
         }
@@ -89,12 +97,12 @@ impl PinnedBefore {
 /// Adds what a database knows of installed packages.
 pub fn judge_by_records(records: &[OsvMatch], findings: &mut FindingList) {
     for record in records {
-        let (rule, weight) = match record.is_malicious() {
-            true => (KNOWN_MALICIOUS, Weight::Critical),
-            false => (KNOWN_VULNERABLE, Weight::Warning),
+        let (rule, level) = match record.is_malicious() {
+            true => (KNOWN_MALICIOUS, FindingLevel::Critical),
+            false => (KNOWN_VULNERABLE, FindingLevel::Warning),
         };
         let subject = format!("{} {}", record.package, record.version);
-        findings.add(rule, weight, &subject, None, &format!("{}: {}", record.id, record.summary));
+        findings.add(rule, level, &subject, None, &format!("{}: {}", record.id, record.summary));
     }
 }
 

@@ -119,7 +119,7 @@ pub enum Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listener {
     /// The kind of the socket.
-    pub protocol: Protocol,
+    pub protocol: SocketProtocol,
     /// The address inside the cell: a loopback address, or the unspecified one for all of loopback. Ports below 1024
     /// are possible.
     pub address: SocketAddr,
@@ -129,26 +129,26 @@ impl Listener {
     /// Returns a listener that accepts TCP connections.
     #[must_use]
     pub const fn tcp(address: SocketAddr) -> Self {
-        Self { protocol: Protocol::Tcp, address }
+        Self { protocol: SocketProtocol::Tcp, address }
     }
 
     /// Returns a listener that receives UDP datagrams.
     #[must_use]
     pub const fn udp(address: SocketAddr) -> Self {
-        Self { protocol: Protocol::Udp, address }
+        Self { protocol: SocketProtocol::Udp, address }
     }
 
     /// Returns a listener that receives every UDP datagram, whether or not another socket receives it, too. Only in a
     /// network with [`Network::Everywhere`].
     #[must_use]
     pub const fn every_udp() -> Self {
-        Self { protocol: Protocol::EveryUdp, address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0) }
+        Self { protocol: SocketProtocol::EveryUdp, address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0) }
     }
 }
 
 /// The kind of a [`Listener`]'s socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Protocol {
+pub enum SocketProtocol {
     /// A listening stream socket.
     Tcp,
     /// A bound datagram socket.

@@ -30,7 +30,7 @@ mod linux;
 #[cfg(all(feature = "launch", target_os = "macos"))]
 mod macos;
 
-pub use cell::{Cell, CellLimits, Launcher, Listener, Mount, MountAccess, Network, Protocol, Tier, USER};
+pub use cell::{Cell, CellLimits, Launcher, Listener, Mount, MountAccess, Network, SocketProtocol, Tier, USER};
 #[cfg(all(feature = "launch", not(any(target_os = "linux", target_os = "macos"))))]
 use elsewhere::run;
 #[cfg(feature = "launch")]
@@ -38,7 +38,7 @@ pub use launch::{BuiltCell, CellControl, Launch, StartedCell};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 use linux::run;
 #[cfg(all(feature = "launch", target_os = "linux"))]
-pub use linux::{Operation, RecordedCall, Syscall, SyscallListener, denied_call, recorded_call};
+pub use linux::{Operation, RecordedSyscall, Syscall, SyscallListener, denied_call, recorded_call};
 #[cfg(all(feature = "launch", target_os = "macos"))]
 use macos::run;
 #[cfg(feature = "launch")]

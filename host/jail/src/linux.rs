@@ -11,7 +11,7 @@ use crate::launch::Ask;
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 use crate::wire;
-pub use recorded::{Operation, RecordedCall, recorded_call};
+pub use recorded::{Operation, RecordedSyscall, recorded_call};
 pub use seccomp::denied_call;
 use source::SourceStreams;
 pub use syscall_listener::{Syscall, SyscallListener};

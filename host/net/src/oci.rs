@@ -87,7 +87,7 @@ pub enum OciError {
     },
     /// The download took too long.
     #[error("it did not come within {} s", DEADLINE.as_secs())]
-    Late,
+    TimedOut,
 }
 
 const DOWNLOAD: &str = "download the component by other means and name its path";
@@ -153,7 +153,7 @@ async fn layer(
 }
 
 async fn within<T>(work: impl Future<Output = Result<T, OciError>>) -> Result<T, OciError> {
-    tokio::time::timeout(DEADLINE, work).await.unwrap_or(Err(OciError::Late))
+    tokio::time::timeout(DEADLINE, work).await.unwrap_or(Err(OciError::TimedOut))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ const EXCERPT: usize = 160;
 /// The longest part of a pointer that a finding keeps, in bytes.
 const MAX_POINTER_BYTES: usize = 256;
 
-/// The weight of a finding.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -47,7 +47,7 @@ pub enum Severity {
 pub struct Finding {
     /// The name of the rule, as in [`Scanner::rules`].
     pub rule: &'static str,
-    /// The weight of the finding.
+    /// The severity of the finding.
     pub severity: Severity,
     /// The JSON pointer of the string, or of the member whose key it is. A hostile key appears in it with its hidden
     /// characters written out.

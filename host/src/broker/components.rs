@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, Ledger};
 use crate::lockfile::Lockfile;
-use crate::plugin::Origin;
+use crate::plugin::PluginReader;
 
 /// A plugin or component whose current digest was pinned.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -29,10 +29,10 @@ impl Broker {
     /// [`BuildError`] if a plugin or component cannot be read, or the lock or the ledger cannot be written; then
     /// nothing is pinned.
     pub async fn accept_components(config: &Config, by: &str) -> Result<Vec<AcceptedComponent>, BuildError> {
-        let origin = Origin::new(&config.data_dir, &Lockfile::load(&config.data_dir)?);
+        let reader = PluginReader::new(&config.data_dir, &Lockfile::load(&config.data_dir)?);
         let mut found = Vec::new();
         for plugin in config.plugins() {
-            if let Some(digest) = origin.resolve(plugin).await? {
+            if let Some(digest) = reader.resolve(plugin).await? {
                 found.push((plugin.to_string(), digest));
             }
         }

@@ -10,7 +10,7 @@ use crate::context::{FlaggedDefinition, Upstream};
 use crate::item::{Item, ItemKind};
 use crate::lockfile::Lockfile;
 use crate::name::SourceName;
-use crate::source::{NoPeer, SessionPeer, SourceError};
+use crate::source::{NoClient, SourceClient, SourceError};
 
 /// The kinds that a source may list besides tools.
 const OTHER_KINDS: [ItemKind; 3] = [ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
@@ -58,7 +58,7 @@ fn capability_of(kind: ItemKind) -> &'static str {
 }
 
 async fn everything(upstream: &Upstream) -> Result<SourceDefinitions, SourceError> {
-    let no_client: Arc<dyn SessionPeer> = Arc::new(NoPeer);
+    let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
     let met = upstream.discover(&no_client).await?;
     let mut offered = SourceDefinitions {
         items: met.tools.items.iter().cloned().chain(met.instructions.clone()).collect(),

@@ -8,7 +8,7 @@ use super::{BuildError, default_sink_file};
 use crate::config::{Config, Endpoint, PluginRef, real_file};
 use crate::ledger::LedgerError;
 use crate::lockfile::Lockfile;
-use crate::plugin::{Origin, Plugins};
+use crate::plugin::{PluginReader, Plugins};
 use crate::private::{self, NotPrivate};
 
 /// The folder of compiled code within the state folder.
@@ -20,14 +20,14 @@ pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&Plugins>) 
     made.map_err(|error| LedgerError::File { act: "create", path: config.data_dir.clone(), cause: error.to_string() })?;
     private::narrow_folder(&config.data_dir.join("logs"))?;
     apart_from_grants(config, lock)?;
-    let origin = Origin::new(&config.data_dir, lock);
+    let reader = PluginReader::new(&config.data_dir, lock);
     if let Some(host) = host {
-        return Ok(host.pinned_by(origin));
+        return Ok(host.pinned_by(reader));
     }
     // A build without a compiler keeps no compiled code.
     let state_dir = config.state_dir.as_deref().filter(|_| cfg!(feature = "compiler"));
     let compiled = state_dir.map(compiled_in).transpose()?.flatten();
-    Ok(Plugins::with_origin(compiled.as_deref(), origin)?)
+    Ok(Plugins::with_reader(compiled.as_deref(), reader)?)
 }
 
 /// Returns the folder of compiled code. `None` where none can be kept, which only costs time. A folder that other users

@@ -79,7 +79,7 @@ fn status(inner: &Inner) -> Value {
     let trouble = context.ledger.trouble();
     let refusing = trouble.map(|Trouble { error, lost }| json!({ "reason": error.to_string(), "lost": lost }));
     let state = context.state();
-    let lock = context.lock_or_empty();
+    let lock = context.lockfile_or_empty();
     let sources: Vec<_> = context.upstreams.values().map(|upstream| upstream.status(&lock)).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),

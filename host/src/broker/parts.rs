@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use super::{BuildError, digest_of, loading};
-use crate::cell::CellHost;
+use crate::cell::CellFactory;
 #[cfg(feature = "process")]
 use crate::config::user_state_dir;
 use crate::config::{Approve, Config, PluginConfig, user_trust};
@@ -31,7 +31,7 @@ pub(super) struct Lasting {
     pub(super) telemetry: Option<Telemetry>,
     /// The tasks that close sources which no configuration has any more.
     pub(super) closing: TaskTracker,
-    cells: CellHost,
+    cells: CellFactory,
     session_durations: Arc<Histogram>,
 }
 
@@ -92,7 +92,7 @@ impl Lasting {
     pub(super) fn new(launcher: Launcher, first: &Prepared, ledger: Ledger, telemetry: Option<Telemetry>) -> Self {
         let (config, notes) = (&first.config, ledger.clone());
         let record = move |event| notes.note(event);
-        let cells = CellHost::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
+        let cells = CellFactory::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
         #[cfg(feature = "process")]
         let cells = cells.with_osv(user_state_dir().map(|folder| portcullis_osv::file_in(&folder)));
         let session_durations = Arc::new(Histogram::new(OPERATION));

@@ -20,7 +20,7 @@ use crate::context::{Context, Upstream};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, LedgerError};
 use crate::name::SourceName;
-use crate::source::{NoPeer, SessionPeer, SourceError};
+use crate::source::{NoClient, SourceClient, SourceError};
 
 /// The longest time that a reload waits for new and changed sources to connect, so that no call has to. A required
 /// source has as long as it takes to connect.
@@ -185,7 +185,7 @@ fn as_started(config: Config, started: &Config) -> Result<(Config, Vec<&'static 
 /// Connects to new and changed sources in parallel, and waits for a while.
 async fn connect(upstreams: &[Arc<Upstream>]) -> Result<(), ReloadError> {
     let connected = upstreams.iter().map(|upstream| async move {
-        let no_client: Arc<dyn SessionPeer> = Arc::new(NoPeer);
+        let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
         let name = || upstream.config.name.clone();
         if upstream.config.required {
             let met = upstream.discover(&no_client).await;

@@ -28,7 +28,7 @@ use crate::lockfile::Lockfile;
 use crate::metrics::SourceMetrics;
 use crate::plugin::ComponentCell;
 use crate::protocol::{Era, Json};
-use crate::source::{ConnectionHealth, Discovery, Listed, SessionPeer, Source, SourceError, Status};
+use crate::source::{ConnectionHealth, Discovery, Listed, Source, SourceClient, SourceError, Status};
 use crate::sync::Mutex;
 use crate::telemetry::Peer;
 
@@ -94,8 +94,8 @@ pub(crate) struct OfferedItems {
     pub(crate) public: bool,
     /// The items that are offered under another name than the source gives, or left out.
     pub(crate) remarks: Arc<[Remark]>,
-    /// The other members of the source's result: [`Listed::around`](crate::source::Listed::around).
-    pub(crate) around: Option<Json>,
+    /// The other members of the source's result: [`Listed::other_members`](crate::source::Listed::other_members).
+    pub(crate) other_members: Option<Json>,
     /// The scanner's findings in the items, and for tools also those in the source's instructions.
     pub(crate) flags: Flags,
 }
@@ -180,7 +180,7 @@ impl Upstream {
 
     /// Returns what the source said to an earlier client with the same capabilities, if it was discovered and is in no
     /// group: another member stands in for one of a group that is away.
-    pub(crate) fn met_by(&self, client: &Arc<dyn SessionPeer>) -> Option<DiscoveredSource> {
+    pub(crate) fn met_by(&self, client: &Arc<dyn SourceClient>) -> Option<DiscoveredSource> {
         self.met.lock().get(&client.capabilities()).cloned()
     }
 
@@ -195,7 +195,7 @@ impl Upstream {
         self.source.restart(cause, timeout).await
     }
 
-    fn keep_met(&self, client: &Arc<dyn SessionPeer>, met: &DiscoveredSource) {
+    fn keep_met(&self, client: &Arc<dyn SourceClient>, met: &DiscoveredSource) {
         if self.config.group.is_none() {
             let mut all = self.met.lock();
             if all.len() >= MAX_MET && !all.contains_key(&client.capabilities()) {
@@ -215,7 +215,7 @@ impl Upstream {
     }
 
     /// Connects if necessary, and returns what the source says of itself, with its tools under their exposed names.
-    pub(crate) async fn discover(&self, client: &Arc<dyn SessionPeer>) -> Result<DiscoveredSource, SourceError> {
+    pub(crate) async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<DiscoveredSource, SourceError> {
         let named = match self.source.discover(client).await {
             Ok(discovery) => self.take_over(discovery).await,
             Err(error) => Err(error),
@@ -233,7 +233,7 @@ impl Upstream {
 
     /// Names and scans what was discovered, and keeps it for `status`.
     async fn take_over(&self, discovery: Discovery) -> Result<DiscoveredSource, SourceError> {
-        let Listed { items: definitions, ttl_ms, public, around } = discovery.tools;
+        let Listed { items: definitions, ttl_ms, public, other_members } = discovery.tools;
         let known = {
             let last = self.last.lock();
             last.tools.clone().filter(|_| last.definitions == definitions).map(|items| (items, last.remarks.clone()))
@@ -260,7 +260,7 @@ impl Upstream {
             protocol: discovery.protocol,
             server: Some(discovery.server),
         };
-        let tools = OfferedItems { items, ttl_ms, public, remarks, around, flags };
+        let tools = OfferedItems { items, ttl_ms, public, remarks, other_members, flags };
         Ok(DiscoveredSource { tools, era, capabilities: discovery.capabilities, instructions })
     }
 
@@ -273,14 +273,14 @@ impl Upstream {
     /// Lists what the source offers of a kind other than tools, under exposed names.
     pub(crate) async fn list(
         &self,
-        client: &Arc<dyn SessionPeer>,
+        client: &Arc<dyn SourceClient>,
         kind: ItemKind,
     ) -> Result<OfferedItems, SourceError> {
         let listed = self.source.list(client, kind).await?;
         let (items, remarks) = self.named(kind, &listed.items)?;
         let flags = self.scanned(kind, items.iter()).await?;
-        let Listed { ttl_ms, public, around, .. } = listed;
-        Ok(OfferedItems { items, ttl_ms, public, remarks, around, flags })
+        let Listed { ttl_ms, public, other_members, .. } = listed;
+        Ok(OfferedItems { items, ttl_ms, public, remarks, other_members, flags })
     }
 
     /// Returns what the scanner finds in a list, and keeps it for `status`.

@@ -22,7 +22,7 @@ pub async fn all(
     let sockets = sockets(data_dir)?;
     let asked = sockets.into_iter().map(async |(chain, path)| {
         let answer = tokio::time::timeout(DEADLINE, ask(&path, request)).await;
-        (chain, answer.unwrap_or(Err(ControlError::Late)))
+        (chain, answer.unwrap_or(Err(ControlError::TimedOut)))
     });
     Ok(join_all(asked).await)
 }

@@ -78,11 +78,11 @@ impl FrontSession for Fake {
 
     async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {
         if kind != ItemKind::Tool {
-            return Ok(ListPage { items: Arc::new([]), ttl_ms: 0, public: false, around: None });
+            return Ok(ListPage { items: Arc::new([]), ttl_ms: 0, public: false, other_members: None });
         }
         let slow = r#"{"name":"slow","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
         let items = [ECHO, slow].into_iter().map(|tool| Json::parse(tool).unwrap()).collect();
-        Ok(ListPage { items, ttl_ms: 0, public: false, around: None })
+        Ok(ListPage { items, ttl_ms: 0, public: false, other_members: None })
     }
 
     fn notified(&self, notification: &Notification) {

@@ -9,7 +9,7 @@ use crate::call::CallView;
 use crate::config::Detail;
 use crate::ledger::{Event, EventKind, Ledger};
 use crate::plugin::{
-    Denial, Failure, FailureCode, PluginIdentity, Policy, Transform, TransformDecision, Vault, Verdict,
+    Denial, FailureCode, PluginFailure, PluginIdentity, Policy, Transform, TransformDecision, Vault, Verdict,
 };
 
 /// The decisions of the plugins about one call, for its record.
@@ -97,7 +97,7 @@ pub(super) async fn rewrite(
 /// operator, not to the agent; a cause in the plugin's own words is kept the way the payload is, and is not logged.
 pub(super) fn denial(
     plugin: &PluginIdentity,
-    failure: &Failure,
+    failure: &PluginFailure,
     view: &CallView,
     ledger: &Ledger,
     record: Detail,

@@ -50,11 +50,12 @@ impl Ticket {
         gate: &Arc<Gate>,
         call: Arc<Call>,
         series: Arc<Series>,
-        around: &Circumstances<'_>,
+        circumstances: &Circumstances<'_>,
         slot: OutcomeSlot,
     ) -> Self {
         let gate = Arc::clone(gate);
-        let (record, vault, budget) = (around.record, Arc::clone(around.vault), around.budget.cloned());
+        let (record, vault, budget) =
+            (circumstances.record, Arc::clone(circumstances.vault), circumstances.budget.cloned());
         let started = Instant::now();
         let (slot, state) = (Some(slot), CallProgress::Intending);
         Self { gate, call, series, record, vault, slot, started, opened: started, budget, state }

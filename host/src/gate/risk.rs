@@ -44,13 +44,13 @@ pub(super) fn too_high_for_the_agents_channel(call: &Call, acceptance: &Acceptan
 }
 
 /// Returns why a person must be asked although no policy says so.
-pub(super) fn reason(call: &Call, around: &Circumstances<'_>) -> Option<String> {
+pub(super) fn reason(call: &Call, circumstances: &Circumstances<'_>) -> Option<String> {
     // A pinned definition that changed asks whatever the profile says: `approve = "never"` was meant for the old one.
-    if let Acceptance::Changed(changes) = around.acceptance {
+    if let Acceptance::Changed(changes) = circumstances.acceptance {
         let changes = changes.join("; ");
         return Some(format!("the {} is not the one that was accepted: {changes}", call.item.kind.as_str()));
     }
-    match around.approve {
+    match circumstances.approve {
         Approve::Never => None,
         Approve::Always => Some("the profile asks before every call".to_owned()),
         Approve::Risky => (call.risk == Risk::Risky).then(|| {

@@ -69,7 +69,7 @@ impl Bench {
         let (call, gate, vault) = (self.call(params), self.gate.clone(), self.vault.clone());
         let peer: Arc<dyn AgentPeer> = Arc::new(Agent(elicitation));
         tokio::spawn(async move {
-            let around = Circumstances {
+            let circumstances = Circumstances {
                 vault: &vault,
                 approve,
                 record: Detail::Full,
@@ -80,7 +80,7 @@ impl Bench {
                 peer: &peer,
                 resumed: false,
             };
-            gate.admit(call, &around).await
+            gate.admit(call, &circumstances).await
         })
     }
 

@@ -102,8 +102,8 @@ impl ConfiguredSession {
         let params = params.map_err(|why| self.refuse_to_ask(upstream, method, &why))?;
         let item = Arc::new(upstream.whole_item());
         let call = Call::new(method, Params::parse(method, params), &self.caller, item, Risk::Harmless);
-        let around = Circumstances::of_question(self, upstream, peer);
-        let admitted = self.context.gate.admit(call, &around).await;
+        let circumstances = Circumstances::of_question(self, upstream, peer);
+        let admitted = self.context.gate.admit(call, &circumstances).await;
         let AdmittedCall { permit, ticket } = admitted.map_err(|refusal| refusal.to_answer())?;
         Ok(AgentQuestion { key, permit, ticket, reply: None })
     }

@@ -17,7 +17,7 @@ use crate::context::{DiscoveredSource, Upstream};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::protocol::{self, Answer, Era, Json, Method, Notification, RpcError};
-use crate::source::{SessionPeer, nobody_to_ask};
+use crate::source::{SourceClient, nobody_to_ask};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The longest time that a request of a source that belongs to no call waits for the agent to listen. Agents listen as
@@ -143,7 +143,7 @@ impl ConfiguredSession {
 }
 
 #[async_trait]
-impl SessionPeer for Session {
+impl SourceClient for Session {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.agent_side.opened_by.session)
     }

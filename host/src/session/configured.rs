@@ -14,7 +14,7 @@ use super::carried::Carried;
 use super::changes::Changes;
 use super::client::AgentSink;
 use super::continuations::Continuations;
-use super::discovery::{self, AskedSources, Late};
+use super::discovery::{self, AskedSources, PendingSource};
 use super::listen::SubscriptionStreams;
 use super::listing::Listing;
 use super::lists::Lists;
@@ -28,7 +28,7 @@ use crate::context::Context;
 use crate::item::ItemKind;
 use crate::ledger::{self, Event};
 use crate::protocol::RpcError;
-use crate::source::{NoPeer, SessionPeer};
+use crate::source::{NoClient, SourceClient};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The agent's side of a session: who the agent is, the channels to it, and what it has begun.
@@ -99,7 +99,7 @@ pub(super) struct ConfiguredSession {
     pub(super) refresh: Refresh,
     /// The sources that were not waited for when the tools were listed. `None` before that, and once another task waits
     /// for them.
-    late: Mutex<Option<Vec<Late>>>,
+    pending: Mutex<Option<Vec<PendingSource>>>,
     /// The prompts, resources and templates that the session may use.
     pub(super) lists: Lists,
     /// What the agent saw under the configuration before, until it has been told of what is different now.
@@ -127,7 +127,7 @@ impl ConfiguredSession {
             context,
             tools: Mutex::default(),
             refresh: Refresh::default(),
-            late: Mutex::default(),
+            pending: Mutex::default(),
             lists: Lists::default(),
             carried: Mutex::new(carried.map(Arc::new)),
             discovery: Mutex::default(),
@@ -156,9 +156,9 @@ impl ConfiguredSession {
                 ItemKind::Tool,
             );
             // Boxed, as the compiler limits the nesting of futures.
-            let AskedSources { mut answered, mut late } = Box::pin(asked).await;
+            let AskedSources { mut answered, mut pending } = Box::pin(asked).await;
             answered.extend(carried.answered);
-            late.extend(carried.awaited.into_iter().map(|upstream| Late {
+            pending.extend(carried.awaited.into_iter().map(|upstream| PendingSource {
                 listed: discovery::question(&upstream, &client, ItemKind::Tool),
                 kind: ItemKind::Tool,
                 upstream,
@@ -169,19 +169,19 @@ impl ConfiguredSession {
                 self.record(ledger::EventKind::RunError, json!({ "error": cause.recorded() }));
                 RpcError::new(RpcError::INTERNAL, cause.to_string()).with_data(json!({ "code": "discovery-failed" }))
             })?;
-            *self.lock_late() = Some(late);
+            *self.lock_pending() = Some(pending);
             Ok(taken)
         });
         let taken = taken.await.clone()?;
-        let late = self.lock_late().take();
-        if let Some(late) = late {
-            self.await_absent(&taken, late);
+        let pending = self.lock_pending().take();
+        if let Some(pending) = pending {
+            self.await_absent(&taken, pending);
         }
         Ok(taken)
     }
 
-    fn lock_late(&self) -> MutexGuard<'_, Option<Vec<Late>>> {
-        self.late.lock()
+    fn lock_pending(&self) -> MutexGuard<'_, Option<Vec<PendingSource>>> {
+        self.pending.lock()
     }
 
     pub(super) fn lock_tools(&self) -> MutexGuard<'_, Arc<Snapshot>> {
@@ -189,11 +189,11 @@ impl ConfiguredSession {
     }
 
     /// Returns the session as its sources see it.
-    pub(super) fn client(&self) -> Arc<dyn SessionPeer> {
+    pub(super) fn client(&self) -> Arc<dyn SourceClient> {
         // While a session is being dropped, nothing holds it any more.
         match self.session() {
             Some(session) => session,
-            None => Arc::new(NoPeer),
+            None => Arc::new(NoClient),
         }
     }
 

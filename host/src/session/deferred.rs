@@ -121,7 +121,7 @@ impl ConfiguredSession {
     pub(super) fn deferred(&self, kind: ItemKind) -> Option<ListPage> {
         let deferred = kind == ItemKind::Tool && self.profile.tools == Exposure::Deferred;
         // Not public: under another profile, the tools themselves may be listed.
-        deferred.then(|| ListPage { items: TOOLS.clone(), ttl_ms: 0, public: false, around: None })
+        deferred.then(|| ListPage { items: TOOLS.clone(), ttl_ms: 0, public: false, other_members: None })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::context::{Context, DiscoveredSource, MAX_REMARKS, OfferedItems, Upstr
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::ledger::{self, Event};
-use crate::source::{SessionPeer, SourceError};
+use crate::source::{SourceClient, SourceError};
 
 /// The longest time that a session waits for a source that it can begin without: an interpreter has started by then,
 /// and no agent has given up.
@@ -36,7 +36,7 @@ pub(super) struct ListedItems {
 pub(super) type AskResult = (Arc<Upstream>, Result<ListedItems, Cause>);
 
 /// A source that is still being asked.
-pub(super) struct Late {
+pub(super) struct PendingSource {
     pub(super) upstream: Arc<Upstream>,
     pub(super) kind: ItemKind,
     pub(super) listed: BoxFuture<'static, Result<ListedItems, SourceError>>,
@@ -46,7 +46,7 @@ pub(super) struct Late {
 #[derive(Default)]
 pub(super) struct AskedSources {
     pub(super) answered: Vec<AskResult>,
-    pub(super) late: Vec<Late>,
+    pub(super) pending: Vec<PendingSource>,
 }
 
 /// Asks sources in parallel, and records the result of each: `mcp.connected` for tools, `mcp.listed` for the other
@@ -55,25 +55,25 @@ pub(super) async fn ask_all(
     upstreams: Vec<Arc<Upstream>>,
     context: &Context,
     caller: &Caller,
-    client: &Arc<dyn SessionPeer>,
+    client: &Arc<dyn SourceClient>,
     kind: ItemKind,
 ) -> AskedSources {
     let asked = upstreams.iter().map(|upstream| ask(upstream, client, kind));
     let listed = join_all(asked).await;
     let mut asked = AskedSources::default();
-    for (upstream, (listed, late)) in upstreams.into_iter().zip(listed) {
+    for (upstream, (listed, pending)) in upstreams.into_iter().zip(listed) {
         let listed = noted(context, caller, kind, &upstream, listed);
         asked.answered.push((upstream, listed));
-        asked.late.extend(late);
+        asked.pending.extend(pending);
     }
     asked
 }
 
 async fn ask(
     upstream: &Arc<Upstream>,
-    client: &Arc<dyn SessionPeer>,
+    client: &Arc<dyn SourceClient>,
     kind: ItemKind,
-) -> (Result<ListedItems, SourceError>, Option<Late>) {
+) -> (Result<ListedItems, SourceError>, Option<PendingSource>) {
     let required = upstream.config.required;
     let before = if kind == ItemKind::Tool { upstream.met_by(client) } else { None };
     let before = before.map(|met| ListedItems { offer: met.tools.clone(), met: Some(met), old: true });
@@ -89,14 +89,14 @@ async fn ask(
         }
         (Ok(listed), _) => (listed, None),
         (Err(_), before) => {
-            let late = || {
+            let unlisted = || {
                 SourceError::Start(Cause::own(format!(
                     "it did not list what it offers within {} s; the session begins without it, and adds it as soon as it has",
                     DISCOVERY_TIMEOUT.as_secs()
                 )))
             };
-            let late_one = Late { upstream: Arc::clone(upstream), kind, listed };
-            (before.ok_or_else(late), Some(late_one))
+            let pending = PendingSource { upstream: Arc::clone(upstream), kind, listed };
+            (before.ok_or_else(unlisted), Some(pending))
         }
     }
 }
@@ -104,7 +104,7 @@ async fn ask(
 /// Asks one source, however long it takes.
 pub(super) fn question(
     upstream: &Arc<Upstream>,
-    client: &Arc<dyn SessionPeer>,
+    client: &Arc<dyn SourceClient>,
     kind: ItemKind,
 ) -> BoxFuture<'static, Result<ListedItems, SourceError>> {
     let (upstream, client) = (Arc::clone(upstream), Arc::clone(client));

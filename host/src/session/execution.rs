@@ -7,7 +7,7 @@ use super::in_flight::{DriveEnd, InFlightCall};
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
 use super::rounds::{Round, Then};
-use crate::call::{Attempt, Outcome};
+use crate::call::{GroupAttempt, Outcome};
 use crate::gate::{AdmittedCall, Permit, Ticket, asks_for_input};
 use crate::protocol::{Answer, Json, Method, RpcError};
 
@@ -19,7 +19,7 @@ const MAX_ROUNDS: usize = 16;
 pub(super) struct Execution<'a> {
     pub(super) request: SessionRequest<'a>,
     pub(super) target: &'a VisibleItem,
-    attempt: Option<Attempt>,
+    attempt: Option<GroupAttempt>,
     /// True if the request passed the gate before, and comes with answers to the source's questions.
     pub(super) resumed: bool,
 }
@@ -60,7 +60,7 @@ impl AttemptStatus {
 
 impl<'a> Execution<'a> {
     /// Makes an execution. `attempt` is the number of the attempt, if the tool is one of a group.
-    pub(super) fn new(request: SessionRequest<'a>, target: &'a VisibleItem, attempt: Option<Attempt>) -> Self {
+    pub(super) fn new(request: SessionRequest<'a>, target: &'a VisibleItem, attempt: Option<GroupAttempt>) -> Self {
         Self { request, target, attempt, resumed: false }
     }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::execution::{AttemptResult, AttemptStatus, Execution};
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
-use crate::call::{Attempt, Cause};
+use crate::call::{Cause, GroupAttempt};
 use crate::context::Upstream;
 use crate::lockfile::Acceptance;
 use crate::name::SourceName;
@@ -103,7 +103,7 @@ impl SessionRequest<'_> {
                 continue;
             }
             number += 1;
-            let attempt = Attempt { number, others: waiting.peek().is_some() };
+            let attempt = GroupAttempt { number, others: waiting.peek().is_some() };
             let attempted = Execution::new(self.clone(), member, Some(attempt)).attempt().await?;
             let (error, unknown) = match attempted {
                 AttemptResult { answer: Answer::Error(error), status: AttemptStatus::NotSent } => (error, false),

@@ -14,7 +14,7 @@ use crate::call::{Call, Outcome};
 use crate::context::{OpenCall, Upstream};
 use crate::gate::Permit;
 use crate::protocol::{Era, Json, Method, Notification, meta};
-use crate::source::{CallEvent, Relay, SessionPeer, SourceRequest};
+use crate::source::{CallEvent, CallEventSender, SourceClient, SourceRequest};
 use crate::telemetry::{Span, Telemetry};
 
 /// The number of messages of a source that may wait for the agent during one call before the source is slowed down.
@@ -46,7 +46,7 @@ impl InFlightCall {
     pub(super) fn start(
         upstream: &Arc<Upstream>,
         permit: Permit,
-        client: Arc<dyn SessionPeer>,
+        client: Arc<dyn SourceClient>,
         token: Option<Json>,
         telemetry: Option<&Telemetry>,
     ) -> Self {
@@ -57,7 +57,7 @@ impl InFlightCall {
         };
         let (out, events) = mpsc::channel(RELAY_QUEUE);
         let (owned, about) = (Arc::clone(upstream), permit.shared_call());
-        let call = Box::pin(async move { owned.source.call(permit, &client, Relay { token, out }).await });
+        let call = Box::pin(async move { owned.source.call(permit, &client, CallEventSender { token, out }).await });
         Self { upstream: Arc::clone(upstream), about, call, span, events, open: upstream.open_calls.open() }
     }
 

@@ -55,7 +55,7 @@ impl SubscriptionStreams {
         }
     }
 
-    /// Reports whether any stream wants to hear that tools have changed.
+    /// Reports whether any stream wants to know that tools have changed.
     pub(super) fn want_tools(&self) -> bool {
         self.lock().iter().any(|(wants, out)| wants.tools && !out.is_closed())
     }
@@ -193,7 +193,7 @@ impl ConfiguredSession {
     }
 
     /// Subscribes to one source for as long as the future lives. Notifications of a legacy source arrive by
-    /// [`SessionPeer::notify`](crate::source::SessionPeer::notify).
+    /// [`SourceClient::notify`](crate::source::SourceClient::notify).
     async fn feed(
         &self,
         upstream: &Arc<Upstream>,
@@ -202,12 +202,12 @@ impl ConfiguredSession {
         out: Option<mpsc::Sender<Notification>>,
     ) {
         let target = VisibleItem::whole_source(upstream);
-        let hears = Hears { session: self.me.clone(), upstream: Arc::clone(upstream), out };
-        let ear: Arc<dyn AgentPeer> = Arc::new(Ear { hears, changes: Changes::default() });
+        let changes_to = ChangeTarget { session: self.me.clone(), upstream: Arc::clone(upstream), out };
+        let receiver: Arc<dyn AgentPeer> = Arc::new(ChangeReceiver { target: changes_to, changes: Changes::default() });
         if era == Era::Modern {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
-            let request = SessionRequest::new(self, Method::SubscriptionsListen, params, ear);
+            let request = SessionRequest::new(self, Method::SubscriptionsListen, params, receiver);
             let mut pause = AGAIN;
             while request.clone().execute_at(&target).await.is_ok_and(|answer| is_lost(&answer)) {
                 tracing::debug!(source = %upstream.config.name, "a subscription was lost");
@@ -219,7 +219,7 @@ impl ConfiguredSession {
         let _subscribed = Subscribed { session: self.me.clone(), target: target.clone(), uris: wants.updates.clone() };
         for uri in &wants.updates {
             let params = Json::of(&json!({ "uri": uri }));
-            let request = SessionRequest::new(self, Method::ResourcesSubscribe, params, Arc::clone(&ear));
+            let request = SessionRequest::new(self, Method::ResourcesSubscribe, params, Arc::clone(&receiver));
             let subscribed = request.execute_at(&target).await;
             tracing::debug!(source = %upstream.config.name, ok = subscribed.is_ok(), "subscribed");
         }
@@ -255,20 +255,20 @@ impl Drop for Subscribed {
 }
 
 /// Receives the changes of a modern source: for one stream of the agent, or for a legacy agent.
-struct Ear {
-    hears: Hears,
+struct ChangeReceiver {
+    target: ChangeTarget,
     changes: Changes,
 }
 
 #[derive(Clone)]
-struct Hears {
+struct ChangeTarget {
     session: Weak<ConfiguredSession>,
     upstream: Arc<Upstream>,
     out: Option<mpsc::Sender<Notification>>,
 }
 
-impl Hears {
-    fn hear(&self, notification: Notification) {
+impl ChangeTarget {
+    fn receive(&self, notification: Notification) {
         let Some(session) = self.session.upgrade() else { return };
         let tell = session.changed(&self.upstream, &notification.method);
         if !tell {
@@ -282,17 +282,17 @@ impl Hears {
 }
 
 #[async_trait]
-impl AgentPeer for Ear {
+impl AgentPeer for ChangeReceiver {
     async fn notify(&self, notification: Notification) {
         if notification.method == Method::NotificationsSubscriptionsAcknowledged {
             return;
         }
-        let hears = self.hears.clone();
-        let hear = move |change| -> BoxFuture<'static, ()> {
-            hears.hear(change);
+        let target = self.target.clone();
+        let receive = move |change| -> BoxFuture<'static, ()> {
+            target.receive(change);
             Box::pin(std::future::ready(()))
         };
-        self.changes.pass(self.hears.upstream.config.name.as_str(), notification, hear).await;
+        self.changes.pass(self.target.upstream.config.name.as_str(), notification, receive).await;
     }
 
     fn elicitation(&self) -> Elicitation {
@@ -311,7 +311,7 @@ fn is_lost(answer: &Answer) -> bool {
     code.is_some_and(|code| code == "outcome-unknown" || code == "not-sent")
 }
 
-/// Returns the notification that tells an agent what it will hear of.
+/// Returns the notification that tells an agent what it will be told of.
 fn acknowledged(wants: &SubscriptionFilter) -> Notification {
     let params = Json::empty_object().with("notifications", &wants.to_json());
     Notification { method: Method::NotificationsSubscriptionsAcknowledged.to_owned(), params }

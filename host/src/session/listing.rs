@@ -30,7 +30,7 @@ pub(super) struct Listing {
     ttl_ms: u64,
     public: bool,
     /// The other members of the result, if there is only one source.
-    around: Option<Json>,
+    other_members: Option<Json>,
     /// The result of asking each source. Those that failed are not required.
     pub(super) answered: Vec<AskResult>,
     /// The sources whose instructions are quarantined. For lists of tools only.
@@ -62,7 +62,12 @@ impl VisibleItem {
 
 impl Listing {
     pub(super) fn list_page(&self) -> ListPage {
-        ListPage { items: self.listing.clone(), ttl_ms: self.ttl_ms, public: self.public, around: self.around.clone() }
+        ListPage {
+            items: self.listing.clone(),
+            ttl_ms: self.ttl_ms,
+            public: self.public,
+            other_members: self.other_members.clone(),
+        }
     }
 
     pub(super) fn get(&self, exposed: &str) -> Option<&VisibleItem> {

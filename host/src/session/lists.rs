@@ -105,7 +105,7 @@ impl ConfiguredSession {
                 None => upstreams.push(upstream),
             }
         }
-        let AskedSources { mut answered, late } =
+        let AskedSources { mut answered, pending } =
             discovery::ask_all(upstreams, &self.context, &self.caller, &self.client(), kind).await;
         answered.extend(absent);
         if let Some(before) = place.as_ref() {
@@ -115,7 +115,7 @@ impl ConfiguredSession {
         *place = Some(Arc::clone(&listing));
         stale.clear();
         drop(place);
-        self.wait_for(late);
+        self.wait_for(pending);
         Ok(listing)
     }
 

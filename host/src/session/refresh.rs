@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
-use super::discovery::{self, Late, ListedItems};
+use super::discovery::{self, ListedItems, PendingSource};
 use super::listing::Listing;
 use super::lists::KINDS;
 use crate::config::DiscoveryMode;
@@ -113,20 +113,21 @@ impl ConfiguredSession {
 
     /// Waits for the sources that the session had to begin without: those that are still being asked, and those that
     /// have come back since.
-    pub(super) fn await_absent(&self, tools: &Listing, late: Vec<Late>) {
-        let is_late = |upstream: &Upstream| late.iter().any(|late| late.upstream.config.name == upstream.config.name);
-        for upstream in tools.absent().filter(|upstream| !is_late(upstream)) {
+    pub(super) fn await_absent(&self, tools: &Listing, pending: Vec<PendingSource>) {
+        let is_pending =
+            |upstream: &Upstream| pending.iter().any(|pending| pending.upstream.config.name == upstream.config.name);
+        for upstream in tools.absent().filter(|upstream| !is_pending(upstream)) {
             // A source that connects from here on announces itself.
             if upstream.source.health().connected {
                 self.refresh(upstream);
             }
         }
-        self.wait_for(late);
+        self.wait_for(pending);
     }
 
     /// Waits in the background for sources that are still being asked, and adds what they list.
-    pub(super) fn wait_for(&self, late: Vec<Late>) {
-        for Late { upstream, kind, listed } in late {
+    pub(super) fn wait_for(&self, pending: Vec<PendingSource>) {
+        for PendingSource { upstream, kind, listed } in pending {
             let me = self.me.clone();
             tokio::spawn(async move {
                 let listed = listed.await;

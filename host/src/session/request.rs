@@ -7,7 +7,7 @@ use super::execution::{AttemptResult, Execution};
 use super::listing::VisibleItem;
 use super::shortened;
 use crate::agent::AgentPeer;
-use crate::call::{Attempt, Call, Params};
+use crate::call::{Call, GroupAttempt, Params};
 use crate::digest::Digest;
 use crate::gate::{AdmittedCall, Circumstances};
 use crate::item::ItemKind;
@@ -94,13 +94,13 @@ impl<'a> SessionRequest<'a> {
     pub(super) async fn admit(
         &self,
         target: &VisibleItem,
-        attempt: Option<Attempt>,
+        attempt: Option<GroupAttempt>,
         resumed: bool,
     ) -> Result<AdmittedCall, Answer> {
         let Self { session, method, params, peer } = self;
         let call = Call::new(method, params.clone(), &session.caller, target.item.clone(), target.risk);
-        let around = Circumstances { resumed, ..Circumstances::of_call(session, target, peer) };
-        let admitted = session.context.gate.admit(Call { attempt, ..call }, &around).await;
+        let circumstances = Circumstances { resumed, ..Circumstances::of_call(session, target, peer) };
+        let admitted = session.context.gate.admit(Call { attempt, ..call }, &circumstances).await;
         admitted.map_err(|refusal| refusal.to_answer())
     }
 

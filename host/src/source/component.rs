@@ -9,13 +9,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use super::{ConcurrencyLimit, ConnectionHealth, Discovery, Listed, Relay, SessionPeer, Source, SourceError, Status};
+use super::{
+    CallEventSender, ConcurrencyLimit, ConnectionHealth, Discovery, Listed, Source, SourceClient, SourceError, Status,
+};
 use crate::call::{Cause, Outcome, SessionId};
 use crate::config::SourceConfig;
 use crate::gate::Permit;
 use crate::item::ItemKind;
 use crate::name::ProfileName;
-use crate::plugin::{Failure, Functions, ToolFailure, Tools};
+use crate::plugin::{FunctionsComponent, PluginFailure, ToolFailure, ToolsComponent};
 use crate::protocol::{Answer, Json, Method, RpcError};
 
 mod command;
@@ -28,8 +30,8 @@ const PROTOCOL: &str = "component";
 /// The exports of a component that are called.
 #[derive(Debug)]
 enum Callee {
-    Tools(Tools),
-    Functions(Functions),
+    Tools(ToolsComponent),
+    Functions(FunctionsComponent),
 }
 
 /// A component as a source: loaded and configured. A fresh one runs no instance.
@@ -46,7 +48,7 @@ impl ComponentSource {
     /// Makes a source of a loaded component. Each call may take the source's `timeout`, if the host's own limits leave
     /// it that long.
     #[must_use]
-    pub fn new(tools: Tools, config: &SourceConfig) -> Self {
+    pub fn new(tools: ToolsComponent, config: &SourceConfig) -> Self {
         let sealed = tools.is_sealed();
         Self {
             tools: Callee::Tools(tools),
@@ -59,12 +61,12 @@ impl ComponentSource {
     /// Makes a source of a loaded component of functions. Each call may take the source's `timeout`, as for
     /// [`ComponentSource::new`].
     #[must_use]
-    pub fn of_functions(functions: Functions, config: &SourceConfig) -> Self {
+    pub fn of_functions(functions: FunctionsComponent, config: &SourceConfig) -> Self {
         let (sealed, concurrency) = (functions.is_sealed(), ConcurrencyLimit::new(&config.name, config.concurrency));
         Self { tools: Callee::Functions(functions), timeout: config.timeout, concurrency, sealed }
     }
 
-    async fn read(&self, tools: &Tools, profile: &ProfileName, params: &Json, deadline: Instant) -> Outcome {
+    async fn read(&self, tools: &ToolsComponent, profile: &ProfileName, params: &Json, deadline: Instant) -> Outcome {
         let uri = params.get_str("uri").unwrap_or_default();
         let Ok(read) = timeout_at(deadline, tools.read(profile, &uri)).await else {
             return error(RpcError::INTERNAL, self.late());
@@ -73,7 +75,7 @@ impl ComponentSource {
             Ok(Some(contents)) => Outcome::Answered(Answer::Result(contents)),
             // As in revisions before 2026-07-28; the front translates it to the agent's revision.
             Ok(None) => error(RpcError::RESOURCE_NOT_FOUND, format!("resource not found: {uri}")),
-            Err(Failure { code, detail }) => {
+            Err(PluginFailure { code, detail }) => {
                 error(RpcError::INTERNAL, format!("the component failed ({code}): {detail}"))
             }
         }
@@ -101,7 +103,7 @@ impl ComponentSource {
 
 #[async_trait]
 impl Source for ComponentSource {
-    async fn discover(&self, _: &Arc<dyn SessionPeer>) -> Result<Discovery, SourceError> {
+    async fn discover(&self, _: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError> {
         let (identity, listed) = match &self.tools {
             Callee::Tools(tools) => (tools.identity(), self.in_time(&Method::ToolsList, tools.definitions()).await?),
             Callee::Functions(functions) => (functions.identity(), Ok(functions.definitions())),
@@ -122,7 +124,7 @@ impl Source for ComponentSource {
         })
     }
 
-    async fn list(&self, client: &Arc<dyn SessionPeer>, kind: ItemKind) -> Result<Listed, SourceError> {
+    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError> {
         let failed = |failure| SourceError::Protocol(cause("it lists no resources: ".to_owned(), failure));
         Ok(match (kind, &self.tools) {
             (ItemKind::Tool, _) => self.discover(client).await?.tools,
@@ -134,11 +136,11 @@ impl Source for ComponentSource {
         })
     }
 
-    async fn notify(&self, permit: Permit, _: &Arc<dyn SessionPeer>) -> Result<(), SourceError> {
+    async fn notify(&self, permit: Permit, _: &Arc<dyn SourceClient>) -> Result<(), SourceError> {
         Err(SourceError::Protocol(Cause::own(format!("a component takes no notification `{}`", permit.method()))))
     }
 
-    async fn call(&self, permit: Permit, _: &Arc<dyn SessionPeer>, _: Relay) -> Outcome {
+    async fn call(&self, permit: Permit, _: &Arc<dyn SourceClient>, _: CallEventSender) -> Outcome {
         let caller = &permit.call().caller;
         let deadline = Instant::now() + self.timeout;
         let _guard = match self.concurrency.acquire(permit.method(), deadline).await {
@@ -172,7 +174,7 @@ impl Source for ComponentSource {
             Ok(Err(ToolFailure::UnknownTool)) => error(RpcError::INVALID_PARAMS, format!("unknown tool: {tool}")),
             Ok(Err(ToolFailure::InvalidArguments(text))) => error(RpcError::INVALID_PARAMS, text),
             Ok(Err(ToolFailure::Failed(text))) => failed(&text),
-            Err(Failure { code, detail }) => {
+            Err(PluginFailure { code, detail }) => {
                 self.broken(Cause::own(format!("the component failed ({code})")).said(": ", detail, ""))
             }
         }
@@ -197,7 +199,7 @@ impl Source for ComponentSource {
 }
 
 /// A failure of the component, in whose detail its own words may stand.
-fn cause(text: String, Failure { code, detail }: Failure) -> Cause {
+fn cause(text: String, PluginFailure { code, detail }: PluginFailure) -> Cause {
     Cause::own(format!("{text}{code}")).said(": ", detail, "")
 }
 

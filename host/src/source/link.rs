@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::transport::Transport;
-use super::{Discovery, Listed, Relay, SessionPeer, SourceError};
+use super::{CallEventSender, Discovery, Listed, SourceClient, SourceError};
 use crate::call::{Cause, Outcome};
 use crate::item::ItemKind;
 use crate::name::SourceName;
@@ -76,7 +76,7 @@ pub(crate) struct LinkConfig {
     /// The members of an agent's `_meta` that the source may see.
     pub(crate) context: Arc<[String]>,
     /// The client that will own the connection if it cannot be shared.
-    pub(crate) client: Option<Weak<dyn SessionPeer>>,
+    pub(crate) client: Option<Weak<dyn SourceClient>>,
     /// The sessions that are notified of changes if the connection is shared.
     pub(crate) subscribers: Arc<Subscribers>,
 }
@@ -170,8 +170,8 @@ impl Link {
         &self,
         method: &Method,
         params: &Json,
-        client: &Arc<dyn SessionPeer>,
-        relay: Relay,
+        client: &Arc<dyn SourceClient>,
+        events: CallEventSender,
         time: CallTime,
     ) -> Outcome {
         // If that fails, the call goes on, with fewer log messages.
@@ -181,14 +181,14 @@ impl Link {
             return Outcome::NotSent(time.is_over());
         }
         let (capabilities, level) = (client.capabilities(), client.log_level());
-        let progress = relay.token.is_some();
+        let progress = events.token.is_some();
         let with_facts = |id| {
             let context = &self.shared.config.context;
             let facts =
                 RequestFacts { era: self.agreed.era, capabilities: &capabilities, level: level.as_ref(), context };
             meta::with_facts(params, &facts, progress.then_some(id))
         };
-        let caller = ReplyRoute { session: client.session().cloned(), relay };
+        let caller = ReplyRoute { session: client.session().cloned(), events };
         match self.shared.request(method, with_facts, Some(caller), left).await {
             Ok(answer) => Outcome::Answered(answer),
             Err(NoResponse::NotSent(why)) => Outcome::NotSent(why),
@@ -229,7 +229,7 @@ impl Link {
         &self,
         method: &Method,
         params: &Json,
-        client: &Arc<dyn SessionPeer>,
+        client: &Arc<dyn SourceClient>,
         timeout: Duration,
     ) -> Result<(), SourceError> {
         let capabilities = client.capabilities();

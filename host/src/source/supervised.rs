@@ -16,8 +16,8 @@ use tokio::time::timeout_at;
 
 use super::link::{CallTime, Deadlines, Link, LinkConfig};
 use super::{
-    ConcurrencyLimit, ConnectionHealth, DRAIN_DEADLINE, Discovery, Listed, Relay, SessionPeer, Source, SourceError,
-    Status,
+    CallEventSender, ConcurrencyLimit, ConnectionHealth, DRAIN_DEADLINE, Discovery, Listed, Source, SourceClient,
+    SourceError, Status,
 };
 use crate::call::{Outcome, SessionId};
 use crate::config::{Lifecycle, SourceConfig};
@@ -112,7 +112,7 @@ impl<D: Connect> Supervised<D> {
 
 #[async_trait]
 impl<D: Connect> Source for Supervised<D> {
-    async fn discover(&self, client: &Arc<dyn SessionPeer>) -> Result<Discovery, SourceError> {
+    async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError> {
         if self.state.supervision.lifecycle == Lifecycle::PerCall {
             return Ok(self.state.single(client).await?.1);
         }
@@ -126,7 +126,7 @@ impl<D: Connect> Source for Supervised<D> {
         .await
     }
 
-    async fn list(&self, client: &Arc<dyn SessionPeer>, kind: ItemKind) -> Result<Listed, SourceError> {
+    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError> {
         if self.state.supervision.lifecycle == Lifecycle::PerCall {
             let (single, _) = self.state.single(client).await?;
             return single.connection.link.list(kind).await;
@@ -134,7 +134,7 @@ impl<D: Connect> Source for Supervised<D> {
         self.over(client, move |connection, _| Box::pin(connection.list(kind))).await
     }
 
-    async fn call(&self, permit: Permit, client: &Arc<dyn SessionPeer>, relay: Relay) -> Outcome {
+    async fn call(&self, permit: Permit, client: &Arc<dyn SourceClient>, events: CallEventSender) -> Outcome {
         let state = &self.state;
         let time = CallTime::of(state.timeout);
         let _guard = match state.supervision.concurrency.acquire(permit.method(), time.until).await {
@@ -147,7 +147,7 @@ impl<D: Connect> Source for Supervised<D> {
                 Ok(Err(error)) => return Outcome::NotSent(error.into_cause()),
                 Err(_) => return Outcome::NotSent(time.is_over()),
             };
-            return state.send_call(&single.connection, &permit, client, relay, time).await;
+            return state.send_call(&single.connection, &permit, client, events, time).await;
         }
         let others = permit.call().attempt.is_some_and(|attempt| attempt.others);
         let patience = if others { Patience::Elsewhere } else { Patience::Reconnect };
@@ -158,7 +158,7 @@ impl<D: Connect> Source for Supervised<D> {
                 Ok(Err(error)) => return Outcome::NotSent(error.into_cause()),
                 Err(_) => return Outcome::NotSent(time.is_over()),
             };
-            let outcome = state.send_call(&connection, &permit, client, relay.clone(), time).await;
+            let outcome = state.send_call(&connection, &permit, client, events.clone(), time).await;
             if connection.link.has_owner() {
                 state.note_settings(client, &connection, &permit, &outcome);
             }
@@ -171,7 +171,7 @@ impl<D: Connect> Source for Supervised<D> {
         }
     }
 
-    async fn notify(&self, permit: Permit, client: &Arc<dyn SessionPeer>) -> Result<(), SourceError> {
+    async fn notify(&self, permit: Permit, client: &Arc<dyn SourceClient>) -> Result<(), SourceError> {
         let state = &self.state;
         // Without a connection it was surely not sent.
         let failed = |error: SourceError| SourceError::Start(error.into_cause());
@@ -250,7 +250,7 @@ impl<D: Connect> Source for Supervised<D> {
         if restarted.count() == 0 {
             return Ok(Status::Idle);
         }
-        let no_client: Arc<dyn SessionPeer> = Arc::new(super::NoPeer);
+        let no_client: Arc<dyn SourceClient> = Arc::new(super::NoClient);
         match tokio::time::timeout(timeout, self.connect(&no_client, Patience::Attempt)).await {
             Ok(connected) => connected.map(|_| Status::Ready),
             Err(_) => Ok(state.main_slot().status()),
@@ -273,7 +273,7 @@ impl<D: Connect> Supervised<D> {
     /// repeated once over a new one: a source that has forgotten a session says so only when it gets a request.
     async fn over<T>(
         &self,
-        client: &Arc<dyn SessionPeer>,
+        client: &Arc<dyn SourceClient>,
         work: impl for<'a> Fn(&'a Connection, Option<Discovery>) -> BoxFuture<'a, Result<T, SourceError>>,
     ) -> Result<T, SourceError> {
         // Without a session, the caller wants to know the result of the next attempt.
@@ -291,7 +291,7 @@ impl<D: Connect> Supervised<D> {
     /// Returns the open connection for a client, or a new one with what the source said of itself.
     async fn connect(
         &self,
-        client: &Arc<dyn SessionPeer>,
+        client: &Arc<dyn SourceClient>,
         patience: Patience,
     ) -> Result<(Arc<Connection>, Option<Discovery>), SourceError> {
         let state = &self.state;

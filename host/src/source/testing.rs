@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-use super::{ConcurrencyLimit, NoPeer, Relay, SessionPeer, SupervisionConfig, nobody_to_ask};
+use super::{CallEventSender, ConcurrencyLimit, NoClient, SourceClient, SupervisionConfig, nobody_to_ask};
 use crate::call::{Call, Outcome, Params, SessionId};
 use crate::config::Lifecycle;
 use crate::digest::Digest;
@@ -17,12 +17,12 @@ use crate::item::Item;
 use crate::protocol::{Answer, Era, Json, Method, Notification, Request};
 use portcullis_core::testing::view;
 
-pub(crate) fn no_client() -> Arc<dyn SessionPeer> {
-    Arc::new(NoPeer)
+pub(crate) fn no_client() -> Arc<dyn SourceClient> {
+    Arc::new(NoClient)
 }
 
-pub(crate) fn silent() -> Relay {
-    Relay { token: None, out: tokio::sync::mpsc::channel(1).0 }
+pub(crate) fn silent() -> CallEventSender {
+    CallEventSender { token: None, out: tokio::sync::mpsc::channel(1).0 }
 }
 
 /// A session that declares no capabilities and records the methods of the notifications that it receives.
@@ -44,7 +44,7 @@ impl RecordingClient {
     }
 
     /// Returns the session as the client of a source.
-    pub(crate) fn client(self: &Arc<Self>) -> Arc<dyn SessionPeer> {
+    pub(crate) fn client(self: &Arc<Self>) -> Arc<dyn SourceClient> {
         Arc::clone(self) as _
     }
 
@@ -63,7 +63,7 @@ impl RecordingClient {
 }
 
 #[async_trait]
-impl SessionPeer for RecordingClient {
+impl SourceClient for RecordingClient {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.session)
     }

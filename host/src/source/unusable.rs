@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{ConnectionHealth, Discovery, Listed, Relay, SessionPeer, Source, SourceError, Status};
+use super::{CallEventSender, ConnectionHealth, Discovery, Listed, Source, SourceClient, SourceError, Status};
 use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
 use crate::item::ItemKind;
@@ -29,19 +29,19 @@ impl UnusableSource {
 
 #[async_trait]
 impl Source for UnusableSource {
-    async fn discover(&self, _: &Arc<dyn SessionPeer>) -> Result<Discovery, SourceError> {
+    async fn discover(&self, _: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError> {
         Err(self.error())
     }
 
-    async fn list(&self, _: &Arc<dyn SessionPeer>, _: ItemKind) -> Result<Listed, SourceError> {
+    async fn list(&self, _: &Arc<dyn SourceClient>, _: ItemKind) -> Result<Listed, SourceError> {
         Err(self.error())
     }
 
-    async fn call(&self, _: Permit, _: &Arc<dyn SessionPeer>, _: Relay) -> Outcome {
+    async fn call(&self, _: Permit, _: &Arc<dyn SourceClient>, _: CallEventSender) -> Outcome {
         Outcome::NotSent(self.cause.clone())
     }
 
-    async fn notify(&self, _: Permit, _: &Arc<dyn SessionPeer>) -> Result<(), SourceError> {
+    async fn notify(&self, _: Permit, _: &Arc<dyn SourceClient>) -> Result<(), SourceError> {
         Err(self.error())
     }
 

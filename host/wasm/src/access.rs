@@ -21,7 +21,7 @@ use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::descriptors::Descriptors;
-use super::error::{Failure, FailureCode};
+use super::error::{FailureCode, PluginFailure};
 use super::guest::GuestState;
 use super::load::interface;
 use super::v0_1::{PACKAGE, TRACK};
@@ -110,7 +110,7 @@ impl Confinement {
     ///
     /// # Errors
     /// A granted folder cannot be opened.
-    pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, Failure> {
+    pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, PluginFailure> {
         let ComponentAccess { env, grant, egress, .. } = &self.access;
         let mut builder = WasiCtxBuilder::new();
         builder.envs(env);
@@ -119,7 +119,7 @@ impl Confinement {
         for (path, rights) in read.chain(write) {
             files::preopen(&mut builder, path, rights).map_err(|error| {
                 let detail = format!("the granted folder {} cannot be opened: {error}", path.display());
-                Failure::new(FailureCode::Start, detail)
+                PluginFailure::new(FailureCode::Start, detail)
             })?;
         }
         let reachable = Reachable::by(egress.as_ref());
@@ -135,7 +135,7 @@ impl Confinement {
     ///
     /// # Errors
     /// The errors of [`Descriptors::share`].
-    pub(crate) async fn share(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+    pub(crate) async fn share(&self) -> Result<Option<OwnedSemaphorePermit>, PluginFailure> {
         if self.opens() { self.descriptors.share().await.map(Some) } else { Ok(None) }
     }
 
@@ -154,7 +154,7 @@ impl Confinement {
     ///
     /// # Errors
     /// [`FailureCode::Busy`], whose text names the setting that raises the limit.
-    pub(crate) async fn instance_permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    pub(crate) async fn instance_permit(&self) -> Result<OwnedSemaphorePermit, PluginFailure> {
         let turn = timeout(self.access.timeout / 2, Arc::clone(&self.turns).acquire_owned()).await;
         turn.ok().and_then(Result::ok).ok_or_else(|| {
             let most = self.access.instances;
@@ -164,7 +164,7 @@ impl Confinement {
                 }
                 _ => "no setting raises this limit".to_owned(),
             };
-            Failure::new(FailureCode::Busy, format!("all {most} instances that it may have are at work; {hint}"))
+            PluginFailure::new(FailureCode::Busy, format!("all {most} instances that it may have are at work; {hint}"))
         })
     }
 }

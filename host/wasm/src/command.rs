@@ -15,7 +15,7 @@ use wasmtime_wasi::cli::{AsyncStdinStream, AsyncStdoutStream};
 use wasmtime_wasi::p2::bindings::{Command as CommandBindings, CommandPre};
 
 use super::access::Confinement;
-use super::error::{Failure, FailureCode, PluginError};
+use super::error::{FailureCode, PluginError, PluginFailure};
 use super::guest::{GuestState, arm, failure, guard, out_of_time};
 use super::load::{self, Allowed, ComponentInterface, Wasm};
 use super::meter::{Meter, OutOfTime};
@@ -76,13 +76,13 @@ impl CommandComponent {
     /// Starts the program. Cancellation safe: dropping the future stops what was started.
     ///
     /// # Errors
-    /// [`Failure`] if the component itself fails, or no instance or slot is free.
-    pub async fn start(&self) -> Result<(RunningCommand, CommandStreams), Failure> {
+    /// [`PluginFailure`] if the component itself fails, or no instance or slot is free.
+    pub async fn start(&self) -> Result<(RunningCommand, CommandStreams), PluginFailure> {
         let loaded = &self.0;
         let permit = loaded.confinement.instance_permit().await?;
         let slot = Arc::clone(&loaded.host.commands).acquire_many_owned(loaded.weight);
         let Ok(Ok(slot)) = timeout(limits::SLOT_WAIT, slot).await else {
-            return Err(Failure::new(FailureCode::Busy, "every slot for components that run is in use"));
+            return Err(PluginFailure::new(FailureCode::Busy, "every slot for components that run is in use"));
         };
         let (input, stdin) = duplex(limits::PIPE_BYTES);
         let (stdout, output) = duplex(limits::PIPE_BYTES);
@@ -117,7 +117,7 @@ impl CommandComponent {
     async fn instance<I, O>(
         &self,
         streams: CommandStreams<I, O>,
-    ) -> Result<(Store<GuestState>, CommandBindings), Failure>
+    ) -> Result<(Store<GuestState>, CommandBindings), PluginFailure>
     where
         I: AsyncRead + Send + Sync + 'static,
         O: AsyncWrite + Send + Sync + 'static,

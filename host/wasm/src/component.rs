@@ -8,7 +8,7 @@ use portcullis_core::protocol::Json;
 use super::access::{self, ComponentAccess, Confinement, GrantedImports, KEY_VALUE};
 use super::load::{Allowed, ComponentInterface, Wasm, comma_separated, interface};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
-use super::{CommandComponent, Functions, PluginError, PluginIdentity, Plugins, Tools, blocking};
+use super::{CommandComponent, FunctionsComponent, PluginError, PluginIdentity, Plugins, ToolsComponent, blocking};
 
 /// A loaded component that is a source. None of it runs yet.
 #[derive(Debug)]
@@ -25,11 +25,11 @@ pub struct Component {
 #[derive(Debug)]
 pub enum ComponentKind {
     /// A component of our `tools` world.
-    Tools(Tools),
+    Tools(ToolsComponent),
     /// A program that speaks MCP over its standard streams.
     Command(CommandComponent),
     /// Any other component that exports functions.
-    Functions(Functions),
+    Functions(FunctionsComponent),
 }
 
 /// The kind of source, as the component's exports determine it.
@@ -48,7 +48,7 @@ impl Component {
         grant: &[String],
         mut access: ComponentAccess,
     ) -> Result<Self, PluginError> {
-        let wasm = plugins.origin.read(plugin).await?;
+        let wasm = plugins.reader.read(plugin).await?;
         let host = Arc::clone(&plugins.host);
         let scan = move || {
             let manifest = ComponentInterface::read(&host, &wasm)?;
@@ -76,15 +76,17 @@ impl Component {
             Shape::Tools => {
                 let (identity, instance_pool) =
                     plugins.load::<ToolsWorld>(wasm, settings, allowed, &plugins.host.tools).await?;
-                ComponentKind::Tools(Tools::start(identity, instance_pool, offers_resources).await?)
+                ComponentKind::Tools(ToolsComponent::start(identity, instance_pool, offers_resources).await?)
             }
             Shape::Command | Shape::Functions => {
                 let settings = no_settings(&wasm, settings)?;
                 let host = Arc::clone(&plugins.host);
                 let identity = PluginIdentity::new(&wasm, &settings);
                 let load = move || match shape {
-                    Shape::Functions => Functions::load(&host, &wasm, &manifest, &allowed, confinement, identity)
-                        .map(ComponentKind::Functions),
+                    Shape::Functions => {
+                        FunctionsComponent::load(&host, &wasm, &manifest, &allowed, confinement, identity)
+                            .map(ComponentKind::Functions)
+                    }
                     _ => CommandComponent::load(&host, &wasm, &manifest, &allowed, confinement, identity)
                         .map(ComponentKind::Command),
                 };

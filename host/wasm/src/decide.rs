@@ -8,7 +8,7 @@ use portcullis_config::PluginConfig;
 use portcullis_core::call::{CallView, Phase};
 use portcullis_core::metrics::{Decided, Decisions};
 
-use super::error::Failure;
+use super::error::PluginFailure;
 use super::instance_pool::InstancePool;
 use super::v0_1::{ApprovalWorld, PolicyWorld, TransformWorld};
 use super::{AskFacts, PluginIdentity, Settlement, TransformDecision, Vault, Verdict};
@@ -51,9 +51,9 @@ macro_rules! decider {
             /// Waits for a decision and counts it under the outcome that `word` gives.
             async fn counted<T>(
                 &self,
-                decision: impl Future<Output = Result<T, Failure>>,
+                decision: impl Future<Output = Result<T, PluginFailure>>,
                 word: impl Fn(&T) -> Decided,
-            ) -> Result<T, Failure> {
+            ) -> Result<T, PluginFailure> {
                 let asked = Instant::now();
                 let said = decision.await;
                 self.decisions.record(said.as_ref().map_or(Decided::Failed, word), asked.elapsed());
@@ -92,8 +92,8 @@ impl Policy {
     /// Judges one call in a fresh instance. Cancellation safe: dropping the future stops the guest.
     ///
     /// # Errors
-    /// [`Failure`], on which the caller must deny.
-    pub async fn check(&self, view: &CallView) -> Result<Verdict, Failure> {
+    /// [`PluginFailure`], on which the caller must deny.
+    pub async fn check(&self, view: &CallView) -> Result<Verdict, PluginFailure> {
         let decision = async {
             let mut live = self.instance_pool.take().await?;
             live.store.data_mut().facts.view = Some(view.clone());
@@ -113,8 +113,8 @@ impl Transform {
     /// even if it fails later. Cancellation safe.
     ///
     /// # Errors
-    /// [`Failure`], on which the caller must deny.
-    pub async fn rewrite(&self, view: &CallView, vault: Arc<dyn Vault>) -> Result<TransformDecision, Failure> {
+    /// [`PluginFailure`], on which the caller must deny.
+    pub async fn rewrite(&self, view: &CallView, vault: Arc<dyn Vault>) -> Result<TransformDecision, PluginFailure> {
         let decision = async {
             let mut live = self.instance_pool.take().await?;
             let facts = &mut live.store.data_mut().facts;
@@ -134,8 +134,8 @@ impl Approval {
     /// Settles one ask in a fresh instance. Cancellation safe.
     ///
     /// # Errors
-    /// [`Failure`], on which the caller must deny.
-    pub async fn settle(&self, view: &CallView, ask: AskFacts) -> Result<Settlement, Failure> {
+    /// [`PluginFailure`], on which the caller must deny.
+    pub async fn settle(&self, view: &CallView, ask: AskFacts) -> Result<Settlement, PluginFailure> {
         let decision = async {
             let mut live = self.instance_pool.take().await?;
             let facts = &mut live.store.data_mut().facts;

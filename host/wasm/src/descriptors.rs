@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::error::{Failure, FailureCode};
+use super::error::{FailureCode, PluginFailure};
 
 /// The number of instances that share the descriptors, where few may be open.
 const SHARES: usize = 16;
@@ -52,7 +52,7 @@ impl Descriptors {
     ///
     /// # Errors
     /// [`FailureCode::Busy`] if other instances hold all descriptors for too long.
-    pub(super) async fn share(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    pub(super) async fn share(&self) -> Result<OwnedSemaphorePermit, PluginFailure> {
         let each = u32::try_from(self.each).unwrap_or(u32::MAX);
         let share = timeout(SLOT_WAIT, Arc::clone(&self.free).acquire_many_owned(each)).await;
         share.ok().and_then(Result::ok).ok_or_else(|| {
@@ -61,7 +61,7 @@ impl Descriptors {
                  `ulimit -n`",
                 self.all
             );
-            Failure::new(FailureCode::Busy, detail)
+            PluginFailure::new(FailureCode::Busy, detail)
         })
     }
 }

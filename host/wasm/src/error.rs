@@ -190,7 +190,7 @@ pub enum PluginError {
         /// The plugin.
         plugin: String,
         /// The failure at the plugin's start.
-        failure: Failure,
+        failure: PluginFailure,
     },
     /// A sink's file cannot be opened.
     #[error("{plugin} cannot write to {file}: {reason}")]
@@ -207,14 +207,14 @@ pub enum PluginError {
 /// A failure of a plugin while it runs. The caller that asked it for a decision must deny.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {detail}")]
-pub struct Failure {
+pub struct PluginFailure {
     /// The code, for machines: policies, the ledger, tests.
     pub code: FailureCode,
     /// The details, for the operator. They contain no payload of the call, unless the plugin's own error does.
     pub detail: String,
 }
 
-impl Failure {
+impl PluginFailure {
     /// Returns a failure with its code and what happened.
     pub fn new(code: FailureCode, detail: impl Into<String>) -> Self {
         Self { code, detail: detail.into() }

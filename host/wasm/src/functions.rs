@@ -14,7 +14,7 @@ use wasmtime::component::types::{ComponentFunc, ComponentItem, Type};
 use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 
 use super::access::Confinement;
-use super::error::{Failure, FailureCode, PluginError};
+use super::error::{FailureCode, PluginError, PluginFailure};
 use super::guest::{GuestState, arm, guard};
 use super::load::{self, Allowed, ComponentInterface, Wasm};
 use super::v0_1::Facts;
@@ -28,7 +28,7 @@ mod value;
 
 /// A loaded component of functions. Clones share it.
 #[derive(Clone)]
-pub struct Functions(Arc<Loaded>);
+pub struct FunctionsComponent(Arc<Loaded>);
 
 struct Loaded {
     host: Arc<Host>,
@@ -48,7 +48,7 @@ struct Function {
     definition: Json,
 }
 
-impl Functions {
+impl FunctionsComponent {
     /// Compiles and links the component and makes a tool of each function, without running any of it.
     pub(super) fn load(
         host: &Arc<Host>,
@@ -118,7 +118,7 @@ impl Functions {
         profile: &ProfileName,
         tool: &str,
         arguments: &Json,
-    ) -> Result<Result<Json, ToolFailure>, Failure> {
+    ) -> Result<Result<Json, ToolFailure>, PluginFailure> {
         let Some(function) = self.0.functions.get(tool) else { return Ok(Err(ToolFailure::UnknownTool)) };
         let parameters = match function.parameters(arguments) {
             Ok(parameters) => parameters,
@@ -128,7 +128,7 @@ impl Functions {
         let _permit = self.0.confinement.instance_permit().await?;
         let slots = Arc::clone(&self.0.host.tools.free).acquire_many_owned(self.0.weight);
         let Ok(Ok(_slot)) = timeout(limits::SLOT_WAIT, slots).await else {
-            return Err(Failure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
+            return Err(PluginFailure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
         };
         let Loaded { host, identity, pre, confinement, .. } = &*self.0;
         let kept = confinement.access.key_value.as_ref().map(|stores| stores.of(profile));
@@ -138,7 +138,7 @@ impl Functions {
         store.data_mut().descriptors = share;
         let armed = arm(&mut store, CallLimits::START);
         let instance = guard(armed, pre.instantiate_async(&mut store)).await?;
-        let missing = || Failure::new(FailureCode::Output, "the function cannot be found");
+        let missing = || PluginFailure::new(FailureCode::Output, "the function cannot be found");
         let callee = instance.get_func(&mut store, function.index).ok_or_else(missing)?;
         let limits = store.data().tool;
         let armed = arm(&mut store, limits);
@@ -147,7 +147,7 @@ impl Functions {
     }
 }
 
-impl fmt::Debug for Functions {
+impl fmt::Debug for FunctionsComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Functions").field("identity", self.identity()).finish_non_exhaustive()
     }

@@ -15,7 +15,7 @@ use wasmtime_wasi::WasiCtxBuilder;
 
 use super::access::{Confinement, Wasi};
 use super::clock::{ClockGuard, EpochClock};
-use super::error::{Failure, FailureCode};
+use super::error::{FailureCode, PluginFailure};
 use super::meter::{Meter, OutOfTime};
 use super::v0_1::Facts;
 
@@ -95,7 +95,7 @@ impl GuestState {
         clock: &Arc<EpochClock>,
         facts: Facts,
         confinement: &Confinement,
-    ) -> Result<Store<Self>, Failure> {
+    ) -> Result<Store<Self>, PluginFailure> {
         Self::confined_with(engine, clock, facts, confinement, |_| {})
     }
 
@@ -106,7 +106,7 @@ impl GuestState {
         facts: Facts,
         confinement: &Confinement,
         streams: impl FnOnce(&mut WasiCtxBuilder),
-    ) -> Result<Store<Self>, Failure> {
+    ) -> Result<Store<Self>, PluginFailure> {
         let Confinement { access, wasi, .. } = confinement;
         let mut store = Self::store(engine, clock, facts);
         let state = store.data_mut();
@@ -184,7 +184,10 @@ pub(crate) fn arm(store: &mut Store<GuestState>, limits: CallLimits) -> Armed {
 }
 
 /// Waits for a call into a guest for as long as its limits allow. Dropping the future stops the guest.
-pub(crate) async fn guard<T>(armed: Armed, call: impl Future<Output = wasmtime::Result<T>>) -> Result<T, Failure> {
+pub(crate) async fn guard<T>(
+    armed: Armed,
+    call: impl Future<Output = wasmtime::Result<T>>,
+) -> Result<T, PluginFailure> {
     let limits = armed.limits;
     let call = match armed.meter {
         None => timeout(limits.wall_clock, call).await,
@@ -198,18 +201,18 @@ pub(crate) async fn guard<T>(armed: Armed, call: impl Future<Output = wasmtime::
         Ok(result) => result.map_err(|error| failure(limits, &error)),
         Err(_) if limits.configured => {
             let detail = format!("it did not answer within {} s", limits.wall_clock.as_secs_f32());
-            Err(Failure::new(FailureCode::Deadline, detail))
+            Err(PluginFailure::new(FailureCode::Deadline, detail))
         }
         Err(_) => Err(deadline(limits)),
     }
 }
 
-fn deadline(limits: CallLimits) -> Failure {
+fn deadline(limits: CallLimits) -> PluginFailure {
     let detail = match limits.configured {
         true => out_of_time(limits.deadline),
         false => format!("it did not finish within {} ms", limits.deadline.as_millis()),
     };
-    Failure::new(FailureCode::Deadline, detail)
+    PluginFailure::new(FailureCode::Deadline, detail)
 }
 
 /// Describes how a component source exceeded its processor time, and which setting raises it.
@@ -231,21 +234,21 @@ fn too_much(limit: u64) -> String {
 }
 
 /// Converts an error of the engine to a failure.
-pub(crate) fn failure(limits: CallLimits, error: &wasmtime::Error) -> Failure {
+pub(crate) fn failure(limits: CallLimits, error: &wasmtime::Error) -> PluginFailure {
     if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
         let code = match exceeded {
             Exceeded::Memory(_) | Exceeded::Granted(_) | Exceeded::Table => FailureCode::Memory,
             Exceeded::HostCalls => FailureCode::HostCalls,
         };
-        return Failure::new(code, exceeded.to_string());
+        return PluginFailure::new(code, exceeded.to_string());
     }
     if error.is::<OutOfTime>() {
         return deadline(limits);
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::Interrupt) => return deadline(limits),
-        Some(Trap::UnreachableCodeReached) => return Failure::new(FailureCode::Trap, "it panicked or aborted"),
-        Some(trap) => return Failure::new(FailureCode::Trap, trap.to_string()),
+        Some(Trap::UnreachableCodeReached) => return PluginFailure::new(FailureCode::Trap, "it panicked or aborted"),
+        Some(trap) => return PluginFailure::new(FailureCode::Trap, trap.to_string()),
         None => {}
     }
     if let Some(ResourceTableError::Full) = error.downcast_ref() {
@@ -253,10 +256,10 @@ pub(crate) fn failure(limits: CallLimits, error: &wasmtime::Error) -> Failure {
         let detail = format!(
             "it held too many handles at once; at most there are {most}, and fewer where this process may open few files"
         );
-        return Failure::new(FailureCode::Memory, detail);
+        return PluginFailure::new(FailureCode::Memory, detail);
     }
     if error.is::<PoolConcurrencyLimitError>() {
-        return Failure::new(FailureCode::Busy, "every slot for plugin instances is in use");
+        return PluginFailure::new(FailureCode::Busy, "every slot for plugin instances is in use");
     }
     // Wasmtime has no error type for this. The test of a guest whose answer is too large fails if the text changes.
     let text = format!("{error:#}");
@@ -265,8 +268,8 @@ pub(crate) fn failure(limits: CallLimits, error: &wasmtime::Error) -> Failure {
             true => too_much(limits.output as u64),
             false => format!("it passed more than {} KiB in one call", limits.output >> 10),
         };
-        return Failure::new(FailureCode::Output, detail);
+        return PluginFailure::new(FailureCode::Output, detail);
     }
     // Neither a trap nor a limit: the answer breaks the contract, for example with text that is not UTF-8.
-    Failure::new(FailureCode::Output, text)
+    PluginFailure::new(FailureCode::Output, text)
 }

@@ -10,7 +10,7 @@ use wasmtime::Engine;
 
 use super::access::Confinement;
 use super::clock::EpochClock;
-use super::error::{Failure, FailureCode, PluginError};
+use super::error::{FailureCode, PluginError, PluginFailure};
 use super::guest::{GuestState, Live, arm, guard};
 use super::load::Linked;
 use super::v0_1::{Facts, World};
@@ -47,7 +47,7 @@ impl Slots {
 pub(crate) enum InstantiateError {
     /// `configure` refused the settings; the plugin's own text.
     Refused(String),
-    Failed(Failure),
+    Failed(PluginFailure),
 }
 
 impl InstantiateError {
@@ -97,7 +97,7 @@ impl<W: World> InstancePool<W> {
     }
 
     /// Returns a configured instance that has served no call yet. Cancellation safe.
-    pub(crate) async fn take(&self) -> Result<Live<W>, Failure> {
+    pub(crate) async fn take(&self) -> Result<Live<W>, PluginFailure> {
         let ready = self.0.lock().pop();
         self.refill();
         match ready {
@@ -106,7 +106,7 @@ impl<W: World> InstancePool<W> {
                 InstantiateError::Failed(failure) => failure,
                 // It accepted them when it was loaded, and a decision must not depend on anything else.
                 InstantiateError::Refused(text) => {
-                    Failure::new(FailureCode::Error, format!("it now refuses its settings: {text}"))
+                    PluginFailure::new(FailureCode::Error, format!("it now refuses its settings: {text}"))
                 }
             }),
         }
@@ -145,7 +145,7 @@ impl<W: World> Drop for Refilling<W> {
 
 impl<W: World> Shared<W> {
     async fn fresh(&self) -> Result<Live<W>, InstantiateError> {
-        let busy = |_| Failure::new(FailureCode::Busy, "every slot for plugin instances is in use");
+        let busy = |_| PluginFailure::new(FailureCode::Busy, "every slot for plugin instances is in use");
         let slot = self.slots.clone().acquire_many_owned(self.linked.weight);
         let slot =
             tokio::time::timeout(limits::SLOT_WAIT, slot).await.map_err(|_| ()).and_then(|slot| slot.map_err(|_| ()));

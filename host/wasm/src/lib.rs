@@ -9,7 +9,7 @@
 //! Without the feature `compiler` the program contains no compiler: it loads what `portcullis plugin compile` produced,
 //! pinned by digest.
 //!
-//! An error while a plugin runs is a [`Failure`], on which the gate denies. An error that makes a plugin unusable is a
+//! An error while a plugin runs is a [`PluginFailure`], on which the gate denies. An error that makes a plugin unusable is a
 //! [`PluginError`], which keeps the broker from starting.
 
 use std::path::Path;
@@ -44,7 +44,7 @@ mod instance_pool;
 pub mod key_value;
 mod load;
 mod meter;
-mod origin;
+mod plugin_reader;
 mod sink;
 mod tools;
 mod v0_1;
@@ -56,12 +56,12 @@ pub use command::{CommandStreams, RunningCommand};
 pub use component::{Component, ComponentKind};
 pub use component_cell::ComponentCell;
 pub use decide::{Approval, Policy, Transform};
-pub use error::{Failure, FailureCode, PluginError};
-pub use functions::Functions;
+pub use error::{FailureCode, PluginError, PluginFailure};
+pub use functions::FunctionsComponent;
 pub use inspect::{Import, Inspection};
-pub use origin::Origin;
+pub use plugin_reader::PluginReader;
 pub use sink::Sink;
-pub use tools::{ToolFailure, Tools};
+pub use tools::{ToolFailure, ToolsComponent};
 
 use clock::EpochClock;
 #[cfg(feature = "compiler")]
@@ -76,12 +76,12 @@ use v0_1::World;
 #[derive(Clone)]
 pub struct Plugins {
     host: Arc<Host>,
-    origin: Arc<Origin>,
+    reader: Arc<PluginReader>,
 }
 
 impl std::fmt::Debug for Plugins {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Plugins").field("origin", &self.origin).finish_non_exhaustive()
+        f.debug_struct("Plugins").field("reader", &self.reader).finish_non_exhaustive()
     }
 }
 
@@ -212,7 +212,7 @@ impl Plugins {
     /// # Errors
     /// [`PluginError::Engine`], and [`PluginError::Cache`] for a folder that does not belong to this user alone.
     pub fn new(cache_dir: Option<&Path>) -> Result<Self, PluginError> {
-        Self::with_origin(cache_dir, Origin::default())
+        Self::with_reader(cache_dir, PluginReader::default())
     }
 
     /// Starts the engine and its clock, as [`Plugins::new`] does, and loads plugins only if they match
@@ -220,7 +220,7 @@ impl Plugins {
     ///
     /// # Errors
     /// The errors of [`Plugins::new`].
-    pub fn with_origin(cache_dir: Option<&Path>, origin: Origin) -> Result<Self, PluginError> {
+    pub fn with_reader(cache_dir: Option<&Path>, reader: PluginReader) -> Result<Self, PluginError> {
         #[cfg(feature = "compiler")]
         let compiled = cache_dir.map(cache).transpose()?;
         #[cfg(not(feature = "compiler"))]
@@ -237,19 +237,19 @@ impl Plugins {
             tools: Slots::new(limits::TOOL_SLOTS),
             commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
         };
-        Ok(Self { host: Arc::new(host), origin: Arc::new(origin) })
+        Ok(Self { host: Arc::new(host), reader: Arc::new(reader) })
     }
 
     /// Returns the same host with other pins, such as those of a lock file that has changed since.
     #[must_use]
-    pub fn pinned_by(&self, origin: Origin) -> Self {
-        Self { host: Arc::clone(&self.host), origin: Arc::new(origin) }
+    pub fn pinned_by(&self, reader: PluginReader) -> Self {
+        Self { host: Arc::clone(&self.host), reader: Arc::new(reader) }
     }
 
     /// Returns a digest that changes with the content of a plugin, as far as that can be told without a network: that
     /// of a file, or else the pin. `None` if there is neither.
     pub async fn content(&self, plugin: &PluginRef) -> Option<Digest> {
-        self.origin.content(plugin).await
+        self.reader.content(plugin).await
     }
 
     /// Loads a policy and configures it once.
@@ -309,7 +309,7 @@ impl Plugins {
     /// # Errors
     /// [`PluginError`] if the plugin cannot be read, or is not a component.
     pub async fn inspect(&self, plugin: &PluginRef) -> Result<Inspection, PluginError> {
-        let wasm = self.origin.read(plugin).await?;
+        let wasm = self.reader.read(plugin).await?;
         let host = self.host.clone();
         blocking(move || {
             let component = load::compile(&host, &wasm)?;
@@ -326,13 +326,13 @@ impl Plugins {
     /// [`PluginError`] if the plugin is not a component, or this program cannot compile for the target.
     #[cfg(feature = "compiler")]
     pub async fn precompile(&self, plugin: &PluginRef, target: Option<&str>) -> Result<Vec<u8>, PluginError> {
-        let wasm = self.origin.read(plugin).await?;
+        let wasm = self.reader.read(plugin).await?;
         let target = target.map(str::to_owned);
         blocking(move || compile::precompiled(&wasm, target.as_deref())).await
     }
 
     async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
-        let wasm = self.origin.read(&config.plugin).await?;
+        let wasm = self.reader.read(&config.plugin).await?;
         let allowed = Allowed { grant: config.grant.clone(), confinement: None };
         self.load(wasm, &config.settings, allowed, &self.host.decisions).await
     }

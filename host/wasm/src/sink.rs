@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::PluginIdentity;
-use super::error::{Failure, FailureCode, PluginError};
+use super::error::{FailureCode, PluginError, PluginFailure};
 use super::instance_pool::InstancePool;
 use super::v0_1::SinkWorld;
 
@@ -63,12 +63,12 @@ impl Sink {
     /// dropped, the batch may still be written.
     ///
     /// # Errors
-    /// [`Failure`], with [`FailureCode::Error`] if the file cannot be written.
-    pub async fn deliver(&self, records: Vec<String>) -> Result<(), Failure> {
+    /// [`PluginFailure`], with [`FailureCode::Error`] if the file cannot be written.
+    pub async fn deliver(&self, records: Vec<String>) -> Result<(), PluginFailure> {
         let lines = self.instance_pool.take().await?.deliver(&records).await?;
         let out = self.out.clone();
         let failed = |error: &dyn fmt::Display| {
-            Failure::new(FailureCode::Error, format!("{} cannot be written: {error}", self.out.path))
+            PluginFailure::new(FailureCode::Error, format!("{} cannot be written: {error}", self.out.path))
         };
         let written = tokio::task::spawn_blocking(move || out.append(lines)).await;
         written.map_err(|error| failed(&error))?.map_err(|error| failed(&error))

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use portcullis_config::PluginRef;
 
-use super::{ComponentAccess, PluginError, Plugins, Tools};
+use super::{ComponentAccess, PluginError, Plugins, ToolsComponent};
 
 /// Returns the one host for all tests of this process, as in a broker. The compiled code outlives the process.
 pub fn plugins() -> &'static Plugins {
@@ -17,7 +17,11 @@ pub fn plugins() -> &'static Plugins {
 }
 
 /// Loads a component of tools that is granted nothing.
-pub async fn tools(plugins: &Plugins, plugin: &PluginRef, settings: &serde_json::Value) -> Result<Tools, PluginError> {
+pub async fn tools(
+    plugins: &Plugins,
+    plugin: &PluginRef,
+    settings: &serde_json::Value,
+) -> Result<ToolsComponent, PluginError> {
     match plugins.component(plugin, settings, &[], ComponentAccess::default()).await?.kind {
         super::ComponentKind::Tools(tools) => Ok(tools),
         other => panic!("{other:?}"),

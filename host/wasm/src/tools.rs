@@ -12,14 +12,14 @@ use portcullis_core::sync::{Mutex, MutexGuard};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::PluginIdentity;
-use super::error::{Failure, FailureCode, PluginError};
+use super::error::{FailureCode, PluginError, PluginFailure};
 use super::guest::Live;
 use super::instance_pool::InstancePool;
 use super::v0_1::{ToolSession, ToolsWorld, array, object};
 
 /// A loaded component of tools. Clones share its sessions.
 #[derive(Clone)]
-pub struct Tools {
+pub struct ToolsComponent {
     identity: Arc<PluginIdentity>,
     instance_pool: InstancePool<ToolsWorld>,
     keeps_state: bool,
@@ -54,7 +54,7 @@ struct Session {
 /// cancelled.
 type SessionInstance = Arc<tokio::sync::Mutex<Option<(Live<ToolsWorld>, ToolSession)>>>;
 
-impl Tools {
+impl ToolsComponent {
     pub(super) async fn start(
         identity: PluginIdentity,
         instance_pool: InstancePool<ToolsWorld>,
@@ -94,7 +94,7 @@ impl Tools {
     ///
     /// # Errors
     /// [`FailureCode::Output`] if they are not an array of objects; otherwise as for any call.
-    pub async fn definitions(&self) -> Result<Vec<Json>, Failure> {
+    pub async fn definitions(&self) -> Result<Vec<Json>, PluginFailure> {
         let _permit = self.instance_permit().await?;
         array("definitions", self.instance_pool.take().await?.definitions().await?)
     }
@@ -109,8 +109,8 @@ impl Tools {
     /// none. Cancellation safe.
     ///
     /// # Errors
-    /// The errors of [`Tools::definitions`]; [`FailureCode::Error`] with the component's own text.
-    pub async fn resources(&self, profile: Option<&ProfileName>) -> Result<Vec<Json>, Failure> {
+    /// The errors of [`ToolsComponent::definitions`]; [`FailureCode::Error`] with the component's own text.
+    pub async fn resources(&self, profile: Option<&ProfileName>) -> Result<Vec<Json>, PluginFailure> {
         let _permit = self.instance_permit().await?;
         match self.take(profile).await?.list_resources().await? {
             None => Ok(Vec::new()),
@@ -122,8 +122,8 @@ impl Tools {
     /// Cancellation safe.
     ///
     /// # Errors
-    /// The errors of [`Tools::resources`].
-    pub async fn read(&self, profile: &ProfileName, uri: &str) -> Result<Option<Json>, Failure> {
+    /// The errors of [`ToolsComponent::resources`].
+    pub async fn read(&self, profile: &ProfileName, uri: &str) -> Result<Option<Json>, PluginFailure> {
         let _permit = self.instance_permit().await?;
         let Some(text) = component_error(self.take(Some(profile)).await?.read_resource(uri).await?)? else {
             return Ok(None);
@@ -143,7 +143,7 @@ impl Tools {
         caller: &Caller,
         tool: &str,
         arguments: &Json,
-    ) -> Result<Result<Json, ToolFailure>, Failure> {
+    ) -> Result<Result<Json, ToolFailure>, PluginFailure> {
         let arguments = arguments.as_str().to_owned();
         if !self.keeps_state {
             let _permit = self.instance_permit().await?;
@@ -152,7 +152,7 @@ impl Tools {
         }
         let instance = self.session_instance(&caller.session);
         let Ok(mut instance) = tokio::time::timeout(SESSION_WAIT, instance.lock()).await else {
-            return Err(Failure::new(FailureCode::Busy, "earlier calls of this session are still running"));
+            return Err(PluginFailure::new(FailureCode::Busy, "earlier calls of this session are still running"));
         };
         let _permit = self.instance_permit().await?;
         // Taken out during the call, so that an instance that trapped or was cancelled is not used again.
@@ -175,7 +175,7 @@ impl Tools {
         self.sessions().live.clear();
     }
 
-    async fn instance_permit(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+    async fn instance_permit(&self) -> Result<Option<OwnedSemaphorePermit>, PluginFailure> {
         match self.instance_pool.confinement() {
             Some(confinement) => confinement.instance_permit().await.map(Some),
             None => Ok(None),
@@ -183,14 +183,14 @@ impl Tools {
     }
 
     /// Returns an instance that has the store of a profile.
-    async fn take(&self, profile: Option<&ProfileName>) -> Result<Live<ToolsWorld>, Failure> {
+    async fn take(&self, profile: Option<&ProfileName>) -> Result<Live<ToolsWorld>, PluginFailure> {
         let mut live = self.instance_pool.take().await?;
         let stores = self.instance_pool.confinement().and_then(|confinement| confinement.access.key_value.as_ref());
         live.store.data_mut().facts.kept = stores.zip(profile).map(|(stores, profile)| stores.of(profile));
         Ok(live)
     }
 
-    async fn open(&self, caller: &Caller) -> Result<(Live<ToolsWorld>, ToolSession), Failure> {
+    async fn open(&self, caller: &Caller) -> Result<(Live<ToolsWorld>, ToolSession), PluginFailure> {
         let mut live = self.take(Some(&caller.profile)).await?;
         let session = live.open().await?;
         Ok((live, session))
@@ -222,17 +222,17 @@ impl Tools {
     }
 }
 
-impl fmt::Debug for Tools {
+impl fmt::Debug for ToolsComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tools").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 
-fn component_error<T>(result: Result<T, String>) -> Result<T, Failure> {
-    result.map_err(|text| Failure::new(FailureCode::Error, text))
+fn component_error<T>(result: Result<T, String>) -> Result<T, PluginFailure> {
+    result.map_err(|text| PluginFailure::new(FailureCode::Error, text))
 }
 
-fn answer(result: Result<String, ToolFailure>) -> Result<Result<Json, ToolFailure>, Failure> {
+fn answer(result: Result<String, ToolFailure>) -> Result<Result<Json, ToolFailure>, PluginFailure> {
     match result {
         Ok(text) => object(text).map(Ok),
         Err(failure) => Ok(Err(failure)),

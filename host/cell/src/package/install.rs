@@ -18,7 +18,7 @@ use url::Url;
 
 use super::super::plan::PlanContext;
 use super::super::program_search::is_program;
-use super::super::{CellError, CellGrant, CellHost, Plan, ProgramNeeds, ProgramSearch};
+use super::super::{CellError, CellFactory, CellGrant, Plan, ProgramNeeds, ProgramSearch};
 use super::known::look_up;
 use super::registry::{Configured, PackageRegistry};
 use super::store::{InstallLock, PackageStore};
@@ -97,7 +97,7 @@ pub(crate) struct Installed {
 
 /// Installs the package of one source.
 pub(crate) struct Installer<'a> {
-    cells: &'a Arc<CellHost>,
+    cells: &'a Arc<CellFactory>,
     source: &'a SourceName,
     package: &'a PackageCommand,
     configured: Configured,
@@ -108,7 +108,7 @@ pub(crate) struct Installer<'a> {
 
 impl<'a> Installer<'a> {
     /// Returns an installer. Nothing is read from a registry and nothing is installed yet.
-    pub(crate) fn new(cells: &'a Arc<CellHost>, source: &'a SourceName, package: &'a PackageCommand) -> Self {
+    pub(crate) fn new(cells: &'a Arc<CellFactory>, source: &'a SourceName, package: &'a PackageCommand) -> Self {
         let programs = cells.programs();
         let configured = Configured::of(package.kind, &programs);
         let store = PackageStore::new(&cells.data_dir, source);

@@ -3,7 +3,7 @@
 use portcullis_core::lockfile::Unit;
 use portcullis_osv::{OsvCheck, OsvDatabase};
 
-use super::super::{CellError, CellHost};
+use super::super::{CellError, CellFactory};
 use super::PackageCommand;
 
 /// Looks up resolved packages in the user's database. Nothing is checked if there is none.
@@ -11,7 +11,11 @@ use super::PackageCommand;
 /// # Errors
 /// [`CellError::Malicious`] if a record calls one of them malicious; [`CellError::Package`] if the database cannot be
 /// used.
-pub(super) async fn look_up(cells: &CellHost, package: &PackageCommand, units: &[Unit]) -> Result<OsvCheck, CellError> {
+pub(super) async fn look_up(
+    cells: &CellFactory,
+    package: &PackageCommand,
+    units: &[Unit],
+) -> Result<OsvCheck, CellError> {
     let Some(file) = cells.osv().map(std::path::Path::to_owned) else { return Ok(OsvCheck::default()) };
     let (ecosystem, units) = (package.kind.ecosystem(), units.to_vec());
     let check = move || match OsvDatabase::open(&file)? {

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use portcullis_jail::{Operation, RecordedCall, Syscall, SyscallListener, denied_call, recorded_call};
+use portcullis_jail::{Operation, RecordedSyscall, Syscall, SyscallListener, denied_call, recorded_call};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstat, fstatvfs, openat, openat2};
 use rustix::io::Errno;
 
@@ -164,7 +164,7 @@ impl Caller {
     }
 
     /// Returns the absolute path that a call names, or `None` for one that names none, such as an open descriptor.
-    fn path(&self, known: &RecordedCall, call: &Syscall) -> Option<PathBuf> {
+    fn path(&self, known: &RecordedSyscall, call: &Syscall) -> Option<PathBuf> {
         let pointer = call.arguments.get(known.path).copied().filter(|pointer| *pointer != 0)?;
         let named = PathBuf::from(std::ffi::OsString::from_vec(text(&self.memory, pointer)?));
         if named.as_os_str().is_empty() {

@@ -23,15 +23,15 @@ use crate::runtime;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-/// The weight of a finding.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Weight {
+enum CheckResult {
     Good,
     Warning,
     Bad,
 }
 
-impl Weight {
+impl CheckResult {
     fn as_str(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -45,7 +45,7 @@ impl Weight {
 #[derive(Debug)]
 struct Finding {
     subject: &'static str,
-    weight: Weight,
+    result: CheckResult,
     message: String,
     /// The way out, if something is not well.
     remedy: Option<String>,
@@ -53,15 +53,15 @@ struct Finding {
 
 impl Finding {
     fn good(subject: &'static str, message: impl Into<String>) -> Self {
-        Self { subject, weight: Weight::Good, message: message.into(), remedy: None }
+        Self { subject, result: CheckResult::Good, message: message.into(), remedy: None }
     }
 
     fn warning(subject: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { subject, weight: Weight::Warning, message: message.into(), remedy: Some(remedy.into()) }
+        Self { subject, result: CheckResult::Warning, message: message.into(), remedy: Some(remedy.into()) }
     }
 
     fn bad(subject: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { subject, weight: Weight::Bad, message: message.into(), remedy: Some(remedy.into()) }
+        Self { subject, result: CheckResult::Bad, message: message.into(), remedy: Some(remedy.into()) }
     }
 }
 
@@ -95,14 +95,14 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     }
     if global.json {
         let of = |finding: &Finding| {
-            let Finding { subject, weight, message, remedy } = finding;
-            json!({ "subject": subject, "finding": weight.as_str(), "message": message, "remedy": remedy })
+            let Finding { subject, result, message, remedy } = finding;
+            json!({ "subject": subject, "finding": result.as_str(), "message": message, "remedy": remedy })
         };
         output::json(&findings.iter().map(of).collect())?;
     } else {
         findings.iter().try_for_each(print)?;
     }
-    let bad = findings.iter().any(|finding| finding.weight == Weight::Bad);
+    let bad = findings.iter().any(|finding| finding.result == CheckResult::Bad);
     Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -205,9 +205,9 @@ fn data_folder(folder: &Path) -> Finding {
     };
     let (mode, others) = (about.mode() & 0o7777, about.mode() & 0o077);
     if others != 0 {
-        let weight = if others & 0o022 == 0 { Weight::Warning } else { Weight::Bad };
+        let result = if others & 0o022 == 0 { CheckResult::Warning } else { CheckResult::Bad };
         let message = format!("{shown} is open to other users (mode {mode:04o})");
-        return Finding { subject: "data folder", weight, message, remedy: Some(format!("chmod 700 '{shown}'")) };
+        return Finding { subject: "data folder", result, message, remedy: Some(format!("chmod 700 '{shown}'")) };
     }
     match rustix::fs::statvfs(folder) {
         Ok(space) if space.f_bavail.saturating_mul(space.f_frsize) < LITTLE_SPACE => Finding::bad(
@@ -261,12 +261,12 @@ fn brokers(folder: &Path) -> anyhow::Result<Finding> {
 }
 
 fn print(finding: &Finding) -> anyhow::Result<()> {
-    let style = match finding.weight {
-        Weight::Good => anstyle::Style::new(),
-        Weight::Warning => BOLD,
-        Weight::Bad => BAD,
+    let style = match finding.result {
+        CheckResult::Good => anstyle::Style::new(),
+        CheckResult::Warning => BOLD,
+        CheckResult::Bad => BAD,
     };
-    let word = finding.weight.as_str();
+    let word = finding.result.as_str();
     let shown = |text: &str| text.lines().map(escape_hidden).collect::<Vec<_>>().join(" ");
     output::text(&format!("{:13}  {style}{word:7}{style:#}  {}\n", finding.subject, shown(&finding.message)))?;
     match &finding.remedy {
@@ -297,17 +297,17 @@ mod tests {
     fn a_machine_without_full_cells_is_bad_and_the_way_out_is_named() {
         let enforced = Enforced { landlock: 4, cgroup: false, user: 1000 };
         let full = cells(&Probe { full: Ok(enforced.clone()), bwrap: Err(refusal(None)), reduced: Err(refusal(None)) });
-        assert_eq!((full[0].weight, full[1].weight), (Weight::Good, Weight::Warning));
+        assert_eq!((full[0].result, full[1].result), (CheckResult::Good, CheckResult::Warning));
         assert!(full[1].remedy.as_ref().unwrap().contains("systemd-run --user --scope"));
 
         let command = "run `sysctl user.max_user_namespaces=10000` as root";
         let reduced =
             cells(&Probe { full: Err(refusal(Some(command))), bwrap: Err(refusal(None)), reduced: Ok(enforced) });
-        assert_eq!(reduced[0].weight, Weight::Bad);
+        assert_eq!(reduced[0].result, CheckResult::Bad);
         let remedy = reduced[0].remedy.as_ref().unwrap();
         assert!(remedy.contains(command) && remedy.contains("`dangerous-allow-reduced = true`"), "{remedy}");
         let none =
             cells(&Probe { full: Err(refusal(None)), bwrap: Err(refusal(Some(command))), reduced: Err(refusal(None)) });
-        assert_eq!((none[0].weight, none[0].remedy.as_deref()), (Weight::Bad, Some(command)));
+        assert_eq!((none[0].result, none[0].remedy.as_deref()), (CheckResult::Bad, Some(command)));
     }
 }

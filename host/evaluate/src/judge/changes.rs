@@ -6,7 +6,7 @@ use portcullis_scan::{Scanner, Severity};
 use serde_json::Value;
 
 use super::definitions::name;
-use crate::finding::{CHANGED, FindingList, Weight};
+use crate::finding::{CHANGED, FindingLevel, FindingList};
 use crate::observation::{Observation, ObservedListing};
 
 /// The largest number of characters that are shown of each version of a changed text, from shortly before the first
@@ -33,23 +33,23 @@ pub(super) fn judge(observations: &[Observation], scanner: &Scanner, findings: &
                     None => "it was not there at first".to_owned(),
                 };
                 let (subject, evidence, usual) = of_its_kind(subject, evidence);
-                let weight = if worse() { Weight::High } else { usual };
-                findings.add(CHANGED, weight, subject, Some(run.condition), &format!("{}: {evidence}", listing.when));
+                let level = if worse() { FindingLevel::High } else { usual };
+                findings.add(CHANGED, level, subject, Some(run.condition), &format!("{}: {evidence}", listing.when));
             }
             for subject in before.keys().filter(|subject| !now.contains_key(*subject)) {
-                let (subject, evidence, weight) = of_its_kind(subject, "it was no longer there".to_owned());
-                findings.add(CHANGED, weight, subject, Some(run.condition), &format!("{}: {evidence}", listing.when));
+                let (subject, evidence, level) = of_its_kind(subject, "it was no longer there".to_owned());
+                findings.add(CHANGED, level, subject, Some(run.condition), &format!("{}: {evidence}", listing.when));
             }
         }
     }
 }
 
-/// Returns the subject, the evidence and the weight of a change. Resources are data, which change: they are one
+/// Returns the subject, the evidence and the level of a change. Resources are data, which change: they are one
 /// subject.
-fn of_its_kind(subject: &str, evidence: String) -> (&str, String, Weight) {
+fn of_its_kind(subject: &str, evidence: String) -> (&str, String, FindingLevel) {
     match subject.strip_prefix("resource ") {
-        Some(name) => ("its resources", format!("{name}: {evidence}"), Weight::Note),
-        None => (subject, evidence, Weight::Warning),
+        Some(name) => ("its resources", format!("{name}: {evidence}"), FindingLevel::Note),
+        None => (subject, evidence, FindingLevel::Warning),
     }
 }
 

@@ -7,7 +7,7 @@ use portcullis_cell::{Action, Availability, Subject, decides_what_starts};
 
 use super::SelfDescription;
 use crate::finding::{
-    DELAY, DENIED_CALL, ESCAPE, FAILED_RUN, FLOODED, FindingList, PERSISTENCE, PROGRAM, UNIX_SOCKET, Weight,
+    DELAY, DENIED_CALL, ESCAPE, FAILED_RUN, FLOODED, FindingLevel, FindingList, PERSISTENCE, PROGRAM, UNIX_SOCKET,
 };
 use crate::observation::{Condition, Observation};
 
@@ -102,43 +102,43 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
     let makes_sockets = run.attempts.iter().any(|attempt| attempt.subject == Subject::Call("socket"));
     for attempt in &run.attempts {
         let evidence = format!("{} did, {}", attempt.program, run.at(attempt.after));
-        let mut add = |rule, weight, subject: &str| findings.add(rule, weight, subject, Some(run.condition), &evidence);
+        let mut add = |rule, level, subject: &str| findings.add(rule, level, subject, Some(run.condition), &evidence);
         match &attempt.subject {
             // The C library makes one for every name that it looks up.
             Subject::Call(name) if *name == "socket" => {}
-            Subject::Call(name) if *name == "kill" => add(DENIED_CALL, Weight::Note, "kill"),
-            Subject::Call(name) if ESCAPES.contains(name) => add(ESCAPE, Weight::High, name),
+            Subject::Call(name) if *name == "kill" => add(DENIED_CALL, FindingLevel::Note, "kill"),
+            Subject::Call(name) if ESCAPES.contains(name) => add(ESCAPE, FindingLevel::High, name),
             // Browsers build their sandbox with it.
-            Subject::Call(name) if *name == "unshare" => add(ESCAPE, Weight::Warning, name),
-            Subject::Call(name) => add(DENIED_CALL, Weight::Note, name),
+            Subject::Call(name) if *name == "unshare" => add(ESCAPE, FindingLevel::Warning, name),
+            Subject::Call(name) => add(DENIED_CALL, FindingLevel::Note, name),
             Subject::Path(path) => {
                 let shown = path.display().to_string();
                 if OUTSIDE.iter().any(|outside| path.starts_with(outside)) && attempt.action != Action::Look {
-                    add(ESCAPE, Weight::High, &shown);
+                    add(ESCAPE, FindingLevel::High, &shown);
                 } else if let Some(service) = SERVICES.iter().find(|service| path.ends_with(service)) {
                     let word = service.split(['.', '_', '-']).next().unwrap_or_default();
-                    let weight = match attempt.action {
+                    let level = match attempt.action {
                         // The cell refuses to make the socket, so that who looks for a service and makes one is as far
                         // as it gets.
-                        Action::Look if !makes_sockets => Weight::Note,
-                        _ if declared.text.contains(word) => Weight::Warning,
-                        _ => Weight::High,
+                        Action::Look if !makes_sockets => FindingLevel::Note,
+                        _ if declared.text.contains(word) => FindingLevel::Warning,
+                        _ => FindingLevel::High,
                     };
-                    add(UNIX_SOCKET, weight, &shown);
+                    add(UNIX_SOCKET, level, &shown);
                 } else if attempt.action == Action::Connect {
-                    add(UNIX_SOCKET, Weight::Warning, &shown);
+                    add(UNIX_SOCKET, FindingLevel::Warning, &shown);
                 } else if attempt.action == Action::Write
                     && starts_later(path, &run.home)
                     && !run.is_work_at(path, attempt.after)
                 {
-                    add(PERSISTENCE, Weight::High, &shown);
+                    add(PERSISTENCE, FindingLevel::High, &shown);
                 } else if attempt.action == Action::Execute
                     && is_there(attempt.availability)
                     && !run.programs.contains(path)
                 {
                     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                    let weight = if TOOLS.contains(&name.as_str()) { Weight::Warning } else { Weight::Note };
-                    add(PROGRAM, weight, &name);
+                    let level = if TOOLS.contains(&name.as_str()) { FindingLevel::Warning } else { FindingLevel::Note };
+                    add(PROGRAM, level, &name);
                 }
             }
             Subject::Address(_) | Subject::Host(..) => {}
@@ -146,11 +146,11 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
     }
     if run.missed > 0 {
         let evidence = format!("{} attempts, messages and answers", run.missed);
-        findings.add(FLOODED, Weight::Warning, "the record of a run", Some(run.condition), &evidence);
+        findings.add(FLOODED, FindingLevel::Warning, "the record of a run", Some(run.condition), &evidence);
     }
     for call in run.calls.iter().filter(|call| call.took >= LONG_CALL) {
         let evidence = format!("{} s", call.took.as_secs());
-        findings.add(DELAY, Weight::Note, &format!("tool {}", call.tool), Some(run.condition), &evidence);
+        findings.add(DELAY, FindingLevel::Note, &format!("tool {}", call.tool), Some(run.condition), &evidence);
     }
 }
 
@@ -159,8 +159,8 @@ pub(super) fn failures(observations: &[Observation], findings: &mut FindingList)
     let [first, others @ ..] = observations else { return };
     for run in others.iter().filter(|_| first.failure.is_none()) {
         let Some(failure) = &run.failure else { continue };
-        let weight = if run.condition == Condition::Bare { Weight::Note } else { Weight::Warning };
-        findings.add(FAILED_RUN, weight, "a run", Some(run.condition), failure);
+        let level = if run.condition == Condition::Bare { FindingLevel::Note } else { FindingLevel::Warning };
+        findings.add(FAILED_RUN, level, "a run", Some(run.condition), failure);
     }
 }
 

@@ -3,21 +3,21 @@
 use portcullis_scan::{Scanner, Severity};
 use serde_json::Value;
 
-use crate::finding::{FindingList, STEERING, STEERING_RESULT, Weight};
+use crate::finding::{FindingLevel, FindingList, STEERING, STEERING_RESULT};
 use crate::observation::Observation;
 
 pub(super) fn judge(run: &Observation, scanner: &Scanner, findings: &mut FindingList) {
     for listing in &run.listings {
         for (kind, definition) in &listing.definitions {
             for found in scanner.scan(definition) {
-                let weight = match found.severity {
-                    Severity::Grave => Weight::High,
-                    Severity::Warning => Weight::Warning,
-                    Severity::Note => Weight::Note,
+                let level = match found.severity {
+                    Severity::Grave => FindingLevel::High,
+                    Severity::Warning => FindingLevel::Warning,
+                    Severity::Note => FindingLevel::Note,
                 };
                 let subject = format!("{kind} {}", name(definition));
                 let evidence = format!("{}: {}: {}", found.rule, found.pointer, found.excerpt);
-                findings.add(STEERING, weight, &subject, Some(run.condition), &evidence);
+                findings.add(STEERING, level, &subject, Some(run.condition), &evidence);
             }
         }
     }
@@ -27,7 +27,13 @@ pub(super) fn judge(run: &Observation, scanner: &Scanner, findings: &mut Finding
         let grave = scanner.scan(&call.parsed_answer()).into_iter().filter(|found| found.severity == Severity::Grave);
         for found in grave.filter(|found| !echoed.contains(found.excerpt.trim())) {
             let evidence = format!("{}: {}", found.rule, found.excerpt);
-            findings.add(STEERING_RESULT, Weight::High, &format!("tool {}", call.tool), Some(run.condition), &evidence);
+            findings.add(
+                STEERING_RESULT,
+                FindingLevel::High,
+                &format!("tool {}", call.tool),
+                Some(run.condition),
+                &evidence,
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use portcullis_net::egress::Channel;
 
 use super::SelfDescription;
 use super::sent_texts::parent;
-use crate::finding::{FindingList, HOST, RAW_ADDRESS, Weight};
+use crate::finding::{FindingLevel, FindingList, HOST, RAW_ADDRESS};
 use crate::observation::Observation;
 
 /// The largest number of undeclared names that are reported of one run, each counted once for every channel.
@@ -36,7 +36,7 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
     let unnamed = unnamed.filter(|(host, channel)| *channel != "DNS" || !reached.contains(host));
     for (host, channel) in unnamed.filter(|(host, _)| *host != "localhost").take(MAX_HOSTS) {
         let owner = if host.parse::<std::net::IpAddr>().is_ok() { (*host).to_owned() } else { parent(host) };
-        findings.add(HOST, Weight::Warning, &owner, Some(run.condition), &format!("{host}, by {channel}"));
+        findings.add(HOST, FindingLevel::Warning, &owner, Some(run.condition), &format!("{host}, by {channel}"));
     }
     for attempt in run.attempts.iter().filter(|attempt| attempt.action == Action::Connect) {
         let Subject::Address(address) = &attempt.subject else { continue };
@@ -48,7 +48,7 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
             continue;
         }
         let named = declared.text.contains(&address.ip().to_string());
-        let weight = if named { Weight::Note } else { Weight::Warning };
-        findings.add(RAW_ADDRESS, weight, &address.to_string(), Some(run.condition), &run.at(attempt.after));
+        let level = if named { FindingLevel::Note } else { FindingLevel::Warning };
+        findings.add(RAW_ADDRESS, level, &address.to_string(), Some(run.condition), &run.at(attempt.after));
     }
 }

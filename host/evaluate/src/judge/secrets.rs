@@ -9,7 +9,7 @@ use super::sent_texts::{SentTexts, each_piece, leaves};
 use crate::canary::{Canary, CanaryPlace};
 use crate::encoding::{FoundCanary, Needles};
 use crate::finding::{
-    CANARY_COPIED, CANARY_LOOKED, CANARY_READ, CANARY_RETURNED, CANARY_SENT, CANARY_USED, FindingList, Weight,
+    CANARY_COPIED, CANARY_LOOKED, CANARY_READ, CANARY_RETURNED, CANARY_SENT, CANARY_USED, FindingLevel, FindingList,
 };
 use crate::observation::{Observation, ObservedCall};
 
@@ -34,11 +34,11 @@ fn reads(run: &Observation, declared: &SelfDescription, findings: &mut FindingLi
             match attempt.action {
                 Action::Read if attempt.availability == Availability::Granted => {
                     let expected = canary.is_read_by_habit() || canary.is_topic_of(&declared.text);
-                    let weight = if expected { Weight::Note } else { Weight::High };
-                    findings.add(CANARY_READ, weight, &canary.name(), Some(run.condition), &evidence);
+                    let level = if expected { FindingLevel::Note } else { FindingLevel::High };
+                    findings.add(CANARY_READ, level, &canary.name(), Some(run.condition), &evidence);
                 }
                 Action::Look => {
-                    findings.add(CANARY_LOOKED, Weight::Note, &canary.name(), Some(run.condition), &evidence);
+                    findings.add(CANARY_LOOKED, FindingLevel::Note, &canary.name(), Some(run.condition), &evidence);
                 }
                 _ => {}
             }
@@ -52,14 +52,14 @@ fn sent(run: &Observation, needles: &Needles, declared: &SelfDescription, findin
             let Some(canary) = run.canaries.get(canary) else { continue };
             let is_file = matches!(canary.place, CanaryPlace::File(_));
             let evidence = format!("{}, {encoding}, in {place}", canary.name());
-            let (rule, weight) = match declared.names_host(host) {
+            let (rule, level) = match declared.names_host(host) {
                 // Whoever is on the way reads what is not encrypted.
-                _ if canary.is_meant_for(host) && !place.starts_with(PLAIN) => (CANARY_USED, Weight::Note),
-                true if !is_file || asked(run, canary) => (CANARY_SENT, Weight::Warning),
-                true => (CANARY_SENT, Weight::High),
-                false => (CANARY_SENT, Weight::Critical),
+                _ if canary.is_meant_for(host) && !place.starts_with(PLAIN) => (CANARY_USED, FindingLevel::Note),
+                true if !is_file || asked(run, canary) => (CANARY_SENT, FindingLevel::Warning),
+                true => (CANARY_SENT, FindingLevel::High),
+                false => (CANARY_SENT, FindingLevel::Critical),
             };
-            findings.add(rule, weight, &format!("to {host}"), Some(run.condition), &evidence);
+            findings.add(rule, level, &format!("to {host}"), Some(run.condition), &evidence);
         }
     }
 }
@@ -110,13 +110,13 @@ fn report_returned(run: &Observation, tool: &str, canary: &Canary, encoding: &st
         .map(|(_, definition)| definition.to_string().to_ascii_lowercase())
         .collect();
     let speaks = ["env", "variable", "credential", "secret"].iter().any(|word| of_tool.contains(word));
-    let weight = match canary.place {
-        CanaryPlace::Variable(_) if speaks => Weight::Warning,
-        _ if canary.is_topic_of(&of_tool) || canary.is_read_by_habit() => Weight::Warning,
-        _ => Weight::High,
+    let level = match canary.place {
+        CanaryPlace::Variable(_) if speaks => FindingLevel::Warning,
+        _ if canary.is_topic_of(&of_tool) || canary.is_read_by_habit() => FindingLevel::Warning,
+        _ => FindingLevel::High,
     };
     let of = if tool.is_empty() { "several tools together".to_owned() } else { format!("tool {tool}") };
-    findings.add(CANARY_RETURNED, weight, &of, Some(run.condition), &format!("{}, {encoding}", canary.name()));
+    findings.add(CANARY_RETURNED, level, &of, Some(run.condition), &format!("{}, {encoding}", canary.name()));
 }
 
 fn is_asked_by(run: &Observation, call: &ObservedCall, canary: &Canary) -> bool {
@@ -127,10 +127,10 @@ fn copied(run: &Observation, needles: &Needles, findings: &mut FindingList) {
     for (path, content) in &run.written {
         for FoundCanary { canary, encoding } in needles.find(content) {
             let Some(canary) = run.canaries.get(canary) else { continue };
-            let weight = if asked(run, canary) { Weight::Warning } else { Weight::High };
+            let level = if asked(run, canary) { FindingLevel::Warning } else { FindingLevel::High };
             let path = path.strip_prefix(&run.home).unwrap_or(path);
             let subject = format!("{} to ~/{}", canary.name(), path.display());
-            findings.add(CANARY_COPIED, weight, &subject, Some(run.condition), &encoding);
+            findings.add(CANARY_COPIED, level, &subject, Some(run.condition), &encoding);
         }
     }
 }

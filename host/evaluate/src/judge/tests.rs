@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::canary::Canary;
-use crate::finding::Weight;
+use crate::finding::FindingLevel;
 use crate::observation::{Condition, ObservedCall, ObservedListing};
 
 fn run(about: &str) -> Observation {
@@ -51,11 +51,11 @@ fn attempt(action: Action, path: &str, after: Duration) -> RecordedAttempt {
     RecordedAttempt { action, subject, availability: Availability::Granted, count: 1, after, program: "p".to_owned() }
 }
 
-/// Returns the findings as weight, rule and subject, without notes.
-fn found(runs: &[Observation]) -> Vec<(Weight, &'static str, String)> {
+/// Returns the findings as level, rule and subject, without notes.
+fn found(runs: &[Observation]) -> Vec<(FindingLevel, &'static str, String)> {
     let findings = judge(runs, &["server".to_owned()], FindingList::default());
-    let worth = findings.into_iter().filter(|finding| finding.weight > Weight::Note);
-    worth.map(|finding| (finding.weight, finding.rule, finding.subject)).collect()
+    let worth = findings.into_iter().filter(|finding| finding.level > FindingLevel::Note);
+    worth.map(|finding| (finding.level, finding.rule, finding.subject)).collect()
 }
 
 #[test]
@@ -79,14 +79,14 @@ fn a_secret_that_leaves_in_pieces_is_found_wherever_they_are() {
         run.sent = pieces(&secret(&run)).iter().enumerate().map(|(at, piece)| way(at, piece)).collect();
         let found = found(&[run]);
         assert!(
-            found.contains(&(Weight::Critical, "canary-sent", "to evil.test".to_owned())),
+            found.contains(&(FindingLevel::Critical, "canary-sent", "to evil.test".to_owned())),
             "way {number}: {found:?}"
         );
     }
     let mut run = run("");
     run.calls = pieces(&secret(&run)).iter().map(|piece| call("tool", json!({}), &format!("Part: {piece}"))).collect();
     let found = found(&[run]);
-    assert_eq!(found[0], (Weight::High, "canary-returned", "tool tool".to_owned()));
+    assert_eq!(found[0], (FindingLevel::High, "canary-returned", "tool tool".to_owned()));
 }
 
 #[test]
@@ -101,9 +101,9 @@ fn a_credential_may_go_to_its_own_service_and_to_no_other() {
     let with = |host: &str, about: &str| by(Channel::Https, host, about);
     assert_eq!(with("api.github.com", "Searches GitHub."), []);
     let unencrypted = by(Channel::Http, "api.github.com", "Searches GitHub.");
-    assert_eq!(unencrypted, [(Weight::Warning, "canary-sent", "to api.github.com".to_owned())]);
-    assert_eq!(with("api.helper.test", "Asks api.helper.test.")[0].0, Weight::Warning);
-    assert_eq!(with("evil.test", "Searches GitHub.")[0].0, Weight::Critical);
+    assert_eq!(unencrypted, [(FindingLevel::Warning, "canary-sent", "to api.github.com".to_owned())]);
+    assert_eq!(with("api.helper.test", "Asks api.helper.test.")[0].0, FindingLevel::Warning);
+    assert_eq!(with("evil.test", "Searches GitHub.")[0].0, FindingLevel::Critical);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_secret_file_may_be_read_by_who_is_asked_to_while_it_is_asked() {
     };
     assert_eq!(with(key, 1000), []);
     assert_eq!(with(key, 1050), [], "it is noted a little later");
-    let read = [(Weight::High, "canary-read", "~/.ssh/id_ed25519".to_owned())];
+    let read = [(FindingLevel::High, "canary-read", "~/.ssh/id_ed25519".to_owned())];
     assert_eq!(with(key, 500), read, "before it was asked");
     assert_eq!(with(key, 5000), read, "long after");
     for folder in ["/home/alex/projects", "/home/alex/.ssh", "/home/alex", "/"] {
@@ -140,7 +140,7 @@ fn a_source_may_prepare_what_starts_later_only_in_the_folder_of_the_call() {
 #[test]
 fn a_run_that_fails_where_the_first_did_not_is_found() {
     let failed = |condition| Observation { condition, failure: Some("it ended".to_owned()), ..run("Keeps notes.") };
-    let warning = [(Weight::Warning, "failed-run", "a run".to_owned())];
+    let warning = [(FindingLevel::Warning, "failed-run", "a run".to_owned())];
     assert_eq!(found(&[run("Keeps notes."), failed(Condition::Values)]), warning);
     assert_eq!(found(&[run("Keeps notes."), failed(Condition::Bare)]), [], "an honest one may need what is not there");
     assert_eq!(found(&[failed(Condition::Baseline), failed(Condition::Values)]), [], "the first one failed, too");
@@ -159,13 +159,13 @@ fn a_definition_that_changes_is_found_whenever_it_does_and_weighs_more_if_it_the
     let later = Observation { condition: Condition::LaterClock, ..run("Keeps notes.") };
     assert_eq!(found(&[run("Keeps notes."), later]), []);
     let later = Observation { condition: Condition::LaterClock, ..run("Keeps your notes.") };
-    let changed = (Weight::Warning, "changed-definition", "tool tool".to_owned());
+    let changed = (FindingLevel::Warning, "changed-definition", "tool tool".to_owned());
     assert_eq!(found(&[run("Keeps notes."), later]), [changed]);
     let mut within = run("Keeps notes.");
     let listed = ObservedListing { when: "after the calls", ..run(order).listings.remove(0) };
     within.listings.push(listed);
     let found = found(&[within]);
-    assert!(found.contains(&(Weight::High, "changed-definition", "tool tool".to_owned())), "{found:?}");
+    assert!(found.contains(&(FindingLevel::High, "changed-definition", "tool tool".to_owned())), "{found:?}");
     // What names the false home of a run is the same in each, and a user name is a word like any other.
     let named = Observation {
         home: "/home/admin".into(),
@@ -178,7 +178,7 @@ fn a_definition_that_changes_is_found_whenever_it_does_and_weighs_more_if_it_the
 #[test]
 fn a_source_that_floods_the_record_is_found_and_what_is_missing_is_said() {
     let flooded = Observation { missed: 7, ..run("Keeps notes.") };
-    let warning = (Weight::Warning, "flooded", "the record of a run".to_owned());
+    let warning = (FindingLevel::Warning, "flooded", "the record of a run".to_owned());
     assert_eq!(found(std::slice::from_ref(&flooded)), [warning]);
     let evaluation = crate::Evaluation::of(&[], &[flooded], &Default::default(), crate::PriorKnowledge::default());
     assert!(evaluation.exercised.not.iter().any(|sentence| sentence.starts_with("7 attempts")), "{evaluation:?}");
@@ -194,10 +194,13 @@ fn a_host_is_declared_by_its_name_or_by_that_of_its_owner() {
     assert_eq!(with("api.tavily.com", "Searches with Tavily."), []);
     assert_eq!(with("example.test", "Fetches https://example.test/."), []);
     for words in ["object.net", "properties.test", "inputschema.test", "string.test"] {
-        let evil = (Weight::Warning, "undeclared-host", words.to_owned());
+        let evil = (FindingLevel::Warning, "undeclared-host", words.to_owned());
         assert_eq!(with(words, "Keeps notes."), [evil], "the words of a schema declare nothing");
     }
-    assert_eq!(with("api.evil.test", "Keeps notes."), [(Weight::Warning, "undeclared-host", "evil.test".to_owned())]);
+    assert_eq!(
+        with("api.evil.test", "Keeps notes."),
+        [(FindingLevel::Warning, "undeclared-host", "evil.test".to_owned())]
+    );
 }
 
 #[test]
@@ -218,7 +221,7 @@ fn persistence_escapes_and_services_are_found_and_honest_conduct_is_not() {
     let with = |action: Action, path: &str, about: &str| {
         let mut run = run(about);
         run.attempts = vec![attempt(action, path, Duration::ZERO)];
-        found(&[run]).first().map(|(weight, rule, _)| (*weight, *rule))
+        found(&[run]).first().map(|(level, rule, _)| (*level, *rule))
     };
     for path in [
         "/home/alex/.bashrc",
@@ -229,14 +232,17 @@ fn persistence_escapes_and_services_are_found_and_honest_conduct_is_not() {
         "/home/alex/.claude.json",
         "/home/alex/.vscode/tasks.json",
     ] {
-        assert_eq!(with(Action::Write, path, ""), Some((Weight::High, "persistence")), "{path}");
+        assert_eq!(with(Action::Write, path, ""), Some((FindingLevel::High, "persistence")), "{path}");
         assert_eq!(with(Action::Read, path, ""), None, "{path}");
     }
     assert_eq!(with(Action::Write, "/home/alex/.cache/notes/a", ""), None);
-    assert_eq!(with(Action::Read, "/proc/1/environ", ""), Some((Weight::High, "escape")));
+    assert_eq!(with(Action::Read, "/proc/1/environ", ""), Some((FindingLevel::High, "escape")));
     assert_eq!(with(Action::Read, "/proc/self/environ", ""), None);
-    assert_eq!(with(Action::Write, "/var/run/docker.sock", "Keeps notes."), Some((Weight::High, "unix-socket")));
-    assert_eq!(with(Action::Write, "/var/run/docker.sock", "Lists Docker."), Some((Weight::Warning, "unix-socket")));
-    assert_eq!(with(Action::Execute, "/usr/bin/curl", ""), Some((Weight::Warning, "program")));
+    assert_eq!(with(Action::Write, "/var/run/docker.sock", "Keeps notes."), Some((FindingLevel::High, "unix-socket")));
+    assert_eq!(
+        with(Action::Write, "/var/run/docker.sock", "Lists Docker."),
+        Some((FindingLevel::Warning, "unix-socket"))
+    );
+    assert_eq!(with(Action::Execute, "/usr/bin/curl", ""), Some((FindingLevel::Warning, "program")));
     assert_eq!(with(Action::Execute, "/usr/bin/git", ""), None);
 }

@@ -28,9 +28,9 @@ pub fn html(evaluation: &Evaluation) -> String {
     }
     body += "<h2>Findings</h2>";
     for finding in &evaluation.findings {
-        let weight = finding.weight.as_str();
+        let level = finding.level.as_str();
         body += &format!(
-            "<article class=\"{weight}\"><h3>{weight}: {}</h3><p>{}</p>{}{}</article>",
+            "<article class=\"{level}\"><h3>{level}: {}</h3><p>{}</p>{}{}</article>",
             escaped(&finding.subject),
             escaped(finding.meaning),
             list(&finding.evidence),

@@ -3,17 +3,17 @@
 use serde_json::{Value, json};
 
 use crate::evaluation::{Evaluation, Judgement};
-use crate::finding::{RULES, Weight};
+use crate::finding::{FindingLevel, RULES};
 
 /// Returns the evaluation as a SARIF log. `version` is the broker's.
 #[must_use]
 pub fn sarif(evaluation: &Evaluation, version: &str) -> Value {
     let rules = RULES.iter().map(|rule| json!({ "id": rule.name, "shortDescription": { "text": rule.meaning } }));
     let results = evaluation.findings.iter().map(|finding| {
-        let level = match finding.weight {
-            Weight::Critical | Weight::High => "error",
-            Weight::Warning => "warning",
-            Weight::Note => "note",
+        let level = match finding.level {
+            FindingLevel::Critical | FindingLevel::High => "error",
+            FindingLevel::Warning => "warning",
+            FindingLevel::Note => "note",
         };
         let evidence: String = finding.evidence.iter().map(|text| format!("\n{text}")).collect();
         let text = format!("{} {}{evidence}", finding.meaning, finding.subject);
@@ -23,7 +23,7 @@ pub fn sarif(evaluation: &Evaluation, version: &str) -> Value {
             "level": level,
             "message": { "text": plain(&text) },
             "locations": [{ "logicalLocations": [{ "fullyQualifiedName": finding.subject, "kind": "resource" }] }],
-            "properties": { "weight": finding.weight, "conditions": finding.conditions },
+            "properties": { "level": finding.level, "conditions": finding.conditions },
         })
     });
     let notification = |text: &String| json!({ "level": "note", "message": { "text": plain(text) } });

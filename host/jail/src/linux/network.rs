@@ -10,7 +10,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, ipproto, listen, recv, sendto, socket_with,
 };
 
-use crate::cell::{Listener, Network, Protocol};
+use crate::cell::{Listener, Network, SocketProtocol};
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 use crate::wire::MAX_DESCRIPTORS;
@@ -57,19 +57,19 @@ fn bound(listeners: &[Listener]) -> Result<Vec<OwnedFd>, CellRefusal> {
 fn socket(Listener { protocol, address }: &Listener) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let (kind, transport) = match protocol {
-        Protocol::Tcp => (SocketType::STREAM, None),
-        Protocol::Udp => (SocketType::DGRAM, None),
-        Protocol::EveryUdp => (SocketType::RAW, Some(ipproto::UDP)),
+        SocketProtocol::Tcp => (SocketType::STREAM, None),
+        SocketProtocol::Udp => (SocketType::DGRAM, None),
+        SocketProtocol::EveryUdp => (SocketType::RAW, Some(ipproto::UDP)),
     };
     let socket = socket_with(family, kind, SocketFlags::CLOEXEC, transport)?;
-    if *protocol == Protocol::EveryUdp {
+    if *protocol == SocketProtocol::EveryUdp {
         // What comes faster than it is read waits, as far as the kernel lets it.
         let _ = set_socket_recv_buffer_size_force(&socket, RAW_BYTES);
         return Ok(socket);
     }
     set_socket_reuseaddr(&socket, true)?;
     bind_to(&socket, address)?;
-    if *protocol == Protocol::Tcp {
+    if *protocol == SocketProtocol::Tcp {
         listen(&socket, BACKLOG)?;
     }
     Ok(socket)

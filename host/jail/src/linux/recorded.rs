@@ -29,7 +29,7 @@ pub enum Operation {
 
 /// A system call that is recorded: what it does, and which arguments say to what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecordedCall {
+pub struct RecordedSyscall {
     /// Its number on this architecture.
     pub number: c_long,
     /// Its name.
@@ -47,23 +47,23 @@ pub struct RecordedCall {
     pub flags: Option<usize>,
 }
 
-const fn at(number: c_long, name: &'static str, operation: Operation, folder: usize, path: usize) -> RecordedCall {
-    RecordedCall { number, name, operation, folder: Some(folder), path, flags: None }
+const fn at(number: c_long, name: &'static str, operation: Operation, folder: usize, path: usize) -> RecordedSyscall {
+    RecordedSyscall { number, name, operation, folder: Some(folder), path, flags: None }
 }
 
-const fn plain(number: c_long, name: &'static str, operation: Operation, path: usize) -> RecordedCall {
-    RecordedCall { number, name, operation, folder: None, path, flags: None }
+const fn plain(number: c_long, name: &'static str, operation: Operation, path: usize) -> RecordedSyscall {
+    RecordedSyscall { number, name, operation, folder: None, path, flags: None }
 }
 
-const fn flagged(call: RecordedCall, flags: usize) -> RecordedCall {
-    RecordedCall { flags: Some(flags), ..call }
+const fn flagged(call: RecordedSyscall, flags: usize) -> RecordedSyscall {
+    RecordedSyscall { flags: Some(flags), ..call }
 }
 
 /// The number is the same on all architectures; `libc` does not have it for all.
 const FCHMODAT2: c_long = 452;
 
 /// Recorded calls that all architectures have. Of a call with two paths, the one that is made or changed counts.
-pub(super) const RECORDED: &[RecordedCall] = &[
+pub(super) const RECORDED: &[RecordedSyscall] = &[
     flagged(at(libc::SYS_openat, "openat", Operation::Open, 0, 1), 2),
     at(libc::SYS_newfstatat, "newfstatat", Operation::Look, 0, 1),
     at(libc::SYS_statx, "statx", Operation::Look, 0, 1),
@@ -94,7 +94,7 @@ pub(super) const RECORDED: &[RecordedCall] = &[
 
 /// Those that only this architecture has.
 #[cfg(target_arch = "x86_64")]
-pub(super) const RECORDED_HERE: &[RecordedCall] = &[
+pub(super) const RECORDED_HERE: &[RecordedSyscall] = &[
     flagged(plain(libc::SYS_open, "open", Operation::Open, 0), 1),
     plain(libc::SYS_stat, "stat", Operation::Look, 0),
     plain(libc::SYS_lstat, "lstat", Operation::Look, 0),
@@ -114,10 +114,10 @@ pub(super) const RECORDED_HERE: &[RecordedCall] = &[
     plain(libc::SYS_utimes, "utimes", Operation::Change, 0),
 ];
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) const RECORDED_HERE: &[RecordedCall] = &[];
+pub(super) const RECORDED_HERE: &[RecordedSyscall] = &[];
 
 /// Returns what is known of a recorded call, or `None` for a call that every cell denies.
 #[must_use]
-pub fn recorded_call(number: c_long) -> Option<&'static RecordedCall> {
+pub fn recorded_call(number: c_long) -> Option<&'static RecordedSyscall> {
     RECORDED.iter().chain(RECORDED_HERE).find(|call| call.number == number)
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use crate::call::Cause;
-use crate::cell::CellHost;
+use crate::cell::CellFactory;
 #[cfg(feature = "process")]
 use crate::cell::ProcessCell;
 use crate::config::{Endpoint, SourceConfig};
@@ -30,7 +30,7 @@ use crate::source::{
 pub(crate) struct SourceParts<'a> {
     pub(crate) secrets: &'a SecretStore,
     pub(crate) plugins: &'a Plugins,
-    pub(crate) cells: &'a Arc<CellHost>,
+    pub(crate) cells: &'a Arc<CellFactory>,
     /// The tasks that close sources which no configuration has any more.
     pub(crate) closing: &'a TaskTracker,
 }

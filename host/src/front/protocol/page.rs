@@ -29,13 +29,13 @@ pub(super) fn page(era: Era, kind: ItemKind, list_page: &ListPage, params: &Json
     let next = (rest.len() > PAGE).then(|| Json::of(&BASE64.encode((start + PAGE).to_string())));
     let (list, ttl_ms) = (Json::of(&shown), Json::of(&list_page.ttl_ms));
     let scope = Json::of(if list_page.public { &"public" } else { &"private" });
-    let around = list_page.around.clone().unwrap_or_else(Json::empty_object);
+    let other_members = list_page.other_members.clone().unwrap_or_else(Json::empty_object);
     let mut members = vec![(kind.member(), Some(&list))];
     if era == Era::Modern {
         members.extend([("ttlMs", Some(&ttl_ms)), ("cacheScope", Some(&scope))]);
     }
     members.extend(next.as_ref().map(|next| ("nextCursor", Some(next))));
-    Ok(around.edited(&members).unwrap_or(around))
+    Ok(other_members.edited(&members).unwrap_or(other_members))
 }
 
 fn read_cursor(cursor: &Json) -> Option<usize> {
@@ -50,13 +50,13 @@ mod tests {
 
     fn list_page(count: usize) -> ListPage {
         let item = |n| Json::parse(format!("{{ \"name\":\"t{n}\" , \"x\":1e400}}")).unwrap();
-        ListPage { items: (0..count).map(item).collect(), ttl_ms: 5, public: false, around: None }
+        ListPage { items: (0..count).map(item).collect(), ttl_ms: 5, public: false, other_members: None }
     }
 
     #[test]
     fn a_page_keeps_what_the_only_source_says_beside_its_items() {
         let text = r#"{ "vendor":1.0, "tools":[] ,"_meta":{"vendor.example/a":1.50},"ttlMs":7}"#;
-        let list_page = ListPage { around: Some(Json::parse(text).unwrap()), ..list_page(1) };
+        let list_page = ListPage { other_members: Some(Json::parse(text).unwrap()), ..list_page(1) };
         assert_eq!(
             page(Era::Modern, ItemKind::Tool, &list_page, &Json::empty_object()).unwrap().as_str(),
             r#"{ "vendor":1.0, "tools":[{ "name":"t0" , "x":1e400}] ,"_meta":{"vendor.example/a":1.50},"ttlMs":5,"cacheScope":"private"}"#

@@ -46,7 +46,7 @@ async fn a_token_that_the_server_takes_back_is_renewed_and_the_request_sent_once
     let world = World::friendly().await;
     world.login("").await.unwrap();
     let source = world.source();
-    let no_client: Arc<dyn crate::source::SessionPeer> = Arc::new(crate::source::NoPeer);
+    let no_client: Arc<dyn crate::source::SourceClient> = Arc::new(crate::source::NoClient);
     crate::source::Source::discover(&source, &no_client).await.unwrap();
     // The server now accepts another token, and still the refresh token of this one.
     world.state.lock().unwrap().given = 2;

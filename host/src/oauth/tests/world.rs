@@ -15,7 +15,7 @@ use url::form_urlencoded;
 use crate::config::{Config, Endpoint};
 use crate::name::SourceName;
 use crate::secret::SecretStore;
-use crate::source::{Discovery, HttpSource, NoPeer, Source as _, SourceError};
+use crate::source::{Discovery, HttpSource, NoClient, Source as _, SourceError};
 
 /// A request as a server received it.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ impl World {
     /// Discovers the source as a newly started broker would.
     pub(super) async fn discover(&self) -> Result<Discovery, SourceError> {
         let source = self.source();
-        let found = source.discover(&(Arc::new(NoPeer) as _)).await;
+        let found = source.discover(&(Arc::new(NoClient) as _)).await;
         source.close().await;
         found
     }

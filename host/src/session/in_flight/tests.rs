@@ -20,7 +20,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An agent that collects its notifications, and leaves questions open.
 #[derive(Default)]
-struct Ear {
+struct RecordingAgent {
     told: Mutex<Vec<String>>,
     count: AtomicUsize,
     /// The channel of a source that sends its next notification as soon as one has been heard.
@@ -30,7 +30,7 @@ struct Ear {
 }
 
 #[async_trait]
-impl AgentPeer for Ear {
+impl AgentPeer for RecordingAgent {
     async fn notify(&self, notification: Notification) {
         self.count.fetch_add(1, Ordering::SeqCst);
         if let Some(out) = &*self.chatter.lock().unwrap() {
@@ -85,9 +85,9 @@ fn progress(method: &str) -> CallEvent {
 async fn a_source_that_talks_without_pause_is_heard_until_its_call_ends_and_no_longer() {
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, upstream) = session(folder.path()).await;
-    let ear = Arc::new(Ear::default());
-    let peer: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
-    let listener = Arc::clone(&ear);
+    let agent = Arc::new(RecordingAgent::default());
+    let peer: Arc<dyn AgentPeer> = Arc::clone(&agent) as _;
+    let listener = Arc::clone(&agent);
     let (mut in_flight, out) = in_flight(&upstream, async move {
         while listener.count.load(Ordering::SeqCst) < 10 * RELAY_QUEUE {
             tokio::task::yield_now().await;
@@ -97,7 +97,7 @@ async fn a_source_that_talks_without_pause_is_heard_until_its_call_ends_and_no_l
         Outcome::Unknown("its time is over".into())
     });
     out.send(progress("notifications/progress")).await.unwrap();
-    *ear.chatter.lock().unwrap() = Some(out);
+    *agent.chatter.lock().unwrap() = Some(out);
     let carried = tokio::time::timeout(TEST_TIMEOUT, session.drive(&mut in_flight, &peer)).await;
     let Ok(DriveEnd::Ended(Outcome::Unknown(_))) = carried else { panic!("it is heard for ever") };
     broker.shutdown().await;
@@ -107,15 +107,15 @@ async fn a_source_that_talks_without_pause_is_heard_until_its_call_ends_and_no_l
 async fn what_a_source_says_before_it_answers_is_told_before_the_answer_in_its_order() {
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, upstream) = session(folder.path()).await;
-    let ear = Arc::new(Ear::default());
-    let peer: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
+    let agent = Arc::new(RecordingAgent::default());
+    let peer: Arc<dyn AgentPeer> = Arc::clone(&agent) as _;
     let words = ["notifications/a", "notifications/b", "notifications/c"];
     let (mut in_flight, out) = in_flight(&upstream, async { Outcome::Unknown("at once".into()) });
     for word in words {
         out.send(progress(word)).await.unwrap();
     }
     let DriveEnd::Ended(_) = session.drive(&mut in_flight, &peer).await else { panic!("nothing was asked") };
-    assert_eq!(*ear.told.lock().unwrap(), words);
+    assert_eq!(*agent.told.lock().unwrap(), words);
     broker.shutdown().await;
 }
 
@@ -123,16 +123,16 @@ async fn what_a_source_says_before_it_answers_is_told_before_the_answer_in_its_o
 async fn a_question_that_its_source_withdraws_is_withdrawn_from_the_agent() {
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, upstream) = session(folder.path()).await;
-    let ear = Arc::new(Ear::default());
-    let peer: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
+    let agent = Arc::new(RecordingAgent::default());
+    let peer: Arc<dyn AgentPeer> = Arc::clone(&agent) as _;
     let (mut in_flight, out) = in_flight(&upstream, std::future::pending());
     let (reply, answer) = oneshot::channel();
     let request = Request { id: crate::protocol::Id::number(1), method: "vendor/ask".into(), params: None };
     out.send(CallEvent::Request(SourceRequest { request, reply })).await.unwrap();
     let withdrawn = async {
-        ear.asked.notified().await;
+        agent.asked.notified().await;
         drop(answer);
-        ear.withdrawn.notified().await;
+        agent.withdrawn.notified().await;
     };
     tokio::select! {
         _ = session.drive(&mut in_flight, &peer) => panic!("the call is still open"),

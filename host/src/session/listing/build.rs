@@ -119,8 +119,8 @@ impl ConfiguredSession {
             ttl_ms: offered.lists().map(|list| list.ttl_ms).min().unwrap_or(0),
             public: serves_all_alike && offered.lists().count() > 0 && offered.lists().all(|list| list.public),
             // With several sources, nobody could tell whose members these are.
-            around: match offered.usable.as_slice() {
-                [(_, _, only)] if offered.absent.is_empty() => only.around.clone(),
+            other_members: match offered.usable.as_slice() {
+                [(_, _, only)] if offered.absent.is_empty() => only.other_members.clone(),
                 _ => None,
             },
             answered,

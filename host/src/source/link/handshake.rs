@@ -259,7 +259,7 @@ pub(super) async fn list(
     if !declared && kind != ItemKind::Tool {
         return Ok(Listed::default());
     }
-    let (mut items, mut ttl_ms, mut public, mut around) = (Vec::new(), u64::MAX, true, None);
+    let (mut items, mut ttl_ms, mut public, mut other_members) = (Vec::new(), u64::MAX, true, None);
     let (mut cursors, nothing) = (HashSet::new(), Json::of(&[(); 0]));
     let mut params = Json::empty_object();
     for _ in 0..MAX_PAGES {
@@ -273,7 +273,7 @@ pub(super) async fn list(
             Err(lost) => return Err(explain(&method, deadline, lost)),
         };
         items.extend(items_of(kind, &page)?);
-        around = around.or_else(|| page.edited(&[(kind.member(), Some(&nothing)), ("nextCursor", None)]));
+        other_members = other_members.or_else(|| page.edited(&[(kind.member(), Some(&nothing)), ("nextCursor", None)]));
         public &= page.get_str("cacheScope").as_deref() == Some("public");
         ttl_ms = ttl_ms.min(page.get("ttlMs").and_then(|ttl| ttl.read().ok()).unwrap_or(0));
         if items.len() > limit {
@@ -281,7 +281,7 @@ pub(super) async fn list(
             return Err(SourceError::Protocol(Cause::own(why)));
         }
         let Some(cursor) = page.get("nextCursor").filter(|cursor| *cursor != Json::null()) else {
-            return Ok(Listed { items, ttl_ms, public, around });
+            return Ok(Listed { items, ttl_ms, public, other_members });
         };
         params = Json::empty_object().with("cursor", &cursor).unwrap_or_else(Json::empty_object);
         if !cursors.insert(cursor) {

@@ -16,7 +16,7 @@ use super::url_elicitations::UrlElicitations;
 use crate::call::{Cause, SessionId};
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request};
 use crate::source::transport::{Transport, TransportError};
-use crate::source::{Relay, SessionPeer};
+use crate::source::{CallEventSender, SourceClient};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The most requests that wait on one connection at once. Far more than agents send; it bounds what the broker keeps
@@ -32,7 +32,7 @@ pub(super) struct LinkShared {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) config: LinkConfig,
     /// The client that owns this connection, if it is not shared.
-    pub(super) owner: OnceLock<Weak<dyn SessionPeer>>,
+    pub(super) owner: OnceLock<Weak<dyn SourceClient>>,
     pub(super) control_queue: mpsc::Sender<ControlMessage>,
     pub(super) pending: Mutex<PendingRequests>,
     /// Places for requests of the source: each holds one from its arrival until its answer has been sent.
@@ -101,7 +101,7 @@ impl PendingRequest {
 #[derive(Clone)]
 pub(super) struct ReplyRoute {
     pub(super) session: Option<SessionId>,
-    pub(super) relay: Relay,
+    pub(super) events: CallEventSender,
 }
 
 /// The reason why a request has no answer.

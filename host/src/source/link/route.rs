@@ -12,7 +12,7 @@ use super::pending::{LinkShared, NoResponse, ReplyRoute};
 use crate::call::Cause;
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, Response, RpcError, meta};
 use crate::source::transport::{Received, TransportError};
-use crate::source::{CallEvent, Relay, SessionPeer, SourceRequest, nobody_to_ask};
+use crate::source::{CallEvent, CallEventSender, SourceClient, SourceRequest, nobody_to_ask};
 
 /// The longest time that a caller that does not take its notifications may delay the source's other messages. After
 /// that it gets no more.
@@ -107,13 +107,13 @@ async fn notify(shared: &LinkShared, notification: Notification, stream_of: Opti
         Method::NotificationsProgress => {
             let id = params.and_then(|params| params.get("progressToken")).and_then(|token| number(&token));
             let caller = id.and_then(|id| shared.reply_route(id));
-            let token = caller.as_ref().and_then(|caller| caller.relay.token.clone());
+            let token = caller.as_ref().and_then(|caller| caller.events.token.clone());
             let (Some(id), Some(caller), Some(token)) = (id, caller, token) else {
                 return shared.count_stray("progress");
             };
             let params = notification.params.and_then(|params| params.with("progressToken", &token));
             shared.note_sign_of_life();
-            shared.relay(id, &caller.relay, Notification { params, ..notification }).await;
+            shared.relay(id, &caller.events, Notification { params, ..notification }).await;
         }
         Method::NotificationsCancelled => {
             let id = params.and_then(|params| params.get("requestId"));
@@ -160,7 +160,7 @@ async fn notify(shared: &LinkShared, notification: Notification, stream_of: Opti
             let may_guess = notification.method.is_reserved() || shared.serves_one_session();
             let id = named.or_else(|| shared.newest().filter(|_| may_guess));
             match id.and_then(|id| Some((id, shared.reply_route(id)?))) {
-                Some((id, caller)) => shared.relay(id, &caller.relay, notification).await,
+                Some((id, caller)) => shared.relay(id, &caller.events, notification).await,
                 None => match shared.owner().or_else(|| shared.config.subscribers.only_session()) {
                     Some(owner) => owner.notify(shared.config.source.as_str(), notification).await,
                     None => shared.count_stray("notification"),
@@ -215,7 +215,7 @@ fn handle_request(shared: &Arc<LinkShared>, request: Request, stream_of: Option<
 /// held until then, so that a source that reads no answers cannot keep sending requests to the agent.
 async fn put_to_agent(
     shared: Arc<LinkShared>,
-    owner: Arc<dyn SessionPeer>,
+    owner: Arc<dyn SourceClient>,
     request: Request,
     call: Option<u64>,
     _permit: OwnedSemaphorePermit,
@@ -228,7 +228,7 @@ async fn put_to_agent(
                 let _asking = AgentWait::begin(&shared, call);
                 let (reply, answer) = oneshot::channel();
                 let said = CallEvent::Request(SourceRequest { request, reply });
-                if caller.relay.out.send(said).await.is_err() {
+                if caller.events.out.send(said).await.is_err() {
                     return nobody_to_ask();
                 }
                 answer.await.unwrap_or_else(|_| nobody_to_ask())
@@ -271,7 +271,7 @@ impl Drop for AgentWait<'_> {
 }
 
 impl LinkShared {
-    fn owner(&self) -> Option<Arc<dyn SessionPeer>> {
+    fn owner(&self) -> Option<Arc<dyn SourceClient>> {
         self.owner.get().and_then(Weak::upgrade)
     }
 
@@ -296,8 +296,8 @@ impl LinkShared {
     }
 
     /// Passes a notification to the caller of a request. A caller that does not take it in time gets no more.
-    async fn relay(&self, id: u64, relay: &Relay, notification: Notification) {
-        let sent = relay.out.send(CallEvent::Notification(notification));
+    async fn relay(&self, id: u64, events: &CallEventSender, notification: Notification) {
+        let sent = events.out.send(CallEvent::Notification(notification));
         if !matches!(tokio::time::timeout(RELAY_TIMEOUT, sent).await, Ok(Ok(())))
             && let Some(entry) = self.pending().requests.get_mut(&id)
         {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use crate::call::SessionId;
 use crate::name::SourceName;
 use crate::protocol::Notification;
-use crate::source::SessionPeer;
+use crate::source::SourceClient;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The sessions that are notified when a source changes what it offers.
@@ -21,7 +21,7 @@ pub(crate) struct Subscribers {
 
 #[derive(Default)]
 struct Members {
-    sessions: HashMap<SessionId, Weak<dyn SessionPeer>>,
+    sessions: HashMap<SessionId, Weak<dyn SourceClient>>,
     /// The number of sessions that have ever joined.
     ever: usize,
 }
@@ -33,7 +33,7 @@ impl Subscribers {
     }
 
     /// Notifies a client of changes from now on.
-    pub(crate) fn join(&self, client: &Arc<dyn SessionPeer>) {
+    pub(crate) fn join(&self, client: &Arc<dyn SourceClient>) {
         let Some(session) = client.session() else { return };
         let mut members = self.lock();
         if members.sessions.insert(session.clone(), Arc::downgrade(client)).is_none() {
@@ -52,7 +52,7 @@ impl Subscribers {
     }
 
     /// Returns the only session that has ever joined.
-    pub(super) fn only_session(&self) -> Option<Arc<dyn SessionPeer>> {
+    pub(super) fn only_session(&self) -> Option<Arc<dyn SourceClient>> {
         let members = self.lock();
         members.sessions.values().next().filter(|_| members.ever == 1).and_then(Weak::upgrade)
     }
@@ -75,7 +75,7 @@ impl Subscribers {
     }
 
     /// Returns a session that is notified of changes, by its id.
-    pub(super) fn session(&self, session: &SessionId) -> Option<Arc<dyn SessionPeer>> {
+    pub(super) fn session(&self, session: &SessionId) -> Option<Arc<dyn SourceClient>> {
         self.lock().sessions.get(session).and_then(Weak::upgrade)
     }
 

@@ -289,10 +289,10 @@ async fn a_notification_without_a_call_on_a_shared_connection_goes_to_the_only_s
     let (out, mut said) = mpsc::channel(4);
     let params = Json::parse(r#"{"name":"a"}"#).unwrap();
     let (shared, client) = (Arc::clone(&link), Arc::clone(&two));
-    let relay = Relay { token: None, out };
+    let events = CallEventSender { token: None, out };
     let waiting = tokio::spawn(async move {
         shared
-            .call(&crate::protocol::Method::ToolsCall, &params, &client, relay, CallTime::of(Duration::from_secs(60)))
+            .call(&crate::protocol::Method::ToolsCall, &params, &client, events, CallTime::of(Duration::from_secs(60)))
             .await
     });
     let request = far.hear("tools/call").await;

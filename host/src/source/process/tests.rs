@@ -20,12 +20,12 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::call::{Outcome, SessionId};
-use crate::cell::CellHost;
+use crate::cell::CellFactory;
 use crate::config::{CellConfig, Naming};
 use crate::gate::Permit;
 use crate::protocol::{Answer, Json};
 use crate::source::testing::{no_client, silent, text};
-use crate::source::{CallEvent, Relay, SessionPeer, Source};
+use crate::source::{CallEvent, CallEventSender, Source, SourceClient};
 
 /// Returns the program of `tests/sources`, which is built once and is also the launcher.
 fn test_source() -> &'static Path {
@@ -67,7 +67,7 @@ impl Bench {
         std::fs::create_dir(dir.path().join("open")).unwrap();
         let launcher = Launcher::Path(test_source().to_owned());
         let cells =
-            Arc::new(CellHost::new(launcher, &dir.path().join("data"), vec![dir.path().join("data")], None, |_| {}));
+            Arc::new(CellFactory::new(launcher, &dir.path().join("data"), vec![dir.path().join("data")], None, |_| {}));
         let process_cell = Arc::new(ProcessCell::new(cells, &config));
         Self { source: ProcessSource::new(&config, process_cell, values).unwrap(), dir }
     }

@@ -16,7 +16,7 @@ use crate::call::Cause;
 use crate::item::ItemKind;
 use crate::protocol::Notification;
 use crate::source::link::{Ended, Link, Opening};
-use crate::source::{DRAIN_DEADLINE, Discovery, SessionPeer};
+use crate::source::{DRAIN_DEADLINE, Discovery, SourceClient};
 
 /// The interval at which a remote source is sent a ping, so that nothing on the way drops the connection: below the
 /// idle timeout of common load balancers, which begins at 4 minutes.
@@ -34,7 +34,7 @@ const RESTORE_DEADLINE: Duration = Duration::from_secs(5);
 /// The step with which a driver begins.
 pub(super) enum Begin {
     /// An attempt to connect, for the client that asked, if there is one.
-    Attempt(Option<Weak<dyn SessionPeer>>),
+    Attempt(Option<Weak<dyn SourceClient>>),
     /// An open connection, to be watched.
     Keep(Arc<Connection>),
     /// The end of the present driver and connection.
@@ -113,7 +113,7 @@ enum Made {
 async fn attempt<D: Connect>(
     state: &Arc<SupervisorState<D>>,
     slot: &Arc<ConnectionSlot>,
-    whom: Option<Weak<dyn SessionPeer>>,
+    whom: Option<Weak<dyn SourceClient>>,
 ) -> Made {
     let Some(due) = slot.next_attempt_at() else { return Made::Elsewhere };
     sleep_until(due).await;
@@ -137,7 +137,7 @@ async fn attempt<D: Connect>(
 async fn settle<D: Connect>(
     state: &Arc<SupervisorState<D>>,
     slot: &Arc<ConnectionSlot>,
-    client: &Arc<dyn SessionPeer>,
+    client: &Arc<dyn SourceClient>,
     link: Link,
     discovery: Discovery,
 ) -> Made {

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::protocol::Era;
-use crate::source::SessionPeer;
+use crate::source::SourceClient;
 use crate::source::link::Opening;
 
 /// The eras that a source speaks.
@@ -40,7 +40,7 @@ impl Eras {
     }
 
     /// Returns how a connection for this client begins.
-    pub(super) fn opening_for(&self, client: &dyn SessionPeer) -> Opening {
+    pub(super) fn opening_for(&self, client: &dyn SourceClient) -> Opening {
         match self.only_era() {
             None if client.era() == Some(Era::Legacy) => Opening::LegacyFirst,
             _ => Opening::Newest,
@@ -48,7 +48,7 @@ impl Eras {
     }
 
     /// Reports whether it is known that a connection for this client begins with `initialize`.
-    pub(super) fn is_legacy_for(&self, client: &dyn SessionPeer) -> bool {
+    pub(super) fn is_legacy_for(&self, client: &dyn SourceClient) -> bool {
         let wanted = self.only_era() == Some(Era::Legacy) || self.opening_for(client) == Opening::LegacyFirst;
         wanted && self.legacy_met.load(Ordering::Relaxed)
     }

@@ -19,7 +19,7 @@ use crate::call::{Cause, SessionId, now_millis};
 use crate::ledger::{self, Recorder};
 use crate::name::SourceName;
 use crate::source::link::{Opening, Subscribers};
-use crate::source::{Discovery, SessionPeer, SourceError, Status};
+use crate::source::{Discovery, SourceClient, SourceError, Status};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The counters of a source as a whole, for its health, and the recorder of its events.
@@ -88,7 +88,7 @@ pub(super) struct Owner {
     pub(super) session: SessionId,
     /// The principal that opened the session.
     pub(super) principal: Arc<str>,
-    pub(super) client: Weak<dyn SessionPeer>,
+    pub(super) client: Weak<dyn SourceClient>,
 }
 
 /// The order in which slots give up their places: the smallest goes first. Slots whose session waits for nothing go
@@ -129,9 +129,9 @@ impl ConnectionSlot {
 
     /// Returns the client for which the slot's driver makes a connection, or `None` if the session that owns the slot
     /// has ended.
-    pub(super) fn client(&self) -> Option<Arc<dyn SessionPeer>> {
+    pub(super) fn client(&self) -> Option<Arc<dyn SourceClient>> {
         match &self.whose {
-            None => Some(Arc::new(crate::source::NoPeer)),
+            None => Some(Arc::new(crate::source::NoClient)),
             Some(owner) => owner.client.upgrade(),
         }
     }

@@ -23,7 +23,7 @@ use crate::gate::Permit;
 use crate::limits::CLOSE_DEADLINE;
 use crate::protocol::{Era, Json};
 use crate::source::link::{CallTime, Deadlines, Link, LinkConfig, Opening, Subscribers};
-use crate::source::{Discovery, Relay, SessionPeer, SourceError, Status};
+use crate::source::{CallEventSender, Discovery, SourceClient, SourceError, Status};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The state that a source and the drivers of its connection slots share.
@@ -106,12 +106,12 @@ impl<D: Connect> SupervisorState<D> {
         &self,
         connection: &Connection,
         permit: &Permit,
-        client: &Arc<dyn SessionPeer>,
-        relay: Relay,
+        client: &Arc<dyn SourceClient>,
+        events: CallEventSender,
         time: CallTime,
     ) -> Outcome {
         match timeout_at(time.until, connection.objection(permit.call())).await {
-            Ok(None) => connection.link.call(permit.method(), permit.source_params(), client, relay, time).await,
+            Ok(None) => connection.link.call(permit.method(), permit.source_params(), client, events, time).await,
             Ok(Some(objection)) => Outcome::NotSent(objection),
             Err(_) => Outcome::NotSent(time.is_over()),
         }
@@ -120,7 +120,7 @@ impl<D: Connect> SupervisorState<D> {
     /// Remembers a session's settings on its own connection, if this call made one.
     pub(super) fn note_settings(
         &self,
-        client: &Arc<dyn SessionPeer>,
+        client: &Arc<dyn SourceClient>,
         connection: &Connection,
         permit: &Permit,
         outcome: &Outcome,
@@ -136,7 +136,7 @@ impl<D: Connect> SupervisorState<D> {
     /// Makes a connection for one use.
     pub(super) async fn single(
         self: &Arc<Self>,
-        client: &Arc<dyn SessionPeer>,
+        client: &Arc<dyn SourceClient>,
     ) -> Result<(Single<D>, Discovery), SourceError> {
         let full = || Cause::own(format!("{MAX_OWN} calls have a connection to this source already"));
         let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| SourceError::Start(full()))?;
@@ -150,7 +150,7 @@ impl<D: Connect> SupervisorState<D> {
 
     pub(super) async fn connect(
         &self,
-        client: &Arc<dyn SessionPeer>,
+        client: &Arc<dyn SourceClient>,
         opening: Opening,
         subscribers: &Arc<Subscribers>,
         from_nothing: bool,
@@ -194,7 +194,7 @@ impl<D: Connect> SupervisorState<D> {
 impl<D: Connect> SupervisorState<D> {
     /// Returns the slot that a client uses, as far as is known. A client that declares nothing and only lists uses a
     /// shared slot: listing leaves no state at the source.
-    pub(super) fn slot_for(&self, client: &Arc<dyn SessionPeer>, patience: Patience) -> Arc<ConnectionSlot> {
+    pub(super) fn slot_for(&self, client: &Arc<dyn SourceClient>, patience: Patience) -> Arc<ConnectionSlot> {
         if self.cannot_share(client)
             && !self.only_lists(client, patience)
             && let Some(slot) = self.own_slot(client)
@@ -210,13 +210,13 @@ impl<D: Connect> SupervisorState<D> {
     /// only list.
     pub(super) fn made_for(
         &self,
-        client: &Arc<dyn SessionPeer>,
+        client: &Arc<dyn SourceClient>,
         slot: &ConnectionSlot,
-    ) -> Option<Weak<dyn SessionPeer>> {
+    ) -> Option<Weak<dyn SourceClient>> {
         (!slot.is_shared() || !self.cannot_share(client)).then(|| Arc::downgrade(client))
     }
 
-    fn only_lists(&self, client: &Arc<dyn SessionPeer>, patience: Patience) -> bool {
+    fn only_lists(&self, client: &Arc<dyn SourceClient>, patience: Patience) -> bool {
         patience == Patience::List && client.capabilities() == Json::empty_object() && !self.has_own(client)
     }
 
@@ -277,7 +277,7 @@ impl<D> SupervisorState<D> {
 
     /// Returns the recent discovery for a client that declared the same capabilities, for a crowd of sessions that
     /// would otherwise connect only to list. A client that declares nothing uses the shared connection for that.
-    pub(super) fn recent_discovery_for(&self, client: &Arc<dyn SessionPeer>) -> Option<Discovery> {
+    pub(super) fn recent_discovery_for(&self, client: &Arc<dyn SourceClient>) -> Option<Discovery> {
         let declared = client.capabilities();
         if declared == Json::empty_object() || !self.cannot_share(client) || self.has_own(client) {
             return None;
@@ -305,7 +305,7 @@ impl<D> SupervisorState<D> {
         self.stateful.store(false, Ordering::Relaxed);
     }
 
-    fn has_own(&self, client: &Arc<dyn SessionPeer>) -> bool {
+    fn has_own(&self, client: &Arc<dyn SourceClient>) -> bool {
         client.session().and_then(|session| self.own().get(session)?.open()).is_some()
     }
 
@@ -314,7 +314,7 @@ impl<D> SupervisorState<D> {
     }
 
     /// Returns the shared slot that a client would use.
-    fn shared_slot_for(&self, client: &Arc<dyn SessionPeer>) -> Arc<ConnectionSlot> {
+    fn shared_slot_for(&self, client: &Arc<dyn SourceClient>) -> Arc<ConnectionSlot> {
         let slot = match self.eras.opening_for(&**client) {
             Opening::LegacyFirst => match self.shared_by_legacy.get() {
                 Some(slot) => slot,
@@ -346,13 +346,13 @@ impl<D> SupervisorState<D> {
     }
 
     /// Reports whether it is already known that this client needs a connection of its own.
-    fn cannot_share(&self, client: &Arc<dyn SessionPeer>) -> bool {
+    fn cannot_share(&self, client: &Arc<dyn SourceClient>) -> bool {
         let declares = || self.stateful.load(Ordering::Relaxed) || client.capabilities() != Json::empty_object();
         client.session().is_some() && self.eras.is_legacy_for(&**client) && declares()
     }
 
     /// Returns the slot of a client's session, or `None` for a client without a session.
-    pub(super) fn own_slot(&self, client: &Arc<dyn SessionPeer>) -> Option<Arc<ConnectionSlot>> {
+    pub(super) fn own_slot(&self, client: &Arc<dyn SourceClient>) -> Option<Arc<ConnectionSlot>> {
         let session = client.session()?;
         let owner =
             || Owner { session: session.clone(), principal: client.principal().into(), client: Arc::downgrade(client) };

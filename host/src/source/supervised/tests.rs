@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::machine::{COOL_DOWN, STABLE};
 use super::*;
-use crate::call::{Attempt, Call};
+use crate::call::{Call, GroupAttempt};
 use crate::config::ConcurrencyConfig;
 use crate::source::testing::{RecordingClient, no_client, silent, text};
 use world::{Bench, Mood, shown};
@@ -91,7 +91,7 @@ async fn a_call_that_another_source_can_take_does_not_wait_for_one_that_is_down(
     let bench = Bench::new(&[Mood::Dies, Mood::Absent, Mood::Well]);
     let session = RecordingClient::new().client();
     let attempt = |others| {
-        let call = Call { attempt: Some(Attempt { number: 1, others }), ..Call::clone(shown("a tool").call()) };
+        let call = Call { attempt: Some(GroupAttempt { number: 1, others }), ..Call::clone(shown("a tool").call()) };
         bench.source.call(Permit::unchecked(call.into()), &session, silent())
     };
     assert!(matches!(attempt(true).await, Outcome::Unknown(_)));

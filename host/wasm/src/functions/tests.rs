@@ -13,19 +13,19 @@ async fn load(access: ComponentAccess) -> Result<Component, PluginError> {
     plugins().component(&PluginRef::Path(guest("shapes")), &json!({}), &[], access).await
 }
 
-async fn functions() -> Functions {
+async fn functions() -> FunctionsComponent {
     match load(ComponentAccess::default()).await.unwrap().kind {
         ComponentKind::Functions(functions) => functions,
         other => panic!("{other:?}"),
     }
 }
 
-fn definition(functions: &Functions, tool: &str) -> Value {
+fn definition(functions: &FunctionsComponent, tool: &str) -> Value {
     let found = functions.definitions().into_iter().find(|tool_| tool_.get_str("name").as_deref() == Some(tool));
     found.unwrap_or_else(|| panic!("no {tool}")).read().unwrap()
 }
 
-async fn call(functions: &Functions, tool: &str, arguments: Value) -> Result<Value, ToolFailure> {
+async fn call(functions: &FunctionsComponent, tool: &str, arguments: Value) -> Result<Value, ToolFailure> {
     functions
         .call(&"default".parse().unwrap(), tool, &Json::of(&arguments))
         .await
@@ -33,7 +33,7 @@ async fn call(functions: &Functions, tool: &str, arguments: Value) -> Result<Val
         .map(|answer| answer.read().unwrap())
 }
 
-async fn refusal(functions: &Functions, tool: &str, arguments: Value) -> String {
+async fn refusal(functions: &FunctionsComponent, tool: &str, arguments: Value) -> String {
     match call(functions, tool, arguments).await {
         Err(ToolFailure::InvalidArguments(why)) => why,
         other => panic!("{other:?}"),

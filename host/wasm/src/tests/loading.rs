@@ -55,7 +55,7 @@ async fn what_is_not_what_it_was_pinned_to_is_refused_with_both_digests_and_the_
     let pinned = configured(PluginRef::Pinned(path.clone(), plain));
     let mut lock = portcullis_core::lockfile::Lockfile::default();
     lock.pin_component(&path.display().to_string(), plain);
-    let locked = Plugins::with_origin(None, Origin::new(folder.path(), &lock)).unwrap();
+    let locked = Plugins::with_reader(None, PluginReader::new(folder.path(), &lock)).unwrap();
     let by_path = configured(PluginRef::Path(path.clone()));
     plugins().policy(&pinned).await.unwrap();
     locked.policy(&by_path).await.unwrap();
@@ -114,8 +114,8 @@ async fn refused_settings_name_the_plugin_and_the_field() {
 #[tokio::test]
 async fn a_plugin_is_configured_once_for_all_or_else_in_each_instance() {
     let linked = async |settings: serde_json::Value| {
-        let Plugins { host, origin } = plugins().clone();
-        let wasm = origin.read(&PluginRef::Path(guest("plain"))).await.unwrap();
+        let Plugins { host, reader } = plugins().clone();
+        let wasm = reader.read(&PluginRef::Path(guest("plain"))).await.unwrap();
         let prepare =
             move || load::prepare::<v0_1::PolicyWorld>(&host, &wasm, &Allowed::default(), settings.to_string());
         blocking(prepare).await.unwrap()

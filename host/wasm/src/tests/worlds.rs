@@ -111,12 +111,12 @@ async fn a_sink_follows_no_link_to_its_file() {
     assert!(!at("real/new.jsonl").exists());
 }
 
-async fn counter(state: bool) -> Tools {
+async fn counter(state: bool) -> ToolsComponent {
     let settings = json!({ "state": state });
     tools(plugins(), &PluginRef::Path(guest("counter")), &settings).await.unwrap()
 }
 
-async fn count(tools: &Tools, session: &SessionId) -> String {
+async fn count(tools: &ToolsComponent, session: &SessionId) -> String {
     let result = tools.call(&caller(session), "count", &Json::empty_object()).await.unwrap().unwrap();
     result.read::<serde_json::Value>().unwrap()["content"][0]["text"].as_str().unwrap().to_owned()
 }

@@ -5,13 +5,13 @@ use portcullis_core::protocol::Json;
 use serde_json::value::RawValue;
 
 use super::super::{
-    AnswerScope, Denial, Failure, FailureCode, Offer, Settlement, ToolFailure, TransformDecision, Verdict,
+    AnswerScope, Denial, FailureCode, Offer, PluginFailure, Settlement, ToolFailure, TransformDecision, Verdict,
 };
 use super::host::imports::portcullis::plugin::{asks, types};
 use super::tools::world as tools;
 use super::worlds::{approval, policy, transform};
 
-type Converted<T> = Result<T, Failure>;
+type Converted<T> = Result<T, PluginFailure>;
 
 pub(super) fn verdict(verdict: policy::exports::portcullis::plugin::policy::Verdict) -> Converted<Verdict> {
     use policy::exports::portcullis::plugin::policy::Verdict as WitVerdict;
@@ -82,7 +82,7 @@ fn denial(denial: types::Denial) -> Converted<Denial> {
     if code.is_empty() || code.len() > CODE_BYTES || !code.bytes().all(plain) {
         let code: String = code.chars().take(CODE_BYTES).collect();
         let detail = format!("its code {code:?} is not up to {CODE_BYTES} lower-case letters, digits and dashes");
-        return Err(Failure::new(FailureCode::Output, detail));
+        return Err(PluginFailure::new(FailureCode::Output, detail));
     }
     Ok(Denial { code, message })
 }
@@ -90,7 +90,7 @@ fn denial(denial: types::Denial) -> Converted<Denial> {
 /// Parses an array of objects, such as the lists of MCP.
 pub(crate) fn array(what: &str, text: String) -> Converted<Vec<Json>> {
     let bad = |reason: &dyn std::fmt::Display| {
-        Failure::new(FailureCode::Output, format!("its {what} are not an array of objects: {reason}"))
+        PluginFailure::new(FailureCode::Output, format!("its {what} are not an array of objects: {reason}"))
     };
     let json = Json::parse(text).map_err(|error| bad(&error))?;
     let items: Vec<&RawValue> = json.read().map_err(|error| bad(&error))?;
@@ -99,9 +99,10 @@ pub(crate) fn array(what: &str, text: String) -> Converted<Vec<Json>> {
 
 /// Parses an object, such as the arguments and results of MCP.
 pub(crate) fn object(text: String) -> Converted<Json> {
-    let json = Json::parse(text).map_err(|error| Failure::new(FailureCode::Output, format!("its JSON: {error}")))?;
+    let json =
+        Json::parse(text).map_err(|error| PluginFailure::new(FailureCode::Output, format!("its JSON: {error}")))?;
     if json.as_bytes().first() != Some(&b'{') {
-        return Err(Failure::new(FailureCode::Output, "it returned JSON that is not an object"));
+        return Err(PluginFailure::new(FailureCode::Output, "it returned JSON that is not an object"));
     }
     Ok(json)
 }

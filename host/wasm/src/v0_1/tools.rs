@@ -5,7 +5,7 @@ use wasmtime::component::{Instance, InstancePre, ResourceAny};
 
 use super::super::guest::{Armed, GuestState, Live, arm, guard};
 use super::super::load::interface;
-use super::super::{Failure, ToolFailure};
+use super::super::{PluginFailure, ToolFailure};
 use super::{World, convert};
 
 pub(super) mod world {
@@ -101,21 +101,21 @@ impl Live<ToolsWorld> {
     }
 
     /// Returns the definitions as JSON text.
-    pub(crate) async fn definitions(&mut self) -> Result<String, Failure> {
+    pub(crate) async fn definitions(&mut self) -> Result<String, PluginFailure> {
         let armed = self.arm();
         let guest = self.world.tools.portcullis_plugin_tools();
         guard(armed, guest.call_definitions(&mut self.store)).await
     }
 
     /// Reports whether all calls of a session must reach the same instance.
-    pub(crate) async fn keeps_state(&mut self) -> Result<bool, Failure> {
+    pub(crate) async fn keeps_state(&mut self) -> Result<bool, PluginFailure> {
         let armed = self.arm();
         let guest = self.world.tools.portcullis_plugin_tools();
         guard(armed, guest.call_keeps_state(&mut self.store)).await
     }
 
     /// Opens a session.
-    pub(crate) async fn open(&mut self) -> Result<ToolSession, Failure> {
+    pub(crate) async fn open(&mut self) -> Result<ToolSession, PluginFailure> {
         let armed = self.arm();
         let guest = self.world.tools.portcullis_plugin_tools().session();
         guard(armed, guest.call_constructor(&mut self.store)).await.map(ToolSession)
@@ -127,7 +127,7 @@ impl Live<ToolsWorld> {
         session: ToolSession,
         tool: &str,
         arguments: &String,
-    ) -> Result<Result<String, ToolFailure>, Failure> {
+    ) -> Result<Result<String, ToolFailure>, PluginFailure> {
         let armed = self.arm();
         let guest = self.world.tools.portcullis_plugin_tools().session();
         let result = guest.call_call(&mut self.store, session.0, tool, arguments);
@@ -135,7 +135,7 @@ impl Live<ToolsWorld> {
     }
 
     /// Returns the resources as JSON text, or the component's error; `None` if the component offers none.
-    pub(crate) async fn list_resources(&mut self) -> Result<Option<Result<String, String>>, Failure> {
+    pub(crate) async fn list_resources(&mut self) -> Result<Option<Result<String, String>>, PluginFailure> {
         let armed = self.arm();
         let Some(world) = &self.world.resources else { return Ok(None) };
         let guest = world.portcullis_plugin_resources();
@@ -143,7 +143,7 @@ impl Live<ToolsWorld> {
     }
 
     /// Returns the contents of a resource as JSON text; `None` if there is none of that URI.
-    pub(crate) async fn read_resource(&mut self, uri: &str) -> Result<Result<Option<String>, String>, Failure> {
+    pub(crate) async fn read_resource(&mut self, uri: &str) -> Result<Result<Option<String>, String>, PluginFailure> {
         let armed = self.arm();
         let Some(world) = &self.world.resources else { return Ok(Ok(None)) };
         let guest = world.portcullis_plugin_resources();

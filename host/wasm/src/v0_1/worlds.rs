@@ -5,7 +5,7 @@ use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, Resource};
 
 use super::super::guest::{GuestState, Live, arm, guard};
-use super::super::{Failure, FailureCode, Settlement, TransformDecision, Verdict};
+use super::super::{FailureCode, PluginFailure, Settlement, TransformDecision, Verdict};
 use super::{World, convert};
 
 macro_rules! world {
@@ -99,13 +99,13 @@ world! {
 /// The number in a handle to a call or an ask. A store has only one of each, so the number has no meaning.
 const ONLY: u32 = 0;
 
-fn own_error<T>(result: Result<T, String>) -> Result<T, Failure> {
-    result.map_err(|text| Failure::new(FailureCode::Error, text))
+fn own_error<T>(result: Result<T, String>) -> Result<T, PluginFailure> {
+    result.map_err(|text| PluginFailure::new(FailureCode::Error, text))
 }
 
 impl Live<PolicyWorld> {
     /// Judges the call whose facts are in the store.
-    pub(crate) async fn check(&mut self) -> Result<Verdict, Failure> {
+    pub(crate) async fn check(&mut self) -> Result<Verdict, PluginFailure> {
         let armed = arm(&mut self.store, CallLimits::DECISION);
         let guest = self.world.0.portcullis_plugin_policy();
         let verdict = guest.call_check(&mut self.store, Resource::new_borrow(ONLY));
@@ -115,7 +115,7 @@ impl Live<PolicyWorld> {
 
 impl Live<TransformWorld> {
     /// Rewrites the arguments or the outcome of the call whose facts are in the store.
-    pub(crate) async fn rewrite(&mut self) -> Result<TransformDecision, Failure> {
+    pub(crate) async fn rewrite(&mut self) -> Result<TransformDecision, PluginFailure> {
         let armed = arm(&mut self.store, CallLimits::REWRITE);
         let guest = self.world.0.portcullis_plugin_transform();
         let change = guest.call_rewrite(&mut self.store, Resource::new_borrow(ONLY));
@@ -125,7 +125,7 @@ impl Live<TransformWorld> {
 
 impl Live<ApprovalWorld> {
     /// Settles the ask whose facts are in the store.
-    pub(crate) async fn settle(&mut self) -> Result<Settlement, Failure> {
+    pub(crate) async fn settle(&mut self) -> Result<Settlement, PluginFailure> {
         let armed = arm(&mut self.store, CallLimits::DECISION);
         let guest = self.world.0.portcullis_plugin_approval();
         let settled = guest.call_settle(&mut self.store, Resource::new_borrow(ONLY), Resource::new_borrow(ONLY));
@@ -135,7 +135,7 @@ impl Live<ApprovalWorld> {
 
 impl Live<SinkWorld> {
     /// Takes a batch, and returns the lines that the plugin wrote.
-    pub(crate) async fn deliver(&mut self, records: &[String]) -> Result<String, Failure> {
+    pub(crate) async fn deliver(&mut self, records: &[String]) -> Result<String, PluginFailure> {
         let armed = arm(&mut self.store, CallLimits::DELIVER);
         let guest = self.world.0.portcullis_plugin_audit();
         let delivered = guest.call_deliver(&mut self.store, records);

@@ -46,7 +46,7 @@ async fn evaluated(command: &[&str]) -> anyhow::Result<()> {
     let evaluation = evaluate(&command, Duration::ZERO, None, None).await?;
     ensure!(!evaluation.findings.is_empty(), "the thief was not found out: {:?}", evaluation.failure);
     for finding in &evaluation.findings {
-        say(&format!("{BOLD}{}{BOLD:#}  {}", finding.weight.as_str(), finding.meaning))?;
+        say(&format!("{BOLD}{}{BOLD:#}  {}", finding.level.as_str(), finding.meaning))?;
         if let Some(evidence) = finding.evidence.first() {
             say(&format!("  {}", escape_hidden(evidence)))?;
         }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use portcullis::cell::{
-    Action, Availability, CellError, CellHost, Child, InstallPhase, ProcessCell, RecordedAttempt, Subject as Attempted,
-    Tier,
+    Action, Availability, CellError, CellFactory, Child, InstallPhase, ProcessCell, RecordedAttempt,
+    Subject as Attempted, Tier,
 };
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{
@@ -62,7 +62,7 @@ pub(super) async fn prepare(candidate: &Candidate) -> Result<(Vec<PathBuf>, Opti
 impl Candidate {
     /// Returns the cell of the source as it is configured now.
     fn cell(&self, source: &SourceConfig) -> ProcessCell {
-        let cells = CellHost::new(Launcher::SelfExec, &self.data_dir, self.own.clone(), None, |_| {})
+        let cells = CellFactory::new(Launcher::SelfExec, &self.data_dir, self.own.clone(), None, |_| {})
             .with_osv(self.osv.clone());
         ProcessCell::new(Arc::new(cells), source)
     }

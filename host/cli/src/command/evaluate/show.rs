@@ -1,6 +1,6 @@
 //! Shows an evaluation to people, the worst first.
 
-use portcullis_evaluate::{Evaluation, EvaluationFinding, Judgement, Weight};
+use portcullis_evaluate::{Evaluation, EvaluationFinding, FindingLevel, Judgement};
 
 use crate::output::{self, BAD, BOLD, escape_hidden};
 
@@ -11,7 +11,7 @@ pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {
     let mut text = String::new();
     let name = if evaluation.server.is_empty() { "a server that gives no name" } else { &evaluation.server };
     let (notes, findings): (Vec<_>, Vec<_>) =
-        evaluation.findings.iter().partition(|finding| finding.weight == Weight::Note);
+        evaluation.findings.iter().partition(|finding| finding.level == FindingLevel::Note);
     let headline = match evaluation.judgement {
         Judgement::NothingSeen => "nothing was seen, which does not mean that it is harmless".to_owned(),
         Judgement::Findings if findings.len() == 1 => "1 finding".to_owned(),
@@ -71,10 +71,10 @@ pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {
 }
 
 fn shown(finding: &EvaluationFinding) -> String {
-    let style = if finding.weight >= Weight::High { BAD } else { BOLD };
+    let style = if finding.level >= FindingLevel::High { BAD } else { BOLD };
     let mut text = format!(
         "\n{style}{}{style:#}  {}\n  {}\n",
-        finding.weight.as_str(),
+        finding.level.as_str(),
         finding.meaning,
         escape_hidden(&finding.subject)
     );

@@ -7,7 +7,7 @@ use crate::call::SessionId;
 use crate::protocol::{Request, RpcError};
 
 /// Opens a link that one session owns, so that the source may send requests.
-async fn owned(client: &Arc<dyn SessionPeer>) -> (Link, Far) {
+async fn owned(client: &Arc<dyn SourceClient>) -> (Link, Far) {
     let (transport, mut far) = fake_transport();
     let client = Some(Arc::downgrade(client));
     let config = LinkConfig { capabilities: Json::of(&json!({ "elicitation": {} })), client, ..config() };
@@ -31,7 +31,7 @@ fn question(id: &str) -> Value {
 struct Thinker(SessionId);
 
 #[async_trait::async_trait]
-impl SessionPeer for Thinker {
+impl SourceClient for Thinker {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.0)
     }
@@ -49,7 +49,7 @@ impl SessionPeer for Thinker {
 
 #[tokio::test(start_paused = true)]
 async fn the_open_requests_of_a_source_are_limited_and_have_different_ids() {
-    let client: Arc<dyn SessionPeer> = Arc::new(Thinker(SessionId::new()));
+    let client: Arc<dyn SourceClient> = Arc::new(Thinker(SessionId::new()));
     let (link, mut far) = owned(&client).await;
     let free = || link.shared.request_permits.available_permits();
     for _ in 0..3 {

@@ -56,9 +56,9 @@ async fn progress_keeps_its_order_and_the_callers_token() {
     let bench = Bench::new("echo");
     let (out, mut progress) = tokio::sync::mpsc::channel(2);
     let token = Json::parse(&br#""t\u006fken""#[..]).unwrap();
-    let relay = Relay { token: Some(token.clone()), out };
+    let events = CallEventSender { token: Some(token.clone()), out };
     let no_client = no_client();
-    let call = bench.source.call(permit("slow", json!({ "steps": 100 })), &no_client, relay);
+    let call = bench.source.call(permit("slow", json!({ "steps": 100 })), &no_client, events);
     let seen = async {
         let mut seen = Vec::new();
         while let Some(CallEvent::Notification(notification)) = progress.recv().await {
@@ -138,7 +138,7 @@ async fn a_tool_whose_definition_has_changed_is_not_called() {
 struct Peer(SessionId, Data);
 
 #[async_trait]
-impl SessionPeer for Peer {
+impl SourceClient for Peer {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.0)
     }
@@ -161,9 +161,9 @@ impl SessionPeer for Peer {
 #[tokio::test]
 async fn each_session_has_its_own_connection_where_it_must() {
     let bench = Bench::new("echo");
-    let peer = |declared: Data| -> Arc<dyn SessionPeer> { Arc::new(Peer(SessionId::new(), declared)) };
+    let peer = |declared: Data| -> Arc<dyn SourceClient> { Arc::new(Peer(SessionId::new(), declared)) };
     // Identifies the process by its start time.
-    let born = async |peer: &Arc<dyn SessionPeer>| {
+    let born = async |peer: &Arc<dyn SourceClient>| {
         let outcome = bench.source.call(permit("look", json!({})), peer, silent()).await;
         let Outcome::Answered(Answer::Result(result)) = outcome else { panic!("{outcome:?}") };
         let result: Data = result.read().unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::Era;
 
-fn agent(era: Era) -> Arc<dyn SessionPeer> {
+fn agent(era: Era) -> Arc<dyn SourceClient> {
     RecordingClient::of(Some(era)).client()
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::source::supervised::machine::TIMEOUTS;
 
 /// Makes as many calls that time out as cause the source to be sent a ping.
-async fn doubtful_calls(bench: &Bench, session: &Arc<dyn SessionPeer>) {
+async fn doubtful_calls(bench: &Bench, session: &Arc<dyn SourceClient>) {
     let calls = join_all((0..TIMEOUTS).map(|_| bench.call(session))).await;
     assert!(calls.iter().all(|outcome| matches!(outcome, Outcome::Unknown(_))), "{calls:?}");
 }

@@ -16,7 +16,7 @@ struct Peer {
 }
 
 #[async_trait]
-impl SessionPeer for Peer {
+impl SourceClient for Peer {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.session)
     }
@@ -40,11 +40,11 @@ impl SessionPeer for Peer {
     }
 }
 
-fn session(principal: &'static str, declared: Data) -> Arc<dyn SessionPeer> {
+fn session(principal: &'static str, declared: Data) -> Arc<dyn SourceClient> {
     Arc::new(Peer { session: SessionId::new(), principal, declared })
 }
 
-fn plain() -> Arc<dyn SessionPeer> {
+fn plain() -> Arc<dyn SourceClient> {
     session("ann", json!({}))
 }
 
@@ -57,7 +57,7 @@ fn open(bench: &Bench) -> u64 {
 }
 
 /// Sends a request of the protocol that is not a tool call.
-async fn ask(bench: &Bench, client: &Arc<dyn SessionPeer>, method: &str, params: Data) -> Outcome {
+async fn ask(bench: &Bench, client: &Arc<dyn SourceClient>, method: &str, params: Data) -> Outcome {
     let call = Call::clone(shown("a tool").call());
     let item = crate::item::Item { kind: ItemKind::Source, ..crate::item::Item::clone(&call.item) };
     let method = Method::from(method);
@@ -83,7 +83,7 @@ async fn sessions_that_only_list_have_no_connection_of_their_own() {
 }
 
 /// Makes a crowd of sessions that declare capabilities, each of which has connected to the source.
-async fn crowd(bench: &Bench) -> Vec<Arc<dyn SessionPeer>> {
+async fn crowd(bench: &Bench) -> Vec<Arc<dyn SourceClient>> {
     bench.source.discover(&plain()).await.unwrap();
     let crowd: Vec<_> = (0..REUSE_FROM).map(|_| asks("ann")).collect();
     for client in &crowd {
@@ -93,7 +93,7 @@ async fn crowd(bench: &Bench) -> Vec<Arc<dyn SessionPeer>> {
     crowd
 }
 
-fn asks(principal: &'static str) -> Arc<dyn SessionPeer> {
+fn asks(principal: &'static str) -> Arc<dyn SourceClient> {
     session(principal, json!({ "elicitation": {} }))
 }
 

@@ -258,7 +258,7 @@ impl Bench {
         Self { source: Supervised::of(supervision, connector), world }
     }
 
-    pub(super) async fn call(&self, client: &Arc<dyn SessionPeer>) -> Outcome {
+    pub(super) async fn call(&self, client: &Arc<dyn SourceClient>) -> Outcome {
         self.source.call(shown("a tool"), client, silent()).await
     }
 

@@ -26,7 +26,7 @@ use super::{CellError, CellGrant};
 
 /// The launcher, files and records that all cells of one broker share.
 #[derive(Clone)]
-pub struct CellHost {
+pub struct CellFactory {
     /// The program that starts as the launcher.
     #[cfg(feature = "process")]
     pub launcher: Launcher,
@@ -46,7 +46,7 @@ pub struct CellHost {
     tiers: Arc<OnceCell<AvailableTiers>>,
 }
 
-impl CellHost {
+impl CellFactory {
     /// Returns a host. `own` are files that no source gets, `trust` is what the user has trusted, and `record` writes
     /// events to the ledger.
     pub fn new(
@@ -116,7 +116,7 @@ impl CellHost {
 }
 
 #[cfg(feature = "process")]
-impl CellHost {
+impl CellFactory {
     /// Looks up packages in this database before they are installed or started, if the file exists then.
     #[must_use]
     pub fn with_osv(self, file: Option<PathBuf>) -> Self {
@@ -172,7 +172,7 @@ impl CellHost {
     }
 }
 
-impl std::fmt::Debug for CellHost {
+impl std::fmt::Debug for CellFactory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CellHost").field("data_dir", &self.data_dir).finish_non_exhaustive()
     }

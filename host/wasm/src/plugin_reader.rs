@@ -20,14 +20,14 @@ use super::{PluginError, blocking, builtin, limits};
 /// The reader of plugins, which checks them against their pins. The default has no pins and keeps nothing that it
 /// fetches.
 #[derive(Debug, Clone, Default)]
-pub struct Origin {
+pub struct PluginReader {
     /// The pinned digests, by the name of the plugin in the configuration.
     pins: BTreeMap<String, Digest>,
     /// The components that were fetched from registries.
     store: ComponentStore,
 }
 
-impl Origin {
+impl PluginReader {
     /// Uses the pins of the lock file of a data folder, in which fetched components are kept as well.
     #[must_use]
     pub fn new(data_dir: &Path, lock: &Lockfile) -> Self {
