@@ -3,6 +3,7 @@
 //! Building one loads plugins and opens the ledger; it starts no source and binds no address. Sources start with the
 //! first session that may see them.
 
+mod announce;
 mod cells;
 mod components;
 mod connect;
@@ -28,13 +29,13 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use portcullis_jail::Launcher;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::agent::Agent;
 use crate::call::{Caller, SessionId};
 use crate::catalog::Remark;
 use crate::config::Config;
-use crate::control::ControlSocket;
+use crate::control::{ControlSocket, LocalConnection};
 use crate::digest::Digest;
 use crate::gate::Inbox;
 use crate::item::Item;
@@ -55,6 +56,7 @@ pub use connect::NoneConnected;
 pub use definitions::SourceDefinitions;
 use parts::{Lasting, Prepared};
 pub use problems::ServingProblem;
+use announce::Announcer;
 use rejected::Rejections;
 pub use reload::{ReloadError, Reloaded};
 
@@ -80,6 +82,8 @@ struct Inner {
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
     continuations: ContinuationStore,
     rejections: Arc<Rejections>,
+    /// The way of connections over the control socket to the front that serves them, if there is one.
+    local_connections: Mutex<Option<mpsc::Sender<LocalConnection>>>,
     started: Instant,
 }
 
@@ -87,6 +91,7 @@ struct Inner {
 #[derive(Debug)]
 struct Background {
     feeds: tokio::sync::Mutex<Option<feed::SinkTasks>>,
+    announcer: Mutex<Option<Announcer>>,
     control: tokio::sync::Mutex<Option<ControlSocket>>,
 }
 
@@ -105,8 +110,14 @@ impl Broker {
 
         let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
         let lasting = Lasting::new(launcher, &prepared, ledger, telemetry);
-        let context = match lasting.context(prepared, None).await {
-            Ok(context) => Arc::new(context),
+        let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
+        let announcer = Announcer::start(questions, secrets, &lasting.inbox).map_err(BuildError::Questions);
+        let made = match announcer {
+            Ok(announcer) => lasting.context(prepared, None).await.map(|context| (announcer, Arc::new(context))),
+            Err(error) => Err(error),
+        };
+        let (announcer, context) = match made {
+            Ok(made) => made,
             Err(error) => {
                 lasting.ledger.close().await;
                 return Err(error);
@@ -123,6 +134,7 @@ impl Broker {
             sessions: Mutex::default(),
             continuations: ContinuationStore::default(),
             rejections,
+            local_connections: Mutex::default(),
             started: Instant::now(),
         });
         let control = match operator::listen(&inner) {
@@ -133,7 +145,11 @@ impl Broker {
                 return Err(BuildError::Control { folder, error: error.to_string() });
             }
         };
-        let background = Background { feeds: Some(feeds).into(), control: Some(control).into() };
+        let background = Background {
+            feeds: Some(feeds).into(),
+            announcer: Mutex::new(Some(announcer)),
+            control: Some(control).into(),
+        };
         let broker = Self { inner, background: Arc::new(background) };
         tokio::spawn(rejected::report_repeats(Arc::downgrade(&broker.inner.rejections)));
         start_eager(broker.inner.context().upstreams.values());
@@ -297,6 +313,7 @@ impl Broker {
     /// chain. Idempotent.
     pub async fn shutdown(&self) {
         drop(self.background.control.lock().await.take());
+        drop(self.background.announcer.lock().take());
         let sessions: Vec<_> = {
             let sessions = self.inner.sessions.lock();
             sessions.values().filter_map(Weak::upgrade).collect()
@@ -354,12 +371,7 @@ fn start_eager<'a>(upstreams: impl Iterator<Item = &'a Arc<Upstream>>) {
 /// Returns the first record's contents: the version, and the digest of the configuration as it was read, in which
 /// secrets stand by name.
 fn started(config: &Config) -> ChainStart {
-    ChainStart { version: env!("CARGO_PKG_VERSION").to_owned(), config: digest_of(config) }
-}
-
-/// Returns the digest of a configuration as it was read, in which secrets stand by name.
-fn digest_of(config: &Config) -> Digest {
-    Digest::of(format!("{config:?}").as_bytes())
+    ChainStart { version: env!("CARGO_PKG_VERSION").to_owned(), config: config.digest() }
 }
 
 /// Returns the file that a sink writes to unless the configuration names another.

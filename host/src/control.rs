@@ -1,6 +1,6 @@
 //! The channel from the command line to running brokers: a Unix socket for each broker, in the data folder.
 //!
-//! Each connection carries one line of JSON in each direction. Only processes of the same user get an answer, whatever
+//! Each connection carries one line of JSON in each direction; one that asked for a session then carries MCP. Only processes of the same user get an answer, whatever
 //! the permissions of the socket: a process that can approve calls here acts as the person, and the agent has no way to
 //! this socket (invariant 6).
 
@@ -16,11 +16,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{AbortHandle, JoinHandle};
 
-pub use client::all;
+use crate::name::ProfileName;
+
+pub use client::{all, open_session};
 
 /// The longest line, in bytes. A thousand open questions with their reasons fit.
 pub const MAX_LINE_BYTES: usize = 1024 * 1024;
@@ -59,6 +61,13 @@ pub enum ControlRequest {
         /// The name of the user who asks for the restart.
         by: String,
     },
+    /// Opens a session. After the reply the connection carries messages of MCP, one per line, until one end closes it.
+    Session {
+        /// The profile of the session.
+        profile: ProfileName,
+        /// The digest of the configuration under which the calls are to be judged.
+        config: String,
+    },
 }
 
 /// The answer, or why there is none.
@@ -74,8 +83,24 @@ pub enum ControlRefusal {
     Error(String),
 }
 
-/// The function by which a broker answers a request.
-pub type Handler = Arc<dyn Fn(ControlRequest) -> BoxFuture<'static, ControlReply> + Send + Sync>;
+/// The broker behind a control socket.
+#[async_trait]
+pub trait Operated: Send + Sync {
+    /// Does what a request asks for.
+    async fn answer(&self, request: ControlRequest) -> ControlReply;
+
+    /// Takes over a connection whose [`ControlRequest::Session`] was answered with a yes.
+    fn connected(&self, connection: LocalConnection);
+}
+
+/// A connection of a program of the same user that carries messages of MCP, one per line.
+#[derive(Debug)]
+pub struct LocalConnection {
+    /// The connection.
+    pub stream: UnixStream,
+    /// The profile of its session.
+    pub profile: ProfileName,
+}
 
 /// An error in serving or reaching a control socket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -133,7 +158,7 @@ impl ControlSocket {
     ///
     /// # Errors
     /// [`ControlError::File`]
-    pub fn serve(data_dir: &Path, chain: &str, handler: Handler) -> Result<Self, ControlError> {
+    pub fn serve(data_dir: &Path, chain: &str, broker: Arc<dyn Operated>) -> Result<Self, ControlError> {
         let folder = folder(data_dir);
         let path = folder.join(format!("{chain}.sock"));
         let failed = |error: io::Error| ControlError::file("listen on", &path, &error);
@@ -142,7 +167,7 @@ impl ControlSocket {
         // From here on, dropping `control` removes the socket.
         let control = Self { path: path.clone(), task: Mutex::new(None) };
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
-        let task = tokio::spawn(accept(listener, handler));
+        let task = tokio::spawn(accept(listener, broker));
         *control.task.lock() = Some(task);
         Ok(control)
     }
@@ -167,7 +192,7 @@ fn folder(data_dir: &Path) -> PathBuf {
     data_dir.join("run")
 }
 
-async fn accept(listener: UnixListener, handler: Handler) {
+async fn accept(listener: UnixListener, broker: Arc<dyn Operated>) {
     // Dropped with this task, which ends the connections.
     let mut open = tokio::task::JoinSet::new();
     let mut oldest_first = VecDeque::new();
@@ -181,9 +206,9 @@ async fn accept(listener: UnixListener, handler: Handler) {
                 {
                     oldest.abort();
                 }
-                let handler = Arc::clone(&handler);
+                let broker = Arc::clone(&broker);
                 oldest_first.push_back(open.spawn(async move {
-                    if let Err(error) = tokio::time::timeout(DEADLINE, exchange(stream, handler))
+                    if let Err(error) = tokio::time::timeout(DEADLINE, exchange(stream, broker))
                         .await
                         .unwrap_or(Err(ControlError::TimedOut))
                     {
@@ -200,17 +225,28 @@ async fn accept(listener: UnixListener, handler: Handler) {
     }
 }
 
-async fn exchange(mut stream: UnixStream, handler: Handler) -> Result<(), ControlError> {
+async fn exchange(mut stream: UnixStream, broker: Arc<dyn Operated>) -> Result<(), ControlError> {
     wire::check_peer(&stream)?;
+    let mut session = None;
     let reply = match wire::receive(&mut stream).await {
         Ok(line) => match serde_json::from_slice(&line) {
-            Ok(request) => handler(request).await,
+            Ok(request) => {
+                if let ControlRequest::Session { profile, .. } = &request {
+                    session = Some(profile.clone());
+                }
+                broker.answer(request).await
+            }
             Err(error) => Err(ControlRefusal::Error(format!("not a request that this broker knows: {error}"))),
         },
         Err(ControlError::TooLong) => Err(ControlRefusal::Error(ControlError::TooLong.to_string())),
         Err(error) => return Err(error),
     };
-    wire::send(&mut stream, &wire::Envelope::from(reply)).await
+    let session = session.filter(|_| reply.is_ok());
+    wire::send(&mut stream, &wire::Envelope::from(reply)).await?;
+    if let Some(profile) = session {
+        broker.connected(LocalConnection { stream, profile });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

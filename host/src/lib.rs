@@ -14,7 +14,7 @@
 //!    puts to a person whatever has to be asked. If a [`plugin`] fails to answer properly, the call is denied.
 //! 5. The [`ledger`] makes the intent durable. Only then does a [`gate::Permit`] exist.
 //! 6. The source takes the permit by value: one permit, one call. Traffic to the network goes through [`egress`].
-//! 7. The outcome passes the gate too ([`gate::Gate::release`]) and is recorded in the ledger, and the agent gets what
+//! 7. The outcome passes the gate too ([`gate::Ticket::release`]) and is recorded in the ledger, and the agent gets what
 //!    the gate released.
 //!
 //! Two modules stand beside this way: through [`control`] the command line of the same user reaches a running broker,

@@ -1,7 +1,7 @@
 //! One agent's connection under one profile.
 //!
 //! A [`Session`] lasts as long as its agent is there. What it does is decided by the configuration in force: each
-//! request is answered by one [`ConfiguredSession`], from its first check to its answer, even if the configuration is
+//! request is answered by one `ConfiguredSession`, from its first check to its answer, even if the configuration is
 //! replaced meanwhile.
 
 mod agent_notifications;

@@ -74,6 +74,21 @@ impl Endpoint {
         (answer.split(' ').nth(1).unwrap().to_owned(), answer)
     }
 
+    /// Posts to a path. Returns the status code, and the whole response.
+    pub(crate) fn post_to(&self, path: &str, body: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let (host, token, length) = (&self.address, &self.token, body.len());
+        let request = format!(
+            "POST {path} HTTP/1.0\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Type: \
+             application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        (answer.split(' ').nth(1).unwrap().to_owned(), answer)
+    }
+
     fn send(&self, method: &str, body: &str, headers: &[(&str, &str)]) -> Option<Reply> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(DEADLINE)).unwrap();

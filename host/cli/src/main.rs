@@ -15,6 +15,7 @@ mod moment;
 mod output;
 mod reload;
 mod report;
+mod running;
 mod runtime;
 #[cfg(test)]
 mod tests;

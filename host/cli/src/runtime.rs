@@ -36,12 +36,18 @@ pub(crate) fn with_broker<T, F>(config: Config, work: impl FnOnce(Broker) -> F) 
 where
     F: Future<Output = anyhow::Result<T>>,
 {
-    block_on(async {
-        let broker = broker(config).await?;
-        let done = work(broker.clone()).await;
-        broker.shutdown().await;
-        done
-    })
+    block_on(use_broker(config, work))
+}
+
+/// Builds a broker, runs `work` with it, and shuts it down whatever the result, on the runtime of the caller.
+pub(crate) async fn use_broker<T, F>(config: Config, work: impl FnOnce(Broker) -> F) -> anyhow::Result<T>
+where
+    F: Future<Output = anyhow::Result<T>>,
+{
+    let broker = broker(config).await?;
+    let done = work(broker.clone()).await;
+    broker.shutdown().await;
+    done
 }
 
 /// Returns the sources with these names. A name that is not configured is an error that says which one may be meant.

@@ -14,12 +14,12 @@ use super::cell;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
-    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group, plugin, quota,
-    source, telemetry, value,
+    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group, plugin, questions,
+    quota, source, telemetry, value,
 };
 
 /// The default address of `portcullis serve`.
-const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8765);
+pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8765);
 
 /// The default time to answer a question, enough for a person at the terminal, and the limits of the setting.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -74,6 +74,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     let (sources, disabled) = sources.into_iter().partition(|(_, source): &(_, SourceConfig)| source.enabled);
     let config = Config {
         serve: serve(&raw.serve, &profiles, &mut faults),
+        questions: questions::questions(&raw.questions, &mut faults),
         telemetry: raw.telemetry.as_ref().and_then(|raw| telemetry::telemetry(raw, &mut faults)),
         ask_timeout,
         max_message,
@@ -138,6 +139,7 @@ fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults
     let hosts = hosts.collect();
     let origins = raw.origins.iter().filter_map(|at| faults.keep(origin(at))).collect();
     let (callers, jwt) = callers::callers(raw, profiles, faults);
+    let people = callers::people(raw, faults);
     let metrics_token = raw
         .metrics_token
         .as_ref()
@@ -148,6 +150,7 @@ fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults
         hosts,
         origins,
         callers,
+        people,
         jwt,
         metrics_token,
         dangerous_no_token,

@@ -53,7 +53,8 @@ pub(super) fn callers(
     let named = raw.callers.keys().next().map(|at| (at.span(), "callers"));
     let issued = raw.jwt.as_ref().map(|at| (at.span(), "jwt"));
     let metrics = raw.metrics_token.as_ref().map(|at| (at.span(), "metrics-token"));
-    for (span, what) in [named, issued, metrics].into_iter().flatten().filter(|_| open) {
+    let people = raw.people.keys().next().map(|at| (at.span(), "people"));
+    for (span, what) in [named, issued, metrics, people].into_iter().flatten().filter(|_| open) {
         faults.0.push(
             Fault::new(span, format!("`{what}` and `dangerous-no-token` exclude each other"))
                 .help("take one of them out"),
@@ -71,11 +72,20 @@ pub(super) fn callers(
     (callers, raw.jwt.as_ref().and_then(|at| jwt(at, profiles, faults)))
 }
 
+/// Validates the people who may answer questions over HTTP; every problem is added to `faults`.
+pub(super) fn people(raw: &RawServe, faults: &mut Faults) -> BTreeMap<String, ConfigValue> {
+    let people = raw.people.iter().filter_map(|(at, raw)| {
+        let token = faults.keep(token(&raw.token, "name a secret: `token = { secret = \"alice-token\" }`"));
+        faults.keep(name(at)).zip(token)
+    });
+    people.collect()
+}
+
 fn name(at: &At<String>) -> Result<String, Fault> {
     let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let fits = (1..=MAX_NAME_BYTES).contains(&at.len()) && at.bytes().all(good);
     fits.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("caller {:?} has a name that is not valid", at.as_str()))
+        Fault::new(at.span(), format!("{:?} is not valid as a name", at.as_str()))
             .help(format!("1 to {MAX_NAME_BYTES} ASCII letters, digits, `-`, `_` and `.`"))
     })
 }

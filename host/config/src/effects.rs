@@ -15,6 +15,13 @@ impl Config {
         let mut lines = Lines::default();
         lines.add("broker", format_args!("keeps ledger, secrets and what was accepted in {}", path(&self.data_dir)));
         self.serving(&mut lines);
+        if let Some(webhook) = &self.questions.webhook {
+            let what = if webhook.arguments { "questions with the arguments of calls" } else { "questions" };
+            lines.add("broker", format_args!("sends {what} to {}", webhook.url));
+        }
+        for name in self.serve.people.keys() {
+            lines.add("serve", format_args!("lets {name} answer questions over HTTP"));
+        }
         if let Some(telemetry) = &self.telemetry {
             lines.add("broker", format_args!("sends spans to {}", telemetry.otlp));
             lines.values("broker", "sends the collector", &telemetry.headers);

@@ -16,9 +16,11 @@ mod group;
 pub mod import;
 mod literal;
 mod oauth;
+mod offer;
 mod others;
 mod owner;
 mod plugin;
+mod questions;
 mod quota;
 mod raw;
 mod raw_source;
@@ -39,6 +41,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portcullis_core::call::TrustLevel;
+use portcullis_core::digest::Digest;
 use portcullis_core::name::{ProfileName, SourceName};
 use portcullis_core::protocol::Era;
 use portcullis_core::secret::ConfigValue;
@@ -54,6 +57,7 @@ pub use literal::LiteralVariable;
 pub use oauth::OAuthConfig;
 pub use others::PossibleWriter;
 pub use plugin::{PluginConfig, PluginRef};
+pub use questions::{QuestionsConfig, WebhookConfig};
 pub use quota::{BudgetConfig, ConcurrencyConfig, Rate};
 pub use scan::ScanMode;
 pub use search::{environment_variable, named_by_environment, user_config_dir, user_data_dir, user_state_dir};
@@ -77,6 +81,8 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// The settings of the HTTP front.
     pub serve: ServeConfig,
+    /// The ways in which people hear of questions, beside the agent's own.
+    pub questions: QuestionsConfig,
     /// The collector to which spans are sent, or `None` to record none.
     pub telemetry: Option<TelemetryConfig>,
     /// The longest time that an ask waits for a person before the call is denied.
@@ -129,6 +135,15 @@ impl Config {
     pub fn for_wrap(wrap: &Wrap) -> Result<Self, ConfigError> {
         Ok(Self { state_dir: user_state_dir(), ..wrap::config(wrap)? })
     }
+
+    /// Returns the digest of the configuration, as records of the ledger name it. Secrets count by their names. The
+    /// address to listen on does not count, because `serve --listen` changes it for one start.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let mut config = self.clone();
+        config.serve.listen = build::LISTEN;
+        Digest::of(format!("{config:?}").as_bytes())
+    }
 }
 
 /// Returns the JSON Schema of `portcullis.toml`, for editors.
@@ -156,6 +171,8 @@ pub struct ServeConfig {
     pub origins: Vec<String>,
     /// Callers that have a token and a profile of their own, by name.
     pub callers: BTreeMap<String, CallerConfig>,
+    /// The tokens of the people who may answer questions over HTTP, by name.
+    pub people: BTreeMap<String, ConfigValue>,
     /// The issuer whose JWTs are also accepted as bearer tokens.
     pub jwt: Option<JwtConfig>,
     /// The bearer token that reads `/metrics` and does nothing else, or `None` to serve no metrics.

@@ -83,6 +83,9 @@ pub(super) struct RawConfig {
     pub serve: RawServe,
     /// OpenTelemetry traces, which are sent to a collector.
     pub telemetry: Option<RawTelemetry>,
+    /// The ways in which people hear of questions, beside the agent's own.
+    #[serde(default)]
+    pub questions: RawQuestions,
     /// The tool sources, by name. A name has ASCII letters, digits, `-` and `_`, and does not contain `__`.
     #[serde(default)]
     pub sources: BTreeMap<At<String>, RawSource>,
@@ -146,8 +149,45 @@ pub(super) struct RawServe {
     /// The bearer token with which a monitoring system reads `/metrics` and nothing else. Metrics name all sources and
     /// tools that were called, so no agent's token can read them. Default: `/metrics` is not served.
     pub metrics_token: Option<At<RawValue>>,
+    /// People who read and answer questions at `/approvals` with a token of their own, by name. The token of an agent
+    /// answers none, and a person's token makes no call.
+    #[serde(default)]
+    pub people: BTreeMap<At<String>, RawPerson>,
     /// Accept callers without a token: everyone who can reach the port may call.
     pub dangerous_no_token: Option<At<bool>>,
+}
+
+/// A person who may answer questions over HTTP.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Person")]
+pub(super) struct RawPerson {
+    /// The person's bearer token.
+    pub token: At<RawValue>,
+}
+
+/// The ways in which people hear of questions, beside the agent's own.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Questions")]
+pub(super) struct RawQuestions {
+    /// True if each question is a notification on this machine's desktop, which `notify-send` shows. Default: false.
+    pub desktop: Option<bool>,
+    /// A server that is told of each question and of each answer.
+    pub webhook: Option<RawWebhook>,
+}
+
+/// A server that is told of questions, by messages that are signed as Standard Webhooks says.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Webhook")]
+pub(super) struct RawWebhook {
+    /// The address to which messages are posted, such as "https://hooks.example.com/portcullis".
+    pub url: At<String>,
+    /// The key with which messages are signed: `whsec_` and base64, or any text of 24 characters or more.
+    pub secret: At<RawValue>,
+    /// True if messages carry the arguments of calls. Default: false.
+    pub arguments: Option<bool>,
 }
 
 /// OpenTelemetry traces, which are sent to a collector.

@@ -1,32 +1,63 @@
 //! The requests that the command line of the same user may make of a live broker over its control socket. Agents never
 //! reach this.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
-use super::Inner;
-use crate::control::{ControlError, ControlRefusal, ControlReply, ControlRequest, ControlSocket};
+use super::{Broker, Inner};
+use crate::control::{
+    ControlError, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection, Operated,
+};
 use crate::gate::InboxError;
 use crate::ledger::Trouble;
+use crate::name::ProfileName;
 
 /// The longest time that a source may take to come back before the operator is told that it is not connected yet: less
 /// than [`control::DEADLINE`](crate::control::DEADLINE).
 const RESTART_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// The largest number of connections for sessions that wait to be taken.
+const MAX_WAITING: usize = 16;
+
 /// Opens the control socket.
 pub(super) fn listen(inner: &Arc<Inner>) -> Result<ControlSocket, ControlError> {
-    // Weak, as a socket must not keep alive a broker that was dropped without being closed.
-    let weak = Arc::downgrade(inner);
-    let handler = move |request: ControlRequest| {
-        let inner = weak.upgrade();
-        Box::pin(async move {
-            let inner = inner.ok_or_else(|| ControlRefusal::Error("the broker is going away".to_owned()))?;
-            answer(&inner, request).await
-        }) as futures_util::future::BoxFuture<'static, ControlReply>
-    };
-    ControlSocket::serve(&inner.context().config.data_dir, inner.lasting.ledger.chain(), Arc::new(handler))
+    let operated = Arc::new(OperatedBroker(Arc::downgrade(inner)));
+    ControlSocket::serve(&inner.context().config.data_dir, inner.lasting.ledger.chain(), operated)
+}
+
+/// A broker as its control socket knows it. Weak, as a socket must not keep alive a broker that was dropped without
+/// being closed.
+struct OperatedBroker(Weak<Inner>);
+
+#[async_trait]
+impl Operated for OperatedBroker {
+    async fn answer(&self, request: ControlRequest) -> ControlReply {
+        let inner = self.0.upgrade().ok_or_else(|| ControlRefusal::Error("the broker is going away".to_owned()))?;
+        answer(&inner, request).await
+    }
+
+    fn connected(&self, connection: LocalConnection) {
+        let Some(inner) = self.0.upgrade() else { return };
+        let waiting = inner.local_connections.lock().clone();
+        if waiting.is_none_or(|waiting| waiting.try_send(connection).is_err()) {
+            tracing::warn!("a session of the command line is refused: too many wait to be served");
+        }
+    }
+}
+
+impl Broker {
+    /// Returns the connections of programs of the same user that ask for a session over the control socket, to be
+    /// served by a front ([`serve_local`](crate::front::stdio::serve_local)). Whoever asked before gets no more.
+    #[must_use]
+    pub fn local_connections(&self) -> mpsc::Receiver<LocalConnection> {
+        let (out, connections) = mpsc::channel(MAX_WAITING);
+        *self.inner.local_connections.lock() = Some(out);
+        connections
+    }
 }
 
 async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
@@ -41,7 +72,23 @@ async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
             })
         }
         ControlRequest::Restart { source, by } => restart(inner, &source, &by).await,
+        ControlRequest::Session { profile, config } => may_connect(inner, &profile, &config),
     }
+}
+
+/// Reports whether a session over the control socket can be served.
+fn may_connect(inner: &Inner, profile: &ProfileName, config: &str) -> ControlReply {
+    let context = inner.context();
+    if !inner.local_connections.lock().as_ref().is_some_and(|waiting| !waiting.is_closed()) {
+        return Err(ControlRefusal::Absent("this broker serves no sessions over its control socket".to_owned()));
+    }
+    if context.digest.to_string() != config {
+        return Err(ControlRefusal::Absent("this broker runs with another configuration".to_owned()));
+    }
+    if !context.profiles.contains_key(profile) {
+        return Err(ControlRefusal::Absent(format!("no profile `{profile}` is configured in this broker")));
+    }
+    Ok(json!({ "chain": context.ledger.chain() }))
 }
 
 /// Ends a source and starts it again. Returns the state that it then has.

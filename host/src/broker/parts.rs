@@ -7,7 +7,7 @@ use portcullis_jail::Launcher;
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 
-use super::{BuildError, digest_of, loading};
+use super::{BuildError, loading};
 use crate::cell::CellFactory;
 #[cfg(feature = "process")]
 use crate::config::user_state_dir;
@@ -102,7 +102,7 @@ impl Lasting {
     /// Makes the sources and the gate of a configuration. Sources that are as they were in `before` are taken over.
     pub(super) async fn context(&self, prepared: Prepared, before: Option<&Context>) -> Result<Context, BuildError> {
         let Prepared { config, plugins, secrets, gate, profiles } = prepared;
-        let digest = digest_of(&config);
+        let digest = config.digest();
         let ledger = self.ledger.under(digest);
         let notes = ledger.clone();
         let cells = Arc::new(self.cells.recorded_by(move |event| notes.note(event)));

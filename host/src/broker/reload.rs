@@ -101,7 +101,7 @@ impl Reloaded {
 impl Broker {
     /// Puts another configuration in force. Sources that are as they were keep their connections, and plugins and
     /// budgets what they have counted; a request in flight finishes under the configuration that it began with, and is
-    /// judged by no other. Sessions whose profile is gone end. Changes of `[serve]`, `[telemetry]` and the sinks take
+    /// judged by no other. Sessions whose profile is gone end. Changes of `[serve]`, `[questions]`, `[telemetry]` and the sinks take
     /// effect when the broker is started again. Cancellation: the old configuration stays.
     ///
     /// # Errors
@@ -173,13 +173,16 @@ fn as_started(config: Config, started: &Config) -> Result<(Config, Vec<&'static 
     }
     let differs = [
         ("[serve]", format!("{:?}", config.serve) != format!("{:?}", started.serve)),
+        ("[questions]", format!("{:?}", config.questions) != format!("{:?}", started.questions)),
         ("[telemetry]", format!("{:?}", config.telemetry) != format!("{:?}", started.telemetry)),
         ("sinks", config.sinks != started.sinks),
     ];
     let differing = differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
-    let (serve, telemetry, sinks) = (started.serve.clone(), started.telemetry.clone(), started.sinks.clone());
+    let (serve, questions, telemetry) =
+        (started.serve.clone(), started.questions.clone(), started.telemetry.clone());
+    let sinks = started.sinks.clone();
     let state_dir = started.state_dir.clone();
-    Ok((Config { serve, telemetry, sinks, state_dir, ..config }, differing))
+    Ok((Config { serve, questions, telemetry, sinks, state_dir, ..config }, differing))
 }
 
 /// Connects to new and changed sources in parallel, and waits for a while.

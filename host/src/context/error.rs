@@ -69,6 +69,9 @@ pub enum BuildError {
         /// The advice to the user.
         hint: &'static str,
     },
+    /// Questions cannot be announced as configured.
+    #[error("`[questions]`: {0}")]
+    Questions(String),
     /// Spans cannot be exported as configured.
     #[error("`[telemetry]`: {0}")]
     Telemetry(String),

@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 
 use super::wire::{self, Envelope};
 use super::{ControlError, ControlRefusal, ControlRequest, DEADLINE, folder};
+use crate::digest::Digest;
 use crate::ledger::is_live;
+use crate::name::ProfileName;
 use futures_util::future::join_all;
 use serde_json::Value;
+use tokio::net::UnixStream;
 
 /// Sends a request to every live broker of a data folder at the same time, and returns each broker's chain and answer,
 /// oldest broker first. Sockets that dead brokers left behind are removed.
@@ -25,6 +28,30 @@ pub async fn all(
         (chain, answer.unwrap_or(Err(ControlError::TimedOut)))
     });
     Ok(join_all(asked).await)
+}
+
+/// Opens a session in a live broker of a data folder that judges calls by this configuration: the oldest such broker
+/// that serves sessions to programs of this machine. Returns `None` if there is none. The stream then carries messages
+/// of MCP, one per line, and the agent speaks first.
+///
+/// # Errors
+/// [`ControlError::File`] if the folder cannot be read; [`ControlError::Refused`] if a broker with this configuration
+/// refuses the session.
+pub async fn open_session(
+    data_dir: &Path,
+    profile: &ProfileName,
+    config: &Digest,
+) -> Result<Option<UnixStream>, ControlError> {
+    let request = ControlRequest::Session { profile: profile.clone(), config: config.to_string() };
+    for (_, path) in sockets(data_dir)? {
+        match tokio::time::timeout(DEADLINE, connect(&path, &request)).await {
+            Ok(Ok((_, stream))) => return Ok(Some(stream)),
+            Ok(Err(refused @ ControlError::Refused(_))) => return Err(refused),
+            // A broker that cannot be asked is no reason not to ask the next.
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+    Ok(None)
 }
 
 fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ControlError> {
@@ -51,13 +78,18 @@ fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ControlError> {
 }
 
 async fn ask(path: &Path, request: &ControlRequest) -> Result<Value, ControlError> {
+    connect(path, request).await.map(|(answer, _)| answer)
+}
+
+/// Connects to a broker and makes one request. Returns its answer and the connection.
+async fn connect(path: &Path, request: &ControlRequest) -> Result<(Value, UnixStream), ControlError> {
     let failed = |error: io::Error| ControlError::file("connect to", path, &error);
     let mut stream = wire::connect(path).map_err(failed)?;
     wire::check_peer(&stream)?;
     wire::send(&mut stream, request).await?;
     let line = wire::receive(&mut stream).await?;
     match serde_json::from_slice(&line) {
-        Ok(Envelope::Ok(value)) => Ok(value),
+        Ok(Envelope::Ok(value)) => Ok((value, stream)),
         Ok(Envelope::Refused(ControlRefusal::Absent(text))) => Err(ControlError::Absent(text)),
         Ok(Envelope::Refused(ControlRefusal::Error(text))) => Err(ControlError::Refused(text)),
         Err(error) => Err(ControlError::Broken(format!("not an answer that this version knows: {error}"))),

@@ -11,16 +11,33 @@ async fn ledger(dir: &Path) -> Ledger {
     Ledger::open(dir, ChainStart { version: "1".into(), config: Digest::of(b"") }).await.unwrap()
 }
 
-fn echo(name: &'static str) -> Handler {
-    Arc::new(move |request| {
-        Box::pin(async move {
-            match request {
-                ControlRequest::Answer { ask, .. } => Err(ControlRefusal::Error(format!("no ask {ask}"))),
-                ControlRequest::Restart { source, .. } => Err(ControlRefusal::Absent(format!("no source {source}"))),
-                other => Ok(json!({"broker": name, "request": other})),
+/// A broker that answers with its name and the request, and keeps the sessions that it is given.
+struct Echo {
+    name: &'static str,
+    connected: Mutex<Vec<LocalConnection>>,
+}
+
+#[async_trait]
+impl Operated for Echo {
+    async fn answer(&self, request: ControlRequest) -> ControlReply {
+        match request {
+            ControlRequest::Answer { ask, .. } => Err(ControlRefusal::Error(format!("no ask {ask}"))),
+            ControlRequest::Restart { source, .. } => Err(ControlRefusal::Absent(format!("no source {source}"))),
+            ControlRequest::Session { config, .. } if config != Digest::of(b"").to_string() => {
+                Err(ControlRefusal::Absent("another configuration".to_owned()))
             }
-        })
-    })
+            other if self.name == "verbose" => Ok(json!(format!("{other:?}{}", "x".repeat(MAX_LINE_BYTES)))),
+            other => Ok(json!({"broker": self.name, "request": other})),
+        }
+    }
+
+    fn connected(&self, connection: LocalConnection) {
+        self.connected.lock().push(connection);
+    }
+}
+
+fn echo(name: &'static str) -> Arc<Echo> {
+    Arc::new(Echo { name, connected: Mutex::default() })
 }
 
 /// Sends these bytes, closes the sending side, and returns the answer.
@@ -113,8 +130,7 @@ async fn a_data_folder_with_a_long_path_works() {
 async fn an_answer_over_the_limit_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = ledger(dir.path()).await;
-    let handler: Handler = Arc::new(|_| Box::pin(async { Ok(json!("x".repeat(MAX_LINE_BYTES))) }));
-    let _control = ControlSocket::serve(dir.path(), ledger.chain(), handler).unwrap();
+    let _control = ControlSocket::serve(dir.path(), ledger.chain(), echo("verbose")).unwrap();
     let answers = all(dir.path(), &ControlRequest::Status).await.unwrap();
     assert!(matches!(answers[0].1, Err(ControlError::Broken(_))), "{answers:?}");
 }
@@ -132,4 +148,29 @@ async fn a_broker_that_accepts_no_connection_is_an_error_and_not_a_hang() {
         }
     };
     assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+}
+
+#[tokio::test]
+async fn a_session_is_opened_in_a_broker_with_the_same_configuration_and_in_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = ledger(dir.path()).await;
+    let broker = echo("a");
+    let _control = ControlSocket::serve(dir.path(), ledger.chain(), Arc::clone(&broker) as _).unwrap();
+    let profile: ProfileName = "work".parse().unwrap();
+    assert!(open_session(dir.path(), &profile, &Digest::of(b"other")).await.unwrap().is_none());
+    assert!(broker.connected.lock().is_empty());
+
+    let mut opened = open_session(dir.path(), &profile, &Digest::of(b"")).await.unwrap().unwrap();
+    opened.write_all(b"hello\n").await.unwrap();
+    let served = loop {
+        match broker.connected.lock().pop() {
+            Some(served) => break served,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(served.profile, profile);
+    let mut said = [0; 6];
+    let mut stream = served.stream;
+    stream.read_exact(&mut said).await.unwrap();
+    assert_eq!(&said, b"hello\n");
 }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::agent::{Agent, AgentPeer};
 use crate::broker::Broker;
+use crate::gate::{AnswerResult, AskSummary, InboxError};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
@@ -29,6 +30,20 @@ pub(crate) trait Backend: Send + Sync {
     fn refuses_calls(&self) -> Option<&'static str> {
         None
     }
+
+    /// See [`Inbox::list`](crate::gate::Inbox::list).
+    fn questions(&self) -> Vec<AskSummary> {
+        Vec::new()
+    }
+
+    /// See [`Inbox::answer`](crate::gate::Inbox::answer): the answer of a person outside the agent's channel.
+    async fn answer(
+        &self,
+        id: &str,
+        approve: bool,
+        scope: Option<&str>,
+        by: &str,
+    ) -> Result<AnswerResult, InboxError>;
 }
 
 /// One open session; a *run* in the ledger.
@@ -79,6 +94,20 @@ impl Backend for Broker {
 
     fn refuses_calls(&self) -> Option<&'static str> {
         Self::refuses_calls(self)
+    }
+
+    fn questions(&self) -> Vec<AskSummary> {
+        self.inbox().list()
+    }
+
+    async fn answer(
+        &self,
+        id: &str,
+        approve: bool,
+        scope: Option<&str>,
+        by: &str,
+    ) -> Result<AnswerResult, InboxError> {
+        self.inbox().answer(id, approve, scope, by, false).await
     }
 }
 

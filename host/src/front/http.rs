@@ -5,6 +5,7 @@
 
 mod activity;
 mod admission;
+mod approvals;
 mod body;
 mod connections;
 mod events;
@@ -36,6 +37,7 @@ use tokio::net::TcpListener;
 
 use self::activity::{Answering, InProgress};
 use self::admission::Admission;
+pub use self::approvals::APPROVALS_PATH;
 use self::body::Bodies;
 use self::guard::RequestGuard;
 use self::jwt::Verifier;
@@ -249,6 +251,13 @@ async fn route(
                 Method::GET => Ok(([(CONTENT_TYPE, METRICS_TYPE)], shared.backend.metrics()).into_response()),
                 _ => Err(HttpRefusal::method_not_allowed("GET")),
             };
+        }
+        path if approvals::is_about(path)
+            && let Some(person) = shared.admission.admit_person(&parts.headers) =>
+        {
+            shared.guard.check_origin(&parts.headers)?;
+            let person = person?;
+            return approvals::serve(&*shared.backend, &person, &parts.method, path, body).await;
         }
         path => {
             if let Some(description) = shared.admission.describes(path) {

@@ -18,6 +18,7 @@ use super::protocol::agent_channel::{OUT_QUEUE, Out};
 use super::protocol::{AgentConnection, NextStep, parse_error};
 use super::{CUT_ANSWER_TIMEOUT, DRAIN};
 use crate::broker::Broker;
+use crate::control::LocalConnection;
 use crate::name::ProfileName;
 use crate::protocol::{Message, MessageError};
 
@@ -27,6 +28,9 @@ const PRINCIPAL: &str = "local";
 /// The largest number of messages that are read ahead while one before them is being taken. Further ones are read when
 /// that is done.
 const MAX_AHEAD: usize = 16;
+
+/// The largest number of sessions that programs of the same user may have open over the control socket.
+const MAX_LOCAL_SESSIONS: usize = 64;
 
 /// Serves one agent until it closes `input` or `shutdown` is ready. Open calls then have [`DRAIN`] to end; those that
 /// do not are answered with an error that says so. The session is closed.
@@ -45,6 +49,33 @@ pub async fn serve_stdio(
     let max = broker.config().max_message;
     let input = Until { input, end: Some(pin!(shutdown)) };
     serve(Arc::new(broker), profile, input, output, max).await
+}
+
+/// Serves the sessions that programs of the same user open over the broker's control socket, until `shutdown` is ready;
+/// each is a session like those of [`serve_stdio`]. `portcullis call` and `portcullis tools` open such sessions.
+///
+/// Dropping the future cuts the open sessions.
+pub async fn serve_local(broker: Broker, shutdown: impl Future<Output = ()> + Send) {
+    let (mut connections, mut shutdown) = (broker.local_connections(), pin!(shutdown));
+    let mut sessions = JoinSet::new();
+    loop {
+        let LocalConnection { stream, profile } = tokio::select! {
+            Some(connection) = connections.recv() => connection,
+            Some(_) = sessions.join_next(), if !sessions.is_empty() => continue,
+            () = &mut shutdown => return,
+        };
+        if sessions.len() >= MAX_LOCAL_SESSIONS {
+            tracing::warn!("a session of the command line is refused: {MAX_LOCAL_SESSIONS} are open");
+            continue;
+        }
+        let (input, output) = stream.into_split();
+        let broker = broker.clone();
+        sessions.spawn(async move {
+            if let Err(error) = serve_stdio(broker, profile, input, output, std::future::pending()).await {
+                tracing::debug!(%error, "a session of the command line");
+            }
+        });
+    }
 }
 
 pub(crate) async fn serve(

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use crate::call::{CallId, SessionId};
 use crate::digest::Digest;
@@ -32,10 +32,14 @@ pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// again.
 const LATE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The number of events that a subscriber may fall behind: twice as many as questions can be open.
+const MAX_EVENTS: usize = 2 * MAX_OPEN;
+
 /// The open questions of this broker. Answers come from the agent's own person (elicitation) or from another terminal.
 #[derive(Debug)]
 pub struct Inbox {
     open: Arc<Open>,
+    events: broadcast::Sender<QuestionEvent>,
     /// Seals each `requestState`, so that an agent can neither make nor read one.
     pub(super) seal: Seal,
 }
@@ -77,6 +81,23 @@ pub struct AskSummary {
     pub expires_in: u64,
 }
 
+/// An event in the life of a question.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum QuestionEvent {
+    /// A question is open, and recorded.
+    Asked(Arc<AskSummary>),
+    /// A question is answered, or has expired.
+    Answered {
+        /// The question, as it was asked.
+        question: Arc<AskSummary>,
+        /// True if the answer is yes.
+        approved: bool,
+        /// Who answered, as the ledger names them; `expiry` if nobody did.
+        by: Arc<str>,
+    },
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum QuestionState {
     Open,
@@ -89,7 +110,7 @@ pub(super) enum QuestionState {
 pub(super) struct OpenQuestion {
     pub(super) id: String,
     key: Digest,
-    summary: AskSummary,
+    summary: Arc<AskSummary>,
     binding: Binding,
     offer: Offer,
     /// True if only a person outside the agent's channel may answer.
@@ -176,11 +197,18 @@ pub(super) struct NewQuestion {
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self { open: Arc::default(), seal: Seal::new("approval") }
+        Self { open: Arc::default(), events: broadcast::channel(MAX_EVENTS).0, seal: Seal::new("approval") }
     }
 }
 
 impl Inbox {
+    /// Returns a receiver of what happens to questions from now on. One that falls far behind misses the oldest events,
+    /// and is told so ([`RecvError::Lagged`](broadcast::error::RecvError::Lagged)); [`Inbox::list`] says what is open.
+    #[must_use]
+    pub fn subscribe(&self) -> broadcast::Receiver<QuestionEvent> {
+        self.events.subscribe()
+    }
+
     /// Returns the open questions, oldest first.
     #[must_use]
     pub fn list(&self) -> Vec<AskSummary> {
@@ -216,8 +244,14 @@ impl Inbox {
         }
         let scope = pending.scope(scope)?;
         // Runs in a task of its own: an answer that has begun is recorded and announced even if its giver goes away.
-        let (open, by) = (self.open.clone(), by.to_owned());
-        let settled = tokio::spawn(settle::settle(open, pending, approve, scope, by)).await;
+        let (open, by, events) = (self.open.clone(), by.to_owned(), self.events.clone());
+        let settled = tokio::spawn(async move {
+            let question = Arc::clone(&pending.summary);
+            let settled = settle::settle(open, pending, approve, scope, by.clone()).await?;
+            announce(&events, QuestionEvent::Answered { question, approved: approve, by: by.into() });
+            Ok(settled)
+        });
+        let settled = settled.await;
         settled.unwrap_or_else(|error| Err(InboxError::Ledger(error.to_string())))
     }
 
@@ -259,7 +293,7 @@ impl Inbox {
             let pending = Arc::new(OpenQuestion {
                 id: summary.id.clone(),
                 key,
-                summary,
+                summary: Arc::new(summary),
                 binding,
                 offer,
                 out_of_band,
@@ -275,12 +309,13 @@ impl Inbox {
             open.insert(pending.id.clone(), pending.clone());
             (pending, waiting, recorded)
         };
-        let AskSummary { method, tool, source, .. } = &pending.summary;
+        let AskSummary { method, tool, source, .. } = &*pending.summary;
         let body = json!({ "ask": pending.id, "method": method, "tool": tool, "source": source, "reasons": reasons });
         if let Err(error) = pending.ledger.append(pending.event(EventKind::CallAsked, body)).await {
             self.withdraw(&pending);
             return Err(error.into());
         }
+        announce(&self.events, QuestionEvent::Asked(Arc::clone(&pending.summary)));
         Ok((pending, waiting))
     }
 
@@ -304,6 +339,8 @@ impl Inbox {
             let body = json!({ "ask": pending.id, "approved": false, "by": "expiry" });
             pending.ledger.note(pending.event(EventKind::CallAnswered, body));
             pending.state.send_replace(QuestionState::Refused { by: "expiry".to_owned() });
+            let question = Arc::clone(&pending.summary);
+            announce(&self.events, QuestionEvent::Answered { question, approved: false, by: "expiry".into() });
         }
     }
 
@@ -325,6 +362,11 @@ impl Inbox {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
         lock(&self.open)
     }
+}
+
+/// Tells the subscribers. It does not matter if there are none.
+fn announce(events: &broadcast::Sender<QuestionEvent>, event: QuestionEvent) {
+    let _ = events.send(event);
 }
 
 fn lock(open: &Open) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
@@ -364,7 +406,7 @@ impl OpenQuestion {
 
     pub(super) fn summary(&self) -> AskSummary {
         let waiting = self.waiting.load(Ordering::SeqCst);
-        AskSummary { waiting, expires_in: self.expires_in(), ..self.summary.clone() }
+        AskSummary { waiting, expires_in: self.expires_in(), ..AskSummary::clone(&self.summary) }
     }
 
     fn scope(&self, wanted: Option<&str>) -> Result<AnswerScope, InboxError> {

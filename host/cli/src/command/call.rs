@@ -8,18 +8,23 @@ use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use portcullis::agent::{AgentPeer, Elicitation};
 use portcullis::broker::NoneConnected;
-use portcullis::config::most_similar;
-use portcullis::name::SourceName;
+use portcullis::config::{Config, most_similar};
+use portcullis::name::{ProfileName, SourceName};
 use portcullis::protocol::{Answer, Json, Method, Notification, RpcError};
 use serde_json::json;
 
 use crate::cli::Global;
 use crate::output::{self, escape_hidden};
+use crate::running::RunningSession;
 use crate::runtime;
+
+/// The message if the person ends the call.
+const INTERRUPTED: &str = "interrupted; `portcullis audit tail` says how far it got";
 
 /// Call one tool, through policies, approval and the ledger as an agent would
 ///
-/// A question is put to you at the terminal; without one, the call waits for `portcullis approvals approve`. The exit
+/// A broker that runs with this configuration makes the call; without one, the command starts a broker of its own with
+/// the sources that may have the tool. A question is put to you at the terminal; without one, the call waits for `portcullis approvals approve`. The exit
 /// code is 0 only if the tool answered without an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -57,26 +62,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let source = source.context("with `--fallback` the tool is SOURCE__TOOL, such as `search__query`")?;
         config.fall_back(&source.parse()?, &args.fallback)?;
     }
-    let (answer, tools) = runtime::with_broker(config, async |broker| {
-        let mut session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
-        let offers = |tools: Arc<[Json]>| tools.iter().any(|tool| tool.get_str("name").as_deref() == Some(&*args.tool));
-        if !session.tools().await.is_ok_and(offers) {
-            // A session does not wait long for a slow source, which may have the tool. Here nobody comes back for it.
-            // The call itself fails if the tool is of one of these.
-            let missing = broker.connect_all().await.unwrap_or_else(|NoneConnected(all)| all);
-            for (source, why) in missing {
-                output::note(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
-            }
-            session.close().await;
-            session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
+    let (answer, tools) = runtime::block_on(async {
+        match RunningSession::open(&config, &profile, Arc::new(Terminal)).await? {
+            Some(running) => in_running_broker(running, params).await,
+            None => in_own_broker(config, &profile, args, params).await,
         }
-        let tools = session.tools().await.unwrap_or_default();
-        let answer = tokio::select! {
-            answer = session.request(Method::ToolsCall, params, Arc::new(Terminal)) => Ok(answer),
-            _ = runtime::shutdown_signal() => Err(anyhow::anyhow!("interrupted; `portcullis audit tail` says how far it got")),
-        };
-        session.close().await;
-        answer.map(|answer| (answer, tools))
     })?;
     match answer {
         Answer::Result(result) => {
@@ -93,6 +83,54 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             bail!("{message}{}", suggestion(&args.tool, &tools));
         }
     }
+}
+
+/// Makes the call in a broker that runs already. Returns the answer and the tools that there are.
+async fn in_running_broker(mut running: RunningSession, params: Json) -> anyhow::Result<(Answer, Vec<Json>)> {
+    let tools = running.tools().await?;
+    let answer = tokio::select! {
+        answer = running.request(Method::ToolsCall, params) => Some(answer?),
+        _ = runtime::shutdown_signal() => None,
+    };
+    match answer {
+        Some(answer) => Ok((answer, tools)),
+        None => {
+            running.cancel().await?;
+            bail!(INTERRUPTED)
+        }
+    }
+}
+
+/// Makes the call in a broker of this command's own, which starts the sources that may have the tool.
+async fn in_own_broker(
+    mut config: Config,
+    profile: &ProfileName,
+    args: &Args,
+    params: Json,
+) -> anyhow::Result<(Answer, Vec<Json>)> {
+    config.disable_all_without(&args.tool);
+    runtime::use_broker(config, async |broker| {
+        let mut session = broker.open_session(profile, "cli", "portcullis-cli").await.map_err(to_error)?;
+        let offers = |tools: Arc<[Json]>| tools.iter().any(|tool| tool.get_str("name").as_deref() == Some(&*args.tool));
+        if !session.tools().await.is_ok_and(offers) {
+            // A session does not wait long for a slow source, which may have the tool. Here nobody comes back for it.
+            // The call itself fails if the tool is of one of these.
+            let missing = broker.connect_all().await.unwrap_or_else(|NoneConnected(all)| all);
+            for (source, why) in missing {
+                output::note(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
+            }
+            session.close().await;
+            session = broker.open_session(profile, "cli", "portcullis-cli").await.map_err(to_error)?;
+        }
+        let tools = session.tools().await.unwrap_or_default();
+        let answer = tokio::select! {
+            answer = session.request(Method::ToolsCall, params, Arc::new(Terminal)) => Ok(answer),
+            _ = runtime::shutdown_signal() => Err(anyhow::anyhow!(INTERRUPTED)),
+        };
+        session.close().await;
+        answer.map(|answer| (answer, tools.to_vec()))
+    })
+    .await
 }
 
 /// Reads the arguments of the call from where the user wants.

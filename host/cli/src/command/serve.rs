@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use portcullis::broker::Broker;
 use portcullis::front::http::{HttpFront, MCP_PATH, token};
-use portcullis::front::stdio::serve_stdio;
+use portcullis::front::stdio::{serve_local, serve_stdio};
 use portcullis::name::ProfileName;
 
 use crate::cli::Global;
@@ -62,10 +62,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let broker = runtime::broker(config).await?;
         isolation::banner(&broker).await;
         tokio::spawn(reload::follow(broker.clone(), arguments, hangups));
+        let local = tokio::spawn(serve_local(broker.clone(), std::future::pending()));
         let served = match args.stdio {
             true => stdio(broker.clone(), profile).await,
             false => http(broker.clone(), profile).await,
         };
+        local.abort();
         broker.shutdown().await;
         served.map(|()| ExitCode::SUCCESS)
     })

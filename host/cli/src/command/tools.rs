@@ -1,18 +1,25 @@
 //! `portcullis tools`
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use portcullis::config::Config;
+use portcullis::name::ProfileName;
+use portcullis::protocol::Json;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::command::call::to_error;
+use crate::command::call::{Terminal, to_error};
 use crate::output::{self, escape_hidden};
+use crate::running::RunningSession;
 use crate::runtime;
 
 /// The most characters of a description that a line shows.
 const MAX_DESCRIPTION_CHARS: usize = 80;
 
 /// List the tools that a profile sees, as an agent would see them
+///
+/// A broker that runs with this configuration is asked; without one, each source is started once.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Show the tools of this profile [default: default]
@@ -22,23 +29,20 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let profile = runtime::profile(args.profile.as_deref())?;
-    let tools = runtime::with_broker(global.load()?, async |broker| {
-        // Here nobody comes back for a source that is slow, so each is waited for until it is there or has failed.
-        for (source, why) in broker.connect_all().await? {
-            output::note(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
+    let config = global.load()?;
+    let tools = runtime::block_on(async {
+        match RunningSession::open(&config, &profile, Arc::new(Terminal)).await? {
+            Some(mut running) => running.tools().await,
+            None => in_own_broker(config, &profile).await,
         }
-        let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(to_error)?;
-        let tools = session.tools().await.map_err(to_error);
-        session.close().await;
-        tools
     })?;
     if global.json {
-        output::json(&json!(&*tools))?;
+        output::json(&json!(tools))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let name = |tool: &portcullis::protocol::Json| tool.get_str("name").unwrap_or_default();
+    let name = |tool: &Json| tool.get_str("name").unwrap_or_default();
     let width = tools.iter().map(|tool| name(tool).len()).max().unwrap_or(0);
-    for tool in &*tools {
+    for tool in &tools {
         let description = tool.get_str("description").unwrap_or_default();
         let first: String =
             description.lines().next().unwrap_or_default().chars().take(MAX_DESCRIPTION_CHARS).collect();
@@ -49,4 +53,18 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         output::note("no tool is visible under this profile (`portcullis check` says what each source offers)");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn in_own_broker(config: Config, profile: &ProfileName) -> anyhow::Result<Vec<Json>> {
+    runtime::use_broker(config, async |broker| {
+        // Here nobody comes back for a source that is slow, so each is waited for until it is there or has failed.
+        for (source, why) in broker.connect_all().await? {
+            output::note(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
+        }
+        let session = broker.open_session(profile, "cli", "portcullis-cli").await.map_err(to_error)?;
+        let tools = session.tools().await.map_err(to_error);
+        session.close().await;
+        tools.map(|tools| tools.to_vec())
+    })
+    .await
 }

@@ -8,7 +8,7 @@ pub const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", FIRST_WITH_ELICITATIO
 
 /// The newest revision that begins with `initialize`. It is also the answer to an `initialize` that names an unknown
 /// revision.
-pub(crate) const NEWEST_LEGACY: &str = "2025-11-25";
+pub const NEWEST_LEGACY: &str = "2025-11-25";
 
 /// The first revision in which a server may ask a person a question.
 const FIRST_WITH_ELICITATION: &str = "2025-06-18";

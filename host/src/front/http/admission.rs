@@ -97,6 +97,14 @@ impl Admission {
         Some(if reads { Ok(()) } else { Err(refusal()) })
     }
 
+    /// Returns the person who may answer questions, or the refusal to answer with; `None` if nobody may over HTTP. A
+    /// token for calls does not count: an agent would answer its own questions with it.
+    pub(crate) fn admit_person(&self, headers: &HeaderMap) -> Option<Result<Arc<str>, HttpRefusal>> {
+        let tokens = self.tokens.as_ref().filter(|tokens| tokens.has_people())?;
+        let refusal = || self.refuse("questions need `Authorization: Bearer TOKEN` with a person's token", None);
+        Some(tokens.person(bearer(headers).unwrap_or_default()).ok_or_else(refusal))
+    }
+
     /// Returns the description of this resource and its issuer (RFC 9728), if the path is one at which it is served.
     pub(crate) fn describes(&self, path: &str) -> Option<Value> {
         let Issued { issuer, resource, .. } = self.issued.as_ref()?;

@@ -42,6 +42,7 @@ fn config(listen: &str) -> ServeConfig {
         hosts: vec!["broker.example".to_owned()],
         origins: vec!["https://app.example".to_owned()],
         callers: std::collections::BTreeMap::new(),
+        people: std::collections::BTreeMap::new(),
         jwt: None,
         metrics_token: None,
         dangerous_no_token: false,

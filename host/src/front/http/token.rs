@@ -37,6 +37,9 @@ pub enum TokenError {
     /// The token for metrics is also a caller's, so that this caller could read them.
     #[error("`metrics-token` under [serve] is the token of a caller too; give it one of its own")]
     Metrics,
+    /// A person's token is also another's, or a caller's, which could then answer its own questions.
+    #[error("person `{0}` under [serve.people] has the token of another person or of a caller; give each their own")]
+    Person(String),
     /// The generated token cannot be stored or read.
     #[error("the token in {path} cannot be used: {error}; remove the file to get a new token")]
     File {
@@ -53,6 +56,8 @@ pub struct AccessTokens {
     holders: Vec<Holder>,
     /// The token that reads `/metrics`, and nothing else.
     metrics: Option<SecretString>,
+    /// The tokens of the people who answer questions, and do nothing else.
+    people: Vec<(Arc<str>, SecretString)>,
 }
 
 #[derive(Debug)]
@@ -66,7 +71,11 @@ impl AccessTokens {
     /// Returns the one token of the broker, whose holder is the principal `token`.
     #[must_use]
     pub fn one(token: SecretString) -> Self {
-        Self { holders: vec![Holder { token, principal: TOKEN_HOLDER.into(), profile: None }], metrics: None }
+        Self {
+            holders: vec![Holder { token, principal: TOKEN_HOLDER.into(), profile: None }],
+            metrics: None,
+            people: Vec::new(),
+        }
     }
 
     /// Adds a token that reads `/metrics`, and nothing else.
@@ -83,6 +92,17 @@ impl AccessTokens {
         Some((found.principal.clone(), found.profile.clone()))
     }
 
+    /// Reports whether anybody may answer questions.
+    pub(super) fn has_people(&self) -> bool {
+        !self.people.is_empty()
+    }
+
+    /// Returns the name of the person who holds this token. The time that this takes tells nothing about the tokens.
+    pub(super) fn person(&self, given: &[u8]) -> Option<Arc<str>> {
+        let found = |found, (name, token): &(Arc<str>, SecretString)| if is(token, given) { Some(name.clone()) } else { found };
+        self.people.iter().fold(None, found)
+    }
+
     /// Reports whether this token reads metrics; `None` if no token does.
     pub(super) fn reads_metrics(&self, given: &[u8]) -> Option<bool> {
         Some(is(self.metrics.as_ref()?, given))
@@ -91,7 +111,8 @@ impl AccessTokens {
     /// Reports whether one of them is empty, which would admit every caller that sends an empty one.
     pub(super) fn any_empty(&self) -> bool {
         let holders = self.holders.iter().map(|holder| &holder.token);
-        holders.chain(&self.metrics).any(|token| token.expose_secret().is_empty())
+        let people = self.people.iter().map(|(_, token)| token);
+        holders.chain(&self.metrics).chain(people).any(|token| token.expose_secret().is_empty())
     }
 }
 
@@ -102,7 +123,7 @@ pub fn file(data_dir: &Path) -> PathBuf {
 }
 
 /// Returns the tokens of a configuration: the one that `[serve]` names, or else the generated one of the data folder,
-/// which is made on first use; those of the callers that are named there; and the one for metrics.
+/// which is made on first use; those of the callers and people that are named there; and the one for metrics.
 ///
 /// # Errors
 /// See [`TokenError`].
@@ -127,6 +148,14 @@ pub fn of(config: &Config) -> Result<AccessTokens, TokenError> {
             return Err(TokenError::Metrics);
         }
         tokens = tokens.with_metrics(token);
+    }
+    for (name, value) in &config.serve.people {
+        let token = secrets.resolve(value)?;
+        let given = token.expose_secret().as_bytes();
+        if tokens.holder(given).is_some() || tokens.person(given).is_some() || tokens.reads_metrics(given) == Some(true) {
+            return Err(TokenError::Person(name.clone()));
+        }
+        tokens.people.push((name.as_str().into(), token));
     }
     Ok(tokens)
 }

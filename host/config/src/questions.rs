@@ -1,0 +1,36 @@
+//! Validates `[questions]`.
+
+use super::build::Faults;
+use super::raw::RawQuestions;
+use super::{ConfigValue, callers};
+
+/// The ways in which people hear of questions, beside the agent's own: `[questions]`.
+#[derive(Debug, Clone, Default)]
+pub struct QuestionsConfig {
+    /// True if each question is a notification on the desktop.
+    pub desktop: bool,
+    /// The server that is told of each question and of each answer, if there is one.
+    pub webhook: Option<WebhookConfig>,
+}
+
+/// A server that is told of questions: `[questions.webhook]`.
+#[derive(Debug, Clone)]
+pub struct WebhookConfig {
+    /// The address to which messages are posted.
+    pub url: url::Url,
+    /// The key with which messages are signed.
+    pub secret: ConfigValue,
+    /// True if messages carry the arguments of calls.
+    pub arguments: bool,
+}
+
+/// Validates how people hear of questions; every problem is added to `faults`.
+pub(super) fn questions(raw: &RawQuestions, faults: &mut Faults) -> QuestionsConfig {
+    let webhook = raw.webhook.as_ref().and_then(|raw| {
+        let url = faults.keep(callers::web(&raw.url, "https://hooks.example.com/portcullis"));
+        let secret =
+            faults.keep(callers::token(&raw.secret, "name a secret: `secret = { secret = \"webhook\" }`"));
+        Some(WebhookConfig { url: url?, secret: secret?, arguments: raw.arguments.unwrap_or_default() })
+    });
+    QuestionsConfig { desktop: raw.desktop.unwrap_or_default(), webhook }
+}

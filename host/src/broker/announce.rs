@@ -1,0 +1,114 @@
+//! Announces questions to people beside the agent's own channel: on the desktop, and to a server of theirs.
+//!
+//! No call waits for it, and an announcement that fails changes nothing: the question stays open in the inbox.
+
+mod webhook;
+
+use std::process::{Command, Stdio};
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, mpsc};
+use tokio::task::JoinHandle;
+
+use self::webhook::{Webhook, WebhookMessage};
+use crate::config::QuestionsConfig;
+use crate::escape::escape_hidden;
+use crate::gate::{AskSummary, Inbox, QuestionEvent};
+use crate::secret::SecretStore;
+
+/// The largest number of messages that may wait for the webhook's server.
+const QUEUE: usize = 512;
+
+/// The program that shows notifications on a desktop.
+const NOTIFY: &str = "notify-send";
+
+/// The tasks that announce questions. Dropping it ends them.
+#[derive(Debug)]
+pub(super) struct Announcer(Vec<JoinHandle<()>>);
+
+impl Announcer {
+    /// Starts to announce the questions of an inbox. It connects to nothing before there is a question.
+    ///
+    /// # Errors
+    /// A text, if the webhook's key is missing or too short, or its address may not be reached.
+    pub(super) fn start(config: &QuestionsConfig, secrets: &SecretStore, inbox: &Inbox) -> Result<Self, String> {
+        let mut tasks = Vec::new();
+        if config.desktop {
+            tasks.push(tokio::spawn(show(inbox.subscribe())));
+        }
+        if let Some(webhook) = &config.webhook {
+            let webhook = Webhook::new(webhook, secrets)?;
+            let (queue, waiting) = mpsc::channel(QUEUE);
+            tasks.push(tokio::spawn(webhook.deliver(waiting)));
+            tasks.push(tokio::spawn(feed(inbox.subscribe(), queue)));
+        }
+        Ok(Self(tasks))
+    }
+}
+
+impl Drop for Announcer {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Hands each event to the task that sends it, so that a slow server makes no event be missed before the queue is full.
+async fn feed(mut events: broadcast::Receiver<QuestionEvent>, queue: mpsc::Sender<WebhookMessage>) {
+    while let Some(event) = next(&mut events).await {
+        if queue.try_send(WebhookMessage::now(event)).is_err() {
+            tracing::warn!("the webhook's server is too slow: a question is not announced to it");
+        }
+    }
+}
+
+async fn show(mut events: broadcast::Receiver<QuestionEvent>) {
+    let mut failing = false;
+    while let Some(event) = next(&mut events).await {
+        let QuestionEvent::Asked(question) = event else { continue };
+        let shown = tokio::task::spawn_blocking(move || notify(&question)).await;
+        let failed = shown.map_err(std::io::Error::other).flatten().err();
+        if let Some(error) = &failed
+            && !failing
+        {
+            tracing::warn!(%error, "questions are not shown on the desktop; is `{NOTIFY}` installed?");
+        }
+        failing = failed.is_some();
+    }
+}
+
+async fn next(events: &mut broadcast::Receiver<QuestionEvent>) -> Option<QuestionEvent> {
+    loop {
+        match events.recv().await {
+            Ok(event) => return Some(event),
+            Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "questions are not announced: there are too many"),
+            Err(RecvError::Closed) => return None,
+        }
+    }
+}
+
+/// Shows one question and returns when the notification is handed over.
+fn notify(question: &AskSummary) -> std::io::Result<()> {
+    // `--` ends the options: a name that begins with a dash is text.
+    let status = Command::new(NOTIFY)
+        .args(["--app-name=Portcullis", "--urgency=normal", "--", &title(question), &body(question)])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()?;
+    if status.success() { Ok(()) } else { Err(std::io::Error::other(format!("`{NOTIFY}` ended with {status}"))) }
+}
+
+fn title(question: &AskSummary) -> String {
+    format!("May {} be called?", escape_hidden(&question.tool))
+}
+
+/// Returns the text of the notification, in the markup of desktop notifications.
+fn body(question: &AskSummary) -> String {
+    let client = if question.client.is_empty() { &question.principal } else { &question.client };
+    let text = format!(
+        "{} asks.\n{}\nportcullis approvals --watch",
+        escape_hidden(client),
+        question.reasons.iter().map(|reason| escape_hidden(reason)).collect::<Vec<_>>().join("\n")
+    );
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

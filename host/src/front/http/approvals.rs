@@ -1,0 +1,73 @@
+//! Questions over HTTP: a person reads those that are open, and answers them, with a token of their own.
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use http_body_util::{BodyExt as _, Limited};
+
+use super::reply::HttpRefusal;
+use crate::front::backend::Backend;
+use crate::gate::InboxError;
+use crate::protocol::RpcError;
+
+/// The path at which open questions are listed; below it, each is answered under its id.
+pub const APPROVALS_PATH: &str = "/approvals";
+
+/// The largest answer, in bytes.
+const MAX_ANSWER_BYTES: usize = 4096;
+
+/// An answer to a question.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PersonsAnswer {
+    approve: bool,
+    /// The scope of an approval; once, if absent.
+    scope: Option<String>,
+}
+
+/// Reports whether a path is about questions.
+pub(super) fn is_about(path: &str) -> bool {
+    path.strip_prefix(APPROVALS_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Lists the questions, or answers one in the name of `person`.
+pub(super) async fn serve(
+    backend: &dyn Backend,
+    person: &str,
+    method: &Method,
+    path: &str,
+    body: Body,
+) -> Result<Response, HttpRefusal> {
+    let id = path.strip_prefix(APPROVALS_PATH).unwrap_or_default().trim_start_matches('/');
+    match (method, id) {
+        (&Method::GET, "") => Ok(json(&backend.questions())),
+        (&Method::POST, id) if !id.is_empty() => {
+            let answer = read(body).await?;
+            let scope = answer.scope.as_deref();
+            let answered = backend.answer(id, answer.approve, scope, &format!("person:{person}")).await;
+            answered.map(|answered| json(&answered)).map_err(|error| {
+                let status = match error {
+                    InboxError::Unknown(_) => StatusCode::NOT_FOUND,
+                    InboxError::Ambiguous(_) | InboxError::Scope { .. } => StatusCode::BAD_REQUEST,
+                    _ => StatusCode::SERVICE_UNAVAILABLE,
+                };
+                HttpRefusal::new(status, RpcError::INVALID_REQUEST, error.to_string())
+            })
+        }
+        _ => Err(HttpRefusal::method_not_allowed(if id.is_empty() { "GET" } else { "POST" })),
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Response {
+    ([(CONTENT_TYPE, "application/json")], serde_json::json!(value).to_string()).into_response()
+}
+
+async fn read(body: Body) -> Result<PersonsAnswer, HttpRefusal> {
+    let refuse = |why: String| {
+        let message = format!("an answer is JSON such as {{\"approve\": true, \"scope\": \"once\"}}: {why}");
+        HttpRefusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message)
+    };
+    let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|error| refuse(error.to_string()))?;
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| refuse(error.to_string()))
+}

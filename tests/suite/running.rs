@@ -1,0 +1,74 @@
+//! `call` and `tools` in a broker that already runs, and what they start without one.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Era, Running};
+use crate::test_dir::{TestDir, until};
+
+const CONFIG: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
+                      [sources.other]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n[profiles.default]\napprove = \"never\"\n";
+
+/// The number of chains in the ledger: one for each broker that there was.
+fn brokers(dir: &TestDir) -> usize {
+    dir.records_of("broker.started").len()
+}
+
+#[test]
+fn a_call_of_the_command_line_is_made_by_the_broker_that_runs() {
+    let dir = TestDir::new(CONFIG);
+    let mut agent = Agent::start(&dir, Era::Legacy);
+    agent.list();
+    let ran = dir.run(&["call", "files__add", "{\"a\":1,\"b\":2}"]);
+    assert_eq!((ran.code, ran.out.trim()), (Some(0), "3"), "{}", ran.err);
+    let listed: Vec<Value> = serde_json::from_str(&dir.run(&["tools", "--json"]).out).unwrap();
+    let names: Value = listed.into_iter().map(|tool| tool["name"].clone()).collect();
+    assert_eq!(names, agent.list()["tools"]);
+    let unknown = dir.run(&["call", "files__ad"]);
+    assert!(unknown.code == Some(1) && unknown.err.contains("did you mean `files__add`?"), "{}", unknown.err);
+    assert_eq!(dir.run(&["call", "files__add", "{\"a\":1,\"b\":2}", "--profile", "none"]).code, Some(1));
+    assert_eq!(brokers(&dir), 2, "the agent's, and the one that was asked for a profile that there is not");
+    let calls = dir.records_of("call.intent");
+    assert_eq!(calls.len(), 1);
+    agent.leave();
+    dir.assert_good();
+    dir.assert_nothing_left();
+}
+
+#[test]
+fn a_broker_with_another_configuration_is_not_asked() {
+    let dir = TestDir::new(CONFIG);
+    let mut command = dir.command(&["serve", "--stdio", "--no-watch"]);
+    dir.prepare(&mut command);
+    let mut agent = Agent::of(command, Era::Legacy, json!({}));
+    agent.list();
+    dir.configure(&format!("{CONFIG}deny = [\"files__add\"]\n"));
+    let ran = dir.run(&["call", "files__add", "{\"a\":1,\"b\":2}"]);
+    assert_eq!(ran.code, Some(1), "what the file denies is denied, whatever the broker that runs allows: {}", ran.out);
+    assert_eq!(brokers(&dir), 2);
+    agent.leave();
+}
+
+#[test]
+fn a_call_without_a_broker_starts_only_the_source_that_has_the_tool() {
+    let dir = TestDir::new(CONFIG);
+    let ran = dir.run(&["call", "files__add", "{\"a\":1,\"b\":2}"]);
+    assert_eq!((ran.code, ran.out.trim()), (Some(0), "3"), "{}", ran.err);
+    let started = dir.records_of("source.started");
+    assert_eq!(started.len(), 1, "{started:?}");
+}
+
+#[test]
+fn a_call_that_the_person_interrupts_is_withdrawn_in_the_broker_that_runs() {
+    let dir = TestDir::new(&CONFIG.replace("approve = \"never\"", "approve = \"always\""));
+    let mut agent = Agent::start(&dir, Era::Legacy);
+    agent.list();
+    let call = Running::start(dir.command(&["call", "files__add", "{\"a\":1,\"b\":2}"]));
+    until("the question", || !dir.run(&["approvals", "list", "--json"]).out.contains("[]"));
+    let (code, said) = call.end_by(rustix::process::Signal::INT);
+    assert!(code == Some(1) && said.contains("interrupted"), "{code:?} {said}");
+    until("the call to be withdrawn", || {
+        let shown: Value = serde_json::from_str(&dir.run(&["approvals", "list", "--json"]).out).unwrap();
+        shown.as_array().unwrap().iter().all(|question| question["waiting"] == 0)
+    });
+    agent.leave();
+}
