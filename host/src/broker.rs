@@ -51,12 +51,12 @@ use crate::telemetry::Telemetry;
 
 pub use crate::context::{BrokerState, BuildError, FlagState, FlaggedDefinition, SourceHealth};
 use crate::context::{Context, Upstream};
+use announce::Announcer;
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
 pub use definitions::SourceDefinitions;
 use parts::{Lasting, Prepared};
 pub use problems::ServingProblem;
-use announce::Announcer;
 use rejected::Rejections;
 pub use reload::{ReloadError, Reloaded};
 

@@ -11,6 +11,7 @@
     reason = "tests, which start programs and read their environment"
 )]
 
+mod added;
 mod agent;
 mod approvals;
 mod attacks;

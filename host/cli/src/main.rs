@@ -1,6 +1,7 @@
 //! The command line of Portcullis: it turns arguments into a `Config` and a `Broker`, and prints for people and
 //! programs.
 
+mod bundle;
 mod call_query;
 mod cli;
 mod command;

@@ -96,9 +96,8 @@ impl RunningSession {
                 Message::Notification(notification) => self.person.notify(notification).await,
                 Message::Request(Request { id, method, params }) => {
                     let person = Arc::clone(&self.person);
-                    questions.spawn(async move {
-                        Response { id: Some(id), answer: person.request(&method, params).await }
-                    });
+                    questions
+                        .spawn(async move { Response { id: Some(id), answer: person.request(&method, params).await } });
                 }
             }
         }

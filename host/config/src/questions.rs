@@ -28,8 +28,7 @@ pub struct WebhookConfig {
 pub(super) fn questions(raw: &RawQuestions, faults: &mut Faults) -> QuestionsConfig {
     let webhook = raw.webhook.as_ref().and_then(|raw| {
         let url = faults.keep(callers::web(&raw.url, "https://hooks.example.com/portcullis"));
-        let secret =
-            faults.keep(callers::token(&raw.secret, "name a secret: `secret = { secret = \"webhook\" }`"));
+        let secret = faults.keep(callers::token(&raw.secret, "name a secret: `secret = { secret = \"webhook\" }`"));
         Some(WebhookConfig { url: url?, secret: secret?, arguments: raw.arguments.unwrap_or_default() })
     });
     QuestionsConfig { desktop: raw.desktop.unwrap_or_default(), webhook }

@@ -15,6 +15,7 @@ mod address;
 mod challenge;
 mod component;
 mod dial;
+mod document;
 mod error;
 #[cfg(feature = "false-internet")]
 mod false_internet;
@@ -34,6 +35,7 @@ use url::{Origin, Url};
 pub use challenge::Challenge;
 pub use component::ComponentEgress;
 pub use component::Found;
+pub use document::read_document;
 pub use error::EgressError;
 #[cfg(feature = "false-internet")]
 pub use false_internet::{Channel, FalseAddresses, FalseInternet, FalseInternetGuard, SentMessage};

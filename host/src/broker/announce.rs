@@ -87,6 +87,10 @@ async fn next(events: &mut broadcast::Receiver<QuestionEvent>) -> Option<Questio
 }
 
 /// Shows one question and returns when the notification is handed over.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no source: a program of the user's desktop, which needs the environment of the user's session"
+)]
 fn notify(question: &AskSummary) -> std::io::Result<()> {
     // `--` ends the options: a name that begins with a dash is text.
     let status = Command::new(NOTIFY)
@@ -111,4 +115,35 @@ fn body(question: &AskSummary) -> String {
         question.reasons.iter().map(|reason| escape_hidden(reason)).collect::<Vec<_>>().join("\n")
     );
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_notification_shows_is_text_and_no_markup() {
+        let question = AskSummary {
+            id: "1".to_owned(),
+            method: "tools/call".to_owned(),
+            tool: "-h\u{1b}".to_owned(),
+            source: "s".to_owned(),
+            name: "t".to_owned(),
+            principal: "local".to_owned(),
+            profile: "default".to_owned(),
+            client: "<a href=\"x\">&".to_owned(),
+            reasons: vec!["because <b>".to_owned()],
+            arguments: serde_json::Value::Null,
+            grave: false,
+            scopes: Vec::new(),
+            waiting: 0,
+            expires_in: 1,
+        };
+        assert_eq!(title(&question), "May -h\\u{1b} be called?");
+        assert!(
+            body(&question).starts_with("&lt;a href=\"x\"&gt;&amp; asks.\nbecause &lt;b&gt;\n"),
+            "{}",
+            body(&question)
+        );
+    }
 }

@@ -79,7 +79,7 @@ async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
 /// Reports whether a session over the control socket can be served.
 fn may_connect(inner: &Inner, profile: &ProfileName, config: &str) -> ControlReply {
     let context = inner.context();
-    if !inner.local_connections.lock().as_ref().is_some_and(|waiting| !waiting.is_closed()) {
+    if inner.local_connections.lock().as_ref().is_none_or(mpsc::Sender::is_closed) {
         return Err(ControlRefusal::Absent("this broker serves no sessions over its control socket".to_owned()));
     }
     if context.digest.to_string() != config {

@@ -178,8 +178,7 @@ fn as_started(config: Config, started: &Config) -> Result<(Config, Vec<&'static 
         ("sinks", config.sinks != started.sinks),
     ];
     let differing = differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
-    let (serve, questions, telemetry) =
-        (started.serve.clone(), started.questions.clone(), started.telemetry.clone());
+    let (serve, questions, telemetry) = (started.serve.clone(), started.questions.clone(), started.telemetry.clone());
     let sinks = started.sinks.clone();
     let state_dir = started.state_dir.clone();
     Ok((Config { serve, questions, telemetry, sinks, state_dir, ..config }, differing))

@@ -163,10 +163,11 @@ async fn a_session_is_opened_in_a_broker_with_the_same_configuration_and_in_no_o
     let mut opened = open_session(dir.path(), &profile, &Digest::of(b"")).await.unwrap().unwrap();
     opened.write_all(b"hello\n").await.unwrap();
     let served = loop {
-        match broker.connected.lock().pop() {
-            Some(served) => break served,
-            None => tokio::task::yield_now().await,
+        let served = broker.connected.lock().pop();
+        if let Some(served) = served {
+            break served;
         }
+        tokio::task::yield_now().await;
     };
     assert_eq!(served.profile, profile);
     let mut said = [0; 6];

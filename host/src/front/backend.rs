@@ -37,13 +37,7 @@ pub(crate) trait Backend: Send + Sync {
     }
 
     /// See [`Inbox::answer`](crate::gate::Inbox::answer): the answer of a person outside the agent's channel.
-    async fn answer(
-        &self,
-        id: &str,
-        approve: bool,
-        scope: Option<&str>,
-        by: &str,
-    ) -> Result<AnswerResult, InboxError>;
+    async fn answer(&self, id: &str, approve: bool, scope: Option<&str>, by: &str) -> Result<AnswerResult, InboxError>;
 }
 
 /// One open session; a *run* in the ledger.
@@ -100,13 +94,7 @@ impl Backend for Broker {
         self.inbox().list()
     }
 
-    async fn answer(
-        &self,
-        id: &str,
-        approve: bool,
-        scope: Option<&str>,
-        by: &str,
-    ) -> Result<AnswerResult, InboxError> {
+    async fn answer(&self, id: &str, approve: bool, scope: Option<&str>, by: &str) -> Result<AnswerResult, InboxError> {
         self.inbox().answer(id, approve, scope, by, false).await
     }
 }

@@ -63,13 +63,7 @@ impl Backend for Fake {
         "calls_total 7\n# EOF\n".to_owned()
     }
 
-    async fn answer(
-        &self,
-        id: &str,
-        approve: bool,
-        scope: Option<&str>,
-        by: &str,
-    ) -> Result<AnswerResult, InboxError> {
+    async fn answer(&self, id: &str, approve: bool, scope: Option<&str>, by: &str) -> Result<AnswerResult, InboxError> {
         self.say(format!("answer {id} {approve} {scope:?} {by}"));
         Err(InboxError::Unknown(id.to_owned()))
     }

@@ -1,22 +1,24 @@
 //! Questions that wait for a person.
 
+mod question;
 mod settle;
 mod waiter_count;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::sync::{broadcast, watch};
 
 use crate::call::{CallId, SessionId};
-use crate::digest::Digest;
-use crate::ledger::{Binding, Event, EventKind, Ledger, LedgerError};
-use crate::plugin::{AnswerScope, Offer};
+use crate::ledger::{Binding, EventKind, Ledger, LedgerError};
+use crate::plugin::Offer;
 use crate::seal::Seal;
 use crate::sync::{Mutex, MutexGuard};
+use question::key;
+pub(super) use question::{OpenQuestion, QuestionState, word};
 use waiter_count::WaiterCount;
 
 /// The most questions that may be open at once: more than a person can read. Beyond it calls are denied.
@@ -96,34 +98,6 @@ pub enum QuestionEvent {
         /// Who answered, as the ledger names them; `expiry` if nobody did.
         by: Arc<str>,
     },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum QuestionState {
-    Open,
-    Approved { scope: &'static str, by: String },
-    Refused { by: String },
-}
-
-/// One open question.
-#[derive(Debug)]
-pub(super) struct OpenQuestion {
-    pub(super) id: String,
-    key: Digest,
-    summary: Arc<AskSummary>,
-    binding: Binding,
-    offer: Offer,
-    /// True if only a person outside the agent's channel may answer.
-    pub(super) out_of_band: bool,
-    session: SessionId,
-    call: CallId,
-    expires: Instant,
-    /// The ledger, under the configuration of the call that asked.
-    ledger: Ledger,
-    state: watch::Sender<QuestionState>,
-    waiting: Arc<AtomicUsize>,
-    /// The number of calls that the answer still lets through.
-    passes: AtomicUsize,
 }
 
 /// The result of answering a question.
@@ -371,68 +345,4 @@ fn announce(events: &broadcast::Sender<QuestionEvent>, event: QuestionEvent) {
 
 fn lock(open: &Open) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
     open.lock()
-}
-
-impl OpenQuestion {
-    /// Waits for the answer until `deadline`. Returns `None` if there is none by then. The caller must be counted
-    /// ([`WaiterCount`]).
-    pub(super) async fn wait(&self, deadline: Instant) -> Option<QuestionState> {
-        let mut state = self.state.subscribe();
-        let decided = state.wait_for(|state| *state != QuestionState::Open);
-        let decided = tokio::time::timeout_at(deadline.into(), decided).await.ok()?;
-        decided.ok().map(|state| state.clone())
-    }
-
-    /// Returns when the question expires.
-    pub(super) fn expires(&self) -> Instant {
-        self.expires
-    }
-
-    /// Returns the seconds until the question expires.
-    pub(super) fn expires_in(&self) -> u64 {
-        self.expires.saturating_duration_since(Instant::now()).as_secs()
-    }
-
-    /// Takes one of the passes that the answer gives. Returns false if none is left: `once` is one call, however many
-    /// identical ones wait.
-    pub(super) fn pass(&self) -> bool {
-        self.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
-    }
-
-    /// Returns the scopes that a person may choose from.
-    pub(super) fn scopes(&self) -> Vec<&'static str> {
-        self.offer.scopes.iter().copied().map(word).collect()
-    }
-
-    pub(super) fn summary(&self) -> AskSummary {
-        let waiting = self.waiting.load(Ordering::SeqCst);
-        AskSummary { waiting, expires_in: self.expires_in(), ..AskSummary::clone(&self.summary) }
-    }
-
-    fn scope(&self, wanted: Option<&str>) -> Result<AnswerScope, InboxError> {
-        let Some(wanted) = wanted else { return Ok(AnswerScope::Once) };
-        let found = self.offer.scopes.iter().copied().find(|scope| word(*scope) == wanted);
-        found.ok_or_else(|| InboxError::Scope { scope: wanted.to_owned(), offered: self.scopes().join(", ") })
-    }
-
-    fn event(&self, kind: EventKind, body: serde_json::Value) -> Event {
-        Event { kind, run: Some(self.session.clone()), call: Some(self.call.clone()), body }
-    }
-}
-
-/// Returns the word for a scope in messages, answers and the ledger.
-pub(super) fn word(scope: AnswerScope) -> &'static str {
-    match scope {
-        AnswerScope::Once => "once",
-        AnswerScope::Arguments => "arguments",
-        AnswerScope::Session => "session",
-        AnswerScope::Principal => "principal",
-    }
-}
-
-fn key(binding: &Binding) -> Digest {
-    let Binding { principal, source, definition, tool, policies, arguments, session } = binding;
-    Digest::of(
-        json!([principal, source, definition, tool, policies, arguments, session.as_str()]).to_string().as_bytes(),
-    )
 }

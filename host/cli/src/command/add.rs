@@ -1,37 +1,54 @@
 //! `portcullis add`
 
+mod bundled;
+mod described;
+mod server_json;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use portcullis::config::{Config, NewSource, add_source, find_text, looks_secret, real_file, secret_arguments};
+use portcullis::egress::read_document;
 use portcullis::name::SourceName;
 
+use self::described::{DescribedSource, Settings};
+use crate::bundle;
 use crate::cli::Global;
 use crate::command::{edit, init};
 use crate::config_file::ConfigFile;
 use crate::known::UnmetNeeds;
 use crate::output::{self, escape_hidden};
+use crate::runtime;
 
 /// Add a source to the configuration file
 ///
-/// The source is a command after `--`, the address of a server, or a component: a file that ends in `.wasm`, a registry
-/// reference that begins with `oci://`, or `builtin:NAME`. The rest of the file stays as it is; without a file, one is
-/// made here. Nothing is started: `portcullis check` starts the source once and shows its cell.
+/// The source is a command after `--`; or the address of a server; a package, as `npm:NAME` or `pypi:NAME`, with `@VERSION`
+/// if it matters, and its arguments after `--`; a server.json, as a file or an address; a bundle (`.mcpb`), which is
+/// unpacked beside the file; or a component: a file that ends in `.wasm`, a registry reference that begins with
+/// `oci://`, or `builtin:NAME`. The rest of the file stays as it is; without a file, one is made here. Nothing is
+/// started: `portcullis check` starts the source once and shows its cell.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   portcullis add files --read ./docs -- npx -y @modelcontextprotocol/server-filesystem ./docs
+  portcullis add files --read ./docs npm:@modelcontextprotocol/server-filesystem -- ./docs
   portcullis add tickets https://mcp.example.com/mcp
+  portcullis add weather ./server.json --set units=metric
+  portcullis add notes ./notes.mcpb --set folder=./notes
   portcullis add calc builtin:calculator
   portcullis add words ./words.wasm")]
 pub(crate) struct Args {
     /// The name of the source
     name: SourceName,
 
-    /// The address or the component
-    #[arg(value_name = "URL|COMPONENT", required_unless_present = "command", conflicts_with = "command")]
+    /// The address, the package, the description, the bundle or the component
+    #[arg(value_name = "TARGET", required_unless_present = "command")]
     target: Option<String>,
+
+    /// A value that a description or a bundle asks for; repeat it for several
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = variable)]
+    settings: Vec<(String, String)>,
 
     /// A file or folder that the source may read
     #[arg(long, value_name = "PATH")]
@@ -55,22 +72,31 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let file = match find_text(global.config.as_deref()) {
+    let (file, described) = match find_text(global.config.as_deref()) {
         Err(error) if error.is_missing() => {
             let file = real_file(Path::new(init::FILE));
-            let text = add_source(init::HEAD, args.name.as_str(), &source(args, &file)?)?;
-            init::make(&file, &text)?
+            let described = source(args, &file)?;
+            let text = add_source(init::HEAD, args.name.as_str(), &described.source)?;
+            described.keep()?;
+            (init::make(&file, &text)?, described)
         }
         Err(error) => return Err(error.into()),
         Ok(_) => {
             let file = ConfigFile::open(global.config.as_deref())?;
             let path = file.path().to_owned();
-            let new = source(args, &path)?;
-            edit::apply(file, |text| add_source(text, args.name.as_str(), &new))?;
-            path
+            let described = source(args, &path)?;
+            edit::apply(file, |text| add_source(text, args.name.as_str(), &described.source))?;
+            described.keep()?;
+            (path, described)
         }
     };
     edit::report(global, &format!("source `{}` is added to", args.name), &file)?;
+    for note in &described.notes {
+        output::note(note);
+    }
+    for (key, secret) in described.source.secret_env.iter().chain(&described.source.secret_headers) {
+        output::note(&format!("`{key}` is a secret: store it with `portcullis secret set {secret}`"));
+    }
     for place in secrets_in(args) {
         output::note(&format!(
             "{place} looks like a secret and stands in the file: keep it with `portcullis secret set NAME` and write \
@@ -91,10 +117,25 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the source as it is to be written.
-fn source(args: &Args, file: &Path) -> anyhow::Result<NewSource> {
+fn source(args: &Args, file: &Path) -> anyhow::Result<DescribedSource> {
+    let mut settings = Settings::new(&args.settings);
+    let mut described = match &args.target {
+        Some(target) => of_target(target, args, file, &mut settings)?,
+        None => DescribedSource { source: of_command(args, file)?, ..DescribedSource::default() },
+    };
+    settings.finish()?;
+    described.source.env.extend(args.env.clone());
+    let mut cell = cell(args, file)?;
+    for (key, values) in std::mem::take(&mut described.source.cell) {
+        cell.iter_mut().filter(|(own, _)| *own == key).for_each(|(_, all)| all.extend(values.clone()));
+    }
+    described.source.cell = cell;
+    Ok(described)
+}
+
+fn of_command(args: &Args, file: &Path) -> anyhow::Result<NewSource> {
     let here = std::env::current_dir().context("the working directory is not known")?;
-    let mut new = NewSource { env: args.env.clone(), ..NewSource::default() };
-    new.command = args.command.clone();
+    let mut new = NewSource { command: args.command.clone(), ..NewSource::default() };
     if let Some(program) = new.command.first_mut().filter(|program| program.contains('/')) {
         *program = written(Path::new(program.as_str()), file)?;
     }
@@ -103,23 +144,65 @@ fn source(args: &Args, file: &Path) -> anyhow::Result<NewSource> {
     if args.command.iter().skip(1).any(|word| is_relative_path(&word)) {
         new.cwd = Some(written(Path::new("."), file)?);
     }
-    if let Some(target) = &args.target {
-        let shown = escape_hidden(target);
-        match target {
-            url if url.starts_with("https://") || url.starts_with("http://") => new.url = Some(url.clone()),
-            named if named.starts_with("builtin:") || named.starts_with("oci://") => {
-                new.component = Some(named.clone())
-            }
-            path if path.ends_with(".wasm") => new.component = Some(written(Path::new(path), file)?),
-            _ => bail!(
-                "`{shown}` is neither an address (`https://…`) nor a component (`FILE.wasm`, `oci://…`, `builtin:…`); for \
-                 a command write `portcullis add {} -- {shown} …`",
-                args.name
-            ),
-        }
-    }
-    new.cell = cell(args, file)?;
     Ok(new)
+}
+
+fn of_target(target: &str, args: &Args, file: &Path, settings: &mut Settings) -> anyhow::Result<DescribedSource> {
+    let (name, shown) = (args.name.as_str(), escape_hidden(target));
+    let is_url = target.starts_with("https://") || target.starts_with("http://");
+    if let Some(mut command) = package(target) {
+        if command.last().is_some_and(|word| !is_package(word)) {
+            bail!("{shown} is no name of a package");
+        }
+        command.extend_from_slice(&args.command);
+        let source = NewSource { command, ..NewSource::default() };
+        return Ok(DescribedSource { source, ..DescribedSource::default() });
+    }
+    if target.ends_with(".json") {
+        let text = match is_url {
+            true => {
+                let url = url::Url::parse(target).with_context(|| format!("{shown} is not an address"))?;
+                let read = runtime::block_on(async { Ok(read_document(&url, server_json::MAX_BYTES).await) })?;
+                read.map_err(|error| anyhow::anyhow!(error))?
+            }
+            false => std::fs::read(target).with_context(|| format!("cannot read {shown}"))?,
+        };
+        return server_json::source(&text, name, &args.command, settings).with_context(|| shown.into_owned());
+    }
+    if let Some(word) = args.command.first() {
+        bail!("{shown} takes no arguments, and {word:?} is one: leave out what follows `--`");
+    }
+    if bundle::is_bundle(target) {
+        return bundled::source(Path::new(target), name, file, settings);
+    }
+    let mut new = NewSource::default();
+    match target {
+        url if is_url => new.url = Some(url.to_owned()),
+        named if named.starts_with("builtin:") || named.starts_with("oci://") => new.component = Some(named.to_owned()),
+        path if path.ends_with(".wasm") => new.component = Some(written(Path::new(path), file)?),
+        _ => bail!(
+            "`{shown}` is neither an address (`https://…`), a package (`npm:…`, `pypi:…`), a description (`…/server.json`), a \
+             bundle (`FILE.mcpb`) nor a component (`FILE.wasm`, `oci://…`, `builtin:…`); for a command write `portcullis add \
+             {name} -- {shown} …`"
+        ),
+    }
+    Ok(DescribedSource { source: new, ..DescribedSource::default() })
+}
+
+/// Reports whether a word can be a package with its version. One that begins with a dash is an option.
+fn is_package(word: &str) -> bool {
+    !word.is_empty() && !word.starts_with('-') && !word.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+/// Returns the command that starts a package, if a word names one.
+fn package(target: &str) -> Option<Vec<String>> {
+    let (runner, package): (&[&str], _) = match target.split_once(':') {
+        Some(("npm", package)) => (&["npx", "-y"], package),
+        Some(("pypi", package)) => (&["uvx"], package),
+        _ if target.starts_with('@') && target.contains('/') => (&["npx", "-y"], target),
+        _ => return None,
+    };
+    Some(runner.iter().copied().chain([package]).map(str::to_owned).collect())
 }
 
 /// Returns what the source's cell opens.

@@ -1,8 +1,8 @@
 //! `portcullis evaluate`
 
-mod bundle;
 mod false_home;
 mod observe;
+mod placeholders;
 mod report_files;
 mod server;
 mod show;
@@ -23,10 +23,12 @@ use serde_json::json;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
+use crate::bundle;
 use crate::cli::Global;
 use crate::output::{self, escape_hidden};
 use crate::{report, runtime};
 use observe::Candidate;
+pub(crate) use placeholders::Placeholders;
 use report_files::ReportFiles;
 use supply::Supply;
 
@@ -154,7 +156,10 @@ pub(crate) async fn evaluate(
     // A cell grants only real paths.
     let folder_path = folder.path().canonicalize()?;
     let bundle = match command {
-        [file] if bundle::is_bundle(file) => Some(bundle::open(Path::new(file), &folder_path.join("bundle"))?),
+        [file] if bundle::is_bundle(file) => Some({
+            let mut values = Placeholders(false_home::work_folder(Condition::Baseline));
+            bundle::open(Path::new(file), &folder_path.join("bundle"), &mut values)?
+        }),
         _ => None,
     };
     let started = bundle.as_ref().map_or(command, |bundle| &bundle.command);

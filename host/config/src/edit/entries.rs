@@ -20,6 +20,12 @@ pub struct NewSource {
     pub cwd: Option<String>,
     /// The environment variables that the source sees.
     pub env: Vec<(String, String)>,
+    /// The environment variables whose values are secrets, with the names of these in the store.
+    pub secret_env: Vec<(String, String)>,
+    /// The headers that are sent to a server.
+    pub headers: Vec<(String, String)>,
+    /// The headers whose values are secrets, with the names of these in the store.
+    pub secret_headers: Vec<(String, String)>,
     /// The lists of the cell by key, such as `("read", ["./docs"])`. Empty lists are not written.
     pub cell: Vec<(&'static str, Vec<String>)>,
 }
@@ -43,9 +49,13 @@ pub fn add_source(text: &str, name: &str, new: &NewSource) -> Result<String, Edi
             table.insert(key, toml_edit::value(value));
         }
     }
-    if !new.env.is_empty() {
-        let env: InlineTable = new.env.iter().map(|(key, value)| (key.as_str(), Value::from(value))).collect();
-        table.insert("env", toml_edit::value(env));
+    for (key, plain, secret) in [("env", &new.env, &new.secret_env), ("headers", &new.headers, &new.secret_headers)] {
+        let secret = secret.iter().map(|(key, name)| (key.as_str(), Value::from_iter([("secret", name.as_str())])));
+        let values = plain.iter().map(|(key, value)| (key.as_str(), Value::from(value))).chain(secret);
+        let values: InlineTable = values.collect();
+        if !values.is_empty() {
+            table.insert(key, toml_edit::value(values));
+        }
     }
     let cell: InlineTable =
         new.cell.iter().filter(|(_, all)| !all.is_empty()).map(|(key, all)| (*key, list(all))).collect();

@@ -95,7 +95,11 @@ impl Webhook {
             let mut pauses = PAUSES.into_iter();
             while let Err(error) = self.send(&message).await {
                 let Some(pause) = pauses.next() else {
-                    tracing::warn!(url = shown(&self.url), error, "a question is not announced to the webhook's server");
+                    tracing::warn!(
+                        url = shown(&self.url),
+                        error,
+                        "a question is not announced to the webhook's server"
+                    );
                     break;
                 };
                 tokio::time::sleep(pause).await;
@@ -118,8 +122,7 @@ impl Webhook {
             headers.insert(HeaderName::from_static(name), value);
         }
         let (url, body) = (self.url.clone(), Some(Bytes::from(body)));
-        let outgoing =
-            Outgoing { method: Method::POST, url, headers, secrets: HeaderMap::new(), body, on_body: None };
+        let outgoing = Outgoing { method: Method::POST, url, headers, secrets: HeaderMap::new(), body, on_body: None };
         let sent = tokio::time::timeout(DEADLINE, self.client.send_without_redirects(outgoing)).await;
         let response = sent.map_err(|_| format!("no answer within {} s", DEADLINE.as_secs()))?;
         match response.map_err(|error| error.to_string())?.status() {

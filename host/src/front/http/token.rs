@@ -99,7 +99,8 @@ impl AccessTokens {
 
     /// Returns the name of the person who holds this token. The time that this takes tells nothing about the tokens.
     pub(super) fn person(&self, given: &[u8]) -> Option<Arc<str>> {
-        let found = |found, (name, token): &(Arc<str>, SecretString)| if is(token, given) { Some(name.clone()) } else { found };
+        let found =
+            |found, (name, token): &(Arc<str>, SecretString)| if is(token, given) { Some(name.clone()) } else { found };
         self.people.iter().fold(None, found)
     }
 
@@ -152,7 +153,8 @@ pub fn of(config: &Config) -> Result<AccessTokens, TokenError> {
     for (name, value) in &config.serve.people {
         let token = secrets.resolve(value)?;
         let given = token.expose_secret().as_bytes();
-        if tokens.holder(given).is_some() || tokens.person(given).is_some() || tokens.reads_metrics(given) == Some(true) {
+        if tokens.holder(given).is_some() || tokens.person(given).is_some() || tokens.reads_metrics(given) == Some(true)
+        {
             return Err(TokenError::Person(name.clone()));
         }
         tokens.people.push((name.as_str().into(), token));

@@ -35,7 +35,7 @@ pub(super) struct Manifest {
     #[serde(default)]
     tools: Vec<Value>,
     #[serde(default)]
-    user_config: BTreeMap<String, UserValue>,
+    user_config: BTreeMap<String, UserSetting>,
 }
 
 #[derive(Deserialize)]
@@ -65,14 +65,35 @@ struct Override {
     env: Option<BTreeMap<String, String>>,
 }
 
+/// A setting that the manifest asks the user for.
 #[derive(Deserialize)]
-struct UserValue {
+pub(crate) struct UserSetting {
+    /// `string`, `number`, `boolean`, `directory` or `file`.
     #[serde(default, rename = "type")]
-    kind: String,
+    pub(crate) kind: String,
+    /// What it is for.
     #[serde(default)]
-    default: Value,
+    pub(crate) description: String,
     #[serde(default)]
-    sensitive: bool,
+    pub(crate) default: Value,
+    /// True if the server does not start without it.
+    #[serde(default)]
+    pub(crate) required: bool,
+    /// True if its value is a secret.
+    #[serde(default)]
+    pub(crate) sensitive: bool,
+}
+
+/// The values that stand for the variables of a manifest.
+pub(crate) trait ManifestValues {
+    /// Returns the folder of the user with this name: `HOME`, `DESKTOP`, `DOCUMENTS` or `DOWNLOADS`.
+    fn folder(&self, name: &str) -> anyhow::Result<String>;
+
+    /// Returns the values of a setting, several for one that takes several.
+    fn setting(&mut self, name: &str, asked: &UserSetting) -> anyhow::Result<Vec<String>>;
+
+    /// Reports whether a variable whose whole value is a secret setting is kept apart.
+    fn keeps_secrets(&self) -> bool;
 }
 
 /// The command of a bundle and its variables, with every placeholder filled.
@@ -81,6 +102,8 @@ pub(super) struct FilledStart {
     pub(super) command: Vec<String>,
     /// The variables that the program is given.
     pub(super) variables: Vec<(String, String)>,
+    /// The variables whose whole value is a secret setting, with the name of that setting.
+    pub(super) secrets: Vec<(String, String)>,
 }
 
 impl Manifest {
@@ -103,9 +126,8 @@ impl Manifest {
         (self.server.kind == "binary" && below && program.is_file()).then_some(program)
     }
 
-    /// Returns the command and its variables, filled in. `work` is a folder that stands for each folder or file that
-    /// the user would name.
-    pub(super) fn command(&self, folder: &Path, work: &Path) -> anyhow::Result<FilledStart> {
+    /// Returns the command and its variables, filled in.
+    pub(super) fn command(&self, folder: &Path, values: &mut dyn ManifestValues) -> anyhow::Result<FilledStart> {
         let start = self.server.mcp_config.as_ref();
         let start =
             start.context("its manifest.json has no server.mcp_config, so it does not say how it is started")?;
@@ -114,14 +136,48 @@ impl Manifest {
         let words = own.and_then(|own| own.args.as_ref()).unwrap_or(&start.args);
         let mut variables = start.env.clone();
         variables.extend(own.and_then(|own| own.env.clone()).unwrap_or_default());
-        let filled = |text: &str| self.filled(text, folder, work);
-        let command = std::iter::once(command).chain(words).map(|word| filled(word)).collect::<anyhow::Result<_>>()?;
-        let variables = variables.into_iter().map(|(name, value)| Ok((name, filled(&value)?)));
-        Ok(FilledStart { command, variables: variables.collect::<anyhow::Result<_>>()? })
+        let mut filled = FilledStart { command: Vec::new(), variables: Vec::new(), secrets: Vec::new() };
+        for word in std::iter::once(command).chain(words) {
+            match self.whole_setting(word)? {
+                // A setting that takes several values becomes several arguments, or none.
+                Some((name, asked)) => filled.command.extend(values.setting(name, asked)?),
+                None => filled.command.push(self.filled(word, folder, values)?),
+            }
+        }
+        for (name, value) in variables {
+            match self.whole_setting(&value)? {
+                Some((setting, asked)) if asked.sensitive && values.keeps_secrets() => {
+                    filled.secrets.push((name, setting.to_owned()));
+                }
+                Some((setting, asked)) => {
+                    let value = values.setting(setting, asked)?;
+                    filled.variables.extend((!value.is_empty()).then(|| (name, value.join(","))));
+                }
+                None => filled.variables.push((name, self.filled(&value, folder, values)?)),
+            }
+        }
+        let size = filled.command.iter().chain(filled.variables.iter().map(|(_, value)| value)).map(String::len);
+        if size.sum::<usize>() > MAX_FILLED_BYTES {
+            bail!("its manifest.json gives texts of more than {MAX_FILLED_BYTES} bytes");
+        }
+        Ok(filled)
+    }
+
+    /// Returns the setting that a text consists of, if it is one.
+    fn whole_setting<'a>(&'a self, text: &'a str) -> anyhow::Result<Option<(&'a str, &'a UserSetting)>> {
+        let name = text.strip_prefix("${user_config.").and_then(|rest| rest.strip_suffix('}'));
+        name.filter(|name| !name.contains('}')).map(|name| Ok((name, self.setting(name)?))).transpose()
+    }
+
+    fn setting(&self, name: &str) -> anyhow::Result<&UserSetting> {
+        let asked = self.user_config.get(name);
+        asked.with_context(|| {
+            format!("its manifest.json uses the setting {name:?}, which its user_config does not describe")
+        })
     }
 
     /// Returns a text with its variables replaced, once: a value is not searched for variables.
-    fn filled(&self, text: &str, folder: &Path, work: &Path) -> anyhow::Result<String> {
+    fn filled(&self, text: &str, folder: &Path, values: &mut dyn ManifestValues) -> anyhow::Result<String> {
         let mut out = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
@@ -129,10 +185,10 @@ impl Manifest {
             out += before;
             match name {
                 "__dirname" => out += &folder.to_string_lossy(),
-                "HOME" | "DESKTOP" | "DOCUMENTS" | "DOWNLOADS" => out += &work.to_string_lossy(),
+                "HOME" | "DESKTOP" | "DOCUMENTS" | "DOWNLOADS" => out += &values.folder(name)?,
                 "/" | "pathSeparator" => out.push('/'),
                 _ => match name.strip_prefix("user_config.") {
-                    Some(key) => out += &self.user_value(key, work)?,
+                    Some(key) => out += &values.setting(key, self.setting(key)?)?.join(","),
                     None => bail!("its manifest.json names the variable {name:?}, which the format does not have"),
                 },
             }
@@ -142,28 +198,6 @@ impl Manifest {
             rest = after;
         }
         Ok(out + rest)
-    }
-
-    /// Returns what stands for a value of the user: the default, or else something of that kind.
-    fn user_value(&self, key: &str, work: &Path) -> anyhow::Result<String> {
-        let Some(asked) = self.user_config.get(key) else {
-            bail!("its manifest.json uses the setting {key:?}, which its user_config does not describe");
-        };
-        let work = work.to_string_lossy();
-        let default = match &asked.default {
-            Value::Array(values) => values.first().unwrap_or(&Value::Null),
-            value => value,
-        };
-        Ok(match (asked.kind.as_str(), default) {
-            // A default may name a folder of the user.
-            ("directory" | "file", _) => work.into_owned(),
-            (_, Value::String(text)) if !text.contains("${") => text.clone(),
-            (_, Value::Number(number)) => number.to_string(),
-            (_, Value::Bool(value)) => value.to_string(),
-            ("number", _) => "1".to_owned(),
-            ("boolean", _) => "false".to_owned(),
-            _ => format!("placeholder-{key}"),
-        })
     }
 
     /// Says what the manifest says, in sentences.
@@ -196,6 +230,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::command::evaluate::Placeholders;
 
     fn manifest(start: &Value) -> Manifest {
         serde_json::from_value(json!({
@@ -210,7 +245,7 @@ mod tests {
     }
 
     fn command(start: &Value) -> anyhow::Result<FilledStart> {
-        manifest(start).command(Path::new("/bundle"), Path::new("/home/alex/work"))
+        manifest(start).command(Path::new("/bundle"), &mut Placeholders(Path::new("/home/alex/work").into()))
     }
 
     #[test]
@@ -220,7 +255,7 @@ mod tests {
             "env": { "KEY": "${user_config.key}", "LEVEL": "${user_config.level}", "A": "1" },
             "platform_overrides": { PLATFORM: { "env": { "A": "2" } }, "win32": { "command": "x.exe" } },
         });
-        let FilledStart { command: words, variables } = command(&start).unwrap();
+        let FilledStart { command: words, variables, .. } = command(&start).unwrap();
         assert_eq!(words, ["/bundle/run", "/home/alex/work", "--n=3", "/home/alex/work", "${open"]);
         let values: Vec<_> = variables.iter().map(|(_, value)| value.as_str()).collect();
         assert_eq!(values, ["2", "placeholder-key", "placeholder-level"]);
