@@ -44,6 +44,9 @@ fn a_package_is_added_by_its_name() {
     ] {
         assert!(text(&dir).contains(line), "{line}{}", text(&dir));
     }
+    // A word that the user grants is a path, and means the folder in which it is written.
+    added(&dir, &["e", "--read", "open", "npm:server", "--", "open"]);
+    assert!(text(&dir).contains("\"server\", \"open\"]\ncwd = \".\"\n"), "{}", text(&dir));
     refused(&dir, &["d", "npm:--call=evil"], "no name of a package");
     refused(&dir, &["d", "https://example.com/mcp", "--", "word"], "takes no arguments");
     refused(&dir, &["d", "server"], "`npm:…`");

@@ -49,6 +49,9 @@ fn a_source_is_added_disabled_enabled_set_and_removed_and_the_rest_of_the_file_s
 fn each_kind_of_source_can_be_added_and_is_recognised() {
     let dir = TestDir::new(FILE);
     dir.edit(&["add", "web", "https://example.com/mcp"]);
+    // A private address that was written is meant.
+    dir.edit(&["add", "near", "http://localhost:9/mcp"]);
+    assert!(dir.text().contains("url = \"http://localhost:9/mcp\"\ndangerous-allow-private = true\n"), "{}", dir.text());
     dir.edit(&["add", "again", "builtin:calculator"]);
     dir.edit(&["add", "words", "words.wasm"]);
     let text = dir.text();

@@ -254,6 +254,9 @@ fn write(toml: &mut String, server: &ImportedServer) {
             if *sse {
                 let _ = writeln!(toml, "transport = \"sse\"");
             }
+            if url::Url::parse(url).is_ok_and(|url| portcullis_net::egress::is_private(&url)) {
+                let _ = writeln!(toml, "dangerous-allow-private = true");
+            }
         }
     }
     if let Some(cwd) = &server.cwd {

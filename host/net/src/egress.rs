@@ -46,7 +46,7 @@ pub use proxy::{
 pub use request::Outgoing;
 pub(crate) use resolver::Lookup;
 pub use target::check;
-pub use target::shown;
+pub use target::{is_private, shown};
 
 /// The largest number of redirects that are followed: more than any legitimate server chains, and few enough to end a
 /// loop at once.

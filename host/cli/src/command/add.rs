@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use portcullis::config::{Config, NewSource, add_source, find_text, looks_secret, real_file, secret_arguments};
-use portcullis::egress::read_document;
+use portcullis::egress::{is_private, read_document};
 use portcullis::name::SourceName;
 
 use self::described::{DescribedSource, Settings};
@@ -134,17 +134,23 @@ fn source(args: &Args, file: &Path) -> anyhow::Result<DescribedSource> {
 }
 
 fn of_command(args: &Args, file: &Path) -> anyhow::Result<NewSource> {
-    let here = std::env::current_dir().context("the working directory is not known")?;
     let mut new = NewSource { command: args.command.clone(), ..NewSource::default() };
     if let Some(program) = new.command.first_mut().filter(|program| program.contains('/')) {
         *program = written(Path::new(program.as_str()), file)?;
     }
-    // Relative words mean the folder in which the command is written, also to the program.
-    let is_relative_path = |word: &&String| is_relative_path(word, &here);
-    if args.command.iter().skip(1).any(|word| is_relative_path(&word)) {
-        new.cwd = Some(written(Path::new("."), file)?);
-    }
+    new.cwd = working_directory(args, args.command.get(1..).unwrap_or_default(), file)?;
     Ok(new)
+}
+
+/// Returns the folder in which a program with these arguments must start: relative ones mean the folder in which the
+/// command is written, also to the program.
+fn working_directory(args: &Args, arguments: &[String], file: &Path) -> anyhow::Result<Option<String>> {
+    let here = std::env::current_dir().context("the working directory is not known")?;
+    let granted = |word: &str| args.read.iter().chain(&args.write).any(|path| here.join(path) == here.join(word));
+    let is_path = |word: &String| {
+        !word.starts_with(['-', '/']) && (word.contains(['/', '.']) || granted(word)) && here.join(word).exists()
+    };
+    arguments.iter().any(is_path).then(|| written(Path::new("."), file)).transpose()
 }
 
 fn of_target(target: &str, args: &Args, file: &Path, settings: &mut Settings) -> anyhow::Result<DescribedSource> {
@@ -155,7 +161,8 @@ fn of_target(target: &str, args: &Args, file: &Path, settings: &mut Settings) ->
             bail!("{shown} is no name of a package");
         }
         command.extend_from_slice(&args.command);
-        let source = NewSource { command, ..NewSource::default() };
+        let cwd = working_directory(args, &args.command, file)?;
+        let source = NewSource { command, cwd, ..NewSource::default() };
         return Ok(DescribedSource { source, ..DescribedSource::default() });
     }
     if target.ends_with(".json") {
@@ -167,7 +174,10 @@ fn of_target(target: &str, args: &Args, file: &Path, settings: &mut Settings) ->
             }
             false => std::fs::read(target).with_context(|| format!("cannot read {shown}"))?,
         };
-        return server_json::source(&text, name, &args.command, settings).with_context(|| shown.into_owned());
+        let described = server_json::source(&text, name, &args.command, settings);
+        let mut described = described.with_context(|| shown.into_owned())?;
+        described.source.cwd = working_directory(args, &described.source.command, file)?;
+        return Ok(described);
     }
     if let Some(word) = args.command.first() {
         bail!("{shown} takes no arguments, and {word:?} is one: leave out what follows `--`");
@@ -177,7 +187,11 @@ fn of_target(target: &str, args: &Args, file: &Path, settings: &mut Settings) ->
     }
     let mut new = NewSource::default();
     match target {
-        url if is_url => new.url = Some(url.to_owned()),
+        url if is_url => {
+            // A private address that was written is meant.
+            new.private = url::Url::parse(url).is_ok_and(|url| is_private(&url));
+            new.url = Some(url.to_owned());
+        }
         named if named.starts_with("builtin:") || named.starts_with("oci://") => new.component = Some(named.to_owned()),
         path if path.ends_with(".wasm") => new.component = Some(written(Path::new(path), file)?),
         _ => bail!(
@@ -226,11 +240,6 @@ fn written(path: &Path, file: &Path) -> anyhow::Result<String> {
     let text = path.to_str().with_context(|| format!("{path:?} is not UTF-8, as a configuration is"))?;
     let bare = beside && path.is_relative() && !text.starts_with('.');
     Ok(if bare { format!("./{text}") } else { text.to_owned() })
-}
-
-/// Reports whether an argument names something in the working directory.
-fn is_relative_path(word: &str, here: &Path) -> bool {
-    !word.starts_with(['-', '/']) && word.contains(['/', '.']) && here.join(word).exists()
 }
 
 /// Returns the places of the command and its variables that seem to hold secrets, without the values.

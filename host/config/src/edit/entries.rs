@@ -14,6 +14,8 @@ pub struct NewSource {
     pub command: Vec<String>,
     /// The address of a server.
     pub url: Option<String>,
+    /// True if the address may be a loopback or private one: `dangerous-allow-private`.
+    pub private: bool,
     /// The file, registry reference or `builtin:` name of a component.
     pub component: Option<String>,
     /// The working directory of a program.
@@ -48,6 +50,9 @@ pub fn add_source(text: &str, name: &str, new: &NewSource) -> Result<String, Edi
         if let Some(value) = value {
             table.insert(key, toml_edit::value(value));
         }
+    }
+    if new.private {
+        table.insert("dangerous-allow-private", toml_edit::value(true));
     }
     for (key, plain, secret) in [("env", &new.env, &new.secret_env), ("headers", &new.headers, &new.secret_headers)] {
         let secret = secret.iter().map(|(key, name)| (key.as_str(), Value::from_iter([("secret", name.as_str())])));

@@ -200,3 +200,12 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_private_address_that_the_client_uses_is_meant() {
+    let (imported, _) = imported(
+        r#"{ "mcpServers": { "near": { "url": "http://127.0.0.1:8080/mcp" }, "far": { "url": "https://example.com/mcp" } } }"#,
+    );
+    assert_eq!(imported.sources.matches("dangerous-allow-private = true").count(), 1, "{}", imported.sources);
+    assert!(imported.sources.contains("127.0.0.1:8080/mcp\"\ndangerous-allow-private"), "{}", imported.sources);
+}

@@ -34,6 +34,13 @@ pub fn check(url: &Url, reach: Reach) -> Result<(), EgressError> {
     }
 }
 
+/// Reports whether a URL names a loopback or private address by itself: it can be requested only where
+/// `dangerous-allow-private` allows it, and whoever wrote it meant that.
+#[must_use]
+pub fn is_private(url: &Url) -> bool {
+    check(url, Reach::Public).is_err() && check(url, Reach::Private).is_ok()
+}
+
 fn check_name(name: &str, url: &Url, reach: Reach) -> Result<(), EgressError> {
     if name.is_empty() || name.ends_with('.') {
         // `localhost.` means `localhost`, and a certificate for `example.com` does not cover `example.com.`
