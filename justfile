@@ -34,6 +34,11 @@ interop:
     cargo build --bins --examples --features portcullis-tests/interop
     cargo test --features portcullis-tests/interop --test interop
 
+# Play what a new user does in a terminal, with real servers, and count commands and seconds; needs npx and uvx
+journeys *NAMES:
+    cargo build --release --bin portcullis
+    tests/journeys/play.py {{NAMES}}
+
 # Measure what cell each widely used server needs (tests/servers); needs npx, uvx, git, and the release binary
 servers *NAMES:
     tests/servers/measure.py {{NAMES}}
