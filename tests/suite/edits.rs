@@ -51,7 +51,11 @@ fn each_kind_of_source_can_be_added_and_is_recognised() {
     dir.edit(&["add", "web", "https://example.com/mcp"]);
     // A private address that was written is meant.
     dir.edit(&["add", "near", "http://localhost:9/mcp"]);
-    assert!(dir.text().contains("url = \"http://localhost:9/mcp\"\ndangerous-allow-private = true\n"), "{}", dir.text());
+    assert!(
+        dir.text().contains("url = \"http://localhost:9/mcp\"\ndangerous-allow-private = true\n"),
+        "{}",
+        dir.text()
+    );
     dir.edit(&["add", "again", "builtin:calculator"]);
     dir.edit(&["add", "words", "words.wasm"]);
     let text = dir.text();

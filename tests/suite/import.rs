@@ -80,7 +80,11 @@ fn the_five_servers_of_a_cursor_file_become_sources_with_cells_and_their_secrets
     }
     assert_eq!(dir.secret("tickets-authorization"), "Bearer live-tickets");
     assert_eq!(dir.secret("search-tavily-api-key"), "live-tavily");
-    says(&ran, &["secrets are stored", "it is not trusted as it is now", "left to do:\n  portcullis check\n"]);
+    says(&ran, &["secrets are stored", "it is not trusted as it is now"]);
+    let file = dir.path("home/.cursor/mcp.json").display().to_string();
+    let left =
+        format!("left to do:\n  portcullis check\n  portcullis connect cursor\n  take these servers out of {file} ");
+    says(&ran, &[&left, "without a cell"]);
 
     assert!(!ran.err.contains("nothing is known of what it needs"), "each of them is known: {}", ran.err);
 

@@ -186,7 +186,8 @@ async fn progress<T>(sources: usize, work: impl Future<Output = T>) -> T {
             }
             _ = tick.tick() => {
                 let seconds = began.elapsed().as_secs();
-                output::status_line(&format!("starting {sources} sources and asking what they offer: {seconds} s"));
+                let what = if sources == 1 { "1 source".to_owned() } else { format!("{sources} sources") };
+                output::status_line(&format!("starting {what} and asking for definitions: {seconds} s"));
             }
         }
     }

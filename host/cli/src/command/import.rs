@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::cli::Global;
 use crate::command::{init, trust};
 use crate::config_file::ConfigFile;
+use crate::connect::client::Client;
 use crate::known::{self, Proposed};
 use crate::output::{self, escape_hidden};
 use input::Input;
@@ -59,6 +60,8 @@ struct Collected {
     notes: Vec<String>,
     to_do: Vec<String>,
     present: usize,
+    /// The files of clients that servers were taken from, safe to show.
+    files: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
@@ -113,6 +116,9 @@ fn collect(inputs: &[Input], destination: &Destination) -> anyhow::Result<Collec
                 all.notes.extend(imported.notes);
                 all.to_do.extend(imported.to_do);
                 all.present += imported.present;
+                if input.is_clients && !imported.sources.is_empty() {
+                    all.files.push(shown.clone());
+                }
             }
             Err(error) if inputs.len() == 1 => return Err(error),
             Err(error) => all.notes.push(format!("{error:#}")),
@@ -224,6 +230,11 @@ fn report(
         .collect();
     to_do.extend(collected.to_do.iter().cloned());
     to_do.push("portcullis check".to_owned());
+    let client = args.from.as_deref().and_then(|from| Client::named(from.to_str()?));
+    to_do.extend(client.map(|client| format!("portcullis connect {}", client.name())));
+    to_do.extend(collected.files.iter().map(|from| {
+        format!("take these servers out of {from}    # until then the client starts them itself, without a cell")
+    }));
     if global.json {
         let secrets = collected.secrets.iter().map(
             |secret| json!({ "name": secret.name, "origin": secret.origin, "stored": stored.contains(&secret.name) }),

@@ -20,6 +20,8 @@ pub(super) struct Input {
     pub(super) text: anyhow::Result<String>,
     /// The folder of the project to which the file belongs.
     pub(super) workspace: Option<PathBuf>,
+    /// True for a file from which a client starts servers.
+    pub(super) is_clients: bool,
 }
 
 /// Returns the file that is named, or those of the client that is named.
@@ -30,10 +32,15 @@ pub(super) fn inputs(from: Option<&Path>) -> anyhow::Result<Vec<Input>> {
     let here = std::env::current_dir().context("the working directory is not known")?;
     let Some(from) = from else { bail!("{}", which(&here)) };
     if from == Path::new("-") {
-        return Ok(vec![Input { shown: "standard input".to_owned(), text: standard_input(), workspace: Some(here) }]);
+        return Ok(vec![Input {
+            shown: "standard input".to_owned(),
+            text: standard_input(),
+            workspace: Some(here),
+            is_clients: false,
+        }]);
     }
     let Some(client) = from.to_str().and_then(Client::named).filter(|_| !from.is_file()) else {
-        return Ok(vec![input(from, &here)]);
+        return Ok(vec![Input { is_clients: false, ..input(from, &here) }]);
     };
     let files = client.files(&here)?;
     let found: Vec<Input> = files.iter().filter(|file| file.exists()).map(|file| input(file, &here)).collect();
@@ -47,7 +54,7 @@ pub(super) fn inputs(from: Option<&Path>) -> anyhow::Result<Vec<Input>> {
 }
 
 fn input(file: &Path, here: &Path) -> Input {
-    Input { shown: shown(file), text: read(file), workspace: Some(workspace(file, here)) }
+    Input { shown: shown(file), text: read(file), workspace: Some(workspace(file, here)), is_clients: true }
 }
 
 /// Returns the folder of the project to which a file belongs: the one that it is in, or the working directory for a
