@@ -206,7 +206,13 @@ mod tests {
     }
 
     fn rules(supply: Supply) -> Vec<(String, String)> {
-        supply.known.findings.finish().into_iter().map(|finding| (finding.rule.to_owned(), finding.subject)).collect()
+        supply
+            .known
+            .findings
+            .finish(&[])
+            .into_iter()
+            .map(|finding| (finding.rule.to_owned(), finding.subject))
+            .collect()
     }
 
     #[test]
