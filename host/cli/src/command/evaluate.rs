@@ -186,10 +186,11 @@ pub(crate) async fn evaluate(
         about.clone_from(&bundle.about);
     }
     let (mut inside, mut supply) = match observe::prepare(&candidate).await {
-        Ok((inside, Some(package))) => {
+        Ok((inside, Some((package, provenance)))) => {
             let mut supply = supply::look(&package.folder, Some(&package.name), osv.as_deref())?;
             supply::look_at_lock(&package, &mut supply);
             supply::compare_with_pins(&package, config, &mut supply.known);
+            supply::say_provenance(&package, &provenance, &mut supply.known);
             (inside, supply)
         }
         Ok((inside, None)) if bundle.is_none() => (inside, Supply::of_no_package()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use portcullis::cell::{
-    Action, Availability, CellError, CellFactory, Child, InstallPhase, ProcessCell, RecordedAttempt,
+    Action, Availability, CellError, CellFactory, Child, InstallPhase, ProcessCell, Provenance, RecordedAttempt,
     Subject as Attempted, Tier,
 };
 use portcullis::config::{Endpoint, SourceConfig};
@@ -41,13 +41,23 @@ pub(super) struct Candidate {
 }
 
 /// Installs the package, if the command asks for one. Returns what the cell opens for the program itself, and the
-/// package.
-pub(super) async fn prepare(candidate: &Candidate) -> Result<(Vec<PathBuf>, Option<InstallPhase>), CellError> {
+/// package with what its registry says of its attestations.
+pub(super) async fn prepare(
+    candidate: &Candidate,
+) -> Result<(Vec<PathBuf>, Option<(InstallPhase, Provenance)>), CellError> {
     let cell = candidate.cell(&candidate.source);
     cell.plan(&[]).await?;
     let described = cell.described();
     let needs = described.iter().flat_map(|described| &described.needs.read).cloned().collect();
-    Ok((needs, described.and_then(|described| described.package.clone())))
+    let package = match described.and_then(|described| described.package.clone()) {
+        Some(package) => {
+            let provenance = cell.provenance(&package).await;
+            let provenance = provenance.unwrap_or_else(|error| Provenance::Unknown(error.to_string()));
+            Some((package, provenance))
+        }
+        None => None,
+    };
+    Ok((needs, package))
 }
 
 impl Candidate {
