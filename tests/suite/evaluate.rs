@@ -81,6 +81,19 @@ fn no_honest_server_of_the_zoo_is_called_malicious() {
 }
 
 #[test]
+fn a_unix_socket_is_named_by_who_connects_to_it() {
+    let dir = TestDir::new("");
+    let report = report(&evaluate(&dir, &["--json"], "socket", "hostile"));
+    let found = grave(&report).into_iter().find(|finding| finding["rule"] == "unix-socket").unwrap();
+    assert_eq!(found["subject"], "/var/run/docker.sock", "{report:#}");
+    let notes = report["findings"].as_array().unwrap().iter().filter(|finding| finding["rule"] == "unix-socket");
+    let named: Vec<_> = notes.filter_map(|finding| finding["subject"].as_str()).collect();
+    assert!(named.contains(&"/home/alex/agent") && named.contains(&"@of-the-desktop"), "{report:#}");
+    let proposed = report["cell"].to_string();
+    assert!(!proposed.contains("docker.sock") && !proposed.contains("agent"), "no cell has one: {proposed}");
+}
+
+#[test]
 fn the_reports_say_the_same_to_people_and_to_programs() {
     let dir = TestDir::new("");
     let ran = evaluate(&dir, &["--sarif", "report.sarif", "--html", "report.html"], "client", "hostile");

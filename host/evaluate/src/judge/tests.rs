@@ -232,6 +232,16 @@ fn persistence_escapes_and_services_are_found_and_honest_conduct_is_not() {
         with(Action::Write, "/var/run/docker.sock", "Lists Docker."),
         Some((FindingLevel::Warning, "unix-socket"))
     );
+    for (socket, expected) in [
+        ("/var/run/docker.sock", Some((FindingLevel::High, "unix-socket"))),
+        ("/run/user/1000/bus", Some((FindingLevel::Warning, "unix-socket"))),
+        ("@/tmp/.X11-unix/X0", Some((FindingLevel::Warning, "unix-socket"))),
+        // The C library does, for names.
+        ("/var/run/nscd/socket", None),
+        ("/home/alex/not-nscd/socket", Some((FindingLevel::Warning, "unix-socket"))),
+    ] {
+        assert_eq!(with(Action::Connect, socket, ""), expected, "{socket}");
+    }
     assert_eq!(with(Action::Execute, "/usr/bin/curl", ""), Some((FindingLevel::Warning, "program")));
     assert_eq!(with(Action::Execute, "/usr/bin/git", ""), None);
 }

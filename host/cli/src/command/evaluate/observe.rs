@@ -100,6 +100,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     }
     let program = plan.launch.program.clone();
     let recording = cell.recording().cloned().context("the cell is not recorded")?;
+    recording.follow_unix_sockets();
     for file in home.canary_files() {
         recording.watch(&file).context("a false secret is gone")?;
     }
