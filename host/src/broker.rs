@@ -345,7 +345,7 @@ impl Inner {
     async fn close_sources(&self) {
         let context = self.context();
         let retired: Vec<_> = self.retired.lock().drain(..).filter_map(|upstream| upstream.upgrade()).collect();
-        join_all(context.upstreams.values().chain(&retired).map(|upstream| upstream.source.close())).await;
+        join_all(context.upstreams.values().chain(&retired).map(|upstream| upstream.close())).await;
         self.lasting.closing.close();
         self.lasting.closing.wait().await;
     }

@@ -31,6 +31,7 @@ use crate::protocol::{Answer, Era, Json, Method, Notification, Request, RpcError
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, ComponentProgram};
 pub(crate) use concurrency::ConcurrencyLimit;
+pub use http::HttpConnection;
 pub(crate) use http::HttpSource;
 pub(crate) use link::url_elicitations_needed;
 pub(crate) use pipe::{PipeConfig, RedactedValues};

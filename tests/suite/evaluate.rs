@@ -1,5 +1,8 @@
 //! `portcullis evaluate`: what hostile servers do is found, and honest ones that do the same are not called malicious.
 
+mod components;
+mod remote;
+
 use std::fs;
 use std::io::Write as _;
 
@@ -10,7 +13,7 @@ use portcullis_test_support::source_program;
 use crate::test_dir::{Ran, TestDir};
 
 /// The trigger, the rule by which its hostile server is found, and a word of the only condition under which it acts.
-const ZOO: [(&str, &str, Option<&str>); 19] = [
+const ZOO: [(&str, &str, Option<&str>); 20] = [
     ("spawn", "canary-sent", None),
     ("nth-call", "canary-sent", None),
     ("argument", "canary-returned", Some("particular values")),
@@ -30,6 +33,7 @@ const ZOO: [(&str, &str, Option<&str>); 19] = [
     ("symlink", "canary-read", None),
     ("flood", "canary-read", None),
     ("schema", "canary-read", None),
+    ("modern", "steering-definition", Some("2026-07-28")),
 ];
 
 fn evaluate(dir: &TestDir, more: &[&str], trigger: &str, kind: &str) -> Ran {
@@ -77,6 +81,19 @@ fn no_honest_server_of_the_zoo_is_called_malicious() {
 }
 
 #[test]
+fn a_unix_socket_is_named_by_who_connects_to_it() {
+    let dir = TestDir::new("");
+    let report = report(&evaluate(&dir, &["--json"], "socket", "hostile"));
+    let found = grave(&report).into_iter().find(|finding| finding["rule"] == "unix-socket").unwrap();
+    assert_eq!(found["subject"], "/var/run/docker.sock", "{report:#}");
+    let notes = report["findings"].as_array().unwrap().iter().filter(|finding| finding["rule"] == "unix-socket");
+    let named: Vec<_> = notes.filter_map(|finding| finding["subject"].as_str()).collect();
+    assert!(named.contains(&"/home/alex/agent") && named.contains(&"@of-the-desktop"), "{report:#}");
+    let proposed = report["cell"].to_string();
+    assert!(!proposed.contains("docker.sock") && !proposed.contains("agent"), "no cell has one: {proposed}");
+}
+
+#[test]
 fn the_reports_say_the_same_to_people_and_to_programs() {
     let dir = TestDir::new("");
     let ran = evaluate(&dir, &["--sarif", "report.sarif", "--html", "report.html"], "client", "hostile");
@@ -97,7 +114,6 @@ fn what_cannot_be_judged_has_an_exit_code_of_its_own() {
     let dir = TestDir::new("");
     let source = source_program("portcullis-test-source").display().to_string();
     for (command, why) in [
-        (vec!["https://example.test/mcp"], "is no command"),
         (vec!["./absent.mcpb"], "absent.mcpb cannot be used"),
         (vec!["/no/such/program"], "/no/such/program"),
         (vec![source.as_str(), "exit-now"], "no \\u{1b}[31mdatabase"),

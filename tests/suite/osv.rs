@@ -166,6 +166,44 @@ fn what_was_pinned_before_is_compared_with_what_the_registry_has_now() {
 }
 
 #[test]
+fn a_report_says_whether_the_registry_names_attestations_and_claims_no_more() {
+    let dir = dir();
+    let npx = dir.path("bin/npx").display().to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    fs::write(dir.path("home/.npmrc"), format!("registry=http://{}/\n", listener.local_addr().unwrap())).unwrap();
+    let dist = |dist: Value| json!({ "versions": { "1.0.0": { "dist": dist } } }).to_string();
+    let attested = json!({ "url": "https://r.example/a\u{1b}[31m" });
+    let answers = [
+        dist(json!({ "integrity": "sha512-a", "attestations": attested })),
+        dist(json!({ "integrity": "sha512-a" })),
+        dist(json!({ "integrity": "sha512-other", "attestations": attested })),
+    ];
+    let served = std::thread::spawn(move || {
+        for body in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]).unwrap();
+            let length = body.len();
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}").unwrap();
+        }
+    });
+    let report = || {
+        let ran = dir.run(&["evaluate", "--json", "--idle", "0", "--", &npx, "far-server"]);
+        let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err));
+        (report["about"].to_string(), report["exercised"]["not"].to_string())
+    };
+    let (about, not) = report();
+    assert!(about.contains("far-server 1.0.0: has attestations (not verified)"), "{about}");
+    assert!(not.contains("who built the packages that it needs (provenance): not checked"), "{not}");
+    assert!(report().0.contains("far-server 1.0.0: has no attestations"));
+    let (about, not) = report();
+    assert!(not.contains("attestations not checked: the registry names other bytes"), "{not}");
+    assert!(!about.contains("attestations"), "{about}");
+    served.join().unwrap();
+    // Nobody answers there any more.
+    assert!(report().1.contains("attestations not checked: cannot connect"));
+}
+
+#[test]
 fn the_database_is_fetched_from_the_address_that_the_user_names() {
     let dir = dir();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -51,7 +51,7 @@ pub(crate) use installer_process::run_to_end;
 #[cfg(feature = "process")]
 pub use missing_access::{MissingAccess, variables_in};
 #[cfg(feature = "process")]
-pub use package::{InstallPhase, PackageUpdate, package_name};
+pub use package::{InstallPhase, PackageUpdate, Provenance, package_name};
 #[cfg(feature = "process")]
 pub use plan::{AvailableTiers, Plan};
 #[cfg(feature = "process")]

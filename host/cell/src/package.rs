@@ -11,6 +11,7 @@ mod index;
 mod install;
 mod known;
 mod npm;
+mod provenance;
 mod registry;
 mod store;
 mod uv;
@@ -20,6 +21,7 @@ use std::path::Path;
 pub(crate) use command::{PackageCommand, PackageManager};
 pub use install::{InstallPhase, PackageUpdate};
 pub(crate) use install::{Installed, Installer};
+pub use provenance::Provenance;
 
 /// Returns the package that an `npx` or `uvx` command runs, without a version and with its ecosystem: `npm:tavily-mcp`,
 /// `pypi:mcp-server-git`. `None` for any other command.

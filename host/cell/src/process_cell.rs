@@ -14,7 +14,7 @@ use portcullis_jail::{BuiltCell, Tier};
 use portcullis_net::egress::{Declared, EgressProxy, ProxyListeners, RefusedHosts};
 use serde_json::json;
 
-use super::package::{InstallPhase, Installed, Installer, PackageCommand, PackageUpdate};
+use super::package::{InstallPhase, Installed, Installer, PackageCommand, PackageUpdate, Provenance};
 use super::plan::PlanContext;
 use super::report::paths_as_text;
 use super::{CellError, CellFactory, CellGrant, CellReport, MissingAccess, Plan, ProgramNeeds, Recording};
@@ -242,6 +242,17 @@ impl ProcessCell {
     pub async fn newest(&self) -> Result<Option<PackageUpdate>, CellError> {
         let Some(package) = self.package()? else { return Ok(None) };
         Installer::new(&self.cells, self.source(), &package).newest().await.map(Some)
+    }
+
+    /// Returns what the registry of an installed package says of its attestations.
+    ///
+    /// # Errors
+    /// [`CellError`] if no registry is known.
+    pub async fn provenance(&self, phase: &InstallPhase) -> Result<Provenance, CellError> {
+        match self.package()? {
+            Some(package) => Installer::new(&self.cells, self.source(), &package).provenance(phase).await,
+            None => Ok(Provenance::Unknown("no package is installed".to_owned())),
+        }
     }
 
     /// Returns the package that the source's command names, if it names one.

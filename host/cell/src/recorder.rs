@@ -2,7 +2,8 @@
 //!
 //! The kernel asks before it carries a recorded call out, and the answer is to go on, so that the cell decides as it
 //! does without a recorder; a call that every cell denies is denied. What a path is, is read from the memory of the
-//! source: a source that changes it meanwhile spoils its record and nothing else.
+//! source: a source that changes it meanwhile spoils its record and nothing else. An evaluated source that asks for a
+//! Unix socket gets the end of a closed pipe, so that it goes on to say where it would connect to; that call is denied.
 
 #[cfg(target_os = "linux")]
 mod caller;
@@ -13,6 +14,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
@@ -112,6 +114,8 @@ pub struct Recording {
     watched: Watched,
     /// Notified when an attempt was looked up outside.
     looked_up: Condvar,
+    /// True if the source gets what it takes for Unix sockets.
+    follows_unix_sockets: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -137,7 +141,8 @@ struct Times {
 impl Default for Recording {
     fn default() -> Self {
         let (seen, watched) = (Mutex::default(), Watched::default());
-        Self { began: Instant::now(), seen, watched, looked_up: Condvar::new() }
+        let follows_unix_sockets = AtomicBool::new(false);
+        Self { began: Instant::now(), seen, watched, looked_up: Condvar::new(), follows_unix_sockets }
     }
 }
 
@@ -185,6 +190,12 @@ impl Recording {
         let about = file.metadata()?;
         self.watched.lock().insert((about.dev(), about.ino()), file.to_owned());
         Ok(())
+    }
+
+    /// Lets the source have what it takes for Unix sockets, so that it is seen what it connects them to. They lead
+    /// nowhere. Otherwise it gets none, as in a cell that is not recorded. To be called before the source starts.
+    pub fn follow_unix_sockets(&self) {
+        self.follows_unix_sockets.store(true, Ordering::Relaxed);
     }
 
     fn is_watched(&self, subject: &Subject) -> bool {
@@ -252,16 +263,22 @@ impl Recording {
         let recording = Arc::clone(&self);
         let listen = move || {
             while let Ok(Some(call)) = listener.receive() {
-                let seen = caller::seen(&listener, &call, &recording.watched);
+                let mut seen = caller::seen(&listener, &call, &recording.watched);
                 let program = seen.as_ref().map(|_| caller::program(call.thread)).unwrap_or_default();
                 // Before the caller goes on: what it does next may be to answer, after which the record is read.
                 recording.seen.lock().waiting += seen.as_ref().map_or(1, Vec::len);
-                let recorded = portcullis_jail::recorded_call(call.number);
-                if recorded.is_some() {
+                let is_recorded = portcullis_jail::recorded_call(call.number).is_some();
+                let reaches_service = || seen.iter().flatten().any(caller::Seen::is_unix_socket);
+                let follows = recording.follows_unix_sockets.load(Ordering::Relaxed);
+                if is_recorded && !(follows && reaches_service()) {
                     listener.continue_call(&call);
-                } else {
+                } else if is_recorded || portcullis_jail::denied_call(call.number).is_some() || !follows {
                     // A call that every cell denies is here only to be recorded.
                     listener.deny(&call);
+                } else if listener.stand_in_for_socket(&call) {
+                    // What it is connected to says more.
+                    recording.seen.lock().waiting -= seen.as_ref().map_or(1, Vec::len);
+                    seen = Ok(Vec::new());
                 }
                 let Ok(seen) = seen else {
                     recording.note_looked_up(true);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use portcullis_cell::{Action, Availability, RecordedAttempt, Subject};
 use portcullis_core::escape::escape_hidden;
+use portcullis_core::protocol::revision::MODERN;
 use portcullis_learn::{CellKey, Proposal, Situation};
 use portcullis_net::egress::Channel;
 use serde::Serialize;
@@ -51,12 +52,28 @@ pub struct Exercised {
     pub not: Vec<String>,
 }
 
+/// The kind of source that was evaluated, which decides how much of it was seen.
+#[derive(Debug, Clone, Copy)]
+pub enum EvaluationTarget<'a> {
+    /// A program in recorded cells. The situation says which paths mean what.
+    Program(&'a Situation),
+    /// A component, of which only the imports, the definitions and the results are seen.
+    Component {
+        /// True if it imports folders.
+        files: bool,
+        /// True if it imports the network.
+        network: bool,
+    },
+    /// A server at a URL, of which only what it says is seen.
+    Remote,
+}
+
 /// The report on one source.
 #[derive(Debug, Clone, Serialize)]
 pub struct Evaluation {
     /// The judgement that follows from the findings and the runs.
     pub judgement: Judgement,
-    /// The command that was evaluated.
+    /// The command, address or component that was evaluated.
     pub command: Vec<String>,
     /// The server's name and version, as it gives them.
     pub server: String,
@@ -66,9 +83,9 @@ pub struct Evaluation {
     pub about: Vec<String>,
     /// The findings, the worst first.
     pub findings: Vec<EvaluationFinding>,
-    /// The smallest cell in which it does what was seen.
-    pub cell: CellProposal,
-    /// The worst that the source could do in that cell, in sentences.
+    /// The smallest cell in which it does what was seen; `None` for a source that no cell was recorded of.
+    pub cell: Option<CellProposal>,
+    /// The worst that the source could do, in that cell if there is one, in sentences.
     pub risk: Vec<String>,
     /// The runs and tools that were exercised, and what was not.
     pub exercised: Exercised,
@@ -97,12 +114,20 @@ pub struct CellProposal {
 impl Evaluation {
     /// Judges the runs of a source, of which the first is the baseline.
     #[must_use]
-    pub fn of(command: &[String], observations: &[Observation], situation: &Situation, before: PriorKnowledge) -> Self {
+    pub fn of(
+        command: &[String],
+        observations: &[Observation],
+        target: EvaluationTarget<'_>,
+        before: PriorKnowledge,
+    ) -> Self {
         let findings = judge(observations, command, before.findings);
-        let proposal = smallest_cell(observations, situation);
+        let proposal = match target {
+            EvaluationTarget::Program(situation) => Some(smallest_cell(observations, situation)),
+            EvaluationTarget::Component { .. } | EvaluationTarget::Remote => None,
+        };
         let baseline = observations.first();
         let failure = baseline.and_then(|run| run.failure.clone());
-        let exercised = Exercised::of(observations, before.unchecked);
+        let exercised = Exercised::of(observations, target, before.unchecked);
         let worth_a_look = findings.iter().any(|finding| finding.level >= FindingLevel::Warning);
         let judgement = match worth_a_look {
             true => Judgement::Findings,
@@ -122,8 +147,12 @@ impl Evaluation {
             server: baseline.map(|run| run.server.clone()).unwrap_or_default(),
             failure,
             about: before.about,
-            risk: risk(&proposal),
-            cell: CellProposal { lines: proposal.lines, withheld: proposal.withheld },
+            risk: match (target, &proposal) {
+                (EvaluationTarget::Program(_), Some(proposal)) => risk(proposal),
+                (EvaluationTarget::Component { files, network }, _) => component_risk(files, network),
+                _ => remote_risk(),
+            },
+            cell: proposal.map(|proposal| CellProposal { lines: proposal.lines, withheld: proposal.withheld }),
             findings,
             exercised,
         }
@@ -131,7 +160,7 @@ impl Evaluation {
 }
 
 impl Exercised {
-    fn of(observations: &[Observation], unchecked: Vec<String>) -> Self {
+    fn of(observations: &[Observation], target: EvaluationTarget<'_>, unchecked: Vec<String>) -> Self {
         let runs = observations.iter().map(|run| RunSummary {
             condition: run.condition.in_words(),
             calls: run.calls.len(),
@@ -169,6 +198,10 @@ impl Exercised {
         if definitions().any(|(kind, _)| matches!(*kind, "prompt" | "resource" | "template")) {
             not.push("prompts were not fetched and resources not read; their definitions were scanned".to_owned());
         }
+        let unspoken = |run: &&Observation| run.listings.is_empty() && run.failure.is_none();
+        if observations.iter().filter(|run| run.condition == Condition::Modern).any(|run| unspoken(&run)) {
+            not.push(format!("a client of revision {MODERN}: the server does not speak it"));
+        }
         if observations.iter().any(|run| run.condition == Condition::LaterClock && !run.clock_moved) {
             not.push("its clock could not be moved: only that of Node and of Python can".to_owned());
         }
@@ -188,10 +221,10 @@ impl Exercised {
             *unseen.entry(what).or_default() += count;
         }
         not.extend(unseen.iter().map(|(what, count)| format!("{what}: {count}")));
-        not.push(
-            "what was encrypted or compressed before it was sent, and what waits longer or for another input"
-                .to_owned(),
-        );
+        if matches!(target, EvaluationTarget::Program(_)) {
+            not.push("what was encrypted or compressed before it was sent".to_owned());
+        }
+        not.push("what waits longer or for another input".to_owned());
         not.extend(unchecked);
         Self { runs: runs.collect(), tools: called.into_iter().map(str::to_owned).collect(), not }
     }
@@ -240,6 +273,9 @@ fn smallest_cell(observations: &[Observation], situation: &Situation) -> Proposa
     proposal
 }
 
+const SENDS_NOTHING: &str = "It could send nothing anywhere by itself: what it learns leaves only in its results.";
+const STEERS: &str = "Its definitions and results reach the model, and could steer it to use other tools.";
+
 /// Says what a source could do at worst in a cell.
 fn risk(proposal: &Proposal) -> Vec<String> {
     let values = |needs: CellKey| -> Vec<&str> {
@@ -254,12 +290,27 @@ fn risk(proposal: &Proposal) -> Vec<String> {
         risk.push(format!("It could change or delete everything in {}.", write.join(", ")));
     }
     risk.push(match network.is_empty() {
-        true => "It could send nothing anywhere by itself: what it learns leaves only in its results.".to_owned(),
+        true => SENDS_NOTHING.to_owned(),
         false => format!(
             "It could send what it reads, the variables that it is given and every argument of its tools to {}.",
             network.join(", ")
         ),
     });
-    risk.push("Its definitions and results reach the model, and could steer it to use other tools.".to_owned());
+    risk.push(STEERS.to_owned());
     risk
+}
+
+/// Says what a component could do at worst with what it imports, if that is granted.
+fn component_risk(files: bool, network: bool) -> Vec<String> {
+    let read = "It could read everything in the folders that it is granted, and change it where it may write.";
+    let sent =
+        "It could send what it reads, its variables and every argument of its tools to the hosts that it is granted.";
+    let risk = [(files, read), (network, sent), (!network, SENDS_NOTHING), (true, STEERS)];
+    risk.into_iter().filter(|(is, _)| *is).map(|(_, text)| text.to_owned()).collect()
+}
+
+/// Says what a server that runs elsewhere could do at worst.
+fn remote_risk() -> Vec<String> {
+    let kept = "It could keep, pass on or sell every argument of its tools: nobody here sees what its machine does.";
+    [kept, STEERS].map(str::to_owned).into()
 }

@@ -144,16 +144,16 @@ impl FindingList {
         self.0.extend(other.0);
     }
 
-    /// Returns the findings, the worst first.
+    /// Returns the findings, the worst first. `runs` are the conditions under which the source was seen at work.
     #[must_use]
-    pub fn finish(self) -> Vec<EvaluationFinding> {
+    pub fn finish(self, runs: &[Condition]) -> Vec<EvaluationFinding> {
         let finding = |((rule, subject), found): ((&'static JudgeRule, String), Found)| EvaluationFinding {
             level: found.level,
             rule: rule.name,
             subject,
             meaning: rule.meaning,
             evidence: found.evidence,
-            conditions: in_words(&found.conditions),
+            conditions: in_words(&found.conditions, runs),
         };
         let mut findings: Vec<_> = self.0.into_iter().map(finding).collect();
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
@@ -162,12 +162,12 @@ impl FindingList {
     }
 }
 
-/// Returns the conditions in words. Every one, or every one with something to find, is one.
-fn in_words(conditions: &BTreeSet<Condition>) -> Vec<String> {
-    let always = |left_out: &[Condition]| {
-        Condition::ALL.iter().all(|known| conditions.contains(known) || left_out.contains(known))
-    };
-    if always(&[]) {
+/// Returns the conditions in words. Every one of `runs`, or every one with something to find, is one.
+fn in_words(conditions: &BTreeSet<Condition>, runs: &[Condition]) -> Vec<String> {
+    let always = |left_out: &[Condition]| runs.iter().all(|run| conditions.contains(run) || left_out.contains(run));
+    if conditions.is_empty() {
+        Vec::new()
+    } else if always(&[]) {
         vec!["it ran, every time".to_owned()]
     } else if always(&[Condition::Bare]) {
         vec!["it ran, every time that there was something to find".to_owned()]

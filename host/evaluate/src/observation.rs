@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use portcullis_cell::RecordedAttempt;
+use portcullis_core::protocol::Era;
+use portcullis_core::protocol::revision::MODERN;
 use portcullis_net::egress::SentMessage;
 use serde_json::Value;
 
@@ -25,11 +27,13 @@ pub enum Condition {
     Values,
     /// Without canaries and without an internet, as a cell is by default.
     Bare,
+    /// As a client of the modern revision, if the source speaks it.
+    Modern,
 }
 
 impl Condition {
     /// All conditions, in the order of the report.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Baseline,
         Self::Client("claude-ai"),
         Self::Client("Visual Studio Code"),
@@ -39,6 +43,7 @@ impl Condition {
         Self::LaterClock,
         Self::Values,
         Self::Bare,
+        Self::Modern,
     ];
 
     /// Returns the condition in words, after "when".
@@ -51,6 +56,7 @@ impl Condition {
             Self::LaterClock => "the clock was two years ahead".to_owned(),
             Self::Values => "arguments had particular values".to_owned(),
             Self::Bare => "there was nothing to find and no internet".to_owned(),
+            Self::Modern => format!("the client spoke revision {MODERN}"),
         }
     }
 
@@ -61,6 +67,12 @@ impl Condition {
             Self::Client(name) => name,
             _ => "mcp",
         }
+    }
+
+    /// Returns the era of the protocol that the client speaks first.
+    #[must_use]
+    pub fn era(self) -> Era {
+        if self == Self::Modern { Era::Modern } else { Era::Legacy }
     }
 
     /// Returns the locale of the user.
@@ -152,6 +164,29 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Returns an observation that begins now, in which nothing was seen yet.
+    #[must_use]
+    pub fn begin(condition: Condition) -> Self {
+        Self {
+            condition,
+            began: Instant::now(),
+            took: Duration::ZERO,
+            failure: None,
+            server: String::new(),
+            listings: Vec::new(),
+            calls: Vec::new(),
+            attempts: Vec::new(),
+            sent: Vec::new(),
+            missed: 0,
+            unseen: BTreeMap::new(),
+            written: Vec::new(),
+            canaries: Vec::new(),
+            home: PathBuf::new(),
+            programs: Vec::new(),
+            clock_moved: false,
+        }
+    }
+
     /// Returns what the source was doing at a time: starting, in a call, or nothing that was asked for.
     #[must_use]
     pub fn at(&self, since: Duration) -> String {

@@ -112,6 +112,8 @@ impl Proposal {
         let mut wanted = Wanted::default();
         for attempt in attempts {
             match &attempt.subject {
+                // No cell has Unix sockets.
+                Subject::Path(_) if attempt.action == Action::Connect => {}
                 Subject::Path(path) => wanted.path(path, attempt, situation),
                 Subject::Host(host, port) if attempt.availability == Availability::Denied => {
                     wanted.host(host, *port, attempt);

@@ -96,7 +96,7 @@ impl Egress {
     /// If the URL itself is refused, or the system has no certificates to trust.
     pub fn client_for(&self, url: &Url, reach: Reach) -> Result<HttpClient, EgressError> {
         target::check(url, reach)?;
-        Ok(HttpClient { http: self.http(reach)?, reach, private_origin: None })
+        Ok(HttpClient { http: self.http(reach)?, reach, private_origin: None, only_origin: None })
     }
 
     /// Returns a client that may reach the origin of `url` even at a private address, and otherwise public addresses
@@ -107,7 +107,16 @@ impl Egress {
     pub fn client_at(&self, url: &Url) -> Result<HttpClient, EgressError> {
         target::check(url, Reach::Private)?;
         let private_origin = Some((url.origin(), self.http(Reach::Private)?));
-        Ok(HttpClient { http: self.http(Reach::Public)?, reach: Reach::Public, private_origin })
+        Ok(HttpClient { http: self.http(Reach::Public)?, reach: Reach::Public, private_origin, only_origin: None })
+    }
+
+    /// Returns a client that may reach the origin of `url`, even at a private address, and nothing else. It does not
+    /// connect yet.
+    ///
+    /// # Errors
+    /// As for [`Egress::client_for`].
+    pub fn client_only_at(&self, url: &Url) -> Result<HttpClient, EgressError> {
+        Ok(HttpClient { only_origin: Some(url.origin()), ..self.client_for(url, Reach::Private)? })
     }
 
     fn http(&self, reach: Reach) -> Result<reqwest::Client, EgressError> {
@@ -134,6 +143,8 @@ pub struct HttpClient {
     reach: Reach,
     /// The origin that may have a private address, and the client for it.
     private_origin: Option<(Origin, reqwest::Client)>,
+    /// The only origin that may be reached, if there is one.
+    only_origin: Option<Origin>,
 }
 
 impl HttpClient {
@@ -147,6 +158,10 @@ impl HttpClient {
             let response = self.hop(&mut request).await?;
             match redirect(&request, &response)? {
                 None => return Ok(response),
+                Some(url) if self.only_origin.as_ref().is_some_and(|only| *only != url.origin()) => {
+                    let what = format!("it leads to `{}`, and only the named address may be reached", shown(&url));
+                    return Err(EgressError::Redirect { url: shown(&request.url), what });
+                }
                 Some(url) => request.go_to(url),
             }
         }

@@ -22,6 +22,7 @@ use crate::catalog::{self, CatalogError, Collected, Remark};
 use crate::cell::ProcessCell;
 use crate::config::{Endpoint, ScanMode, SourceConfig};
 use crate::digest::Digest;
+use crate::egress::ComponentEgress;
 use crate::escape::escape_hidden;
 use crate::item::{Item, ItemKind};
 use crate::lockfile::Lockfile;
@@ -52,6 +53,8 @@ pub(crate) struct Upstream {
     pub(crate) process_cell: Option<Arc<ProcessCell>>,
     /// The cell of a component source.
     pub(crate) component_cell: Option<Arc<ComponentCell>>,
+    /// The network of a component source, if it has any.
+    component_egress: Option<Arc<ComponentEgress>>,
     /// The counters of the calls to the source.
     pub(crate) metrics: Arc<SourceMetrics>,
     /// The counts of the calls that the source has.
@@ -160,6 +163,7 @@ impl Upstream {
             #[cfg(feature = "process")]
             process_cell: built.process_cell,
             component_cell: built.component_cell,
+            component_egress: built.component_egress,
             metrics: metrics.cloned().unwrap_or_default(),
             open_calls: Arc::default(),
             last: Mutex::default(),
@@ -326,6 +330,14 @@ impl Upstream {
             return Some(described.to_json());
         }
         self.component_cell.as_ref().map(|component_cell| component_cell.to_json())
+    }
+
+    /// Closes the source, and records what its network still has to report.
+    pub(crate) async fn close(&self) {
+        self.source.close().await;
+        if let Some(egress) = &self.component_egress {
+            egress.report();
+        }
     }
 
     /// Returns the revision of the protocol that the source spoke at its last discovery, if it speaks any.

@@ -17,9 +17,11 @@ use crate::egress::{Egress, EgressError, Reach, shown};
 use crate::ledger::Recorder;
 use crate::name::SourceName;
 use crate::oauth::Bearer;
+pub use connection::HttpConnection;
 use legacy_sse::LegacySse;
 use transport::{HttpTransport, ServerAccess, TransportShared};
 
+mod connection;
 mod exchange;
 mod headers;
 mod legacy_sse;

@@ -4,7 +4,7 @@
 //! line consists of words, each of which is a fault, or `well`. Without a script there are no faults. The tool is
 //! `echo`.
 
-mod web;
+pub(crate) mod web;
 
 use std::fs::File;
 use std::io::{BufRead, Read as _, Seek as _, SeekFrom, Write};

@@ -58,6 +58,7 @@ fn main() {
         "mirror" => mirror::run(),
         "needy" => needy::run(&argument(2)),
         "zoo" => zoo::run(),
+        "zoo-http" => zoo::serve(),
         "faulty" => faulty::pipe(&argument(2)),
         "faulty-http" => faulty::serve(&argument(2), &argument(3)),
         _ => {}

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 pub use chance::Chance;
 
 /// The guests that need the WASI imports of the standard library.
-const WASI_GUESTS: [&str; 4] = ["wasi-env", "server", "dialer", "explorer"];
+const WASI_GUESTS: [&str; 5] = ["wasi-env", "server", "dialer", "explorer", "thief"];
 
 /// Returns the `.wasm` file of a guest, by the name of its folder. The first call in a process builds all guests, which
 /// takes a second if nothing has changed.

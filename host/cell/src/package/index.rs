@@ -29,16 +29,8 @@ pub(super) struct Links {
 pub(super) async fn links(index: &str, package: &str) -> Links {
     let none = Links { hosts: Vec::new(), reach: Reach::Public };
     let Ok(page) = Url::parse(&format!("{}/{package}/", index.trim_end_matches('/'))) else { return none };
-    let mut reach = Reach::Public;
-    let mut text = fetch(&page, reach).await;
-    if let Err(Failure::Egress(EgressError::Refused { host, .. })) = &text
-        && page.host_str() == Some(host)
-    {
-        reach = Reach::Private;
-        text = fetch(&page, reach).await;
-    }
-    match text {
-        Ok(text) => Links { hosts: hosts(&page, &text), reach },
+    match self::page(&page, HTML).await {
+        Ok((text, reach)) => Links { hosts: hosts(&page, &text), reach },
         Err(why) => {
             tracing::debug!(%why, "the index does not say where its files are");
             none
@@ -46,31 +38,51 @@ pub(super) async fn links(index: &str, package: &str) -> Links {
     }
 }
 
+/// Reads a page of a registry, in the first of these formats that it has. Also returns the reach that it takes: the user
+/// may have named a registry at a private address.
+///
+/// # Errors
+/// [`PageError`]
+pub(super) async fn page(page: &Url, formats: &'static str) -> Result<(String, Reach), PageError> {
+    match fetch(page, formats, Reach::Public).await {
+        Err(PageError::Egress(EgressError::Refused { host, .. })) if page.host_str() == Some(&*host) => {
+            Ok((fetch(page, formats, Reach::Private).await?, Reach::Private))
+        }
+        answer => Ok((answer?, Reach::Public)),
+    }
+}
+
+/// An error that says why a page of a registry cannot be read.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub(super) enum PageError {
     #[error("{0}")]
     Egress(#[from] EgressError),
+    #[error("it answered with status {0}")]
+    Status(u16),
     #[error("its page of the package is too large")]
     TooLarge,
     #[error("its page of the package is not text")]
     NoText(#[from] FromUtf8Error),
 }
 
-async fn fetch(page: &Url, reach: Reach) -> Result<String, Failure> {
+async fn fetch(page: &Url, formats: &'static str, reach: Reach) -> Result<String, PageError> {
     let client = Egress::new().client_for(page, reach)?;
     let request = Outgoing {
         method: Method::GET,
         url: page.clone(),
-        headers: HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(HTML))]),
+        headers: HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(formats))]),
         secrets: HeaderMap::new(),
         body: None,
         on_body: None,
     };
     let mut response = client.send(request).await?;
+    if !response.status().is_success() {
+        return Err(PageError::Status(response.status().as_u16()));
+    }
     let mut text = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| EgressError::from_client(page, &error))? {
         if text.len() + chunk.len() > MAX_PAGE_BYTES {
-            return Err(Failure::TooLarge);
+            return Err(PageError::TooLarge);
         }
         text.extend_from_slice(&chunk);
     }

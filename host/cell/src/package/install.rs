@@ -115,6 +115,11 @@ impl<'a> Installer<'a> {
         Self { cells, source, package, configured, registry: OnceCell::new(), programs, store }
     }
 
+    /// Returns the package that the source's command names.
+    pub(super) fn package(&self) -> &PackageCommand {
+        self.package
+    }
+
     /// Returns the package that will be installed, and the registry that it will come from.
     pub(crate) fn announced(&self) -> (String, String) {
         let from = match &self.configured.address {
@@ -225,7 +230,7 @@ impl<'a> Installer<'a> {
     }
 
     /// Returns the registry: the one in the user's configuration, or else the installer's own default.
-    async fn registry(&self) -> Result<&PackageRegistry, CellError> {
+    pub(super) async fn registry(&self) -> Result<&PackageRegistry, CellError> {
         let find = || async {
             let default = match &self.configured.address {
                 Some(_) => String::new(),

@@ -22,8 +22,8 @@ const MAX_PATH_BYTES: usize = 4096;
 /// page after it may not exist.
 const PAGE_BYTES: usize = 4096;
 
-/// The longest address that is read, in bytes: that of IPv6.
-const MAX_ADDRESS_BYTES: usize = 28;
+/// The longest address that is read, in bytes: that of a Unix socket.
+const MAX_ADDRESS_BYTES: usize = 110;
 
 /// The most messages that the kernel sends in one call, the bytes from one header to the next, and those at the start of
 /// a header in which the pointer to an address and its length are.
@@ -37,6 +37,7 @@ const CREATE: u64 = 0o100;
 const TRUNCATE: u64 = 0o1000;
 
 /// The families of addresses.
+const UNIX: u16 = 1;
 const INET: u16 = 2;
 const INET6: u16 = 10;
 
@@ -75,13 +76,13 @@ pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched
             let memory = File::open(format!("/proc/{}/mem", call.thread))?;
             let length = known.flags.map(argument).unwrap_or_default();
             let address = address(&memory, argument(known.path), length);
-            still(listener, call, address.map(Seen::connection).into_iter().collect())
+            still(listener, call, address.map(|to| Seen::connection(to, call)).into_iter().collect())
         }
         Operation::Send => {
             let memory = File::open(format!("/proc/{}/mem", call.thread))?;
             let count = known.flags.map_or(1, argument);
             let addresses = named_by_messages(&memory, argument(known.path), count);
-            still(listener, call, addresses.into_iter().map(Seen::connection).collect())
+            still(listener, call, addresses.into_iter().map(|to| Seen::connection(to, call)).collect())
         }
         operation => {
             let caller = Caller::of(call)?;
@@ -113,11 +114,23 @@ impl Seen {
         Self { action, subject, inside: Some(inside), makes: false, may_make: false, is_watched: false }
     }
 
-    fn connection(address: SocketAddr) -> Self {
+    fn connection(to: Named, call: &Syscall) -> Self {
+        let address = match to {
+            Named::Internet(address) => address,
+            Named::Unix(name) => {
+                let subject = Subject::Path(in_folder_of(call.thread, &name));
+                return Self::plain(Action::Connect, subject, Availability::Denied);
+            }
+        };
         // The cell has no other interface than loopback.
         let loopback = address.ip().to_canonical().is_loopback();
         let inside = if loopback { Availability::Granted } else { Availability::Denied };
         Self::plain(Action::Connect, Subject::Address(address), inside)
+    }
+
+    /// Reports whether this is an attempt to connect to a Unix socket, which no cell has.
+    pub(super) fn is_unix_socket(&self) -> bool {
+        self.action == Action::Connect && matches!(self.subject, Subject::Path(_))
     }
 
     /// Reports whether this is an attempt to look at a file that nobody watches.
@@ -242,21 +255,46 @@ fn text(memory: &File, pointer: u64) -> Option<Vec<u8>> {
     None
 }
 
-/// Reads an internet address. `None` for any other.
-fn address(memory: &File, pointer: u64, length: u64) -> Option<SocketAddr> {
+/// An address that a call names.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Named {
+    Internet(SocketAddr),
+    /// The path of a Unix socket; one without a file begins with `@`.
+    Unix(PathBuf),
+}
+
+/// Returns the absolute path of a Unix socket that a thread names.
+fn in_folder_of(thread: u32, name: &Path) -> PathBuf {
+    let has_no_file = name.as_os_str().as_encoded_bytes().starts_with(b"@");
+    match std::fs::read_link(format!("/proc/{thread}/cwd")) {
+        Ok(folder) if !has_no_file => normal(&folder.join(name)),
+        _ => name.to_owned(),
+    }
+}
+
+/// Reads an address. `None` for what is neither one of the internet nor that of a Unix socket.
+fn address(memory: &File, pointer: u64, length: u64) -> Option<Named> {
     let length = usize::try_from(length).ok().filter(|_| pointer != 0)?.min(MAX_ADDRESS_BYTES);
     let mut bytes = [0; MAX_ADDRESS_BYTES];
     memory.read_exact_at(bytes.get_mut(..length)?, pointer).ok()?;
     let port = u16::from_be_bytes([bytes[2], bytes[3]]);
     match u16::from_ne_bytes([bytes[0], bytes[1]]) {
-        INET => Some((Ipv4Addr::from(*bytes.get(4..8)?.first_chunk::<4>()?), port).into()),
-        INET6 => Some((Ipv6Addr::from(*bytes.get(8..24)?.first_chunk::<16>()?), port).into()),
+        INET => Some(Named::Internet((Ipv4Addr::from(*bytes.get(4..8)?.first_chunk::<4>()?), port).into())),
+        INET6 => Some(Named::Internet((Ipv6Addr::from(*bytes.get(8..24)?.first_chunk::<16>()?), port).into())),
+        UNIX => {
+            let name = bytes.get(2..length)?;
+            // A name that begins with a zero byte is no path, and may hold others.
+            let (kind, name) = if name.first() == Some(&0) { (&b"@"[..], name.get(1..)?) } else { (&b""[..], name) };
+            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+            let name = [kind, name.get(..end)?].concat();
+            Some(Named::Unix(PathBuf::from(std::ffi::OsString::from_vec(name)))).filter(|_| end > 0)
+        }
         _ => None,
     }
 }
 
 /// Reads the addresses that the headers of messages name, each once. sendmsg(2), sendmmsg(2).
-fn named_by_messages(memory: &File, pointer: u64, count: u64) -> BTreeSet<SocketAddr> {
+fn named_by_messages(memory: &File, pointer: u64, count: u64) -> BTreeSet<Named> {
     let named = |at: u64| {
         let mut head = [0; NAME_BYTES];
         memory.read_exact_at(&mut head, pointer.checked_add(at * HEADER_BYTES)?).ok()?;
@@ -300,10 +338,32 @@ mod tests {
         let memory = File::open("/proc/self/mem").unwrap();
         let named = |count| {
             let named = named_by_messages(&memory, headers.as_ptr() as u64, count);
-            named.iter().map(ToString::to_string).collect::<Vec<_>>()
+            let text = |named: &Named| match named {
+                Named::Internet(address) => address.to_string(),
+                Named::Unix(name) => name.display().to_string(),
+            };
+            named.iter().map(text).collect::<Vec<_>>()
         };
         assert_eq!(named(4), ["192.0.2.1:53", "192.0.2.2:4711"]);
         assert_eq!(named(1), ["192.0.2.1:53"]);
         assert_eq!(named(0), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_name_of_a_unix_socket_is_read_whether_it_has_a_file_or_not() {
+        let memory = File::open("/proc/self/mem").unwrap();
+        let named = |name: &[u8]| {
+            let bytes = [&UNIX.to_ne_bytes()[..], name].concat();
+            address(&memory, bytes.as_ptr() as u64, bytes.len() as u64)
+        };
+        let unix = |name: &str| Some(Named::Unix(name.into()));
+        assert_eq!(named(b"/run/docker.sock\0\0\0"), unix("/run/docker.sock"));
+        assert_eq!(named(b"/run/docker.sock"), unix("/run/docker.sock"), "the last byte may be missing");
+        assert_eq!(named(b"\0dbus\0more"), unix("@dbus"));
+        assert_eq!(named(&[b'x'; 108]), unix(&"x".repeat(108)));
+        assert_eq!(named(b""), None, "a message that it sends to nobody");
+        let own = std::process::id();
+        assert_eq!(in_folder_of(own, Path::new("a/../b")), std::env::current_dir().unwrap().join("b"));
+        assert_eq!(in_folder_of(own, Path::new("@b")), Path::new("@b"));
     }
 }

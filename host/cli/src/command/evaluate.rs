@@ -1,9 +1,12 @@
 //! `portcullis evaluate`
 
+mod component;
 mod false_home;
 mod observe;
 mod placeholders;
+mod remote;
 mod report_files;
+mod run;
 mod server;
 mod show;
 mod supply;
@@ -17,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use portcullis::cell::CellError;
 use portcullis::config::{Config, Endpoint};
-use portcullis_evaluate::{Condition, Evaluation, Judgement, Observation};
+use portcullis_evaluate::{Condition, Evaluation, EvaluationTarget, Judgement, Observation};
 use portcullis_learn::Situation;
 use serde_json::json;
 use tokio::sync::{Semaphore, oneshot};
@@ -25,7 +28,7 @@ use tokio::task::JoinSet;
 
 use crate::bundle;
 use crate::cli::Global;
-use crate::output::{self, escape_hidden};
+use crate::output;
 use crate::{report, runtime};
 use observe::Candidate;
 pub(crate) use placeholders::Placeholders;
@@ -47,7 +50,8 @@ const MAX_IDLE: u64 = 600;
 /// internet that answers every name, and calls all its tools: many times, as several clients and users, with a later
 /// clock, with particular values, and without anything to find. Nothing of yours is in these cells but the
 /// folder of the server's own program, and nothing leaves the machine. A folder that the command names is replaced by a false one; `npx` and `uvx` install the package first,
-/// as `wrap` does; a bundle is unpacked, and its settings are filled with placeholders.
+/// as `wrap` does; a bundle is unpacked, and its settings are filled with placeholders. A component runs in the
+/// broker's own WebAssembly cell. Of a server at a URL, only what it says is seen; nothing but its address is reached.
 ///
 /// The report says what the server tried, the smallest cell for what it needs, what it could do at worst in that, and
 /// what was not exercised. The exit code is 0 if nothing was seen, 1 if there is a finding that a person should look
@@ -59,6 +63,8 @@ Examples:
   portcullis evaluate --html report.html -- uvx some-server
   portcullis evaluate --json -- ./server --stdio
   portcullis evaluate server.mcpb
+  portcullis evaluate server.wasm
+  portcullis evaluate https://mcp.example.com/mcp
   portcullis evaluate --update-osv
   portcullis evaluate --update-osv=https://mirror.example.com/osv")]
 pub(crate) struct Args {
@@ -85,19 +91,19 @@ pub(crate) struct Args {
           default_missing_value = portcullis_osv::DEFAULT_ADDRESS)]
     update_osv: Option<String>,
 
-    /// A bundle of a server (`.mcpb`), in place of a command
-    #[arg(value_name = "FILE.mcpb", conflicts_with = "command")]
-    bundle: Option<String>,
+    /// In place of a command: a bundle (`.mcpb`), a component (`.wasm`, `oci://…`, `builtin:…`), or the URL of a server
+    #[arg(value_name = "FILE|URL", conflicts_with = "command")]
+    target: Option<String>,
 
     /// The server's program and its arguments
-    #[arg(required_unless_present_any = ["update_osv", "bundle"], last = true, value_name = "CMD")]
+    #[arg(required_unless_present_any = ["update_osv", "target"], last = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     if let Some(from) = &args.update_osv {
         update_osv::update(from)?;
-        if args.command.is_empty() && args.bundle.is_none() {
+        if args.command.is_empty() && args.target.is_none() {
             return Ok(ExitCode::SUCCESS);
         }
     }
@@ -109,7 +115,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         }
     };
     let idle = Duration::from_secs(args.idle);
-    let command: Vec<String> = args.bundle.iter().chain(&args.command).cloned().collect();
+    let command: Vec<String> = args.target.iter().chain(&args.command).cloned().collect();
     let config = global.config.as_deref();
     let evaluated = runtime::block_on(unless_ended(evaluate(&command, idle, args.osv.as_deref(), config)));
     let evaluation = match evaluated {
@@ -151,10 +157,18 @@ pub(crate) async fn evaluate(
     osv: Option<&Path>,
     config: Option<&Path>,
 ) -> anyhow::Result<Evaluation> {
-    check_kind(command)?;
+    if let [word] = command
+        && let Some(url) = remote::url(word)
+    {
+        return remote::evaluate(url?, idle).await;
+    }
     let folder = tempfile::Builder::new().prefix("portcullis-").tempdir().context("cannot make a temporary folder")?;
     // A cell grants only real paths.
     let folder_path = folder.path().canonicalize()?;
+    match command {
+        [word] if component::is_component(word) => return component::evaluate(word, &folder_path, idle).await,
+        _ => {}
+    }
     let bundle = match command {
         [file] if bundle::is_bundle(file) => Some({
             let mut values = Placeholders(false_home::work_folder(Condition::Baseline));
@@ -177,10 +191,11 @@ pub(crate) async fn evaluate(
         about.clone_from(&bundle.about);
     }
     let (mut inside, mut supply) = match observe::prepare(&candidate).await {
-        Ok((inside, Some(package))) => {
+        Ok((inside, Some((package, provenance)))) => {
             let mut supply = supply::look(&package.folder, Some(&package.name), osv.as_deref())?;
             supply::look_at_lock(&package, &mut supply);
             supply::compare_with_pins(&package, config, &mut supply.known);
+            supply::say_provenance(&package, &provenance, &mut supply.known);
             (inside, supply)
         }
         Ok((inside, None)) if bundle.is_none() => (inside, Supply::of_no_package()),
@@ -196,13 +211,24 @@ pub(crate) async fn evaluate(
     supply.known.about.splice(0..0, about);
     let observations = match supply.malicious {
         true => Vec::new(),
-        false => observe_all(candidate).await?,
+        false => {
+            let candidate = Arc::new(candidate);
+            let observe = move |condition| {
+                let candidate = Arc::clone(&candidate);
+                async move { observe::observe(&candidate, condition).await }
+            };
+            observe_all(&Condition::ALL, observe).await?
+        }
     };
     let situation = Situation { named, inside, home: home() };
     let (command, known) = (command.to_vec(), supply.known);
-    // On a thread of its own, so that a signal ends the command meanwhile.
+    judged(move || Evaluation::of(&command, &observations, EvaluationTarget::Program(&situation), known)).await
+}
+
+/// Judges on a thread of its own, so that a signal ends the command meanwhile.
+async fn judged(judge: impl FnOnce() -> Evaluation + Send + 'static) -> anyhow::Result<Evaluation> {
     let (tell, judged) = oneshot::channel();
-    let judge = move || drop(tell.send(Evaluation::of(&command, &observations, &situation, known)));
+    let judge = move || drop(tell.send(judge()));
     std::thread::Builder::new().name("judge".to_owned()).spawn(judge).context("cannot start a thread")?;
     judged.await.context("what was observed cannot be judged")
 }
@@ -216,24 +242,6 @@ async fn unless_ended<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyho
             Err(error) => Err(error).context("cannot listen for signals"),
         },
     }
-}
-
-/// Refuses what is no command, and says what is taken.
-fn check_kind(command: &[String]) -> anyhow::Result<()> {
-    let Some(first) = command.first() else { return Ok(()) };
-    let what = match first {
-        _ if first.starts_with("http://") || first.starts_with("https://") => {
-            "a server at a URL runs elsewhere, where nobody sees what it does"
-        }
-        _ if first.starts_with("oci://") || first.ends_with(".wasm") => {
-            "a component can do no more than its `grant` and `cell` say"
-        }
-        _ => return Ok(()),
-    };
-    bail!(
-        "`{}` is no command: {what}; `evaluate` takes a program with its arguments, `npx PACKAGE`, `uvx PACKAGE` or a bundle (.mcpb)",
-        escape_hidden(first)
-    )
 }
 
 /// Returns the folders that the command names as something to work on. The first argument of an interpreter is what it
@@ -271,21 +279,23 @@ fn candidate(command: &[String], folder: &Path, idle: Duration, osv: Option<Path
     Ok(Candidate { source, folder: folder.to_owned(), data_dir, own, osv, variables: Vec::new(), idle })
 }
 
-/// Runs the server under every condition: the baseline alone, which installs it, then the others together.
-async fn observe_all(candidate: Candidate) -> anyhow::Result<Vec<Observation>> {
-    let candidate = Arc::new(candidate);
-    let [first, others @ ..] = Condition::ALL;
-    let baseline = observe::observe(&candidate, first).await?;
+/// Observes a server under every condition: the first alone, which installs it, then the others together.
+async fn observe_all<F>(conditions: &[Condition], observe: impl Fn(Condition) -> F) -> anyhow::Result<Vec<Observation>>
+where
+    F: Future<Output = anyhow::Result<Observation>> + Send + 'static,
+{
+    let Some((first, others)) = conditions.split_first() else { return Ok(Vec::new()) };
+    let baseline = observe(*first).await?;
     if baseline.listings.is_empty() {
         return Ok(vec![baseline]);
     }
     let room = Arc::new(Semaphore::new(MAX_AT_ONCE));
     let mut runs = JoinSet::new();
-    for (at, condition) in others.into_iter().enumerate() {
-        let (candidate, room) = (Arc::clone(&candidate), Arc::clone(&room));
+    for (at, condition) in others.iter().enumerate() {
+        let (observed, room) = (observe(*condition), Arc::clone(&room));
         runs.spawn(async move {
             let _place = room.acquire_owned().await;
-            (at, observe::observe(&candidate, condition).await)
+            (at, observed.await)
         });
     }
     let mut all = runs.join_all().await;

@@ -78,6 +78,16 @@ const SERVICES: [&str; 8] = [
     "ssh-agent",
 ];
 
+/// Sockets that the C library itself connects to, for the names of users and hosts and for the system's log.
+const NAME_SERVICES: [&str; 6] = [
+    "nscd/socket",
+    "avahi-daemon/socket",
+    "sss/pipes/nss",
+    "systemd/userdb/io.systemd.DynamicUser",
+    "systemd/resolve/io.systemd.Resolve",
+    "dev/log",
+];
+
 /// Programs that run what they are told, or fetch it.
 const TOOLS: [&str; 16] = [
     "sh",
@@ -115,11 +125,12 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
                 let shown = path.display().to_string();
                 if OUTSIDE.iter().any(|outside| path.starts_with(outside)) && attempt.action != Action::Look {
                     add(ESCAPE, FindingLevel::High, &shown);
+                } else if attempt.action == Action::Connect && NAME_SERVICES.iter().any(|known| path.ends_with(known)) {
+                    add(UNIX_SOCKET, FindingLevel::Note, &shown);
                 } else if let Some(service) = SERVICES.iter().find(|service| path.ends_with(service)) {
                     let word = service.split(['.', '_', '-']).next().unwrap_or_default();
                     let level = match attempt.action {
-                        // The cell refuses to make the socket, so that who looks for a service and makes one is as far
-                        // as it gets.
+                        // Where it gets no socket at all, who looks for a service and asks for one is as far as it gets.
                         Action::Look if !makes_sockets => FindingLevel::Note,
                         _ if declared.text.contains(word) => FindingLevel::Warning,
                         _ => FindingLevel::High,

@@ -45,10 +45,13 @@ pub fn html(evaluation: &Evaluation) -> String {
         body += "<p>None.</p>";
     }
     let line = |line: &portcullis_learn::CellLine| format!("{} = [\"{}\"]", line.key.as_str(), line.value);
-    let lines: Vec<String> = evaluation.cell.lines.iter().map(line).collect();
-    body += "<h2>The smallest cell</h2>";
-    body += &if lines.is_empty() { "<p>It opens nothing.</p>".to_owned() } else { list(&lines) };
-    body += &format!("<h2>The risk in it</h2>{}", list(&evaluation.risk));
+    if let Some(cell) = &evaluation.cell {
+        let lines: Vec<String> = cell.lines.iter().map(line).collect();
+        body += "<h2>The smallest cell</h2>";
+        body += &if lines.is_empty() { "<p>It opens nothing.</p>".to_owned() } else { list(&lines) };
+    }
+    let heading = if evaluation.cell.is_some() { "The risk in it" } else { "The risk" };
+    body += &format!("<h2>{heading}</h2>{}", list(&evaluation.risk));
     let run = |run: &crate::evaluation::RunSummary| {
         let failure = run.failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
         format!("{} calls, {} answered, {} s, when {}{failure}", run.calls, run.answered, run.seconds, run.condition)

@@ -162,6 +162,24 @@ pub(super) fn answer_notification(listener: &OwnedFd, id: u64, error: Option<i32
     done(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) }.into())
 }
 
+/// Answers a call that waits at a listener with a copy of a descriptor, which becomes one of the caller's (Linux 5.14).
+pub(super) fn answer_with_descriptor(
+    listener: &OwnedFd,
+    id: u64,
+    descriptor: BorrowedFd<'_>,
+    flags: u32,
+) -> io::Result<()> {
+    let mut answer = libc::seccomp_notif_addfd {
+        id,
+        flags: u32::try_from(libc::SECCOMP_ADDFD_FLAG_SEND).map_err(io::Error::other)?,
+        srcfd: descriptor.as_raw_fd().cast_unsigned(),
+        newfd: 0,
+        newfd_flags: flags,
+    };
+    // SAFETY: the kernel reads one structure of this type, which lives through the call, and copies the descriptor.
+    done(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut answer) }.into())
+}
+
 fn done(result: libc::c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,13 +1,18 @@
 //! The broker's end of a recorded cell: it sees each recorded system call before the kernel carries it out.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use libc::c_long;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
 
 use super::sys;
+
+/// The flag of `socket` for a descriptor that `exec` closes. It is that of `open`.
+const CLOSE_ON_EXEC: u64 = libc::SOCK_CLOEXEC.cast_unsigned() as u64;
 
 /// A listener that is told of each recorded system call in a cell (seccomp user notification). Dropping it makes all
 /// later recorded calls fail with `ENOSYS`.
@@ -74,6 +79,22 @@ impl SyscallListener {
     pub fn continue_call(&self, call: &Syscall) {
         // A caller that was killed meanwhile needs no answer.
         let _ = sys::answer_notification(&self.descriptor, call.id, None);
+    }
+
+    /// Answers a call for a socket with a descriptor that is none: nothing can be reached over it. What the caller then
+    /// connects it to is seen. On an older kernel, or if the caller may have no further descriptor, the call fails as
+    /// [`deny`](Self::deny) makes it. Returns whether the caller has got one.
+    pub fn stand_in_for_socket(&self, call: &Syscall) -> bool {
+        let close_on_exec = call.arguments.get(1).is_some_and(|kind| kind & CLOSE_ON_EXEC != 0);
+        let given = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).is_ok_and(|(end, _)| {
+            // The other end is closed at once.
+            let flags = if close_on_exec { OFlags::CLOEXEC } else { OFlags::empty() };
+            sys::answer_with_descriptor(&self.descriptor, call.id, end.as_fd(), flags.bits()).is_ok()
+        });
+        if !given {
+            self.deny(call);
+        }
+        given
     }
 
     /// Makes a call fail with `EPERM`, as one that every cell denies.

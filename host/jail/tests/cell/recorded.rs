@@ -3,12 +3,17 @@
 use std::io::Read;
 use std::sync::mpsc;
 
-use portcullis_jail::{Launch, SyscallListener, denied_call, recorded_call};
+use portcullis_jail::{Launch, Syscall, SyscallListener, denied_call, recorded_call};
 
 use super::*;
 
 /// Runs a recorded program, and returns what it wrote and the names of its recorded calls.
-fn recorded(mut launch: Launch) -> (String, Vec<&'static str>) {
+fn recorded(launch: Launch) -> (String, Vec<&'static str>) {
+    recorded_with(launch, SyscallListener::deny)
+}
+
+/// As [`recorded`], with this answer to calls that are not recorded by themselves.
+fn recorded_with(mut launch: Launch, answer: fn(&SyscallListener, &Syscall)) -> (String, Vec<&'static str>) {
     launch.cell.recorded = true;
     let mut started = start(&launch);
     let (tell, told) = mpsc::channel();
@@ -24,7 +29,7 @@ fn recorded(mut launch: Launch) -> (String, Vec<&'static str>) {
                 }
                 None => {
                     names.push(denied_call(call.number).unwrap_or("socket"));
-                    listener.deny(&call);
+                    answer(&listener, &call);
                 }
             }
             assert!(!listener.still_waits(&call));
@@ -67,6 +72,27 @@ fn a_recorded_cell_has_no_unix_socket() {
         let (said, names) = recorded(launch);
         assert_eq!(said, "denied\nallowed\n");
         assert!(names.contains(&"socket"), "{names:?}");
+    });
+}
+
+#[test]
+fn what_stands_in_for_a_unix_socket_leads_nowhere_and_its_connection_is_reported() {
+    each(|_| {
+        let script = "import os, socket\ns = socket.socket(socket.AF_UNIX)\n\
+                      calls = [lambda: s.bind('/home/source/own'), lambda: s.bind('\\0own'), lambda: s.listen(),\n\
+                      lambda: s.connect('/run/docker.sock'), lambda: s.send(b'x'), lambda: os.write(s.fileno(), b'x')]\n\
+                      for call in calls:\n  try: call(); print('done')\n  except OSError as e: print(e.strerror)\n\
+                      print(os.read(s.fileno(), 1), os.path.exists('/home/source/own'), s.get_inheritable())";
+        let mut launch = shell("");
+        launch.program = "/usr/bin/python3".into();
+        launch.arguments = vec!["-ISc".into(), script.into()];
+        if !launch.program.exists() {
+            return;
+        }
+        let (said, names) = recorded_with(launch, |listener, call| assert!(listener.stand_in_for_socket(call)));
+        let no_socket = "Socket operation on non-socket\n".repeat(5);
+        assert_eq!(said, format!("{no_socket}Bad file descriptor\nb'' False False\n"));
+        assert!(names.contains(&"socket") && names.contains(&"connect"), "{names:?}");
     });
 }
 

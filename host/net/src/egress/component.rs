@@ -72,6 +72,12 @@ impl ComponentEgress {
         egress
     }
 
+    /// Reports the repeats that were counted so far. Before the ledger is closed, which may be before the last instance
+    /// of the component is gone.
+    pub fn report(&self) {
+        self.journal.report();
+    }
+
     /// Returns the addresses of a declared name, all of them checked, and remembers them in `found`. Cancellation safe.
     ///
     /// # Errors
@@ -168,7 +174,7 @@ impl Found {
 
 impl Drop for ComponentEgress {
     fn drop(&mut self) {
-        self.journal.report();
+        self.report();
     }
 }
 

@@ -15,6 +15,7 @@ use crate::cell::ProcessCell;
 use crate::config::{Endpoint, SourceConfig};
 use crate::context::BuildError;
 use crate::digest::Digest;
+use crate::egress::ComponentEgress;
 use crate::key_value::KeyValue;
 use crate::limits;
 use crate::plugin::{self, CommandComponent, Component, ComponentAccess, ComponentCell, ComponentKind, Plugins};
@@ -50,6 +51,7 @@ pub(super) struct Built {
     #[cfg(feature = "process")]
     pub(super) process_cell: Option<Arc<ProcessCell>>,
     pub(super) component_cell: Option<Arc<ComponentCell>>,
+    pub(super) component_egress: Option<Arc<ComponentEgress>>,
 }
 
 impl Built {
@@ -60,6 +62,7 @@ impl Built {
             #[cfg(feature = "process")]
             process_cell: None,
             component_cell: None,
+            component_egress: None,
         }
     }
 }
@@ -156,6 +159,7 @@ impl SourceBuilder<'_> {
         identity: serde_json::Value,
     ) -> Built {
         let id = loaded.kind.identity();
+        let component_egress = access.egress.clone();
         let cell = Arc::new(ComponentCell {
             component: id.name.clone(),
             digest: id.digest,
@@ -177,7 +181,7 @@ impl SourceBuilder<'_> {
                 Box::new(self.program(command, secrets, Arc::clone(&cell)))
             }
         };
-        Built { component_cell: Some(cell), ..Built::new(source, identity) }
+        Built { component_cell: Some(cell), component_egress, ..Built::new(source, identity) }
     }
 
     /// Makes the source of a component that is a program and is spoken to like a process.

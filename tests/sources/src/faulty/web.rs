@@ -22,15 +22,25 @@ struct Session {
     stream: Option<TcpStream>,
 }
 
-struct Asked {
-    method: String,
-    path: String,
-    session: String,
-    body: String,
+/// A request.
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) session: String,
+    pub(crate) body: String,
 }
 
-/// Serves at a port of this machine, or at any free port if it is 0, and prints the port to standard output.
+/// Serves with the faults of a script.
 pub(crate) fn serve(port: &str, script: &str) -> ! {
+    let server = Server { script: script.to_owned(), ..Server::default() };
+    listen(port, move |asked, out| server.answer(&asked, out))
+}
+
+/// Answers requests at a port of this machine, or at any free port if it is 0, and prints the port to standard output.
+pub(crate) fn listen(
+    port: &str,
+    answer: impl Fn(Asked, TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
+) -> ! {
     let listener = match TcpListener::bind(format!("127.0.0.1:{port}")) {
         Ok(listener) => listener,
         Err(error) => {
@@ -39,13 +49,13 @@ pub(crate) fn serve(port: &str, script: &str) -> ! {
         }
     };
     println!("{}", listener.local_addr().map_or(0, |address| address.port()));
-    let server = Arc::new(Server { script: script.to_owned(), ..Server::default() });
+    let answer = Arc::new(answer);
     for stream in listener.incoming().flatten() {
-        let server = Arc::clone(&server);
+        let answer = Arc::clone(&answer);
         std::thread::spawn(move || {
             if let Some(asked) = read(&stream) {
                 // The client may have gone.
-                let _ = server.answer(&asked, stream);
+                let _ = answer(asked, stream);
             }
         });
     }
@@ -167,7 +177,7 @@ impl Server {
     }
 }
 
-fn status(out: &mut TcpStream, code: u16, headers: &str) -> std::io::Result<()> {
+pub(crate) fn status(out: &mut TcpStream, code: u16, headers: &str) -> std::io::Result<()> {
     write!(out, "HTTP/1.1 {code} -\r\n{headers}Connection: close\r\nContent-Length: 0\r\n\r\n")
 }
 

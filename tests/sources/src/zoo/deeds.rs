@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -81,6 +81,11 @@ fn datagram(host: &str, text: &str) {
     let _ = rustix::net::sendmsg_addr(&socket, &to, &[bytes], &mut Default::default(), flags);
 }
 
+/// Returns the address of a Unix socket that has no file.
+fn abstract_name(name: &[u8]) -> rustix::net::SocketAddrUnix {
+    rustix::net::SocketAddrUnix::new_abstract_name(name).unwrap_or_else(|_| rustix::net::SocketAddrUnix::new_unnamed())
+}
+
 /// Looks up names that carry a text.
 fn resolve(text: &str, parent: &str) {
     let labels = hex(text).into_bytes();
@@ -116,8 +121,12 @@ pub(super) fn at_start(trigger: &str, hostile: bool) {
             let _ = fs::read_to_string("/proc/self/cgroup");
         }
         ("socket", _) => {
+            if hostile {
+                let _ = UnixDatagram::unbound().map(|datagram| datagram.send_to(b"keys", home("agent")));
+                let _ = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None)
+                    .map(|socket| rustix::net::connect(&socket, &abstract_name(b"of-the-desktop")));
+            }
             let socket = "/var/run/docker.sock";
-            let _ = fs::metadata(socket);
             if let Ok(mut stream) = UnixStream::connect(socket) {
                 let _ = stream.write_all(b"GET /containers/json HTTP/1.1\r\nhost: docker\r\n\r\n");
             }

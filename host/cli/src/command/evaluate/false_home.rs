@@ -117,6 +117,13 @@ impl FalseHome {
         Ok(Self { real, told: told_home(condition), canaries })
     }
 
+    /// Makes the home of a component, which knows it by its real path.
+    pub(super) fn make_real(folder: &Path, condition: Condition) -> io::Result<Self> {
+        let mut home = Self::make(folder, condition)?;
+        home.told.clone_from(&home.real);
+        Ok(home)
+    }
+
     /// Opens the home, and nothing else, to the cell.
     pub(super) fn grant(&self, cell: &mut CellConfig) {
         cell.recorded = true;
@@ -134,11 +141,7 @@ impl FalseHome {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
-        for canary in &self.canaries {
-            if let CanaryPlace::Variable(name) = canary.place {
-                variables.push((name.to_owned(), canary.content.clone()));
-            }
-        }
+        variables.extend(self.canary_variables());
         if condition != Condition::Bare {
             variables.extend(CERTIFICATE_VARIABLES.map(|name| (name.to_owned(), CERTIFICATE.to_owned())));
         }
@@ -147,6 +150,14 @@ impl FalseHome {
             variables.push(("PYTHONPATH".to_owned(), CLOCK_FOLDER.to_owned()));
         }
         variables
+    }
+
+    /// Returns the variables that hold false secrets.
+    pub(super) fn canary_variables(&self) -> impl Iterator<Item = (String, String)> {
+        self.canaries.iter().filter_map(|canary| match canary.place {
+            CanaryPlace::Variable(name) => Some((name.to_owned(), canary.content.clone())),
+            CanaryPlace::File(_) => None,
+        })
     }
 
     /// Puts the home where the server is told that it is, and starts the server in it unless its command says where.
@@ -167,6 +178,20 @@ impl FalseHome {
     /// Returns a path as the server is told it, whichever way it was taken.
     pub(super) fn as_told(&self, path: &Path) -> PathBuf {
         path.strip_prefix(&self.real).map_or_else(|_| path.to_owned(), |below| self.told.join(below))
+    }
+
+    /// Returns the home as the source is told it.
+    pub(super) fn told(&self) -> &Path {
+        &self.told
+    }
+
+    /// Returns the paths of the false secrets, as the source is told them.
+    pub(super) fn canary_paths(&self) -> Vec<String> {
+        let path = |canary: &Canary| match canary.place {
+            CanaryPlace::File(file) => Some(self.told.join(file).to_string_lossy().into_owned()),
+            CanaryPlace::Variable(_) => None,
+        };
+        self.canaries.iter().filter_map(path).collect()
     }
 
     /// Returns the paths of the false secrets, as they are outside the cell.

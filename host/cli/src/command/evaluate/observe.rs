@@ -4,34 +4,25 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use portcullis::cell::{
-    Action, Availability, CellError, CellFactory, Child, InstallPhase, ProcessCell, RecordedAttempt,
+    Action, Availability, CellError, CellFactory, Child, InstallPhase, ProcessCell, Provenance, RecordedAttempt,
     Subject as Attempted, Tier,
 };
 use portcullis::config::{Endpoint, SourceConfig};
-use portcullis_evaluate::{
-    Canary, CanaryPlace, Condition, Observation, ObservedCall, ObservedListing, PlannedCall, SETTLE, planned,
-};
+use portcullis_evaluate::{Condition, Observation};
 use portcullis_jail::{Launcher, Network};
 use portcullis_net::egress::{FalseAddresses, FalseInternet, SentMessage};
-use serde_json::Value;
 use tokio::time::timeout;
 
 use super::false_home::{CLOCK_FOLDER, FalseHome, told_home, work_folder};
-use super::server::Server;
+use super::run::Run;
+use super::server::{Server, ServerConnection, ServerPipe};
 
 /// The longest time for one run, in which the server starts, lists twice and is called; the wait after the calls is added.
-const RUN_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// The longest time for the calls of one run together, and for those of one tool: a slow one is called less often.
-const CALLS_TIMEOUT: Duration = Duration::from_secs(40);
-const TOOL_TIMEOUT: Duration = Duration::from_secs(6);
-
-/// The largest size of the answers of one run that are kept, in bytes. The rest is cut.
-const MAX_ANSWER_BYTES: usize = 16 << 20;
+pub(super) const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The server that is evaluated.
 pub(super) struct Candidate {
@@ -50,13 +41,23 @@ pub(super) struct Candidate {
 }
 
 /// Installs the package, if the command asks for one. Returns what the cell opens for the program itself, and the
-/// package.
-pub(super) async fn prepare(candidate: &Candidate) -> Result<(Vec<PathBuf>, Option<InstallPhase>), CellError> {
+/// package with what its registry says of its attestations.
+pub(super) async fn prepare(
+    candidate: &Candidate,
+) -> Result<(Vec<PathBuf>, Option<(InstallPhase, Provenance)>), CellError> {
     let cell = candidate.cell(&candidate.source);
     cell.plan(&[]).await?;
     let described = cell.described();
     let needs = described.iter().flat_map(|described| &described.needs.read).cloned().collect();
-    Ok((needs, described.and_then(|described| described.package.clone())))
+    let package = match described.and_then(|described| described.package.clone()) {
+        Some(package) => {
+            let provenance = cell.provenance(&package).await;
+            let provenance = provenance.unwrap_or_else(|error| Provenance::Unknown(error.to_string()));
+            Some((package, provenance))
+        }
+        None => None,
+    };
+    Ok((needs, package))
 }
 
 impl Candidate {
@@ -82,7 +83,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     }
     let cell = candidate.cell(&source);
     // The recording begins now, too.
-    let began = Instant::now();
+    let mut run = Run::begin(condition);
     let mut variables = home.variables(condition);
     variables.retain(|(name, _)| !candidate.variables.iter().any(|(own, _)| own == name));
     variables.extend(candidate.variables.iter().map(|(name, value)| (name.clone(), replaced(value))));
@@ -99,6 +100,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     }
     let program = plan.launch.program.clone();
     let recording = cell.recording().cloned().context("the cell is not recorded")?;
+    recording.follow_unix_sockets();
     for file in home.canary_files() {
         recording.watch(&file).context("a false secret is gone")?;
     }
@@ -108,19 +110,17 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         Condition::Bare => (None, cell.started(ready)?),
         _ => (Some(internet.serve(ready.listeners)?), None),
     };
-    let mut run = Run {
-        began,
-        listings: Vec::new(),
-        calls: Vec::new(),
-        name: String::new(),
-        answered: 0,
-        cut: 0,
-        unseen: BTreeMap::new(),
-    };
     let limit = RUN_TIMEOUT + candidate.idle;
     let work = async {
-        let server = Server::meet(streams, &child, condition.client()).await?;
-        run.exercise(server, condition, &home.canaries, candidate.idle).await
+        let (pipe, last_words) = ServerPipe::of(streams)?;
+        match Server::meet(ServerConnection::Pipe(pipe), condition.client(), condition.era()).await {
+            Ok(mut server) => {
+                run.exercise(&mut server, &work_folder(condition), &home.canary_paths(), candidate.idle).await
+            }
+            // It does not speak the revision, which the report says.
+            Err(_) if condition == Condition::Modern => Ok(()),
+            Err(error) => Err(last_words.explain(&child, error).await),
+        }
     };
     let failure = tokio::select! {
         done = timeout(limit, work) => match done {
@@ -137,10 +137,10 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     }
 
     let mut attempts = recording.attempts();
-    let Run { name, listings, calls, cut, mut unseen, .. } = run;
+    let mut observed = run.observed();
     let sent = internet.sent();
     let unanswered = unheard(&attempts, &sent, |address| internet.name_of(address));
-    count(&mut unseen, "connections to ports at which nothing answers", unanswered);
+    count(&mut observed.unseen, "connections to ports at which nothing answers", unanswered);
     // An address that a name was given is known by that name.
     attempts.retain(|attempt| match attempt.subject {
         Attempted::Address(SocketAddr::V4(address)) => internet.name_of(*address.ip()).is_none(),
@@ -162,27 +162,21 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     });
     let (written, unsearched) = home.written();
     count(
-        &mut unseen,
+        &mut observed.unseen,
         "files and folders of its home that were too large, too many, too deep or not to be read",
         unsearched,
     );
     Ok(Observation {
-        condition,
-        began,
-        took: began.elapsed(),
         failure: failure.map(|error| format!("{error:#}")),
-        server: name,
-        listings,
-        calls,
         attempts,
         sent,
-        missed: internet.others() + recording.crowded_out() + cut,
-        unseen,
+        missed: observed.missed + internet.others() + recording.crowded_out(),
         written,
         canaries: std::mem::take(&mut home.canaries),
         home: told_home(condition),
         programs: [program, PathBuf::from("/usr/bin/env")].into_iter().chain(started).collect(),
         clock_moved,
+        ..observed
     })
 }
 
@@ -205,76 +199,10 @@ fn count(unseen: &mut BTreeMap<&'static str, u64>, what: &'static str, times: us
     }
 }
 
-/// A run in progress.
-struct Run {
-    began: Instant,
-    listings: Vec<ObservedListing>,
-    calls: Vec<ObservedCall>,
-    name: String,
-    /// The bytes of all answers that are kept.
-    answered: usize,
-    /// The number of answers that were cut.
-    cut: u64,
-    unseen: BTreeMap<&'static str, u64>,
-}
-
-impl Run {
-    async fn exercise(
-        &mut self,
-        mut server: Server,
-        condition: Condition,
-        canaries: &[Canary],
-        idle: Duration,
-    ) -> anyhow::Result<()> {
-        self.name = server.name();
-        let definitions = server.definitions(&mut self.unseen).await.context("it does not list its tools")?;
-        let tools: Vec<Value> =
-            definitions.iter().filter(|(kind, _)| *kind == "tool").map(|(_, definition)| definition.clone()).collect();
-        self.listings.push(ObservedListing { when: "at first", definitions });
-        let home = told_home(condition);
-        let canaries: Vec<String> = canaries
-            .iter()
-            .filter_map(|canary| match canary.place {
-                CanaryPlace::File(file) => Some(home.join(file).to_string_lossy().into_owned()),
-                CanaryPlace::Variable(_) => None,
-            })
-            .collect();
-        for PlannedCall { tool, arguments, asked, asks_for_secret } in
-            planned(condition, &tools, &work_folder(condition), &canaries)
-        {
-            let began = self.began.elapsed();
-            let spent =
-                |of: &str| self.calls.iter().filter(|call| call.tool == of).map(|call| call.took).sum::<Duration>();
-            if began > CALLS_TIMEOUT {
-                break;
-            }
-            if spent(&tool) > TOOL_TIMEOUT {
-                continue;
-            }
-            let (mut answer, failed) = server.call(&tool, &arguments).await;
-            let took = self.began.elapsed().saturating_sub(began);
-            if asks_for_secret {
-                tokio::time::sleep(SETTLE).await;
-            }
-            let room = answer.floor_char_boundary(MAX_ANSWER_BYTES.saturating_sub(self.answered));
-            self.cut += u64::from(room < answer.len());
-            answer.truncate(room);
-            self.answered += answer.len();
-            self.calls.push(ObservedCall { tool, arguments, asked, answer, failed, began, took });
-        }
-        if condition == Condition::Baseline {
-            // What waits for a while is to be seen, too.
-            tokio::time::sleep(idle).await;
-        }
-        let definitions =
-            server.definitions(&mut self.unseen).await.context("after the calls it no longer lists its tools")?;
-        self.listings.push(ObservedListing { when: "after the calls", definitions });
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use portcullis_net::egress::Channel;
 
     use super::*;

@@ -1,6 +1,6 @@
 //! Shows an evaluation to people, the worst first.
 
-use portcullis_evaluate::{Evaluation, EvaluationFinding, FindingLevel, Judgement};
+use portcullis_evaluate::{CellProposal, Evaluation, EvaluationFinding, FindingLevel, Judgement};
 
 use crate::output::{self, BAD, BOLD, escape_hidden};
 
@@ -37,17 +37,9 @@ pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {
             text += &format!("  and {more} more, which --json lists\n");
         }
     }
-    text += &format!("\n{BOLD}the smallest cell{BOLD:#}\n");
-    if evaluation.cell.lines.is_empty() {
-        text += "  opens nothing\n";
-    }
-    for line in &evaluation.cell.lines {
-        text += &format!("  {} = [\"{}\"]\n", line.key.as_str(), escape_hidden(&line.value));
-    }
-    for line in &evaluation.cell.withheld {
-        text += &format!("  not: {} = [\"{}\"]\n", line.key.as_str(), escape_hidden(&line.value));
-    }
-    text += &format!("\n{BOLD}the risk in it{BOLD:#}\n");
+    text += &evaluation.cell.as_ref().map(cell).unwrap_or_default();
+    let heading = if evaluation.cell.is_some() { "the risk in it" } else { "the risk" };
+    text += &format!("\n{BOLD}{heading}{BOLD:#}\n");
     for risk in &evaluation.risk {
         text += &format!("  {}\n", escape_hidden(risk));
     }
@@ -68,6 +60,20 @@ pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {
         text += &format!("  {}\n", escape_hidden(not));
     }
     output::text(&text)
+}
+
+fn cell(cell: &CellProposal) -> String {
+    let mut text = format!("\n{BOLD}the smallest cell{BOLD:#}\n");
+    if cell.lines.is_empty() {
+        text += "  opens nothing\n";
+    }
+    for line in &cell.lines {
+        text += &format!("  {} = [\"{}\"]\n", line.key.as_str(), escape_hidden(&line.value));
+    }
+    for line in &cell.withheld {
+        text += &format!("  not: {} = [\"{}\"]\n", line.key.as_str(), escape_hidden(&line.value));
+    }
+    text
 }
 
 fn shown(finding: &EvaluationFinding) -> String {

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-use portcullis::cell::InstallPhase;
+use portcullis::cell::{InstallPhase, Provenance};
 use portcullis::config::ConfigCandidate;
 use portcullis::lockfile::{LockedPackage, Lockfile};
 use portcullis_evaluate::{PinnedBefore, PriorKnowledge, SupplyPackage, judge_by_records};
@@ -79,7 +79,8 @@ pub(super) fn look(folder: &Path, asked_for: Option<&str>, database: Option<&Pat
         None => check.summary(),
         Some(_) => format!("{}; what it does not list is not known", check.summary()),
     });
-    supply.known.unchecked.push("who built the packages (provenance): not checked".to_owned());
+    let others = if asked_for.is_some() { "the packages that it needs" } else { "the packages" };
+    supply.known.unchecked.push(format!("who built {others} (provenance): not checked"));
     Ok(supply)
 }
 
@@ -119,6 +120,15 @@ pub(super) fn compare_with_pins(phase: &InstallPhase, config: Option<&Path>, kno
         let before = PinnedBefore { source, version, integrity: pin.integrity.clone() };
         let text = before.compare(&phase.name, &phase.version, &phase.integrity, &mut known.findings);
         known.about.push(text);
+    }
+}
+
+/// Says whether the registry names attestations of an installed package. None was verified.
+pub(super) fn say_provenance(phase: &InstallPhase, provenance: &Provenance, known: &mut PriorKnowledge) {
+    let said = format!("{} {}: {provenance}", phase.name, phase.version);
+    match provenance {
+        Provenance::Attested { .. } | Provenance::Unattested => known.about.push(said),
+        Provenance::Unknown(_) => known.unchecked.push(said),
     }
 }
 
@@ -206,7 +216,13 @@ mod tests {
     }
 
     fn rules(supply: Supply) -> Vec<(String, String)> {
-        supply.known.findings.finish().into_iter().map(|finding| (finding.rule.to_owned(), finding.subject)).collect()
+        supply
+            .known
+            .findings
+            .finish(&[])
+            .into_iter()
+            .map(|finding| (finding.rule.to_owned(), finding.subject))
+            .collect()
     }
 
     #[test]

@@ -180,3 +180,19 @@ async fn a_refused_connection_is_distinguished_from_a_failed_handshake() {
     let error = ask(Method::GET, &format!("https://{address}/")).await.unwrap_err();
     assert!(matches!(error, EgressError::Tls { .. }), "{error:?}");
 }
+
+#[tokio::test]
+async fn a_client_for_one_origin_follows_no_redirect_to_another() {
+    let ((named, _), (other, seen)) = (server().await, server().await);
+    let ask = async |to: &str| {
+        let request = request(Method::POST, &format!("http://{named}/to/307/{to}"));
+        let client = Egress::new().client_only_at(&request.url)?;
+        Ok(client.send(request).await?.text().await.unwrap())
+    };
+    let refused: Result<String, EgressError> = ask(&format!("http://{other}/")).await;
+    assert!(matches!(&refused, Err(EgressError::Redirect { what, .. }) if what.contains("only the named address")));
+    assert_eq!(*seen.lock().unwrap(), Vec::<String>::new());
+    assert_eq!(ask(&format!("http://{named}/here")).await.unwrap(), "POST /here key hello");
+    let metadata = Url::parse("http://169.254.169.254/").unwrap();
+    assert!(matches!(Egress::new().client_only_at(&metadata), Err(EgressError::Refused { .. })));
+}
