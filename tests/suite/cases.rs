@@ -168,7 +168,8 @@ fn every_guest_is_used() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
         if entry.path().join("src/lib.rs").exists() {
-            assert!(text.contains(&format!("@guest:{name}@")), "no test uses the guest {name}");
+            let uses = [format!("@guest:{name}@"), format!("guest(\"{name}\")")];
+            assert!(uses.iter().any(|used| text.contains(used)), "no test uses the guest {name}");
         }
     }
 }
