@@ -298,6 +298,14 @@ impl Broker {
         Ok(Lockfile::change(&context.config.data_dir, accept)?)
     }
 
+    /// Applies the lock file as it is now to the sessions that are open: tools that it releases appear, and what was
+    /// accepted is not asked about any more. New sessions and questions read it anyway.
+    pub async fn apply_lock_file(&self) {
+        for session in self.inner.live_sessions() {
+            session.apply_lock_file().await;
+        }
+    }
+
     /// Returns what the lock file says of an item.
     ///
     /// # Errors

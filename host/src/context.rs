@@ -4,6 +4,7 @@ mod announcement;
 mod error;
 mod explain;
 mod flagged;
+mod off;
 mod scans;
 mod state;
 mod upstream;

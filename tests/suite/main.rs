@@ -28,6 +28,7 @@ mod conventions;
 mod crash;
 mod custom_methods;
 mod deferred;
+mod destructive;
 mod edits;
 mod endurance;
 mod eras;

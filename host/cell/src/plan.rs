@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use portcullis_jail::{Cell, Enforced, Launch, Listener, Mount, MountAccess, Network, Probe, Tier};
 
+use super::program_needs::Runtime;
 use super::{CellError, CellGrant, CellReport, ProgramNeeds, system_mounts};
 
 /// The private home inside a cell, and the folder for temporary files.
@@ -110,6 +111,10 @@ impl Plan {
             ("TMPDIR".to_owned(), temporary.into()),
             ("LANG".to_owned(), "C.UTF-8".into()),
         ];
+        if needs.runtime == Runtime::Python {
+            // With another order of its sets at each start, a server may describe the same tools in other words.
+            environment.push(("PYTHONHASHSEED".to_owned(), "0".into()));
+        }
         for (name, value) in listed {
             environment.retain(|(made, _)| made != name);
             environment.push((name.clone(), value.into()));

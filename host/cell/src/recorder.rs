@@ -7,6 +7,7 @@
 
 #[cfg(target_os = "linux")]
 mod caller;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,6 +22,9 @@ use std::time::{Duration, Instant};
 
 use portcullis_core::sync::Mutex;
 use portcullis_ledger::{Event, EventKind};
+
+pub use usage::CellUsage;
+use usage::SeenThreads;
 
 /// The largest number of different attempts that are kept. A language runtime makes some thousands; beyond this they
 /// are only counted.
@@ -116,6 +120,8 @@ pub struct Recording {
     looked_up: Condvar,
     /// True if the source gets what it takes for Unix sockets.
     follows_unix_sockets: AtomicBool,
+    threads: Arc<SeenThreads>,
+    usage: Mutex<CellUsage>,
 }
 
 #[derive(Debug, Default)]
@@ -140,9 +146,15 @@ struct Times {
 
 impl Default for Recording {
     fn default() -> Self {
-        let (seen, watched) = (Mutex::default(), Watched::default());
-        let follows_unix_sockets = AtomicBool::new(false);
-        Self { began: Instant::now(), seen, watched, looked_up: Condvar::new(), follows_unix_sockets }
+        Self {
+            began: Instant::now(),
+            seen: Mutex::default(),
+            watched: Watched::default(),
+            looked_up: Condvar::new(),
+            follows_unix_sockets: AtomicBool::new(false),
+            threads: Arc::default(),
+            usage: Mutex::default(),
+        }
     }
 }
 
@@ -165,6 +177,19 @@ impl Recording {
         let mut attempts: Vec<_> = seen.attempts.iter().map(attempt).collect();
         attempts.sort_by_key(|attempt| attempt.after);
         attempts
+    }
+
+    /// Returns the most that the source was seen to use at one time. Samples are taken some times a second, so that a
+    /// shorter use may be missing.
+    #[must_use]
+    pub fn usage(&self) -> CellUsage {
+        self.note_usage(self.threads.sample());
+        *self.usage.lock()
+    }
+
+    fn note_usage(&self, used: CellUsage) {
+        let mut most = self.usage.lock();
+        *most = most.max(used);
     }
 
     /// Returns the number of attempts that are missing: too many different ones came before, or the memory of the
@@ -261,8 +286,12 @@ impl Recording {
         let listener = portcullis_jail::SyscallListener::new(listener);
         let (to_look, looked): (SyncSender<(caller::Seen, String)>, _) = sync_channel(LOOK_QUEUE);
         let recording = Arc::clone(&self);
+        let sampled = Arc::clone(&self);
+        let sampler = usage::sample_until_dropped(Arc::clone(&self.threads), move |used| sampled.note_usage(used));
         let listen = move || {
+            let _sampler = sampler;
             while let Ok(Some(call)) = listener.receive() {
+                recording.threads.add(call.thread);
                 let mut seen = caller::seen(&listener, &call, &recording.watched);
                 let program = seen.as_ref().map(|_| caller::program(call.thread)).unwrap_or_default();
                 // Before the caller goes on: what it does next may be to answer, after which the record is read.

@@ -117,6 +117,21 @@ fn the_environment_is_four_variables_of_the_broker_and_the_configured_ones() {
 }
 
 #[test]
+fn python_hashes_alike_at_each_start_unless_it_is_configured_otherwise() {
+    let seed = |runtime: Runtime, listed: &[(String, String)]| {
+        let mut needs = needs(&[]);
+        needs.runtime = runtime;
+        let plan = Plan::new(&CellGrant::nothing(), &needs, &[], listed, setting(Tier::Full));
+        let found = plan.launch.environment.iter().find(|(name, _)| name == "PYTHONHASHSEED");
+        found.map(|(_, value)| value.display().to_string())
+    };
+    assert_eq!(seed(Runtime::Python, &[]).as_deref(), Some("0"));
+    assert_eq!(seed(Runtime::Node, &[]), None);
+    let random = [("PYTHONHASHSEED".to_owned(), "random".to_owned())];
+    assert_eq!(seed(Runtime::Python, &random).as_deref(), Some("random"));
+}
+
+#[test]
 fn a_link_that_a_mount_brings_along_is_not_made_again() {
     let mut needs = needs(&["/srv/tool"]);
     needs.links.insert("/srv/tool/bin/python".into(), "python3".into());

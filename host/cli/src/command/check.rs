@@ -17,7 +17,7 @@ use portcullis_osv::OsvCheck;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::flagged::print_flagged;
+use crate::flagged::{print_flagged, print_off};
 use crate::isolation::{fact, print_cell};
 use crate::json_text::{items, plain_text};
 use crate::output::{self, BAD, BOLD, escape_hidden};
@@ -72,6 +72,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
                 "required": source.required,
                 "tools": offered.map(|offered| offered.of_kind(ItemKind::Tool).count()),
                 "flagged": broker.flagged(&name)?,
+                "off": broker.off_tools(&name)?,
                 "changed": offered.map(|offered| changed(&broker, offered, &lock)),
                 "listErrors": offered.map(list_errors),
                 "remarks": broker.remarks(&name).iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -195,7 +196,7 @@ async fn progress<T>(sources: usize, work: impl Future<Output = T>) -> T {
 
 /// Reports whether there is something about a source that a person should see.
 fn is_ill(source: &Value) -> bool {
-    let lists = ["missing", "remarks", "listErrors", "changed"];
+    let lists = ["missing", "remarks", "listErrors", "changed", "off"];
     source["error"].is_string()
         || lists.iter().any(|list| !items(&source[list]).is_empty())
         || osv(source).is_some_and(|check| !check.matches.is_empty())
@@ -304,6 +305,7 @@ fn print(report: &Value, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
             output::text(&format!("  {BAD}changed{BAD:#}      {said}\n"))?;
         }
         print_flagged(&source["flagged"])?;
+        print_off(&source["off"])?;
         let names: Vec<_> = items(&source["environment"]).iter().map(plain_text).collect();
         if !names.is_empty() {
             fact("environment", &names.join(" "))?;

@@ -61,6 +61,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let hangups = runtime::hangups()?;
         let broker = runtime::broker(config).await?;
         isolation::banner(&broker).await;
+        tokio::spawn(reload::follow_lock_file(broker.clone()));
         tokio::spawn(reload::follow(broker.clone(), arguments, hangups));
         let local = tokio::spawn(serve_local(broker.clone(), std::future::pending()));
         let served = match args.stdio {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use portcullis::config::Config;
+use portcullis::item::{Hints, title_of};
 use portcullis::name::ProfileName;
 use portcullis::protocol::Json;
 use serde_json::json;
@@ -44,9 +45,14 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let width = tools.iter().map(|tool| name(tool).len()).max().unwrap_or(0);
     for tool in &tools {
         let description = tool.get_str("description").unwrap_or_default();
+        let title = title_of(tool).map(|title| format!("{title}: ")).unwrap_or_default();
+        let hints = Vec::from_iter(Hints::of(tool).words()).join(", ");
+        let hints = if hints.is_empty() { hints } else { format!("  ({hints})") };
         let first: String =
             description.lines().next().unwrap_or_default().chars().take(MAX_DESCRIPTION_CHARS).collect();
-        output::text(format!("{:width$}  {}", escape_hidden(&name(tool)), escape_hidden(&first)).trim_end())?;
+        let line =
+            format!("{:width$}  {}{}{hints}", escape_hidden(&name(tool)), escape_hidden(&title), escape_hidden(&first));
+        output::text(line.trim_end())?;
         output::text("\n")?;
     }
     if tools.is_empty() {
