@@ -1,5 +1,10 @@
 //! The pages of the book that are made from the code, and what holds for all pages.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "tests, which read UPDATE_GOLDEN"
+)]
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
 //! The book's page of commands, and the commands and configurations that its pages show.
+#![allow(clippy::disallowed_methods, reason = "tests, which read UPDATE_GOLDEN")]
 
 use std::fmt::Write as _;
 use std::fs;
