@@ -28,6 +28,24 @@ lint:
 docs:
     RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps
 
+# Build the book into docs/book; needs mdbook (`cargo install mdbook`)
+book:
+    mdbook build docs
+
+# Build the book, show it in a browser, and build it again when a page changes
+book-open:
+    mdbook serve docs --open
+
+# Write the pages of the book that are made from the code: every key of the configuration, every command
+book-reference:
+    UPDATE_GOLDEN=1 cargo test --workspace --lib --bins -- made_from
+
+# Record the tour that the README shows
+book-demo:
+    cargo build --release --bin portcullis
+    tests/journeys/play.py --casts target/casts the_tour
+    tests/journeys/svg.py target/casts/the_tour.cast docs/src/demo.svg
+
 # Test with real servers behind the broker, driven by the MCP Inspector and by rmcp; needs npm, python3 and git
 interop:
     tests/interop/setup.sh

@@ -131,6 +131,11 @@ def documents(journey):
     (journey.work / "docs/a.md").write_text("# Notes\nhello\n")
 
 
+def the_tour(journey):
+    """A tour, with nothing configured"""
+    journey.type("portcullis", "demo", says=[r"Verified"])
+
+
 def one_server_in_cursor(journey):
     """A server from npm, caged, in Cursor, from nothing"""
     documents(journey)
@@ -233,7 +238,7 @@ def a_change_without_a_restart(journey):
         broker.wait()
 
 
-JOURNEYS = [one_server_in_cursor, five_servers_of_cursor, an_unknown_server, a_question_answered,
+JOURNEYS = [the_tour, one_server_in_cursor, five_servers_of_cursor, an_unknown_server, a_question_answered,
             a_change_without_a_restart, yesterday]
 
 

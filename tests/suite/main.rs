@@ -17,6 +17,7 @@ mod approvals;
 mod attacks;
 mod audit;
 mod bad_input;
+mod book;
 mod builtins;
 mod cases;
 mod cell_network;

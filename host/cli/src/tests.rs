@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod book;
+
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::cli::Cli;

@@ -1,14 +1,16 @@
 //! Builds what tests run: the guests of `tests/guests`, a policy from outside the workspace, and the programs that
-//! stand in for sources.
+//! stand in for sources. Reads the blocks of code in the book.
 #![expect(clippy::disallowed_methods, reason = "tests build guests and programs with cargo")]
 #![allow(clippy::panic, reason = "a test whose guests cannot be built can only say why")]
 
+mod book;
 mod chance;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+pub use book::{CodeBlock, code_blocks, policy_of_the_book};
 pub use chance::Chance;
 
 /// The guests that need the WASI imports of the standard library.

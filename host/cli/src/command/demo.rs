@@ -44,7 +44,7 @@ plugin = "builtin:approval-memory"
 
 /// Take a tour: one agent, its sources, what can happen to a call, a thief in a cell, and how he is found out
 ///
-/// CellKey nothing but this program, which also plays the thief, and works in a temporary folder. Nothing is installed
+/// Needs nothing but this program, which also plays the thief, and works in a temporary folder. Nothing is installed
 /// or left behind.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}

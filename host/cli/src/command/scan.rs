@@ -31,7 +31,7 @@ const NOT_JUDGED: u8 = 2;
 Examples:
   portcullis tools --json | portcullis scan -
   portcullis scan tools.json
-  portcullis scan --json definitions.jsonl     (one line for each definition, in order)")]
+  portcullis scan --json definitions.jsonl     # one line for each definition, in order")]
 pub(crate) struct Args {
     /// The file to read, or - for standard input
     #[arg(value_name = "FILE|-")]
