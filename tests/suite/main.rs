@@ -38,6 +38,7 @@ mod groups;
 mod handshake;
 mod ill_sources;
 mod import;
+mod install_script;
 mod learn;
 mod logins;
 mod memory;
