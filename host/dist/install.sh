@@ -40,6 +40,7 @@ check_base() {
     case $1 in
         '') fail "where are the files of the release? Give their address with --base ADDRESS or in PORTCULLIS_BASE" ;;
         https://*) ;;
+        http://*@*) fail "$1 names a user, which is not needed here; use an address without \`@\`" ;;
         http://127.0.0.1:* | http://127.0.0.1/* | 'http://[::1]:'* | http://localhost:* | http://localhost/*) ;;
         *://*) fail "$1 is not protected on its way here; use an address that begins with https://" ;;
         *) [ -d "$1" ] || fail "$1 is neither an address that begins with https:// nor a folder" ;;

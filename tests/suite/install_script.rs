@@ -17,8 +17,7 @@ use tempfile::TempDir;
 use crate::test_dir::{Ran, files, finish, tests_folder};
 
 /// What the script runs besides the shell. `sha256sum`, `curl` and `wget` are added by the tests that need them.
-const TOOLS: [&str; 12] =
-    ["awk", "chmod", "cp", "gzip", "mkdir", "mktemp", "mv", "rm", "sh", "tar", "uname", "cat"];
+const TOOLS: [&str; 12] = ["awk", "chmod", "cp", "gzip", "mkdir", "mktemp", "mv", "rm", "sh", "tar", "uname", "cat"];
 
 /// A home in which the script is run, and the files of a release.
 struct Installation {

@@ -21,6 +21,7 @@ mod builtins;
 mod cases;
 mod cell_network;
 mod cells;
+mod completions;
 mod components;
 mod concurrent_agents;
 mod connect;

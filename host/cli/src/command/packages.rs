@@ -11,6 +11,7 @@ use portcullis::name::SourceName;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::completion;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
 
@@ -29,7 +30,7 @@ Examples:
   portcullis install files")]
 pub(crate) struct InstallArgs {
     /// The sources [default: all]
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", add = completion::sources())]
     sources: Vec<String>,
 }
 
@@ -43,7 +44,7 @@ Examples:
   portcullis outdated files")]
 pub(crate) struct OutdatedArgs {
     /// The sources [default: all]
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", add = completion::sources())]
     sources: Vec<String>,
 }
 
@@ -59,7 +60,7 @@ Examples:
   portcullis upgrade files --yes")]
 pub(crate) struct UpgradeArgs {
     /// The sources [default: all]
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", add = completion::sources())]
     sources: Vec<String>,
 
     /// Upgrade without a question
