@@ -18,13 +18,14 @@ enabled = false
 approve = "always"
 "#;
 
-/// Returns what a shell is offered for the last word of a line.
+/// Returns what a shell is offered for the last word of a line, without options.
 fn offered(dir: &TestDir, line: &str) -> Vec<String> {
     let mut command = dir.command(&["--"]);
     command.args(line.split(' ')).env("PORTCULLIS_COMPLETE", "fish");
     let ran = finish(command);
     assert_eq!((ran.code, &*ran.err), (Some(0), ""), "{line}");
-    ran.out.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+    let words = ran.out.lines().map(|line| line.split('\t').next().unwrap().to_owned());
+    words.filter(|word| !word.starts_with("--")).collect()
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn the_script_of_bash_completes_with_the_program() {
     fs::write(dir.path("script"), &script.out).unwrap();
     // What bash does when its user presses the tabulator key.
     let line = r#"
-        source script
+        source ./script
         COMP_WORDS=(portcullis restart fi) COMP_CWORD=2 COMP_TYPE=9
         _clap_complete_portcullis portcullis fi restart
         printf '%s\n' "${COMPREPLY[@]}"

@@ -19,6 +19,11 @@ use crate::cli::Cli;
 /// The variable by which the script of a shell asks for completions: its value names the shell.
 const VARIABLE: &str = "PORTCULLIS_COMPLETE";
 
+/// The end of the script for zsh. A script in a folder of `fpath` is first run by the completion that needs it, which it
+/// would not answer by only announcing its function.
+const FIRST_OF_ZSH: &[u8] =
+    b"if [ \"$funcstack[1]\" = _portcullis ]; then _clap_dynamic_completer_portcullis \"$@\"; fi\n";
+
 /// Answers the script of a shell and ends, if the program was started by one. Otherwise does nothing.
 pub(crate) fn main_if_asked() {
     CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
@@ -33,6 +38,9 @@ pub(crate) fn script(shell: &str) -> std::io::Result<Option<Vec<u8>>> {
     let Some(shell) = shells.completer(shell) else { return Ok(None) };
     let mut script = Vec::new();
     shell.write_registration(VARIABLE, "portcullis", "portcullis", "portcullis", &mut script)?;
+    if shell.is("zsh") {
+        script.extend(FIRST_OF_ZSH);
+    }
     Ok(Some(script))
 }
 
