@@ -4,6 +4,7 @@
 //! first session that may see them.
 
 mod announce;
+mod announced;
 mod cells;
 mod components;
 mod connect;
@@ -52,6 +53,7 @@ use crate::telemetry::Telemetry;
 pub use crate::context::{BrokerState, BuildError, FlagState, FlaggedDefinition, SourceHealth};
 use crate::context::{Context, Upstream};
 use announce::Announcer;
+pub use announced::announced_tools;
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
 pub use definitions::SourceDefinitions;

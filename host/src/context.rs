@@ -23,6 +23,7 @@ use crate::name::{ProfileName, SourceName};
 use crate::plugin::Plugins;
 use crate::telemetry::Telemetry;
 
+pub(crate) use announcement::announced_names;
 pub use error::BuildError;
 pub(crate) use explain::OpenCall;
 pub use flagged::{FlagState, FlaggedDefinition};

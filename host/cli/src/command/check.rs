@@ -17,6 +17,7 @@ use portcullis_osv::OsvCheck;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::completion;
 use crate::flagged::{print_flagged, print_off};
 use crate::isolation::{fact, print_cell};
 use crate::json_text::{items, plain_text};
@@ -38,6 +39,7 @@ Examples:
   portcullis check --details   # that of every source")]
 pub(crate) struct Args {
     /// Sources to show the details of, whether they are well or not
+    #[arg(add = completion::sources())]
     sources: Vec<String>,
 
     /// Show the details of every source

@@ -23,6 +23,7 @@ use portcullis_learn::{CellKey, CellLine, Proposal, Situation};
 use serde_json::json;
 
 use crate::cli::Global;
+use crate::completion;
 use crate::config_file::ConfigFile;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
@@ -57,6 +58,7 @@ Examples:
 Each line of FILE is a call: {\"tool\": \"read_file\", \"arguments\": {\"path\": \"/data/a.md\"}}.")]
 pub(crate) struct Args {
     /// The source, by its name in the configuration
+    #[arg(add = completion::all_sources())]
     source: SourceName,
 
     /// The calls to make, one as JSON on each line

@@ -15,6 +15,7 @@ use serde_json::json;
 use self::selection::Selection;
 use super::packages;
 use crate::cli::Global;
+use crate::completion;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
 
@@ -47,7 +48,7 @@ enum Action {
     Accept {
         /// Names as agents see them, globs, or SOURCE@sha256:… for exactly one definition, as `portcullis check` shows
         /// it
-        #[arg(value_name = "NAME")]
+        #[arg(value_name = "NAME", add = completion::tools())]
         tools: Vec<String>,
 
         /// What the names stand for

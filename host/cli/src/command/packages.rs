@@ -14,6 +14,7 @@ use portcullis::name::SourceName;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::completion;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
 
@@ -32,7 +33,7 @@ Examples:
   portcullis install files")]
 pub(crate) struct InstallArgs {
     /// The sources [default: all]
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", add = completion::sources())]
     sources: Vec<String>,
 }
 
@@ -46,7 +47,7 @@ Examples:
   portcullis outdated files")]
 pub(crate) struct OutdatedArgs {
     /// The sources [default: all]
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", add = completion::sources())]
     sources: Vec<String>,
 }
 
@@ -63,7 +64,7 @@ Examples:
   portcullis upgrade files --yes")]
 pub(crate) struct UpgradeArgs {
     /// The sources [default: all]
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", add = completion::sources())]
     sources: Vec<String>,
 
     /// Upgrade without a question, and without starting the servers

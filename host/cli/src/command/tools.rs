@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::cli::Global;
 use crate::command::call::{Terminal, to_error};
+use crate::completion;
 use crate::output::{self, escape_hidden};
 use crate::running::RunningSession;
 use crate::runtime;
@@ -24,7 +25,7 @@ const MAX_DESCRIPTION_CHARS: usize = 80;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Show the tools of this profile [default: default]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", add = completion::profiles())]
     profile: Option<String>,
 }
 
