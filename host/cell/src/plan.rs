@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use portcullis_core::trust::KEPT_NAMES;
 use portcullis_jail::{Cell, Enforced, Launch, Listener, Mount, MountAccess, Network, Probe, Tier};
 
 use super::program_needs::Runtime;
@@ -130,6 +131,7 @@ impl Plan {
             // The reduced tier has no network namespace, so that nothing can listen in it.
             network: if own_root { Network::Listeners(proxy_listeners) } else { Network::None },
             limits: grant.limits.clone(),
+            protected_names: if grant.write.is_empty() { Vec::new() } else { KEPT_NAMES.map(str::to_owned).into() },
             recorded,
         };
         let launch = Launch {

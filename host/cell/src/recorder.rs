@@ -12,7 +12,6 @@ mod usage;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +20,7 @@ use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use portcullis_core::sync::Mutex;
+use portcullis_jail::ListenerHandle;
 use portcullis_ledger::{Event, EventKind};
 
 pub use usage::CellUsage;
@@ -282,7 +282,7 @@ impl Recording {
 
     /// Listens to a cell, on a thread of its own, until every process in it has ended.
     #[cfg(target_os = "linux")]
-    pub(crate) fn listen(self: Arc<Self>, listener: OwnedFd) {
+    pub(crate) fn listen(self: Arc<Self>, listener: ListenerHandle) {
         let listener = portcullis_jail::SyscallListener::new(listener);
         let (to_look, looked): (SyncSender<(caller::Seen, String)>, _) = sync_channel(LOOK_QUEUE);
         let recording = Arc::clone(&self);
@@ -342,7 +342,7 @@ impl Recording {
 
     /// Only Linux cells are recorded, so none is ever listened to elsewhere.
     #[cfg(not(target_os = "linux"))]
-    pub(crate) fn listen(self: Arc<Self>, listener: OwnedFd) {
+    pub(crate) fn listen(self: Arc<Self>, listener: ListenerHandle) {
         drop(listener);
     }
 }

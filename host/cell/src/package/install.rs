@@ -414,7 +414,9 @@ impl<'a> Installer<'a> {
                 recorded: false,
             };
             let arguments = argv.get(1..).unwrap_or_default();
-            let plan = Plan::new(&grant, &needs, arguments, &environment, setting);
+            let mut plan = Plan::new(&grant, &needs, arguments, &environment, setting);
+            // No broker is started in what is installed, and a package may contain files of any name.
+            plan.launch.cell.protected_names.clear();
             // The user's own configuration names the registry, which may be at a private address. A registry on the
             // public internet must not lead to one.
             let must_be_public = registry.map(|registry| registry.must_be_public.as_slice()).unwrap_or_default();

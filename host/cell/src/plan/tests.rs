@@ -4,7 +4,7 @@ use portcullis_jail::CellRefusal;
 use super::*;
 use crate::{ProgramSearch, Strength};
 
-const ENFORCED: Enforced = Enforced { landlock: 7, cgroup: false, user: 1000 };
+const ENFORCED: Enforced = Enforced { landlock: 7, cgroup: false, protects_names: true, user: 1000 };
 
 fn refusal(step: &str) -> CellRefusal {
     CellRefusal { step: step.to_owned(), cause: "EPERM".to_owned(), errno: Some(1), setting: None, remedy: None }
