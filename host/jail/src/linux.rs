@@ -25,6 +25,7 @@ mod landlock;
 mod limits;
 mod memory;
 mod network;
+mod performed;
 mod recorded;
 mod reduced;
 mod root;

@@ -24,13 +24,12 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
 
-use self::caller::Caller;
-use self::place::{Place, Target, kind, own_link, path_of};
-use self::request::PathArgument;
-pub(super) use self::request::{CHANGING_FLAGS, PERFORMED, PERFORMED_HERE, Request};
+use self::caller::WaitingCaller;
+use self::place::{FilePlace, PathTarget, kind, own_link, path_of};
 use super::landlock::{self, Holder};
+use super::performed::{FileRequest, PathArgument};
 use super::sys;
-use super::syscall_listener::{Answer, ForwardedCall, Syscall, SyscallListener};
+use super::syscall_listener::{ForwardedCall, Syscall, SyscallAnswer, SyscallListener};
 use crate::cell::{Cell, Tier};
 use crate::report::CellRefusal;
 use crate::step::StepExt;
@@ -38,7 +37,6 @@ use crate::wire;
 
 mod caller;
 mod place;
-mod request;
 
 /// Threads of the deputy. A slow disk delays as many calls before it delays others.
 pub(super) const WORKERS: u32 = 4;
@@ -60,7 +58,7 @@ pub(super) struct Deputy {
 }
 
 /// The way on which calls come.
-pub(super) enum Calls {
+pub(super) enum CallSource {
     /// From the kernel.
     Own(SyscallListener),
     /// From the broker, which records the source and sees the calls first.
@@ -117,7 +115,7 @@ impl Deputy {
     }
 
     /// Starts the threads that perform calls. They live as long as this process.
-    pub(super) fn start(self, calls: Calls) -> Result<(), CellRefusal> {
+    pub(super) fn start(self, calls: CallSource) -> Result<(), CellRefusal> {
         let (deputy, calls) = (Arc::new(self), Arc::new(calls));
         for _ in 0..WORKERS {
             let (deputy, calls) = (Arc::clone(&deputy), Arc::clone(&calls));
@@ -128,7 +126,7 @@ impl Deputy {
         Ok(())
     }
 
-    fn work(&self, calls: &Calls) {
+    fn work(&self, calls: &CallSource) {
         // Each thread takes over the umask of its caller.
         if sys::unshare(UnshareFlags::FS).is_err() {
             // Without its deputy the source could only wait.
@@ -140,52 +138,60 @@ impl Deputy {
         }
     }
 
-    fn answer(&self, listener: &SyscallListener, call: &Syscall) -> Answer {
-        let Some(request) = Request::of(call) else { return Answer::Continue };
-        match self.perform(&Caller::new(listener, call), request) {
+    fn answer(&self, listener: &SyscallListener, call: &Syscall) -> SyscallAnswer {
+        let Some(request) = FileRequest::of(call.number, call.arguments) else { return SyscallAnswer::Continue };
+        match self.perform(&WaitingCaller::new(listener, call), request) {
             Ok(answer) => answer,
-            Err(Stop::Pass(errno)) if request.only_truncates() => Answer::Fail(errno),
-            Err(Stop::Pass(_)) => Answer::Continue,
-            Err(Stop::Fail(errno)) => Answer::Fail(errno),
+            Err(Stop::Pass(errno)) if request.only_truncates() => SyscallAnswer::Fail(errno),
+            Err(Stop::Pass(_)) => SyscallAnswer::Continue,
+            Err(Stop::Fail(errno)) => SyscallAnswer::Fail(errno),
         }
     }
 
-    fn perform(&self, caller: &Caller<'_>, request: Request) -> Result<Answer, Stop> {
+    fn perform(&self, caller: &WaitingCaller<'_>, request: FileRequest) -> Result<SyscallAnswer, Stop> {
         match request {
-            Request::Open { path, flags, mode } => return self.open(caller, path, flags, Mode::from_raw_mode(mode)),
-            Request::MakeFolder { path, mode } => {
+            FileRequest::Open { path, flags, mode } => {
+                return self.open(caller, path, flags, Mode::from_raw_mode(mode));
+            }
+            FileRequest::MakeFolder { path, mode } => {
                 let place = self.free_place(caller, path)?;
                 self.take_umask(caller)?;
                 mkdirat(&place.folder, &place.name, Mode::from_raw_mode(mode))?;
             }
-            Request::Link { old, new, flags } => self.link(caller, old, new, AtFlags::from_bits_retain(flags))?,
-            Request::SymbolicLink { target, path } => {
+            FileRequest::Link { old, new, flags } => self.link(caller, old, new, AtFlags::from_bits_retain(flags))?,
+            FileRequest::SymbolicLink { target, path } => {
                 let target = found(caller.path(target))?;
                 let place = self.free_place(caller, path)?;
                 caller.confirm()?;
                 symlinkat(target, &place.folder, &place.name)?;
             }
-            Request::Rename { old, new, flags } => {
-                let (old, new) = (found(Place::find(caller, old))?, found(Place::find(caller, new))?);
+            FileRequest::Rename { old, new, flags } => {
+                let (old, new) = (found(FilePlace::find(caller, old))?, found(FilePlace::find(caller, new))?);
                 self.check_old(&old)?;
                 self.check(&found(new.path())?)?;
                 caller.confirm()?;
                 let flags = RenameFlags::from_bits_retain(flags);
                 renameat_with(&old.folder, &old.name, &new.folder, &new.name, flags)?;
             }
-            Request::Remove { path, flags } => {
-                let place = found(Place::find(caller, path))?;
+            FileRequest::Remove { path, flags } => {
+                let place = found(FilePlace::find(caller, path))?;
                 self.check_old(&place)?;
                 caller.confirm()?;
                 unlinkat(&place.folder, &place.name, AtFlags::from_bits_retain(flags))?;
             }
-            Request::Truncate { path, length } => self.truncate(caller, path, length)?,
+            FileRequest::Truncate { path, length } => self.truncate(caller, path, length)?,
         }
-        Ok(Answer::Succeed)
+        Ok(SyscallAnswer::Succeed)
     }
 
     /// Opens a file for the caller: one that exists, or a new one.
-    fn open(&self, caller: &Caller<'_>, path: PathArgument, flags: u32, mode: Mode) -> Result<Answer, Stop> {
+    fn open(
+        &self,
+        caller: &WaitingCaller<'_>,
+        path: PathArgument,
+        flags: u32,
+        mode: Mode,
+    ) -> Result<SyscallAnswer, Stop> {
         let flags = OFlags::from_bits_retain(flags);
         if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
             // The kernel refuses this, or makes no folder.
@@ -194,13 +200,13 @@ impl Deputy {
         let must_be_new = flags.contains(OFlags::CREATE | OFlags::EXCL);
         let follow = !must_be_new && !flags.contains(OFlags::NOFOLLOW);
         for _ in 0..MAX_ATTEMPTS {
-            let opened = match found(Target::find(caller, path, follow))? {
-                Target::There(file) if must_be_new && kind(&file)? != FileType::Directory => {
+            let opened = match found(PathTarget::find(caller, path, follow))? {
+                PathTarget::There(file) if must_be_new && kind(&file)? != FileType::Directory => {
                     return Err(Stop::Fail(Errno::EXIST));
                 }
-                Target::There(file) => return self.open_what_is_there(caller, &file, flags, mode),
-                Target::Absent(_) if !flags.contains(OFlags::CREATE) => return Err(Stop::Pass(Errno::NOENT)),
-                Target::Absent(place) => {
+                PathTarget::There(file) => return self.open_what_is_there(caller, &file, flags, mode),
+                PathTarget::Absent(_) if !flags.contains(OFlags::CREATE) => return Err(Stop::Pass(Errno::NOENT)),
+                PathTarget::Absent(place) => {
                     self.check_new(&place)?;
                     self.take_umask(caller)?;
                     // Only a name that is still free is taken. What is there by now was not judged.
@@ -209,7 +215,7 @@ impl Deputy {
             };
             match opened {
                 Err(Errno::EXIST) if !must_be_new => {}
-                opened => return Ok(Answer::Descriptor(opened?, flags & OFlags::CLOEXEC)),
+                opened => return Ok(SyscallAnswer::Descriptor(opened?, flags & OFlags::CLOEXEC)),
             }
         }
         Err(Stop::Fail(Errno::AGAIN))
@@ -217,11 +223,11 @@ impl Deputy {
 
     fn open_what_is_there(
         &self,
-        caller: &Caller<'_>,
+        caller: &WaitingCaller<'_>,
         file: &OwnedFd,
         flags: OFlags,
         mode: Mode,
-    ) -> Result<Answer, Stop> {
+    ) -> Result<SyscallAnswer, Stop> {
         let path = found(path_of(file))?;
         let kind = found(kind(file))?;
         if flags.contains(OFlags::TMPFILE) && kind == FileType::Directory {
@@ -229,7 +235,7 @@ impl Deputy {
             self.check(&path.join("unnamed"))?;
             self.take_umask(caller)?;
             let opened = openat(CWD, own_link(file), flags.difference(OFlags::NOFOLLOW) | OFlags::CLOEXEC, mode)?;
-            return Ok(Answer::Descriptor(opened, flags & OFlags::CLOEXEC));
+            return Ok(SyscallAnswer::Descriptor(opened, flags & OFlags::CLOEXEC));
         }
         if !matches!(kind, FileType::RegularFile | FileType::Fifo) {
             return Err(Stop::Pass(Errno::ACCESS));
@@ -248,10 +254,16 @@ impl Deputy {
         if !flags.contains(waits) {
             fcntl_setfl(&opened, flags)?;
         }
-        Ok(Answer::Descriptor(opened, flags & OFlags::CLOEXEC))
+        Ok(SyscallAnswer::Descriptor(opened, flags & OFlags::CLOEXEC))
     }
 
-    fn link(&self, caller: &Caller<'_>, old: PathArgument, new: PathArgument, flags: AtFlags) -> Result<(), Stop> {
+    fn link(
+        &self,
+        caller: &WaitingCaller<'_>,
+        old: PathArgument,
+        new: PathArgument,
+        flags: AtFlags,
+    ) -> Result<(), Stop> {
         if !(AtFlags::SYMLINK_FOLLOW | AtFlags::EMPTY_PATH).contains(flags) {
             return Err(Stop::Pass(Errno::INVAL));
         }
@@ -260,12 +272,12 @@ impl Deputy {
         let file = if is_descriptor {
             found(caller.descriptor(old.folder))?
         } else {
-            match found(Target::find(caller, old, follow))? {
-                Target::There(file) => file,
-                Target::Absent(_) => return Err(Stop::Pass(Errno::NOENT)),
+            match found(PathTarget::find(caller, old, follow))? {
+                PathTarget::There(file) => file,
+                PathTarget::Absent(_) => return Err(Stop::Pass(Errno::NOENT)),
             }
         };
-        let new = found(Place::find(caller, new))?;
+        let new = found(FilePlace::find(caller, new))?;
         self.check(&found(path_of(&file))?)?;
         self.check_new(&new)?;
         caller.confirm()?;
@@ -273,9 +285,9 @@ impl Deputy {
         Ok(())
     }
 
-    fn truncate(&self, caller: &Caller<'_>, path: PathArgument, length: i64) -> Result<(), Stop> {
+    fn truncate(&self, caller: &WaitingCaller<'_>, path: PathArgument, length: i64) -> Result<(), Stop> {
         let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
-        let Target::There(file) = found(Target::find(caller, path, true))? else {
+        let PathTarget::There(file) = found(PathTarget::find(caller, path, true))? else {
             return Err(Stop::Fail(Errno::NOENT));
         };
         match found(kind(&file))? {
@@ -296,14 +308,14 @@ impl Deputy {
     }
 
     /// Finds the place of something new, and checks that it is free to be made.
-    fn free_place(&self, caller: &Caller<'_>, path: PathArgument) -> Result<Place, Stop> {
-        let place = found(Place::find(caller, path))?;
+    fn free_place(&self, caller: &WaitingCaller<'_>, path: PathArgument) -> Result<FilePlace, Stop> {
+        let place = found(FilePlace::find(caller, path))?;
         self.check_new(&place)?;
         Ok(place)
     }
 
     /// Refuses a place that is protected. Where something is already, that is the reason.
-    fn check_new(&self, place: &Place) -> Result<(), Stop> {
+    fn check_new(&self, place: &FilePlace) -> Result<(), Stop> {
         self.check(&found(place.path())?).map_err(|stop| match stop {
             Stop::Fail(Errno::PERM) if place.open().is_ok() => Stop::Fail(Errno::EXIST),
             stop => stop,
@@ -311,7 +323,7 @@ impl Deputy {
     }
 
     /// Refuses to move or remove what is at a protected place. If nothing is there, the kernel says so.
-    fn check_old(&self, place: &Place) -> Result<(), Stop> {
+    fn check_old(&self, place: &FilePlace) -> Result<(), Stop> {
         self.check(&found(place.path())?).map_err(|stop| match place.open() {
             Err(errno) => Stop::Pass(errno),
             Ok(_) => stop,
@@ -319,7 +331,7 @@ impl Deputy {
     }
 
     /// Takes over the bits that the caller takes from modes. This is the last look at the caller.
-    fn take_umask(&self, caller: &Caller<'_>) -> rustix::io::Result<()> {
+    fn take_umask(&self, caller: &WaitingCaller<'_>) -> rustix::io::Result<()> {
         let mask = caller.umask()?;
         caller.confirm()?;
         rustix::process::umask(mask);
@@ -345,7 +357,7 @@ impl Deputy {
     }
 }
 
-impl Calls {
+impl CallSource {
     /// Waits for the next call. Returns `None` once there will be none.
     fn next(&self) -> Option<(&SyscallListener, Syscall)> {
         match self {

@@ -18,7 +18,7 @@ use rustix::thread::{
     CapabilitySet, Gid, Uid, UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use super::deputy::{Calls, Deputy};
+use super::deputy::{CallSource, Deputy};
 use super::grants::{self, DetachedMount};
 use super::idmap::{Maps, NOBODY_ELSE};
 use super::memory::Watcher;
@@ -231,11 +231,11 @@ fn listen(line: &UnixStream, deputy: Option<Deputy>, recorder: Option<&UnixStrea
     let is_deputized = deputy.is_some();
     match (deputy, recorder) {
         (None, _) => tell(&[listener.as_fd()])?,
-        (Some(deputy), None) => deputy.start(Calls::Own(SyscallListener::of_deputy(listener)))?,
+        (Some(deputy), None) => deputy.start(CallSource::Own(SyscallListener::of_deputy(listener)))?,
         (Some(deputy), Some(_)) => {
             let (from, to) = UnixStream::pair().step(STEP)?;
             tell(&[listener.as_fd(), to.as_fd()])?;
-            deputy.start(Calls::Forwarded(SyscallListener::of_deputy(listener), from.into()))?;
+            deputy.start(CallSource::Forwarded(SyscallListener::of_deputy(listener), from.into()))?;
         }
     }
     Ok(is_deputized)

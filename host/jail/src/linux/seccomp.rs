@@ -146,6 +146,20 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
+/// Requests of `ioctl` that make and remove folders and files by names of which neither Landlock nor a deputy learns: in
+/// btrfs subvolumes and snapshots, in bcachefs subvolumes, in OCFS2 copies.
+const MAKING_REQUESTS: [u64; 9] = [
+    0x5000_9401,
+    0x5000_940e,
+    0x5000_940f,
+    0x5000_9417,
+    0x5000_9418,
+    0x5000_943f,
+    0x4020_bc10,
+    0x4020_bc11,
+    0x4018_6f04,
+];
+
 /// The flag of `seccomp` that asks for a listener.
 const NEW_LISTENER: i32 = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as i32;
 
@@ -185,7 +199,11 @@ fn programs(rules: Rules) -> io::Result<Vec<BpfProgram>> {
         denied.insert(call, raising(mode, flags)?);
     }
     // Both put characters into a terminal's input.
-    denied.insert(libc::SYS_ioctl, vec![all([is(1, libc::TIOCSTI)?])?, all([is(1, libc::TIOCLINUX)?])?]);
+    let mut requests = vec![all([is(1, libc::TIOCSTI)?])?, all([is(1, libc::TIOCLINUX)?])?];
+    for request in MAKING_REQUESTS {
+        requests.push(all([is(1, request)?])?);
+    }
+    denied.insert(libc::SYS_ioctl, requests);
     denied.insert(libc::SYS_clone, NAMESPACES.map(|flag| all([has(0, flag)?])).into_iter().collect::<Result<_, _>>()?);
     // A listener of its own could let calls go on that the one of a recorded cell denies.
     denied.insert(libc::SYS_seccomp, vec![all([has(1, NEW_LISTENER)?])?]);

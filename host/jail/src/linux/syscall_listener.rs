@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use serde::{Deserialize, Serialize};
 
-use super::deputy::Request;
+use super::performed::FileRequest;
 use super::sys;
 use crate::launch::ListenerHandle;
 use crate::wire;
@@ -40,7 +40,7 @@ pub(super) struct ForwardedCall {
 }
 
 /// The deputy's answer to a call.
-pub(super) enum Answer {
+pub(super) enum SyscallAnswer {
     /// The kernel carries the call out.
     Continue,
     /// The call succeeds with the result 0.
@@ -88,13 +88,13 @@ impl SyscallListener {
     }
 
     /// Answers a call. A caller that was killed meanwhile needs no answer.
-    pub(super) fn answer(&self, call: &Syscall, answer: Answer) {
+    pub(super) fn answer(&self, call: &Syscall, answer: SyscallAnswer) {
         let (listener, id) = (&self.descriptor, call.id);
         let _ = match answer {
-            Answer::Continue => sys::answer_notification(listener, id, None),
-            Answer::Succeed => sys::answer_with_success(listener, id),
-            Answer::Fail(errno) => sys::answer_notification(listener, id, Some(errno.raw_os_error())),
-            Answer::Descriptor(file, flags) => {
+            SyscallAnswer::Continue => sys::answer_notification(listener, id, None),
+            SyscallAnswer::Succeed => sys::answer_with_success(listener, id),
+            SyscallAnswer::Fail(errno) => sys::answer_notification(listener, id, Some(errno.raw_os_error())),
+            SyscallAnswer::Descriptor(file, flags) => {
                 sys::answer_with_descriptor(listener, id, file.as_fd(), flags.bits()).or_else(|error| {
                     // The caller may have no further descriptor.
                     sys::answer_notification(listener, id, Some(error.raw_os_error().unwrap_or(libc::EMFILE)))
@@ -171,7 +171,7 @@ impl SyscallListener {
 
     /// Has the deputy perform a call. Returns `None` if there is none, or the call is none of its own.
     fn forward(&self, call: &Syscall) -> Option<()> {
-        let deputy = self.deputy.as_ref().filter(|_| Request::of(call).is_some())?;
+        let deputy = self.deputy.as_ref().filter(|_| FileRequest::of(call.number, call.arguments).is_some())?;
         // The process namespace of the cell, in which the deputy is, is the innermost.
         let status = std::fs::read_to_string(format!("/proc/{}/status", call.thread)).ok()?;
         let names = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;

@@ -13,12 +13,12 @@ use super::super::syscall_listener::{Syscall, SyscallListener};
 const MAX_PATH_BYTES: usize = 4096;
 
 /// A thread that waits for the answer to a call.
-pub(super) struct Caller<'a> {
+pub(super) struct WaitingCaller<'a> {
     listener: &'a SyscallListener,
     call: &'a Syscall,
 }
 
-impl<'a> Caller<'a> {
+impl<'a> WaitingCaller<'a> {
     pub(super) fn new(listener: &'a SyscallListener, call: &'a Syscall) -> Self {
         Self { listener, call }
     }

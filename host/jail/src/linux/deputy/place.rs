@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
-use super::caller::Caller;
-use super::request::PathArgument;
+use super::super::performed::PathArgument;
+use super::caller::WaitingCaller;
 
 /// The most symbolic links that are followed in the last component of a path: as many as the kernel follows.
 const MAX_LINKS: u32 = 40;
@@ -19,16 +19,16 @@ const MAX_LINKS: u32 = 40;
 const PROC_SUPER_MAGIC: i64 = 0x9fa0;
 
 /// A name in an open folder. Nothing may be there, or a link, which no call of the deputy follows.
-pub(super) struct Place {
+pub(super) struct FilePlace {
     pub(super) folder: OwnedFd,
     /// The name, with the slashes that the caller wrote after it.
     pub(super) name: CString,
 }
 
 /// What a path leads to.
-pub(super) enum Target {
+pub(super) enum PathTarget {
     /// Nothing is there.
-    Absent(Place),
+    Absent(FilePlace),
     /// Something is there, or is what a descriptor of the caller stands for. It is open without its content.
     There(OwnedFd),
 }
@@ -48,16 +48,16 @@ enum Base {
 
 /// A part of the way to a target.
 enum Step {
-    Place(Place),
+    Place(FilePlace),
     /// What a descriptor of the caller stands for.
     Descriptor(OwnedFd),
     /// A folder without a name.
     Folder(OwnedFd),
 }
 
-impl Place {
+impl FilePlace {
     /// Finds the place that an argument names, and follows no link in its last component.
-    pub(super) fn find(caller: &Caller<'_>, argument: PathArgument) -> rustix::io::Result<Self> {
+    pub(super) fn find(caller: &WaitingCaller<'_>, argument: PathArgument) -> rustix::io::Result<Self> {
         match step(caller, Named::of(caller, argument)?)? {
             Step::Place(place) => Ok(place),
             // Nothing can be made there.
@@ -84,9 +84,9 @@ impl Place {
     }
 }
 
-impl Target {
+impl PathTarget {
     /// Finds what an argument names. `follow` is true if a link in the last component leads on.
-    pub(super) fn find(caller: &Caller<'_>, argument: PathArgument, follow: bool) -> rustix::io::Result<Self> {
+    pub(super) fn find(caller: &WaitingCaller<'_>, argument: PathArgument, follow: bool) -> rustix::io::Result<Self> {
         let mut named = Named::of(caller, argument)?;
         for _ in 0..=MAX_LINKS {
             let place = match step(caller, named)? {
@@ -115,14 +115,14 @@ impl Target {
 }
 
 impl Named {
-    fn of(caller: &Caller<'_>, argument: PathArgument) -> rustix::io::Result<Self> {
+    fn of(caller: &WaitingCaller<'_>, argument: PathArgument) -> rustix::io::Result<Self> {
         Ok(Self { base: Base::Caller(argument.folder), path: caller.path(argument.pointer)? })
     }
 }
 
 /// Opens the folder around the last component of a path. The kernel follows the links on the way there, except its own
 /// links to what a process holds: those of this process are not the caller's.
-fn step(caller: &Caller<'_>, Named { base, path }: Named) -> rustix::io::Result<Step> {
+fn step(caller: &WaitingCaller<'_>, Named { base, path }: Named) -> rustix::io::Result<Step> {
     let (base, path) = match own_descriptor(caller, &path) {
         Some((descriptor, [])) => return caller.descriptor(descriptor).map(Step::Descriptor),
         Some((descriptor, rest)) => (Base::Caller(descriptor), rest.to_vec()),
@@ -150,12 +150,12 @@ fn step(caller: &Caller<'_>, Named { base, path }: Named) -> rustix::io::Result<
         Some(base) if parent.is_empty() => base,
         _ => open(from, parent)?,
     };
-    Ok(Step::Place(Place { folder, name: CString::new(name).map_err(|_| Errno::INVAL)? }))
+    Ok(Step::Place(FilePlace { folder, name: CString::new(name).map_err(|_| Errno::INVAL)? }))
 }
 
 /// Returns the descriptor that a path names as one of the caller's own, or its working directory, and the rest of the
 /// path.
-fn own_descriptor<'path>(caller: &Caller<'_>, path: &'path CStr) -> Option<(i32, &'path [u8])> {
+fn own_descriptor<'path>(caller: &WaitingCaller<'_>, path: &'path CStr) -> Option<(i32, &'path [u8])> {
     let path = path.to_bytes();
     for (name, descriptor) in [("stdin", 0), ("stdout", 1), ("stderr", 2)] {
         if path.strip_prefix(b"/dev/") == Some(name.as_bytes()) {

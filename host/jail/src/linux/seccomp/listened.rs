@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use seccompiler::SeccompAction;
 
-use super::super::deputy::{CHANGING_FLAGS, PERFORMED, PERFORMED_HERE};
+use super::super::performed::{CHANGING_FLAGS, PERFORMED, PERFORMED_HERE};
 use super::super::recorded::{RECORDED, RECORDED_HERE};
 use super::super::sys;
 use super::{Filter, all, always_denied, has, is, with_action};

@@ -112,6 +112,11 @@ attempt('make in working folder', lambda: os.open('new', CREATE | WRITE))
 attempt('make in folder of working folder', lambda: os.open('deep/new', CREATE | WRITE))
 os.chdir(top)
 
+# Requests by which some file systems make and remove folders: EPERM on every file system.
+for request in (0x50009401, 0x5000940e, 0x5000940f, 0x50009417, 0x50009418, 0x5000943f, 0x4020bc10, 0x4020bc11, 0x40186f04):
+    if libc.ioctl(here, ctypes.c_ulong(request), bytes(4096)) != -1 or ctypes.get_errno() != 1:
+        print(hex(request))
+
 # The deputy itself.
 for file in ('mem', 'environ', 'fd/3', 'cwd/new', 'fd/3/new'):
     attempt(f'deputy {file}', lambda: os.open(f'/proc/1/{file}', BOTH | CREATE))

@@ -1,12 +1,10 @@
-//! The system calls that the deputy performs, and what their arguments say.
+//! The system calls that the deputy of a source performs, and what their arguments say.
 
 use libc::c_long;
 
-use super::super::syscall_listener::Syscall;
-
 /// A path among the arguments of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct PathArgument {
+pub(super) struct PathArgument {
     /// The caller's descriptor of the folder to which the path is relative, or `AT_FDCWD`.
     pub(super) folder: i32,
     /// The path's address in the caller's memory.
@@ -15,7 +13,7 @@ pub(in super::super) struct PathArgument {
 
 /// A call that makes, changes or removes something. Flags and modes are as the caller gave them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Request {
+pub(super) enum FileRequest {
     /// Open a file to write, to truncate or to make it.
     Open { path: PathArgument, flags: u32, mode: u32 },
     /// Make a folder.
@@ -33,10 +31,10 @@ pub(in super::super) enum Request {
 }
 
 /// The flags of `open` of which at least one is set if the call can change something.
-pub(in super::super) const CHANGING_FLAGS: [i32; 4] = [libc::O_CREAT, libc::O_WRONLY, libc::O_RDWR, libc::O_TRUNC];
+pub(super) const CHANGING_FLAGS: [i32; 4] = [libc::O_CREAT, libc::O_WRONLY, libc::O_RDWR, libc::O_TRUNC];
 
 /// The calls that the deputy performs, on all architectures. For those that open a file, the argument with the flags.
-pub(in super::super) const PERFORMED: &[(c_long, Option<u8>)] = &[
+pub(super) const PERFORMED: &[(c_long, Option<u8>)] = &[
     (libc::SYS_openat, Some(2)),
     (libc::SYS_mkdirat, None),
     (libc::SYS_linkat, None),
@@ -49,7 +47,7 @@ pub(in super::super) const PERFORMED: &[(c_long, Option<u8>)] = &[
 
 /// Those that only this architecture has.
 #[cfg(target_arch = "x86_64")]
-pub(in super::super) const PERFORMED_HERE: &[(c_long, Option<u8>)] = &[
+pub(super) const PERFORMED_HERE: &[(c_long, Option<u8>)] = &[
     (libc::SYS_open, Some(1)),
     (libc::SYS_creat, None),
     (libc::SYS_mkdir, None),
@@ -60,13 +58,13 @@ pub(in super::super) const PERFORMED_HERE: &[(c_long, Option<u8>)] = &[
     (libc::SYS_rmdir, None),
 ];
 #[cfg(not(target_arch = "x86_64"))]
-pub(in super::super) const PERFORMED_HERE: &[(c_long, Option<u8>)] = &[];
+pub(super) const PERFORMED_HERE: &[(c_long, Option<u8>)] = &[];
 
-impl Request {
+impl FileRequest {
     /// Returns what a call asks for, or `None` for a call that changes nothing that the deputy guards.
-    pub(in super::super) fn of(call: &Syscall) -> Option<Self> {
-        let [a, b, c, d, e, _] = call.arguments;
-        match call.number {
+    pub(super) fn of(number: c_long, arguments: [u64; 6]) -> Option<Self> {
+        let [a, b, c, d, e, _] = arguments;
+        match number {
             libc::SYS_openat => Self::open(at(a, b), low(c), low(d)),
             libc::SYS_mkdirat => Some(Self::MakeFolder { path: at(a, b), mode: low(c) }),
             libc::SYS_linkat => Some(Self::Link { old: at(a, b), new: at(c, d), flags: low(e) }),
@@ -75,16 +73,16 @@ impl Request {
             libc::SYS_renameat2 => Some(Self::Rename { old: at(a, b), new: at(c, d), flags: low(e) }),
             libc::SYS_unlinkat => Some(Self::Remove { path: at(a, b), flags: low(c) }),
             libc::SYS_truncate => Some(Self::Truncate { path: plain(a), length: b.cast_signed() }),
-            _ => Self::of_older(call),
+            _ => Self::of_older(number, arguments),
         }
     }
 
     /// As [`Self::of`], for calls that only this architecture has.
     #[cfg(target_arch = "x86_64")]
-    fn of_older(call: &Syscall) -> Option<Self> {
-        let [a, b, c, ..] = call.arguments;
+    fn of_older(number: c_long, arguments: [u64; 6]) -> Option<Self> {
+        let [a, b, c, ..] = arguments;
         const NEW: u32 = (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC).cast_unsigned();
-        match call.number {
+        match number {
             libc::SYS_open => Self::open(plain(a), low(b), low(c)),
             libc::SYS_creat => Self::open(plain(a), NEW, low(b)),
             libc::SYS_mkdir => Some(Self::MakeFolder { path: plain(a), mode: low(b) }),
@@ -98,7 +96,7 @@ impl Request {
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn of_older(_: &Syscall) -> Option<Self> {
+    fn of_older(_: c_long, _: [u64; 6]) -> Option<Self> {
         None
     }
 
@@ -147,8 +145,7 @@ mod tests {
             if let Some(argument) = flags.and_then(|at| arguments.get_mut(usize::from(at))) {
                 *argument = u64::from(libc::O_WRONLY.cast_unsigned());
             }
-            let call = Syscall { id: 0, thread: 0, number, arguments };
-            assert!(Request::of(&call).is_some(), "{number}");
+            assert!(FileRequest::of(number, arguments).is_some(), "{number}");
             assert!(recorded_call(number).is_some(), "{number}");
         }
     }
