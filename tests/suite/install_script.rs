@@ -228,7 +228,7 @@ fn the_installation_script_refuses_what_it_cannot_verify_and_leaves_nothing_behi
     refuse(twice, None, "does not have exactly one checksum");
     let short: &dyn Fn(&mut Installation) = &|installation| {
         let line = String::from_utf8(installation.sums().clone()).unwrap();
-        *installation.sums() = line[8..].as_bytes().to_vec();
+        *installation.sums() = line.as_bytes()[8..].to_vec();
     };
     refuse(short, None, "was cut off at the checksum");
     let gone: &dyn Fn(&mut Installation) = &|installation| drop(installation.release.remove("SHA256SUMS"));

@@ -18,9 +18,10 @@ use tempfile::TempDir;
 /// The timeout of every wait. It is longer than anything takes on a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Returns the `portcullis` binary, which cargo has built from the same sources as this test.
+/// Returns the `portcullis` binary: the one that `PORTCULLIS_SUITE_BINARY` names, as `host/dist/check` does, or the one
+/// that cargo has built from the same sources as this test.
 pub(crate) fn broker() -> PathBuf {
-    env!("CARGO_BIN_EXE_portcullis").into()
+    std::env::var_os("PORTCULLIS_SUITE_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_portcullis").into(), PathBuf::from)
 }
 
 /// Returns the folder `tests` of the repository.
