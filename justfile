@@ -73,6 +73,18 @@ bench:
 deny:
     cargo deny check bans licenses sources
 
+# Make what a release publishes, for both processors, in target/dist: programs, packages, images, checksums; and try it
+dist *ARGUMENTS:
+    host/dist/make --check {{ARGUMENTS}}
+
+# Make the static program of this machine, and its archive
+dist-quick:
+    host/dist/make --target "$(uname -m)" binary archive checksums
+
+# List what the static program is made of, by size
+dist-sizes:
+    host/dist/sizes.py "${CARGO_TARGET_DIR:-target}/$(uname -m)-unknown-linux-musl/dist/portcullis"
+
 # Run everything that CI checks
 ci:
     .ci/run

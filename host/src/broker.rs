@@ -4,6 +4,7 @@
 //! first session that may see them.
 
 mod announce;
+mod announced;
 mod cells;
 mod components;
 mod connect;
@@ -52,6 +53,7 @@ use crate::telemetry::Telemetry;
 pub use crate::context::{BrokerState, BuildError, FlagState, FlaggedDefinition, SourceHealth};
 use crate::context::{Context, Upstream};
 use announce::Announcer;
+pub use announced::announced_tools;
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
 pub use definitions::SourceDefinitions;
@@ -296,6 +298,14 @@ impl Broker {
             }
         };
         Ok(Lockfile::change(&context.config.data_dir, accept)?)
+    }
+
+    /// Applies the lock file as it is now to the sessions that are open: tools that it releases appear, and what was
+    /// accepted is not asked about any more. New sessions and questions read it anyway.
+    pub async fn apply_lock_file(&self) {
+        for session in self.inner.live_sessions() {
+            session.apply_lock_file().await;
+        }
     }
 
     /// Returns what the lock file says of an item.

@@ -4,6 +4,7 @@ mod announcement;
 mod error;
 mod explain;
 mod flagged;
+mod off;
 mod scans;
 mod state;
 mod upstream;
@@ -22,6 +23,7 @@ use crate::name::{ProfileName, SourceName};
 use crate::plugin::Plugins;
 use crate::telemetry::Telemetry;
 
+pub(crate) use announcement::announced_names;
 pub use error::BuildError;
 pub(crate) use explain::OpenCall;
 pub use flagged::{FlagState, FlaggedDefinition};

@@ -261,6 +261,7 @@ impl Gate {
             check_canonical(&call.arguments).map_err(ambiguous)?;
             asks = self.judge_call(call, trail).await?;
         }
+        let lock_settles = asks.is_empty() && risk::lock_settles(circumstances);
         asks.extend(risk::reason(call, circumstances).map(Reason::ours));
         if asks.is_empty() || circumstances.resumed {
             return Ok(Approved::without_asking());
@@ -268,7 +269,8 @@ impl Gate {
         let out_of_band = risk::too_high_for_the_agents_channel(call, circumstances.acceptance);
         let arguments_digest = Digest::of(canonical(&call.arguments).map_err(ambiguous)?.as_bytes());
         let (identity, record) = (circumstances.identity, circumstances.record);
-        let question = ApprovalQuestion { call, reasons: asks, arguments_digest, identity, out_of_band, record };
+        let question =
+            ApprovalQuestion { call, reasons: asks, arguments_digest, identity, out_of_band, lock_settles, record };
         self.approvals.settle(question, circumstances.peer).await
     }
 

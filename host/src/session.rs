@@ -201,6 +201,13 @@ impl Session {
         after.take_over();
     }
 
+    /// Shows the agent what the lock file admits now.
+    pub(crate) async fn apply_lock_file(&self) {
+        if !self.ended() {
+            self.current().apply_lock_file().await;
+        }
+    }
+
     fn current(&self) -> Arc<ConfiguredSession> {
         self.current.borrow().clone()
     }

@@ -106,7 +106,8 @@ fn without_a_person_nothing_is_opened_or_written() {
     let found = report(&ran);
     assert_eq!((ran.code, &found["written"]), (Some(1), &Value::Null), "it does not start: {found}");
     assert_eq!(values(&found, "lines"), [("read".to_owned(), dir.path("config/settings").display().to_string())]);
-    assert_eq!(found["variables"], json!(["NEEDY_SETTINGS"]));
+    let named = json!([{ "name": "NEEDY_SETTINGS", "evidence": ["its messages name it"] }]);
+    assert_eq!(found["variables"], named);
     assert_eq!(fs::read_to_string(dir.path("portcullis.toml")).unwrap(), before);
 }
 

@@ -66,7 +66,7 @@ pub use program_needs::{ProgramNeeds, Runtime};
 #[cfg(feature = "process")]
 pub use program_search::ProgramSearch;
 #[cfg(feature = "process")]
-pub use recorder::{Action, Availability, RecordedAttempt, Recording, Subject};
+pub use recorder::{Action, Availability, CellUsage, RecordedAttempt, Recording, Subject};
 pub use report::paths_as_text;
 pub use report::{Aspect, CellReport, Strength, display_size};
 

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use portcullis_core::trust::KEPT_NAMES;
 use portcullis_jail::{Cell, Enforced, Launch, Listener, Mount, MountAccess, Network, Probe, Tier};
 
+use super::program_needs::Runtime;
 use super::{CellError, CellGrant, CellReport, ProgramNeeds, system_mounts};
 
 /// The private home inside a cell, and the folder for temporary files.
@@ -110,6 +112,10 @@ impl Plan {
             ("TMPDIR".to_owned(), temporary.into()),
             ("LANG".to_owned(), "C.UTF-8".into()),
         ];
+        if needs.runtime == Runtime::Python {
+            // With another order of its sets at each start, a server may describe the same tools in other words.
+            environment.push(("PYTHONHASHSEED".to_owned(), "0".into()));
+        }
         for (name, value) in listed {
             environment.retain(|(made, _)| made != name);
             environment.push((name.clone(), value.into()));
@@ -125,6 +131,7 @@ impl Plan {
             // The reduced tier has no network namespace, so that nothing can listen in it.
             network: if own_root { Network::Listeners(proxy_listeners) } else { Network::None },
             limits: grant.limits.clone(),
+            protected_names: if grant.write.is_empty() { Vec::new() } else { KEPT_NAMES.map(str::to_owned).into() },
             recorded,
         };
         let launch = Launch {

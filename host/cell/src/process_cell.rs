@@ -250,7 +250,7 @@ impl ProcessCell {
     /// [`CellError`] if no registry is known.
     pub async fn provenance(&self, phase: &InstallPhase) -> Result<Provenance, CellError> {
         match self.package()? {
-            Some(package) => Installer::new(&self.cells, self.source(), &package).provenance(phase).await,
+            Some(package) => Installer::new(&self.cells, self.source(), &package).provenance(phase.released()).await,
             None => Ok(Provenance::Unknown("no package is installed".to_owned())),
         }
     }

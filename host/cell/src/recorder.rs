@@ -7,11 +7,11 @@
 
 #[cfg(target_os = "linux")]
 mod caller;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,11 @@ use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use portcullis_core::sync::Mutex;
+use portcullis_jail::ListenerHandle;
 use portcullis_ledger::{Event, EventKind};
+
+pub use usage::CellUsage;
+use usage::SeenThreads;
 
 /// The largest number of different attempts that are kept. A language runtime makes some thousands; beyond this they
 /// are only counted.
@@ -116,6 +120,8 @@ pub struct Recording {
     looked_up: Condvar,
     /// True if the source gets what it takes for Unix sockets.
     follows_unix_sockets: AtomicBool,
+    threads: Arc<SeenThreads>,
+    usage: Mutex<CellUsage>,
 }
 
 #[derive(Debug, Default)]
@@ -140,9 +146,15 @@ struct Times {
 
 impl Default for Recording {
     fn default() -> Self {
-        let (seen, watched) = (Mutex::default(), Watched::default());
-        let follows_unix_sockets = AtomicBool::new(false);
-        Self { began: Instant::now(), seen, watched, looked_up: Condvar::new(), follows_unix_sockets }
+        Self {
+            began: Instant::now(),
+            seen: Mutex::default(),
+            watched: Watched::default(),
+            looked_up: Condvar::new(),
+            follows_unix_sockets: AtomicBool::new(false),
+            threads: Arc::default(),
+            usage: Mutex::default(),
+        }
     }
 }
 
@@ -165,6 +177,19 @@ impl Recording {
         let mut attempts: Vec<_> = seen.attempts.iter().map(attempt).collect();
         attempts.sort_by_key(|attempt| attempt.after);
         attempts
+    }
+
+    /// Returns the most that the source was seen to use at one time. Samples are taken some times a second, so that a
+    /// shorter use may be missing.
+    #[must_use]
+    pub fn usage(&self) -> CellUsage {
+        self.note_usage(self.threads.sample());
+        *self.usage.lock()
+    }
+
+    fn note_usage(&self, used: CellUsage) {
+        let mut most = self.usage.lock();
+        *most = most.max(used);
     }
 
     /// Returns the number of attempts that are missing: too many different ones came before, or the memory of the
@@ -257,12 +282,16 @@ impl Recording {
 
     /// Listens to a cell, on a thread of its own, until every process in it has ended.
     #[cfg(target_os = "linux")]
-    pub(crate) fn listen(self: Arc<Self>, listener: OwnedFd) {
+    pub(crate) fn listen(self: Arc<Self>, listener: ListenerHandle) {
         let listener = portcullis_jail::SyscallListener::new(listener);
         let (to_look, looked): (SyncSender<(caller::Seen, String)>, _) = sync_channel(LOOK_QUEUE);
         let recording = Arc::clone(&self);
+        let sampled = Arc::clone(&self);
+        let sampler = usage::sample_until_dropped(Arc::clone(&self.threads), move |used| sampled.note_usage(used));
         let listen = move || {
+            let _sampler = sampler;
             while let Ok(Some(call)) = listener.receive() {
+                recording.threads.add(call.thread);
                 let mut seen = caller::seen(&listener, &call, &recording.watched);
                 let program = seen.as_ref().map(|_| caller::program(call.thread)).unwrap_or_default();
                 // Before the caller goes on: what it does next may be to answer, after which the record is read.
@@ -313,7 +342,7 @@ impl Recording {
 
     /// Only Linux cells are recorded, so none is ever listened to elsewhere.
     #[cfg(not(target_os = "linux"))]
-    pub(crate) fn listen(self: Arc<Self>, listener: OwnedFd) {
+    pub(crate) fn listen(self: Arc<Self>, listener: ListenerHandle) {
         drop(listener);
     }
 }

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use portcullis_core::trust::KEPT_NAMES;
 use portcullis_jail::{Enforced, Tier};
 use serde::{Serialize, Serializer};
 
@@ -72,7 +73,7 @@ impl CellReport {
         let aspects = vec![
             aspect("environment", Strength::Enforced, "cleared, then listed".to_owned()),
             aspect("descriptors", Strength::Enforced, "closed above standard error".to_owned()),
-            files(grant, tier, enforced.landlock > 0),
+            files(grant, tier, enforced),
             network(grant, tier),
             memory(grant, tier, delegated),
             processes(grant, tier, delegated),
@@ -101,15 +102,20 @@ fn is_full(tier: Tier) -> bool {
 /// The mechanisms that restrict files and network where the source has no root and no network namespace of its own.
 const FILTERS: [&str; 2] = if cfg!(target_os = "macos") { ["Seatbelt", "Seatbelt"] } else { ["Landlock", "seccomp"] };
 
-fn files(grant: &CellGrant, tier: Tier, landlock: bool) -> Aspect {
+fn files(grant: &CellGrant, tier: Tier, enforced: &Enforced) -> Aspect {
     let [filter, _] = FILTERS;
-    let mechanism = match (is_full(tier), landlock) {
+    let mechanism = match (is_full(tier), enforced.landlock > 0) {
         (true, true) => "a private root, read-only except for grants; Landlock".to_owned(),
         (true, false) => "a private root, read-only except for grants; this kernel has no Landlock".to_owned(),
         (false, _) => format!("{filter}; names and sizes of other files can be seen"),
     };
     let (read, write) = (grant.read.len(), grant.write.len());
-    aspect("files", Strength::Enforced, format!("{mechanism}; {read} granted to read, {write} to write"))
+    let names = match (write, enforced.protects_names) {
+        (0, _) => String::new(),
+        (_, true) => format!(", but not under the names {}", KEPT_NAMES.join(" and ")),
+        (_, false) => format!(", also under the names {}, as far as there is no such file", KEPT_NAMES.join(" and ")),
+    };
+    aspect("files", Strength::Enforced, format!("{mechanism}; {read} granted to read, {write} to write{names}"))
 }
 
 fn network(grant: &CellGrant, tier: Tier) -> Aspect {
@@ -221,7 +227,7 @@ mod tests {
     use super::*;
 
     const fn enforced(cgroup: bool) -> Enforced {
-        Enforced { landlock: 7, cgroup, user: 1000 }
+        Enforced { landlock: 7, cgroup, protects_names: true, user: 1000 }
     }
 
     fn strength(report: &CellReport, subject: &str) -> Strength {
@@ -253,6 +259,15 @@ mod tests {
         let old = Enforced { landlock: 0, ..enforced(false) };
         let report = CellReport::of(&CellGrant::nothing(), Tier::Full, &old);
         assert!(report.aspects.iter().any(|aspect| aspect.mechanism.contains("has no Landlock")), "{report:?}");
+    }
+
+    #[test]
+    fn a_report_says_whether_a_writable_folder_can_get_a_configuration() {
+        let grant = CellGrant { write: vec!["/work".into()], ..CellGrant::nothing() };
+        let old = Enforced { protects_names: false, ..enforced(false) };
+        let says = |enforced: &Enforced| CellReport::of(&grant, Tier::Full, enforced).aspects[2].mechanism.clone();
+        assert!(says(&enforced(false)).ends_with("but not under the names portcullis.toml and .portcullis"));
+        assert!(says(&old).contains("also under the names"), "{}", says(&old));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use globset::{Glob, GlobMatcher};
 use portcullis::ledger::{CallEntry, CallRange, LedgerReader, PositionedRecord, RecordedOutcome};
 
-use crate::moment;
+use crate::{completion, moment};
 
 /// The options that select calls. A call must match all that are given.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]
@@ -22,11 +22,11 @@ pub(crate) struct CallQuery {
     pub(crate) until: Option<u64>,
 
     /// Calls of this source
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completion::all_sources())]
     pub(crate) source: Option<String>,
 
     /// Calls of this tool, prompt or resource; `*` stands for any text, as in `files__*`
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completion::tools())]
     pub(crate) tool: Option<Glob>,
 
     /// Calls of this principal
@@ -34,7 +34,7 @@ pub(crate) struct CallQuery {
     pub(crate) principal: Option<String>,
 
     /// Calls under this profile
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", add = completion::profiles())]
     pub(crate) profile: Option<String>,
 
     /// Calls that ended like this

@@ -6,7 +6,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
     add, approvals, audit, call, check, completions, connect, demo, doctor, edit, evaluate, import, init, learn, lock,
-    login, logs, packages, plugin, restart, scan, schema, secret, serve, stats, status, tools, trust, version, wrap,
+    login, logs, man, packages, plugin, restart, scan, schema, secret, serve, stats, status, tools, trust, version,
+    wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -29,7 +30,13 @@ Exit codes:
 Environment:
   PORTCULLIS_CONFIG  the configuration, as --config names it
   PORTCULLIS_LOG     what the program logs on standard error, such as `info` or `portcullis=debug`
-  NO_COLOR           no colours"
+  NO_COLOR           no colours
+
+Files:
+  portcullis.toml                        the configuration, here or in a folder above
+  ~/.config/portcullis/portcullis.toml   the user's own
+  .portcullis/                           the ledger, accepted tools and secrets, beside the configuration
+  ~/.local/state/portcullis/             compiled plugins, and which configurations are trusted"
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -96,6 +103,7 @@ pub(crate) enum Command {
     Scan(scan::Args),
     Schema(schema::Args),
     Completions(completions::Args),
+    Man(man::Args),
     Doctor(doctor::Args),
     Version(version::Args),
 }

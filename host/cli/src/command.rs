@@ -17,6 +17,7 @@ pub(crate) mod learn;
 pub(crate) mod lock;
 pub(crate) mod login;
 pub(crate) mod logs;
+pub(crate) mod man;
 pub(crate) mod packages;
 pub(crate) mod plugin;
 pub(crate) mod restart;
@@ -73,6 +74,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Scan(args) => scan::run(&args, &global),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::Doctor(args) => doctor::run(&args, &global),
         Command::Version(args) => version::run(&args, &global),
     }

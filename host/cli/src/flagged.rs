@@ -1,4 +1,4 @@
-//! Text for people on what the scanner found in the definitions of a source.
+//! Text for people on the tools of a source that agents do not see as they are, until a person accepts them.
 
 use serde_json::Value;
 
@@ -19,6 +19,18 @@ pub(crate) fn print_flagged(flagged: &Value) -> anyhow::Result<()> {
         }
         let act = if flagged["state"] == "quarantined" { "release it" } else { "accept it as it is" };
         output::text(&format!("               to {act}: portcullis lock accept {}\n", plain_text(&flagged["pin"])))?;
+    }
+    Ok(())
+}
+
+/// Prints the tools that are off because their source calls them destructive, and the command that turns them on.
+pub(crate) fn print_off(off: &Value) -> anyhow::Result<()> {
+    let names: Vec<_> = items(off).iter().map(plain_text).collect();
+    if !names.is_empty() {
+        let (count, names) = (names.len(), names.join(" "));
+        output::text(&format!(
+            "  {BOLD}off{BOLD:#}          {count} tools that the source calls destructive; to turn them on: portcullis lock accept {names}\n"
+        ))?;
     }
     Ok(())
 }

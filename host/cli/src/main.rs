@@ -5,6 +5,7 @@ mod bundle;
 mod call_query;
 mod cli;
 mod command;
+mod completion;
 mod config_file;
 mod connect;
 mod flagged;
@@ -12,6 +13,7 @@ mod guess;
 mod isolation;
 mod json_text;
 mod known;
+mod manual;
 mod moment;
 mod output;
 mod reload;
@@ -27,10 +29,16 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// The allocator of static programs: that of musl lets one thread at a time allocate.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // A process source is launched through this very program, and that must come before anything else.
     portcullis_jail::main_if_asked();
     thief::main_if_asked();
+    completion::main_if_asked();
     raise_descriptors();
     give_large_blocks_back();
     let mut cli = cli::Cli::parse();

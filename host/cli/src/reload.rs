@@ -1,4 +1,5 @@
-//! Puts a changed configuration in force while a broker serves: on SIGHUP, and when the file changes.
+//! Puts a changed configuration in force while a broker serves, on SIGHUP and when the file changes, and a changed lock
+//! file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,9 +11,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::bail;
 use portcullis::broker::{Broker, Reloaded};
 use portcullis::config::{Config, ConfigCandidate};
+use portcullis::lockfile::Lockfile;
 use portcullis::name::SourceName;
 use tokio::signal::unix::Signal;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::output;
 
@@ -48,11 +50,32 @@ impl ServeArguments {
     }
 }
 
+/// Applies the lock file of a broker whenever it has changed, for as long as the broker runs.
+pub(crate) async fn follow_lock_file(broker: Broker) {
+    let file = Lockfile::path(&broker.config().data_dir);
+    let mut looks = looks();
+    let mut applied = FileState::of(&file);
+    loop {
+        looks.tick().await;
+        // It is always replaced as a whole, so it is complete at each look.
+        let now = FileState::of(&file);
+        if now != applied {
+            applied = now;
+            broker.apply_lock_file().await;
+        }
+    }
+}
+
+fn looks() -> Interval {
+    let mut looks = interval(PAUSE);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    looks
+}
+
 /// Reloads the configuration of a broker for as long as it runs.
 pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangups: Signal) {
     let Some(file) = broker.config().file.clone() else { return };
-    let mut looks = interval(PAUSE);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = looks();
     let (mut in_force, mut last) = (FileState::of(&file), FileState::of(&file));
     loop {
         tokio::select! {

@@ -14,8 +14,8 @@ use super::cell;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
-    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group, plugin, questions,
-    quota, source, telemetry, value,
+    Approve, Config, Destructive, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group,
+    plugin, questions, quota, source, telemetry, value,
 };
 
 /// The default address of `portcullis serve`.
@@ -317,6 +317,9 @@ fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, fault
             )));
         }
     }
+    let approve = raw.approve.unwrap_or(Approve::Risky);
+    // Whoever is asked before every call, or before none, has decided about destructive ones too.
+    let destructive = if approve == Approve::Risky { Destructive::Off } else { Destructive::Ask };
     ProfileConfig {
         trust: raw.trust.unwrap_or(TrustLevel::Medium),
         sources: raw
@@ -326,7 +329,8 @@ fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, fault
         allow: raw.allow.as_ref().and_then(|list| faults.keep(value::globs(list))),
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         tools: raw.tools.unwrap_or_default(),
-        approve: raw.approve.unwrap_or(Approve::Risky),
+        approve,
+        destructive: raw.destructive.unwrap_or(destructive),
         sampling: raw.sampling.unwrap_or(false),
         status: raw.status.unwrap_or(false),
         record: raw.record.unwrap_or(Detail::Shape),

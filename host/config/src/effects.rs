@@ -5,7 +5,7 @@ use std::path::Path;
 
 use portcullis_core::escape::escape_hidden;
 
-use super::{Approve, CellConfig, Config, ConfigValue, Endpoint, PluginConfig, SourceConfig};
+use super::{Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, PluginConfig, SourceConfig};
 
 impl Config {
     /// Returns what the configuration starts, reaches, reads and writes: one line each, safe to show, in an order that
@@ -29,6 +29,12 @@ impl Config {
         for (name, profile) in &self.profiles {
             if profile.approve == Approve::Never {
                 lines.add(&format!("profile {name}"), "never asks before a risky call");
+            }
+            if profile.approve == Approve::Risky && profile.destructive == Destructive::Ask {
+                lines.add(
+                    &format!("profile {name}"),
+                    "shows tools that their source calls destructive, and asks before a call",
+                );
             }
             if profile.sampling {
                 lines.add(&format!("profile {name}"), "lets sources use the agent's model");

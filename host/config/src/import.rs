@@ -85,6 +85,11 @@ pub const HEAD: &str = "\
 
 /// The last lines of a configuration that an import makes.
 pub const TAIL: &str = "
+# The servers were in use before, so that tools which they call destructive are not turned off; their calls are asked
+# about.
+[profiles.default]
+destructive = \"ask\"
+
 [[approvals]]
 plugin = \"builtin:approval-memory\"
 ";

@@ -370,6 +370,8 @@ pub struct ProfileConfig {
     pub tools: Exposure,
     /// The calls before which a person is asked although no policy asks.
     pub approve: Approve,
+    /// The treatment of tools that their own source calls destructive.
+    pub destructive: Destructive,
     /// True if sources may use the agent's model.
     pub sampling: bool,
     /// True if an agent may read the status of its sources.
@@ -402,6 +404,17 @@ pub enum Approve {
     Always,
     /// No person is asked, unless an accepted tool has changed. The broker logs a warning when it starts.
     Never,
+}
+
+/// The treatment of tools that their own source calls destructive and whose cell lets them be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Destructive {
+    /// They are neither shown nor called until a person has accepted them.
+    #[default]
+    Off,
+    /// They are shown, and [`Approve`] decides whether a person is asked.
+    Ask,
 }
 
 /// The amount of detail of arguments and results that the ledger keeps.

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Approve, Detail, Exposure};
+use super::{Approve, Destructive, Detail, Exposure};
 
 pub(super) use super::raw_source::*;
 
@@ -352,6 +352,10 @@ pub(super) struct RawProfile {
     pub tools: Option<Exposure>,
     /// The calls before which a person is asked although no policy asks. Default: "risky".
     pub approve: Option<Approve>,
+    /// The treatment of tools that their own source calls destructive, unless its cell can neither write nor reach a
+    /// network. "off": they are neither shown nor called until a person accepts them with `portcullis lock accept`;
+    /// "ask": they are shown, and `approve` decides. Default: "off" if `approve` is "risky", otherwise "ask".
+    pub destructive: Option<Destructive>,
     /// True if sources may use the agent's model (`sampling/createMessage`). Default: false.
     pub sampling: Option<bool>,
     /// True if an agent may read the status of its sources as the resource `portcullis://status`: whether each is

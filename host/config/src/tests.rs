@@ -3,6 +3,8 @@
 mod cases;
 mod robust;
 
+use std::collections::BTreeSet;
+
 use portcullis_core::call::Phase;
 
 use super::*;
@@ -129,7 +131,8 @@ fn a_wrapped_command_is_checked_like_a_written_one() {
         ..Wrap::default()
     };
     let config = Config::for_wrap(&wrap).unwrap();
-    let source = source(&config, "server-filesystem");
+    let source = config.sources.values().next().unwrap().clone();
+    assert_eq!((source.discovery, source.cell.dangerous_allow_private), (DiscoveryMode::Live, false));
     assert_eq!((source.names, source.cell.read), (Naming::Plain, vec![PathBuf::from("/home/a/work")]));
     assert!(matches!(&source.endpoint, Endpoint::Command { argv, cwd: Some(cwd), .. }
         if argv == &wrap.argv && cwd == Path::new("/home/a/work")));
@@ -154,11 +157,51 @@ fn wrapped_commands_get_a_telling_name() {
         let wrap = Wrap { argv, data_dir: Some("/d".into()), base: "/w".into(), ..Wrap::default() };
         Config::for_wrap(&wrap).unwrap().sources.into_keys().next().unwrap().to_string()
     };
-    assert_eq!(name(&["uvx", "mcp-server-time", "--local-timezone", "UTC"]), "mcp-server-time");
-    assert_eq!(name(&["/opt/tools/my__server.sh"]), "my_server-sh");
-    assert_eq!(name(&["node", "dist/index.js"]), "index-js");
-    assert_eq!(name(&["npx"]), "npx");
-    assert_eq!(name(&["日本"]), "wrapped");
+    let telling = |argv: &[&str]| name(argv).rsplit_once('-').unwrap().0.to_owned();
+    assert_eq!(telling(&["uvx", "mcp-server-time", "--local-timezone", "UTC"]), "pypi-mcp-server-time");
+    assert_eq!(telling(&["npx", "-y", "@playwright/mcp@0.0.41"]), "npm-playwright-mcp");
+    assert_eq!(telling(&["uvx", "mcp-server-time==1.2"]), "pypi-mcp-server-time");
+    assert_eq!(telling(&["/opt/tools/my__server.sh"]), "my_server-sh");
+    assert_eq!(telling(&["node", "dist/index.js"]), "index-js");
+    assert_eq!(telling(&["npx"]), "npx");
+    assert_eq!(telling(&["日本"]), "wrapped");
+    assert!(name(&["npx", &"x".repeat(200)]).len() <= portcullis_core::name::MAX_NAME_BYTES);
+}
+
+#[test]
+fn no_wrapped_package_takes_the_name_of_another() {
+    let name = |argv: &[&str], base: &str| {
+        let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+        let wrap = Wrap { argv, data_dir: Some("/d".into()), base: base.into(), ..Wrap::default() };
+        Config::for_wrap(&wrap).unwrap().sources.into_keys().next().unwrap().to_string()
+    };
+    let others: [&[&str]; 7] = [
+        &["npx", "-y", "@playwright/mcp"],
+        &["npx", "-y", "@eslint/mcp"],
+        &["npx", "-y", "mcp"],
+        &["npx", "-y", "mcp@1.0.0"],
+        &["uvx", "mcp"],
+        &["node", "dist/mcp"],
+        &["/opt/mcp"],
+    ];
+    let names: BTreeSet<String> = others.iter().map(|argv| name(argv, "/w")).collect();
+    assert_eq!(names.len(), others.len(), "{names:?}");
+    // The arguments of a server do not change which package it is, and a relative program depends on where it is.
+    assert_eq!(name(&["npx", "-y", "mcp", "/a"], "/w"), name(&["npx", "mcp", "/b"], "/elsewhere"));
+    assert_ne!(name(&["node", "index.js"], "/a"), name(&["node", "index.js"], "/b"));
+}
+
+#[test]
+fn a_private_address_that_is_written_for_a_wrapped_command_is_meant() {
+    let allows = |host: &str| {
+        let (argv, network) = (vec!["server".to_owned()], vec!["api.example.com:443".to_owned(), host.to_owned()]);
+        let wrap = Wrap { argv, network, data_dir: Some("/d".into()), base: "/w".into(), ..Wrap::default() };
+        Config::for_wrap(&wrap).unwrap().sources.into_values().next().unwrap().cell.dangerous_allow_private
+    };
+    for host in ["127.0.0.1:5432", "localhost:5432", "[::1]:80", "10.1.2.3:443"] {
+        assert!(allows(host), "{host}");
+    }
+    assert!(!allows("db.example.com:5432"));
 }
 
 #[test]

@@ -1,13 +1,17 @@
 //! The configuration of `portcullis wrap`: one command, without a file.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use portcullis_core::digest::Digest;
+use portcullis_core::protocol::Era;
 
 use super::error::{ConfigError, Fault};
 use super::raw::{
-    At, RawApproval, RawBroker, RawCell, RawCommand, RawConfig, RawNames, RawProfile, RawSource, RawValue,
+    At, RawApproval, RawBroker, RawCell, RawCommand, RawConfig, RawDiscovery, RawEra, RawNames, RawProfile, RawSource,
+    RawValue,
 };
-use super::{Approve, Config, Naming, build, search, value};
+use super::{Approve, Config, Destructive, Naming, build, search, value};
 
 /// The arguments of `portcullis wrap`.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +28,10 @@ pub struct Wrap {
     pub env: Vec<(String, String)>,
     /// The style in which tools are named. `None` means plain names, so that the agent sees no difference.
     pub names: Option<Naming>,
+    /// The only era of MCP that is spoken with the program, or `None` for the era of the agent.
+    pub era: Option<Era>,
+    /// The parts of an agent's `_meta` that are passed to the program, as in [`SourceConfig::context`](super::SourceConfig::context).
+    pub context: Vec<String>,
     /// True if the program may use the agent's model.
     pub sampling: bool,
     /// The calls before which a person is asked, or `None` for risky ones.
@@ -40,7 +48,7 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
         ConfigError::without_place("there is no home folder to keep the ledger in", "set HOME or XDG_DATA_HOME")
     })?;
     let texts = |list: &[String]| list.iter().cloned().map(At::nowhere).collect::<Vec<_>>();
-    let name = source_name(&wrap.argv);
+    let name = source_name(&wrap.argv, &wrap.base);
     let cell = RawCell {
         read: texts(&wrap.read),
         write: texts(&wrap.write),
@@ -56,8 +64,16 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
         cwd: Some(At::nowhere(wrap.base.to_string_lossy().into_owned())),
         cell: Some(At::nowhere(cell)),
         names: Some(At::nowhere(RawNames::Style("plain".to_owned()))),
-        // The broker stands for this one server, so that it fails as the server would.
+        // The broker stands for this one server, so that it fails as the server would, and changes as it does.
         required: Some(true),
+        discovery: Some(RawDiscovery::Live),
+        // A person who names a private address means it.
+        dangerous_allow_private: wrap.network.iter().any(|host| is_private(host)).then(|| At::nowhere(true)),
+        era: wrap.era.map(|era| match era {
+            Era::Legacy => RawEra::Legacy,
+            Era::Modern => RawEra::Modern,
+        }),
+        context: texts(&wrap.context),
         ..RawSource::default()
     };
     let raw = RawConfig {
@@ -73,7 +89,13 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
         }],
         profiles: BTreeMap::from([(
             At::nowhere("default".to_owned()),
-            RawProfile { approve: wrap.approve, sampling: Some(wrap.sampling), ..RawProfile::default() },
+            RawProfile {
+                approve: wrap.approve,
+                // The agent finds the tools that it has without the broker.
+                destructive: Some(Destructive::Ask),
+                sampling: Some(wrap.sampling),
+                ..RawProfile::default()
+            },
         )]),
         ..RawConfig::default()
     };
@@ -85,18 +107,45 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
-/// Derives a source name from the command: the program, or what a launcher such as `npx` runs. The name appears in the
-/// ledger, and the same command always has the same name.
-fn source_name(argv: &[String]) -> String {
-    const LAUNCHERS: [&str; 12] =
-        ["npx", "bunx", "pnpm", "dlx", "uvx", "uv", "pipx", "run", "node", "python", "python3", "docker"];
-    let last = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
-    let mut words = argv.iter().map(|word| last(word)).filter(|word| !word.starts_with('-'));
-    let first = words.next().unwrap_or_default();
-    let word = match LAUNCHERS.contains(&first.as_str()) {
-        true => words.find(|word| !LAUNCHERS.contains(&word.as_str())).unwrap_or(first),
-        false => first,
+/// Reports whether a host and port name a private address or this machine by themselves.
+fn is_private(host: &str) -> bool {
+    url::Url::parse(&format!("http://{host}/")).is_ok_and(|url| portcullis_net::egress::is_private(&url))
+}
+
+/// The programs that fetch the package that they run, each with the ecosystem of its packages.
+const PACKAGE_RUNNERS: [(&str, &str); 6] =
+    [("npx", "npm"), ("bunx", "npm"), ("pnpm", "npm"), ("uvx", "pypi"), ("uv", "pypi"), ("pipx", "pypi")];
+
+/// Other words before the one that says what is run.
+const OTHER_RUNNERS: [&str; 6] = ["dlx", "run", "node", "python", "python3", "docker"];
+
+/// The hexadecimal digits that tell sources apart whose names are otherwise equal: one in 16 million.
+const DIGITS: usize = 6;
+
+/// Derives a source name from the command, as it appears in the ledger: the ecosystem and the package with its scope, or
+/// the program, and some digits of a digest. The same package or program always has the same name, and no other has it,
+/// so that none takes the place of another that is installed.
+fn source_name(argv: &[String], base: &Path) -> String {
+    let file_name = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
+    let mut words = argv.iter().filter(|word| !word.starts_with('-'));
+    let first = words.next().map(String::as_str).unwrap_or_default();
+    let runner = |word: &str| PACKAGE_RUNNERS.into_iter().find(|(runner, _)| *runner == file_name(word));
+    let is_runner = |word: &str| runner(word).is_some() || OTHER_RUNNERS.contains(&file_name(word).as_str());
+    let run = if is_runner(first) { words.find(|word| !is_runner(word)).map_or(first, String::as_str) } else { first };
+    let (telling, identity) = match runner(first).filter(|_| run != first) {
+        Some((_, ecosystem)) => {
+            // `@scope/name@1.2.3` is the package `@scope/name`.
+            let version =
+                run.char_indices().skip(1).find(|(_, c)| matches!(c, '@' | '=' | '<' | '>' | '~')).map(|(at, _)| at);
+            let package = run.get(..version.unwrap_or(run.len())).unwrap_or(run);
+            (format!("{ecosystem}-{}", package.trim_start_matches('@')), format!("{ecosystem}:{run}"))
+        }
+        None => (file_name(run), base.join(run).to_string_lossy().into_owned()),
     };
-    let word = word.split_once('@').map_or(word.as_str(), |(name, _)| name);
-    value::sanitised_name(word, "wrapped")
+    let digest = Digest::of(identity.as_bytes()).to_string();
+    let digits = digest.rsplit(':').next().and_then(|digits| digits.get(..DIGITS)).unwrap_or_default();
+    let telling = value::sanitised_name(&telling, "wrapped");
+    let room = portcullis_core::name::MAX_NAME_BYTES - DIGITS - 1;
+    let telling = telling.get(..room.min(telling.len())).unwrap_or_default().trim_end_matches(['-', '_']);
+    format!("{telling}-{digits}")
 }

@@ -197,6 +197,13 @@ impl Item {
     }
 }
 
+/// Returns the title that a definition has for people, by its own member or by its annotations.
+#[must_use]
+pub fn title_of(definition: &Json) -> Option<String> {
+    let titles = [definition.get_str("title"), definition.get("annotations").and_then(|hints| hints.get_str("title"))];
+    titles.into_iter().flatten().find(|title| !title.is_empty())
+}
+
 /// The `ToolAnnotations` of MCP, which are claims of the source. `None` if the source says nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -222,6 +229,17 @@ impl Hints {
         definition.get("annotations").and_then(|json| json.read().ok()).unwrap_or_default()
     }
 
+    /// Returns the claims in words for people, such as "only reads" and "destructive".
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        let claims = [
+            (self.read_only == Some(true), "only reads"),
+            (self.claim_destructive(), "destructive"),
+            (self.idempotent == Some(true), "idempotent"),
+            (self.open_world == Some(true), "open world"),
+        ];
+        claims.into_iter().filter_map(|(is_claimed, word)| is_claimed.then_some(word))
+    }
+
     /// Reports whether the tool may destroy something or reach beyond its source. MCP's default is yes, unless the
     /// source denies it.
     #[must_use]
@@ -230,10 +248,16 @@ impl Hints {
         destructive || self.open_world.unwrap_or(true)
     }
 
+    /// Reports whether the source itself says that the tool may destroy something.
+    #[must_use]
+    pub fn claim_destructive(self) -> bool {
+        self.destructive == Some(true) && self.read_only != Some(true)
+    }
+
     /// Reports whether the source itself says that the tool is dangerous.
     #[must_use]
     pub fn raise_risk(self) -> bool {
-        self.destructive == Some(true) && self.read_only != Some(true) || self.open_world == Some(true)
+        self.claim_destructive() || self.open_world == Some(true)
     }
 
     /// Reports whether the source says that the tool only reads, and says nothing that contradicts this.

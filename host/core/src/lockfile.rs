@@ -166,12 +166,18 @@ fn tool() -> ItemKind {
 }
 
 impl Lockfile {
+    /// Returns the path of the lock file in a data folder.
+    #[must_use]
+    pub fn path(data_dir: &Path) -> PathBuf {
+        data_dir.join(FILE_NAME)
+    }
+
     /// Reads the lock file of a data folder. A missing file gives an empty lock.
     ///
     /// # Errors
     /// If the file cannot be read or parsed: a damaged lock file must not be taken for "nothing was ever accepted".
     pub fn load(data_dir: &Path) -> Result<Self, LockError> {
-        let path = data_dir.join(FILE_NAME);
+        let path = Self::path(data_dir);
         let text = match read_limited(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -223,7 +229,7 @@ impl Lockfile {
     /// # Errors
     /// If the folder or the file cannot be written.
     pub fn save(&self, data_dir: &Path) -> Result<(), LockError> {
-        let path = data_dir.join(FILE_NAME);
+        let path = Self::path(data_dir);
         let write = || {
             let body = toml::to_string(self).map_err(std::io::Error::other)?;
             let mut file = tempfile::NamedTempFile::new_in(data_dir)?;
@@ -288,6 +294,13 @@ impl Lockfile {
         self.packages.sort_by(|a, b| a.source.cmp(&b.source));
     }
 
+    /// Pins a source's package as it was pinned before, or to nothing.
+    pub fn restore_package(&mut self, source: &str, before: Option<LockedPackage>) {
+        self.packages.retain(|entry| entry.source != source);
+        self.packages.extend(before);
+        self.packages.sort_by(|a, b| a.source.cmp(&b.source));
+    }
+
     /// Returns the pinned plugins and components, ordered by name.
     #[must_use]
     pub fn components(&self) -> &[LockedComponent] {
@@ -333,8 +346,9 @@ fn read_limited(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-/// Returns the members, at any depth, in which two definitions differ.
-fn differences(old: &str, new: &str) -> Vec<String> {
+/// Returns the members, at any depth, in which two definitions in JSON differ, one line each.
+#[must_use]
+pub fn differences(old: &str, new: &str) -> Vec<String> {
     // Both are within the nesting limit, so parsing and recursion are bounded.
     let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
     let mut found = Vec::new();

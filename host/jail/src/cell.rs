@@ -40,6 +40,10 @@ pub struct Cell {
     pub network: Network,
     /// The limits on what the source can spend.
     pub limits: CellLimits,
+    /// Names that the source can neither make nor change nor remove in a folder that it may write, at any depth, and
+    /// folders in which it can do so with nothing. They are compared without regard to case. An older kernel cannot
+    /// protect them: see [`Enforced::protects_names`](crate::Enforced::protects_names).
+    pub protected_names: Vec<String>,
     /// True if the broker is handed a [`SyscallListener`](crate::SyscallListener), which sees each attempt to use a
     /// file, a program or a socket before the kernel decides about it. The cell is the same, and slower. Linux only.
     pub recorded: bool,
@@ -55,6 +59,7 @@ impl Default for Cell {
             home: "/home/source".into(),
             network: Network::None,
             limits: CellLimits::default(),
+            protected_names: Vec::new(),
             recorded: false,
         }
     }

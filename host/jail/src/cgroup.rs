@@ -15,8 +15,8 @@ use crate::cell::CellLimits;
 /// The controllers that a delegated cgroup must have. If one is missing, only the weaker limits of each process apply.
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 
-/// The launcher's own processes, which are in the group too.
-const HELPERS: u32 = 2;
+/// The launcher's own processes, which are in the group too, with the threads of a deputy.
+const HELPERS: u32 = 6;
 
 /// The period of `cpu.max` in microseconds: the kernel's default.
 const PERIOD: u32 = 100_000;

@@ -177,6 +177,16 @@ pub struct BuiltCell {
     pub listeners: Vec<OwnedFd>,
 }
 
+/// The descriptors of a recorded cell, of which [`SyscallListener`](crate::SyscallListener) makes a listener.
+#[derive(Debug)]
+pub struct ListenerHandle {
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "no other system records cells"))]
+    pub(crate) listener: OwnedFd,
+    /// The connection to the cell's deputy, if it has one.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "no other system records cells"))]
+    pub(crate) deputy: Option<OwnedFd>,
+}
+
 impl CellControl {
     /// Waits until the cell is built and the program executed. Blocks for up to 20 seconds. To be called once. For a
     /// cell that is recorded, `record` is given the listener first: the program is executed once another thread has
@@ -184,11 +194,13 @@ impl CellControl {
     ///
     /// # Errors
     /// Why the cell was refused. No code of the source has run then.
-    pub fn ready(&self, record: impl FnOnce(OwnedFd)) -> Result<BuiltCell, CellRefusal> {
+    pub fn ready(&self, record: impl FnOnce(ListenerHandle)) -> Result<BuiltCell, CellRefusal> {
         if self.recorded {
-            let (begun, listener) = self.receive::<()>()?;
+            let (begun, descriptors) = self.receive::<()>()?;
             begun?;
-            listener.into_iter().next().map(record);
+            let mut descriptors = descriptors.into_iter();
+            let listener = descriptors.next().map(|listener| ListenerHandle { listener, deputy: descriptors.next() });
+            listener.map(record);
         }
         let (built, listeners) = self.receive::<Enforced>()?;
         let enforced = built?;

@@ -34,7 +34,7 @@ pub use cell::{Cell, CellLimits, Launcher, Listener, Mount, MountAccess, Network
 #[cfg(all(feature = "launch", not(any(target_os = "linux", target_os = "macos"))))]
 use elsewhere::run;
 #[cfg(feature = "launch")]
-pub use launch::{BuiltCell, CellControl, Launch, StartedCell};
+pub use launch::{BuiltCell, CellControl, Launch, ListenerHandle, StartedCell};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 use linux::run;
 #[cfg(all(feature = "launch", target_os = "linux"))]

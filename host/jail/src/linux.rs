@@ -17,6 +17,7 @@ use source::SourceStreams;
 pub use syscall_listener::{Syscall, SyscallListener};
 
 mod bwrap;
+mod deputy;
 mod full;
 mod grants;
 mod idmap;

@@ -43,7 +43,12 @@ pub(crate) fn run() -> i32 {
             return FAILED;
         }
     };
-    let enforced = Enforced { landlock: 0, cgroup: false, user: rustix::process::geteuid().as_raw() };
+    let enforced = Enforced {
+        landlock: 0,
+        cgroup: false,
+        protects_names: !ask.launch.cell.protected_names.is_empty(),
+        user: rustix::process::geteuid().as_raw(),
+    };
     // If the broker is gone, the closed connection shows below.
     let _ = wire::send(&control, &Ok::<_, CellRefusal>(enforced), &[]);
     supervise(child, control)

@@ -31,7 +31,7 @@ fn rehearse(launcher: &Launcher, tier: Tier) -> Result<Enforced, CellRefusal> {
         arguments: Vec::new(),
         environment: Vec::new(),
         directory: home.clone(),
-        cell: Cell { tier, home, mounts, links, ..Cell::default() },
+        cell: Cell { tier, home, mounts, links, protected_names: vec!["rehearsed".to_owned()], ..Cell::default() },
     };
     let failed = |error: std::io::Error| CellRefusal {
         step: "launcher".to_owned(),

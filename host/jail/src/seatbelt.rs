@@ -27,7 +27,23 @@ pub(crate) fn profile(cell: &Cell, program: &Path) -> String {
         }
     }
     allow(&mut profile, "process-exec file-read* file-write*", &cell.home);
+    // Of the rules that match, the last decides.
+    for name in &cell.protected_names {
+        let _ = writeln!(profile, "(deny file-write* (regex #\"/{}(/|$)\"))", in_any_case(name));
+    }
     profile
+}
+
+/// Returns a regular expression for a name of ASCII characters in capital and small letters.
+fn in_any_case(name: &str) -> String {
+    let letter = |letter: char| match letter {
+        'a'..='z' | 'A'..='Z' => format!("[{}{}]", letter.to_ascii_lowercase(), letter.to_ascii_uppercase()),
+        '0'..='9' | '-' | '_' => letter.to_string(),
+        '.' => "[.]".to_owned(),
+        // Any one character: more names than meant.
+        _ => ".".to_owned(),
+    };
+    name.chars().map(letter).collect()
 }
 
 fn allow(profile: &mut String, operations: &str, path: &Path) {
@@ -56,5 +72,16 @@ mod tests {
         assert!(profile.contains("(allow process-exec file-read* (subpath \"/usr\"))\n"), "{profile}");
         assert!(!profile.contains("file-write* (subpath \"/usr\")"), "{profile}");
         assert!(profile.contains(r#"(allow file-write* (subpath "/a \")(allow default)(\\"))"#), "{profile}");
+    }
+
+    #[test]
+    fn a_profile_denies_changes_under_protected_names_after_everything_that_it_allows() {
+        let mounts = vec![Mount::write("/work")];
+        let protected_names = vec!["a.toml".to_owned(), "b\"c".to_owned()];
+        let cell = Cell { mounts, home: "/private".into(), protected_names, ..Cell::default() };
+        let profile = profile(&cell, Path::new("/usr/bin/true"));
+        let denied = "(deny file-write* (regex #\"/[aA][.][tT][oO][mM][lL](/|$)\"))\n\
+                      (deny file-write* (regex #\"/[bB].[cC](/|$)\"))\n";
+        assert!(profile.ends_with(denied), "{profile}");
     }
 }

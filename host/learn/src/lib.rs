@@ -2,7 +2,8 @@
 //!
 //! [`Proposal::of`] turns recorded attempts into lines of a cell, each with its evidence: files and folders that exist
 //! outside and were hidden, or that must not be changed and were; hosts that were refused. What every program looks for
-//! is left out (module `noise`), and what holds credentials is named and never proposed. [`calls`] makes the calls by
+//! is left out (module `noise`), and what holds credentials is named and never proposed. [`variables_read`] finds the variables that its code
+//! names. [`calls`] makes the calls by
 //! which a server that nobody talks to is made to show what it needs. [`KnownServer`] is what was measured of widely
 //! used ones.
 
@@ -10,7 +11,9 @@ pub mod calls;
 mod known;
 mod noise;
 mod proposal;
+mod variables;
 
 pub use known::KnownServer;
 pub use portcullis_cell::variables_in;
 pub use proposal::{CellKey, CellLine, Proposal, Situation};
+pub use variables::{VariableUse, variables_read};

@@ -129,6 +129,8 @@ mod tests {
             tool: "-h\u{1b}".to_owned(),
             source: "s".to_owned(),
             name: "t".to_owned(),
+            title: None,
+            hints: Vec::new(),
             principal: "local".to_owned(),
             profile: "default".to_owned(),
             client: "<a href=\"x\">&".to_owned(),

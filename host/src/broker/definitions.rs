@@ -1,6 +1,6 @@
 //! Gathers what all sources offer, with what the scanner found in it, for people who decide what to accept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -50,6 +50,17 @@ impl Broker {
         let context = self.inner.context();
         let lock = Lockfile::load(&context.config.data_dir)?;
         Ok(context.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.flagged(&lock)))
+    }
+
+    /// Returns the tools of a source that are neither shown nor called until a person accepts them, as the source calls
+    /// them destructive: by their exposed names, as far as they were listed.
+    ///
+    /// # Errors
+    /// [`BuildError::Lock`] if the lock file is damaged.
+    pub fn off_tools(&self, source: &SourceName) -> Result<BTreeSet<Arc<str>>, BuildError> {
+        let context = self.inner.context();
+        let lock = Lockfile::load(&context.config.data_dir)?;
+        Ok(context.upstreams.get(source).map(|upstream| context.off_tools(upstream, &lock)).unwrap_or_default())
     }
 }
 

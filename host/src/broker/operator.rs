@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{Broker, Inner};
+use crate::context::Upstream;
 use crate::control::{
     ControlError, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection, Operated,
 };
@@ -127,7 +128,14 @@ fn status(inner: &Inner) -> Value {
     let refusing = trouble.map(|Trouble { error, lost }| json!({ "reason": error.to_string(), "lost": lost }));
     let state = context.state();
     let lock = context.lockfile_or_empty();
-    let sources: Vec<_> = context.upstreams.values().map(|upstream| upstream.status(&lock)).collect();
+    let of = |upstream: &Arc<Upstream>| {
+        let mut status = upstream.status(&lock);
+        if let Some(members) = status.as_object_mut() {
+            members.insert("off".to_owned(), json!(context.off_tools(upstream, &lock)));
+        }
+        status
+    };
+    let sources: Vec<_> = context.upstreams.values().map(of).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),

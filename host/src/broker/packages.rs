@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::Broker;
 use crate::cell::{CellError, InstallPhase, PackageUpdate, ProcessCell};
-use crate::lockfile::LockedPackage;
+use crate::lockfile::{LockError, LockedPackage, Lockfile};
 use crate::name::SourceName;
 
 /// The results for each source, or why there is none. A source without a package is left out.
@@ -40,6 +40,18 @@ impl Broker {
             renewed.extend(cell.renew().await.transpose().map(|found| (name, found)));
         }
         renewed
+    }
+
+    /// Pins the packages of sources as they were pinned before, such as after [`Broker::renew_packages`].
+    ///
+    /// # Errors
+    /// [`LockError`] if the lock file cannot be read or written; then nothing is changed.
+    pub fn restore_packages(&self, before: Vec<(SourceName, Option<LockedPackage>)>) -> Result<(), LockError> {
+        Lockfile::change(&self.inner.context().config.data_dir, |lock| {
+            for (source, pinned) in before {
+                lock.restore_package(source.as_str(), pinned);
+            }
+        })
     }
 
     fn process_cells(&self, sources: &[SourceName]) -> Vec<(SourceName, Arc<ProcessCell>)> {

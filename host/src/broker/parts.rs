@@ -96,7 +96,8 @@ impl Lasting {
         #[cfg(feature = "process")]
         let cells = cells.with_osv(user_state_dir().map(|folder| portcullis_osv::file_in(&folder)));
         let session_durations = Arc::new(Histogram::new(OPERATION));
-        Self { ledger, inbox: Arc::default(), telemetry, closing: TaskTracker::new(), cells, session_durations }
+        let inbox = Arc::new(Inbox::with_lock_file(config.data_dir.clone()));
+        Self { ledger, inbox, telemetry, closing: TaskTracker::new(), cells, session_durations }
     }
 
     /// Makes the sources and the gate of a configuration. Sources that are as they were in `before` are taken over.

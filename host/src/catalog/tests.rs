@@ -16,6 +16,7 @@ fn profile(trust: TrustLevel) -> ProfileConfig {
         deny: vec![],
         tools: Exposure::Listed,
         approve: Approve::Risky,
+        destructive: crate::config::Destructive::Ask,
         sampling: false,
         status: false,
         record: Detail::Shape,

@@ -53,12 +53,17 @@ impl Announcement {
     /// Returns the announcement that an earlier broker kept of this source, if it was the same source then. A file that
     /// cannot be read counts as none: the source is asked anyway.
     pub(super) fn load(data_dir: &Path, source: &SourceName, identity: Digest) -> Option<Self> {
+        Self::read(data_dir, source).filter(|kept| kept.identity == identity)
+    }
+
+    /// Returns the announcement of a source, whatever the source was then.
+    fn read(data_dir: &Path, source: &SourceName) -> Option<Self> {
         let path = path(data_dir, source);
         let text = std::fs::metadata(&path)
             .ok()
             .filter(|file| file.len() <= MAX_BYTES)
             .and_then(|_| std::fs::read(&path).ok())?;
-        serde_json::from_slice::<Self>(&text).ok().filter(|kept| kept.identity == identity)
+        serde_json::from_slice(&text).ok()
     }
 
     /// Keeps the announcement for the next start, in the place of an earlier one. One that is too long is not kept.
@@ -130,6 +135,11 @@ impl Upstream {
     pub(crate) fn only_era(&self) -> Option<Era> {
         self.source.only_era().or_else(|| self.announced.lock().as_ref()?.only_era)
     }
+}
+
+/// Returns the names under which a source's tools were exposed when it last connected, whatever the source was then.
+pub(crate) fn announced_names(data_dir: &Path, source: &SourceName) -> BTreeSet<String> {
+    Announcement::read(data_dir, source).map(|kept| kept.tools).unwrap_or_default()
 }
 
 fn path(data_dir: &Path, source: &SourceName) -> PathBuf {

@@ -375,6 +375,11 @@ impl Upstream {
         (SourceHealth { name, connected, last_ping, error_count, tools_available: tools, quarantined }, discovered)
     }
 
+    /// Returns the tools that the source listed last.
+    pub(super) fn last_tools(&self) -> Vec<Arc<Item>> {
+        self.last.lock().tools.iter().flat_map(|tools| tools.iter().cloned()).collect()
+    }
+
     /// Returns the number of tools that the source listed last and has in this state, and when it listed them.
     pub(crate) fn available_tools(&self, status: Status) -> (usize, Option<u64>) {
         let last = self.last.lock();

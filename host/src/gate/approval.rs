@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::form::{elicitation, read_elicitation};
-use super::inbox::{MAX_TIMEOUT, NewQuestion, OpenQuestion, QuestionState, word};
+use super::inbox::{ALWAYS, AcceptableTool, MAX_TIMEOUT, NewQuestion, OpenQuestion, QuestionState, word};
 use super::judge::{self, Reason};
 use super::{AskSummary, CallRefusal, Inbox, InboxError};
 use crate::agent::{AgentPeer, Elicitation};
@@ -14,7 +14,7 @@ use crate::call::{Call, CallView, Phase};
 use crate::config::Detail;
 use crate::digest::Digest;
 use crate::escape::escape_hidden;
-use crate::item::ItemKind;
+use crate::item::{ItemKind, title_of};
 use crate::ledger::{Binding, Consume, Ledger};
 use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
 use crate::protocol::{Answer, Json, Method, Notification};
@@ -46,6 +46,8 @@ pub(super) struct ApprovalQuestion<'a> {
     pub(super) arguments_digest: Digest,
     pub(super) identity: Digest,
     pub(super) out_of_band: bool,
+    /// True if the lock file alone could make the question needless.
+    pub(super) lock_settles: bool,
     /// The amount of detail that the ledger keeps of what plugins say.
     pub(super) record: Detail,
 }
@@ -106,6 +108,11 @@ impl Approvals {
         if let Some(approved) = self.retried(call, &binding).await? {
             return Ok(approved);
         }
+        let acceptable = self.acceptable(&question);
+        // The session may have listed the tool before a person accepted it.
+        if acceptable.as_ref().is_some_and(AcceptableTool::is_accepted) {
+            return Ok(Approved::without_asking());
+        }
         match self.plan(&question, &binding).await? {
             Plan::Remembered(grant) => {
                 let how = json!({ "grant": grant });
@@ -114,7 +121,7 @@ impl Approvals {
             Plan::Ask(offer) => {
                 let elicitation = if question.out_of_band { Elicitation::None } else { peer.elicitation() };
                 let waits = elicitation != Elicitation::InputRequired;
-                let opened = self.inbox.open(self.draft(&question, binding, offer), waits).await;
+                let opened = self.inbox.open(self.draft(&question, binding, offer, acceptable), waits).await;
                 // Held until the answer has been used, so that an answer which arrives before this call listens for it
                 // still counts for this call.
                 let (pending, _waiting) = opened.map_err(inbox_refusal)?;
@@ -251,28 +258,45 @@ impl Approvals {
         None
     }
 
-    fn draft(&self, question: &ApprovalQuestion<'_>, binding: Binding, offer: Offer) -> NewQuestion {
+    /// Returns the tool that a question is about, if a person may accept it for good: its source does not call it
+    /// destructive or open to the world, as what is so called is accepted by its name only.
+    fn acceptable(&self, question: &ApprovalQuestion<'_>) -> Option<AcceptableTool> {
+        let (item, folder) = (&question.call.item, self.inbox.folder.clone()?);
+        let may_be = question.lock_settles && item.kind == ItemKind::Tool && !item.hints.raise_risk();
+        may_be.then(|| AcceptableTool { item: Arc::clone(item), identity: question.identity, folder })
+    }
+
+    fn draft(
+        &self,
+        question: &ApprovalQuestion<'_>,
+        binding: Binding,
+        offer: Offer,
+        acceptable: Option<AcceptableTool>,
+    ) -> NewQuestion {
         let call = question.call;
+        let scopes = offer.scopes.iter().copied().map(word).chain(acceptable.is_some().then_some(ALWAYS));
         let summary = AskSummary {
             id: ulid::Ulid::generate().to_string(),
             method: call.method.to_string(),
             tool: call.item.exposed.to_string(),
             source: call.source().to_string(),
             name: call.item.name.to_string(),
+            title: title_of(&call.item.definition),
+            hints: call.item.hints.words().collect(),
             principal: call.caller.principal.to_string(),
             profile: call.caller.profile.to_string(),
             client: call.caller.client.to_string(),
             reasons: question.texts(),
             arguments: call.arguments.to_value(),
             grave: call.item.hints.may_do_harm(),
-            scopes: offer.scopes.iter().copied().map(word).collect(),
+            scopes: scopes.collect(),
             waiting: 0,
             expires_in: 0,
         };
         let (session, call) = (call.caller.session.clone(), call.id.clone());
         let recorded = question.reasons.iter().map(|reason| reason.recorded(&self.ledger, question.record)).collect();
         let (ledger, expires, out_of_band) = (self.ledger.clone(), Instant::now() + self.timeout, question.out_of_band);
-        NewQuestion { summary, recorded, binding, offer, out_of_band, session, call, expires, ledger }
+        NewQuestion { summary, recorded, binding, offer, acceptable, out_of_band, session, call, expires, ledger }
     }
 
     fn input_required(&self, pending: &OpenQuestion) -> Json {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::inbox::{AskSummary, OpenQuestion};
+use super::inbox::{ALWAYS, AskSummary, OpenQuestion};
 use crate::escape::escape_hidden;
 use crate::protocol::Json;
 
@@ -48,6 +48,7 @@ pub fn scope_in_words(scope: &str) -> &'static str {
         "once" => "Yes, this once",
         "arguments" => "Yes, and once more with exactly these arguments",
         "session" => "Yes, and this tool for the rest of this session",
+        ALWAYS => "Yes, always: accept this tool until it changes",
         _ => "Yes, and this tool until the answer expires",
     }
 }
@@ -55,7 +56,9 @@ pub fn scope_in_words(scope: &str) -> &'static str {
 /// Returns what is to run: a method, and the item that it is about, if it names one.
 fn what(summary: &AskSummary) -> String {
     let (method, name) = (excerpt(&escape_hidden(&summary.method), MAX_SHOWN_STRING), escape_hidden(&summary.name));
-    if name.is_empty() { format!("method `{method}`") } else { format!("`{name}` (`{method}`)") }
+    let title = summary.title.as_deref().map(|title| excerpt(&escape_hidden(title), MAX_SHOWN_STRING));
+    let title = title.map(|title| format!(", which it titles {title:?}")).unwrap_or_default();
+    if name.is_empty() { format!("method `{method}`") } else { format!("`{name}`{title} (`{method}`)") }
 }
 
 /// Returns the arguments as a person is shown them, and whether something was left out. Long strings are cut one by

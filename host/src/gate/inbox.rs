@@ -1,10 +1,12 @@
 //! Questions that wait for a person.
 
+mod acceptance;
 mod question;
 mod settle;
 mod waiter_count;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -14,9 +16,11 @@ use tokio::sync::{broadcast, watch};
 
 use crate::call::{CallId, SessionId};
 use crate::ledger::{Binding, EventKind, Ledger, LedgerError};
+use crate::lockfile::LockError;
 use crate::plugin::Offer;
 use crate::seal::Seal;
 use crate::sync::{Mutex, MutexGuard};
+pub(super) use acceptance::{ALWAYS, AcceptableTool};
 use question::key;
 pub(super) use question::{OpenQuestion, QuestionState, word};
 use waiter_count::WaiterCount;
@@ -42,6 +46,8 @@ const MAX_EVENTS: usize = 2 * MAX_OPEN;
 pub struct Inbox {
     open: Arc<Open>,
     events: broadcast::Sender<QuestionEvent>,
+    /// The data folder, in whose lock file an answer may accept a tool; `None` if no answer may.
+    pub(super) folder: Option<PathBuf>,
     /// Seals each `requestState`, so that an agent can neither make nor read one.
     pub(super) seal: Seal,
 }
@@ -63,6 +69,11 @@ pub struct AskSummary {
     pub source: String,
     /// The tool's name at the source.
     pub name: String,
+    /// The title that the source gives the tool for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The claims of the source about the tool: "only reads", "destructive", "idempotent", "open world".
+    pub hints: Vec<&'static str>,
     /// The caller.
     pub principal: String,
     /// The profile of the caller.
@@ -117,7 +128,7 @@ pub struct AnswerResult {
 }
 
 /// An error that says why an answer was not taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum InboxError {
     /// No open question has that id.
@@ -146,6 +157,9 @@ pub enum InboxError {
     /// The answer could not be recorded.
     #[error("the answer could not be recorded: {0}")]
     Ledger(String),
+    /// The tool could not be accepted into the lock file.
+    #[error("the tool could not be accepted: {0}")]
+    Lock(#[from] Arc<LockError>),
 }
 
 impl From<LedgerError> for InboxError {
@@ -161,6 +175,8 @@ pub(super) struct NewQuestion {
     pub(super) recorded: Vec<serde_json::Value>,
     pub(super) binding: Binding,
     pub(super) offer: Offer,
+    /// The tool, if a person may accept it for good.
+    pub(super) acceptable: Option<AcceptableTool>,
     pub(super) out_of_band: bool,
     pub(super) session: SessionId,
     pub(super) call: CallId,
@@ -171,11 +187,22 @@ pub(super) struct NewQuestion {
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self { open: Arc::default(), events: broadcast::channel(MAX_EVENTS).0, seal: Seal::new("approval") }
+        Self {
+            open: Arc::default(),
+            events: broadcast::channel(MAX_EVENTS).0,
+            folder: None,
+            seal: Seal::new("approval"),
+        }
     }
 }
 
 impl Inbox {
+    /// Returns an empty inbox, whose answers may accept tools into the lock file of a data folder.
+    #[must_use]
+    pub fn with_lock_file(data_dir: PathBuf) -> Self {
+        Self { folder: Some(data_dir), ..Self::default() }
+    }
+
     /// Returns a receiver of what happens to questions from now on. One that falls far behind misses the oldest events,
     /// and is told so ([`RecvError::Lagged`](broadcast::error::RecvError::Lagged)); [`Inbox::list`] says what is open.
     #[must_use]
@@ -199,7 +226,8 @@ impl Inbox {
     }
 
     /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; `inside` is true for an answer
-    /// over the agent's own channel. The answer is durable before the call that waits for it goes on.
+    /// over the agent's own channel, which cannot accept a tool for good. The answer is durable before the call that
+    /// waits for it goes on.
     ///
     /// # Errors
     /// See [`InboxError`]; the question then stays as it was.
@@ -216,7 +244,7 @@ impl Inbox {
         if inside && pending.out_of_band {
             return Err(InboxError::OutOfBand);
         }
-        let scope = pending.scope(scope)?;
+        let scope = pending.scope(scope, inside)?;
         // Runs in a task of its own: an answer that has begun is recorded and announced even if its giver goes away.
         let (open, by, events) = (self.open.clone(), by.to_owned(), self.events.clone());
         let settled = tokio::spawn(async move {
@@ -263,13 +291,25 @@ impl Inbox {
             if open.len() >= MAX_OPEN || of_session >= MAX_OPEN_PER_SESSION {
                 return Err(InboxError::Full);
             }
-            let NewQuestion { summary, recorded, binding, offer, out_of_band, session, call, expires, ledger } = draft;
+            let NewQuestion {
+                summary,
+                recorded,
+                binding,
+                offer,
+                acceptable,
+                out_of_band,
+                session,
+                call,
+                expires,
+                ledger,
+            } = draft;
             let pending = Arc::new(OpenQuestion {
                 id: summary.id.clone(),
                 key,
                 summary: Arc::new(summary),
                 binding,
                 offer,
+                acceptable,
                 out_of_band,
                 session,
                 call,

@@ -43,6 +43,11 @@ pub(super) fn too_high_for_the_agents_channel(call: &Call, acceptance: &Acceptan
     }
 }
 
+/// Reports whether [`reason`] would have none if a person accepted the item.
+pub(super) fn lock_settles(circumstances: &Circumstances<'_>) -> bool {
+    circumstances.approve != Approve::Always
+}
+
 /// Returns why a person must be asked although no policy says so.
 pub(super) fn reason(call: &Call, circumstances: &Circumstances<'_>) -> Option<String> {
     // A pinned definition that changed asks whatever the profile says: `approve = "never"` was meant for the old one.

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
 use super::listing::Listing;
-use super::offers::{AwaySources, OfferedPart, merged};
+use super::offers::{OfferedPart, Unavailable, merged};
 use super::{AdvertisedCapabilities, deferred};
 use crate::context::Upstream;
 use crate::item::{Item, ItemKind};
@@ -70,7 +70,9 @@ impl ConfiguredSession {
             known.extend(upstream.announced().await.map(|announced| (Arc::clone(upstream), announced)));
         }
         let away = match partial {
-            Some(partial) => AwaySources { missing: partial.missing(), starting: Vec::new() },
+            Some(partial) => {
+                Unavailable { missing: partial.missing(), starting: Vec::new(), off: partial.off_sentence() }
+            }
             None => away(&upstreams),
         };
         let parts = known.iter().map(|(upstream, announced)| {
@@ -97,7 +99,7 @@ impl ConfiguredSession {
 }
 
 /// Returns the sources of which it is known that they fail, and those that never connected and are being started.
-fn away(upstreams: &[Arc<Upstream>]) -> AwaySources<'_> {
+fn away(upstreams: &[Arc<Upstream>]) -> Unavailable<'_> {
     let (mut missing, mut starting) = (BTreeSet::new(), BTreeSet::new());
     for upstream in upstreams {
         let health = upstream.source.health();
@@ -107,7 +109,7 @@ fn away(upstreams: &[Arc<Upstream>]) -> AwaySources<'_> {
             _ => continue,
         };
     }
-    AwaySources { missing: missing.into_iter().collect(), starting: starting.into_iter().collect() }
+    Unavailable { missing: missing.into_iter().collect(), starting: starting.into_iter().collect(), off: None }
 }
 
 /// Returns every capability that a source may have and a session serves.

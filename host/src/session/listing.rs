@@ -21,11 +21,16 @@ use crate::lockfile::Acceptance;
 use crate::name::{SEPARATOR, SourceName};
 use crate::protocol::Json;
 
+/// The largest number of tools that are off and named to an agent.
+const MAX_OFF_NAMED: usize = 8;
+
 /// The items of one kind that a session sees.
 #[derive(Debug)]
 pub(super) struct Listing {
     shown: HashMap<Arc<str>, VisibleItem>,
     hidden: HashSet<Arc<str>>,
+    /// Those of `hidden` that a person may turn on, as their source calls them destructive.
+    off: BTreeSet<Arc<str>>,
     listing: Arc<[Json]>,
     ttl_ms: u64,
     public: bool,
@@ -91,6 +96,26 @@ impl Listing {
 
     pub(super) fn hides(&self, exposed: &str) -> bool {
         self.hidden.contains(exposed)
+    }
+
+    /// Reports whether a tool is off until a person accepts it, as its source calls it destructive.
+    pub(super) fn is_off(&self, exposed: &str) -> bool {
+        self.off.contains(exposed)
+    }
+
+    /// Returns the sentence that tells an agent which tools are off, if any is.
+    pub(super) fn off_sentence(&self) -> Option<String> {
+        let named: Vec<_> = self.off.iter().take(MAX_OFF_NAMED).map(|name| format!("`{name}`")).collect();
+        let rest = self.off.len() - named.len();
+        let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+        let count = self.off.len();
+        (count > 0).then(|| {
+            format!(
+                "{count} tools that their source calls destructive are off until a person accepts them with `portcullis lock accept \
+                 NAME`: {}{rest}.",
+                named.join(", ")
+            )
+        })
     }
 
     /// Reports whether the instructions of a source are quarantined.

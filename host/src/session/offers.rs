@@ -19,7 +19,7 @@ impl Listing {
         });
         // The tools are a snapshot, unless a source is live, or is missing and will be added when it is there.
         let tracks = self.is_live() || self.is_partial();
-        let away = AwaySources { missing: self.missing(), starting: Vec::new() };
+        let away = Unavailable { missing: self.missing(), starting: Vec::new(), off: self.off_sentence() };
         let merged = merged(era, tracks, &away, parts);
         AdvertisedCapabilities { only_era: self.only_era(), ..merged }
     }
@@ -42,17 +42,19 @@ pub(super) struct OfferedPart<'a> {
     pub(super) instructions: Option<&'a Item>,
 }
 
-/// The sources that the agent is told about because they are not there.
+/// What the agent is told about because it is not there.
 #[derive(Default)]
-pub(super) struct AwaySources<'a> {
-    /// Those that have failed.
+pub(super) struct Unavailable<'a> {
+    /// The sources that have failed.
     pub(super) missing: Vec<&'a SourceName>,
-    /// Those that have not answered yet.
+    /// The sources that have not answered yet.
     pub(super) starting: Vec<&'a SourceName>,
+    /// The sentence about tools that are off.
+    pub(super) off: Option<String>,
 }
 
-impl AwaySources<'_> {
-    /// Returns the sentences that name the sources. They repeat nothing that a source said.
+impl Unavailable<'_> {
+    /// Returns the sentences that name them. They repeat nothing that a source said.
     fn sentences(&self) -> impl Iterator<Item = String> {
         let list = |names: &[&SourceName]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let missing = (!self.missing.is_empty()).then(|| {
@@ -65,7 +67,7 @@ impl AwaySources<'_> {
                 "These sources are starting, and the lists show what they offer as soon as they are ready: {starting}."
             )
         });
-        missing.into_iter().chain(starting)
+        missing.into_iter().chain(starting).chain(self.off.clone())
     }
 }
 
@@ -73,7 +75,7 @@ impl AwaySources<'_> {
 pub(super) fn merged<'a>(
     era: Era,
     tracks: bool,
-    away: &AwaySources<'_>,
+    away: &Unavailable<'_>,
     parts: impl Iterator<Item = OfferedPart<'a>>,
 ) -> AdvertisedCapabilities {
     let (mut merged, mut said) = (json!({}), Vec::from_iter(away.sentences()));

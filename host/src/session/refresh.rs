@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
-use super::discovery::{self, ListedItems, PendingSource};
+use super::discovery::{self, AskResult, ListedItems, PendingSource};
 use super::listing::Listing;
 use super::lists::KINDS;
 use crate::config::DiscoveryMode;
@@ -168,23 +168,12 @@ impl ConfiguredSession {
     /// sees. Returns true if it does.
     async fn take_in(&self, upstream: &Arc<Upstream>, listed: ListedItems) -> bool {
         let _turn = self.refresh.turn.lock().await;
-        // Tools that have not been listed yet will be up to date anyway, unless they are carried over.
-        let listed_now = || self.lock_tools().get().and_then(|tools| tools.clone().ok());
-        let is_carried = self.carried.lock().is_some();
-        let Some(before) = (if is_carried { self.snapshot().await.ok() } else { listed_now() }) else { return false };
+        let Some(before) = self.present_tools().await else { return false };
         let source = &upstream.config.name;
         let is_new = before.absence(source).is_some();
         let capabilities = listed.met.as_ref().map(|met| met.capabilities.clone());
         let answered = before.answered_but(vec![(Arc::clone(upstream), Ok(listed))]);
-        let built = self.build_listing(answered, false, ItemKind::Tool).await;
-        let after = match built {
-            Ok(after) => Arc::new(after.after(&before)),
-            Err(error) => {
-                tracing::warn!(%error, "a session keeps the tools that it has");
-                return false;
-            }
-        };
-        *self.lock_tools() = Arc::new(tokio::sync::OnceCell::new_with(Some(Ok(Arc::clone(&after)))));
+        let Some(after) = self.replace_tools(&before, answered).await else { return false };
         if is_new {
             self.lists.expire(&KINDS, source);
             let has = |capability: &&(&str, ItemKind)| {
@@ -198,6 +187,41 @@ impl ConfiguredSession {
             tracing::info!(%source, "a source says that its tools have changed, and they have not");
         }
         changed
+    }
+
+    /// Builds the list of tools again from what the sources have said, after the lock file has changed, and tells the
+    /// agent if it sees other tools now.
+    pub(super) async fn apply_lock_file(&self) {
+        let _turn = self.refresh.turn.lock().await;
+        let Some(before) = self.present_tools().await else { return };
+        if let Some(after) = self.replace_tools(&before, before.answered.clone()).await {
+            self.tell_difference(ItemKind::Tool, &before, &after);
+        }
+    }
+
+    /// Returns the list of tools if there is one. Tools that have not been listed yet will be up to date anyway, unless
+    /// they are carried over.
+    async fn present_tools(&self) -> Option<Arc<Listing>> {
+        let is_carried = self.carried.lock().is_some();
+        if is_carried {
+            return self.snapshot().await.ok();
+        }
+        self.lock_tools().get().and_then(|tools| tools.clone().ok())
+    }
+
+    /// Replaces the list of tools by one of these answers. Returns `None` if that is not possible; then it stays.
+    async fn replace_tools(&self, before: &Listing, answered: Vec<AskResult>) -> Option<Arc<Listing>> {
+        match self.build_listing(answered, false, ItemKind::Tool).await {
+            Ok(after) => {
+                let after = Arc::new(after.after(before));
+                *self.lock_tools() = Arc::new(tokio::sync::OnceCell::new_with(Some(Ok(Arc::clone(&after)))));
+                Some(after)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a session keeps the tools that it has");
+                None
+            }
+        }
     }
 
     /// Tells the agent that a list has changed, and records how, if two lists differ in what the agent sees. Returns

@@ -122,6 +122,12 @@ impl ConfiguredSession {
             let error = self.turned_away("not-sent", kind, &name, &why);
             return Err(RpcError { code: RpcError::INTERNAL, ..error }.with_data(json!({ "code": "not-sent" })));
         }
+        if listing.is_off(&name) {
+            let text = format!(
+                "tool `{name}` is off, as its source calls it destructive: a person turns it on with `portcullis lock accept {name}`"
+            );
+            return Err(self.turned_away("tool-off", kind, &name, &text).with_data(json!({ "code": "tool-off" })));
+        }
         let code = if listing.hides(&name) { "not-visible".to_owned() } else { format!("unknown-{}", kind.as_str()) };
         Err(self.turned_away(&code, kind, &name, &format!("unknown {} {:?}", kind.as_str(), shortened(&name))))
     }

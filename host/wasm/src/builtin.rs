@@ -5,6 +5,12 @@ use super::error::PluginError;
 // static BUILTINS: [(&str, &[u8]); N]
 include!(concat!(env!("OUT_DIR"), "/builtins.rs"));
 
+/// Returns the names of the built-in plugins and components, without `builtin:`. There are none without the feature
+/// `compiler`.
+pub fn builtin_names() -> impl Iterator<Item = &'static str> {
+    BUILTINS.iter().map(|(name, _)| *name)
+}
+
 /// Returns the bytes of `builtin:NAME`.
 pub(crate) fn find(name: &str) -> Result<&'static [u8], PluginError> {
     if cfg!(not(feature = "compiler")) {

@@ -51,6 +51,7 @@ mod v0_1;
 
 pub use access::KEY_VALUE;
 pub use access::{ComponentAccess, GrantedImports};
+pub use builtin::builtin_names;
 pub use command::CommandComponent;
 pub use command::{CommandStreams, RunningCommand};
 pub use component::{Component, ComponentKind};

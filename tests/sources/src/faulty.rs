@@ -113,6 +113,10 @@ impl Faults {
                 let hints = if self.has("idempotent") { json!({ "idempotentHint": true }) } else { json!({}) };
                 let tool = |name| json!({ "name": name, "inputSchema": schema, "annotations": hints });
                 let mut tools = vec![tool("echo".to_owned())];
+                if self.has("erases") {
+                    let erases = json!({ "destructiveHint": true });
+                    tools.push(json!({ "name": "erase", "inputSchema": schema, "annotations": erases }));
+                }
                 if self.has("restless") {
                     tools.push(tool(format!("number-{}", self.lists)));
                 }

@@ -123,7 +123,7 @@ fn parse(table: &str) -> BTreeMap<u8, [Option<String>; 3]> {
     rows.collect()
 }
 
-const TITLES: [(u8, &str); 45] = [
+const TITLES: [(u8, &str); 46] = [
     (1, "dumps its environment"),
     (2, "reads the environment of other processes"),
     (3, "uses descriptors that it inherited"),
@@ -169,4 +169,5 @@ const TITLES: [(u8, &str); 45] = [
     (43, "hides memory behind first threads that have ended"),
     (44, "makes Unix sockets of every kind, single and in pairs"),
     (45, "changes a broker's configuration in a folder that it may write"),
+    (46, "makes a broker's configuration in a folder that it may write"),
 ];

@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use portcullis_test_support::source_program;
 use serde_json::Value;
@@ -70,6 +71,24 @@ fn a_source_cannot_change_or_remove_a_configuration_at_the_top_of_a_folder_that_
 }
 
 #[test]
+fn a_source_cannot_make_a_configuration_in_a_folder_that_it_may_write() {
+    let dir = TestDir::new("");
+    caged(
+        &dir,
+        "mkdir sub; for at in . sub; do echo planted > $at/portcullis.toml; echo planted > new; mv new $at/portcullis.toml; \
+         ln new $at/portcullis.toml; mkdir $at/.portcullis; mkdir data; mv data $at/.portcullis; \
+         ln -s ../new $at/.portcullis; ln -s portcullis.toml $at/link; echo planted > $at/link; done; true",
+    );
+    for at in ["", "sub/"] {
+        for name in ["portcullis.toml", ".portcullis"] {
+            let path = dir.path(&format!("open/{at}{name}"));
+            assert!(path.symlink_metadata().is_err(), "{}", path.display());
+        }
+    }
+    assert!(dir.path("open/new").exists() && dir.path("open/data").exists(), "it could write everything else");
+}
+
+#[test]
 fn a_source_cannot_change_a_trusted_configuration_at_any_depth_of_a_folder_that_it_may_write() {
     let dir = TestDir::new("");
     let kept = trusted_below(&dir);
@@ -94,12 +113,17 @@ fn a_data_folder_other_than_the_trusted_one_is_refused() {
     let kept = trusted_below(&dir);
     let sub = dir.path("open/sub");
     works(&tools_in(&dir, &sub));
-    // The folder that contains both is moved, and a copy takes its place.
-    caged(
-        &dir,
+    // The folder that contains both is moved, and a copy takes its place. A program can do that on an older kernel, which
+    // gives it no deputy.
+    let plant = |script: &str| {
+        let done = Command::new("/bin/sh").args(["-ec", script]).current_dir(dir.path("open")).status();
+        assert!(done.unwrap().success());
+    };
+    plant(
         "mv sub own; mkdir -p sub/.portcullis; cp own/portcullis.toml sub; chmod 644 sub/portcullis.toml; \
          echo planted > sub/.portcullis/note",
     );
+    caged(&dir, "true");
     assert_eq!(fs::read_to_string(&kept[0]).unwrap(), CALC);
     assert_eq!(fs::read_to_string(&kept[1]).unwrap(), "planted\n", "the copy");
     assert_eq!(fs::read_to_string(dir.path("open/own/.portcullis/note")).unwrap(), "as it was");
@@ -111,7 +135,7 @@ fn a_data_folder_other_than_the_trusted_one_is_refused() {
     assert!(code == Some(1) && said.contains("is not the data folder that you trusted"), "{said}");
 
     // The trusted folder is moved back after it could be changed unnoticed.
-    caged(&dir, "echo planted > own/.portcullis/note; mv sub copy; mv own sub");
+    plant("echo planted > own/.portcullis/note; mv sub copy; mv own sub");
     assert_eq!(fs::read_to_string(&kept[1]).unwrap(), "planted\n", "the one that was trusted");
     fails(&tools_in(&dir, &sub), &["is not the data folder that you trusted"]);
 

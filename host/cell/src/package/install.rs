@@ -20,6 +20,7 @@ use super::super::plan::PlanContext;
 use super::super::program_search::is_program;
 use super::super::{CellError, CellFactory, CellGrant, Plan, ProgramNeeds, ProgramSearch};
 use super::known::look_up;
+use super::provenance::Released;
 use super::registry::{Configured, PackageRegistry};
 use super::store::{InstallLock, PackageStore};
 use super::{PackageCommand, PackageManager, index, npm, uv};
@@ -79,6 +80,16 @@ pub struct PackageUpdate {
     pub newest: String,
     /// The packages that an upgrade would add, remove or change, dependencies included, one line each.
     pub changes: Vec<String>,
+    /// Sentences that say whether the registry names attestations of the pinned version and of the newest one, if they
+    /// differ.
+    pub provenance: Vec<String>,
+}
+
+impl InstallPhase {
+    /// Returns the version that is installed.
+    pub(crate) fn released(&self) -> Released<'_> {
+        Released { name: &self.name, version: &self.version, integrity: &self.integrity }
+    }
 }
 
 fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
@@ -173,7 +184,17 @@ impl<'a> Installer<'a> {
         let requested = self.package.lock_key();
         let pinned = lock.package(self.source.as_str(), &requested);
         let newest = self.resolve(self.package.specs.clone()).await?;
+        let ResolvedPackage { main, .. } = &newest;
+        let mut provenance = Vec::new();
+        if pinned.is_none_or(|pin| pin.version != main.version) {
+            let before = pinned.map(|pin| (&pin.name, &pin.version, &pin.integrity));
+            for (name, version, integrity) in before.into_iter().chain([(&main.name, &main.version, &main.integrity)]) {
+                let found = self.provenance(Released { name, version, integrity }).await?;
+                provenance.push(format!("{version} {found}"));
+            }
+        }
         Ok(PackageUpdate {
+            provenance,
             pinned: pinned.map(|pin| pin.version.clone()),
             changes: pinned.map_or_else(Vec::new, |pin| pin.differences(&newest)),
             name: newest.main.name,
@@ -393,7 +414,9 @@ impl<'a> Installer<'a> {
                 recorded: false,
             };
             let arguments = argv.get(1..).unwrap_or_default();
-            let plan = Plan::new(&grant, &needs, arguments, &environment, setting);
+            let mut plan = Plan::new(&grant, &needs, arguments, &environment, setting);
+            // No broker is started in what is installed, and a package may contain files of any name.
+            plan.launch.cell.protected_names.clear();
             // The user's own configuration names the registry, which may be at a private address. A registry on the
             // public internet must not lead to one.
             let must_be_public = registry.map(|registry| registry.must_be_public.as_slice()).unwrap_or_default();

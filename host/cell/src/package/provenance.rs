@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::index::page;
-use super::{InstallPhase, Installer, PackageCommand, PackageManager, uv};
+use super::{Installer, PackageCommand, PackageManager, uv};
 use crate::CellError;
 
 /// The format in which npm reads what a registry has of a package.
@@ -53,39 +53,47 @@ impl fmt::Display for Provenance {
     }
 }
 
+/// One version of a package, by the hash that its bytes must have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Released<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) integrity: &'a str,
+}
+
 impl Installer<'_> {
     /// Returns what the package's registry says of its attestations.
     ///
     /// # Errors
     /// [`CellError`] if no registry is known.
-    pub(crate) async fn provenance(&self, phase: &InstallPhase) -> Result<Provenance, CellError> {
+    pub(crate) async fn provenance(&self, released: Released<'_>) -> Result<Provenance, CellError> {
         let registry = self.registry().await?;
         let of_scope = |scope: &str| registry.scopes.iter().find(|(known, _)| known == scope);
-        let scope = phase.name.split_once('/').and_then(|(scope, _)| of_scope(scope));
+        let scope = released.name.split_once('/').and_then(|(scope, _)| of_scope(scope));
         let address = scope.map_or(&registry.address, |(_, address)| address);
-        Ok(ask(self.package(), address, phase).await.unwrap_or_else(Provenance::Unknown))
+        Ok(ask(self.package(), address, released).await.unwrap_or_else(Provenance::Unknown))
     }
 }
 
 /// Asks a registry at an address. An error says why it did not say.
-async fn ask(package: &PackageCommand, address: &str, phase: &InstallPhase) -> Result<Provenance, String> {
+async fn ask(package: &PackageCommand, address: &str, released: Released<'_>) -> Result<Provenance, String> {
     let address = address.trim_end_matches('/');
     let (path, format) = match package.kind {
-        PackageManager::Npm => (phase.name.replace('/', "%2f"), NPM),
-        PackageManager::Uv => (format!("{}/", uv::normal(&phase.name)), PYPI),
+        PackageManager::Npm => (released.name.replace('/', "%2f"), NPM),
+        PackageManager::Uv => (format!("{}/", uv::normal(released.name)), PYPI),
     };
     let url = Url::parse(&format!("{address}/{path}")).map_err(|error| error.to_string())?;
     let answer = timeout(DEADLINE, page(&url, format)).await;
     let answer = answer.map_err(|_| format!("the registry did not answer within {} s", DEADLINE.as_secs()))?;
     let (text, _) = answer.map_err(|error| error.to_string())?;
     match package.kind {
-        PackageManager::Npm => of_npm(&text, phase),
-        PackageManager::Uv => of_index(&text, &phase.version),
+        PackageManager::Npm => of_npm(&text, released),
+        PackageManager::Uv => of_index(&text, released.version),
     }
 }
 
 /// Reads what an npm registry says of a version. It must be about the bytes that are installed.
-fn of_npm(text: &str, phase: &InstallPhase) -> Result<Provenance, String> {
+fn of_npm(text: &str, released: Released<'_>) -> Result<Provenance, String> {
     #[derive(Deserialize)]
     struct Document {
         versions: HashMap<String, Version>,
@@ -101,10 +109,10 @@ fn of_npm(text: &str, phase: &InstallPhase) -> Result<Provenance, String> {
     }
     let Document { mut versions } = serde_json::from_str(text)
         .map_err(|_| "the registry's answer is not what npm reads of a package".to_owned())?;
-    let Some(Version { dist }) = versions.remove(&phase.version) else {
-        return Err(format!("the registry's answer does not name version {}", phase.version));
+    let Some(Version { dist }) = versions.remove(released.version) else {
+        return Err(format!("the registry's answer does not name version {}", released.version));
     };
-    if dist.integrity.as_ref() != Some(&phase.integrity) {
+    if dist.integrity.as_deref() != Some(released.integrity) {
         return Err("the registry names other bytes for it".to_owned());
     }
     Ok(match dist.attestations {
@@ -143,23 +151,12 @@ mod tests {
 
     use std::io::{Read as _, Write as _};
 
-    use portcullis_core::digest::Digest;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn phase(name: &str) -> InstallPhase {
-        InstallPhase {
-            requested: format!("x:{name}"),
-            name: name.to_owned(),
-            version: "1.2.0".to_owned(),
-            integrity: "sha512-a".to_owned(),
-            packages: 1,
-            tree: Digest::of(b""),
-            registry: Vec::new(),
-            osv: Default::default(),
-            folder: "/nowhere".into(),
-        }
+    fn released(name: &str) -> Released<'_> {
+        Released { name, version: "1.2.0", integrity: "sha512-a" }
     }
 
     fn said(result: Result<Provenance, String>) -> String {
@@ -187,7 +184,7 @@ mod tests {
             ),
             ("<html>".to_owned(), "not checked: the registry's answer is not what npm reads"),
         ] {
-            let said = said(of_npm(&text, &phase("server")));
+            let said = said(of_npm(&text, released("server")));
             assert!(said.contains(expected), "{text}: {said}");
         }
     }
@@ -227,9 +224,9 @@ mod tests {
         });
         let package = |words: [&str; 2]| PackageCommand::of(&words.map(str::to_owned)).unwrap().unwrap();
         let (npx, uvx) = (package(["npx", "@me/server"]), package(["uvx", "my_server"]));
-        assert!(said(ask(&npx, &address, &phase("@me/server")).await).contains("not what npm reads"));
-        assert!(said(ask(&uvx, &address, &phase("my_server")).await).contains("in JSON"));
-        assert!(said(ask(&uvx, &address, &phase("my_server")).await).contains("status 401"));
+        assert!(said(ask(&npx, &address, released("@me/server")).await).contains("not what npm reads"));
+        assert!(said(ask(&uvx, &address, released("my_server")).await).contains("in JSON"));
+        assert!(said(ask(&uvx, &address, released("my_server")).await).contains("status 401"));
         let asked = answers.join().unwrap();
         assert!(asked[0].starts_with("get /mirror/@me%2fserver ") && asked[0].contains("npm.install-v1+json"));
         assert!(asked[1].starts_with("get /mirror/my-server/ ") && asked[1].contains("pypi.simple.v1+json"));

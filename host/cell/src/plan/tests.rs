@@ -4,7 +4,7 @@ use portcullis_jail::CellRefusal;
 use super::*;
 use crate::{ProgramSearch, Strength};
 
-const ENFORCED: Enforced = Enforced { landlock: 7, cgroup: false, user: 1000 };
+const ENFORCED: Enforced = Enforced { landlock: 7, cgroup: false, protects_names: true, user: 1000 };
 
 fn refusal(step: &str) -> CellRefusal {
     CellRefusal { step: step.to_owned(), cause: "EPERM".to_owned(), errno: Some(1), setting: None, remedy: None }
@@ -114,6 +114,21 @@ fn the_environment_is_four_variables_of_the_broker_and_the_configured_ones() {
     names.sort();
     let path = "PATH=/usr/bin:/usr/local/bin:/bin";
     assert_eq!(names, ["HOME=/home/source", "KEY=value", "LANG=fr_FR", path, "TMPDIR=/tmp"]);
+}
+
+#[test]
+fn python_hashes_alike_at_each_start_unless_it_is_configured_otherwise() {
+    let seed = |runtime: Runtime, listed: &[(String, String)]| {
+        let mut needs = needs(&[]);
+        needs.runtime = runtime;
+        let plan = Plan::new(&CellGrant::nothing(), &needs, &[], listed, setting(Tier::Full));
+        let found = plan.launch.environment.iter().find(|(name, _)| name == "PYTHONHASHSEED");
+        found.map(|(_, value)| value.display().to_string())
+    };
+    assert_eq!(seed(Runtime::Python, &[]).as_deref(), Some("0"));
+    assert_eq!(seed(Runtime::Node, &[]), None);
+    let random = [("PYTHONHASHSEED".to_owned(), "random".to_owned())];
+    assert_eq!(seed(Runtime::Python, &random).as_deref(), Some("random"));
 }
 
 #[test]

@@ -24,7 +24,8 @@ Examples:
   portcullis approvals
   portcullis approvals show 01JD
   portcullis approvals approve 01JD --scope session
-  portcullis approvals refuse 01JD
+  portcullis approvals approve --batch 01JD      # and all other open questions about the same tool
+  portcullis approvals refuse 01JD 01JE
   portcullis approvals --watch")]
 pub(crate) struct Args {
     /// Look only into this data folder
@@ -50,17 +51,30 @@ enum Action {
     },
     /// Say yes
     Approve {
-        /// The id of the question
-        id: String,
-        /// How long the answer holds: `once`, or another scope that the question offers
+        #[command(flatten)]
+        answered: Answered,
+        /// How long the answer holds: `once`, or another scope that the question offers; `always` accepts the tool until
+        /// it changes
         #[arg(long)]
         scope: Option<String>,
     },
     /// Say no
     Refuse {
-        /// The id of the question
-        id: String,
+        #[command(flatten)]
+        answered: Answered,
     },
+}
+
+/// The questions that are answered at once.
+#[derive(Debug, clap::Args)]
+struct Answered {
+    /// The ids of the questions
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+
+    /// Answer all open questions about the same tool by the same caller too
+    #[arg(long)]
+    batch: bool,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
@@ -75,8 +89,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         match args.action.as_ref().unwrap_or(&Action::List) {
             Action::List => list(&asks(&folders).await?, global.json),
             Action::Show { id } => show(&asks(&folders).await?, id, global.json),
-            Action::Approve { id, scope } => answer(&folders, id, true, scope.clone(), global.json).await,
-            Action::Refuse { id } => answer(&folders, id, false, None, global.json).await,
+            Action::Approve { answered, scope } => {
+                answer(&folders, answered, true, scope.as_deref(), global.json).await
+            }
+            Action::Refuse { answered } => answer(&folders, answered, false, None, global.json).await,
         }
     })
 }
@@ -143,21 +159,36 @@ fn find<'a>(asks: &'a [Value], id: &str) -> anyhow::Result<&'a Value> {
     }
 }
 
+/// Reports whether two questions are about the same tool, by the same caller, and equally grave: one answer can be given
+/// to both.
+fn are_alike(one: &Value, other: &Value) -> bool {
+    ["source", "method", "name", "principal", "profile", "grave", "scopes"].iter().all(|key| one[*key] == other[*key])
+}
+
 async fn answer(
     folders: &[PathBuf],
-    id: &str,
+    answered: &Answered,
     approve: bool,
-    scope: Option<String>,
+    scope: Option<&str>,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
-    // The full id, so that a prefix is unique among the questions of all brokers and not only of one.
+    // The full ids, so that a prefix is unique among the questions of all brokers and not only of one.
     let asks = asks(folders).await?;
-    let answered = give(folders, find(&asks, id)?["id"].as_str().unwrap_or_default(), approve, scope).await?;
-    match json {
-        true => output::json(&answered)?,
-        false => output::text(&format!("{}\n", described(&answered)))?,
+    let named: Vec<&Value> = answered.ids.iter().map(|id| find(&asks, id)).collect::<Result<_, _>>()?;
+    let is_meant = |ask: &&Value| named.iter().any(|named| *named == *ask || answered.batch && are_alike(named, ask));
+    let mut good = true;
+    for ask in asks.iter().filter(is_meant) {
+        match give(folders, ask["id"].as_str().unwrap_or_default(), approve, scope.map(str::to_owned)).await {
+            Ok(answered) if json => output::json(&answered)?,
+            Ok(answered) => output::text(&format!("{}\n", described(&answered)))?,
+            // The others are answered none the less.
+            Err(error) => {
+                good = false;
+                output::note(&format!("{}: not answered: {error:#}", ask["id"].as_str().unwrap_or_default()));
+            }
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Gives the answer to the broker that holds the question of this id. Returns what the broker says.

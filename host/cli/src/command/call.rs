@@ -14,6 +14,7 @@ use portcullis::protocol::{Answer, Json, Method, Notification, RpcError};
 use serde_json::json;
 
 use crate::cli::Global;
+use crate::completion;
 use crate::output::{self, escape_hidden};
 use crate::running::RunningSession;
 use crate::runtime;
@@ -36,6 +37,7 @@ Examples:
   portcullis call search__query '{\"q\":\"mcp\"}' --fallback mirror --fallback archive")]
 pub(crate) struct Args {
     /// The tool's name as agents see it (`portcullis tools`)
+    #[arg(add = completion::tools())]
     tool: String,
 
     /// The arguments, as a JSON object; `@FILE` reads them from a file, `-` from standard input
@@ -44,11 +46,11 @@ pub(crate) struct Args {
 
     /// If the sources before it cannot be reached, call the same tool of this source. Repeat it to give several, in
     /// order; TOOL must then be SOURCE__TOOL
-    #[arg(long, value_name = "SOURCE")]
+    #[arg(long, value_name = "SOURCE", add = completion::sources())]
     fallback: Vec<SourceName>,
 
     /// Call under this profile [default: default]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", add = completion::profiles())]
     profile: Option<String>,
 }
 

@@ -17,7 +17,8 @@ use portcullis_osv::OsvCheck;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::flagged::print_flagged;
+use crate::completion;
+use crate::flagged::{print_flagged, print_off};
 use crate::isolation::{fact, print_cell};
 use crate::json_text::{items, plain_text};
 use crate::output::{self, BAD, BOLD, escape_hidden};
@@ -38,6 +39,7 @@ Examples:
   portcullis check --details   # that of every source")]
 pub(crate) struct Args {
     /// Sources to show the details of, whether they are well or not
+    #[arg(add = completion::sources())]
     sources: Vec<String>,
 
     /// Show the details of every source
@@ -72,6 +74,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
                 "required": source.required,
                 "tools": offered.map(|offered| offered.of_kind(ItemKind::Tool).count()),
                 "flagged": broker.flagged(&name)?,
+                "off": broker.off_tools(&name)?,
                 "changed": offered.map(|offered| changed(&broker, offered, &lock)),
                 "listErrors": offered.map(list_errors),
                 "remarks": broker.remarks(&name).iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -195,7 +198,7 @@ async fn progress<T>(sources: usize, work: impl Future<Output = T>) -> T {
 
 /// Reports whether there is something about a source that a person should see.
 fn is_ill(source: &Value) -> bool {
-    let lists = ["missing", "remarks", "listErrors", "changed"];
+    let lists = ["missing", "remarks", "listErrors", "changed", "off"];
     source["error"].is_string()
         || lists.iter().any(|list| !items(&source[list]).is_empty())
         || osv(source).is_some_and(|check| !check.matches.is_empty())
@@ -304,6 +307,7 @@ fn print(report: &Value, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
             output::text(&format!("  {BAD}changed{BAD:#}      {said}\n"))?;
         }
         print_flagged(&source["flagged"])?;
+        print_off(&source["off"])?;
         let names: Vec<_> = items(&source["environment"]).iter().map(plain_text).collect();
         if !names.is_empty() {
             fact("environment", &names.join(" "))?;

@@ -2,11 +2,15 @@
 
 use std::process::ExitCode;
 
-use clap::CommandFactory as _;
+use anyhow::Context as _;
 
-use crate::output;
+use crate::{completion, output};
 
 /// Print the completion script of a shell
+///
+/// The script asks this program whenever the shell completes a word: for commands and options, and for the sources,
+/// tools, profiles and plugins of the configuration that the command would use, if that is trusted. Print it again after
+/// an upgrade.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -19,8 +23,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::cli::Cli::command(), "portcullis", &mut script);
+    let script = completion::script(&args.shell.to_string())?.context("this shell has no completions")?;
     output::text(&String::from_utf8_lossy(&script))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -133,6 +133,13 @@ fn cells(probe: &Probe) -> Vec<Finding> {
         "cells",
         format!("{tier}: programs run in namespaces of their own, with seccomp and Landlock {landlock}"),
     )];
+    if !enforced.protects_names {
+        findings.push(Finding::warning(
+            "names",
+            "a program can make a portcullis.toml and a .portcullis in a folder that it may write, if there is none",
+            "use a kernel of Linux 5.19 or newer with `landlock` in `lsm=`, and `kernel.yama.ptrace_scope` below 3",
+        ));
+    }
     findings.push(match enforced.cgroup {
         true => {
             Finding::good("limits", "memory, processes and processors count for each cell as a whole (a control group)")
@@ -295,10 +302,13 @@ mod tests {
 
     #[test]
     fn a_machine_without_full_cells_is_bad_and_the_way_out_is_named() {
-        let enforced = Enforced { landlock: 4, cgroup: false, user: 1000 };
+        let enforced = Enforced { landlock: 4, cgroup: false, protects_names: true, user: 1000 };
         let full = cells(&Probe { full: Ok(enforced.clone()), bwrap: Err(refusal(None)), reduced: Err(refusal(None)) });
         assert_eq!((full[0].result, full[1].result), (CheckResult::Good, CheckResult::Warning));
         assert!(full[1].remedy.as_ref().unwrap().contains("systemd-run --user --scope"));
+        let old = Enforced { protects_names: false, ..enforced.clone() };
+        let old = cells(&Probe { full: Ok(old), bwrap: Err(refusal(None)), reduced: Err(refusal(None)) });
+        assert_eq!((old[1].subject, old[1].result), ("names", CheckResult::Warning));
 
         let command = "run `sysctl user.max_user_namespaces=10000` as root";
         let reduced =

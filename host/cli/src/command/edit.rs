@@ -10,6 +10,7 @@ use portcullis::name::SourceName;
 use serde_json::json;
 
 use crate::cli::Global;
+use crate::completion;
 use crate::config_file::{ConfigFile, note_trust};
 use crate::output::{self, escape_hidden};
 
@@ -23,6 +24,7 @@ Examples:
   portcullis remove files")]
 pub(crate) struct RemoveArgs {
     /// The name of the source
+    #[arg(add = completion::all_sources())]
     source: String,
 }
 
@@ -35,6 +37,7 @@ Examples:
   portcullis enable files")]
 pub(crate) struct EnableArgs {
     /// The name of the source
+    #[arg(add = completion::disabled_sources())]
     source: String,
 }
 
@@ -48,6 +51,7 @@ Examples:
   portcullis disable files")]
 pub(crate) struct DisableArgs {
     /// The name of the source
+    #[arg(add = completion::sources())]
     source: String,
 }
 

@@ -2,6 +2,7 @@
 
 mod drive;
 mod show;
+mod variables;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _};
@@ -12,20 +13,24 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use portcullis::broker::Broker;
-use portcullis::cell::{Availability, RecordedAttempt, Recording, Subject};
-use portcullis::config::{Approve, CellConfig, Config, Endpoint, ProfileConfig, add_to_cell, most_similar};
+use portcullis::cell::{Availability, CellUsage, RecordedAttempt, Recording, Subject};
+use portcullis::config::{
+    Approve, CellConfig, Config, Destructive, Endpoint, ProfileConfig, add_to_cell, most_similar,
+};
 use portcullis::name::SourceName;
 use portcullis::secret::ConfigValue;
-use portcullis_learn::{CellKey, CellLine, Proposal, Situation, variables_in};
+use portcullis_learn::{CellKey, CellLine, Proposal, Situation};
 use serde_json::json;
 
 use crate::cli::Global;
+use crate::completion;
 use crate::config_file::ConfigFile;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
 pub(crate) use drive::Script;
 use drive::{CallResult, Driven};
 pub(crate) use show::described;
+use variables::WantedVariables;
 
 /// The largest number of recorded runs. Each opens what the one before was seen to lack.
 const MAX_ROUNDS: usize = 6;
@@ -53,6 +58,7 @@ Examples:
 Each line of FILE is a call: {\"tool\": \"read_file\", \"arguments\": {\"path\": \"/data/a.md\"}}.")]
 pub(crate) struct Args {
     /// The source, by its name in the configuration
+    #[arg(add = completion::all_sources())]
     source: SourceName,
 
     /// The calls to make, one as JSON on each line
@@ -70,8 +76,8 @@ struct Learned {
     lines: Vec<CellLine>,
     /// The attempts that were seen and are not proposed, each with the reason.
     withheld: Vec<CellLine>,
-    /// Variables that the source's messages name.
-    variables: Vec<String>,
+    /// Variables that the source's messages name or its code reads, and that it is not given.
+    variables: WantedVariables,
     /// The last recorded round.
     recorded: Driven,
     /// The same calls without the recorder.
@@ -80,6 +86,8 @@ struct Learned {
     denied: BTreeSet<&'static str>,
     /// The number of attempts that could not be recorded.
     unrecorded: u64,
+    /// The most that it used at one time, over all rounds.
+    usage: CellUsage,
     /// True if a person has not agreed to all lines.
     open: bool,
     /// The cell of the last run.
@@ -145,7 +153,7 @@ pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Con
     // A profile as it is where none is configured, but that nobody is asked: the calls are the user's own.
     let mut fresh = Config::builder("/").source("any", json!({ "command": ["any"] })).build()?.profiles;
     let default = fresh.remove(&"default".parse()?).context("every configuration has a default profile")?;
-    let default = ProfileConfig { approve: Approve::Never, ..default };
+    let default = ProfileConfig { approve: Approve::Never, destructive: Destructive::Ask, ..default };
     config.profiles = [("default".parse()?, default)].into();
     Ok(config)
 }
@@ -155,6 +163,7 @@ pub(crate) struct RecordedRun {
     driven: Driven,
     situation: Situation,
     recording: Arc<Recording>,
+    usage: CellUsage,
     /// The lines that the cell lacked for what was attempted.
     pub(crate) proposal: Proposal,
 }
@@ -177,30 +186,32 @@ pub(crate) async fn recorded_run(
     let driven = drive::drive(&broker, name, script, sealed, &situation.named).await;
     let situation = Situation { inside: inside(&broker, name), ..situation };
     let recording = broker.recording(name).unwrap_or_default();
-    let attempts = recording.attempts();
+    let (attempts, usage) = (recording.attempts(), recording.usage());
     broker.shutdown().await;
     let mut proposal = Proposal::of(&attempts, &situation);
     proposal.withhold(&config.own_files());
-    Ok(RecordedRun { driven, situation, recording, proposal })
+    Ok(RecordedRun { driven, situation, recording, usage, proposal })
 }
 
 /// Runs the source in rounds, each with what the one before was seen to lack, and then without the recorder.
 async fn learn(mut config: Config, name: &SourceName, script: &Script, yes: bool) -> anyhow::Result<Learned> {
-    let (mut lines, mut variables, mut open) = (Vec::new(), BTreeSet::new(), false);
-    let (mut denied, mut unrecorded) = (BTreeSet::new(), 0);
+    let (mut lines, mut variables, mut open) = (Vec::new(), WantedVariables::of(&config, name), false);
+    let (mut denied, mut unrecorded, mut usage) = (BTreeSet::new(), 0, CellUsage::default());
     let mut round = 1;
     let (recorded, withheld) = loop {
-        let RecordedRun { driven, situation, recording, mut proposal } =
+        let RecordedRun { driven, situation, recording, usage: used, mut proposal } =
             recorded_run(&mut config, name, script).await?;
         denied.extend(recording.attempts().iter().filter_map(denied_call));
         unrecorded += recording.others();
+        usage = usage.max(used);
         if yes {
             proposal.withhold_unnamed(&situation);
         }
         if let Some(cell) = cell_of(&config, name) {
             proposal.withhold_overlapping(&cell.read, &cell.write);
         }
-        variables.extend(driven.texts().flat_map(variables_in));
+        driven.texts().for_each(|text| variables.add_message(text));
+        variables.add_code(&recording.attempts(), &situation.named);
         let fresh: Vec<CellLine> = proposal
             .lines
             .into_iter()
@@ -225,10 +236,19 @@ async fn learn(mut config: Config, name: &SourceName, script: &Script, yes: bool
     let broker = runtime::broker(config.clone()).await?;
     let enforced = drive::repeat(&broker, name, &recorded).await;
     broker.shutdown().await;
-    let known = known_variables(&config, name);
-    let variables = variables.into_iter().filter(|variable| !known.contains(variable)).collect();
     let cell = cell(&mut config, name)?.clone();
-    Ok(Learned { lines: minimal(lines), withheld, variables, recorded, enforced, denied, unrecorded, open, cell })
+    Ok(Learned {
+        lines: minimal(lines),
+        withheld,
+        variables,
+        recorded,
+        enforced,
+        denied,
+        unrecorded,
+        usage,
+        open,
+        cell,
+    })
 }
 
 /// Returns the name of a system call that the cell denied.
@@ -314,13 +334,6 @@ fn inside(broker: &Broker, name: &SourceName) -> Vec<PathBuf> {
     described.needs.read.iter().chain(&grant.read).chain(&grant.write).cloned().collect()
 }
 
-fn known_variables(config: &Config, name: &SourceName) -> BTreeSet<String> {
-    match config.sources.get(name).map(|source| &source.endpoint) {
-        Some(Endpoint::Command { env, .. }) => env.keys().cloned().collect(),
-        _ => BTreeSet::new(),
-    }
-}
-
 /// Asks at the terminal. Where there is none, the answer is no.
 fn agree(question: &str) -> anyhow::Result<bool> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
@@ -375,9 +388,11 @@ impl Learned {
             "source": source,
             "lines": self.lines,
             "withheld": self.withheld,
-            "variables": self.variables,
+            "variables": self.variables.to_json(),
             "denied": self.denied,
             "unrecorded": self.unrecorded,
+            "memory": self.usage.memory,
+            "threads": self.usage.threads,
             "calls": calls.collect::<Vec<_>>(),
             "failure": self.enforced.failure.as_ref().or(self.recorded.failure.as_ref()),
             "works": self.still_works(),

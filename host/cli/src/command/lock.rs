@@ -15,6 +15,7 @@ use serde_json::json;
 use self::selection::Selection;
 use super::packages;
 use crate::cli::Global;
+use crate::completion;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
 
@@ -47,7 +48,7 @@ enum Action {
     Accept {
         /// Names as agents see them, globs, or SOURCE@sha256:… for exactly one definition, as `portcullis check` shows
         /// it
-        #[arg(value_name = "NAME")]
+        #[arg(value_name = "NAME", add = completion::tools())]
         tools: Vec<String>,
 
         /// What the names stand for
@@ -163,20 +164,27 @@ async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -
         let accepted: Vec<_> = accepted.collect();
         let left: Vec<_> = left.iter().map(|item| &*item.exposed).collect();
         output::json(&json!({ "accepted": accepted, "left": left }))?;
-        return Ok(if names.is_empty() { whole(&missing) } else { ExitCode::SUCCESS });
+        let exit = if names.is_empty() { whole(&missing) } else { ExitCode::SUCCESS };
+        return Ok(if chosen.is_empty() { ExitCode::FAILURE } else { exit });
     }
     for item in &chosen {
         output::text(&format!("accepted {}  {}\n", escape_hidden(&item.exposed), item.digest))?;
     }
     if !left.is_empty() {
-        let left: Vec<_> = left.iter().map(|item| escape_hidden(&item.exposed).into_owned()).collect();
+        let names: Vec<_> = left.iter().map(|item| escape_hidden(&item.exposed).into_owned()).collect();
         output::note(&format!(
-            "not accepted, since they may destroy something, reach beyond their source or steer the model (`portcullis check` \
+            "{} accepted, {} not, since they may destroy something, reach beyond their source or steer the model (`portcullis check` \
              says what was found); name those you want: {}",
-            left.join(" ")
+            chosen.len(),
+            left.len(),
+            names.join(" ")
         ));
     }
-    Ok(if names.is_empty() { whole(&missing) } else { ExitCode::SUCCESS })
+    let exit = if names.is_empty() { whole(&missing) } else { ExitCode::SUCCESS };
+    if chosen.is_empty() && left.is_empty() {
+        output::note(&format!("nothing was accepted: no source lists a {}", kind.as_str()));
+    }
+    Ok(if chosen.is_empty() { ExitCode::FAILURE } else { exit })
 }
 
 /// Returns what the scanner found in what all sources listed.

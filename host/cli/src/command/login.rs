@@ -8,7 +8,7 @@ use portcullis::oauth::{self, LoggedOut};
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::{output, runtime};
+use crate::{completion, output, runtime};
 
 /// Log in to a source that requires OAuth
 ///
@@ -26,6 +26,7 @@ Examples:
   portcullis login tickets --port 8976    # from another machine: ssh -L 8976:127.0.0.1:8976")]
 pub(crate) struct Args {
     /// The name of the source
+    #[arg(add = completion::sources())]
     source: SourceName,
 
     /// Listen for the browser at this port of 127.0.0.1 [default: a free one]
@@ -40,6 +41,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogoutArgs {
     /// The name of the source
+    #[arg(add = completion::sources())]
     source: SourceName,
 }
 

@@ -15,6 +15,7 @@ use portcullis::source::log_file;
 use serde_json::json;
 
 use crate::cli::Global;
+use crate::completion;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
 
@@ -30,6 +31,7 @@ Examples:
   portcullis logs files --follow")]
 pub(crate) struct Args {
     /// The name of the source
+    #[arg(add = completion::sources())]
     source: String,
 
     /// How many of the last lines to print

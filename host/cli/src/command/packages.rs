@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, IsTerminal as _};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::bail;
-use portcullis::broker::Broker;
+use portcullis::broker::{Broker, SourceDefinitions};
 use portcullis::cell::{CellError, PackageUpdate};
+use portcullis::item::Item;
+use portcullis::lockfile::differences;
 use portcullis::name::SourceName;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::completion;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
 
@@ -29,7 +33,7 @@ Examples:
   portcullis install files")]
 pub(crate) struct InstallArgs {
     /// The sources [default: all]
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", add = completion::sources())]
     sources: Vec<String>,
 }
 
@@ -43,15 +47,16 @@ Examples:
   portcullis outdated files")]
 pub(crate) struct OutdatedArgs {
     /// The sources [default: all]
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", add = completion::sources())]
     sources: Vec<String>,
 }
 
 /// Pin packages to what their registries have now
 ///
-/// Shows which versions change, dependencies included, and asks before anything is installed. Afterwards `portcullis lock
-/// diff` shows which accepted definitions the new versions have changed: those ask until they are accepted again. A broker
-/// that runs uses the new version when it next starts the source (`portcullis restart SOURCE`).
+/// Shows which versions change, dependencies included, and whether the registry names attestations of them, and asks before
+/// anything is installed. Then the servers are started, what they offer otherwise than before is shown, and you are asked
+/// whether to keep them. Accepted definitions that have changed ask until they are accepted again. A broker that runs uses the
+/// new version when it next starts the source (`portcullis restart SOURCE`).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -59,10 +64,10 @@ Examples:
   portcullis upgrade files --yes")]
 pub(crate) struct UpgradeArgs {
     /// The sources [default: all]
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", add = completion::sources())]
     sources: Vec<String>,
 
-    /// Upgrade without a question
+    /// Upgrade without a question, and without starting the servers
     #[arg(long)]
     yes: bool,
 }
@@ -149,15 +154,83 @@ pub(crate) fn upgrade(args: &UpgradeArgs, global: &Global) -> anyhow::Result<Exi
                 }
                 return Ok(exit(good));
             }
-            output::note("Install and pin these? [y/N]");
-            let mut answer = String::new();
-            std::io::stdin().lock().read_line(&mut answer)?;
-            if !matches!(answer.trim(), "y" | "yes") {
+            if !agree("Install these, and list what they offer?")? {
                 return Ok(ExitCode::FAILURE);
             }
+            let changing: Vec<SourceName> =
+                found.into_iter().filter(|(_, found)| found.is_ok()).map(|(it, _)| it).collect();
+            return tried(&broker, &changing).await;
         }
         pin(&broker, &sources, global.json).await
     })
+}
+
+/// Pins packages to what their registries have now, shows what their servers then offer otherwise, and asks whether to
+/// keep them.
+async fn tried(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<ExitCode> {
+    let mut config = broker.config().as_ref().clone();
+    config.sources.retain(|name, _| sources.contains(name));
+    let definitions = async || runtime::use_broker(config.clone(), async |broker| Ok(broker.definitions().await)).await;
+    let before = definitions().await?;
+    let renewed = broker.renew_packages(sources).await;
+    renewed
+        .iter()
+        .try_for_each(|(source, found)| found.as_ref().map_or_else(|error| failed(source, error), |_| Ok(())))?;
+    let pins: Vec<_> = renewed.into_iter().filter_map(|(source, found)| Some((source, found.ok()?.0))).collect();
+    let after = definitions().await?;
+    for (source, _) in &pins {
+        output::text(&format!("{BOLD}{source}{BOLD:#}\n"))?;
+        match (before.get(source), after.get(source)) {
+            (Some(Ok(before)), Some(Ok(after))) => {
+                for line in definition_changes(before, after) {
+                    output::text(&format!("  {}\n", escape_hidden(&line)))?;
+                }
+            }
+            (_, Some(Err(error))) => {
+                output::text(&format!("  {BAD}it does not start{BAD:#}: {}\n", escape_hidden(&error.to_string())))?;
+            }
+            _ => output::text("  it did not start before, so there is nothing to compare with\n")?,
+        }
+    }
+    if agree("Keep these?")? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    broker.restore_packages(pins)?;
+    output::note("the packages are pinned as before");
+    Ok(ExitCode::FAILURE)
+}
+
+/// Returns what a source offers otherwise than before, one line for each change.
+fn definition_changes(before: &SourceDefinitions, after: &SourceDefinitions) -> Vec<String> {
+    let place = |item: &Arc<Item>| (item.kind, item.name.clone());
+    let old: BTreeMap<_, _> = before.items.iter().map(|item| (place(item), item)).collect();
+    let new: BTreeMap<_, _> = after.items.iter().map(|item| (place(item), item)).collect();
+    let mut lines = Vec::new();
+    for ((kind, name), item) in &new {
+        let kind = kind.as_str();
+        match old.get(&(item.kind, name.clone())) {
+            None => lines.push(format!("+ {kind} {name}")),
+            Some(before) if before.digest != item.digest => {
+                let changes = differences(before.definition.as_str(), item.definition.as_str());
+                lines.push(format!("~ {kind} {name}: {}", changes.join("; ")));
+            }
+            Some(_) => {}
+        }
+    }
+    let gone = old.keys().filter(|place| !new.contains_key(*place));
+    lines.extend(gone.map(|(kind, name)| format!("- {} {name}", kind.as_str())));
+    if lines.is_empty() {
+        lines.push("it offers the same as before".to_owned());
+    }
+    lines
+}
+
+/// Asks at the terminal.
+fn agree(question: &str) -> anyhow::Result<bool> {
+    output::note(&format!("{question} [y/N]"));
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "yes"))
 }
 
 /// Pins packages to what their registries have now, and says what was pinned before.
@@ -220,7 +293,10 @@ fn show(source: &SourceName, update: &PackageUpdate) -> anyhow::Result<()> {
         output::text(&format!("  {}\n", escape_hidden(change)))?;
     }
     let more = update.changes.len().saturating_sub(MAX_CHANGES);
-    if more > 0 { output::text(&format!("  and {more} more\n")) } else { Ok(()) }
+    if more > 0 {
+        output::text(&format!("  and {more} more\n"))?;
+    }
+    update.provenance.iter().try_for_each(|line| output::text(&format!("  {}\n", escape_hidden(line))))
 }
 
 fn failed(source: &SourceName, error: &CellError) -> anyhow::Result<()> {

@@ -11,6 +11,7 @@ use portcullis::plugin::Plugins;
 use serde_json::json;
 
 use crate::cli::Global;
+use crate::completion;
 use crate::output::{self, BOLD, escape_hidden};
 use crate::runtime;
 
@@ -28,6 +29,7 @@ enum Action {
     /// The list of imports is the list of permissions: a plugin can touch nothing else.
     Inspect {
         /// A .wasm file, builtin:NAME, or oci://REGISTRY/NAME@sha256:…
+        #[arg(add = completion::plugins())]
         plugin: String,
     },
     /// Compile a plugin for a program without a compiler, and print the name for that program's configuration
@@ -36,6 +38,7 @@ enum Action {
     /// this digest.
     Compile {
         /// A .wasm file, builtin:NAME, or oci://REGISTRY/NAME@sha256:…
+        #[arg(add = completion::plugins())]
         plugin: String,
 
         /// The file to write

@@ -8,6 +8,7 @@ use portcullis::control::{self, ControlError, ControlRequest};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::completion;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
 
@@ -23,6 +24,7 @@ Examples:
   portcullis restart files --json")]
 pub(crate) struct Args {
     /// The name of the source
+    #[arg(add = completion::sources())]
     source: String,
 
     /// Look only into this data folder

@@ -12,7 +12,7 @@ use portcullis::name::ProfileName;
 
 use crate::cli::Global;
 use crate::reload::{self, ServeArguments};
-use crate::{isolation, output, runtime};
+use crate::{completion, isolation, output, runtime};
 
 /// Serve the configured sources as one MCP endpoint
 ///
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     pub(crate) no_watch: bool,
 
     /// Serve callers under this profile [default: default]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", add = completion::profiles())]
     pub(crate) profile: Option<String>,
 }
 
@@ -61,6 +61,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let hangups = runtime::hangups()?;
         let broker = runtime::broker(config).await?;
         isolation::banner(&broker).await;
+        tokio::spawn(reload::follow_lock_file(broker.clone()));
         tokio::spawn(reload::follow(broker.clone(), arguments, hangups));
         let local = tokio::spawn(serve_local(broker.clone(), std::future::pending()));
         let served = match args.stdio {

@@ -8,7 +8,7 @@ use portcullis::control::{self, ControlRequest};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::flagged::print_flagged;
+use crate::flagged::{print_flagged, print_off};
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
 
@@ -148,6 +148,7 @@ fn print(broker: &Value) -> anyhow::Result<()> {
             output::text(&format!("    {}\n", text(missing)))?;
         }
         print_flagged(&source["flagged"])?;
+        print_off(&source["off"])?;
     }
     for name in broker["disabled"].as_array().into_iter().flatten() {
         output::text(&format!("  {}  disabled\n", text(name)))?;

@@ -4,12 +4,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use portcullis::config::Config;
+use portcullis::item::{Hints, title_of};
 use portcullis::name::ProfileName;
 use portcullis::protocol::Json;
 use serde_json::json;
 
 use crate::cli::Global;
 use crate::command::call::{Terminal, to_error};
+use crate::completion;
 use crate::output::{self, escape_hidden};
 use crate::running::RunningSession;
 use crate::runtime;
@@ -23,7 +25,7 @@ const MAX_DESCRIPTION_CHARS: usize = 80;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Show the tools of this profile [default: default]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", add = completion::profiles())]
     profile: Option<String>,
 }
 
@@ -44,9 +46,14 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let width = tools.iter().map(|tool| name(tool).len()).max().unwrap_or(0);
     for tool in &tools {
         let description = tool.get_str("description").unwrap_or_default();
+        let title = title_of(tool).map(|title| format!("{title}: ")).unwrap_or_default();
+        let hints = Vec::from_iter(Hints::of(tool).words()).join(", ");
+        let hints = if hints.is_empty() { hints } else { format!("  ({hints})") };
         let first: String =
             description.lines().next().unwrap_or_default().chars().take(MAX_DESCRIPTION_CHARS).collect();
-        output::text(format!("{:width$}  {}", escape_hidden(&name(tool)), escape_hidden(&first)).trim_end())?;
+        let line =
+            format!("{:width$}  {}{}{hints}", escape_hidden(&name(tool)), escape_hidden(&title), escape_hidden(&first));
+        output::text(line.trim_end())?;
         output::text("\n")?;
     }
     if tools.is_empty() {

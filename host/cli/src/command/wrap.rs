@@ -1,29 +1,31 @@
 //! `portcullis wrap`
 
+use std::env::VarError;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use portcullis::config::{Approve, Config, Naming, Wrap};
+use portcullis::protocol::Era;
 
 use crate::cli::Global;
 use crate::command::{learn, serve};
 use crate::known::UnmetNeeds;
-use crate::{isolation, output, runtime};
+use crate::{isolation, output, reload, runtime};
 
 /// Put the broker in front of one command, over stdio, without a configuration file
 ///
 /// This is a small change in a client's configuration: `npx -y some-server` becomes `portcullis wrap -- npx -y
 /// some-server`. Names stay as they are, the server's questions to the user and its requests for roots reach the agent,
 /// and the server starts in the folder where its client would have started it. Of the environment it sees PATH, HOME,
-/// LANG, TMPDIR and what --env names. Ledger, questions and accepted tools are kept in the user's data folder; --config
+/// LANG, TMPDIR and what --env names; Python also sees PYTHONHASHSEED=0, so that it describes its tools alike at each start. Ledger, questions and accepted tools are kept in the user's data folder; --config
 /// is not read.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   portcullis wrap -- npx -y @modelcontextprotocol/server-everything
   portcullis wrap --read ./docs -- npx -y @modelcontextprotocol/server-filesystem ./docs
-  portcullis wrap --env API_KEY=… --network api.example.com:443 --approve never -- uvx some-server")]
+  portcullis wrap --env API_KEY --network api.example.com:443 --approve never -- uvx some-server")]
 pub(crate) struct Args {
     /// A file or folder that the server may read; no other one exists for it
     #[arg(long, value_name = "P")]
@@ -37,9 +39,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) network: Vec<String>,
 
-    /// An environment variable of the server
-    #[arg(long, value_name = "K=V", value_parser = variable)]
+    /// An environment variable of the server: NAME=VALUE, or NAME for the value that it has here
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = variable)]
     pub(crate) env: Vec<(String, String)>,
+
+    /// A part of the agent's `_meta` that reaches the server: a key, `user_context` or `request_id`
+    #[arg(long, value_name = "KEY")]
+    pub(crate) context: Vec<String>,
+
+    /// The only era of MCP that is spoken with the server [default: the agent's]
+    #[arg(long, value_name = "ERA")]
+    pub(crate) era: Option<SpokenEra>,
 
     /// How tools are named for the agent [default: as the server names them]
     #[arg(long, value_name = "STYLE")]
@@ -64,6 +74,14 @@ pub(crate) struct Args {
     /// The server's program and its arguments
     #[arg(required = true, last = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum SpokenEra {
+    /// With `initialize`, up to 2025-11-25
+    Legacy,
+    /// Without it, from 2026-07-28
+    Modern,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -98,6 +116,11 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
             Names::Source => Naming::Source,
             Names::Mcp => Naming::Mcp,
         }),
+        era: args.era.map(|era| match era {
+            SpokenEra::Legacy => Era::Legacy,
+            SpokenEra::Modern => Era::Modern,
+        }),
+        context: args.context.clone(),
         sampling: args.sampling,
         approve: args.approve.map(|when| match when {
             When::Risky => Approve::Risky,
@@ -120,6 +143,7 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
         let mut hangups = runtime::hangups()?;
         tokio::spawn(async move { while hangups.recv().await.is_some() {} });
         let broker = runtime::broker(config).await?;
+        tokio::spawn(reload::follow_lock_file(broker.clone()));
         isolation::banner(&broker).await;
         let served = serve::stdio(broker.clone(), runtime::profile(None)?).await;
         broker.shutdown().await;
@@ -130,7 +154,15 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Reads a variable with its value, or with the one that it has in the environment of this command.
+#[expect(clippy::disallowed_methods, reason = "the person names the variable of their own environment")]
 fn variable(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
+    if let Some((name, value)) = text.split_once('=') {
+        return Ok((name.to_owned(), value.to_owned()));
+    }
+    let value = std::env::var(text).map_err(|error| match error {
+        VarError::NotPresent => format!("{text} is not set here; write {text}=VALUE"),
+        VarError::NotUnicode(_) => format!("the value of {text} is not UTF-8"),
+    })?;
+    Ok((text.to_owned(), value))
 }

@@ -173,6 +173,8 @@ pub(super) fn inside(
     mut line: UnixStream,
 ) -> Result<i32, CellRefusal> {
     set_parent_process_death_signal(Some(Signal::KILL)).step("die with bubblewrap")?;
+    // A deputy may read the memory of its descendants only, if the machine is strict (Yama).
+    set_child_subreaper(Some(getpid())).step("adopt what is left behind")?;
     line.write_all(&[INSIDE]).step("tell the launcher outside")?;
     // A security policy for bubblewrap may deny this; it then denies nested namespaces itself, and so does seccomp.
     let proc = openat(CWD, "/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());

@@ -14,14 +14,18 @@ use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getegid, geteuid, getpid, kill_process,
     pidfd_open, set_dumpable_behavior, set_parent_process_death_signal, waitpid,
 };
-use rustix::thread::{Gid, Uid, UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    CapabilitySet, Gid, Uid, UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 
+use super::deputy::{Calls, Deputy};
 use super::grants::{self, DetachedMount};
 use super::idmap::{Maps, NOBODY_ELSE};
 use super::memory::Watcher;
 use super::source::{SourceStreams, StartReport, become_source, drop_capabilities};
 use super::supervisor::{Watch, supervise};
 use super::sys::{Fork, child_ends, fork, unshare};
+use super::syscall_listener::SyscallListener;
 use super::{FAILED, die_with_parent, network, root};
 use crate::cell::{Tier, USER};
 use crate::launch::Ask;
@@ -179,9 +183,12 @@ pub(super) fn start_and_keep(
 ) -> Result<Option<WaitStatus>, CellRefusal> {
     let ends = child_ends().step("watch for ends")?;
     let (reports, tell) = io::pipe().step("pipe")?;
-    let line = ask.launch.cell.recorded.then(UnixStream::pair).transpose().step("pipe")?;
+    let deputy = Deputy::of(&ask.launch.cell)?;
+    let deputized = deputy.is_some();
+    let listened = ask.launch.cell.recorded || deputized;
+    let line = listened.then(UnixStream::pair).transpose().step("pipe")?;
     let source = match fork().step("fork")? {
-        Fork::Child => become_source(ask, streams, tell, line.map(|(_, ours)| ours)),
+        Fork::Child => become_source(ask, streams, tell, line.map(|(_, ours)| ours), deputized),
         Fork::Parent(source) => source,
     };
     let SourceStreams { input, output, error } = streams;
@@ -194,13 +201,15 @@ pub(super) fn start_and_keep(
         watcher: Watcher::default(),
     });
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide memory")?;
-    drop_capabilities().step("drop capabilities")?;
+    // A deputy also reads the memory of processes that hide it from others.
+    drop_capabilities(deputized.then_some(CapabilitySet::SYS_PTRACE)).step("drop capabilities")?;
+    let mut protects_names = false;
     if let Some((line, theirs)) = line {
         drop(theirs);
-        pass_on_listener(&line, control)?;
+        protects_names = listen(&line, deputy, ask.launch.cell.recorded.then_some(control))?;
     }
     let landlock = listen_to(reports)?;
-    let enforced = Enforced { landlock, cgroup: ask.cgroup, user };
+    let enforced = Enforced { landlock, cgroup: ask.cgroup, protects_names, user };
     let sockets: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
     wire::send(control, &Ok::<_, CellRefusal>(enforced), &sockets).step("tell the broker")?;
     // Only the broker may hold the sockets, so that closing them is up to it.
@@ -208,12 +217,28 @@ pub(super) fn start_and_keep(
     Ok(supervise(source, control, &ends, watch))
 }
 
-/// Hands the broker the listener of the process that becomes the source. If that process was refused before it had one,
-/// its report says why.
-fn pass_on_listener(line: &UnixStream, control: &UnixStream) -> Result<(), CellRefusal> {
-    let Ok(((), listener)) = wire::receive::<()>(line) else { return Ok(()) };
-    let passed: Vec<BorrowedFd<'_>> = listener.iter().map(AsFd::as_fd).collect();
-    wire::send(control, &Ok::<_, CellRefusal>(()), &passed).step("tell the broker")
+/// Takes the listener of the process that becomes the source, hands it to the broker if that records the source, and
+/// starts the deputy. Returns whether there is one. If that process was refused before it had a listener, its report
+/// says why.
+fn listen(line: &UnixStream, deputy: Option<Deputy>, recorder: Option<&UnixStream>) -> Result<bool, CellRefusal> {
+    const STEP: &str = "hand over the listener";
+    let Ok(((), listener)) = wire::receive::<()>(line) else { return Ok(false) };
+    let Some(listener) = listener.into_iter().next() else { return Ok(false) };
+    let tell = |descriptors: &[BorrowedFd<'_>]| match recorder {
+        Some(control) => wire::send(control, &Ok::<_, CellRefusal>(()), descriptors).step(STEP),
+        None => Ok(()),
+    };
+    let is_deputized = deputy.is_some();
+    match (deputy, recorder) {
+        (None, _) => tell(&[listener.as_fd()])?,
+        (Some(deputy), None) => deputy.start(Calls::Own(SyscallListener::of_deputy(listener)))?,
+        (Some(deputy), Some(_)) => {
+            let (from, to) = UnixStream::pair().step(STEP)?;
+            tell(&[listener.as_fd(), to.as_fd()])?;
+            deputy.start(Calls::Forwarded(SyscallListener::of_deputy(listener), from.into()))?;
+        }
+    }
+    Ok(is_deputized)
 }
 
 /// Reads what the process that becomes the source reports, until `exec` closes its pipe. Returns the version of

@@ -17,9 +17,10 @@ const LOCKED_BYTES: u64 = 8 << 20;
 /// Bytes of the stack of a first thread, which no other limit counts: the usual default.
 const STACK_BYTES: u64 = 8 << 20;
 
-pub(super) fn apply(limits: &CellLimits, tier: Tier) -> Result<(), CellRefusal> {
+/// Limits this process. `helpers` are threads of the launcher that do not count.
+pub(super) fn apply(limits: &CellLimits, tier: Tier, helpers: u32) -> Result<(), CellRefusal> {
     // Without a user namespace of its own, the user's other processes count too.
-    let beside = if tier == Tier::Reduced { threads_of_user() } else { 0 };
+    let beside = u64::from(helpers) + if tier == Tier::Reduced { threads_of_user() } else { 0 };
     let limited = [
         // Not the address space: language runtimes reserve far more of it than they use.
         (Resource::Data, limits.memory, "limit memory"),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
 
 use libc::c_long;
 use seccompiler::{
@@ -10,8 +9,9 @@ use seccompiler::{
     TargetArch, apply_filter, sock_filter,
 };
 
-use super::recorded::{RECORDED, RECORDED_HERE};
-use super::sys;
+pub(super) use self::listened::{deputize, record};
+
+mod listened;
 
 /// System calls that fail as if the caller were not allowed to make them.
 const DENIED: &[(c_long, &str)] = &[
@@ -161,6 +161,9 @@ pub(super) struct Rules {
     /// True if the calls that are always denied, and Unix sockets, are left to the filter of [`record`], whose listener
     /// denies them.
     pub(super) recorded: bool,
+    /// True if the source has a deputy. The deputy does not know restrictions that a process of the source puts on
+    /// itself, so that Landlock is not offered to it.
+    pub(super) deputized: bool,
 }
 
 /// Installs the filters for this process and all that it will start. Needs `no_new_privs`.
@@ -192,6 +195,9 @@ fn programs(rules: Rules) -> io::Result<Vec<BpfProgram>> {
     if !rules.counted {
         unknown.insert(libc::SYS_memfd_create, Vec::new());
     }
+    if rules.deputized {
+        unknown.insert(libc::SYS_landlock_create_ruleset, Vec::new());
+    }
     let mut programs = vec![compiled(unknown, libc::ENOSYS)?, compiled(denied, libc::EPERM)?];
     if cfg!(target_arch = "x86_64") {
         programs.push(x32_guard());
@@ -207,23 +213,6 @@ fn always_denied() -> Filter {
 #[must_use]
 pub fn denied_call(number: c_long) -> Option<&'static str> {
     DENIED.iter().chain(DENIED_HERE).find(|(call, _)| *call == number).map(|(_, name)| *name)
-}
-
-/// Installs a filter that has the listener decide about the recorded calls, and about those that are always denied.
-/// Returns the listener. Needs `no_new_privs`.
-pub(super) fn record() -> io::Result<OwnedFd> {
-    let mut filter = always_denied();
-    filter.extend(RECORDED.iter().chain(RECORDED_HERE).map(|call| (call.number, Vec::new())));
-    filter.insert(libc::SYS_socket, vec![all([is(0, libc::AF_UNIX)?])?]);
-    // The library has no name for this action; its place is taken by one that no other rule has.
-    let (stand_in, notify) = (SeccompAction::Trace(1), libc::SECCOMP_RET_USER_NOTIF);
-    let mut program = with_action(filter, stand_in.clone())?;
-    for step in program.iter_mut().filter(|step| u32::from(step.code) == libc::BPF_RET | libc::BPF_K) {
-        if step.k == u32::from(stand_in.clone()) {
-            step.k = notify;
-        }
-    }
-    sys::install_with_listener(&program)
 }
 
 /// The rules of each system call: any rule that matches denies the call, and an empty list denies it always.

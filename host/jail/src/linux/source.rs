@@ -12,11 +12,13 @@ use std::sync::mpsc;
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
-    set_no_new_privs,
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs,
 };
 use serde::{Deserialize, Serialize};
 
+use super::deputy::WORKERS;
+use super::landlock::Holder;
 use super::{landlock, limits, seccomp, sys};
 use crate::cell::Tier;
 use crate::launch::{Ask, Launch};
@@ -41,14 +43,15 @@ pub(super) enum StartReport {
 }
 
 /// Becomes the source. If a step fails, reports that and ends instead; a rehearsal ends before the last step.
-/// The listener of a cell that is recorded is sent over `line`.
+/// The listener of a cell that is recorded or has a deputy is sent over `line`.
 pub(super) fn become_source(
     ask: &Ask,
     streams: SourceStreams,
     mut tell: io::PipeWriter,
     line: Option<UnixStream>,
+    deputized: bool,
 ) -> ! {
-    let status = match restrict(ask, &mut tell, line) {
+    let status = match restrict(ask, &mut tell, line, deputized) {
         Ok(()) if ask.rehearsal => 0,
         Ok(()) => {
             let Err(refusal) = execute(&ask.launch, streams);
@@ -68,25 +71,48 @@ fn say(tell: &mut io::PipeWriter, report: &StartReport) {
     let _ = postcard::to_stdvec(report).map(|bytes| tell.write_all(&bytes));
 }
 
-fn restrict(ask: &Ask, tell: &mut io::PipeWriter, line: Option<UnixStream>) -> Result<(), CellRefusal> {
+fn restrict(
+    ask: &Ask,
+    tell: &mut io::PipeWriter,
+    line: Option<UnixStream>,
+    deputized: bool,
+) -> Result<(), CellRefusal> {
     let launch = &ask.launch;
     set_parent_process_death_signal(Some(Signal::KILL)).step("die with the cell")?;
     setsid().step("own session")?;
     let shown = launch.directory.display();
     std::env::set_current_dir(&launch.directory).step(format_args!("change to the folder {shown}"))?;
-    limits::apply(&launch.cell.limits, launch.cell.tier)?;
+    let helpers = if deputized { WORKERS } else { 0 };
+    limits::apply(&launch.cell.limits, launch.cell.tier, helpers)?;
     // A cgroup limits processors more exactly.
     let processors = launch.cell.limits.cpu.filter(|_| !ask.cgroup);
     processors.map_or(Ok(()), limits::pin).step("limit processors")?;
-    drop_capabilities().step("drop capabilities")?;
+    drop_capabilities(None).step("drop capabilities")?;
     set_no_new_privs(true).step("no new privileges")?;
-    say(tell, &StartReport::Restricted(landlock::apply(&launch.cell)?));
+    let recorded = launch.cell.recorded;
+    // In a recorded cell the recorder's listener serves the deputy too.
+    let listener = if deputized && !recorded { deputize()? } else { None };
+    let deputized = deputized && (recorded || listener.is_some());
+    let holder = if deputized { Holder::DeputizedSource } else { Holder::Source };
+    say(tell, &StartReport::Restricted(landlock::apply(&launch.cell, holder)?));
     let internet = launch.cell.tier != Tier::Reduced;
-    let recorded = line.is_some();
-    let rules = seccomp::Rules { internet, pinned: processors.is_some(), counted: ask.cgroup, recorded };
-    match line {
-        None => seccomp::apply(rules).step("seccomp"),
-        Some(line) => record(&line, rules),
+    let rules = seccomp::Rules { internet, pinned: processors.is_some(), counted: ask.cgroup, recorded, deputized };
+    match (line, listener) {
+        (Some(line), None) if recorded => record(&line, rules),
+        (Some(line), Some(listener)) => {
+            seccomp::apply(rules).step("seccomp")?;
+            wire::send(&line, &(), &[listener.as_fd()]).step("give changes to the deputy")
+        }
+        _ => seccomp::apply(rules).step("seccomp"),
+    }
+}
+
+/// Installs the filter that gives changes to the deputy. Returns its listener, or `None` if the broker itself runs under
+/// a listener, as in some containers: the kernel allows one only.
+fn deputize() -> Result<Option<OwnedFd>, CellRefusal> {
+    match seccomp::deputize() {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(None),
+        listener => listener.map(Some).step("give changes to the deputy"),
     }
 }
 
@@ -111,8 +137,9 @@ fn record(line: &UnixStream, rules: seccomp::Rules) -> Result<(), CellRefusal> {
     })
 }
 
-/// Drops all capabilities, so that none can be gained from a file either.
-pub(super) fn drop_capabilities() -> rustix::io::Result<()> {
+/// Drops all capabilities, so that none can be gained from a file either. If one is to be kept and this process has
+/// it, it stays in use, and is not inherited.
+pub(super) fn drop_capabilities(kept: Option<CapabilitySet>) -> rustix::io::Result<()> {
     for number in 0..u64::BITS {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
             Ok(()) => {}
@@ -124,8 +151,8 @@ pub(super) fn drop_capabilities() -> rustix::io::Result<()> {
         }
     }
     clear_ambient_capability_set()?;
-    let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+    let kept = kept.unwrap_or(CapabilitySet::empty()) & capabilities(None)?.permitted;
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })
 }
 
 fn execute(launch: &Launch, streams: SourceStreams) -> Result<Infallible, CellRefusal> {

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::UnshareFlags;
 use seccompiler::sock_filter;
@@ -25,10 +26,10 @@ pub(super) fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Moves this process into fresh namespaces of the named kinds.
+/// Moves this process into fresh namespaces of the named kinds, or with FS gives this thread a umask of its own.
 pub(super) fn unshare(namespaces: UnshareFlags) -> rustix::io::Result<()> {
-    // SAFETY: this is unsound only with FILES, which would separate threads from their descriptors; there is only one
-    // thread, and no caller names FILES.
+    // SAFETY: this is unsound only with FILES, which would separate threads from their descriptors; no caller names
+    // FILES.
     unsafe { rustix::thread::unshare_unsafe(namespaces) }
 }
 
@@ -114,6 +115,18 @@ pub(super) fn child_ends() -> io::Result<OwnedFd> {
     }
 }
 
+/// The flags of a filter with a listener, with which a signal does not interrupt a call that the listener has already
+/// seen (Linux 5.19).
+const KILLABLE: libc::c_ulong = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+
+/// Reports whether the kernel has listeners whose calls are not interrupted, and so not made twice, by a signal.
+pub(super) fn listeners_are_killable() -> bool {
+    let none = std::ptr::null::<libc::sock_fprog>();
+    // SAFETY: the kernel checks the flags first, and then refuses the null pointer: no filter is installed.
+    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, KILLABLE, none) };
+    result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
+}
+
 /// Installs a filter whose listener is told of each call that matches, and returns the listener. `exec` closes it.
 pub(super) fn install_with_listener(filter: &[sock_filter]) -> io::Result<OwnedFd> {
     let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
@@ -123,9 +136,7 @@ pub(super) fn install_with_listener(filter: &[sock_filter]) -> io::Result<OwnedF
         // SAFETY: the program points to `len` steps that live through the call, which the kernel copies.
         unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) }
     };
-    // With the second flag, a signal does not interrupt a call that the listener has already seen (Linux 5.19).
-    let killable = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    let descriptor = match install(killable) {
+    let descriptor = match install(KILLABLE) {
         -1 if io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) => {
             install(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)
         }
@@ -160,6 +171,29 @@ pub(super) fn answer_notification(listener: &OwnedFd, id: u64, error: Option<i32
     let mut answer = libc::seccomp_notif_resp { id, val: 0, error: -error.unwrap_or_default(), flags };
     // SAFETY: the kernel reads one structure of this type, which lives through the call.
     done(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) }.into())
+}
+
+/// Answers a call that waits at a listener as one that succeeded, with the result 0.
+pub(super) fn answer_with_success(listener: &OwnedFd, id: u64) -> io::Result<()> {
+    let mut answer = libc::seccomp_notif_resp { id, val: 0, error: 0, flags: 0 };
+    // SAFETY: the kernel reads one structure of this type, which lives through the call.
+    done(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) }.into())
+}
+
+/// Copies memory of another process, up to the end of what exists there. Returns how many bytes were copied.
+pub(super) fn read_memory(thread: u32, address: u64, into: &mut [u8]) -> rustix::io::Result<usize> {
+    /// The size of the smallest page. Each piece lies within one, so that it exists as a whole or not at all.
+    const PAGE_BYTES: usize = 4096;
+    let address = usize::try_from(address).map_err(|_| Errno::FAULT)?;
+    let first = (PAGE_BYTES - address % PAGE_BYTES).min(into.len());
+    let second = address.checked_add(first).ok_or(Errno::FAULT)?;
+    let piece = |begin: usize, len: usize| libc::iovec { iov_base: begin as *mut libc::c_void, iov_len: len };
+    let theirs = [piece(address, first), piece(second, (into.len() - first).min(PAGE_BYTES))];
+    let ours = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    // SAFETY: the kernel writes at most as many bytes as `ours` says, which is all of `into`. The addresses in the
+    // other process are numbers to this one.
+    let read = unsafe { libc::process_vm_readv(thread.cast_signed(), &raw const ours, 1, theirs.as_ptr(), 2, 0) };
+    usize::try_from(read).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::FAULT))
 }
 
 /// Answers a call that waits at a listener with a copy of a descriptor, which becomes one of the caller's (Linux 5.14).

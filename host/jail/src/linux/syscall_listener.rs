@@ -1,15 +1,21 @@
-//! The broker's end of a recorded cell: it sees each recorded system call before the kernel carries it out.
+//! The end at which system calls of a source wait: for the broker in a recorded cell, which sees each recorded call
+//! before it is carried out, and for the deputy.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use libc::c_long;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
+use serde::{Deserialize, Serialize};
 
+use super::deputy::Request;
 use super::sys;
+use crate::launch::ListenerHandle;
+use crate::wire;
 
 /// The flag of `socket` for a descriptor that `exec` closes. It is that of `open`.
 const CLOSE_ON_EXEC: u64 = libc::SOCK_CLOEXEC.cast_unsigned() as u64;
@@ -19,6 +25,30 @@ const CLOSE_ON_EXEC: u64 = libc::SOCK_CLOEXEC.cast_unsigned() as u64;
 #[derive(Debug)]
 pub struct SyscallListener {
     descriptor: OwnedFd,
+    /// The connection to the deputy of the recorded cell, if it has one.
+    deputy: Option<UnixStream>,
+}
+
+/// A call that the broker has recorded and the deputy is to perform.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ForwardedCall {
+    pub(super) id: u64,
+    /// The thread that makes the call, as the deputy sees it.
+    pub(super) thread: u32,
+    pub(super) number: i64,
+    pub(super) arguments: [u64; 6],
+}
+
+/// The deputy's answer to a call.
+pub(super) enum Answer {
+    /// The kernel carries the call out.
+    Continue,
+    /// The call succeeds with the result 0.
+    Succeed,
+    /// The call fails.
+    Fail(Errno),
+    /// The call succeeds with a descriptor, which `exec` closes if the flags say so.
+    Descriptor(OwnedFd, OFlags),
 }
 
 /// A system call that waits for an answer.
@@ -36,8 +66,41 @@ pub struct Syscall {
 impl SyscallListener {
     /// Takes the descriptor that [`CellControl::ready`](crate::CellControl::ready) hands over.
     #[must_use]
-    pub fn new(descriptor: OwnedFd) -> Self {
-        Self { descriptor }
+    pub fn new(ListenerHandle { listener, deputy }: ListenerHandle) -> Self {
+        Self { descriptor: listener, deputy: deputy.map(UnixStream::from) }
+    }
+
+    /// Takes the descriptor of the deputy itself.
+    pub(super) fn of_deputy(descriptor: OwnedFd) -> Self {
+        Self { descriptor, deputy: None }
+    }
+
+    /// Waits for the next call, as one of several threads. Returns `None` if the kernel refuses the listener.
+    pub(super) fn wait(&self) -> Option<Syscall> {
+        loop {
+            match sys::receive_notification(&self.descriptor) {
+                Ok(call) => return Some(call),
+                // The caller was killed before its call could be read, or a signal came.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Answers a call. A caller that was killed meanwhile needs no answer.
+    pub(super) fn answer(&self, call: &Syscall, answer: Answer) {
+        let (listener, id) = (&self.descriptor, call.id);
+        let _ = match answer {
+            Answer::Continue => sys::answer_notification(listener, id, None),
+            Answer::Succeed => sys::answer_with_success(listener, id),
+            Answer::Fail(errno) => sys::answer_notification(listener, id, Some(errno.raw_os_error())),
+            Answer::Descriptor(file, flags) => {
+                sys::answer_with_descriptor(listener, id, file.as_fd(), flags.bits()).or_else(|error| {
+                    // The caller may have no further descriptor.
+                    sys::answer_notification(listener, id, Some(error.raw_os_error().unwrap_or(libc::EMFILE)))
+                })
+            }
+        };
     }
 
     /// Waits for the next call. Returns `None` once every process of the cell has ended.
@@ -75,8 +138,11 @@ impl SyscallListener {
         sys::notification_is_valid(&self.descriptor, call.id)
     }
 
-    /// Lets the kernel carry the call out. The cell decides whether it succeeds.
+    /// Lets the kernel carry the call out, or the deputy of the cell. The cell decides whether it succeeds.
     pub fn continue_call(&self, call: &Syscall) {
+        if self.forward(call).is_some() {
+            return;
+        }
         // A caller that was killed meanwhile needs no answer.
         let _ = sys::answer_notification(&self.descriptor, call.id, None);
     }
@@ -101,5 +167,16 @@ impl SyscallListener {
     pub fn deny(&self, call: &Syscall) {
         // A caller that was killed meanwhile needs no answer.
         let _ = sys::answer_notification(&self.descriptor, call.id, Some(libc::EPERM));
+    }
+
+    /// Has the deputy perform a call. Returns `None` if there is none, or the call is none of its own.
+    fn forward(&self, call: &Syscall) -> Option<()> {
+        let deputy = self.deputy.as_ref().filter(|_| Request::of(call).is_some())?;
+        // The process namespace of the cell, in which the deputy is, is the innermost.
+        let status = std::fs::read_to_string(format!("/proc/{}/status", call.thread)).ok()?;
+        let names = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        let thread = names.split_ascii_whitespace().next_back()?.parse().ok()?;
+        let Syscall { id, number, arguments, .. } = *call;
+        wire::send(deputy, &ForwardedCall { id, thread, number, arguments }, &[]).ok()
     }
 }

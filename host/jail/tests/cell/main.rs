@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 mod bwrap;
 mod life;
+mod names;
 mod recorded;
 mod reduced;
 mod sight;

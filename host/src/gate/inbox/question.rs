@@ -7,6 +7,7 @@ use std::time::Instant;
 use serde_json::json;
 use tokio::sync::watch;
 
+use super::acceptance::{ALWAYS, AcceptableTool};
 use super::{AskSummary, InboxError};
 use crate::call::{CallId, SessionId};
 use crate::digest::Digest;
@@ -20,6 +21,24 @@ pub(in crate::gate) enum QuestionState {
     Refused { by: String },
 }
 
+/// The scope of an answer: one that approval plugins know, or that of the lock file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChosenScope {
+    /// As plugins offer it.
+    Offered(AnswerScope),
+    /// Always, until the tool's definition or its source changes.
+    Always,
+}
+
+impl ChosenScope {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Offered(scope) => word(scope),
+            Self::Always => ALWAYS,
+        }
+    }
+}
+
 /// One open question.
 #[derive(Debug)]
 pub(in crate::gate) struct OpenQuestion {
@@ -28,6 +47,7 @@ pub(in crate::gate) struct OpenQuestion {
     pub(super) summary: Arc<AskSummary>,
     pub(super) binding: Binding,
     pub(super) offer: Offer,
+    pub(super) acceptable: Option<AcceptableTool>,
     /// True if only a person outside the agent's channel may answer.
     pub(in crate::gate) out_of_band: bool,
     pub(super) session: SessionId,
@@ -67,7 +87,7 @@ impl OpenQuestion {
         self.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Returns the scopes that a person may choose from.
+    /// Returns the scopes that a person at the agent's side may choose from.
     pub(in crate::gate) fn scopes(&self) -> Vec<&'static str> {
         self.offer.scopes.iter().copied().map(word).collect()
     }
@@ -77,10 +97,17 @@ impl OpenQuestion {
         AskSummary { waiting, expires_in: self.expires_in(), ..AskSummary::clone(&self.summary) }
     }
 
-    pub(super) fn scope(&self, wanted: Option<&str>) -> Result<AnswerScope, InboxError> {
-        let Some(wanted) = wanted else { return Ok(AnswerScope::Once) };
+    /// Returns the scope that an answer names. `inside` is true for one over the agent's own channel.
+    pub(super) fn scope(&self, wanted: Option<&str>, inside: bool) -> Result<ChosenScope, InboxError> {
+        let Some(wanted) = wanted else { return Ok(ChosenScope::Offered(AnswerScope::Once)) };
+        if wanted == ALWAYS && self.acceptable.is_some() && !inside {
+            return Ok(ChosenScope::Always);
+        }
         let found = self.offer.scopes.iter().copied().find(|scope| word(*scope) == wanted);
-        found.ok_or_else(|| InboxError::Scope { scope: wanted.to_owned(), offered: self.scopes().join(", ") })
+        found.map(ChosenScope::Offered).ok_or_else(|| {
+            let offered = if inside { self.scopes() } else { self.summary.scopes.clone() };
+            InboxError::Scope { scope: wanted.to_owned(), offered: offered.join(", ") }
+        })
     }
 
     pub(super) fn event(&self, kind: EventKind, body: serde_json::Value) -> Event {

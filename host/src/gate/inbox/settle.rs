@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{AnswerResult, InboxError, LATE_VALIDITY, Open, OpenQuestion, QuestionState, lock, word};
+use super::question::ChosenScope;
+use super::{AnswerResult, InboxError, LATE_VALIDITY, Open, OpenQuestion, QuestionState, lock};
 use crate::ledger::{self, ApprovalGrant, EventKind, LedgerError};
 use crate::plugin::AnswerScope;
 
@@ -17,7 +18,7 @@ pub(super) async fn settle(
     open: Arc<Open>,
     pending: Arc<OpenQuestion>,
     approve: bool,
-    scope: AnswerScope,
+    scope: ChosenScope,
     by: String,
 ) -> Result<AnswerResult, InboxError> {
     // Only the task that removes the question from the map answers it.
@@ -27,49 +28,59 @@ pub(super) async fn settle(
     let waited = pending.waiting.load(Ordering::SeqCst) > 0;
     if let Err(error) = record(&pending, approve, scope, &by, waited).await {
         lock(&open).insert(pending.id.clone(), pending);
-        return Err(error.into());
+        return Err(error);
     }
     let passes = match scope {
-        AnswerScope::Session | AnswerScope::Principal => usize::MAX,
-        AnswerScope::Once | AnswerScope::Arguments => usize::from(waited),
+        ChosenScope::Offered(AnswerScope::Session | AnswerScope::Principal) | ChosenScope::Always => usize::MAX,
+        ChosenScope::Offered(AnswerScope::Once | AnswerScope::Arguments) => usize::from(waited),
     };
     pending.passes.store(passes, Ordering::SeqCst);
     pending.state.send_replace(if approve {
-        QuestionState::Approved { scope: word(scope), by }
+        QuestionState::Approved { scope: scope.word(), by }
     } else {
         QuestionState::Refused { by }
     });
     let (ask, tool) = (pending.id.clone(), pending.summary.tool.clone());
-    Ok(AnswerResult { ask, tool, approved: approve, scope: word(scope), waited })
+    Ok(AnswerResult { ask, tool, approved: approve, scope: scope.word(), waited })
 }
 
 async fn record(
     pending: &OpenQuestion,
     approve: bool,
-    scope: AnswerScope,
+    scope: ChosenScope,
     by: &str,
     waited: bool,
-) -> Result<(), LedgerError> {
-    let body = json!({ "ask": pending.id, "approved": approve, "scope": word(scope), "by": by });
+) -> Result<(), InboxError> {
+    let body = json!({ "ask": pending.id, "approved": approve, "scope": scope.word(), "by": by });
     let event = pending.event(EventKind::CallAnswered, body);
+    let ledger = &pending.ledger;
     // An answer that no call waits for is kept for the one call that comes back for it.
     let remembered = match scope {
-        AnswerScope::Once if waited => None,
-        AnswerScope::Once | AnswerScope::Arguments => Some(ledger::GrantScope::Arguments),
-        AnswerScope::Session => Some(ledger::GrantScope::Session),
-        AnswerScope::Principal => Some(ledger::GrantScope::Principal),
+        _ if !approve => None,
+        ChosenScope::Offered(AnswerScope::Once) if waited => None,
+        ChosenScope::Offered(AnswerScope::Once | AnswerScope::Arguments) => Some(ledger::GrantScope::Arguments),
+        ChosenScope::Offered(AnswerScope::Session) => Some(ledger::GrantScope::Session),
+        ChosenScope::Offered(AnswerScope::Principal) => Some(ledger::GrantScope::Principal),
+        ChosenScope::Always => {
+            if let Some(tool) = pending.acceptable.clone() {
+                ledger.append(pending.event(EventKind::LockAccepted, tool.record(by))).await?;
+                tool.accept().await.map_err(Arc::new)?;
+            }
+            None
+        }
     };
-    let ledger = &pending.ledger;
-    let Some(remembered) = remembered.filter(|_| approve) else {
-        return ledger.append(event).await.map(drop);
+    let Some(remembered) = remembered else {
+        return Ok(ledger.append(event).await.map(drop)?);
     };
-    let valid_for =
-        if scope == AnswerScope::Once { LATE_VALIDITY } else { Duration::from_secs(pending.offer.valid_for.into()) };
+    let valid_for = match scope {
+        ChosenScope::Offered(AnswerScope::Once) => LATE_VALIDITY,
+        _ => Duration::from_secs(pending.offer.valid_for.into()),
+    };
     let uses = NonZeroU32::new(pending.offer.uses);
     let grant = ApprovalGrant::new(&pending.binding, remembered, valid_for, uses)
         .map_err(|error| LedgerError::Body(format!("no randomness for a grant: {error}")))?;
     ledger.append(event).await?;
     let added =
         json!({ "ask": pending.id, "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
-    ledger.add_grant(grant, pending.event(EventKind::GrantAdded, added)).await
+    Ok(ledger.add_grant(grant, pending.event(EventKind::GrantAdded, added)).await?)
 }

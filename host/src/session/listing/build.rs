@@ -1,6 +1,6 @@
 //! Builds a list: merges what sources offer, and shows or hides each item.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::json;
@@ -75,6 +75,7 @@ impl ConfiguredSession {
             members.entry(&item.exposed).or_default().push(item);
         }
         let (mut shown, mut hidden, mut listing) = (HashMap::new(), HashSet::new(), Vec::new());
+        let mut off = BTreeSet::new();
         for ContestedName { exposed, message, .. } in contested {
             tracing::warn!("{message}: it is left out");
             hidden.insert(exposed);
@@ -82,7 +83,14 @@ impl ConfiguredSession {
         for item in catalog.items() {
             let mut seen = Vec::new();
             for item in members.get(&item.exposed).map_or_else(|| vec![item], Vec::clone) {
-                seen.extend(self.visible_item(item, &offered, &lock).await);
+                match self.visible_item(item, &offered, &lock).await {
+                    Some(VisibleItem { item, acceptance, upstream, .. })
+                        if upstream.turns_off(&item, &acceptance, &self.profile) =>
+                    {
+                        off.insert(item.exposed.clone());
+                    }
+                    entry => seen.extend(entry),
+                }
             }
             let entry = match &item.group {
                 Some(name) => ToolGroup::of(name, seen, &offered.absent),
@@ -92,6 +100,7 @@ impl ConfiguredSession {
                 hidden.insert(item.exposed.clone());
                 continue;
             };
+            off.remove(&item.exposed);
             if first {
                 self.note_differences(&entry);
             }
@@ -115,6 +124,7 @@ impl ConfiguredSession {
         Ok(Listing {
             shown,
             hidden,
+            off,
             listing: listing.into(),
             ttl_ms: offered.lists().map(|list| list.ttl_ms).min().unwrap_or(0),
             public: serves_all_alike && offered.lists().count() > 0 && offered.lists().all(|list| list.public),

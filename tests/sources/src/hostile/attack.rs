@@ -69,6 +69,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack(43, exhaust::hidden),
     attack(44, network::unix_kinds),
     attack(45, files::configurations),
+    attack(46, files::plants),
 ];
 
 /// The arguments of an attack: they say where on the machine there is something to steal, for which a real attacker

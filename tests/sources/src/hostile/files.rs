@@ -6,6 +6,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::attack::{AttackArguments, Probe};
 use crate::raw::{Word, call};
@@ -141,6 +142,73 @@ pub(crate) fn configurations(arguments: &AttackArguments<'_>) -> Vec<Probe> {
         either("moving it", [moved(&file), moved(&data)]),
         either("removing it", [fs::remove_file(&file), fs::remove_dir_all(&data)]),
     ]
+}
+
+/// Makes a configuration and a data folder of a broker in a folder in which there was none. What could be made is removed
+/// again.
+pub(crate) fn plants(arguments: &AttackArguments<'_>) -> Vec<Probe> {
+    let project = arguments.path("out").join("project");
+    let (file, data) = (project.join("portcullis.toml"), project.join(".portcullis"));
+    let (harmless, folder, link) = (project.join("harmless"), project.join("folder"), project.join("link"));
+    let prepared = fs::create_dir_all(&folder).and_then(|()| append(&harmless));
+    let tries: [(&str, Box<dyn Fn() -> io::Result<()>>); 9] = [
+        ("opening a new file", Box::new(|| File::create_new(&file).map(drop))),
+        ("making a folder", Box::new(|| fs::create_dir(&data))),
+        ("renaming a file", Box::new(|| fs::rename(&harmless, &file))),
+        ("renaming a folder", Box::new(|| fs::rename(&folder, &data))),
+        ("linking a file", Box::new(|| fs::hard_link(&harmless, &file))),
+        ("a symbolic link", Box::new(|| symlink(&harmless, &file).and_then(|()| symlink(&folder, &data)))),
+        ("opening through a link", Box::new(|| symlink("portcullis.toml", &link).and_then(|()| append(&link)))),
+        (
+            "in a thread",
+            Box::new(|| std::thread::scope(|scope| scope.spawn(|| append(&file)).join().unwrap_or(Ok(())))),
+        ),
+        ("a race about the path", Box::new(|| raced(&file))),
+    ];
+    let mut probes = Vec::new();
+    for (what, attempt) in tries {
+        let done = attempt();
+        probes.push(Probe::of(what, done.and_then(|()| fs::symlink_metadata(&file).or(fs::symlink_metadata(&data)))));
+        let _ = (fs::remove_file(&file), fs::remove_file(&data), fs::remove_dir(&data), fs::remove_file(&link));
+        let _ = (fs::create_dir(&folder), append(&harmless));
+    }
+    if arguments.caged() {
+        probes.push(Probe::new("NOT the folder that it may write", prepared.is_err(), format!("{prepared:?}")));
+    }
+    let _ = fs::remove_dir_all(project);
+    probes
+}
+
+/// Has a thread change the last byte of a path while another opens it, until the file is there.
+fn raced(file: &Path) -> io::Result<()> {
+    let mut path = file.as_os_str().as_bytes().to_vec();
+    path.push(0);
+    let last = path.len() - 2;
+    let path: Vec<_> = path.into_iter().map(AtomicU8::new).collect();
+    let Some(byte) = path.get(last) else { return Ok(()) };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                byte.store(b'x', Ordering::Relaxed);
+                byte.store(b'l', Ordering::Relaxed);
+            }
+        });
+        for _ in 0..2000 {
+            let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
+            let pointer = Word::from(path.as_ptr() as usize);
+            if let Ok(number) = call(libc::SYS_openat, [libc::AT_FDCWD.into(), pointer, flags.into(), 0o600_i32.into()])
+            {
+                let _ = call(libc::SYS_close, [i32::try_from(number).unwrap_or(-1).into()]);
+            }
+            let _ = fs::remove_file(file.with_extension("tomx"));
+            if file.exists() {
+                break;
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    file.symlink_metadata().map(drop)
 }
 
 /// Returns the name of the queue that [`plant`] creates and [`shared`] looks for.

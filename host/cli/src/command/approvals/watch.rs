@@ -88,76 +88,120 @@ pub(super) async fn watch(folders: &[PathBuf]) -> anyhow::Result<ExitCode> {
             continue;
         };
         says_idle = true;
-        match choose(&keys, folders, ask, waiting.count()).await? {
+        let others: Vec<&Value> = waiting.collect();
+        let (alike, others): (Vec<&Value>, Vec<&Value>) =
+            others.into_iter().partition(|other| super::are_alike(ask, other));
+        let mut batch = Batch { ask, alike, others: others.len(), is_whole: false };
+        match batch.choose(&keys, folders).await? {
             None => lines("it was answered elsewhere, or has expired")?,
             Some(Choice::Quit) => return Ok(ExitCode::SUCCESS),
-            Some(Choice::Later) => drop(left_open.insert(id(ask).to_owned())),
+            Some(Choice::Later) => left_open.extend(batch.meant().map(|ask| id(ask).to_owned())),
             Some(Choice::Answer(number)) => {
                 let scope = number.checked_sub(1).and_then(|number| scopes(ask).nth(number)).map(str::to_owned);
-                match super::give(folders, id(ask), number > 0, scope).await {
-                    Ok(answered) => lines(&super::described(&answered))?,
-                    Err(error) => lines(&format!("not answered: {error}"))?,
+                for ask in batch.meant() {
+                    match super::give(folders, id(ask), number > 0, scope.clone()).await {
+                        Ok(answered) => lines(&super::described(&answered))?,
+                        Err(error) => lines(&format!("not answered: {error}"))?,
+                    }
                 }
             }
         }
     }
 }
 
-/// Shows a question until the person has chosen. Returns `None` if it is no longer open.
-async fn choose(keys: &Keys, folders: &[PathBuf], ask: &Value, others: usize) -> anyhow::Result<Option<Choice>> {
-    let count = 1 + scopes(ask).count();
-    let mut at = 0;
-    show(ask, at, others)?;
-    loop {
-        let choice = match keys.next(LOOK).await? {
-            Some(KeyCode::Up | KeyCode::Char('k')) => (at + count - 1) % count,
-            Some(KeyCode::Down | KeyCode::Char('j')) => (at + 1) % count,
-            Some(KeyCode::Enter) => return Ok(Some(Choice::Answer(at))),
-            Some(KeyCode::Char('s')) => return Ok(Some(Choice::Later)),
-            Some(KeyCode::Char('q') | KeyCode::Esc) => return Ok(Some(Choice::Quit)),
-            Some(_) => continue,
-            None if super::asks(folders).await?.iter().any(|other| id(other) == id(ask)) => continue,
-            None => return Ok(None),
+/// A question on the screen, with those that one answer can be given to as well.
+struct Batch<'a> {
+    ask: &'a Value,
+    /// The other open questions about the same tool, by the same caller.
+    alike: Vec<&'a Value>,
+    /// The number of open questions besides these.
+    others: usize,
+    /// True if the person answers all of them at once.
+    is_whole: bool,
+}
+
+impl<'a> Batch<'a> {
+    /// Returns the questions that the answer is for.
+    fn meant(&self) -> impl Iterator<Item = &'a Value> {
+        let alike: &[&Value] = if self.is_whole { &self.alike } else { &[] };
+        std::iter::once(self.ask).chain(alike.iter().copied().collect::<Vec<_>>())
+    }
+
+    /// Shows the questions until the person has chosen. Returns `None` if the first one is no longer open.
+    async fn choose(&mut self, keys: &Keys, folders: &[PathBuf]) -> anyhow::Result<Option<Choice>> {
+        let count = 1 + scopes(self.ask).count();
+        let mut at = 0;
+        self.show(at)?;
+        loop {
+            match keys.next(LOOK).await? {
+                Some(KeyCode::Up | KeyCode::Char('k')) => at = (at + count - 1) % count,
+                Some(KeyCode::Down | KeyCode::Char('j')) => at = (at + 1) % count,
+                Some(KeyCode::Char('b')) if !self.alike.is_empty() => self.is_whole = !self.is_whole,
+                Some(KeyCode::Enter) => return Ok(Some(Choice::Answer(at))),
+                Some(KeyCode::Char('s')) => return Ok(Some(Choice::Later)),
+                Some(KeyCode::Char('q') | KeyCode::Esc) => return Ok(Some(Choice::Quit)),
+                Some(_) => continue,
+                None if super::asks(folders).await?.iter().any(|other| id(other) == id(self.ask)) => continue,
+                None => return Ok(None),
+            }
+            self.show(at)?;
+        }
+    }
+
+    fn show(&self, at: usize) -> anyhow::Result<()> {
+        let ask = self.ask;
+        let text = |key: &str| escape_hidden(ask[key].as_str().unwrap_or_default()).into_owned();
+        let more = if self.others > 0 { format!("  ({} more)", self.others) } else { String::new() };
+        let reasons = ask["reasons"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let reasons: Vec<_> = reasons.map(|reason| format!("\n  because {}", escape_hidden(reason))).collect();
+        let room = usize::from(terminal::size().map_or(24, |(_, rows)| rows)).saturating_sub(OTHER_LINES).max(5);
+        let count = self.meant().count();
+        let shown: String = self.meant().map(|ask| arguments(ask, (room / count).max(1))).collect();
+        let batch = match (self.alike.len(), self.is_whole) {
+            (0, _) => String::new(),
+            (alike, false) => format!("  b answers the {alike} others of this tool too\n"),
+            (alike, true) => format!("  {BOLD}the answer is for all {}{BOLD:#}; b for this one only\n", alike + 1),
         };
-        at = choice;
-        show(ask, at, others)?;
+        let title = ask["title"].as_str().map(|title| format!("  “{}”", escape_hidden(title))).unwrap_or_default();
+        let hints: Vec<_> = ask["hints"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let hints = match hints.is_empty() {
+            true => String::new(),
+            false => format!("  its source says: {}\n", escape_hidden(&hints.join(", "))),
+        };
+        let grave = if ask["grave"] == true { "  it may destroy something, or reach beyond its source\n" } else { "" };
+        let titles = std::iter::once("No").chain(scopes(ask).map(scope_in_words));
+        let choices: String = titles
+            .enumerate()
+            .map(|(number, title)| format!("{} {title}\n", if number == at { "›" } else { " " }))
+            .collect();
+        output::clear()?;
+        lines(&format!(
+            "{BOLD}{}{BOLD:#}{title} of source {}  {}{more}\n  {} under profile {}, {}\n{hints}{grave}{}\n{batch}\n  arguments:{shown}\n\n{choices}\n\
+             ↑ ↓ choose   Enter answers   s leaves it open   q quits   {} s left",
+            text("name"),
+            text("source"),
+            text("method"),
+            text("principal"),
+            text("profile"),
+            text("client"),
+            reasons.concat().trim_start_matches('\n'),
+            ask["expiresIn"],
+        ))
     }
 }
 
-fn show(ask: &Value, at: usize, others: usize) -> anyhow::Result<()> {
-    let text = |key: &str| escape_hidden(ask[key].as_str().unwrap_or_default()).into_owned();
-    let more = if others > 0 { format!("  ({others} more)") } else { String::new() };
-    let reasons = ask["reasons"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let reasons: Vec<_> = reasons.map(|reason| format!("\n  because {}", escape_hidden(reason))).collect();
+/// Returns the first lines of the arguments of a question, each after a new line.
+fn arguments(ask: &Value, room: usize) -> String {
     let arguments = format!("{:#}", ask["arguments"]);
     let arguments = escape_hidden_json(&arguments);
-    let room = usize::from(terminal::size().map_or(24, |(_, rows)| rows)).saturating_sub(OTHER_LINES).max(5);
     let all = arguments.lines().count();
     let cut = if all > room {
-        format!("\n  … {} more lines: portcullis approvals show {}", all - room, text("id"))
+        format!("\n  … {} more lines: portcullis approvals show {}", all - room, escape_hidden(id(ask)))
     } else {
         String::new()
     };
     let shown: String = arguments.lines().take(room).map(|line| format!("\n  {line}")).collect();
-    let grave = if ask["grave"] == true { "  it may destroy something, or reach beyond its source\n" } else { "" };
-    let titles = std::iter::once("No").chain(scopes(ask).map(scope_in_words));
-    let choices: String = titles
-        .enumerate()
-        .map(|(number, title)| format!("{} {title}\n", if number == at { "›" } else { " " }))
-        .collect();
-    output::clear()?;
-    lines(&format!(
-        "{BOLD}{}{BOLD:#} of source {}  {}{more}\n  {} under profile {}, {}\n{grave}{}\n\n  arguments:{shown}{cut}\n\n{choices}\n\
-         ↑ ↓ choose   Enter answers   s leaves it open   q quits   {} s left",
-        text("name"),
-        text("source"),
-        text("method"),
-        text("principal"),
-        text("profile"),
-        text("client"),
-        reasons.concat().trim_start_matches('\n'),
-        ask["expiresIn"],
-    ))
+    shown + &cut
 }
 
 /// Prints lines on a terminal that is read key by key, where a new line does not begin at the left edge by itself.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use portcullis::cell::CellUsage;
 use portcullis_learn::{CellLine, Proposal};
 
 use super::Learned;
@@ -30,13 +31,20 @@ pub(super) fn learned(learned: &Learned) {
     }
     if !learned.variables.is_empty() {
         output::note(&format!(
-            "its messages name {}: give it a variable with `env` if it needs one",
-            learned.variables.join(", ")
+            "{BOLD}variables that it was not given{BOLD:#}: `env` of the source gives it those that it needs"
         ));
+        learned.variables.described().for_each(|line| output::note(&line));
     }
     if !learned.denied.is_empty() {
         let calls: Vec<&str> = learned.denied.iter().copied().collect();
         output::note(&format!("it made system calls that every cell denies: {}", calls.join(", ")));
+    }
+    if learned.usage.threads > 0 {
+        let CellUsage { memory, threads } = learned.usage;
+        output::note(&format!(
+            "it held up to {} MiB in {threads} threads; `memory` and `processes` of its cell bound them",
+            memory.div_ceil(1 << 20)
+        ));
     }
     if learned.unrecorded > 0 {
         output::note(&format!("{} attempts could not be recorded, so that more may be missing", learned.unrecorded));

@@ -1,0 +1,377 @@
+//! The deputy of a source: it makes, changes and removes files for the source, except those under protected names.
+//!
+//! Landlock lets the source only read the folders that it may write: nothing that it does by itself changes them. Its
+//! calls that would do so wait for the deputy (seccomp user notification), which copies the path out of the source's
+//! memory, opens the folder around the last name, compares that name, and makes the call in the open folder. What the
+//! source does to its memory or to the path meanwhile has no effect. A call that changes no such folder, or that fails
+//! anyway, is passed back to the kernel: there the source's own restrictions decide about it, whatever the path is by
+//! then.
+//!
+//! The deputy runs in the supervising process: in the namespaces of the cell, as the same user, without privileges over
+//! files, and restricted by Landlock to what the cell grants. So the source gains nothing through it.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, fcntl_setfl, ftruncate, linkat, mkdirat, openat, renameat_with,
+    symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::thread::UnshareFlags;
+
+use self::caller::Caller;
+use self::place::{Place, Target, kind, own_link, path_of};
+use self::request::PathArgument;
+pub(super) use self::request::{CHANGING_FLAGS, PERFORMED, PERFORMED_HERE, Request};
+use super::landlock::{self, Holder};
+use super::sys;
+use super::syscall_listener::{Answer, ForwardedCall, Syscall, SyscallListener};
+use crate::cell::{Cell, Tier};
+use crate::report::CellRefusal;
+use crate::step::StepExt;
+use crate::wire;
+
+mod caller;
+mod place;
+mod request;
+
+/// Threads of the deputy. A slow disk delays as many calls before it delays others.
+pub(super) const WORKERS: u32 = 4;
+
+/// Bytes of the stack of each: a path and a few structures.
+const STACK_BYTES: usize = 256 << 10;
+
+/// The most attempts to open a file that other processes make and remove meanwhile.
+const MAX_ATTEMPTS: u32 = 64;
+
+/// The deputy of one source.
+pub(super) struct Deputy {
+    /// The folders in which the source changes nothing by itself.
+    guarded: Vec<PathBuf>,
+    /// The protected names, as [`folded`] returns them.
+    names: Vec<Vec<u8>>,
+    /// The largest file that the source may have, in bytes.
+    file_size: u64,
+}
+
+/// The way on which calls come.
+pub(super) enum Calls {
+    /// From the kernel.
+    Own(SyscallListener),
+    /// From the broker, which records the source and sees the calls first.
+    Forwarded(SyscallListener, Mutex<UnixStream>),
+}
+
+/// A reason not to perform a call.
+enum Stop {
+    /// The call changes nothing in a guarded folder, or fails anyway: it is passed back to the kernel. If it must not
+    /// be, it fails with this error.
+    Pass(Errno),
+    /// The call fails with this error.
+    Fail(Errno),
+}
+
+/// What a path is to the deputy.
+enum Standing {
+    /// In no guarded folder.
+    Outside,
+    /// In a guarded folder, and free to be changed.
+    Free,
+    /// Under a protected name in a guarded folder.
+    Protected,
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Self::Fail(errno)
+    }
+}
+
+/// Passes a call back of which something was not found: the kernel finds the right error.
+fn found<T>(result: rustix::io::Result<T>) -> Result<T, Stop> {
+    result.map_err(Stop::Pass)
+}
+
+impl Deputy {
+    /// Returns the deputy of a cell with protected names, and restricts this process to what the cell grants. Returns
+    /// `None` for any other cell, and if the kernel cannot give a source a deputy.
+    ///
+    /// To be called before the source's process is made, so that its restrictions lie within those of this process.
+    pub(super) fn of(cell: &Cell) -> Result<Option<Self>, CellRefusal> {
+        if cell.protected_names.is_empty() || !sys::listeners_are_killable() || memory_is_closed(cell.tier) {
+            return Ok(None);
+        }
+        if landlock::apply(cell, Holder::Deputy)? == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            guarded: landlock::guarded(cell).into_iter().map(Path::to_owned).collect(),
+            names: cell.protected_names.iter().map(|name| folded(name.as_bytes())).collect(),
+            file_size: cell.limits.file_size,
+        }))
+    }
+
+    /// Starts the threads that perform calls. They live as long as this process.
+    pub(super) fn start(self, calls: Calls) -> Result<(), CellRefusal> {
+        let (deputy, calls) = (Arc::new(self), Arc::new(calls));
+        for _ in 0..WORKERS {
+            let (deputy, calls) = (Arc::clone(&deputy), Arc::clone(&calls));
+            let work = move || deputy.work(&calls);
+            let worker = thread::Builder::new().name("deputy".to_owned()).stack_size(STACK_BYTES);
+            worker.spawn(work).step("start the deputy")?;
+        }
+        Ok(())
+    }
+
+    fn work(&self, calls: &Calls) {
+        // Each thread takes over the umask of its caller.
+        if sys::unshare(UnshareFlags::FS).is_err() {
+            // Without its deputy the source could only wait.
+            std::process::exit(super::FAILED);
+        }
+        while let Some((listener, call)) = calls.next() {
+            let answer = self.answer(listener, &call);
+            listener.answer(&call, answer);
+        }
+    }
+
+    fn answer(&self, listener: &SyscallListener, call: &Syscall) -> Answer {
+        let Some(request) = Request::of(call) else { return Answer::Continue };
+        match self.perform(&Caller::new(listener, call), request) {
+            Ok(answer) => answer,
+            Err(Stop::Pass(errno)) if request.only_truncates() => Answer::Fail(errno),
+            Err(Stop::Pass(_)) => Answer::Continue,
+            Err(Stop::Fail(errno)) => Answer::Fail(errno),
+        }
+    }
+
+    fn perform(&self, caller: &Caller<'_>, request: Request) -> Result<Answer, Stop> {
+        match request {
+            Request::Open { path, flags, mode } => return self.open(caller, path, flags, Mode::from_raw_mode(mode)),
+            Request::MakeFolder { path, mode } => {
+                let place = self.free_place(caller, path)?;
+                self.take_umask(caller)?;
+                mkdirat(&place.folder, &place.name, Mode::from_raw_mode(mode))?;
+            }
+            Request::Link { old, new, flags } => self.link(caller, old, new, AtFlags::from_bits_retain(flags))?,
+            Request::SymbolicLink { target, path } => {
+                let target = found(caller.path(target))?;
+                let place = self.free_place(caller, path)?;
+                caller.confirm()?;
+                symlinkat(target, &place.folder, &place.name)?;
+            }
+            Request::Rename { old, new, flags } => {
+                let (old, new) = (found(Place::find(caller, old))?, found(Place::find(caller, new))?);
+                self.check_old(&old)?;
+                self.check(&found(new.path())?)?;
+                caller.confirm()?;
+                let flags = RenameFlags::from_bits_retain(flags);
+                renameat_with(&old.folder, &old.name, &new.folder, &new.name, flags)?;
+            }
+            Request::Remove { path, flags } => {
+                let place = found(Place::find(caller, path))?;
+                self.check_old(&place)?;
+                caller.confirm()?;
+                unlinkat(&place.folder, &place.name, AtFlags::from_bits_retain(flags))?;
+            }
+            Request::Truncate { path, length } => self.truncate(caller, path, length)?,
+        }
+        Ok(Answer::Succeed)
+    }
+
+    /// Opens a file for the caller: one that exists, or a new one.
+    fn open(&self, caller: &Caller<'_>, path: PathArgument, flags: u32, mode: Mode) -> Result<Answer, Stop> {
+        let flags = OFlags::from_bits_retain(flags);
+        if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
+            // The kernel refuses this, or makes no folder.
+            return Err(Stop::Pass(Errno::INVAL));
+        }
+        let must_be_new = flags.contains(OFlags::CREATE | OFlags::EXCL);
+        let follow = !must_be_new && !flags.contains(OFlags::NOFOLLOW);
+        for _ in 0..MAX_ATTEMPTS {
+            let opened = match found(Target::find(caller, path, follow))? {
+                Target::There(file) if must_be_new && kind(&file)? != FileType::Directory => {
+                    return Err(Stop::Fail(Errno::EXIST));
+                }
+                Target::There(file) => return self.open_what_is_there(caller, &file, flags, mode),
+                Target::Absent(_) if !flags.contains(OFlags::CREATE) => return Err(Stop::Pass(Errno::NOENT)),
+                Target::Absent(place) => {
+                    self.check_new(&place)?;
+                    self.take_umask(caller)?;
+                    // Only a name that is still free is taken. What is there by now was not judged.
+                    openat(&place.folder, &place.name, flags | OFlags::EXCL | OFlags::CLOEXEC, mode)
+                }
+            };
+            match opened {
+                Err(Errno::EXIST) if !must_be_new => {}
+                opened => return Ok(Answer::Descriptor(opened?, flags & OFlags::CLOEXEC)),
+            }
+        }
+        Err(Stop::Fail(Errno::AGAIN))
+    }
+
+    fn open_what_is_there(
+        &self,
+        caller: &Caller<'_>,
+        file: &OwnedFd,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<Answer, Stop> {
+        let path = found(path_of(file))?;
+        let kind = found(kind(file))?;
+        if flags.contains(OFlags::TMPFILE) && kind == FileType::Directory {
+            // The name does not matter, as it is none: a file in a protected folder is what is refused.
+            self.check(&path.join("unnamed"))?;
+            self.take_umask(caller)?;
+            let opened = openat(CWD, own_link(file), flags.difference(OFlags::NOFOLLOW) | OFlags::CLOEXEC, mode)?;
+            return Ok(Answer::Descriptor(opened, flags & OFlags::CLOEXEC));
+        }
+        if !matches!(kind, FileType::RegularFile | FileType::Fifo) {
+            return Err(Stop::Pass(Errno::ACCESS));
+        }
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC);
+        match self.standing(&path) {
+            Standing::Outside => return Err(Stop::Pass(Errno::ACCESS)),
+            Standing::Protected if writes => return Err(Stop::Fail(Errno::PERM)),
+            Standing::Protected | Standing::Free => {}
+        }
+        caller.confirm()?;
+        let made = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        // The deputy does not wait for the other end of a pipe. A caller that would have to wait gets an error.
+        let waits = if kind == FileType::Fifo { OFlags::NONBLOCK } else { OFlags::empty() };
+        let opened = openat(CWD, own_link(file), flags.difference(made) | waits | OFlags::CLOEXEC, Mode::empty())?;
+        if !flags.contains(waits) {
+            fcntl_setfl(&opened, flags)?;
+        }
+        Ok(Answer::Descriptor(opened, flags & OFlags::CLOEXEC))
+    }
+
+    fn link(&self, caller: &Caller<'_>, old: PathArgument, new: PathArgument, flags: AtFlags) -> Result<(), Stop> {
+        if !(AtFlags::SYMLINK_FOLLOW | AtFlags::EMPTY_PATH).contains(flags) {
+            return Err(Stop::Pass(Errno::INVAL));
+        }
+        let follow = flags.contains(AtFlags::SYMLINK_FOLLOW);
+        let is_descriptor = flags.contains(AtFlags::EMPTY_PATH) && found(caller.path(old.pointer))?.is_empty();
+        let file = if is_descriptor {
+            found(caller.descriptor(old.folder))?
+        } else {
+            match found(Target::find(caller, old, follow))? {
+                Target::There(file) => file,
+                Target::Absent(_) => return Err(Stop::Pass(Errno::NOENT)),
+            }
+        };
+        let new = found(Place::find(caller, new))?;
+        self.check(&found(path_of(&file))?)?;
+        self.check_new(&new)?;
+        caller.confirm()?;
+        linkat(CWD, own_link(&file), &new.folder, &new.name, AtFlags::SYMLINK_FOLLOW)?;
+        Ok(())
+    }
+
+    fn truncate(&self, caller: &Caller<'_>, path: PathArgument, length: i64) -> Result<(), Stop> {
+        let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
+        let Target::There(file) = found(Target::find(caller, path, true))? else {
+            return Err(Stop::Fail(Errno::NOENT));
+        };
+        match found(kind(&file))? {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(Stop::Fail(Errno::ISDIR)),
+            _ => return Err(Stop::Fail(Errno::INVAL)),
+        }
+        if let Standing::Protected = self.standing(&found(path_of(&file))?) {
+            return Err(Stop::Fail(Errno::PERM));
+        }
+        if length > self.file_size {
+            return Err(Stop::Fail(Errno::FBIG));
+        }
+        caller.confirm()?;
+        let opened = openat(CWD, own_link(&file), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        ftruncate(opened, length)?;
+        Ok(())
+    }
+
+    /// Finds the place of something new, and checks that it is free to be made.
+    fn free_place(&self, caller: &Caller<'_>, path: PathArgument) -> Result<Place, Stop> {
+        let place = found(Place::find(caller, path))?;
+        self.check_new(&place)?;
+        Ok(place)
+    }
+
+    /// Refuses a place that is protected. Where something is already, that is the reason.
+    fn check_new(&self, place: &Place) -> Result<(), Stop> {
+        self.check(&found(place.path())?).map_err(|stop| match stop {
+            Stop::Fail(Errno::PERM) if place.open().is_ok() => Stop::Fail(Errno::EXIST),
+            stop => stop,
+        })
+    }
+
+    /// Refuses to move or remove what is at a protected place. If nothing is there, the kernel says so.
+    fn check_old(&self, place: &Place) -> Result<(), Stop> {
+        self.check(&found(place.path())?).map_err(|stop| match place.open() {
+            Err(errno) => Stop::Pass(errno),
+            Ok(_) => stop,
+        })
+    }
+
+    /// Takes over the bits that the caller takes from modes. This is the last look at the caller.
+    fn take_umask(&self, caller: &Caller<'_>) -> rustix::io::Result<()> {
+        let mask = caller.umask()?;
+        caller.confirm()?;
+        rustix::process::umask(mask);
+        Ok(())
+    }
+
+    /// Checks that a path may be changed. A call that moves or links something between a guarded folder and another is
+    /// passed back: they are different mounts, and the kernel refuses it.
+    fn check(&self, path: &Path) -> Result<(), Stop> {
+        match self.standing(path) {
+            Standing::Outside => Err(Stop::Pass(Errno::ACCESS)),
+            Standing::Free => Ok(()),
+            Standing::Protected => Err(Stop::Fail(Errno::PERM)),
+        }
+    }
+
+    fn standing(&self, path: &Path) -> Standing {
+        let within = self.guarded.iter().filter_map(|folder| path.strip_prefix(folder).ok());
+        // The innermost of the folders.
+        let Some(below) = within.min_by_key(|below| below.components().count()) else { return Standing::Outside };
+        let is_protected = below.iter().any(|name| self.names.contains(&folded(name.as_bytes())));
+        if is_protected { Standing::Protected } else { Standing::Free }
+    }
+}
+
+impl Calls {
+    /// Waits for the next call. Returns `None` once there will be none.
+    fn next(&self) -> Option<(&SyscallListener, Syscall)> {
+        match self {
+            Self::Own(listener) => Some((listener, listener.wait()?)),
+            Self::Forwarded(listener, from) => {
+                let from = from.lock().unwrap_or_else(PoisonError::into_inner);
+                let (ForwardedCall { id, thread, number, arguments }, _) = wire::receive(&from).ok()?;
+                Some((listener, Syscall { id, thread, number: number.try_into().ok()?, arguments }))
+            }
+        }
+    }
+}
+
+/// Returns a name as file systems compare it that know no case: in small letters, and without what some of them leave
+/// out. More names become equal than on any one file system.
+fn folded(name: &[u8]) -> Vec<u8> {
+    // The long s is the only other character that folds to a letter of an ASCII name (besides the sign for kelvin).
+    let text = String::from_utf8_lossy(name).replace('\u{17f}', "s").replace('\u{212a}', "k");
+    let kept = text.chars().filter(char::is_ascii).map(|letter| letter.to_ascii_lowercase()).collect::<String>();
+    kept.trim_end_matches(['.', ' ']).as_bytes().to_vec()
+}
+
+/// Reports whether the machine lets no process read the memory of another, not even of its descendants (Yama).
+fn memory_is_closed(tier: Tier) -> bool {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let scope: u32 = scope.trim().parse().unwrap_or_default();
+    // In its own user namespace the deputy keeps the right to do so, which helps up to scope 2.
+    scope >= if tier == Tier::Reduced { 2 } else { 3 }
+}
