@@ -78,6 +78,33 @@ fn fits(line: &str, pattern: &str) -> bool {
 }
 
 #[test]
+fn every_built_in_plugin_of_the_book_takes_its_settings() {
+    /// The parts of a configuration that name plugins of the gate.
+    const PARTS: [&str; 3] = ["policies", "transforms", "approvals"];
+    let mut configurations = BTreeMap::new();
+    for block in code_blocks().iter().filter(|block| block.is("toml") && !block.is("fragment")) {
+        let whole: toml::Table = block.text.parse().unwrap();
+        let mut parts = toml::Table::new();
+        for part in PARTS {
+            let plugins = whole.get(part).and_then(toml::Value::as_array).into_iter().flatten();
+            let builtin =
+                |plugin: &&toml::Value| plugin["plugin"].as_str().is_some_and(|name| name.starts_with("builtin:"));
+            let plugins: Vec<_> = plugins.filter(builtin).cloned().collect();
+            parts.insert(part.to_owned(), plugins.into());
+        }
+        configurations.insert(parts.to_string(), block.place());
+    }
+    assert!(configurations.len() > 8, "only {} are found: does the test still see them?", configurations.len());
+    // One folder for all, so that each plugin is compiled once.
+    let dir = TestDir::new("");
+    for (text, place) in configurations {
+        dir.configure(&format!("{text}\n[sources.calc]\ncomponent = \"builtin:calculator\"\n"));
+        let ran = dir.run(&["check"]);
+        assert_eq!(ran.code, Some(0), "{place}: {}{}", ran.out, ran.err);
+    }
+}
+
+#[test]
 fn the_policy_of_the_book_is_built_as_it_says_and_denies() {
     let block = |word: &str| code_blocks().into_iter().find(|block| block.is(word)).unwrap().text;
     let built = policy_of_the_book(&block("policy-manifest"), &block("policy-source"));

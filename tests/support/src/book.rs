@@ -98,7 +98,8 @@ pub fn policy_of_the_book(manifest: &str, source: &str) -> PathBuf {
     write("Cargo.toml", &format!("{manifest}\n[workspace]\n"));
     write("src/lib.rs", source);
     write("Cargo.lock", &fs::read_to_string(root().join("Cargo.lock")).unwrap_or_default());
-    for arguments in [&["test"][..], &["build", "--release", "--target", "wasm32-unknown-unknown"]] {
+    // In one profile, so that both share the macros that they are built with.
+    for arguments in [&["test", "--release"][..], &["build", "--release", "--target", "wasm32-unknown-unknown"]] {
         let mut command = clean(Command::new("cargo"));
         command.args(arguments).args(["--quiet", "--offline", "--target-dir"]).arg(&outside);
         command.current_dir(&folder);
