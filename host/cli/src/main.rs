@@ -29,11 +29,6 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The allocator of static programs: that of musl lets one thread at a time allocate.
-#[cfg(target_env = "musl")]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // A process source is launched through this very program, and that must come before anything else.
     portcullis_jail::main_if_asked();
@@ -76,6 +71,6 @@ fn give_large_blocks_back() {
     }
 }
 
-/// Does nothing: other C libraries return large blocks by themselves.
+/// Does nothing: other C libraries, and the one of static programs, return large blocks by themselves.
 #[cfg(not(target_env = "gnu"))]
 fn give_large_blocks_back() {}

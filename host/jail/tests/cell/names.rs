@@ -297,3 +297,18 @@ fn programs_of_every_day_work_in_a_folder_with_protected_names() {
         }
     });
 }
+
+#[test]
+fn a_pipe_that_nobody_reads_does_not_stop_the_deputy() {
+    each(|who| {
+        let folder = who.folder();
+        assert!(Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap().success());
+        let script =
+            "(: > pipe) 2> error || echo refused; cat pipe & until (echo read > pipe) 2> error; do :; done; wait";
+        let mut launch = shell(script);
+        launch.cell.mounts.push(Mount::write(folder.path()));
+        launch.cell.protected_names = NAMES.map(str::to_owned).into();
+        launch.directory = folder.path().to_owned();
+        assert_eq!(output(&launch).0, "refused\nread\n");
+    });
+}
