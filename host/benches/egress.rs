@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use portcullis::egress::{Declared, Destination, EgressProxy, ProxyListeners, Reach};
+use portcullis::egress::{AllowedDestinations, Destination, EgressProxy, ProxyListeners, Reach};
 use portcullis_jail::SocketProtocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -27,7 +27,7 @@ async fn place() -> (EgressProxy, [(&'static str, SocketAddr); 2]) {
             });
         }
     });
-    let declared: Declared =
+    let declared: AllowedDestinations =
         [format!("localhost:{}", direct.port()).parse::<Destination>().unwrap()].into_iter().collect();
     let mut through = direct;
     let bound = ProxyListeners::wanted(&declared).into_iter().map(|listener| match listener.protocol {

@@ -57,7 +57,7 @@ pub use announced::announced_tools;
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
 pub use definitions::SourceDefinitions;
-use parts::{Lasting, Prepared};
+use parts::{BrokerCore, Prepared};
 pub use problems::ServingProblem;
 use rejected::Rejections;
 pub use reload::{ReloadError, Reloaded};
@@ -72,7 +72,7 @@ pub struct Broker {
 /// The parts of one broker, which all its clones share.
 #[derive(Debug)]
 struct Inner {
-    lasting: Lasting,
+    lasting: BrokerCore,
     /// The configuration in force.
     context: watch::Sender<Arc<Context>>,
     /// Held while one configuration replaces another.
@@ -111,7 +111,7 @@ impl Broker {
         let telemetry = telemetry.map_err(BuildError::Telemetry)?;
 
         let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
-        let lasting = Lasting::new(launcher, &prepared, ledger, telemetry);
+        let lasting = BrokerCore::new(launcher, &prepared, ledger, telemetry);
         let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
         let announcer = Announcer::start(questions, secrets, &lasting.inbox).map_err(BuildError::Questions);
         let made = match announcer {

@@ -25,7 +25,7 @@ use crate::telemetry::Telemetry;
 
 pub(crate) use announcement::announced_names;
 pub use error::BuildError;
-pub(crate) use explain::OpenCall;
+pub(crate) use explain::CallCountGuard;
 pub use flagged::{FlagState, FlaggedDefinition};
 pub use state::{BrokerState, SourceHealth};
 use upstream::SourceBuilder;

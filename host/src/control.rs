@@ -85,7 +85,7 @@ pub enum ControlRefusal {
 
 /// The broker behind a control socket.
 #[async_trait]
-pub trait Operated: Send + Sync {
+pub trait ControlHandler: Send + Sync {
     /// Does what a request asks for.
     async fn answer(&self, request: ControlRequest) -> ControlReply;
 
@@ -158,7 +158,7 @@ impl ControlSocket {
     ///
     /// # Errors
     /// [`ControlError::File`]
-    pub fn serve(data_dir: &Path, chain: &str, broker: Arc<dyn Operated>) -> Result<Self, ControlError> {
+    pub fn serve(data_dir: &Path, chain: &str, broker: Arc<dyn ControlHandler>) -> Result<Self, ControlError> {
         let folder = folder(data_dir);
         let path = folder.join(format!("{chain}.sock"));
         let failed = |error: io::Error| ControlError::file("listen on", &path, &error);
@@ -192,7 +192,7 @@ fn folder(data_dir: &Path) -> PathBuf {
     data_dir.join("run")
 }
 
-async fn accept(listener: UnixListener, broker: Arc<dyn Operated>) {
+async fn accept(listener: UnixListener, broker: Arc<dyn ControlHandler>) {
     // Dropped with this task, which ends the connections.
     let mut open = tokio::task::JoinSet::new();
     let mut oldest_first = VecDeque::new();
@@ -225,7 +225,7 @@ async fn accept(listener: UnixListener, broker: Arc<dyn Operated>) {
     }
 }
 
-async fn exchange(mut stream: UnixStream, broker: Arc<dyn Operated>) -> Result<(), ControlError> {
+async fn exchange(mut stream: UnixStream, broker: Arc<dyn ControlHandler>) -> Result<(), ControlError> {
     wire::check_peer(&stream)?;
     let mut session = None;
     let reply = match wire::receive(&mut stream).await {

@@ -75,7 +75,7 @@ pub struct GatePlugins {
 }
 
 /// The facts that the gate needs about a call besides the call itself.
-pub struct Circumstances<'a> {
+pub struct GateInput<'a> {
     /// The session's placeholders.
     pub vault: &'a Arc<SessionVault>,
     /// The calls before which the profile wants a person to be asked.
@@ -133,7 +133,7 @@ impl Gate {
     pub async fn admit(
         self: &Arc<Self>,
         call: Call,
-        circumstances: &Circumstances<'_>,
+        circumstances: &GateInput<'_>,
     ) -> Result<AdmittedCall, CallRefusal> {
         let mut trail = Trail::new(circumstances.record);
         let series = call.series(circumstances.metrics);
@@ -223,7 +223,7 @@ impl Gate {
     async fn pass_within_budget(
         &self,
         call: &mut Arc<Call>,
-        circumstances: &Circumstances<'_>,
+        circumstances: &GateInput<'_>,
         trail: &mut Trail,
     ) -> Result<Approved, CallRefusal> {
         let Some(budget) = circumstances.budget.filter(|_| !circumstances.resumed && call.method.is_work()) else {
@@ -240,7 +240,7 @@ impl Gate {
     async fn pass(
         &self,
         call: &mut Arc<Call>,
-        circumstances: &Circumstances<'_>,
+        circumstances: &GateInput<'_>,
         trail: &mut Trail,
     ) -> Result<Approved, CallRefusal> {
         // Duplicate keys mean one thing to a policy and another to a source.
@@ -309,7 +309,7 @@ impl Gate {
     async fn record_refusal(
         &self,
         call: &Call,
-        circumstances: &Circumstances<'_>,
+        circumstances: &GateInput<'_>,
         series: &Series,
         refusal: &CallRefusal,
         trail: Trail,
@@ -330,7 +330,7 @@ impl Gate {
     }
 
     /// Returns the members that every record of a call has.
-    fn describe(&self, call: &Call, circumstances: &Circumstances<'_>, trail: Trail) -> serde_json::Value {
+    fn describe(&self, call: &Call, circumstances: &GateInput<'_>, trail: Trail) -> serde_json::Value {
         let mut body = json!({
             "method": &*call.method,
             call.item.kind.as_str(): &*call.item.exposed,

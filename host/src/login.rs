@@ -15,7 +15,7 @@ use crate::escape::escape_hidden;
 use crate::name::SourceName;
 use crate::oauth::callback::{Callback, CallbackParameters};
 use crate::oauth::identity::{self, Known};
-use crate::oauth::metadata::{self, AuthorizationServer, Resource};
+use crate::oauth::metadata::{self, AuthorizationServerMetadata, Resource};
 use crate::oauth::store::{Login, LoginRecord, Logins};
 use crate::oauth::{OAuthError, OAuthHttp, token};
 use crate::secret::SecretStore;
@@ -186,7 +186,7 @@ fn scopes(
     configured: &OAuthConfig,
     challenge: &Challenge,
     resource: &Resource,
-    server: &AuthorizationServer,
+    server: &AuthorizationServerMetadata,
     before: Option<&Login>,
 ) -> Vec<String> {
     let asked = challenge.scopes();
@@ -206,7 +206,7 @@ fn scopes(
 
 /// Returns the authorization code if the answer comes from the server that was asked (RFC 9207, section 2.4: compared
 /// as text).
-fn code(parameters: CallbackParameters, server: &AuthorizationServer) -> Result<String, OAuthError> {
+fn code(parameters: CallbackParameters, server: &AuthorizationServerMetadata) -> Result<String, OAuthError> {
     let issuer = escape_hidden(&server.issuer).into_owned();
     match parameters.iss {
         Some(iss) if iss != server.issuer => {

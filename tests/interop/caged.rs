@@ -212,11 +212,11 @@ async fn a_package_that_differs_from_its_pin_does_not_start() {
 /// Rewrites the lock file as if one dependency, and the tree that it is part of, had been pinned with other bytes.
 fn other_bytes(dir: &TestDir) {
     use portcullis::lockfile::Lockfile;
-    use portcullis::lockfile::{ResolvedPackage, Unit};
+    use portcullis::lockfile::{PackageVersion, ResolvedPackage};
     let data_dir = Path::new(&dir.at(".portcullis")).to_owned();
     Lockfile::change(&data_dir, |lock| {
         let pin = lock.packages()[0].clone();
-        let other = |unit: &Unit| Unit {
+        let other = |unit: &PackageVersion| PackageVersion {
             integrity: if unit.name == pin.name { unit.integrity.clone() } else { "sha256:other".to_owned() },
             ..unit.clone()
         };

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use portcullis::config::Config;
 use portcullis::digest::Digest;
-use portcullis::egress::{self, Declared, Destination, Hello, Reach};
+use portcullis::egress::{self, AllowedDestinations, Destination, Hello, Reach};
 use portcullis::protocol::{Json, Message, canonical};
 use url::{Host, Url};
 
@@ -79,7 +79,7 @@ pub fn address(data: &[u8]) {
 /// Checks that a DNS question of a source in a cell is answered from the declared destinations or refused, and that
 /// reading the first bytes of a connection does not depend on how they are split.
 pub fn wire(data: &[u8]) {
-    let declared: Declared = "api.test:443".parse::<Destination>().into_iter().collect();
+    let declared: AllowedDestinations = "api.test:443".parse::<Destination>().into_iter().collect();
     if let Some(reply) = declared.answer(data) {
         let (Some([.., answers]), true) = (reply.message.get(..8), reply.message.len() <= data.len() + 32) else {
             panic!("an answer without a head, or one that makes a small question large");

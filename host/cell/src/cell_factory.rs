@@ -12,8 +12,8 @@ use portcullis_core::trust::TrustStore;
 #[cfg(feature = "process")]
 use portcullis_jail::BuiltCell;
 use portcullis_jail::Launcher;
-use portcullis_ledger::{Event, EventKind, Recorder};
-use portcullis_net::egress::{ComponentEgress, Declared};
+use portcullis_ledger::{Event, EventCallback, EventKind};
+use portcullis_net::egress::{AllowedDestinations, ComponentEgress};
 #[cfg(feature = "process")]
 use portcullis_net::egress::{EgressProxy, ProxyListeners, Reach, RefusedHosts};
 use serde_json::json;
@@ -37,7 +37,7 @@ pub struct CellFactory {
     /// The configurations that the user trusts. A source that may write to a folder around one cannot change the
     /// configuration.
     trust: Option<TrustStore>,
-    record: Recorder,
+    record: EventCallback,
     /// The user's database of malicious packages and known vulnerabilities, which need not exist.
     #[cfg(feature = "process")]
     osv: Option<PathBuf>,
@@ -89,7 +89,7 @@ impl CellFactory {
     }
 
     /// Returns the function that records events about sources in the ledger.
-    pub fn recorder(&self) -> Recorder {
+    pub fn recorder(&self) -> EventCallback {
         Arc::clone(&self.record)
     }
 
@@ -108,7 +108,7 @@ impl CellFactory {
 
     /// Opens the network of a component. Returns `None` if the component may reach nothing.
     pub fn egress(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<ComponentEgress>> {
-        let declared = Declared::of_entries(&cell.network);
+        let declared = AllowedDestinations::of_entries(&cell.network);
         let record = Arc::clone(&self.record);
         let open = || ComponentEgress::open(source, declared.clone(), cell.reach(), move |event| record(event));
         (!declared.is_empty()).then(open)
@@ -150,7 +150,7 @@ impl CellFactory {
     pub fn serve(
         &self,
         source: &SourceName,
-        declared: Declared,
+        declared: AllowedDestinations,
         reach: Reach,
         ready: BuiltCell,
         recording: Option<Arc<Recording>>,

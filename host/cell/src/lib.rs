@@ -2,7 +2,7 @@
 //!
 //! A [`CellGrant`] is what the configuration names, checked against the disk; a fresh grant opens nothing. A
 //! [`ProgramNeeds`] is what the program itself needs to run, found by looking at files. The launcher builds a cell from
-//! both, and a [`CellReport`] states honestly which mechanism enforces what. A component has no process and needs no
+//! both, and a [`IsolationReport`] states honestly which mechanism enforces what. A component has no process and needs no
 //! files to run: its confinement is a `ComponentCell` of the crate `portcullis-wasm`.
 //!
 //! A path inside a cell is the same as outside. A path that is not named does not exist.
@@ -51,7 +51,7 @@ pub(crate) use installer_process::run_to_end;
 #[cfg(feature = "process")]
 pub use missing_access::{MissingAccess, variables_in};
 #[cfg(feature = "process")]
-pub use package::{InstallPhase, PackageUpdate, Provenance, package_name};
+pub use package::{InstalledPackage, PackageUpdate, Provenance, package_name};
 #[cfg(feature = "process")]
 pub use plan::{AvailableTiers, Plan};
 #[cfg(feature = "process")]
@@ -60,7 +60,7 @@ pub use portcullis_jail::{CellLimits, Tier};
 #[cfg(feature = "process")]
 pub use process_cell::ProcessCell;
 #[cfg(feature = "process")]
-pub use process_cell::{CellDescription, CellPreview};
+pub use process_cell::{CellPreview, PreparedSource};
 #[cfg(feature = "process")]
 pub use program_needs::{ProgramNeeds, Runtime};
 #[cfg(feature = "process")]
@@ -68,7 +68,7 @@ pub use program_search::ProgramSearch;
 #[cfg(feature = "process")]
 pub use recorder::{Action, Availability, CellUsage, RecordedAttempt, Recording, Subject};
 pub use report::paths_as_text;
-pub use report::{Aspect, CellReport, Strength, display_size};
+pub use report::{Aspect, IsolationReport, Strength, display_size};
 
 /// An error that says why a source gets no cell, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

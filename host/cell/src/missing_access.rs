@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::credentials::is_credential;
-use super::process_cell::{CellDescription, ProcessCell};
+use super::process_cell::{PreparedSource, ProcessCell};
 use super::system_mounts;
 
 /// Words of the system's errors for a file that is missing or must not be used.
@@ -142,7 +142,7 @@ impl ProcessCell {
     }
 
     /// Returns the paths that a failure names and that the source cannot use.
-    fn files_in(&self, failure: &str, described: &CellDescription) -> Vec<MissingAccess> {
+    fn files_in(&self, failure: &str, described: &PreparedSource) -> Vec<MissingAccess> {
         let lower = failure.to_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
         let (missing, missing_if_named, read_only) = (says(&MISSING), says(&MISSING_IF_NAMED), says(&READ_ONLY));

@@ -19,8 +19,8 @@ mod uv;
 use std::path::Path;
 
 pub(crate) use command::{PackageCommand, PackageManager};
-pub use install::{InstallPhase, PackageUpdate};
 pub(crate) use install::{Installed, Installer};
+pub use install::{InstalledPackage, PackageUpdate};
 pub use provenance::Provenance;
 
 /// Returns the package that an `npx` or `uvx` command runs, without a version and with its ecosystem: `npm:tavily-mcp`,

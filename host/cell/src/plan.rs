@@ -8,7 +8,7 @@ use portcullis_core::trust::KEPT_NAMES;
 use portcullis_jail::{Cell, Enforced, Launch, Listener, Mount, MountAccess, Network, Probe, Tier};
 
 use super::program_needs::Runtime;
-use super::{CellError, CellGrant, CellReport, ProgramNeeds, system_mounts};
+use super::{CellError, CellGrant, IsolationReport, ProgramNeeds, system_mounts};
 
 /// The private home inside a cell, and the folder for temporary files.
 const HOME: &str = "/home/source";
@@ -89,7 +89,7 @@ pub struct Plan {
     /// The order to the launcher: the program, its environment and its cell.
     pub launch: Launch,
     /// The report on what is enforced, and by what.
-    pub report: CellReport,
+    pub report: IsolationReport,
 }
 
 impl Plan {
@@ -141,7 +141,7 @@ impl Plan {
             directory: grant.directory.clone().unwrap_or(home),
             cell,
         };
-        Self { launch, report: CellReport::of(grant, tier, enforced) }
+        Self { launch, report: IsolationReport::of(grant, tier, enforced) }
     }
 }
 

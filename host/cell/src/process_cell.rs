@@ -11,13 +11,13 @@ use portcullis_core::lockfile::LockedPackage;
 use portcullis_core::name::SourceName;
 use portcullis_core::sync::Mutex;
 use portcullis_jail::{BuiltCell, Tier};
-use portcullis_net::egress::{Declared, EgressProxy, ProxyListeners, RefusedHosts};
+use portcullis_net::egress::{AllowedDestinations, EgressProxy, ProxyListeners, RefusedHosts};
 use serde_json::json;
 
-use super::package::{InstallPhase, Installed, Installer, PackageCommand, PackageUpdate, Provenance};
+use super::package::{Installed, InstalledPackage, Installer, PackageCommand, PackageUpdate, Provenance};
 use super::plan::PlanContext;
 use super::report::paths_as_text;
-use super::{CellError, CellFactory, CellGrant, CellReport, MissingAccess, Plan, ProgramNeeds, Recording};
+use super::{CellError, CellFactory, CellGrant, IsolationReport, MissingAccess, Plan, ProgramNeeds, Recording};
 
 /// The largest number of different entries that people are told of, for each source.
 const MAX_TOLD: usize = 64;
@@ -29,7 +29,7 @@ pub struct ProcessCell {
     pub cells: Arc<CellFactory>,
     config: SourceConfig,
     /// The result of the last start.
-    last: Mutex<Option<Arc<CellDescription>>>,
+    last: Mutex<Option<Arc<PreparedSource>>>,
     /// Locks on the installed trees that the source was started from. They stay in place, since an older connection may
     /// still run from one.
     trees: Mutex<BTreeMap<PathBuf, File>>,
@@ -43,15 +43,15 @@ pub struct ProcessCell {
 
 /// A source as it was last prepared to start, for people.
 #[derive(Debug, Clone)]
-pub struct CellDescription {
+pub struct PreparedSource {
     /// The files, hosts and limits that the source is granted.
     pub grant: CellGrant,
     /// The files and folders that the program needs.
     pub needs: ProgramNeeds,
     /// The report on what is enforced.
-    pub report: CellReport,
+    pub report: IsolationReport,
     /// The package that it was installed from, or `None` for a program that was already there.
-    pub package: Option<InstallPhase>,
+    pub package: Option<InstalledPackage>,
 }
 
 /// The facts about a source that are known without installing or starting anything.
@@ -60,12 +60,12 @@ pub struct CellPreview {
     /// The files, hosts and limits that the source is granted.
     pub grant: CellGrant,
     /// The report on what will be enforced.
-    pub report: CellReport,
+    pub report: IsolationReport,
     /// The package that will be installed first, and the registry that it will come from.
     pub installs: Option<(String, String)>,
 }
 
-impl CellDescription {
+impl PreparedSource {
     /// Returns the description as JSON, for programs.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
@@ -162,7 +162,7 @@ impl ProcessCell {
     }
 
     /// Returns the result of the last start.
-    pub fn described(&self) -> Option<Arc<CellDescription>> {
+    pub fn described(&self) -> Option<Arc<PreparedSource>> {
         self.last.lock().clone()
     }
 
@@ -201,11 +201,11 @@ impl ProcessCell {
             tier,
             enforced,
             outside_home: &home,
-            proxy_listeners: ProxyListeners::wanted(&Declared::of_entries(&grant.network)),
+            proxy_listeners: ProxyListeners::wanted(&AllowedDestinations::of_entries(&grant.network)),
             recorded: self.recording.is_some(),
         };
         let plan = Plan::new(&grant, &needs, arguments, env, setting);
-        let described = CellDescription { grant, needs, report: plan.report.clone(), package };
+        let described = PreparedSource { grant, needs, report: plan.report.clone(), package };
         *self.last.lock() = Some(Arc::new(described));
         Ok(plan)
     }
@@ -217,7 +217,7 @@ impl ProcessCell {
     pub async fn preview(&self) -> Result<CellPreview, CellError> {
         let grant = self.cells.grant(&self.config)?;
         let (tier, enforced) = self.cells.tiers().await.tier_for(&grant)?;
-        let report = CellReport::of(&grant, tier, enforced);
+        let report = IsolationReport::of(&grant, tier, enforced);
         let announced = |package| Installer::new(&self.cells, self.source(), &package).announced();
         let installs = self.package()?.map(announced);
         Ok(CellPreview { grant, report, installs })
@@ -228,7 +228,7 @@ impl ProcessCell {
     ///
     /// # Errors
     /// [`CellError`]; what was unpacked so far is used by the next attempt only if it is whole.
-    pub async fn install(&self) -> Result<Option<InstallPhase>, CellError> {
+    pub async fn install(&self) -> Result<Option<InstalledPackage>, CellError> {
         let Some(package) = self.package()? else { return Ok(None) };
         let installed = Installer::new(&self.cells, self.source(), &package).ready().await?;
         Ok(Some(installed.phase))
@@ -248,7 +248,7 @@ impl ProcessCell {
     ///
     /// # Errors
     /// [`CellError`] if no registry is known.
-    pub async fn provenance(&self, phase: &InstallPhase) -> Result<Provenance, CellError> {
+    pub async fn provenance(&self, phase: &InstalledPackage) -> Result<Provenance, CellError> {
         match self.package()? {
             Some(package) => Installer::new(&self.cells, self.source(), &package).provenance(phase.released()).await,
             None => Ok(Provenance::Unknown("no package is installed".to_owned())),
@@ -268,7 +268,7 @@ impl ProcessCell {
     ///
     /// # Errors
     /// [`CellError`]; the pin is unchanged then.
-    pub async fn renew(&self) -> Result<Option<(Option<LockedPackage>, InstallPhase)>, CellError> {
+    pub async fn renew(&self) -> Result<Option<(Option<LockedPackage>, InstalledPackage)>, CellError> {
         let Some(package) = self.package()? else { return Ok(None) };
         let (before, installed) = Installer::new(&self.cells, self.source(), &package).renew().await?;
         Ok(Some((before, installed.phase)))
@@ -287,7 +287,7 @@ impl ProcessCell {
             self.cells.note_start(self.source(), body);
         }
         let cell = &self.config.cell;
-        let declared = Declared::of_entries(&cell.network);
+        let declared = AllowedDestinations::of_entries(&cell.network);
         self.cells.serve(
             self.source(),
             declared,

@@ -55,7 +55,7 @@ pub struct Aspect {
 
 /// The isolation of one source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CellReport {
+pub struct IsolationReport {
     /// The tier of the cell.
     #[serde(serialize_with = "by_name")]
     pub tier: Tier,
@@ -65,7 +65,7 @@ pub struct CellReport {
     pub leaks: Vec<&'static str>,
 }
 
-impl CellReport {
+impl IsolationReport {
     /// Returns the report of a grant in a tier, given what the platform was found to enforce.
     #[must_use]
     pub fn of(grant: &CellGrant, tier: Tier, enforced: &Enforced) -> Self {

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use secrecy::SecretString;
 
-pub use expand::Surroundings;
+pub use expand::ExpansionContext;
 use formats::FoundServer;
 use server::{ImportedEndpoint, ImportedServer};
 
@@ -101,7 +101,7 @@ plugin = \"builtin:approval-memory\"
 /// [`ImportError`]
 pub fn import(
     text: &str,
-    around: &Surroundings<'_>,
+    around: &ExpansionContext<'_>,
     file: &Path,
     present: Option<&Config>,
 ) -> Result<Imported, ImportError> {
@@ -131,12 +131,12 @@ pub fn import(
 /// Returns a source with its table and endpoint, or adds a note that says why it is left out.
 fn source(
     found: &FoundServer,
-    around: &Surroundings<'_>,
+    around: &ExpansionContext<'_>,
     file: &Path,
     known: &[(String, Endpoint)],
     import: &mut Import,
 ) -> Option<(String, String, Endpoint)> {
-    let around = Surroundings { workspace: found.project.as_deref().or(around.workspace), ..*around };
+    let around = ExpansionContext { workspace: found.project.as_deref().or(around.workspace), ..*around };
     let server = server::read(&found.name, &found.members, &around, file, import)?;
     let mut toml = String::new();
     write(&mut toml, &server);

@@ -220,11 +220,11 @@ pub struct SourceConfig {
     /// The limits on the calls that the source handles at once and that wait for it, or `None` for no limit.
     pub concurrency: Option<ConcurrencyConfig>,
     /// The mode of discovery: whether sessions follow changes of the source's tools.
-    pub discovery: DiscoveryMode,
+    pub discovery: ToolListUpdates,
     /// The consequence of findings in the source's definitions and instructions.
     pub scan: ScanMode,
     /// The lifecycle of a connection: whether it outlives a call.
-    pub lifecycle: Lifecycle,
+    pub lifecycle: ConnectionReuse,
     /// The time for which an unused connection is kept.
     pub idle: Duration,
     /// The largest message, in bytes: [`Config::max_message`].
@@ -233,7 +233,7 @@ pub struct SourceConfig {
 
 /// The reaction of a session when a source announces that its tools have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DiscoveryMode {
+pub enum ToolListUpdates {
     /// The session keeps the tools that it began with.
     #[default]
     Snapshot,
@@ -243,7 +243,7 @@ pub enum DiscoveryMode {
 
 /// The lifecycle of a connection to a source: whether it outlives a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Lifecycle {
+pub enum ConnectionReuse {
     /// The connection is kept open and supervised.
     #[default]
     Warm,

@@ -12,8 +12,8 @@ use super::cell::{self, OwnFiles};
 use super::error::{Fault, suggest};
 use super::raw::{At, RawCommand, RawDiscovery, RawEra, RawLifecycle, RawSource, RawStart, RawValue};
 use super::{
-    ConfigValue, DiscoveryMode, Endpoint, HttpTransportKind, Lifecycle, ScanMode, SourceConfig, plugin, quota, value,
-    variable,
+    ConfigValue, ConnectionReuse, Endpoint, HttpTransportKind, ScanMode, SourceConfig, ToolListUpdates, plugin, quota,
+    value, variable,
 };
 
 /// The default timeout of a call, which is what MCP's own SDKs wait, and the limits of the setting.
@@ -81,13 +81,13 @@ pub(super) fn build(
         timeout: timeout.unwrap_or(TIMEOUT),
         concurrency: quota::concurrency(raw, faults),
         discovery: match raw.discovery {
-            Some(RawDiscovery::Live) => DiscoveryMode::Live,
-            Some(RawDiscovery::Snapshot) | None => DiscoveryMode::Snapshot,
+            Some(RawDiscovery::Live) => ToolListUpdates::Live,
+            Some(RawDiscovery::Snapshot) | None => ToolListUpdates::Snapshot,
         },
         scan: raw.scan.map_or_else(ScanMode::default, ScanMode::from),
         lifecycle: match raw.lifecycle {
-            Some(RawLifecycle::PerCall) => Lifecycle::PerCall,
-            Some(RawLifecycle::Warm) | None => Lifecycle::Warm,
+            Some(RawLifecycle::PerCall) => ConnectionReuse::PerCall,
+            Some(RawLifecycle::Warm) | None => ConnectionReuse::Warm,
         },
         idle: idle.unwrap_or(IDLE),
         max_message: portcullis_core::protocol::MAX_MESSAGE_BYTES,

@@ -132,7 +132,7 @@ fn a_wrapped_command_is_checked_like_a_written_one() {
     };
     let config = Config::for_wrap(&wrap).unwrap();
     let source = config.sources.values().next().unwrap().clone();
-    assert_eq!((source.discovery, source.cell.dangerous_allow_private), (DiscoveryMode::Live, false));
+    assert_eq!((source.discovery, source.cell.dangerous_allow_private), (ToolListUpdates::Live, false));
     assert_eq!((source.names, source.cell.read), (Naming::Plain, vec![PathBuf::from("/home/a/work")]));
     assert!(matches!(&source.endpoint, Endpoint::Command { argv, cwd: Some(cwd), .. }
         if argv == &wrap.argv && cwd == Path::new("/home/a/work")));

@@ -112,7 +112,7 @@ pub struct Item {
     /// The digest of the definition's canonical form.
     pub digest: Digest,
     /// The hints that the source gives.
-    pub hints: Hints,
+    pub hints: ToolAnnotations,
     /// The tags of the source.
     pub tags: Arc<[String]>,
     /// The counters of its calls.
@@ -166,7 +166,7 @@ impl Item {
             exposed: exposed.into(),
             digest: Digest::of(definition.as_bytes()),
             definition,
-            hints: Hints::default(),
+            hints: ToolAnnotations::default(),
             tags: tags.into(),
             series_link: SeriesLink::default(),
         }
@@ -207,7 +207,7 @@ pub fn title_of(definition: &Json) -> Option<String> {
 /// The `ToolAnnotations` of MCP, which are claims of the source. `None` if the source says nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Hints {
+pub struct ToolAnnotations {
     /// The annotation `readOnlyHint`.
     #[serde(rename = "readOnlyHint")]
     pub read_only: Option<bool>,
@@ -222,7 +222,7 @@ pub struct Hints {
     pub open_world: Option<bool>,
 }
 
-impl Hints {
+impl ToolAnnotations {
     /// Reads the annotations of a definition. A definition without readable annotations claims nothing.
     pub fn of(definition: &Json) -> Self {
         // Malformed annotations claim nothing, and without a claim no risk is lowered.

@@ -13,7 +13,7 @@ use crate::item::{Item, ItemKind};
 use crate::protocol::Json;
 
 pub(crate) use resolved::tree_of;
-pub use resolved::{ResolvedPackage, Unit};
+pub use resolved::{PackageVersion, ResolvedPackage};
 
 /// The name of the file in the data folder.
 pub(super) const FILE_NAME: &str = "portcullis.lock";
@@ -105,7 +105,7 @@ pub struct LockedPackage {
     #[serde(default)]
     pub registry: Vec<String>,
     /// The whole tree, so that a change can be shown.
-    pub units: Vec<Unit>,
+    pub units: Vec<PackageVersion>,
 }
 
 impl Locked {
@@ -125,7 +125,7 @@ impl LockedPackage {
     /// Returns the packages that another tree adds, removes or changes, one line each.
     #[must_use]
     pub fn differences(&self, other: &ResolvedPackage) -> Vec<String> {
-        let shown = |unit: &Unit| format!("{}@{} ({})", unit.name, unit.version, unit.integrity);
+        let shown = |unit: &PackageVersion| format!("{}@{} ({})", unit.name, unit.version, unit.integrity);
         let gone =
             self.units.iter().filter(|unit| !other.units.contains(unit)).map(|unit| format!("- {}", shown(unit)));
         let new = other.units.iter().filter(|unit| !self.units.contains(unit)).map(|unit| format!("+ {}", shown(unit)));

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use histogram::{DECISION, Histogram, OPERATION};
-pub use text::{Families, Labels, text};
+pub use text::{Labels, MetricsEncoder, text};
 
 use crate::limits::MAX_TOOLS_PER_SOURCE;
 use crate::protocol::Method;
@@ -126,7 +126,7 @@ pub struct SeriesLink(OnceLock<Arc<Series>>);
 
 /// A series, with the method and the tool that it counts.
 #[derive(Debug)]
-pub struct Counted {
+pub struct LabelledSeries {
     /// The method, as the protocol writes it.
     pub method: Arc<str>,
     /// The exposed name, for a tool that has a series of its own.
@@ -180,11 +180,11 @@ impl SourceMetrics {
     }
 
     /// Returns every series that exists.
-    pub fn series(&self) -> Vec<Counted> {
+    pub fn series(&self) -> Vec<LabelledSeries> {
         let of_method = |(method, series): (&str, &OnceLock<Arc<Series>>)| {
-            Some(Counted { method: method.into(), tool: None, series: series.get()?.clone() })
+            Some(LabelledSeries { method: method.into(), tool: None, series: series.get()?.clone() })
         };
-        let of_tool = |name: &Arc<str>, series: &Arc<Series>| Counted {
+        let of_tool = |name: &Arc<str>, series: &Arc<Series>| LabelledSeries {
             method: Method::ToolsCall.as_str().into(),
             tool: Some(name.clone()),
             series: series.clone(),
@@ -206,7 +206,7 @@ impl SourceMetrics {
             let so_far = totals.get(word).and_then(serde_json::Value::as_u64).unwrap_or(0);
             totals.insert(word.to_owned(), (so_far + count).into());
         };
-        for Counted { series, .. } in self.series() {
+        for LabelledSeries { series, .. } in self.series() {
             series.endings().for_each(|(ending, histogram)| add(ending.as_str(), histogram.count()));
             add("denied", series.denials());
         }
@@ -220,7 +220,7 @@ impl SourceMetrics {
 
 /// The decision of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decided {
+pub enum PluginDecision {
     /// A policy has no objection.
     Pass,
     /// A policy wants a person to be asked.
@@ -237,7 +237,7 @@ pub enum Decided {
     Failed,
 }
 
-impl Decided {
+impl PluginDecision {
     const ALL: [Self; 7] =
         [Self::Pass, Self::Ask, Self::Deny, Self::Keep, Self::Replace, Self::Remembered, Self::Failed];
 
@@ -257,7 +257,7 @@ impl Decided {
 
 /// The decisions of one plugin, with their durations.
 #[derive(Debug)]
-pub struct Decisions([Histogram; Decided::ALL.len()]);
+pub struct Decisions([Histogram; PluginDecision::ALL.len()]);
 
 impl Default for Decisions {
     fn default() -> Self {
@@ -267,15 +267,15 @@ impl Default for Decisions {
 
 impl Decisions {
     /// Counts a decision and the time it took.
-    pub fn record(&self, decided: Decided, took: Duration) {
+    pub fn record(&self, decided: PluginDecision, took: Duration) {
         if let Some(histogram) = self.0.get(decided as usize) {
             histogram.record(took);
         }
     }
 
     /// Returns the decisions that occurred, with their durations.
-    pub fn all(&self) -> impl Iterator<Item = (Decided, &Histogram)> {
-        Decided::ALL.into_iter().zip(&self.0).filter(|(_, histogram)| histogram.count() > 0)
+    pub fn all(&self) -> impl Iterator<Item = (PluginDecision, &Histogram)> {
+        PluginDecision::ALL.into_iter().zip(&self.0).filter(|(_, histogram)| histogram.count() > 0)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use portcullis_cell::{Action, Availability, RecordedAttempt, Subject};
 use portcullis_core::escape::escape_hidden;
 use portcullis_core::protocol::revision::MODERN;
-use portcullis_learn::{CellKey, Proposal, Situation};
+use portcullis_learn::{CellKey, Proposal, SourceFacts};
 use portcullis_net::egress::Channel;
 use serde::Serialize;
 
@@ -43,7 +43,7 @@ pub struct RunSummary {
 
 /// The runs that were made, the tools that were called, and everything that was not exercised.
 #[derive(Debug, Clone, Serialize)]
-pub struct Exercised {
+pub struct Coverage {
     /// The runs.
     pub runs: Vec<RunSummary>,
     /// The tools that were called.
@@ -56,7 +56,7 @@ pub struct Exercised {
 #[derive(Debug, Clone, Copy)]
 pub enum EvaluationTarget<'a> {
     /// A program in recorded cells. The situation says which paths mean what.
-    Program(&'a Situation),
+    Program(&'a SourceFacts),
     /// A component, of which only the imports, the definitions and the results are seen.
     Component {
         /// True if it imports folders.
@@ -88,7 +88,7 @@ pub struct Evaluation {
     /// The worst that the source could do, in that cell if there is one, in sentences.
     pub risk: Vec<String>,
     /// The runs and tools that were exercised, and what was not.
-    pub exercised: Exercised,
+    pub exercised: Coverage,
 }
 
 /// The facts about a source that are known before it runs.
@@ -127,7 +127,7 @@ impl Evaluation {
         };
         let baseline = observations.first();
         let failure = baseline.and_then(|run| run.failure.clone());
-        let exercised = Exercised::of(observations, target, before.unchecked);
+        let exercised = Coverage::of(observations, target, before.unchecked);
         let worth_a_look = findings.iter().any(|finding| finding.level >= FindingLevel::Warning);
         let judgement = match worth_a_look {
             true => Judgement::Findings,
@@ -159,7 +159,7 @@ impl Evaluation {
     }
 }
 
-impl Exercised {
+impl Coverage {
     fn of(observations: &[Observation], target: EvaluationTarget<'_>, unchecked: Vec<String>) -> Self {
         let runs = observations.iter().map(|run| RunSummary {
             condition: run.condition.in_words(),
@@ -246,7 +246,7 @@ fn some(names: &[&str]) -> String {
 }
 
 /// Proposes the cell in which everything works that was seen outside the false home.
-fn smallest_cell(observations: &[Observation], situation: &Situation) -> Proposal {
+fn smallest_cell(observations: &[Observation], situation: &SourceFacts) -> Proposal {
     let mut attempts = Vec::new();
     for run in observations {
         let of_the_machine = |attempt: &&RecordedAttempt| match &attempt.subject {

@@ -16,8 +16,8 @@ mod supply;
 
 pub use calls::{PlannedCall, planned};
 pub use canary::{Canary, CanaryPlace};
-pub use evaluation::{CellProposal, Evaluation, EvaluationTarget, Exercised, Judgement, PriorKnowledge, RunSummary};
+pub use evaluation::{CellProposal, Coverage, Evaluation, EvaluationTarget, Judgement, PriorKnowledge, RunSummary};
 pub use finding::{EvaluationFinding, FindingLevel, FindingList, JudgeRule, RULES};
 pub use observation::{Condition, Observation, ObservedCall, ObservedListing, SETTLE};
 pub use report::{html, sarif};
-pub use supply::{PinnedBefore, SupplyPackage, judge_by_records};
+pub use supply::{AuditedPackage, PinnedBefore, judge_by_records};

@@ -16,7 +16,7 @@ const MIN_CHARS: usize = 4;
 
 /// An installed package.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SupplyPackage {
+pub struct AuditedPackage {
     /// The ecosystem that it comes from.
     pub ecosystem: Ecosystem,
     /// Its name.
@@ -27,7 +27,7 @@ pub struct SupplyPackage {
     pub scripts: Vec<String>,
 }
 
-impl SupplyPackage {
+impl AuditedPackage {
     /// Judges the package by itself. `asked_for` is true for the one that a person typed.
     pub fn judge(&self, asked_for: bool, findings: &mut FindingList) {
         if let Some(known) = self.nearly().filter(|_| asked_for) {
@@ -112,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    fn package(ecosystem: Ecosystem, name: &str, version: &str) -> SupplyPackage {
-        SupplyPackage { ecosystem, name: name.to_owned(), version: version.to_owned(), scripts: Vec::new() }
+    fn package(ecosystem: Ecosystem, name: &str, version: &str) -> AuditedPackage {
+        AuditedPackage { ecosystem, name: name.to_owned(), version: version.to_owned(), scripts: Vec::new() }
     }
 
     #[test]

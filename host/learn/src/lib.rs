@@ -15,5 +15,5 @@ mod variables;
 
 pub use known::KnownServer;
 pub use portcullis_cell::variables_in;
-pub use proposal::{CellKey, CellLine, Proposal, Situation};
+pub use proposal::{CellKey, CellLine, Proposal, SourceFacts};
 pub use variables::{VariableUse, variables_read};

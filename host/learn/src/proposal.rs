@@ -31,7 +31,7 @@ const HTTPS: u16 = 443;
 
 /// The facts about a source besides its attempts.
 #[derive(Debug, Clone, Default)]
-pub struct Situation {
+pub struct SourceFacts {
     /// Existing files and folders that the source's command and variables name: what a person asked it to work on.
     pub named: Vec<PathBuf>,
     /// The paths that the cell opens already, besides the system: grants, and what the program needs.
@@ -40,7 +40,7 @@ pub struct Situation {
     pub home: Option<PathBuf>,
 }
 
-impl Situation {
+impl SourceFacts {
     /// Adds a path that the source's command or variables name. One that does not exist yet stands for its folder,
     /// unless that holds much more.
     pub fn name(&mut self, path: &Path) {
@@ -108,7 +108,7 @@ pub struct Proposal {
 impl Proposal {
     /// Returns what a cell lacks for what was attempted in it.
     #[must_use]
-    pub fn of(attempts: &[RecordedAttempt], situation: &Situation) -> Self {
+    pub fn of(attempts: &[RecordedAttempt], situation: &SourceFacts) -> Self {
         let mut wanted = Wanted::default();
         for attempt in attempts {
             match &attempt.subject {
@@ -140,7 +140,7 @@ impl Proposal {
 
     /// Withholds the paths that nothing in the source's command names: whether the source needs them, only a person can
     /// say.
-    pub fn withhold_unnamed(&mut self, situation: &Situation) {
+    pub fn withhold_unnamed(&mut self, situation: &SourceFacts) {
         let named = |path: &Path| situation.named.iter().any(|named| path.starts_with(named));
         let unnamed = |line: &CellLine| line.key != CellKey::Network && !named(Path::new(&line.value));
         self.withhold_if(unnamed, "nothing in its command names it; agree to it at a terminal, or grant it yourself");
@@ -191,7 +191,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn path(&mut self, path: &Path, attempt: &RecordedAttempt, situation: &Situation) {
+    fn path(&mut self, path: &Path, attempt: &RecordedAttempt, situation: &SourceFacts) {
         let needs = match (attempt.action, attempt.availability) {
             (Action::Write, Availability::Hidden | Availability::ReadOnly) => CellKey::Write,
             (_, Availability::Hidden) => CellKey::Read,
@@ -243,7 +243,7 @@ impl Wanted {
         evidence.push(said(attempt));
     }
 
-    fn proposal(self, situation: &Situation) -> Proposal {
+    fn proposal(self, situation: &SourceFacts) -> Proposal {
         let Self { read, write, hosts, withheld } = self;
         let write = outermost(gathered(write, situation));
         let mut read = outermost(gathered(read, situation));
@@ -289,7 +289,7 @@ fn holds_key(folder: &Path) -> bool {
 }
 
 /// Replaces many files of one folder by the folder, unless that holds much more.
-fn gathered(found: BTreeMap<PathBuf, Vec<String>>, situation: &Situation) -> BTreeMap<PathBuf, Vec<String>> {
+fn gathered(found: BTreeMap<PathBuf, Vec<String>>, situation: &SourceFacts) -> BTreeMap<PathBuf, Vec<String>> {
     let mut siblings: BTreeMap<PathBuf, usize> = BTreeMap::new();
     for parent in found.keys().filter_map(|path| path.parent()) {
         *siblings.entry(parent.to_owned()).or_default() += 1;

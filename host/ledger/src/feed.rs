@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::writer::SideEffect;
+use super::writer::LinkedChange;
 use super::{Ledger, LedgerError};
 
 /// The maximum record text in one batch, in bytes; a larger record is a batch of its own.
@@ -25,7 +25,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`] if the cursor cannot be written; the sink then receives some records again.
     pub async fn advance(&self, sink: &str, seq: u64) -> Result<(), LedgerError> {
-        self.write(None, SideEffect::Advance { sink: sink.to_owned(), seq }).await.map(drop)
+        self.write(None, LinkedChange::Advance { sink: sink.to_owned(), seq }).await.map(drop)
     }
 }
 

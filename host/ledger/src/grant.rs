@@ -121,7 +121,7 @@ impl ApprovalGrant {
 
 /// One use of a grant by one call.
 #[derive(Debug, Clone)]
-pub struct Consume {
+pub struct GrantUse {
     /// The grant's id.
     pub grant: String,
     /// The facts of the call, which the grant must cover at the moment of use.

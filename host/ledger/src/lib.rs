@@ -44,7 +44,7 @@ use tokio::sync::watch;
 
 pub use calls::{CallEntry, CallRange, RecordedOutcome};
 pub use chain::is_live;
-pub use grant::{ApprovalGrant, Binding, Consume, GrantScope};
+pub use grant::{ApprovalGrant, Binding, GrantScope, GrantUse};
 pub use health::Trouble;
 pub use queue::{OutcomeSlot, PendingIntent};
 pub use read::{CallOrRun, CallRow, CallState, LedgerReader, PositionedRecord, RecordFilter, RunRow, RunState, Tail};
@@ -56,10 +56,10 @@ use files::Files;
 use health::LedgerHealth;
 use queue::{QUEUE, Queue};
 use store::StoreLimits;
-use writer::SideEffect;
+use writer::LinkedChange;
 
 /// A callback that records the events of a source or a cell in the ledger. It must not call back into its caller.
-pub type Recorder = Arc<dyn Fn(Event) + Send + Sync>;
+pub type EventCallback = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// The chain that this process writes in the ledger of a data folder. Clones are cheap. Dropping the last clone without
 /// [`Ledger::close`] leaves the chain without an end, as a crash would.
@@ -165,7 +165,7 @@ impl Ledger {
     /// [`LedgerError`]: the record is not known to be durable. The chain stays intact, and later appends are attempted
     /// again.
     pub async fn append(&self, event: Event) -> Result<u64, LedgerError> {
-        self.write(Some(event), SideEffect::None).await
+        self.write(Some(event), LinkedChange::None).await
     }
 
     /// Records an event, in order with all others, without waiting. An event for which the queue has no place, or that
@@ -184,10 +184,10 @@ impl Ledger {
     pub async fn intent(
         &self,
         event: Event,
-        consume: Option<Consume>,
+        consume: Option<GrantUse>,
     ) -> Result<(PendingIntent, OutcomeSlot), LedgerError> {
         let asked = Instant::now();
-        let effect = consume.map_or(SideEffect::None, SideEffect::Consume);
+        let effect = consume.map_or(LinkedChange::None, LinkedChange::GrantUse);
         let answer = self.inner.queue.append(Some(event.draft(Some(&self.config))?), effect).await?;
         Ok(PendingIntent::new(self.clone(), asked, answer))
     }
@@ -197,7 +197,7 @@ impl Ledger {
     /// # Errors
     /// As for [`Ledger::append`]; the grant is then not stored either.
     pub async fn add_grant(&self, grant: ApprovalGrant, event: Event) -> Result<(), LedgerError> {
-        self.write(Some(event), SideEffect::Add(Box::new(grant))).await.map(drop)
+        self.write(Some(event), LinkedChange::Add(Box::new(grant))).await.map(drop)
     }
 
     /// Returns the live grants that cover a call, oldest first. Another call may spend a returned grant before an
@@ -241,7 +241,7 @@ impl Ledger {
     /// # Errors
     /// As for [`Ledger::append`].
     pub async fn flush(&self) -> Result<(), LedgerError> {
-        self.write(None, SideEffect::None).await.map(drop)
+        self.write(None, LinkedChange::None).await.map(drop)
     }
 
     /// Writes what is queued, then `broker.stopped`, and releases the chain. Idempotent. A failure is logged at ERROR,
@@ -251,7 +251,7 @@ impl Ledger {
         self.inner.queue.stop().await;
     }
 
-    async fn write(&self, event: Option<Event>, effect: SideEffect) -> Result<u64, LedgerError> {
+    async fn write(&self, event: Option<Event>, effect: LinkedChange) -> Result<u64, LedgerError> {
         let asked = Instant::now();
         let draft = event.map(|event| event.draft(Some(&self.config))).transpose()?;
         let answer = self.inner.queue.append(draft, effect).await?;

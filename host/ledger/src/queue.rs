@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::health::LedgerHealth;
 use super::record::{Event, UnchainedRecord};
-use super::writer::{SideEffect, WriteUnit, WriterMessage};
+use super::writer::{LinkedChange, WriteUnit, WriterMessage};
 use super::{Ledger, LedgerError};
 
 /// The largest number of appends, and of notes, that may wait for the writer. At this depth the disk is minutes behind.
@@ -39,7 +39,7 @@ impl Queue {
     pub(super) async fn append(
         &self,
         draft: Option<UnchainedRecord>,
-        effect: SideEffect,
+        effect: LinkedChange,
     ) -> Result<oneshot::Receiver<Reply>, LedgerError> {
         let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
         let (reply, answer) = oneshot::channel();
@@ -135,6 +135,6 @@ impl fmt::Debug for OutcomeSlot {
 impl WriteUnit {
     /// Creates the item for a record that nobody waits for.
     pub(super) fn of(draft: UnchainedRecord, room: Option<OwnedSemaphorePermit>) -> Self {
-        Self { draft: Some(draft), effect: SideEffect::None, reply: None, outcome: false, _room: room }
+        Self { draft: Some(draft), effect: LinkedChange::None, reply: None, outcome: false, _room: room }
     }
 }

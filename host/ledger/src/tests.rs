@@ -33,7 +33,7 @@ const SHORT: StoreLimits =
     StoreLimits { busy: Duration::from_millis(50), pages: None, retry: Duration::from_secs(3600) };
 
 /// Records an intent and waits until it is durable.
-async fn intend(ledger: &Ledger, event: Event, consume: Option<Consume>) -> Result<u64, LedgerError> {
+async fn intend(ledger: &Ledger, event: Event, consume: Option<GrantUse>) -> Result<u64, LedgerError> {
     let (intent, _slot) = ledger.intent(event, consume).await?;
     intent.durable().await
 }

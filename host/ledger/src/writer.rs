@@ -22,7 +22,7 @@ use super::seal::{self, ChainSeal};
 use super::store::{StoreLimits, WAL_KEEP};
 use super::{ChainStart, LedgerError, feed, store};
 use gather::gather;
-pub(super) use message::{SideEffect, WriteUnit, WriterMessage};
+pub(super) use message::{LinkedChange, WriteUnit, WriterMessage};
 use outstanding::OutstandingOutcomes;
 
 /// The largest number of items that one transaction takes. It bounds how long other brokers with the same data folder
@@ -109,7 +109,7 @@ impl Writer {
         for seal in seals {
             tracing::warn!(chain = seal.chain, "a broker died without ending its chain in the ledger; sealing it");
             items.push(WriteUnit {
-                effect: SideEffect::Seal(seal.chain.clone()),
+                effect: LinkedChange::Seal(seal.chain.clone()),
                 ..WriteUnit::of(seal.event().draft(None)?, None)
             });
         }
@@ -242,7 +242,7 @@ impl Writer {
             tip = insert(&transaction, chain, tip, &gap).map_err(failed)?;
         }
         for item in items {
-            let (outcome, ended) = if matches!(item.effect, SideEffect::None) {
+            let (outcome, ended) = if matches!(item.effect, LinkedChange::None) {
                 // A single statement is atomic by itself.
                 (apply(&transaction, chain, tip, item, data_dir), Ok(()))
             } else {
@@ -344,19 +344,19 @@ fn apply(
 ) -> Result<ChainTip, LedgerError> {
     let failed = |error: rusqlite::Error| store::error(data_dir, &error);
     match &item.effect {
-        SideEffect::None => {}
-        SideEffect::Consume(consume) => {
+        LinkedChange::None => {}
+        LinkedChange::GrantUse(consume) => {
             if !grant::consume(conn, consume).map_err(failed)? {
                 return Err(LedgerError::GrantSpent(consume.grant.clone()));
             }
         }
-        SideEffect::Add(grant) => grant::add(conn, grant).map_err(failed)?,
-        SideEffect::Seal(sealed) => {
+        LinkedChange::Add(grant) => grant::add(conn, grant).map_err(failed)?,
+        LinkedChange::Seal(sealed) => {
             if seal::is_sealed(conn, sealed).map_err(failed)? {
                 return Ok(tip);
             }
         }
-        SideEffect::Advance { sink, seq } => feed::advance(conn, sink, chain, *seq).map_err(failed)?,
+        LinkedChange::Advance { sink, seq } => feed::advance(conn, sink, chain, *seq).map_err(failed)?,
     }
     match &item.draft {
         Some(draft) => insert(conn, chain, tip, draft).map_err(failed),

@@ -41,7 +41,8 @@ pub use error::EgressError;
 pub use false_internet::{Channel, FalseAddresses, FalseInternet, FalseInternetGuard, SentMessage};
 pub use host::is_host;
 pub use proxy::{
-    Declared, Destination, DnsReply, EgressProxy, Hello, NoDestination, ProxyListeners, RefusedHosts, client_hello,
+    AllowedDestinations, Destination, DestinationParseError, DnsReply, EgressProxy, Hello, ProxyListeners,
+    RefusedHosts, client_hello,
 };
 pub use request::Outgoing;
 pub(crate) use resolver::Lookup;

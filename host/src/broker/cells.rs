@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use super::Broker;
 #[cfg(feature = "process")]
-use crate::cell::{CellDescription, CellError, CellPreview, Recording};
+use crate::cell::{CellError, CellPreview, PreparedSource, Recording};
 use crate::name::SourceName;
 
 #[cfg(feature = "process")]
 impl Broker {
     /// Returns what a process source was last given, or `None` before its first start.
     #[must_use]
-    pub fn described(&self, source: &SourceName) -> Option<Arc<CellDescription>> {
+    pub fn described(&self, source: &SourceName) -> Option<Arc<PreparedSource>> {
         self.inner.context().upstreams.get(source)?.process_cell.as_ref()?.described()
     }
 

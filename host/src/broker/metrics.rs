@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Broker, Inner};
 use crate::context::{Context, Upstream};
-use crate::metrics::{Counted, Families, Labels, text};
+use crate::metrics::{LabelledSeries, Labels, MetricsEncoder, text};
 use crate::source::Status;
 
 impl Broker {
@@ -21,7 +21,7 @@ impl Broker {
 }
 
 impl Inner {
-    fn describe(&self, families: &mut Families<'_>) -> fmt::Result {
+    fn describe(&self, families: &mut MetricsEncoder<'_>) -> fmt::Result {
         let version = vec![("version", env!("CARGO_PKG_VERSION"))];
         families.gauge("portcullis_build_info", "The broker that runs", [(version, 1)])?;
         let context = &*self.context();
@@ -62,7 +62,7 @@ impl Inner {
     }
 }
 
-fn describe_calls(context: &Context, families: &mut Families<'_>) -> fmt::Result {
+fn describe_calls(context: &Context, families: &mut MetricsEncoder<'_>) -> fmt::Result {
     let series: Vec<_> = context
         .upstreams
         .iter()
@@ -86,7 +86,7 @@ fn describe_calls(context: &Context, families: &mut Families<'_>) -> fmt::Result
     )
 }
 
-fn describe_sources(context: &Context, families: &mut Families<'_>) -> fmt::Result {
+fn describe_sources(context: &Context, families: &mut MetricsEncoder<'_>) -> fmt::Result {
     let known: Vec<_> = context.upstreams.values().map(|upstream| (upstream, upstream.source.health())).collect();
     let states = known.iter().flat_map(|(upstream, health)| {
         let is = |status| usize::from(health.status == status);
@@ -100,7 +100,7 @@ fn describe_sources(context: &Context, families: &mut Families<'_>) -> fmt::Resu
     families.counter("portcullis_source_errors", "Connections that broke or could not be made, and lost pings", errors)
 }
 
-fn of_call<'a>(source: &'a str, counted: &'a Counted) -> Labels<'a> {
+fn of_call<'a>(source: &'a str, counted: &'a LabelledSeries) -> Labels<'a> {
     let tool = counted.tool.as_deref().map(|tool| ("tool", tool));
     [("source", source), ("method", &*counted.method)].into_iter().chain(tool).collect()
 }

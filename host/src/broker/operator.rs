@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::{Broker, Inner};
 use crate::context::Upstream;
 use crate::control::{
-    ControlError, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection, Operated,
+    ControlError, ControlHandler, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection,
 };
 use crate::gate::InboxError;
 use crate::ledger::Trouble;
@@ -35,7 +35,7 @@ pub(super) fn listen(inner: &Arc<Inner>) -> Result<ControlSocket, ControlError> 
 struct OperatedBroker(Weak<Inner>);
 
 #[async_trait]
-impl Operated for OperatedBroker {
+impl ControlHandler for OperatedBroker {
     async fn answer(&self, request: ControlRequest) -> ControlReply {
         let inner = self.0.upgrade().ok_or_else(|| ControlRefusal::Error("the broker is going away".to_owned()))?;
         answer(&inner, request).await

@@ -24,7 +24,7 @@ use crate::telemetry::Telemetry;
 
 /// The parts of a broker that stay the same under every configuration.
 #[derive(Debug)]
-pub(super) struct Lasting {
+pub(super) struct BrokerCore {
     /// The ledger; records that are written through it name the first configuration.
     pub(super) ledger: Ledger,
     pub(super) inbox: Arc<Inbox>,
@@ -88,7 +88,7 @@ impl Prepared {
     }
 }
 
-impl Lasting {
+impl BrokerCore {
     pub(super) fn new(launcher: Launcher, first: &Prepared, ledger: Ledger, telemetry: Option<Telemetry>) -> Self {
         let (config, notes) = (&first.config, ledger.clone());
         let record = move |event| notes.note(event);

@@ -14,30 +14,30 @@ const MAX_SEARCHED_BYTES: usize = 16 << 10;
 
 /// The counts of the calls that a source has.
 #[derive(Debug, Default)]
-pub(crate) struct OpenCalls {
+pub(crate) struct CallCounts {
     open: AtomicU64,
     begun: AtomicU64,
 }
 
 /// A guard for a call that its source has.
 #[derive(Debug)]
-pub(crate) struct OpenCall {
-    calls: Arc<OpenCalls>,
+pub(crate) struct CallCountGuard {
+    calls: Arc<CallCounts>,
     began: Instant,
     /// The number of calls that had begun with this one, or `None` if another was open then.
     alone_after: Option<u64>,
 }
 
-impl OpenCalls {
+impl CallCounts {
     /// Counts a call from now until the guard is dropped.
-    pub(crate) fn open(self: &Arc<Self>) -> OpenCall {
+    pub(crate) fn open(self: &Arc<Self>) -> CallCountGuard {
         let alone = self.open.fetch_add(1, Ordering::AcqRel) == 0;
         let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
-        OpenCall { calls: Arc::clone(self), began: Instant::now(), alone_after: alone.then_some(begun) }
+        CallCountGuard { calls: Arc::clone(self), began: Instant::now(), alone_after: alone.then_some(begun) }
     }
 }
 
-impl OpenCall {
+impl CallCountGuard {
     /// Returns when the call began if no other has been open since: what the source was refused was refused to it.
     fn began_alone(&self) -> Option<Instant> {
         let alone = self.alone_after == Some(self.calls.begun.load(Ordering::Acquire));
@@ -45,7 +45,7 @@ impl OpenCall {
     }
 }
 
-impl Drop for OpenCall {
+impl Drop for CallCountGuard {
     fn drop(&mut self) {
         self.calls.open.fetch_sub(1, Ordering::AcqRel);
     }
@@ -55,7 +55,7 @@ impl Upstream {
     /// Adds to a failed answer what the source's cell may lack: hosts that it was refused since the call began, and
     /// paths that the failure names. Any other answer stays as it is. Hosts are left out if another call was open
     /// meanwhile: they may be those of another caller.
-    pub(crate) fn explained(&self, answer: Answer, call: &OpenCall) -> Answer {
+    pub(crate) fn explained(&self, answer: Answer, call: &CallCountGuard) -> Answer {
         if !self.has_process_cell() {
             return answer;
         }
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_refused_host_is_told_only_to_a_call_that_was_alone() {
-        let calls = Arc::new(OpenCalls::default());
+        let calls = Arc::new(CallCounts::default());
         let alone = calls.open();
         assert!(alone.began_alone().is_some());
         let second = calls.open();

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use super::announcement::Announcement;
-use super::explain::OpenCalls;
+use super::explain::CallCounts;
 use super::flagged::{FlagState, FlaggedItem};
 use super::scans::{Flags, Scans};
 use super::{BuildError, SourceHealth};
@@ -58,7 +58,7 @@ pub(crate) struct Upstream {
     /// The counters of the calls to the source.
     pub(crate) metrics: Arc<SourceMetrics>,
     /// The counts of the calls that the source has.
-    pub(crate) open_calls: Arc<OpenCalls>,
+    pub(crate) open_calls: Arc<CallCounts>,
     last: Mutex<Last>,
     /// What the source said of itself when it last connected, if it ever did.
     pub(super) announced: Mutex<Option<Announcement>>,

@@ -18,7 +18,7 @@ struct Echo {
 }
 
 #[async_trait]
-impl Operated for Echo {
+impl ControlHandler for Echo {
     async fn answer(&self, request: ControlRequest) -> ControlReply {
         match request {
             ControlRequest::Answer { ask, .. } => Err(ControlRefusal::Error(format!("no ask {ask}"))),

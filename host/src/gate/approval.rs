@@ -15,7 +15,7 @@ use crate::config::Detail;
 use crate::digest::Digest;
 use crate::escape::escape_hidden;
 use crate::item::{ItemKind, title_of};
-use crate::ledger::{Binding, Consume, Ledger};
+use crate::ledger::{Binding, GrantUse, Ledger};
 use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
 use crate::protocol::{Answer, Json, Method, Notification};
 
@@ -62,7 +62,7 @@ impl ApprovalQuestion<'_> {
 /// The approval that a call needed, if it needed one.
 #[derive(Debug)]
 pub(super) struct Approved {
-    pub(super) consume: Option<Consume>,
+    pub(super) consume: Option<GrantUse>,
     how: serde_json::Value,
 }
 
@@ -116,7 +116,7 @@ impl Approvals {
         match self.plan(&question, &binding).await? {
             Plan::Remembered(grant) => {
                 let how = json!({ "grant": grant });
-                Ok(Approved { consume: Some(Consume { grant, binding }), how })
+                Ok(Approved { consume: Some(GrantUse { grant, binding }), how })
             }
             Plan::Ask(offer) => {
                 let elicitation = if question.out_of_band { Elicitation::None } else { peer.elicitation() };

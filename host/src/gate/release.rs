@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::approval::INPUT;
 use super::judge::{self, Trail};
-use super::{Budget, CallRefusal, Circumstances, Gate, SessionVault, payload, put, words};
+use super::{Budget, CallRefusal, Gate, GateInput, SessionVault, payload, put, words};
 use crate::call::{Call, CallView, Cause, Delivery, Outcome, Phase};
 use crate::config::Detail;
 use crate::ledger::{Event, EventKind, OutcomeSlot};
@@ -50,7 +50,7 @@ impl Ticket {
         gate: &Arc<Gate>,
         call: Arc<Call>,
         series: Arc<Series>,
-        circumstances: &Circumstances<'_>,
+        circumstances: &GateInput<'_>,
         slot: OutcomeSlot,
     ) -> Self {
         let gate = Arc::clone(gate);

@@ -1,6 +1,6 @@
 //! The risk of a call, and whether it alone is a reason to ask.
 
-use super::Circumstances;
+use super::GateInput;
 use crate::call::{Call, Risk};
 use crate::config::{Approve, SourceConfig};
 use crate::item::{Item, ItemKind};
@@ -44,12 +44,12 @@ pub(super) fn too_high_for_the_agents_channel(call: &Call, acceptance: &Acceptan
 }
 
 /// Reports whether [`reason`] would have none if a person accepted the item.
-pub(super) fn lock_settles(circumstances: &Circumstances<'_>) -> bool {
+pub(super) fn lock_settles(circumstances: &GateInput<'_>) -> bool {
     circumstances.approve != Approve::Always
 }
 
 /// Returns why a person must be asked although no policy says so.
-pub(super) fn reason(call: &Call, circumstances: &Circumstances<'_>) -> Option<String> {
+pub(super) fn reason(call: &Call, circumstances: &GateInput<'_>) -> Option<String> {
     // A pinned definition that changed asks whatever the profile says: `approve = "never"` was meant for the old one.
     if let Acceptance::Changed(changes) = circumstances.acceptance {
         let changes = changes.join("; ");

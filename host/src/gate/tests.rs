@@ -14,7 +14,7 @@ use super::*;
 use crate::agent::Elicitation;
 use crate::call::{CallId, Cause, Outcome, Params, SessionId};
 use crate::config::BudgetConfig;
-use crate::item::{Hints, Item};
+use crate::item::{Item, ToolAnnotations};
 use crate::ledger::{ChainStart, LedgerReader};
 use crate::protocol::{Answer, Method, Notification};
 use portcullis_core::testing::view;
@@ -27,7 +27,7 @@ struct Bench {
     vault: Arc<SessionVault>,
     session: SessionId,
     /// The annotations of the called tool.
-    hints: Hints,
+    hints: ToolAnnotations,
     dir: TempDir,
 }
 
@@ -42,7 +42,15 @@ impl Bench {
         let ledger = Ledger::open(dir.path(), started).await.unwrap();
         let inbox = Arc::<Inbox>::default();
         let gate = Arc::new(Gate::new(GatePlugins::default(), inbox.clone(), timeout, ledger.clone()));
-        Self { gate, inbox, ledger, vault: Arc::default(), session: SessionId::new(), hints: Hints::default(), dir }
+        Self {
+            gate,
+            inbox,
+            ledger,
+            vault: Arc::default(),
+            session: SessionId::new(),
+            hints: ToolAnnotations::default(),
+            dir,
+        }
     }
 
     fn call(&self, params: &str) -> Call {
@@ -69,7 +77,7 @@ impl Bench {
         let (call, gate, vault) = (self.call(params), self.gate.clone(), self.vault.clone());
         let peer: Arc<dyn AgentPeer> = Arc::new(Agent(elicitation));
         tokio::spawn(async move {
-            let circumstances = Circumstances {
+            let circumstances = GateInput {
                 vault: &vault,
                 approve,
                 record: Detail::Full,

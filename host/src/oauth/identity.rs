@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::http::parse;
-use super::metadata::AuthorizationServer;
+use super::metadata::AuthorizationServerMetadata;
 use super::store::exposed;
 use super::token::refused;
 use super::{OAuthError, OAuthHttp};
@@ -48,7 +48,7 @@ impl TokenEndpointAuth {
     }
 
     /// Returns the first of `wanted` that the server supports. A server that does not list its methods supports all.
-    fn choose(server: &AuthorizationServer, wanted: &[Self]) -> Result<Self, OAuthError> {
+    fn choose(server: &AuthorizationServerMetadata, wanted: &[Self]) -> Result<Self, OAuthError> {
         let takes = |method: &&Self| match &server.methods {
             Some(methods) => methods.iter().any(|name| name == method.name()),
             None => true,
@@ -72,7 +72,7 @@ pub(crate) struct Known {
 /// Returns the identity to use at `server`, chosen in the order of MCP's "Client Registration Approaches".
 pub(crate) async fn identity(
     http: &OAuthHttp,
-    server: &AuthorizationServer,
+    server: &AuthorizationServerMetadata,
     known: Known,
     redirect: &str,
     scopes: &[String],
@@ -104,7 +104,7 @@ pub(crate) async fn identity(
 
 async fn register(
     http: &OAuthHttp,
-    server: &AuthorizationServer,
+    server: &AuthorizationServerMetadata,
     endpoint: &Url,
     redirect: &str,
     scopes: &[String],

@@ -21,7 +21,7 @@ pub(crate) struct Resource {
 
 /// An authorization server's description of itself.
 #[derive(Debug)]
-pub(crate) struct AuthorizationServer {
+pub(crate) struct AuthorizationServerMetadata {
     /// The issuer identifier, exactly as published.
     pub(crate) issuer: String,
     pub(crate) authorization: Url,
@@ -129,7 +129,7 @@ fn covers(id: &Url, url: &Url) -> bool {
 }
 
 /// Returns the description that the authorization server `issuer` gives of itself.
-pub(crate) async fn server(http: &OAuthHttp, issuer: &str) -> Result<AuthorizationServer, OAuthError> {
+pub(crate) async fn server(http: &OAuthHttp, issuer: &str) -> Result<AuthorizationServerMetadata, OAuthError> {
     let base = http.url(issuer, issuer)?;
     for place in server_places(&base) {
         if let Some(raw) = http.get::<RawServer>(&place).await? {
@@ -145,7 +145,7 @@ fn checked_server(
     issuer: &str,
     place: &Url,
     raw: RawServer,
-) -> Result<AuthorizationServer, OAuthError> {
+) -> Result<AuthorizationServerMetadata, OAuthError> {
     let refuse = |what: &str| Err(OAuthError::Metadata { url: shown(place), what: what.to_owned() });
     if !same_issuer(&raw.issuer, issuer) {
         let (its, asked) = (escape_hidden(&raw.issuer), escape_hidden(issuer));
@@ -158,7 +158,7 @@ fn checked_server(
         return refuse("that it issues no codes");
     }
     let url = |text: &str| http.url(text, &shown(place));
-    Ok(AuthorizationServer {
+    Ok(AuthorizationServerMetadata {
         authorization: url(&raw.authorization_endpoint)?,
         token: url(&raw.token_endpoint)?,
         registration: raw.registration_endpoint.as_deref().map(url).transpose()?,

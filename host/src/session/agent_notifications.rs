@@ -53,7 +53,7 @@ impl NotificationQueue {
 /// The questions of sources that the agent works on: the tokens and tasks by which the agent refers to them, and the
 /// sources that asked.
 #[derive(Default)]
-pub(super) struct OpenQuestions(Mutex<Questions>);
+pub(super) struct SourceElicitations(Mutex<Questions>);
 
 #[derive(Default)]
 struct Questions {
@@ -63,7 +63,7 @@ struct Questions {
     tasks: VecDeque<(Json, SourceName)>,
 }
 
-impl OpenQuestions {
+impl SourceElicitations {
     /// Opens a question, which stays open until the returned guard is dropped.
     pub(super) fn begin(&self, token: Json, source: &SourceName) -> Open<'_> {
         let question = (token, source.clone());
@@ -103,7 +103,7 @@ impl OpenQuestions {
 
 /// An open question.
 pub(super) struct Open<'a> {
-    asking: &'a OpenQuestions,
+    asking: &'a SourceElicitations,
     question: (Json, SourceName),
 }
 
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn progress_leads_to_the_one_open_question_with_its_token() {
-        let asking = OpenQuestions::default();
+        let asking = SourceElicitations::default();
         let source = |name: &str| name.parse::<SourceName>().unwrap();
         let (token, other) = (Json::of(&"t"), Json::of(&1));
         let near = asking.begin(token.clone(), &source("near"));
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_task_leads_to_whose_question_it_was_and_the_oldest_is_forgotten() {
-        let asking = OpenQuestions::default();
+        let asking = SourceElicitations::default();
         let source = "near".parse::<SourceName>().unwrap();
         let task = |n: usize| Json::of(&format!("task {n}"));
         for n in 0..=MAX_TASKS {

@@ -11,7 +11,7 @@ use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome, Params, Risk};
 use crate::context::Upstream;
 use crate::escape::escape_hidden;
-use crate::gate::{AdmittedCall, Circumstances, fold};
+use crate::gate::{AdmittedCall, GateInput, fold};
 use crate::protocol::{Answer, Json, Method, Request, RpcError};
 use crate::source::SourceRequest;
 
@@ -102,7 +102,7 @@ impl ConfiguredSession {
         let params = params.map_err(|why| self.refuse_to_ask(upstream, method, &why))?;
         let item = Arc::new(upstream.whole_item());
         let call = Call::new(method, Params::parse(method, params), &self.caller, item, Risk::Harmless);
-        let circumstances = Circumstances::of_question(self, upstream, peer);
+        let circumstances = GateInput::of_question(self, upstream, peer);
         let admitted = self.context.gate.admit(call, &circumstances).await;
         let AdmittedCall { permit, ticket } = admitted.map_err(|refusal| refusal.to_answer())?;
         Ok(AgentQuestion { key, permit, ticket, reply: None })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Session;
 use super::configured::ConfiguredSession;
-use super::discovery::AskResult;
+use super::discovery::ListResult;
 use super::listing::Listing;
 use super::lists::KINDS;
 use crate::context::Upstream;
@@ -23,9 +23,9 @@ pub(super) struct Carried {
 
 /// The sources of a session by what is known of them from the configuration before.
 #[derive(Default)]
-pub(super) struct CarriedAnswers {
+pub(super) struct PreviousAnswers {
     /// The sources that stay, and have answered; and those that are awaited, with the cause of their absence.
-    pub(super) answered: Vec<AskResult>,
+    pub(super) answered: Vec<ListResult>,
     /// The sources that stay, and have not answered yet.
     pub(super) awaited: Vec<Arc<Upstream>>,
     /// The sources that must be asked.
@@ -47,13 +47,13 @@ impl ConfiguredSession {
     }
 
     /// Sorts the sources of this session by what is known of them.
-    pub(super) fn carried_answers(&self, kind: ItemKind) -> CarriedAnswers {
+    pub(super) fn carried_answers(&self, kind: ItemKind) -> PreviousAnswers {
         let admitted = self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream);
         let carried = self.carried.lock().clone();
         let Some((carried, listing)) = carried.as_ref().and_then(|it| Some((it, it.listings.get(&kind)?))) else {
-            return CarriedAnswers { unknown: admitted.collect(), ..CarriedAnswers::default() };
+            return PreviousAnswers { unknown: admitted.collect(), ..PreviousAnswers::default() };
         };
-        let mut answers = CarriedAnswers::default();
+        let mut answers = PreviousAnswers::default();
         for upstream in admitted {
             let stale = carried.stale.contains(&(kind, upstream.config.name.clone()));
             match listing.answered.iter().find(|(before, _)| Arc::ptr_eq(before, &upstream)) {

@@ -7,10 +7,10 @@ use super::listing::VisibleItem;
 use crate::agent::AgentPeer;
 use crate::config::Approve;
 use crate::context::Upstream;
-use crate::gate::Circumstances;
+use crate::gate::GateInput;
 use crate::lockfile::Acceptance;
 
-impl<'a> Circumstances<'a> {
+impl<'a> GateInput<'a> {
     /// Makes the circumstances of a call of the session's agent that comes for the first time.
     pub(super) fn of_call(
         session: &'a ConfiguredSession,

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 
-use super::agent_notifications::{NotificationQueue, OpenQuestions};
+use super::agent_notifications::{NotificationQueue, SourceElicitations};
 use super::carried::Carried;
 use super::changes::Changes;
 use super::client::AgentSink;
@@ -43,7 +43,7 @@ pub(super) struct AgentSide {
     pub(super) listeners: SubscriptionStreams,
     pub(super) upstream_subscriptions: UpstreamSubscriptions,
     pub(super) notifications: NotificationQueue,
-    pub(super) asking: OpenQuestions,
+    pub(super) asking: SourceElicitations,
     ended: AtomicBool,
     began: Instant,
 }
@@ -65,7 +65,7 @@ impl AgentSide {
             listeners: SubscriptionStreams::default(),
             upstream_subscriptions: UpstreamSubscriptions::default(),
             notifications: NotificationQueue::default(),
-            asking: OpenQuestions::default(),
+            asking: SourceElicitations::default(),
             ended: AtomicBool::new(false),
             began: Instant::now(),
         }

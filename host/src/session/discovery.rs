@@ -33,7 +33,7 @@ pub(super) struct ListedItems {
 }
 
 /// The result of asking a source. The cause of a failure names the source.
-pub(super) type AskResult = (Arc<Upstream>, Result<ListedItems, Cause>);
+pub(super) type ListResult = (Arc<Upstream>, Result<ListedItems, Cause>);
 
 /// A source that is still being asked.
 pub(super) struct PendingSource {
@@ -45,7 +45,7 @@ pub(super) struct PendingSource {
 /// The results of asking all sources, in their order, and the sources that are still being asked.
 #[derive(Default)]
 pub(super) struct AskedSources {
-    pub(super) answered: Vec<AskResult>,
+    pub(super) answered: Vec<ListResult>,
     pub(super) pending: Vec<PendingSource>,
 }
 

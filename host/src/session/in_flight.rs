@@ -11,7 +11,7 @@ use super::client::is_severe_enough;
 use super::configured::ConfiguredSession;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome};
-use crate::context::{OpenCall, Upstream};
+use crate::context::{CallCountGuard, Upstream};
 use crate::gate::Permit;
 use crate::protocol::{Era, Json, Method, Notification, meta};
 use crate::source::{CallEvent, CallEventSender, SourceClient, SourceRequest};
@@ -29,7 +29,7 @@ pub(super) struct InFlightCall {
     /// The span of the call, which ends with it.
     span: Option<Span>,
     events: mpsc::Receiver<CallEvent>,
-    open: OpenCall,
+    open: CallCountGuard,
 }
 
 /// The reason why driving a call has stopped.

@@ -17,7 +17,7 @@ use super::listing::VisibleItem;
 use super::request::SessionRequest;
 use super::subscription_filter::SubscriptionFilter;
 use crate::agent::{AgentPeer, Elicitation, NoAgent};
-use crate::config::DiscoveryMode;
+use crate::config::ToolListUpdates;
 use crate::context::{DiscoveredSource, Upstream};
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError, meta};
@@ -182,7 +182,7 @@ impl ConfiguredSession {
     pub(super) fn follow(&self, key: String, upstream: &Arc<Upstream>, uri: Option<String>) {
         let Some(session) = self.me.upgrade() else { return };
         let lists = uri.is_none();
-        let tools = lists && upstream.config.discovery == DiscoveryMode::Live;
+        let tools = lists && upstream.config.discovery == ToolListUpdates::Live;
         let updates = uri.clone().into_iter().collect();
         let wants = SubscriptionFilter { tools, prompts: lists, resources: lists, updates };
         let (source, upstream) = (upstream.config.name.clone(), Arc::clone(upstream));

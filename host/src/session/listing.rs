@@ -10,11 +10,11 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 use super::ListPage;
-use super::discovery::AskResult;
+use super::discovery::ListResult;
 use super::group::ToolGroup;
 use crate::call::{Call, Caller, Cause, Params, Risk};
 use crate::catalog::{Index, ItemFilter};
-use crate::config::DiscoveryMode;
+use crate::config::ToolListUpdates;
 use crate::context::{Context, DiscoveredSource, Upstream};
 use crate::item::Item;
 use crate::lockfile::Acceptance;
@@ -37,7 +37,7 @@ pub(super) struct Listing {
     /// The other members of the result, if there is only one source.
     other_members: Option<Json>,
     /// The result of asking each source. Those that failed are not required.
-    pub(super) answered: Vec<AskResult>,
+    pub(super) answered: Vec<ListResult>,
     /// The sources whose instructions are quarantined. For lists of tools only.
     silenced: HashSet<SourceName>,
     /// The names that an earlier list had and this one has not.
@@ -175,7 +175,7 @@ impl Listing {
     }
 
     /// Returns the result of asking each source, with newer results in the place of some.
-    pub(super) fn answered_but(&self, other: Vec<AskResult>) -> Vec<AskResult> {
+    pub(super) fn answered_but(&self, other: Vec<ListResult>) -> Vec<ListResult> {
         let mut answered = self.answered.clone();
         for (upstream, listed) in other {
             match answered.iter_mut().find(|(before, _)| before.config.name == upstream.config.name) {
@@ -195,7 +195,7 @@ impl Listing {
 
     /// Reports whether the tools may change although the agent did not ask for that.
     pub(super) fn is_live(&self) -> bool {
-        self.sources().any(|(upstream, _)| upstream.config.discovery == DiscoveryMode::Live)
+        self.sources().any(|(upstream, _)| upstream.config.discovery == ToolListUpdates::Live)
     }
 
     /// Returns the sources that were discovered, with the result of discovery. For lists of tools only.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::configured::ConfiguredSession;
-use super::discovery::{self, AskResult, AskedSources, ListedItems};
+use super::discovery::{self, AskedSources, ListResult, ListedItems};
 use super::listing::Listing;
 use crate::context::Upstream;
 use crate::item::ItemKind;
@@ -149,7 +149,7 @@ impl ConfiguredSession {
         }
     }
 
-    async fn build_list(&self, answered: Vec<AskResult>, kind: ItemKind) -> Result<Listing, RpcError> {
+    async fn build_list(&self, answered: Vec<ListResult>, kind: ItemKind) -> Result<Listing, RpcError> {
         let listing = self.build_listing(answered, true, kind).await;
         listing.map_err(|cause| RpcError::new(RpcError::INTERNAL, cause.to_string()))
     }

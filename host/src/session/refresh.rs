@@ -13,10 +13,10 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
-use super::discovery::{self, AskResult, ListedItems, PendingSource};
+use super::discovery::{self, ListResult, ListedItems, PendingSource};
 use super::listing::Listing;
 use super::lists::KINDS;
-use crate::config::DiscoveryMode;
+use crate::config::ToolListUpdates;
 use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::ledger;
@@ -81,7 +81,7 @@ impl Refresh {
 impl ConfiguredSession {
     /// Reports whether the session asks a source again when the source says that its tools have changed.
     pub(super) fn follows_tools(&self, upstream: &Upstream) -> bool {
-        upstream.config.discovery == DiscoveryMode::Live || self.listeners.want_tools() || self.lacks(upstream)
+        upstream.config.discovery == ToolListUpdates::Live || self.listeners.want_tools() || self.lacks(upstream)
     }
 
     /// Reports whether the session has begun without a source, or with what the source said to an earlier session.
@@ -152,7 +152,8 @@ impl ConfiguredSession {
                     let changed = self.take_in(upstream, listed).await;
                     // An agent that subscribed is told of each change that a source announces, even if it changes
                     // nothing that the agent sees.
-                    if !changed && upstream.config.discovery == DiscoveryMode::Snapshot && self.listeners.want_tools() {
+                    if !changed && upstream.config.discovery == ToolListUpdates::Snapshot && self.listeners.want_tools()
+                    {
                         self.tell_change(ItemKind::Tool);
                     }
                 }
@@ -210,7 +211,7 @@ impl ConfiguredSession {
     }
 
     /// Replaces the list of tools by one of these answers. Returns `None` if that is not possible; then it stays.
-    async fn replace_tools(&self, before: &Listing, answered: Vec<AskResult>) -> Option<Arc<Listing>> {
+    async fn replace_tools(&self, before: &Listing, answered: Vec<ListResult>) -> Option<Arc<Listing>> {
         match self.build_listing(answered, false, ItemKind::Tool).await {
             Ok(after) => {
                 let after = Arc::new(after.after(before));

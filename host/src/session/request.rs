@@ -9,7 +9,7 @@ use super::shortened;
 use crate::agent::AgentPeer;
 use crate::call::{Call, GroupAttempt, Params};
 use crate::digest::Digest;
-use crate::gate::{AdmittedCall, Circumstances};
+use crate::gate::{AdmittedCall, GateInput};
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, Method, RpcError};
 use crate::telemetry::Span;
@@ -99,7 +99,7 @@ impl<'a> SessionRequest<'a> {
     ) -> Result<AdmittedCall, Answer> {
         let Self { session, method, params, peer } = self;
         let call = Call::new(method, params.clone(), &session.caller, target.item.clone(), target.risk);
-        let circumstances = Circumstances { resumed, ..Circumstances::of_call(session, target, peer) };
+        let circumstances = GateInput { resumed, ..GateInput::of_call(session, target, peer) };
         let admitted = session.context.gate.admit(Call { attempt, ..call }, &circumstances).await;
         admitted.map_err(|refusal| refusal.to_answer())
     }

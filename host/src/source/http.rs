@@ -14,7 +14,7 @@ use super::{Discovery, SourceError};
 use crate::call::Cause;
 use crate::config::{Endpoint, HttpTransportKind, OWN_HEADERS, SourceConfig};
 use crate::egress::{Egress, EgressError, Reach, shown};
-use crate::ledger::Recorder;
+use crate::ledger::EventCallback;
 use crate::name::SourceName;
 use crate::oauth::Bearer;
 pub use connection::HttpConnection;
@@ -54,7 +54,7 @@ impl HttpSource {
         config: &SourceConfig,
         headers: Vec<(String, SecretString)>,
         data_dir: &Path,
-        record: Recorder,
+        record: EventCallback,
     ) -> Result<Self, SourceError> {
         let Endpoint::Url { url, dangerous_allow_private, transport_kind, .. } = &config.endpoint else {
             return Err(SourceError::Start(Cause::own(format!("source `{}` has no `url`", config.name))));

@@ -29,8 +29,8 @@ mod route;
 mod subscribers;
 mod time;
 
-use control_queue::ControlMessage;
-use handshake::Agreed;
+use control_queue::OutboundNotification;
+use handshake::HandshakeResult;
 pub(crate) use handshake::{Deadlines, Opening};
 use meta::RequestFacts;
 use pending::{LinkShared, NoResponse, ReplyRoute};
@@ -48,7 +48,7 @@ const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// An open connection. Dropping it ends it.
 pub(crate) struct Link {
     shared: Arc<LinkShared>,
-    agreed: Agreed,
+    agreed: HandshakeResult,
     deadlines: Deadlines,
     /// The log level that a legacy source was last asked for.
     level: tokio::sync::Mutex<Option<Json>>,
@@ -111,7 +111,7 @@ impl Link {
         ];
         // From here on, dropping the future drops the link, which stops the tasks.
         let level = tokio::sync::Mutex::default();
-        let mut link = Self { shared, agreed: Agreed::default(), deadlines, level, tasks };
+        let mut link = Self { shared, agreed: HandshakeResult::default(), deadlines, level, tasks };
         let opened = async {
             link.agreed = handshake::agree(&link.shared, &link.deadlines).await?;
             transport.agreed(&link.agreed.protocol);
@@ -334,7 +334,7 @@ impl Link {
     pub(crate) async fn flushed(&self) {
         let (done, said) = oneshot::channel();
         // An error means that the connection has ended: nothing more can be sent.
-        if self.shared.control_queue.send(ControlMessage::Flushed(done)).await.is_ok() {
+        if self.shared.control_queue.send(OutboundNotification::Flushed(done)).await.is_ok() {
             let _ = said.await;
         }
     }

@@ -20,15 +20,15 @@ use super::{
     SourceError, Status,
 };
 use crate::call::{Outcome, SessionId};
-use crate::config::{Lifecycle, SourceConfig};
+use crate::config::{ConnectionReuse, SourceConfig};
 use crate::gate::Permit;
 use crate::item::ItemKind;
-use crate::ledger::Recorder;
+use crate::ledger::EventCallback;
 use crate::name::SourceName;
 use crate::protocol::{Era, Notification};
 use connection::Connection;
 use drive::{Begin, drive};
-use slot::{ConnectionSlot, Patience, Wanted};
+use slot::{ConnectionSlot, WaitPolicy, Wanted};
 use state::SupervisorState;
 
 mod connection;
@@ -57,7 +57,7 @@ pub(crate) struct SupervisionConfig {
     /// The time limit of each call.
     pub(crate) timeout: Duration,
     pub(crate) concurrency: ConcurrencyLimit,
-    pub(crate) lifecycle: Lifecycle,
+    pub(crate) lifecycle: ConnectionReuse,
     /// The time for which an unused connection is kept.
     pub(crate) idle: Duration,
     /// True if the source stays connected even without a session.
@@ -69,11 +69,11 @@ pub(crate) struct SupervisionConfig {
     /// The members of an agent's `_meta` that the source may see.
     pub(crate) context: Arc<[String]>,
     /// Records the source's events in the ledger.
-    pub(crate) record: Recorder,
+    pub(crate) record: EventCallback,
 }
 
 impl SupervisionConfig {
-    pub(crate) fn of(config: &SourceConfig, record: Recorder) -> Self {
+    pub(crate) fn of(config: &SourceConfig, record: EventCallback) -> Self {
         Self {
             name: config.name.clone(),
             timeout: config.timeout,
@@ -113,7 +113,7 @@ impl<D: Connect> Supervised<D> {
 #[async_trait]
 impl<D: Connect> Source for Supervised<D> {
     async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError> {
-        if self.state.supervision.lifecycle == Lifecycle::PerCall {
+        if self.state.supervision.lifecycle == ConnectionReuse::PerCall {
             return Ok(self.state.single(client).await?.1);
         }
         if let Some(discovery) = self.state.recent_discovery_for(client) {
@@ -127,7 +127,7 @@ impl<D: Connect> Source for Supervised<D> {
     }
 
     async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError> {
-        if self.state.supervision.lifecycle == Lifecycle::PerCall {
+        if self.state.supervision.lifecycle == ConnectionReuse::PerCall {
             let (single, _) = self.state.single(client).await?;
             return single.connection.link.list(kind).await;
         }
@@ -141,7 +141,7 @@ impl<D: Connect> Source for Supervised<D> {
             Ok(turn) => turn,
             Err(busy) => return Outcome::NotSent(busy),
         };
-        if state.supervision.lifecycle == Lifecycle::PerCall {
+        if state.supervision.lifecycle == ConnectionReuse::PerCall {
             let single = match timeout_at(time.until, state.single(client)).await {
                 Ok(Ok((single, _))) => single,
                 Ok(Err(error)) => return Outcome::NotSent(error.into_cause()),
@@ -150,7 +150,7 @@ impl<D: Connect> Source for Supervised<D> {
             return state.send_call(&single.connection, &permit, client, events, time).await;
         }
         let others = permit.call().attempt.is_some_and(|attempt| attempt.others);
-        let patience = if others { Patience::Elsewhere } else { Patience::Reconnect };
+        let patience = if others { WaitPolicy::Elsewhere } else { WaitPolicy::Reconnect };
         let mut first = true;
         loop {
             let connection = match timeout_at(time.until, self.connect(client, patience)).await {
@@ -176,13 +176,13 @@ impl<D: Connect> Source for Supervised<D> {
         // Without a connection it was surely not sent.
         let failed = |error: SourceError| SourceError::Start(error.into_cause());
         let (method, params) = (permit.method(), permit.source_params());
-        if state.supervision.lifecycle == Lifecycle::PerCall {
+        if state.supervision.lifecycle == ConnectionReuse::PerCall {
             let (single, _) = state.single(client).await.map_err(failed)?;
             return single.connection.link.notify(method, params, client, state.timeout).await;
         }
         let mut first = true;
         loop {
-            let (connection, _) = self.connect(client, Patience::Attempt).await.map_err(failed)?;
+            let (connection, _) = self.connect(client, WaitPolicy::Attempt).await.map_err(failed)?;
             let told = connection.link.notify(method, params, client, state.timeout).await;
             // As for a call: what was certainly not sent may be sent again.
             let unsent = matches!(&told, Err(error) if !matches!(error, SourceError::Timeout { .. }));
@@ -251,7 +251,7 @@ impl<D: Connect> Source for Supervised<D> {
             return Ok(Status::Idle);
         }
         let no_client: Arc<dyn SourceClient> = Arc::new(super::NoClient);
-        match tokio::time::timeout(timeout, self.connect(&no_client, Patience::Attempt)).await {
+        match tokio::time::timeout(timeout, self.connect(&no_client, WaitPolicy::Attempt)).await {
             Ok(connected) => connected.map(|_| Status::Ready),
             Err(_) => Ok(state.main_slot().status()),
         }
@@ -277,7 +277,7 @@ impl<D: Connect> Supervised<D> {
         work: impl for<'a> Fn(&'a Connection, Option<Discovery>) -> BoxFuture<'a, Result<T, SourceError>>,
     ) -> Result<T, SourceError> {
         // Without a session, the caller wants to know the result of the next attempt.
-        let patience = if client.session().is_some() { Patience::List } else { Patience::Attempt };
+        let patience = if client.session().is_some() { WaitPolicy::List } else { WaitPolicy::Attempt };
         let (connection, said) = self.connect(client, patience).await?;
         match work(&connection, said).await {
             Err(_) if !connection.link.is_open() => {
@@ -292,14 +292,14 @@ impl<D: Connect> Supervised<D> {
     async fn connect(
         &self,
         client: &Arc<dyn SourceClient>,
-        patience: Patience,
+        patience: WaitPolicy,
     ) -> Result<(Arc<Connection>, Option<Discovery>), SourceError> {
         let state = &self.state;
         let mut waited: Option<(Arc<ConnectionSlot>, u64)> = None;
         loop {
             let slot = state.slot_for(client, patience);
             if waited.is_none()
-                && !(patience == Patience::List && slot.is_doubted())
+                && !(patience == WaitPolicy::List && slot.is_doubted())
                 && let Some(connection) = slot.open()
             {
                 return Ok((connection, None));

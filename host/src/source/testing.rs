@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::{CallEventSender, ConcurrencyLimit, NoClient, SourceClient, SupervisionConfig, nobody_to_ask};
 use crate::call::{Call, Outcome, Params, SessionId};
-use crate::config::Lifecycle;
+use crate::config::ConnectionReuse;
 use crate::digest::Digest;
 use crate::gate::Permit;
 use crate::item::Item;
@@ -91,7 +91,7 @@ pub(crate) fn supervision(timeout: Duration) -> SupervisionConfig {
         name: "test".parse().unwrap(),
         timeout,
         concurrency: ConcurrencyLimit::new(&"test".parse().unwrap(), None),
-        lifecycle: Lifecycle::Warm,
+        lifecycle: ConnectionReuse::Warm,
         idle: Duration::from_secs(24 * 60 * 60),
         eager: false,
         era: None,

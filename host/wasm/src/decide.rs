@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use portcullis_config::PluginConfig;
 use portcullis_core::call::{CallView, Phase};
-use portcullis_core::metrics::{Decided, Decisions};
+use portcullis_core::metrics::{Decisions, PluginDecision};
 
 use super::error::PluginFailure;
 use super::instance_pool::InstancePool;
@@ -52,11 +52,11 @@ macro_rules! decider {
             async fn counted<T>(
                 &self,
                 decision: impl Future<Output = Result<T, PluginFailure>>,
-                word: impl Fn(&T) -> Decided,
+                word: impl Fn(&T) -> PluginDecision,
             ) -> Result<T, PluginFailure> {
                 let asked = Instant::now();
                 let said = decision.await;
-                self.decisions.record(said.as_ref().map_or(Decided::Failed, word), asked.elapsed());
+                self.decisions.record(said.as_ref().map_or(PluginDecision::Failed, word), asked.elapsed());
                 said
             }
 
@@ -100,9 +100,9 @@ impl Policy {
             live.check().await
         };
         self.counted(decision, |verdict| match verdict {
-            Verdict::Pass => Decided::Pass,
-            Verdict::Ask(_) => Decided::Ask,
-            Verdict::Deny(_) => Decided::Deny,
+            Verdict::Pass => PluginDecision::Pass,
+            Verdict::Ask(_) => PluginDecision::Ask,
+            Verdict::Deny(_) => PluginDecision::Deny,
         })
         .await
     }
@@ -122,9 +122,9 @@ impl Transform {
             live.rewrite().await
         };
         self.counted(decision, |change| match change {
-            TransformDecision::Keep => Decided::Keep,
-            TransformDecision::Replace(_) => Decided::Replace,
-            TransformDecision::Refuse(_) => Decided::Deny,
+            TransformDecision::Keep => PluginDecision::Keep,
+            TransformDecision::Replace(_) => PluginDecision::Replace,
+            TransformDecision::Refuse(_) => PluginDecision::Deny,
         })
         .await
     }
@@ -143,9 +143,9 @@ impl Approval {
             live.settle().await
         };
         self.counted(decision, |settlement| match settlement {
-            Settlement::Question(_) => Decided::Ask,
-            Settlement::Remembered(_) => Decided::Remembered,
-            Settlement::Refuse(_) => Decided::Deny,
+            Settlement::Question(_) => PluginDecision::Ask,
+            Settlement::Remembered(_) => PluginDecision::Remembered,
+            Settlement::Refuse(_) => PluginDecision::Deny,
         })
         .await
     }

@@ -162,7 +162,7 @@ impl<W> Live<W> {
 
 /// The limits of a call that has received its budget, and the clock that runs for it.
 #[must_use = "without its clock a guest has no deadline"]
-pub(crate) struct Armed {
+pub(crate) struct CallBudget {
     limits: CallLimits,
     /// The meter of a guest whose time is measured.
     meter: Option<Meter>,
@@ -170,7 +170,7 @@ pub(crate) struct Armed {
 }
 
 /// Gives the next call of this store its budget. Its deadline counts from here.
-pub(crate) fn arm(store: &mut Store<GuestState>, limits: CallLimits) -> Armed {
+pub(crate) fn arm(store: &mut Store<GuestState>, limits: CallLimits) -> CallBudget {
     let ticks = limits.deadline.as_millis() / limits::TICK.as_millis();
     let state = store.data_mut();
     state.ticks_left = u32::try_from(ticks).unwrap_or(u32::MAX);
@@ -180,12 +180,12 @@ pub(crate) fn arm(store: &mut Store<GuestState>, limits: CallLimits) -> Armed {
     store.set_hostcall_fuel(limits.output);
     let state = store.data();
     let meter = state.share.map(|share| Meter::new(limits.deadline, share));
-    Armed { limits, meter, _clock: state.clock.guard() }
+    CallBudget { limits, meter, _clock: state.clock.guard() }
 }
 
 /// Waits for a call into a guest for as long as its limits allow. Dropping the future stops the guest.
 pub(crate) async fn guard<T>(
-    armed: Armed,
+    armed: CallBudget,
     call: impl Future<Output = wasmtime::Result<T>>,
 ) -> Result<T, PluginFailure> {
     let limits = armed.limits;

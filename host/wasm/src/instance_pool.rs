@@ -12,7 +12,7 @@ use super::access::Confinement;
 use super::clock::EpochClock;
 use super::error::{FailureCode, PluginError, PluginFailure};
 use super::guest::{GuestState, Live, arm, guard};
-use super::load::Linked;
+use super::load::LinkedComponent;
 use super::v0_1::{Facts, World};
 
 /// A loaded plugin with the instances that are ready. Clones share them.
@@ -21,7 +21,7 @@ pub(crate) struct InstancePool<W: World>(Arc<Shared<W>>);
 struct Shared<W: World> {
     engine: Engine,
     clock: Arc<EpochClock>,
-    linked: Linked<W>,
+    linked: LinkedComponent<W>,
     slots: Arc<Semaphore>,
     /// The slots that must stay free for calls. Instances are made in advance only while more are free.
     reserve: usize,
@@ -72,7 +72,7 @@ impl<W: World> InstancePool<W> {
     pub(crate) async fn start(
         engine: Engine,
         clock: Arc<EpochClock>,
-        linked: Linked<W>,
+        linked: LinkedComponent<W>,
         slots: Slots,
     ) -> Result<Self, PluginError> {
         let Slots { free: slots, reserve } = slots;

@@ -81,7 +81,7 @@ impl Loaded {
 }
 
 /// A component that was checked against its world and linked.
-pub(crate) struct Linked<W: World> {
+pub(crate) struct LinkedComponent<W: World> {
     pub plugin: Arc<str>,
     pub pre: W::Pre,
     /// The slots that one instance takes.
@@ -107,7 +107,7 @@ pub(crate) fn prepare<W: World>(
     wasm: &Wasm,
     allowed: &Allowed,
     settings: String,
-) -> Result<Linked<W>, PluginError> {
+) -> Result<LinkedComponent<W>, PluginError> {
     #[cfg(feature = "compiler")]
     if let Some(component) = compile::configured::<W>(host, wasm, allowed, &settings)? {
         return link(&host.engine, wasm, &component, allowed, None);
@@ -147,7 +147,7 @@ pub(super) fn link<W: World>(
     component: &Component,
     allowed: &Allowed,
     settings: Option<String>,
-) -> Result<Linked<W>, PluginError> {
+) -> Result<LinkedComponent<W>, PluginError> {
     let plugin = wasm.plugin.clone();
     let ComponentInterface { imports, exports, .. } = ComponentInterface::of(engine, component);
     if let Some(name) = imports.iter().chain(&exports).find(|name| other_track(name)) {
@@ -161,7 +161,7 @@ pub(super) fn link<W: World>(
     let linker = linker(engine, &plugin, &imports, W::IMPORTS, allowed)?;
     let (pre, weight) = bind(&linker, &plugin, component, W::check)?;
     let confinement = allowed.confinement.clone();
-    Ok(Linked { plugin: plugin.into(), pre, weight, settings, confinement })
+    Ok(LinkedComponent { plugin: plugin.into(), pre, weight, settings, confinement })
 }
 
 /// Checks imports against what is always available (`free`, interfaces of our package) and what is granted, and

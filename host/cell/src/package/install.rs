@@ -9,7 +9,7 @@ use portcullis_core::digest::Digest;
 use portcullis_core::lockfile::{LockedPackage, Lockfile, ResolvedPackage};
 use portcullis_core::name::SourceName;
 use portcullis_jail::{CellLimits, Tier};
-use portcullis_net::egress::{Declared, ProxyListeners, Reach};
+use portcullis_net::egress::{AllowedDestinations, ProxyListeners, Reach};
 use portcullis_osv::OsvCheck;
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -45,7 +45,7 @@ const SHOWN_CHANGES: usize = 6;
 
 /// The install phase of a source, as shown to people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct InstallPhase {
+pub struct InstalledPackage {
     /// The package as the command asks for it.
     pub requested: String,
     /// The package's name.
@@ -85,7 +85,7 @@ pub struct PackageUpdate {
     pub provenance: Vec<String>,
 }
 
-impl InstallPhase {
+impl InstalledPackage {
     /// Returns the version that is installed.
     pub(crate) fn released(&self) -> Released<'_> {
         Released { name: &self.name, version: &self.version, integrity: &self.integrity }
@@ -101,7 +101,7 @@ fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error>
 pub(crate) struct Installed {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    pub phase: InstallPhase,
+    pub phase: InstalledPackage,
     /// A lock on the installed folder, which is not removed while this is open.
     pub held: File,
 }
@@ -346,7 +346,7 @@ impl<'a> Installer<'a> {
         };
         let words = words.map_err(|why| self.failed(&why))?;
         let words = words.into_iter().map(|word| word.to_string_lossy().into_owned());
-        let phase = InstallPhase {
+        let phase = InstalledPackage {
             requested: pin.requested.clone(),
             name: pin.name.clone(),
             version: pin.version.clone(),
@@ -410,7 +410,7 @@ impl<'a> Installer<'a> {
                 tier,
                 enforced,
                 outside_home: &folder,
-                proxy_listeners: ProxyListeners::wanted(&Declared::of_entries(&grant.network)),
+                proxy_listeners: ProxyListeners::wanted(&AllowedDestinations::of_entries(&grant.network)),
                 recorded: false,
             };
             let arguments = argv.get(1..).unwrap_or_default();
@@ -420,7 +420,7 @@ impl<'a> Installer<'a> {
             // The user's own configuration names the registry, which may be at a private address. A registry on the
             // public internet must not lead to one.
             let must_be_public = registry.map(|registry| registry.must_be_public.as_slice()).unwrap_or_default();
-            let declared = Declared::of_entries(&grant.network).public(must_be_public);
+            let declared = AllowedDestinations::of_entries(&grant.network).public(must_be_public);
             let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready, None, Arc::default());
             match run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve).await {
                 Ok(output) => said = output,

@@ -1,6 +1,6 @@
 //! Looks up what is known of packages before they are installed, and before each start.
 
-use portcullis_core::lockfile::Unit;
+use portcullis_core::lockfile::PackageVersion;
 use portcullis_osv::{OsvCheck, OsvDatabase};
 
 use super::super::{CellError, CellFactory};
@@ -14,7 +14,7 @@ use super::PackageCommand;
 pub(super) async fn look_up(
     cells: &CellFactory,
     package: &PackageCommand,
-    units: &[Unit],
+    units: &[PackageVersion],
 ) -> Result<OsvCheck, CellError> {
     let Some(file) = cells.osv().map(std::path::Path::to_owned) else { return Ok(OsvCheck::default()) };
     let (ecosystem, units) = (package.kind.ecosystem(), units.to_vec());

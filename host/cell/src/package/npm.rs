@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use portcullis_core::lockfile::{ResolvedPackage, Unit};
+use portcullis_core::lockfile::{PackageVersion, ResolvedPackage};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ pub(super) fn resolved(main: &str, lock_text: String) -> Result<ResolvedPackage,
             return Err(format!("its dependency {name:?} comes from no registry and has no integrity"));
         };
         let name = text("name").unwrap_or_else(|| name.to_owned());
-        units.push(Unit { name, version, integrity });
+        units.push(PackageVersion { name, version, integrity });
     }
     ResolvedPackage::new(main, units, lock_text)
 }

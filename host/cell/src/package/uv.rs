@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use portcullis_core::digest::Digest;
-use portcullis_core::lockfile::{ResolvedPackage, Unit};
+use portcullis_core::lockfile::{PackageVersion, ResolvedPackage};
 
 use super::registry::PackageRegistry;
 
@@ -84,7 +84,7 @@ pub(super) fn resolved(main: &str, lock_text: String) -> Result<ResolvedPackage,
             [one] => (*one).to_owned(),
             many => Digest::of(many.join("\n").as_bytes()).to_string(),
         };
-        units.push(Unit { name: normal(name), version: version.to_owned(), integrity });
+        units.push(PackageVersion { name: normal(name), version: version.to_owned(), integrity });
     }
     ResolvedPackage::new(&normal(main), units, lock_text)
 }

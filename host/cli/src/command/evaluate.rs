@@ -21,7 +21,7 @@ use anyhow::{Context as _, bail};
 use portcullis::cell::CellError;
 use portcullis::config::{Config, Endpoint};
 use portcullis_evaluate::{Condition, Evaluation, EvaluationTarget, Judgement, Observation};
-use portcullis_learn::Situation;
+use portcullis_learn::SourceFacts;
 use serde_json::json;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
@@ -220,7 +220,7 @@ pub(crate) async fn evaluate(
             observe_all(&Condition::ALL, observe).await?
         }
     };
-    let situation = Situation { named, inside, home: home() };
+    let situation = SourceFacts { named, inside, home: home() };
     let (command, known) = (command.to_vec(), supply.known);
     judged(move || Evaluation::of(&command, &observations, EvaluationTarget::Program(&situation), known)).await
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use portcullis::config::import::{HEAD, Surroundings, TAIL, WantedSecret, import};
+use portcullis::config::import::{ExpansionContext, HEAD, TAIL, WantedSecret, import};
 use portcullis::config::{Config, ConfigCandidate, TrustStatus, environment_variable, find_text, real_file};
 use portcullis::secret::SecretStore;
 use secrecy::ExposeSecret as _;

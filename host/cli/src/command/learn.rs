@@ -19,7 +19,7 @@ use portcullis::config::{
 };
 use portcullis::name::SourceName;
 use portcullis::secret::ConfigValue;
-use portcullis_learn::{CellKey, CellLine, Proposal, Situation};
+use portcullis_learn::{CellKey, CellLine, Proposal, SourceFacts};
 use serde_json::json;
 
 use crate::cli::Global;
@@ -126,7 +126,7 @@ pub(crate) fn switch(line: &CellLine) -> String {
 /// Prints the switches of `wrap` that the recorded sources of a broker lack, after an agent has used them.
 pub(crate) fn switches(broker: &Broker) {
     for name in broker.config().sources.keys() {
-        let situation = Situation { inside: inside(broker, name), ..situation(broker, name) };
+        let situation = SourceFacts { inside: inside(broker, name), ..situation(broker, name) };
         let attempts = broker.recording(name).map(|recording| recording.attempts()).unwrap_or_default();
         let mut proposal = Proposal::of(&attempts, &situation);
         proposal.withhold(&broker.config().own_files());
@@ -161,7 +161,7 @@ pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Con
 /// A run of a source in a recorded cell.
 pub(crate) struct RecordedRun {
     driven: Driven,
-    situation: Situation,
+    situation: SourceFacts,
     recording: Arc<Recording>,
     usage: CellUsage,
     /// The lines that the cell lacked for what was attempted.
@@ -184,7 +184,7 @@ pub(crate) async fn recorded_run(
         .get(name)
         .is_some_and(|source| source.cell.write.is_empty() && source.cell.network.is_empty());
     let driven = drive::drive(&broker, name, script, sealed, &situation.named).await;
-    let situation = Situation { inside: inside(&broker, name), ..situation };
+    let situation = SourceFacts { inside: inside(&broker, name), ..situation };
     let recording = broker.recording(name).unwrap_or_default();
     let (attempts, usage) = (recording.attempts(), recording.usage());
     broker.shutdown().await;
@@ -308,12 +308,14 @@ fn add(cell: &mut CellConfig, line: &CellLine) {
 }
 
 /// Returns the files and folders that the source's command and variables name.
-fn situation(broker: &Broker, name: &SourceName) -> Situation {
+fn situation(broker: &Broker, name: &SourceName) -> SourceFacts {
     // A home that is a link would be compared with real paths.
     let home = std::env::home_dir().filter(|home| home.is_absolute()).and_then(|home| home.canonicalize().ok());
     let config = broker.config();
     let source = config.sources.get(name).map(|source| &source.endpoint);
-    let Some(Endpoint::Command { argv, cwd, env }) = source else { return Situation { home, ..Situation::default() } };
+    let Some(Endpoint::Command { argv, cwd, env }) = source else {
+        return SourceFacts { home, ..SourceFacts::default() };
+    };
     let plain = env.values().filter_map(|value| match value {
         ConfigValue::Plain(text) => Some(text),
         ConfigValue::Secret(_) => None,
@@ -321,7 +323,7 @@ fn situation(broker: &Broker, name: &SourceName) -> Situation {
     let base = cwd.clone().unwrap_or_else(|| PathBuf::from("/"));
     let words =
         argv.iter().skip(1).chain(plain).map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));
-    let mut situation = Situation { home, ..Situation::default() };
+    let mut situation = SourceFacts { home, ..SourceFacts::default() };
     let paths = words.filter(|word| word.contains('/') || word.starts_with('.')).map(|word| base.join(word));
     paths.for_each(|path| situation.name(&path));
     situation

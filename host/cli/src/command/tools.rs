@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use portcullis::config::Config;
-use portcullis::item::{Hints, title_of};
+use portcullis::item::{ToolAnnotations, title_of};
 use portcullis::name::ProfileName;
 use portcullis::protocol::Json;
 use serde_json::json;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     for tool in &tools {
         let description = tool.get_str("description").unwrap_or_default();
         let title = title_of(tool).map(|title| format!("{title}: ")).unwrap_or_default();
-        let hints = Vec::from_iter(Hints::of(tool).words()).join(", ");
+        let hints = Vec::from_iter(ToolAnnotations::of(tool).words()).join(", ");
         let hints = if hints.is_empty() { hints } else { format!("  ({hints})") };
         let first: String =
             description.lines().next().unwrap_or_default().chars().take(MAX_DESCRIPTION_CHARS).collect();

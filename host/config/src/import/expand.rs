@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// The surroundings of a client's file: what its variables stand for.
 #[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
+pub struct ExpansionContext<'a> {
     /// The folder of the project to which the file belongs. Relative paths in the file are relative to it.
     pub workspace: Option<&'a Path>,
     /// The user's home folder.
@@ -21,7 +21,7 @@ pub(super) struct Expanded {
     pub missing: Vec<String>,
 }
 
-impl Surroundings<'_> {
+impl ExpansionContext<'_> {
     /// Replaces `${workspaceFolder}`, `${userHome}`, `${env:NAME}`, `${NAME}`, `${NAME:-default}` and a leading `~`, as
     /// clients do, and a text that is `$NAME` and nothing else.
     pub(super) fn expand(&self, text: &str) -> Expanded {
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn variables_of_each_client_are_replaced_and_what_is_missing_is_named() {
         let variable = |name: &str| (name == "SET").then(|| "value".to_owned());
-        let around = Surroundings {
+        let around = ExpansionContext {
             workspace: Some(Path::new("/work/shop")),
             home: Some(Path::new("/home/me")),
             variable: &variable,

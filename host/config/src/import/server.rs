@@ -7,7 +7,7 @@ use std::path::Path;
 use portcullis_core::secret::ConfigValue;
 use serde_json::{Map, Value};
 
-use super::expand::{Surroundings, env_file};
+use super::expand::{ExpansionContext, env_file};
 use super::{Import, values};
 use crate::secret_values::{is_secret_name, secret_arguments};
 
@@ -94,7 +94,7 @@ const MAX_TIMEOUT: u64 = 3600;
 pub(super) fn read(
     wanted: &str,
     written: &Value,
-    around: &Surroundings<'_>,
+    around: &ExpansionContext<'_>,
     file: &Path,
     import: &mut Import,
 ) -> Option<ImportedServer> {
@@ -197,7 +197,7 @@ fn argv(
     command: &Value,
     json: &Value,
     wanted: &str,
-    around: &Surroundings<'_>,
+    around: &ExpansionContext<'_>,
     import: &mut Import,
 ) -> Option<Vec<String>> {
     let Some(command) = command.as_str() else {

@@ -6,8 +6,8 @@ use crate::{Config, Endpoint, HttpTransportKind};
 const FILE: &str = "/srv/portcullis.toml";
 
 /// Surroundings in which only `SET` is set.
-fn around() -> Surroundings<'static> {
-    Surroundings { workspace: None, home: None, variable: &|name| (name == "SET").then(|| "live-set".to_owned()) }
+fn around() -> ExpansionContext<'static> {
+    ExpansionContext { workspace: None, home: None, variable: &|name| (name == "SET").then(|| "live-set".to_owned()) }
 }
 
 fn import(text: &str) -> Result<Imported, ImportError> {

@@ -6,7 +6,7 @@ use portcullis_core::secret::ConfigValue;
 use serde_json::{Map, Value};
 
 use super::Import;
-use super::expand::Surroundings;
+use super::expand::ExpansionContext;
 use crate::secret_values::{is_secret_name, looks_like_token};
 use crate::variable;
 
@@ -14,7 +14,7 @@ use crate::variable;
 pub(super) fn env(
     source: &str,
     written: &Map<String, Value>,
-    around: &Surroundings<'_>,
+    around: &ExpansionContext<'_>,
     import: &mut Import,
 ) -> BTreeMap<String, ConfigValue> {
     let mut env = BTreeMap::new();
@@ -32,7 +32,7 @@ pub(super) fn env(
 pub(super) fn headers(
     source: &str,
     json: &Value,
-    around: &Surroundings<'_>,
+    around: &ExpansionContext<'_>,
     import: &mut Import,
 ) -> BTreeMap<String, ConfigValue> {
     let table = |key: &str| json.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
@@ -73,7 +73,7 @@ fn value_of(
     what: &str,
     key: &str,
     json: &Value,
-    around: &Surroundings<'_>,
+    around: &ExpansionContext<'_>,
     import: &mut Import,
 ) -> Option<ConfigValue> {
     let written = match json {

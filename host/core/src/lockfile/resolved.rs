@@ -10,7 +10,7 @@ pub(crate) const MAX_UNITS: usize = 5_000;
 /// One package at one version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Unit {
+pub struct PackageVersion {
     /// The name in the registry.
     pub name: String,
     /// The version.
@@ -23,9 +23,9 @@ pub struct Unit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedPackage {
     /// The package that was requested.
-    pub main: Unit,
+    pub main: PackageVersion,
     /// Everything that is installed, in order, including the main package.
-    pub units: Vec<Unit>,
+    pub units: Vec<PackageVersion>,
     /// The digest of the tree: equal trees have equal digests on every machine.
     pub tree: Digest,
     /// The text from which the installer installs exactly this tree: npm's lock file, or requirements with hashes.
@@ -37,7 +37,7 @@ impl ResolvedPackage {
     ///
     /// # Errors
     /// If the main package is not in the tree, or there are more than 5,000 packages.
-    pub fn new(main: &str, mut units: Vec<Unit>, lock_text: String) -> Result<Self, String> {
+    pub fn new(main: &str, mut units: Vec<PackageVersion>, lock_text: String) -> Result<Self, String> {
         if units.len() > MAX_UNITS {
             return Err(format!("it resolves to more than {MAX_UNITS} packages"));
         }
@@ -50,7 +50,7 @@ impl ResolvedPackage {
 }
 
 /// Returns the digest of a tree whose units are in order.
-pub(crate) fn tree_of(units: &[Unit]) -> Digest {
+pub(crate) fn tree_of(units: &[PackageVersion]) -> Digest {
     let lines = units.iter().map(|unit| format!("{}\n{}\n{}\n", unit.name, unit.version, unit.integrity));
     Digest::of(lines.collect::<String>().as_bytes())
 }

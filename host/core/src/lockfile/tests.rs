@@ -71,7 +71,7 @@ fn a_prompt_is_accepted_beside_a_tool_of_the_same_name_and_an_old_lock_still_cou
 }
 
 fn resolved(version: &str) -> ResolvedPackage {
-    let unit = |name: &str, version: &str| Unit {
+    let unit = |name: &str, version: &str| PackageVersion {
         name: name.to_owned(),
         version: version.to_owned(),
         integrity: format!("sha512-{name}{version}"),

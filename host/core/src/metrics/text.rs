@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{PackageVersion, Registry};
 
 use super::Histogram;
 
@@ -13,9 +13,9 @@ use super::Histogram;
 pub type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// An encoder, which takes one metric after the other.
-pub struct Families<'a>(DescriptorEncoder<'a>);
+pub struct MetricsEncoder<'a>(DescriptorEncoder<'a>);
 
-impl Families<'_> {
+impl MetricsEncoder<'_> {
     /// Adds a counter, which only grows. Its name gets `_total`.
     pub fn counter<'l>(
         &mut self,
@@ -46,7 +46,7 @@ impl Families<'_> {
         help: &str,
         values: impl IntoIterator<Item = (Labels<'l>, &'l Histogram)>,
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        let mut metric = self.0.encode_descriptor(name, help, Some(&PackageVersion::Seconds), MetricType::Histogram)?;
         each(&mut metric, values, |metric, histogram| {
             let buckets = histogram.buckets();
             let count = buckets.iter().map(|(_, count)| count).sum();
@@ -67,7 +67,7 @@ fn each<'l, T>(
 }
 
 /// Returns the text of all metrics that `describe` adds.
-pub fn text(describe: impl Fn(&mut Families<'_>) -> fmt::Result + Send + Sync + 'static) -> String {
+pub fn text(describe: impl Fn(&mut MetricsEncoder<'_>) -> fmt::Result + Send + Sync + 'static) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(describe)));
     let mut text = String::new();
@@ -78,9 +78,9 @@ pub fn text(describe: impl Fn(&mut Families<'_>) -> fmt::Result + Send + Sync + 
 
 struct Scrape<F>(F);
 
-impl<F: Fn(&mut Families<'_>) -> fmt::Result + Send + Sync + 'static> Collector for Scrape<F> {
+impl<F: Fn(&mut MetricsEncoder<'_>) -> fmt::Result + Send + Sync + 'static> Collector for Scrape<F> {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        (self.0)(&mut Families(encoder))
+        (self.0)(&mut MetricsEncoder(encoder))
     }
 }
 

@@ -30,7 +30,8 @@ fn what_a_person_named_is_granted_as_a_whole() {
     let home = home();
     let docs = home.path().join("docs");
     std::fs::create_dir(&docs).unwrap();
-    let situation = Situation { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..Situation::default() };
+    let situation =
+        SourceFacts { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let attempts = [hidden(Action::Look, &docs), hidden(Action::Read, &docs.join("a/b.md"))];
     let proposal = Proposal::of(&attempts, &situation);
     assert_eq!(values(&proposal.lines), [("read", docs.display().to_string())]);
@@ -47,7 +48,7 @@ fn many_files_of_a_folder_are_the_folder_and_few_are_themselves() {
     std::fs::create_dir_all(&folder).unwrap();
     let files: Vec<PathBuf> = (0..3).map(|n| folder.join(format!("{n}.bin"))).collect();
     files.iter().for_each(|file| std::fs::write(file, "").unwrap());
-    let situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
+    let situation = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let reads: Vec<RecordedAttempt> = files.iter().map(|file| hidden(Action::Read, file)).collect();
     assert_eq!(values(&Proposal::of(&reads, &situation).lines), [("read", folder.display().to_string())]);
     let two = Proposal::of(reads.get(..2).unwrap(), &situation);
@@ -60,7 +61,7 @@ fn what_every_program_looks_for_is_left_out() {
     let program = home.path().join("server/index.js");
     let marker = home.path().join("package.json");
     std::fs::write(&marker, "{}").unwrap();
-    let situation = Situation { inside: vec![program], home: Some(home.path().to_owned()), ..Situation::default() };
+    let situation = SourceFacts { inside: vec![program], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let attempts = [
         hidden(Action::Look, home.path()),
         hidden(Action::Read, &marker),
@@ -77,7 +78,7 @@ fn credentials_and_whole_homes_are_named_and_not_proposed() {
     let home = home();
     std::fs::create_dir(home.path().join(".ssh")).unwrap();
     std::fs::write(home.path().join(".ssh/id_rsa"), "key").unwrap();
-    let situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
+    let situation = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let attempts =
         [hidden(Action::Read, &home.path().join(".ssh/id_rsa")), hidden(Action::Write, &home.path().join("new-file"))];
     let proposal = Proposal::of(&attempts, &situation);
@@ -90,15 +91,15 @@ fn credentials_and_whole_homes_are_named_and_not_proposed() {
 fn a_host_is_proposed_with_its_port_and_a_guess_is_called_one() {
     let attempts =
         [refused("API.Example.com", None), refused("db.example.com", Some(5432)), refused("_bad name", None)];
-    let proposal = Proposal::of(&attempts, &Situation::default());
+    let proposal = Proposal::of(&attempts, &SourceFacts::default());
     let expected = [("network", "api.example.com:443".to_owned()), ("network", "db.example.com:5432".to_owned())];
     assert_eq!(values(&proposal.lines), expected);
     assert!(proposal.lines.first().unwrap().remark.is_some() && proposal.lines.last().unwrap().remark.is_none());
-    let made_up = Proposal::of(&[refused("example.com", None)], &Situation::default());
+    let made_up = Proposal::of(&[refused("example.com", None)], &SourceFacts::default());
     assert!(made_up.is_empty() && made_up.withheld.len() == 1, "{made_up:?}");
     let address = attempt(Action::Connect, Subject::Address("203.0.113.7:443".parse().unwrap()), Availability::Denied);
     assert_eq!(
-        values(&Proposal::of(&[address], &Situation::default()).lines),
+        values(&Proposal::of(&[address], &SourceFacts::default()).lines),
         [("network", "203.0.113.7:443".to_owned())]
     );
 }
@@ -108,7 +109,7 @@ fn a_file_that_is_named_and_does_not_exist_yet_stands_for_its_folder() {
     let home = home();
     let folder = home.path().join("data/graphs");
     std::fs::create_dir_all(&folder).unwrap();
-    let mut situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
+    let mut situation = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
     situation.name(&folder.join("new.json"));
     situation.name(&home.path().join("new.json"));
     assert_eq!(situation.named, [folder.canonicalize().unwrap()], "and never for a whole home");
@@ -121,7 +122,7 @@ fn the_brokers_own_files_are_withheld() {
     let home = home();
     let folder = home.path().join("project");
     std::fs::create_dir(&folder).unwrap();
-    let situation = Situation { named: vec![folder.clone()], ..Situation::default() };
+    let situation = SourceFacts { named: vec![folder.clone()], ..SourceFacts::default() };
     let mut proposal = Proposal::of(&[hidden(Action::Read, &folder)], &situation);
     proposal.withhold(&[folder.join(".portcullis")]);
     assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
@@ -132,7 +133,8 @@ fn what_only_a_person_can_agree_to_is_withheld_where_nobody_is_asked() {
     let home = home();
     let (letters, docs) = (home.path().join("letters"), home.path().join("docs"));
     [&letters, &docs].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
-    let situation = Situation { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..Situation::default() };
+    let situation =
+        SourceFacts { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let attempts = [hidden(Action::Read, &letters), hidden(Action::Read, &docs), refused("api.test", None)];
     let mut proposal = Proposal::of(&attempts, &situation);
     assert_eq!(proposal.lines.len(), 3, "{proposal:?}");
@@ -147,7 +149,7 @@ fn a_link_to_credentials_is_known_by_where_it_leads() {
     std::fs::create_dir(home.path().join(".ssh")).unwrap();
     std::fs::write(home.path().join(".ssh/config"), "").unwrap();
     std::os::unix::fs::symlink(home.path().join(".ssh"), home.path().join("innocent")).unwrap();
-    let situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
+    let situation = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let proposal = Proposal::of(&[hidden(Action::Read, &home.path().join("innocent/config"))], &situation);
     assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
 }
@@ -159,7 +161,7 @@ fn three_files_of_a_folder_with_credentials_do_not_open_the_folder() {
     std::fs::create_dir(&folder).unwrap();
     let files: Vec<PathBuf> = ["config.toml", "env", "registry"].iter().map(|name| folder.join(name)).collect();
     files.iter().for_each(|file| std::fs::write(file, "").unwrap());
-    let situation = Situation { home: Some(home.path().to_owned()), ..Situation::default() };
+    let situation = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let attempts: Vec<_> = files.iter().map(|file| hidden(Action::Read, file)).collect();
     let proposal = Proposal::of(&attempts, &situation);
     assert!(proposal.lines.iter().all(|line| Path::new(&line.value) != folder), "{:?}", proposal.lines);
@@ -173,7 +175,7 @@ fn a_proposed_folder_that_holds_a_key_says_so() {
     std::fs::create_dir(&project).unwrap();
     std::fs::write(project.join(".env"), "").unwrap();
     let situation =
-        Situation { named: vec![project.clone()], home: Some(home.path().to_owned()), ..Situation::default() };
+        SourceFacts { named: vec![project.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let proposal = Proposal::of(&[hidden(Action::Read, &project.join("main.rs"))], &situation);
     assert!(proposal.lines.first().unwrap().remark.unwrap().contains("keys or passwords"), "{proposal:?}");
 }
@@ -181,7 +183,7 @@ fn a_proposed_folder_that_holds_a_key_says_so() {
 #[test]
 fn a_source_that_searches_gets_no_endless_proposal() {
     let attempts: Vec<_> = (0..1000).map(|n| refused(&format!("h{n}.example.test"), Some(443))).collect();
-    let proposal = Proposal::of(&attempts, &Situation::default());
+    let proposal = Proposal::of(&attempts, &SourceFacts::default());
     assert_eq!((proposal.lines.len(), proposal.withheld.len()), (MAX_LINES, MAX_WITHHELD));
 }
 
@@ -191,6 +193,6 @@ fn compiled_modules_beside_a_python_program_are_no_need() {
     let program = home.path().join("venv");
     std::fs::create_dir(&program).unwrap();
     let attempts = [attempt(Action::Write, Subject::Path(program.join("__pycache__/a.pyc")), Availability::ReadOnly)];
-    let situation = Situation { inside: vec![program], home: Some(home.path().to_owned()), ..Situation::default() };
+    let situation = SourceFacts { inside: vec![program], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     assert!(Proposal::of(&attempts, &situation).is_empty());
 }

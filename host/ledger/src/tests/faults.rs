@@ -95,7 +95,7 @@ async fn an_item_that_fails_leaves_the_rest_of_its_batch() {
     let other = shell(dir.path());
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     // All of these wait for the lock together.
-    let absent = Consume {
+    let absent = GrantUse {
         grant: "absent".into(),
         binding: Binding {
             principal: String::new(),

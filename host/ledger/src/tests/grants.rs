@@ -23,7 +23,7 @@ async fn add(ledger: &Ledger, grant: &ApprovalGrant) {
 }
 
 async fn used(ledger: &Ledger, grant: &ApprovalGrant, binding: &Binding) -> Result<u64, LedgerError> {
-    let consume = Consume { grant: grant.id.clone(), binding: binding.clone() };
+    let consume = GrantUse { grant: grant.id.clone(), binding: binding.clone() };
     intend(ledger, event(EventKind::CallIntent), Some(consume)).await
 }
 

@@ -3,7 +3,7 @@
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::LedgerError;
-use crate::grant::{ApprovalGrant, Consume};
+use crate::grant::{ApprovalGrant, GrantUse};
 use crate::record::UnchainedRecord;
 
 /// A message to the writer.
@@ -18,7 +18,7 @@ pub(crate) enum WriterMessage {
 /// A unit of work: all of it is written, or none of it.
 pub(crate) struct WriteUnit {
     pub(crate) draft: Option<UnchainedRecord>,
-    pub(crate) effect: SideEffect,
+    pub(crate) effect: LinkedChange,
     /// The channel to which the result is sent, or `None` if nobody waits for it.
     pub(crate) reply: Option<oneshot::Sender<Result<u64, LedgerError>>>,
     /// True if the record is the outcome of a call, which is kept until it can be written.
@@ -28,9 +28,9 @@ pub(crate) struct WriteUnit {
 }
 
 /// A change that is written together with a record.
-pub(crate) enum SideEffect {
+pub(crate) enum LinkedChange {
     None,
-    Consume(Consume),
+    GrantUse(GrantUse),
     Add(Box<ApprovalGrant>),
     Advance {
         sink: String,

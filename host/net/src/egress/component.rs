@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 use super::address::{Class, Objection};
 use super::dial::MAX_ADDRESSES;
-use super::proxy::journal::{self, EgressRefusal, Journal, Via};
-use super::{CONNECT_TIMEOUT, Declared, Destination, Egress, EgressError, HttpClient, Reach, resolver};
+use super::proxy::journal::{self, EgressLog, EgressRefusal, Via};
+use super::{AllowedDestinations, CONNECT_TIMEOUT, Destination, Egress, EgressError, HttpClient, Reach, resolver};
 
 /// The port with which a lookup of a name is recorded.
 const DNS: u16 = 53;
@@ -32,10 +32,10 @@ const NOT_DECLARED: Objection =
 /// The egress of one component. It reaches the declared destinations and nothing else, and those only at public
 /// addresses, unless `reach` allows nearby ones.
 pub struct ComponentEgress {
-    declared: Declared,
+    declared: AllowedDestinations,
     egress: Egress,
     reach: Reach,
-    journal: Journal,
+    journal: EgressLog,
     /// Created with the first request. All instances of the source share its connections.
     client: OnceLock<HttpClient>,
 }
@@ -51,7 +51,7 @@ impl ComponentEgress {
     /// Outside a tokio runtime.
     pub fn open(
         source: &SourceName,
-        declared: Declared,
+        declared: AllowedDestinations,
         reach: Reach,
         record: impl Fn(Event) + Send + Sync + 'static,
     ) -> Arc<Self> {
@@ -62,11 +62,11 @@ impl ComponentEgress {
     pub fn by(
         egress: Egress,
         source: &SourceName,
-        declared: Declared,
+        declared: AllowedDestinations,
         reach: Reach,
         record: impl Fn(Event) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let journal = Journal::new(source, record);
+        let journal = EgressLog::new(source, record);
         let egress = Arc::new(Self { declared, egress, reach, journal, client: OnceLock::new() });
         tokio::spawn(tell_repeats(Arc::downgrade(&egress)));
         egress

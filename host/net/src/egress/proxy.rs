@@ -39,13 +39,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use declared::{Declared, Destination, NoDestination};
+pub use declared::{AllowedDestinations, Destination, DestinationParseError};
 pub use hello::{Hello, client_hello};
 pub use names::DnsReply;
 pub use refused_hosts::RefusedHosts;
 
 use super::{Egress, Reach};
-use journal::{EgressRefusal, Journal, Via};
+use journal::{EgressLog, EgressRefusal, Via};
 
 /// The largest number of connections that a source may have at once. Browsers open six to a host; at this number a
 /// source is leaking or attacking.
@@ -79,7 +79,7 @@ impl ProxyListeners {
     /// Returns the listeners that must be bound in a cell that may reach `declared`. They include ports that are not
     /// declared, so that attempts to use those are recorded.
     #[must_use]
-    pub fn wanted(declared: &Declared) -> Vec<Listener> {
+    pub fn wanted(declared: &AllowedDestinations) -> Vec<Listener> {
         let all = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         let resolver = Listener::udp(SocketAddr::from((Ipv4Addr::LOCALHOST, RESOLVER_PORT)));
         iter::once(resolver).chain(ports(declared).into_iter().map(|port| Listener::tcp(all(port)))).collect()
@@ -88,7 +88,7 @@ impl ProxyListeners {
     /// Takes the sockets that were bound, in the order of [`ProxyListeners::wanted`], or returns `None` if their number
     /// differs.
     #[must_use]
-    pub fn bound(declared: &Declared, descriptors: Vec<OwnedFd>) -> Option<Self> {
+    pub fn bound(declared: &AllowedDestinations, descriptors: Vec<OwnedFd>) -> Option<Self> {
         let ports = ports(declared);
         if descriptors.len() != ports.len() + 1 {
             return None;
@@ -101,7 +101,7 @@ impl ProxyListeners {
 
 /// Returns the TCP ports on which a cell listens: none if it may reach nothing, as the resolver alone records what it
 /// looks for.
-fn ports(declared: &Declared) -> BTreeSet<u16> {
+fn ports(declared: &AllowedDestinations) -> BTreeSet<u16> {
     if declared.is_empty() {
         return BTreeSet::new();
     }
@@ -115,10 +115,10 @@ pub struct EgressProxy {
 
 /// The state that all tasks of a proxy share.
 struct Shared {
-    declared: Declared,
+    declared: AllowedDestinations,
     egress: Egress,
     reach: Reach,
-    journal: Journal,
+    journal: EgressLog,
     tasks: TaskTracker,
     stop: CancellationToken,
     room: Arc<Semaphore>,
@@ -137,20 +137,20 @@ impl EgressProxy {
     pub fn open(
         source: &SourceName,
         listeners: ProxyListeners,
-        declared: Declared,
+        declared: AllowedDestinations,
         reach: Reach,
         refused: Arc<RefusedHosts>,
         record: impl Fn(Event) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let journal = Journal::new(source, record).with_refused(refused);
+        let journal = EgressLog::new(source, record).with_refused(refused);
         Self::serve(Egress::new(), journal, listeners, declared, reach)
     }
 
     fn serve(
         egress: Egress,
-        journal: Journal,
+        journal: EgressLog,
         listeners: ProxyListeners,
-        declared: Declared,
+        declared: AllowedDestinations,
         reach: Reach,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {

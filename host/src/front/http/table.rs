@@ -30,7 +30,7 @@ pub(super) struct SessionEntry<V> {
 }
 
 /// An entry in use, and the entries that were removed to make room for it.
-pub(super) type Entered<V> = (InUse<V>, Vec<Arc<SessionEntry<V>>>);
+pub(super) type InsertResult<V> = (InUse<V>, Vec<Arc<SessionEntry<V>>>);
 
 impl<K: Hash + Eq + Clone, V> Table<K, V> {
     pub(super) fn new(idle: Duration, principal: PrincipalOf<K, V>) -> Self {
@@ -51,7 +51,7 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
         key: K,
         principal: &Arc<str>,
         make: impl FnOnce() -> V,
-    ) -> Result<Entered<V>, HttpRefusal> {
+    ) -> Result<InsertResult<V>, HttpRefusal> {
         let mut entries = self.lock();
         if let Some(entry) = entries.get(&key) {
             return Ok((InUse(Arc::clone(entry)), Vec::new()));

@@ -114,14 +114,14 @@ async fn what_a_person_reads_is_what_the_source_will_read() {
 #[tokio::test]
 async fn what_may_destroy_is_never_asked_through_the_agent() {
     let mut bench = Bench::new().await;
-    let destructive = Hints { destructive: Some(true), ..Hints::default() };
-    let open_world = Hints { open_world: Some(true), ..Hints::default() };
+    let destructive = ToolAnnotations { destructive: Some(true), ..ToolAnnotations::default() };
+    let open_world = ToolAnnotations { open_world: Some(true), ..ToolAnnotations::default() };
     for (hints, acceptance, through_the_agent) in [
-        (Hints::default(), Acceptance::Unknown, true),
+        (ToolAnnotations::default(), Acceptance::Unknown, true),
         (destructive, Acceptance::Unknown, false),
         (open_world, Acceptance::Unknown, false),
         (destructive, Acceptance::Accepted, true),
-        (Hints::default(), Acceptance::Changed(vec!["description".into()]), false),
+        (ToolAnnotations::default(), Acceptance::Changed(vec!["description".into()]), false),
     ] {
         bench.hints = hints;
         let case = format!("{hints:?} {acceptance:?}");

@@ -17,9 +17,9 @@ fn circumstances<'a>(
     peer: &'a Arc<dyn AgentPeer>,
     metrics: &'a SourceMetrics,
     budget: Option<&'a Arc<Budget>>,
-) -> Circumstances<'a> {
+) -> GateInput<'a> {
     const UNKNOWN: &Acceptance = &Acceptance::Unknown;
-    Circumstances {
+    GateInput {
         vault: &bench.vault,
         approve: Approve::Never,
         record: Detail::Shape,

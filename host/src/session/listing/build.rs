@@ -17,7 +17,7 @@ use crate::ledger::EventKind;
 use crate::lockfile::Lockfile;
 use crate::name::SourceName;
 use crate::session::configured::ConfiguredSession;
-use crate::session::discovery::{AskResult, ListedItems};
+use crate::session::discovery::{ListResult, ListedItems};
 use crate::session::group::ToolGroup;
 use crate::session::{deferred, health};
 
@@ -58,7 +58,7 @@ impl ConfiguredSession {
     /// is required. What other sources fail to list is left out.
     pub(in crate::session) async fn build_listing(
         &self,
-        answered: Vec<AskResult>,
+        answered: Vec<ListResult>,
         first: bool,
         kind: ItemKind,
     ) -> Result<Listing, Cause> {
@@ -66,7 +66,7 @@ impl ConfiguredSession {
         Box::pin(self.assemble(answered, first, kind)).await
     }
 
-    async fn assemble(&self, answered: Vec<AskResult>, first: bool, kind: ItemKind) -> Result<Listing, Cause> {
+    async fn assemble(&self, answered: Vec<ListResult>, first: bool, kind: ItemKind) -> Result<Listing, Cause> {
         let lock = Lockfile::load(&self.context.config.data_dir).map_err(Cause::of)?;
         let offered = self.offered(&answered)?;
         let (catalog, contested) = self.merged(&offered, kind)?;
@@ -141,7 +141,7 @@ impl ConfiguredSession {
     }
 
     /// Separates the sources that can be used from those that failed.
-    fn offered<'a>(&'a self, answered: &'a [AskResult]) -> Result<Offered<'a>, Cause> {
+    fn offered<'a>(&'a self, answered: &'a [ListResult]) -> Result<Offered<'a>, Cause> {
         let (mut usable, mut absent) = (Vec::new(), Vec::new());
         for (upstream, filter) in self.context.admitted(&self.caller.profile) {
             let of_it = answered.iter().find(|(other, _)| other.config.name == upstream.config.name);

@@ -9,23 +9,23 @@ use crate::protocol::Message;
 use crate::source::transport::Transport;
 
 /// An entry of the control queue.
-pub(super) enum ControlMessage {
+pub(super) enum OutboundNotification {
     Send(Message),
     /// Signals that everything queued before it has been sent.
     Flushed(oneshot::Sender<()>),
 }
 
 /// Sends the queued messages, in order, until the connection is dropped.
-pub(super) async fn run(transport: Arc<dyn Transport>, mut queue: mpsc::Receiver<ControlMessage>) {
+pub(super) async fn run(transport: Arc<dyn Transport>, mut queue: mpsc::Receiver<OutboundNotification>) {
     while let Some(message) = queue.recv().await {
         match message {
-            ControlMessage::Send(message) => {
+            OutboundNotification::Send(message) => {
                 if let Err(error) = transport.send(&message).await {
                     tracing::debug!(%error, "a short message to a source was not sent");
                 }
             }
             // The waiting side may be gone already.
-            ControlMessage::Flushed(done) => drop(done.send(())),
+            OutboundNotification::Flushed(done) => drop(done.send(())),
         }
     }
 }

@@ -61,7 +61,7 @@ pub(crate) enum Opening {
 }
 
 /// The result of the handshake.
-pub(super) struct Agreed {
+pub(super) struct HandshakeResult {
     pub(super) era: Era,
     pub(super) protocol: String,
     pub(super) server: Json,
@@ -70,7 +70,7 @@ pub(super) struct Agreed {
     pub(super) capabilities: Json,
 }
 
-impl Default for Agreed {
+impl Default for HandshakeResult {
     fn default() -> Self {
         Self {
             era: Era::Legacy,
@@ -83,7 +83,7 @@ impl Default for Agreed {
 }
 
 /// Agrees on an era and a revision.
-pub(super) async fn agree(shared: &LinkShared, deadlines: &Deadlines) -> Result<Agreed, SourceError> {
+pub(super) async fn agree(shared: &LinkShared, deadlines: &Deadlines) -> Result<HandshakeResult, SourceError> {
     match shared.config.opening {
         Opening::Newest => agree_on_newest(shared, deadlines).await,
         Opening::LegacyFirst => match initialize(shared, deadlines.handshake).await {
@@ -99,7 +99,7 @@ pub(super) async fn agree(shared: &LinkShared, deadlines: &Deadlines) -> Result<
 }
 
 /// Probes for the modern era, and falls back to the legacy one.
-async fn agree_on_newest(shared: &LinkShared, deadlines: &Deadlines) -> Result<Agreed, SourceError> {
+async fn agree_on_newest(shared: &LinkShared, deadlines: &Deadlines) -> Result<HandshakeResult, SourceError> {
     let Some(probe_timeout) = deadlines.probe else { return initialize(shared, deadlines.handshake).await };
     // The probe stays open after its deadline: a source that starts slowly reads both requests, and its answer to the
     // first counts if it refuses the second.
@@ -140,7 +140,7 @@ async fn agree_on_newest(shared: &LinkShared, deadlines: &Deadlines) -> Result<A
 
 /// Begins a connection in the modern era only. A source that refuses our version but names it as supported is asked
 /// once more.
-async fn discover(shared: &LinkShared, deadline: Duration) -> Result<Agreed, SourceError> {
+async fn discover(shared: &LinkShared, deadline: Duration) -> Result<HandshakeResult, SourceError> {
     let ask = || {
         let with_facts = |_| with_facts(&Json::empty_object(), &RequestFacts::of_broker(Era::Modern), None);
         shared.request(&Method::ServerDiscover, with_facts, None, deadline)
@@ -177,9 +177,9 @@ fn speaks_modern(discovered: &Json) -> bool {
     versions.and_then(|versions| versions.read::<Vec<String>>().ok()).is_some_and(|all| all.iter().any(|v| v == MODERN))
 }
 
-fn modern(discovered: &Json) -> Agreed {
+fn modern(discovered: &Json) -> HandshakeResult {
     let server = discovered.get("_meta").and_then(|meta| meta.get(SERVER_INFO));
-    Agreed {
+    HandshakeResult {
         era: Era::Modern,
         protocol: MODERN.to_owned(),
         server: server.unwrap_or_else(Json::empty_object),
@@ -188,7 +188,7 @@ fn modern(discovered: &Json) -> Agreed {
     }
 }
 
-async fn initialize(shared: &LinkShared, deadline: Duration) -> Result<Agreed, SourceError> {
+async fn initialize(shared: &LinkShared, deadline: Duration) -> Result<HandshakeResult, SourceError> {
     let [.., newest] = LEGACY;
     let declared = &shared.config.capabilities;
     let params = json!({ "protocolVersion": newest, "capabilities": declared, "clientInfo": client_info() });
@@ -215,7 +215,7 @@ async fn initialize(shared: &LinkShared, deadline: Duration) -> Result<Agreed, S
     sent.map_err(|_| NoResponse::Timeout)
         .and_then(|sent| sent.map_err(|error| NoResponse::Broken(error.into_cause())))
         .map_err(|lost| explain(&Method::NotificationsInitialized, deadline, lost))?;
-    Ok(Agreed {
+    Ok(HandshakeResult {
         era: Era::Legacy,
         protocol,
         server: result.get("serverInfo").unwrap_or_else(Json::empty_object),
@@ -247,7 +247,7 @@ fn capability_of(kind: ItemKind) -> &'static str {
 /// Fetches all pages of a list.
 pub(super) async fn list(
     shared: &LinkShared,
-    agreed: &Agreed,
+    agreed: &HandshakeResult,
     kind: ItemKind,
     deadline: Duration,
 ) -> Result<Listed, SourceError> {

@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::LinkConfig;
-use super::control_queue::ControlMessage;
+use super::control_queue::OutboundNotification;
 use super::url_elicitations::UrlElicitations;
 
 use crate::call::{Cause, SessionId};
@@ -33,7 +33,7 @@ pub(super) struct LinkShared {
     pub(super) config: LinkConfig,
     /// The client that owns this connection, if it is not shared.
     pub(super) owner: OnceLock<Weak<dyn SourceClient>>,
-    pub(super) control_queue: mpsc::Sender<ControlMessage>,
+    pub(super) control_queue: mpsc::Sender<OutboundNotification>,
     pub(super) pending: Mutex<PendingRequests>,
     /// Places for requests of the source: each holds one from its arrival until its answer has been sent.
     pub(super) request_permits: Arc<Semaphore>,
@@ -194,7 +194,7 @@ impl LinkShared {
     /// Queues a short message, which is sent when the source takes it. Never waits; if the queue is full, drops the
     /// message.
     pub(super) fn send_soon(&self, message: Message) {
-        if self.control_queue.try_send(ControlMessage::Send(message)).is_err() {
+        if self.control_queue.try_send(OutboundNotification::Send(message)).is_err() {
             tracing::debug!("a source takes no messages; a cancellation or an answer to it was dropped");
         }
     }

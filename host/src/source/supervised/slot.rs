@@ -16,7 +16,7 @@ use super::connection::{Connection, Digests};
 use super::machine::{ATTEMPTS, ConnectionEvent, ConnectionState, TIMEOUTS};
 use super::session_settings::SessionSettings;
 use crate::call::{Cause, SessionId, now_millis};
-use crate::ledger::{self, Recorder};
+use crate::ledger::{self, EventCallback};
 use crate::name::SourceName;
 use crate::source::link::{Opening, Subscribers};
 use crate::source::{Discovery, SourceClient, SourceError, Status};
@@ -25,7 +25,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// The counters of a source as a whole, for its health, and the recorder of its events.
 pub(super) struct HealthCounters {
     pub(super) name: SourceName,
-    pub(super) record: Recorder,
+    pub(super) record: EventCallback,
     /// Connections that could not be made or were lost, and pings that were not answered.
     pub(super) errors: AtomicU64,
     /// The time at which a ping was last answered, in milliseconds since the Unix epoch; 0 if never.
@@ -46,7 +46,7 @@ impl HealthCounters {
 
 /// The patience of a caller: until when it waits for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum WaitPolicy {
     /// Not at all if the source is known to be down, because another can be asked; otherwise until the next attempt has
     /// failed.
     Elsewhere,
@@ -205,9 +205,9 @@ impl ConnectionSlot {
 
     /// Returns the connection, or says whether to wait for one. `seen` is the number of failures when the wait began.
     /// If no driver runs, `start` starts one.
-    pub(super) fn want(&self, patience: Patience, seen: u64, start: impl FnOnce() -> JoinHandle<()>) -> Wanted {
+    pub(super) fn want(&self, patience: WaitPolicy, seen: u64, start: impl FnOnce() -> JoinHandle<()>) -> Wanted {
         let mut state = self.state();
-        if patience == Patience::List && state.machine.is_doubted() {
+        if patience == WaitPolicy::List && state.machine.is_doubted() {
             return Wanted::Refused(SourceError::Closed(Cause::own(format!(
                 "it has left {TIMEOUTS} requests in a row unanswered, and is restarted unless it answers a `ping`"
             ))));
@@ -226,18 +226,18 @@ impl ConnectionSlot {
                 let wait = state.machine.not_before().map(|at| at.saturating_duration_since(Instant::now()));
                 return Wanted::Refused(error().left_alone(ATTEMPTS, wait.unwrap_or_default()));
             }
-            _ if state.failures > seen && (patience != Patience::Reconnect || !state.machine.was_connected()) => {
+            _ if state.failures > seen && (patience != WaitPolicy::Reconnect || !state.machine.was_connected()) => {
                 return Wanted::Refused(error());
             }
             _ => {}
         }
         let pauses = state.machine.not_before().is_some_and(|at| Instant::now() < at);
         let refused = state.error.clone().filter(|_| match patience {
-            Patience::Elsewhere => true,
+            WaitPolicy::Elsewhere => true,
             // An attempt that is due may succeed, so it is waited for. One that is already under way is not: this
             // caller does without it.
-            Patience::List => pauses || state.driver.is_some(),
-            Patience::Attempt | Patience::Reconnect => false,
+            WaitPolicy::List => pauses || state.driver.is_some(),
+            WaitPolicy::Attempt | WaitPolicy::Reconnect => false,
         });
         if state.driver.is_none() {
             state.driver = Some(start());

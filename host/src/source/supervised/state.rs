@@ -16,7 +16,7 @@ use super::machine::ConnectionEvent;
 use super::own::{Full, MAX_OF_ONE, MAX_OWN, Own, REUSE_FROM};
 use super::recent_discoveries::RecentDiscoveries;
 use super::session_settings;
-use super::slot::{ConnectionSlot, HealthCounters, Owner, Patience};
+use super::slot::{ConnectionSlot, HealthCounters, Owner, WaitPolicy};
 use super::{Connect, SupervisionConfig};
 use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
@@ -194,7 +194,7 @@ impl<D: Connect> SupervisorState<D> {
 impl<D: Connect> SupervisorState<D> {
     /// Returns the slot that a client uses, as far as is known. A client that declares nothing and only lists uses a
     /// shared slot: listing leaves no state at the source.
-    pub(super) fn slot_for(&self, client: &Arc<dyn SourceClient>, patience: Patience) -> Arc<ConnectionSlot> {
+    pub(super) fn slot_for(&self, client: &Arc<dyn SourceClient>, patience: WaitPolicy) -> Arc<ConnectionSlot> {
         if self.cannot_share(client)
             && !self.only_lists(client, patience)
             && let Some(slot) = self.own_slot(client)
@@ -216,8 +216,8 @@ impl<D: Connect> SupervisorState<D> {
         (!slot.is_shared() || !self.cannot_share(client)).then(|| Arc::downgrade(client))
     }
 
-    fn only_lists(&self, client: &Arc<dyn SourceClient>, patience: Patience) -> bool {
-        patience == Patience::List && client.capabilities() == Json::empty_object() && !self.has_own(client)
+    fn only_lists(&self, client: &Arc<dyn SourceClient>, patience: WaitPolicy) -> bool {
+        patience == WaitPolicy::List && client.capabilities() == Json::empty_object() && !self.has_own(client)
     }
 
     /// Gives a session's slot a place, for which another may have to give up its own.

@@ -76,7 +76,7 @@ async fn a_call_waits_for_its_turn_and_for_its_answer_within_one_time() {
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_time_is_over_before_its_connection_stands_is_not_sent() {
     let bench = Bench::with(&[Mood::Late], |supervision| {
-        (supervision.timeout, supervision.lifecycle) = (Duration::from_secs(3), Lifecycle::PerCall);
+        (supervision.timeout, supervision.lifecycle) = (Duration::from_secs(3), ConnectionReuse::PerCall);
     });
     let begun = Instant::now();
     match bench.call(&RecordingClient::new().client()).await {
@@ -310,7 +310,7 @@ async fn closing_waits_no_longer_for_a_connection_that_was_given_up_with_a_call_
 
 #[tokio::test(start_paused = true)]
 async fn a_call_with_a_connection_of_its_own_that_is_given_up_is_cancelled_at_its_source() {
-    let bench = Bench::with(&[Mood::Mute], |supervision| supervision.lifecycle = Lifecycle::PerCall);
+    let bench = Bench::with(&[Mood::Mute], |supervision| supervision.lifecycle = ConnectionReuse::PerCall);
     let session = RecordingClient::new().client();
     let mut call = Box::pin(bench.call(&session));
     for _ in 0..1000 {
@@ -325,7 +325,7 @@ async fn a_call_with_a_connection_of_its_own_that_is_given_up_is_cancelled_at_it
 
 #[tokio::test(start_paused = true)]
 async fn with_a_connection_for_each_call_nothing_is_kept() {
-    let bench = Bench::with(&[Mood::Dies, Mood::Well], |supervision| supervision.lifecycle = Lifecycle::PerCall);
+    let bench = Bench::with(&[Mood::Dies, Mood::Well], |supervision| supervision.lifecycle = ConnectionReuse::PerCall);
     let session = RecordingClient::new().client();
     assert!(matches!(bench.call(&session).await, Outcome::Unknown(_)));
     for _ in 0..2 {

@@ -3,7 +3,7 @@
 use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, ResourceAny};
 
-use super::super::guest::{Armed, GuestState, Live, arm, guard};
+use super::super::guest::{CallBudget, GuestState, Live, arm, guard};
 use super::super::load::interface;
 use super::super::{PluginFailure, ToolFailure};
 use super::{World, convert};
@@ -95,7 +95,7 @@ impl World for ToolsWorld {
 pub(crate) struct ToolSession(ResourceAny);
 
 impl Live<ToolsWorld> {
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> CallBudget {
         let limits = self.store.data().tool;
         arm(&mut self.store, limits)
     }

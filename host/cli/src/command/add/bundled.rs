@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use super::described::{AskedValue, DescribedSource, Settings, secret_name};
+use super::described::{DescribedSource, SettingRequest, Settings, secret_name};
 use crate::bundle::{self, ManifestValues, UserSetting};
 
 /// The folder beside the configuration in which bundles are unpacked.
@@ -81,7 +81,7 @@ impl ManifestValues for GivenValues<'_> {
         // A default may name a folder of the user, and only a person opens one.
         let default = default.filter(|text| !is_path && !text.contains("${"));
         let (description, required) = (&*asked.description, asked.required || is_path);
-        let mut values = self.settings.take(&AskedValue { name, description, default, required });
+        let mut values = self.settings.take(&SettingRequest { name, description, default, required });
         if is_path {
             for value in &mut values {
                 *value = std::path::absolute(&value)?.to_string_lossy().into_owned();

@@ -37,7 +37,7 @@ pub(super) struct Settings {
 }
 
 /// A value that a description asks for.
-pub(super) struct AskedValue<'a> {
+pub(super) struct SettingRequest<'a> {
     pub(super) name: &'a str,
     pub(super) description: &'a str,
     pub(super) default: Option<String>,
@@ -55,7 +55,7 @@ impl Settings {
 
     /// Returns the values of a setting: those that the user gave, or the default. None is returned for one that may be
     /// left out, and for one that is missing, which [`Settings::finish`] reports.
-    pub(super) fn take(&mut self, asked: &AskedValue<'_>) -> Vec<String> {
+    pub(super) fn take(&mut self, asked: &SettingRequest<'_>) -> Vec<String> {
         self.used.push(asked.name.to_owned());
         match (self.given.get(asked.name), &asked.default) {
             (Some(given), _) => given.clone(),

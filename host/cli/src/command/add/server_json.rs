@@ -4,7 +4,7 @@
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
-use super::described::{AskedValue, DescribedSource, Settings, secret_name};
+use super::described::{DescribedSource, SettingRequest, Settings, secret_name};
 use crate::output::escape_hidden;
 
 /// The largest description, in bytes.
@@ -169,7 +169,7 @@ fn value(input: &Input, key: &str, source: &str, settings: &mut Settings) -> Opt
         return Some(Value::Secret(secret_name(source, key)));
     }
     let default = input.default.clone();
-    let asked = AskedValue { name: key, description: &input.description, default, required: input.is_required };
+    let asked = SettingRequest { name: key, description: &input.description, default, required: input.is_required };
     settings.take(&asked).pop().map(Value::Plain)
 }
 
@@ -194,7 +194,7 @@ fn words(input: &Input, settings: &mut Settings) -> anyhow::Result<Vec<String>> 
         Some(fixed) => vec![fixed.clone()],
         None => {
             let (name, default) = (key.trim_start_matches('-'), input.default.clone());
-            let asked = AskedValue { name, description: &input.description, default, required: input.is_required };
+            let asked = SettingRequest { name, description: &input.description, default, required: input.is_required };
             settings.take(&asked)
         }
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use portcullis::cell::{
-    Action, Availability, CellError, CellFactory, Child, InstallPhase, ProcessCell, Provenance, RecordedAttempt,
+    Action, Availability, CellError, CellFactory, Child, InstalledPackage, ProcessCell, Provenance, RecordedAttempt,
     Subject as Attempted, Tier,
 };
 use portcullis::config::{Endpoint, SourceConfig};
@@ -44,7 +44,7 @@ pub(super) struct Candidate {
 /// package with what its registry says of its attestations.
 pub(super) async fn prepare(
     candidate: &Candidate,
-) -> Result<(Vec<PathBuf>, Option<(InstallPhase, Provenance)>), CellError> {
+) -> Result<(Vec<PathBuf>, Option<(InstalledPackage, Provenance)>), CellError> {
     let cell = candidate.cell(&candidate.source);
     cell.plan(&[]).await?;
     let described = cell.described();

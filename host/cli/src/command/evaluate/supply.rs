@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-use portcullis::cell::{InstallPhase, Provenance};
+use portcullis::cell::{InstalledPackage, Provenance};
 use portcullis::config::ConfigCandidate;
 use portcullis::lockfile::{LockedPackage, Lockfile};
-use portcullis_evaluate::{PinnedBefore, PriorKnowledge, SupplyPackage, judge_by_records};
+use portcullis_evaluate::{AuditedPackage, PinnedBefore, PriorKnowledge, judge_by_records};
 use portcullis_osv::{Ecosystem, OsvCheck, OsvDatabase, OsvEdition, OsvMatch};
 use serde_json::Value;
 
@@ -96,14 +96,14 @@ pub(super) fn refused(record: &OsvMatch, database: &OsvEdition) -> Supply {
 }
 
 /// Adds what is known of the packages by the names and versions that the registry gave, whatever they say themselves.
-pub(super) fn look_at_lock(phase: &InstallPhase, supply: &mut Supply) {
+pub(super) fn look_at_lock(phase: &InstalledPackage, supply: &mut Supply) {
     judge_by_records(&phase.osv.matches, &mut supply.known.findings);
     supply.malicious |= phase.osv.malicious().is_some();
 }
 
 /// Compares an installed package with what the lock file of a configuration pins: the named one, or the one that would
 /// be found here. A configuration is read for the place of its lock file only.
-pub(super) fn compare_with_pins(phase: &InstallPhase, config: Option<&Path>, known: &mut PriorKnowledge) {
+pub(super) fn compare_with_pins(phase: &InstalledPackage, config: Option<&Path>, known: &mut PriorKnowledge) {
     let Ok(candidate) = ConfigCandidate::load(config) else {
         known.unchecked.push("what was pinned before: not checked, as there is no configuration here".to_owned());
         return;
@@ -124,7 +124,7 @@ pub(super) fn compare_with_pins(phase: &InstallPhase, config: Option<&Path>, kno
 }
 
 /// Says whether the registry names attestations of an installed package. None was verified.
-pub(super) fn say_provenance(phase: &InstallPhase, provenance: &Provenance, known: &mut PriorKnowledge) {
+pub(super) fn say_provenance(phase: &InstalledPackage, provenance: &Provenance, known: &mut PriorKnowledge) {
     let said = format!("{} {}: {provenance}", phase.name, phase.version);
     match provenance {
         Provenance::Attested { .. } | Provenance::Unattested => known.about.push(said),
@@ -133,12 +133,12 @@ pub(super) fn say_provenance(phase: &InstallPhase, provenance: &Provenance, know
 }
 
 /// Reports whether both were installed by the same package manager, which the request names first.
-fn is_same_ecosystem(pin: &LockedPackage, phase: &InstallPhase) -> bool {
+fn is_same_ecosystem(pin: &LockedPackage, phase: &InstalledPackage) -> bool {
     pin.requested.split(':').next() == phase.requested.split(':').next()
 }
 
 /// Finds the packages that are installed below a folder, and counts the folders that are left out.
-fn installed(folder: &Path, depth: usize, packages: &mut Vec<SupplyPackage>, left_out: &mut usize) {
+fn installed(folder: &Path, depth: usize, packages: &mut Vec<AuditedPackage>, left_out: &mut usize) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(kind) = entry.file_type() else { continue };
         if packages.len() >= MAX_PACKAGES {
@@ -152,7 +152,7 @@ fn installed(folder: &Path, depth: usize, packages: &mut Vec<SupplyPackage>, lef
         } else if kind.is_dir() {
             if let Some((name, version)) = name.strip_suffix(".dist-info").and_then(|name| name.split_once('-')) {
                 let (name, version) = (name.to_owned(), version.to_owned());
-                packages.push(SupplyPackage { ecosystem: Ecosystem::PyPi, name, version, scripts: Vec::new() });
+                packages.push(AuditedPackage { ecosystem: Ecosystem::PyPi, name, version, scripts: Vec::new() });
             } else {
                 installed(&path, depth + 1, packages, left_out);
             }
@@ -176,13 +176,13 @@ fn package_name(folder: &Path) -> Option<String> {
 }
 
 /// Returns a package by the name of its place, and by the one that it gives itself if that is another.
-fn described(file: &Path, name: String) -> Vec<SupplyPackage> {
+fn described(file: &Path, name: String) -> Vec<AuditedPackage> {
     let Some(about) = File::open(file).ok().and_then(parsed) else { return Vec::new() };
     let text = |place: &str| about.pointer(place).and_then(Value::as_str).map(str::to_owned);
     let script = |name: &&str| Some(format!("{name}: {}", text(&format!("/scripts/{name}"))?));
     let version = text("/version").unwrap_or_default();
     let other = text("/name").filter(|own| *own != name);
-    let package = |name, scripts| SupplyPackage { ecosystem: Ecosystem::Npm, name, version: version.clone(), scripts };
+    let package = |name, scripts| AuditedPackage { ecosystem: Ecosystem::Npm, name, version: version.clone(), scripts };
     let placed = package(name, SCRIPTS.iter().filter_map(script).collect());
     std::iter::once(placed).chain(other.map(|own| package(own, Vec::new()))).collect()
 }
@@ -275,7 +275,7 @@ mod tests {
             package: "server".to_owned(),
             version: "1.0.0".to_owned(),
         };
-        let phase = InstallPhase {
+        let phase = InstalledPackage {
             requested: "npm:server".to_owned(),
             name: "server".to_owned(),
             version: "1.0.0".to_owned(),

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
 
 use super::Shared;
-use super::tap::{Heard, Tap};
+use super::tap::{Capture, CapturingStream};
 use super::traffic::{Channel, Sender};
 
 /// The number of bytes that are kept of a body.
@@ -48,8 +48,8 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
 
 async fn tls(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
     // What is no handshake is kept as it is, and so is one that fails.
-    let greeting = Heard::new(shared, vec![to.clone()], Channel::Tls, Vec::new());
-    let stream = Tap::new(stream, Arc::clone(&greeting));
+    let greeting = Capture::new(shared, vec![to.clone()], Channel::Tls, Vec::new());
+    let stream = CapturingStream::new(stream, Arc::clone(&greeting));
     let Ok(hello) = LazyConfigAcceptor::new(Acceptor::default(), stream).await else { return };
     let named = hello.client_hello().server_name().map(str::to_owned);
     let name = named.clone().unwrap_or_else(|| to.host.clone());
@@ -80,7 +80,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let raw = if channel == Channel::Http { Channel::Tcp } else { channel };
-    let heard = Heard::new(shared, to.clone(), raw, shown.clone());
+    let heard = Capture::new(shared, to.clone(), raw, shown.clone());
     let service = service_fn(|request: Request<Incoming>| {
         // A request that is not heard to its end is kept as it is.
         heard.understand(false);
@@ -99,7 +99,7 @@ where
         .half_close(true)
         .max_buf_size(BUFFER_BYTES)
         .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(Tap::new(stream, Arc::clone(&heard))), service)
+        .serve_connection(TokioIo::new(CapturingStream::new(stream, Arc::clone(&heard))), service)
         .await;
     heard.understand(ended.is_ok() && heard.is_understood());
 }
@@ -167,7 +167,7 @@ fn empty_answer(headers: &HeaderMap) -> Response<Full<Bytes>> {
 
 /// Keeps what is neither HTTP nor TLS, and says nothing.
 async fn other(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
-    let mut stream = Tap::new(stream, Heard::new(shared, vec![to], Channel::Tcp, Vec::new()));
+    let mut stream = CapturingStream::new(stream, Capture::new(shared, vec![to], Channel::Tcp, Vec::new()));
     // A reset is an end, too.
     let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
 }

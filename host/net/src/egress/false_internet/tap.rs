@@ -16,7 +16,7 @@ use super::traffic::{Channel, Sender};
 const MAX_BYTES: usize = 256 * 1024;
 
 /// What was said on one connection. Dropping it notes the bytes, unless all of them were noted as requests.
-pub(super) struct Heard {
+pub(super) struct Capture {
     shared: Arc<Shared>,
     /// The hosts that it may have been meant for.
     to: Vec<Sender>,
@@ -31,7 +31,7 @@ pub(super) struct Heard {
     kept: AtomicBool,
 }
 
-impl Heard {
+impl Capture {
     pub(super) fn new(
         shared: &Arc<Shared>,
         to: Vec<Sender>,
@@ -72,7 +72,7 @@ impl Heard {
     }
 }
 
-impl Drop for Heard {
+impl Drop for Capture {
     fn drop(&mut self) {
         if self.is_understood() && !*self.kept.get_mut() {
             return;
@@ -91,18 +91,18 @@ impl Drop for Heard {
 }
 
 /// A connection whose bytes are kept.
-pub(super) struct Tap<S> {
+pub(super) struct CapturingStream<S> {
     stream: S,
-    heard: Arc<Heard>,
+    heard: Arc<Capture>,
 }
 
-impl<S> Tap<S> {
-    pub(super) fn new(stream: S, heard: Arc<Heard>) -> Self {
+impl<S> CapturingStream<S> {
+    pub(super) fn new(stream: S, heard: Arc<Capture>) -> Self {
         Self { stream, heard }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CapturingStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
@@ -114,7 +114,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CapturingStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

@@ -19,19 +19,19 @@ pub struct Destination {
 /// The error for text that is not `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a host and a port: write it like \"api.example.com:443\"")]
-pub struct NoDestination(String);
+pub struct DestinationParseError(String);
 
 impl FromStr for Destination {
-    type Err = NoDestination;
+    type Err = DestinationParseError;
 
     /// Parses `host:port`, where the host is an ASCII name, a dotted IPv4 address or an IPv6 address in brackets. Other
     /// notations of addresses are refused.
-    fn from_str(text: &str) -> Result<Self, NoDestination> {
+    fn from_str(text: &str) -> Result<Self, DestinationParseError> {
         let parsed = text.rsplit_once(':').and_then(|(host, port)| {
             let digits = port.bytes().all(|b| b.is_ascii_digit());
             Self::new(host, port.parse().ok().filter(|_| digits)?)
         });
-        parsed.ok_or_else(|| NoDestination(text.chars().take(300).collect()))
+        parsed.ok_or_else(|| DestinationParseError(text.chars().take(300).collect()))
     }
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Destination {
 
 /// The destinations that a cell may reach. The default reaches nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Declared {
+pub struct AllowedDestinations {
     destinations: BTreeSet<Destination>,
     /// The names by their stand-in addresses inside the cell.
     names: BTreeMap<Ipv4Addr, String>,
@@ -83,7 +83,7 @@ pub struct Declared {
     public: BTreeSet<Destination>,
 }
 
-impl FromIterator<Destination> for Declared {
+impl FromIterator<Destination> for AllowedDestinations {
     fn from_iter<I: IntoIterator<Item = Destination>>(list: I) -> Self {
         let destinations: BTreeSet<_> = list.into_iter().collect();
         let mut names = BTreeMap::new();
@@ -96,7 +96,7 @@ impl FromIterator<Destination> for Declared {
     }
 }
 
-impl Declared {
+impl AllowedDestinations {
     /// Parses the entries of a configuration. They were checked when it was read; an invalid entry opens nothing.
     pub fn of_entries(network: &[String]) -> Self {
         network.iter().filter_map(|entry| entry.parse::<Destination>().ok()).collect()
@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    fn declared(list: &[&str]) -> Declared {
+    fn declared(list: &[&str]) -> AllowedDestinations {
         list.iter().map(|text| text.parse::<Destination>().unwrap()).collect()
     }
 
@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn more_names_than_one_byte_counts_do_not_share() {
-        let all: Declared = (0..700).map(|n| format!("h{n}.test:443").parse::<Destination>().unwrap()).collect();
+        let all: AllowedDestinations =
+            (0..700).map(|n| format!("h{n}.test:443").parse::<Destination>().unwrap()).collect();
         assert_eq!(all.names.len(), 700);
     }
 }

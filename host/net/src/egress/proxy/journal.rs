@@ -74,7 +74,7 @@ pub(in crate::egress) enum EgressRefusal {
 }
 
 /// Records a source's egress attempts.
-pub(in crate::egress) struct Journal {
+pub(in crate::egress) struct EgressLog {
     source: SourceName,
     record: Box<dyn Fn(Event) + Send + Sync>,
     repeats: Repeats<Attempt>,
@@ -90,7 +90,7 @@ struct Attempt {
     why: Option<String>,
 }
 
-impl Journal {
+impl EgressLog {
     pub(in crate::egress) fn new(source: &SourceName, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
         let refused = Arc::default();
         Self { source: source.clone(), record: Box::new(record), repeats: Repeats::default(), refused }
@@ -179,11 +179,11 @@ mod tests {
 
     use super::*;
 
-    fn journal() -> (Journal, Arc<Mutex<Vec<serde_json::Value>>>) {
+    fn journal() -> (EgressLog, Arc<Mutex<Vec<serde_json::Value>>>) {
         let told = Arc::new(Mutex::new(Vec::new()));
         let copy = Arc::clone(&told);
         let record = move |event: Event| copy.lock().unwrap().push(event.body);
-        (Journal::new(&"files".parse().unwrap(), record), told)
+        (EgressLog::new(&"files".parse().unwrap(), record), told)
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
     fn a_flood_of_different_names_is_a_bounded_number_of_records() {
         let count = Arc::new(AtomicUsize::new(0));
         let copy = Arc::clone(&count);
-        let journal = Journal::new(&"files".parse().unwrap(), move |_| {
+        let journal = EgressLog::new(&"files".parse().unwrap(), move |_| {
             copy.fetch_add(1, Ordering::Relaxed);
         });
         for round in 0..2 {

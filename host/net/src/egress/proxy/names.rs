@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 
 use super::journal::{EgressRefusal, Via};
-use super::{ACCEPT_PAUSE, Declared, HEAD_TIMEOUT, Shared};
+use super::{ACCEPT_PAUSE, AllowedDestinations, HEAD_TIMEOUT, Shared};
 
 /// The longest query, in bytes: one name of 255 bytes, and options.
 const MAX_QUERY_BYTES: usize = 1024;
@@ -26,7 +26,7 @@ pub struct DnsReply {
     pub refused: Option<String>,
 }
 
-impl Declared {
+impl AllowedDestinations {
     /// Answers a DNS query (RFC 1035): an address for a declared name, an empty answer for its other record types, and
     /// "no such name" for every other name. Returns `None` if the bytes cannot be a query at all.
     #[must_use]
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    fn declared() -> Declared {
+    fn declared() -> AllowedDestinations {
         ["api.test:443", "db.test:5432"].iter().map(|text| text.parse::<super::super::Destination>().unwrap()).collect()
     }
 

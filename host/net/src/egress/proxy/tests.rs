@@ -17,8 +17,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::super::{Egress, Lookup, Reach};
-use super::journal::Journal;
-use super::{Declared, EgressProxy, ProxyListeners};
+use super::journal::EgressLog;
+use super::{AllowedDestinations, EgressProxy, ProxyListeners};
 
 /// A proxy on loopback. The ports that the source sees are mapped to ports that the system chooses.
 struct Cell {
@@ -62,7 +62,7 @@ impl Cell {
         Self::of(declared.iter().map(|text| text.parse::<super::Destination>().unwrap()).collect(), world, reach)
     }
 
-    fn of(declared: Declared, world: &Arc<World>, reach: Reach) -> Self {
+    fn of(declared: AllowedDestinations, world: &Arc<World>, reach: Reach) -> Self {
         let resolver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let bind = |port| (port, std::net::TcpListener::bind("0.0.0.0:0").unwrap());
         let ports = [53, 80, 443, 3128, 7000].map(bind);
@@ -70,7 +70,7 @@ impl Cell {
         let at = resolver.local_addr().unwrap();
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&events);
-        let journal = Journal::new(&"files".parse().unwrap(), move |event| {
+        let journal = EgressLog::new(&"files".parse().unwrap(), move |event| {
             let mut body = event.body;
             body["kind"] = event.kind.as_str().into();
             told.lock().unwrap().push(body);

@@ -262,7 +262,7 @@ async fn a_command_reaches_what_is_granted_and_is_told_that_the_rest_is_denied()
     let network = vec![format!("localhost:{port}")];
     let folder = tempfile::tempdir().unwrap();
     let source_of_reach = async |reach| {
-        let declared = crate::egress::Declared::of_entries(&network);
+        let declared = crate::egress::AllowedDestinations::of_entries(&network);
         let mut access = ComponentAccess::default();
         access.grant.network = network.clone();
         access.egress = Some(crate::egress::ComponentEgress::open(&"test".parse().unwrap(), declared, reach, |_| {}));

@@ -77,7 +77,7 @@ async fn a_source_of_the_older_era_alone_has_one_connection_for_all_once_the_new
 #[tokio::test(start_paused = true)]
 async fn the_configured_era_is_the_only_one_that_is_spoken() {
     for (era, method) in [(Era::Legacy, INITIALIZE), (Era::Modern, DISCOVER)] {
-        for lifecycle in [Lifecycle::Warm, Lifecycle::PerCall] {
+        for lifecycle in [ConnectionReuse::Warm, ConnectionReuse::PerCall] {
             let bench = Bench::with(&[Mood::Both], |supervision| {
                 (supervision.era, supervision.lifecycle) = (Some(era), lifecycle)
             });
@@ -98,7 +98,7 @@ async fn the_configured_era_is_the_only_one_that_is_spoken() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_for_one_call_is_made_in_the_era_of_its_agent() {
-    let bench = Bench::with(&[Mood::Both], |supervision| supervision.lifecycle = Lifecycle::PerCall);
+    let bench = Bench::with(&[Mood::Both], |supervision| supervision.lifecycle = ConnectionReuse::PerCall);
     for (era, method) in [(Era::Legacy, INITIALIZE), (Era::Modern, DISCOVER)] {
         assert_eq!(text(bench.call(&agent(era)).await), "ok");
         assert_eq!(begun(&bench), [method]);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::world::{Bench, Mood};
 use crate::call::Outcome;
-use crate::config::Lifecycle;
+use crate::config::ConnectionReuse;
 use crate::source::Source as _;
 use crate::source::testing::RecordingClient;
 
@@ -41,7 +41,7 @@ async fn after_ten_minutes_of_faults_no_task_and_no_connection_is_left() {
                     supervision.idle = Duration::from_secs(30);
                     supervision.remote = n % 2 == 0;
                     supervision.eager = n % 5 == 0;
-                    supervision.lifecycle = if n % 7 == 0 { Lifecycle::PerCall } else { Lifecycle::Warm };
+                    supervision.lifecycle = if n % 7 == 0 { ConnectionReuse::PerCall } else { ConnectionReuse::Warm };
                 })
             })
             .collect();

@@ -60,7 +60,7 @@ async fn what_was_not_declared_by_the_user_must_be_public_where_the_rest_may_be_
     let server = Server::echo().await;
     let world = World::of(&[("index.test:7000", server.address), ("files.test:7000", server.address)]);
     let list = ["index.test:7000", "files.test:7000"].map(str::to_owned);
-    let cell = Cell::of(Declared::of_entries(&list).public(&list[1..]), &world, Reach::Private);
+    let cell = Cell::of(AllowedDestinations::of_entries(&list).public(&list[1..]), &world, Reach::Private);
     let mut near = cell.connect("index.test", 7000).await;
     near.write_all(b"x").await.unwrap();
     near.read_exact(&mut [0]).await.unwrap();
@@ -159,14 +159,15 @@ async fn a_name_that_carries_data_never_leaves_the_machine() {
 
 #[test]
 fn a_cell_that_may_reach_nothing_has_a_resolver_alone() {
-    let wanted = ProxyListeners::wanted(&Declared::default());
+    let wanted = ProxyListeners::wanted(&AllowedDestinations::default());
     let shown: Vec<_> = wanted.iter().map(|listener| format!("{:?} {}", listener.protocol, listener.address)).collect();
     assert_eq!(shown, ["Udp 127.0.0.1:53"]);
 }
 
 #[test]
 fn a_cell_listens_on_declared_ports_and_on_common_ones() {
-    let declared: Declared = ["db.test:5432", "api.test:443"].map(|text| text.parse().unwrap()).into_iter().collect();
+    let declared: AllowedDestinations =
+        ["db.test:5432", "api.test:443"].map(|text| text.parse().unwrap()).into_iter().collect();
     let wanted = ProxyListeners::wanted(&declared);
     let shown: Vec<_> = wanted.iter().map(|listener| format!("{:?} {}", listener.protocol, listener.address)).collect();
     assert_eq!(
