@@ -26,8 +26,7 @@ fn echoed(arguments: &Value) -> Value {
 
 fn names(agent: &mut Agent) -> Vec<String> {
     let listed = agent.list();
-    let tools = listed["result"]["tools"].as_array().unwrap().iter();
-    tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    listed["tools"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -174,13 +173,7 @@ fn one_answer_is_given_to_all_open_questions_about_a_tool() {
     let second = asked(2);
     let ran = dir.run(&["approvals", "refuse", &second[0].1]);
     assert_eq!((ran.code, ran.out.matches("refused: far__echo").count()), (Some(0), 1), "{}", ran.out);
-    let mut terminal = Terminal::run(dir.command(&["approvals", "--watch"]));
-    terminal.shows(" s left");
     let third = asked(1);
-    terminal.press("s");
-    let shown = terminal.shows("waiting for questions");
-    assert!(!shown.contains("for all"), "{shown}");
-    drop(terminal);
     let mut terminal = Terminal::run(dir.command(&["approvals", "--watch"]));
     let shown = terminal.shows(" s left");
     assert!(shown.contains("b answers the 1 others of this tool too"), "{shown}");

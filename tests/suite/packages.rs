@@ -34,7 +34,7 @@ fn a_package_is_installed_beforehand_and_nothing_is_started() {
 }
 
 #[test]
-fn an_upgrade_shows_what_changes_and_asks_first() {
+fn an_upgrade_shows_what_changes_and_what_is_offered_then_and_can_be_taken_back() {
     let dir = dir();
     assert_eq!(run(&dir, &["outdated"]).0, Some(1), "nothing is pinned yet");
     run(&dir, &["install"]);
@@ -51,11 +51,15 @@ fn an_upgrade_shows_what_changes_and_asks_first() {
     assert!(terminal.shows("[y/N]").contains("1.0.0 → 1.1.0"));
     terminal.press("n\n");
     assert_eq!((terminal.ended(), pinned(&dir)), (Some(1), json!("1.0.0")));
-    let mut terminal = Terminal::run(dir.command(&["upgrade"]));
-    terminal.shows("[y/N]");
-    terminal.press("y\n");
-    terminal.shows("(was 1.0.0)");
-    assert_eq!((terminal.ended(), pinned(&dir)), (Some(0), json!("1.1.0")));
+    for (keeps, code, version) in [("n\n", 1, "1.0.0"), ("y\n", 0, "1.1.0")] {
+        let mut terminal = Terminal::run(dir.command(&["upgrade"]));
+        assert!(terminal.shows("[y/N]").contains("attestations"));
+        terminal.press("y\n");
+        let shown = terminal.shows("Keep these? [y/N]");
+        assert!(shown.contains("it offers the same as before"), "{shown}");
+        terminal.press(keeps);
+        assert_eq!((terminal.ended(), pinned(&dir)), (Some(code), json!(version)));
+    }
     dir.assert_nothing_left();
 }
 

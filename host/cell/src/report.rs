@@ -230,7 +230,7 @@ mod tests {
         Enforced { landlock: 7, cgroup, protects_names: true, user: 1000 }
     }
 
-    fn strength(report: &CellReport, subject: &str) -> Strength {
+    fn strength(report: &IsolationReport, subject: &str) -> Strength {
         report.aspects.iter().find(|aspect| aspect.subject == subject).unwrap().strength
     }
 
@@ -238,16 +238,16 @@ mod tests {
     fn a_report_promises_no_more_than_its_tier() {
         let mut grant = CellGrant::nothing();
         grant.limits.cpu = Some(0.5);
-        let full = CellReport::of(&grant, Tier::Full, &enforced(false));
+        let full = IsolationReport::of(&grant, Tier::Full, &enforced(false));
         let subjects: Vec<_> = full.aspects.iter().map(|aspect| aspect.subject).collect();
         let expected = ["environment", "descriptors", "files", "network", "memory", "processes", "cpu", "kill-tree"];
         assert_eq!(subjects, expected);
         assert_eq!(strength(&full, "memory"), Strength::BestEffort);
         assert_eq!(strength(&full, "cpu"), Strength::BestEffort);
         assert_eq!(strength(&full, "kill-tree"), Strength::Enforced);
-        let delegated = CellReport::of(&grant, Tier::Full, &enforced(true));
+        let delegated = IsolationReport::of(&grant, Tier::Full, &enforced(true));
         assert!(delegated.aspects.iter().all(|aspect| aspect.strength == Strength::Enforced));
-        let reduced = CellReport::of(&grant, Tier::Reduced, &enforced(false));
+        let reduced = IsolationReport::of(&grant, Tier::Reduced, &enforced(false));
         assert_eq!(strength(&reduced, "memory"), Strength::PerProcessOnly);
         assert_eq!(strength(&reduced, "processes"), Strength::BestEffort);
         assert_eq!(strength(&reduced, "kill-tree"), Strength::BestEffort);
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_mechanism_that_the_kernel_lacks_is_not_reported() {
         let old = Enforced { landlock: 0, ..enforced(false) };
-        let report = CellReport::of(&CellGrant::nothing(), Tier::Full, &old);
+        let report = IsolationReport::of(&CellGrant::nothing(), Tier::Full, &old);
         assert!(report.aspects.iter().any(|aspect| aspect.mechanism.contains("has no Landlock")), "{report:?}");
     }
 
@@ -265,7 +265,7 @@ mod tests {
     fn a_report_says_whether_a_writable_folder_can_get_a_configuration() {
         let grant = CellGrant { write: vec!["/work".into()], ..CellGrant::nothing() };
         let old = Enforced { protects_names: false, ..enforced(false) };
-        let says = |enforced: &Enforced| CellReport::of(&grant, Tier::Full, enforced).aspects[2].mechanism.clone();
+        let says = |enforced: &Enforced| IsolationReport::of(&grant, Tier::Full, enforced).aspects[2].mechanism.clone();
         assert!(says(&enforced(false)).ends_with("but not under the names portcullis.toml and .portcullis"));
         assert!(says(&old).contains("also under the names"), "{}", says(&old));
     }
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn a_limit_that_is_not_configured_is_reported_as_none() {
         assert_eq!(
-            strength(&CellReport::of(&CellGrant::nothing(), Tier::Full, &enforced(true)), "cpu"),
+            strength(&IsolationReport::of(&CellGrant::nothing(), Tier::Full, &enforced(true)), "cpu"),
             Strength::None
         );
     }
@@ -281,7 +281,8 @@ mod tests {
     #[test]
     fn a_report_is_data_for_programs() {
         let report =
-            serde_json::to_value(CellReport::of(&CellGrant::nothing(), Tier::FullViaBwrap, &enforced(false))).unwrap();
+            serde_json::to_value(IsolationReport::of(&CellGrant::nothing(), Tier::FullViaBwrap, &enforced(false)))
+                .unwrap();
         assert_eq!(report["tier"], "full-via-bwrap");
         assert_eq!(report["aspects"][4]["strength"], "best-effort");
     }

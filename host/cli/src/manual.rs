@@ -98,8 +98,8 @@ mod tests {
 
     /// Returns all commands with the words before them.
     fn commands(command: &Command, found: &mut BTreeSet<String>) {
-        found.insert(command.get_bin_name().unwrap().to_owned());
-        command.get_subcommands().for_each(|below| commands(below, found));
+        found.insert(command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned());
+        command.get_subcommands().filter(|below| !below.is_hide_set()).for_each(|below| commands(below, found));
     }
 
     #[test]

@@ -155,7 +155,7 @@ pub(super) fn matching(conn: &Connection, binding: &Binding) -> rusqlite::Result
 }
 
 /// Takes one use of a grant; returns false if the grant does not, or no longer does, cover the call.
-pub(super) fn consume(conn: &Connection, consume: &Consume) -> rusqlite::Result<bool> {
+pub(super) fn consume(conn: &Connection, consume: &GrantUse) -> rusqlite::Result<bool> {
     let binding = &consume.binding;
     let mut update =
         conn.prepare_cached(concat!("UPDATE grants SET uses_left = uses_left - 1 WHERE id = :id AND ", covers!()))?;

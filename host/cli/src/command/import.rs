@@ -98,7 +98,7 @@ fn collect(inputs: &[Input], destination: &Destination) -> anyhow::Result<Collec
     let mut all = Collected::default();
     for input in inputs {
         let shown = &input.shown;
-        let around = Surroundings {
+        let around = ExpansionContext {
             workspace: input.workspace.as_deref(),
             home: home.as_deref(),
             variable: &environment_variable,

@@ -260,7 +260,7 @@ fn directory(
     name: &str,
     written: Option<&str>,
     endpoint: &ImportedEndpoint,
-    around: &Surroundings<'_>,
+    around: &ExpansionContext<'_>,
     file: &Path,
     import: &mut Import,
 ) -> Option<String> {
@@ -313,7 +313,7 @@ fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {
 }
 
 /// Returns the variables of a program: those of its file of variables, and those that are written with it, which win.
-fn env(name: &str, json: &Value, around: &Surroundings<'_>, import: &mut Import) -> BTreeMap<String, ConfigValue> {
+fn env(name: &str, json: &Value, around: &ExpansionContext<'_>, import: &mut Import) -> BTreeMap<String, ConfigValue> {
     let mut all = Map::new();
     if let Some(written) = json.get("envFile").and_then(Value::as_str) {
         let path = around.path(&around.expand(written).text);

@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{PackageVersion, Registry};
+use prometheus_client::registry::{Registry, Unit};
 
 use super::Histogram;
 
@@ -46,7 +46,7 @@ impl MetricsEncoder<'_> {
         help: &str,
         values: impl IntoIterator<Item = (Labels<'l>, &'l Histogram)>,
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, Some(&PackageVersion::Seconds), MetricType::Histogram)?;
+        let mut metric = self.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         each(&mut metric, values, |metric, histogram| {
             let buckets = histogram.buckets();
             let count = buckets.iter().map(|(_, count)| count).sum();

@@ -186,7 +186,8 @@ fn words(input: &Input, settings: &mut Settings) -> anyhow::Result<Vec<String>> 
     let flag = named.then(|| input.name.clone()).flatten();
     if flag.is_some() && input.value.is_none() && input.value_hint.is_none() && input.default.is_none() {
         // A named argument without a value is a switch; the user may turn it on.
-        let asked = AskedValue { name: key.trim_start_matches('-'), description: "", default: None, required: false };
+        let asked =
+            SettingRequest { name: key.trim_start_matches('-'), description: "", default: None, required: false };
         let on = input.is_required || settings.take(&asked).iter().any(|value| value == "true");
         return Ok(flag.filter(|_| on).into_iter().collect());
     }
