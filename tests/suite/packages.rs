@@ -56,7 +56,9 @@ fn an_upgrade_shows_what_changes_and_what_is_offered_then_and_can_be_taken_back(
         assert!(terminal.shows("[y/N]").contains("attestations"));
         terminal.press("y\n");
         let shown = terminal.shows("Keep these? [y/N]");
-        assert!(shown.contains("it offers the same as before"), "{shown}");
+        // The registry of the test has no older versions, so that the second time nothing can be compared.
+        let says = if code == 1 { "it offers the same as before" } else { "there is nothing to compare with" };
+        assert!(shown.contains(says), "{shown}");
         terminal.press(keeps);
         assert_eq!((terminal.ended(), pinned(&dir)), (Some(code), json!(version)));
     }

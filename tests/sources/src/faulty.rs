@@ -51,7 +51,9 @@ pub(crate) enum Reaction {
 impl Faults {
     /// Takes the faults of the next connection from the script.
     pub(crate) fn next(script: &str) -> Self {
-        Self { words: take(script).unwrap_or_default(), script: script.to_owned(), lists: 0, listener: None }
+        // A script that may only be read is never used up.
+        let words = take(script).or_else(|_| std::fs::read_to_string(script)).unwrap_or_default();
+        Self { words, script: script.to_owned(), lists: 0, listener: None }
     }
 
     pub(crate) fn has(&self, fault: &str) -> bool {

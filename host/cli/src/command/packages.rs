@@ -189,7 +189,14 @@ async fn tried(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<ExitCo
             (_, Some(Err(error))) => {
                 output::text(&format!("  {BAD}it does not start{BAD:#}: {}\n", escape_hidden(&error.to_string())))?;
             }
-            _ => output::text("  it did not start before, so there is nothing to compare with\n")?,
+            (Some(Err(error)), _) => {
+                let error = error.to_string();
+                output::text(&format!(
+                    "  there is nothing to compare with, as it did not start before: {}\n",
+                    escape_hidden(&error)
+                ))?;
+            }
+            _ => {}
         }
     }
     if agree("Keep these?")? {
