@@ -54,8 +54,10 @@ impl SeenThreads {
         let mut processes: BTreeMap<u64, CellUsage> = BTreeMap::new();
         for thread in threads {
             match fs::read_to_string(format!("/proc/{thread}/status")) {
-                Ok(status) => drop(processes.extend(of_process(&status))),
-                Err(_) => drop(self.0.lock().remove(&thread)),
+                Ok(status) => processes.extend(of_process(&status)),
+                Err(_) => {
+                    self.0.lock().remove(&thread);
+                }
             }
         }
         processes.into_values().fold(CellUsage::default(), |sum, one| CellUsage {

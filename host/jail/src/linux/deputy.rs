@@ -365,7 +365,7 @@ impl CallSource {
             Self::Forwarded(listener, from) => {
                 let from = from.lock().unwrap_or_else(PoisonError::into_inner);
                 let (ForwardedCall { id, thread, number, arguments }, _) = wire::receive(&from).ok()?;
-                Some((listener, Syscall { id, thread, number: number.try_into().ok()?, arguments }))
+                Some((listener, Syscall { id, thread, number, arguments }))
             }
         }
     }

@@ -144,6 +144,9 @@ pub(crate) fn configurations(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     ]
 }
 
+/// A way to make a configuration or a data folder.
+type Planting<'a> = Box<dyn Fn() -> io::Result<()> + 'a>;
+
 /// Makes a configuration and a data folder of a broker in a folder in which there was none. What could be made is removed
 /// again.
 pub(crate) fn plants(arguments: &AttackArguments<'_>) -> Vec<Probe> {
@@ -151,7 +154,7 @@ pub(crate) fn plants(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let (file, data) = (project.join("portcullis.toml"), project.join(".portcullis"));
     let (harmless, folder, link) = (project.join("harmless"), project.join("folder"), project.join("link"));
     let prepared = fs::create_dir_all(&folder).and_then(|()| append(&harmless));
-    let tries: [(&str, Box<dyn Fn() -> io::Result<()>>); 9] = [
+    let tries: [(&str, Planting<'_>); 9] = [
         ("opening a new file", Box::new(|| File::create_new(&file).map(drop))),
         ("making a folder", Box::new(|| fs::create_dir(&data))),
         ("renaming a file", Box::new(|| fs::rename(&harmless, &file))),

@@ -124,7 +124,7 @@ impl<'a> Batch<'a> {
     /// Returns the questions that the answer is for.
     fn meant(&self) -> impl Iterator<Item = &'a Value> {
         let alike: &[&Value] = if self.is_whole { &self.alike } else { &[] };
-        std::iter::once(self.ask).chain(alike.iter().copied().collect::<Vec<_>>())
+        std::iter::once(self.ask).chain(alike.to_vec())
     }
 
     /// Shows the questions until the person has chosen. Returns `None` if the first one is no longer open.
