@@ -14,8 +14,8 @@ use serde_json::json;
 const SOURCES: usize = 50;
 const TOOLS: usize = 200;
 
-/// The words that the tools' descriptions are made of. Each description has nearly all of these words, so a query of
-/// them finds nearly every tool, which is the worst case.
+/// The words that the tools' descriptions are made of. Most descriptions have most of these words, so that a query of
+/// them finds nearly every tool.
 const COMMON: [&str; 16] = [
     "issue", "branch", "merge", "customer", "invoice", "calendar", "message", "search", "file", "folder", "deploy",
     "metric", "alert", "ticket", "comment", "user",

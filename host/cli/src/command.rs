@@ -1,4 +1,4 @@
-//! One module for each command: its arguments, its help, and what it does.
+//! The commands, each with its arguments, its help, and what it does. Commands that belong together share a module.
 
 pub(crate) mod add;
 pub(crate) mod approvals;

@@ -1,4 +1,4 @@
-//! The manifest of a bundle: its command with every variable filled in. Nothing of the user is put there.
+//! The manifest of a bundle: its command, with every variable filled in by values that the caller chooses.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,7 +16,7 @@ const FILE: &str = "manifest.json";
 /// The longest manifest, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The longest text of a filled command or variable, in bytes: each variable could be named many times.
+/// The longest text of all filled words and variables together, in bytes: each variable could be named many times.
 const MAX_FILLED_BYTES: usize = 64 << 10;
 
 /// The platform whose overrides count.

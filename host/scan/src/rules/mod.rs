@@ -1,4 +1,4 @@
-//! The rules: patterns over the normalised text.
+//! The rules: patterns over the text, most of them over the normalised one, and some that are code.
 
 mod conduct;
 mod take;

@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 
 /// A limit that several principals share. A principal may hold as much as is still free afterwards.
 ///
-/// A principal alone therefore gets half of the limit, and two get a third each; however many there are, the next one
-/// finds room. A fixed share would be too small for the only user of most brokers, or leave no room beside two greedy
-/// ones.
+/// A principal alone therefore gets half of the limit, the next one half of what is left, and so on: room is left for
+/// another one until little more than nothing is free. A fixed share would be too small for the only user of most
+/// brokers, or leave no room beside two greedy ones.
 pub(crate) struct SharedLimit {
     limit: u64,
     held: Mutex<Held>,

@@ -18,8 +18,8 @@ use crate::protocol::Notification;
 use crate::source::link::{Ended, Link, Opening};
 use crate::source::{DRAIN_DEADLINE, Discovery, SourceClient};
 
-/// The interval at which a remote source is sent a ping, so that nothing on the way drops the connection: below the
-/// idle timeout of common load balancers, which begins at 4 minutes.
+/// The interval at which a remote source is sent a ping, so that fewer connections are dropped on the way for being
+/// idle.
 const KEEPALIVE: Duration = Duration::from_secs(180);
 
 /// The longest time that the source may take to answer a ping.
@@ -43,7 +43,7 @@ pub(super) enum Begin {
 
 /// The driver and the connection of a slot that are to be ended, and how.
 pub(super) struct SlotEnd {
-    /// The previous driver.
+    /// The driver that is ended.
     pub(super) before: Option<JoinHandle<()>>,
     pub(super) connection: Option<Arc<Connection>>,
     pub(super) event: ConnectionEvent,
@@ -195,7 +195,7 @@ async fn restore(slot: &ConnectionSlot, connection: &Connection) {
     }
 }
 
-/// Notifies the sessions that use a slot that the source is back and its lists may have changed.
+/// Notifies the sessions that use a slot that the source is connected and its lists may have changed.
 async fn announce<D: Connect>(state: &SupervisorState<D>, slot: &ConnectionSlot, connection: &Connection) {
     for (kind, capability) in
         [(ItemKind::Tool, None), (ItemKind::Prompt, Some("prompts")), (ItemKind::Resource, Some("resources"))]
