@@ -218,7 +218,7 @@ impl Schema {
     }
 }
 
-/// What a key of the configuration holds.
+/// The value that a key of the configuration holds.
 enum Inner<'a> {
     Table(&'a Value),
     /// Tables by name.

@@ -42,7 +42,7 @@ pub(super) struct OfferedPart<'a> {
     pub(super) instructions: Option<&'a Item>,
 }
 
-/// What the agent is told about because it is not there.
+/// The sources and tools that the agent is told about because they are not there.
 #[derive(Default)]
 pub(super) struct Unavailable<'a> {
     /// The sources that have failed.

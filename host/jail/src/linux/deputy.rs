@@ -74,7 +74,7 @@ enum Stop {
     Fail(Errno),
 }
 
-/// What a path is to the deputy.
+/// The meaning of a path for the deputy.
 enum Standing {
     /// In no guarded folder.
     Outside,

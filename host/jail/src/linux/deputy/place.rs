@@ -25,7 +25,7 @@ pub(super) struct FilePlace {
     pub(super) name: CString,
 }
 
-/// What a path leads to.
+/// The thing that a path leads to.
 pub(super) enum PathTarget {
     /// Nothing is there.
     Absent(FilePlace),
@@ -49,7 +49,7 @@ enum Base {
 /// A part of the way to a target.
 enum Step {
     Place(FilePlace),
-    /// What a descriptor of the caller stands for.
+    /// The thing that a descriptor of the caller stands for.
     Descriptor(OwnedFd),
     /// A folder without a name.
     Folder(OwnedFd),
