@@ -73,7 +73,7 @@ bench:
 deny:
     cargo deny check bans licenses sources
 
-# Make what a release publishes, for both processors, in target/dist: programs, packages, images, checksums; and try it
+# Make what a release publishes, for both processors, in target/artifacts: programs, packages, images, checksums; and try it
 dist *ARGUMENTS:
     host/dist/make --check {{ARGUMENTS}}
 

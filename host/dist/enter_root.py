@@ -3,7 +3,7 @@
 
     host/dist/enter_root.py [--user UID] FOLDER PROGRAM [ARGUMENT ...]
 
-The program has /proc, /dev/null and what is in the folder. Its environment is PATH, HOME=/home/user and TMPDIR=/tmp.
+The program has /proc, the devices that every container has, and what is in the folder. Its environment is PATH, HOME=/home/user and TMPDIR=/tmp.
 It needs root, or user namespaces. Unlike with chroot, the program can make namespaces of its own.
 """
 
@@ -17,6 +17,7 @@ import sys
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWIPC = 0x00020000, 0x10000000, 0x20000000, 0x08000000
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}[platform.machine()]
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -41,7 +42,8 @@ def main():
     root = given.folder.resolve()
     for folder in ("proc", "dev", "tmp", "home/user"):
         (root / folder).mkdir(parents=True, exist_ok=True)
-    (root / "dev/null").touch()
+    for device in DEVICES:
+        (root / "dev" / device).touch()
     user, group = os.getuid(), os.getgid()
     if user != 0:
         check(LIBC.unshare(CLONE_NEWUSER), "a user namespace")
@@ -56,7 +58,8 @@ def main():
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount(str(root), str(root), None, MS_BIND | MS_REC)
     mount("proc", str(root / "proc"), "proc", 0)
-    mount("/dev/null", str(root / "dev/null"), None, MS_BIND)
+    for device in DEVICES:
+        mount(f"/dev/{device}", str(root / "dev" / device), None, MS_BIND)
     os.chdir(root)
     check(LIBC.syscall(PIVOT_ROOT, b".", b"."), "pivot_root")
     check(LIBC.umount2(b".", MNT_DETACH), "umount")

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use portcullis_test_support::{CodeBlock, code_blocks, policy_of_the_book};
 
-use crate::test_dir::{Ran, TestDir, broker, finish};
+use crate::test_dir::{Ran, TestDir, broker, finish, frames};
 
 /// A block with this word is run; the configuration is the last whole one of the page.
 const RUNNABLE: &str = "runnable";
@@ -121,18 +121,26 @@ fn the_program_of_the_book_checks_a_ledger_and_finds_a_change() {
     assert_eq!(dir.run(&["call", "calc__add", "{\"a\": 1, \"b\": 2}"]).code, Some(0));
     let program = code_blocks().into_iter().find(|block| block.is("verifier")).unwrap().text;
     fs::write(dir.path("verify.py"), program).unwrap();
-    let verify = || Command::new("/usr/bin/python3").arg(dir.path("verify.py")).arg(dir.data("ledger.sqlite")).output();
+    let verify = || Command::new("/usr/bin/python3").arg(dir.path("verify.py")).arg(dir.data("")).output();
     let Ok(good) = verify() else {
         println!("there is no /usr/bin/python3, so this proves nothing");
         return;
     };
     assert!(good.status.success() && good.stdout.starts_with(b"good: "), "{good:?}");
-    let database = rusqlite::Connection::open(dir.data("ledger.sqlite")).unwrap();
-    database
-        .execute("UPDATE events SET record = replace(record, 'calc__add', 'calc__bad') WHERE kind = 'call.intent'", [])
-        .unwrap();
-    let changed = verify().unwrap();
-    assert!(!changed.status.success() && changed.stderr.windows(6).any(|text| text == b"record"), "{changed:?}");
+    let (segment, whole) = (dir.segment(), fs::read(dir.segment()).unwrap());
+    let first = usize::try_from(frames(&segment)[1]).unwrap();
+    // A record that is changed, checksum and all, and a damaged end.
+    let mut changed = whole.clone();
+    changed[first + 32] ^= 1;
+    let content = u32::from_le_bytes(changed[first + 12..first + 16].try_into().unwrap()) as usize;
+    let sum = crc32fast::hash(&changed[first + 8..first + 32 + content]);
+    changed[first + 4..first + 8].copy_from_slice(&sum.to_le_bytes());
+    let last = usize::try_from(*frames(&segment).last().unwrap()).unwrap();
+    for (changed, reason) in [(&changed[..], "record 1 is not as it was written"), (&whole[..last], "is missing")] {
+        fs::write(&segment, changed).unwrap();
+        let found = verify().unwrap();
+        assert!(!found.status.success() && String::from_utf8_lossy(&found.stderr).contains(reason), "{found:?}");
+    }
 }
 
 #[test]

@@ -40,6 +40,12 @@ pub(crate) struct Ran {
     pub(crate) err: String,
 }
 
+/// Returns where the frames of a segment begin.
+pub(crate) fn frames(segment: &Path) -> Vec<u64> {
+    let bytes = fs::read(segment).unwrap();
+    bytes.windows(4).zip(0..).filter(|(window, _)| window == b"PLF2").map(|(_, at)| at).collect()
+}
+
 impl TestDir {
     /// Creates a folder with a configuration. In it `@source@` is the program of fake sources, `@guest:NAME@` a plugin
     /// of `tests/guests`, `@outside@` the policy from outside the workspace, `@dir@` the folder itself, and `@cell@` a
@@ -182,6 +188,12 @@ impl TestDir {
         if self.data("ledger.sqlite").exists() {
             self.assert_good();
         }
+    }
+
+    /// Returns the file to which the newest broker wrote its records.
+    pub(crate) fn segment(&self) -> PathBuf {
+        // The names begin with the time at which their brokers started.
+        files(&self.data("records")).into_iter().max().unwrap()
     }
 
     /// Waits until no process of this folder is left. It polls, because there is no event for the end of another

@@ -133,12 +133,13 @@ impl LedgerReader {
         range: &CallRange,
         mut visit: impl FnMut(CallEntry, &[PositionedRecord]) -> ControlFlow<()>,
     ) -> Result<(), LedgerError> {
+        self.refresh()?;
         let (sql, values) = query(range);
         let mut query = self.connection().prepare_cached(&sql).map_err(|e| self.failed(&e))?;
         let mut rows = query.query(params_from_iter(values)).map_err(|e| self.failed(&e))?;
         while let Some(row) = rows.next().map_err(|e| self.failed(&e))? {
             let call: String = row.get(0).map_err(|e| self.failed(&e))?;
-            let Some((entry, records)) = self.call_entry(&call)? else { continue };
+            let Some((entry, records)) = self.entry(&call)? else { continue };
             if visit(entry, &records).is_break() {
                 break;
             }
@@ -151,8 +152,13 @@ impl LedgerReader {
     /// # Errors
     /// As for [`LedgerReader::visit_calls`].
     pub fn call_entry(&self, call: &str) -> Result<Option<(CallEntry, Vec<PositionedRecord>)>, LedgerError> {
+        self.refresh()?;
+        self.entry(call)
+    }
+
+    fn entry(&self, call: &str) -> Result<Option<(CallEntry, Vec<PositionedRecord>)>, LedgerError> {
         let filter = RecordFilter { call: Some(call.to_owned()), ..RecordFilter::default() };
-        let records = self.after(0, MAX_RECORDS, &filter)?;
+        let records = self.records("ORDER BY row", 0, MAX_RECORDS, &filter)?;
         let entry = CallEntry::of(&records, |chain| is_live(self.data_dir(), chain));
         Ok(entry.map(|entry| (entry, records)))
     }

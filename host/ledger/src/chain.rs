@@ -1,7 +1,7 @@
 //! Chains that are being written, and how far each has come: one lock file per chain, held while its broker lives.
 //!
-//! These lock files stay when their brokers are gone. Each says how far its chain had come, and so bears witness to
-//! records that somebody removed later.
+//! These files stay when their brokers are gone, under another name once the chain has its end. Each says how far its
+//! chain had come, and so bears witness to records that somebody removed later.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portcullis_core::digest::hex;
-use rusqlite::{Connection, OptionalExtension as _};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 
@@ -20,6 +19,10 @@ use super::record::Hash;
 
 /// The folder of the chains' lock files, in the data folder.
 pub(super) const FOLDER: &str = "chains";
+
+/// The extensions of a lock file's name: before the chain has its end, and afterwards.
+const LOCKED: &str = "lock";
+const ENDED: &str = "ended";
 
 /// The age at which a lock file that was not yet renamed belongs to a broker that died: a start takes milliseconds.
 const UNFINISHED_AGE: Duration = Duration::from_secs(60);
@@ -42,7 +45,10 @@ pub(super) struct ChainLock {
 impl ChainLock {
     /// Begins a new chain and locks it.
     pub(super) fn create(data_dir: &Path) -> Result<Self, LedgerError> {
-        let chain = ulid::Ulid::generate().to_string();
+        Self::named(data_dir, ulid::Ulid::generate().to_string())
+    }
+
+    pub(super) fn named(data_dir: &Path, chain: String) -> Result<Self, LedgerError> {
         let path = path(data_dir, &chain);
         let fresh = path.with_extension("new");
         let failed = |error: &dyn std::fmt::Display| LedgerError::file("lock", &path, error);
@@ -72,6 +78,15 @@ impl ChainLock {
         &self.chain
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Says that the chain has its end, so that no broker looks for it again, and releases it.
+    pub(super) fn mark_ended(self) {
+        mark_ended(&self.path);
+    }
+
     /// Removes the lock file of a chain that never got a record.
     pub(super) fn abandon(self) {
         // If this fails, the chain reads as incomplete, which it is.
@@ -87,14 +102,46 @@ pub fn is_live(data_dir: &Path, chain: &str) -> bool {
     }
 }
 
-/// Reports whether no broker holds this chain any more; false if that cannot be determined.
-pub(super) fn is_dead(data_dir: &Path, chain: &str) -> bool {
-    File::open(path(data_dir, chain)).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
+/// The lock on the chain of a broker that died, so that only one other broker seals it. Dropping it releases the chain.
+#[derive(Debug)]
+pub(super) struct DeadChainLock {
+    path: PathBuf,
+    _held: File,
+}
+
+impl DeadChainLock {
+    /// Locks a chain without an end, or returns `None` if its broker lives, another broker seals it, or that cannot be
+    /// determined.
+    pub(super) fn take(data_dir: &Path, chain: &str) -> Option<Self> {
+        let path = path(data_dir, chain);
+        let held = File::open(&path).ok()?;
+        flock(&held, FlockOperation::NonBlockingLockExclusive).ok()?;
+        // Another broker may have sealed the chain before this one got the lock.
+        path.exists().then_some(Self { path, _held: held })
+    }
+
+    /// Says that the chain has its end now.
+    pub(super) fn mark_ended(self) {
+        mark_ended(&self.path);
+    }
+}
+
+/// Renames the lock file of a chain that has its end. If this fails, the next broker seals the chain again.
+fn mark_ended(path: &Path) {
+    if let Err(error) = fs::rename(path, path.with_extension(ENDED)) {
+        tracing::debug!(%error, ?path, "the lock file of a chain that has ended keeps its name");
+    }
+}
+
+/// Reports whether a chain is known to have its end.
+pub(super) fn is_ended(data_dir: &Path, chain: &str) -> bool {
+    path(data_dir, chain).with_extension(ENDED).exists()
 }
 
 /// Returns how far a chain had come when its broker last wrote its lock file, or `None` if the file does not say so.
 pub(super) fn witness(data_dir: &Path, chain: &str) -> Option<ChainTip> {
-    let text = fs::read_to_string(path(data_dir, chain)).ok()?;
+    let path = path(data_dir, chain);
+    let text = fs::read_to_string(&path).or_else(|_| fs::read_to_string(path.with_extension(ENDED))).ok()?;
     let mut words = text.split_ascii_whitespace();
     let end = ChainTip { seq: words.next()?.parse().ok()?, hash: hash_of(words.next()?)? };
     // This also rejects a text that was read while it was being written.
@@ -113,16 +160,6 @@ pub(super) fn hash_of(digits: &str) -> Option<Hash> {
     Some(hash)
 }
 
-/// Returns the last record of a chain in the database.
-pub(super) fn tip(conn: &Connection, chain: &str) -> rusqlite::Result<ChainTip> {
-    let sql = "SELECT seq, hash FROM events WHERE chain = ?1 ORDER BY seq DESC LIMIT 1";
-    let last = conn
-        .prepare_cached(sql)?
-        .query_row([chain], |row| Ok(ChainTip { seq: row.get::<_, i64>(0)?.cast_unsigned(), hash: row.get(1)? }))
-        .optional()?;
-    Ok(last.unwrap_or_default())
-}
-
 /// Removes unfinished lock files of brokers that died while they started.
 pub(super) fn remove_unfinished(data_dir: &Path) {
     for entry in fs::read_dir(data_dir.join(FOLDER)).into_iter().flatten().flatten() {
@@ -134,8 +171,19 @@ pub(super) fn remove_unfinished(data_dir: &Path) {
     }
 }
 
-/// Returns all chains that have a lock file.
+/// Returns all chains that have a lock file, under either name.
 pub(super) fn all(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
+    let mut chains = list(data_dir, LOCKED)?;
+    chains.append(&mut list(data_dir, ENDED)?);
+    Ok(chains)
+}
+
+/// Returns the chains that are not known to have an end.
+pub(super) fn unended(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
+    list(data_dir, LOCKED)
+}
+
+fn list(data_dir: &Path, extension: &str) -> Result<BTreeSet<String>, LedgerError> {
     let folder = data_dir.join(FOLDER);
     let failed = |error: io::Error| LedgerError::file("read", &folder, error);
     let entries = match fs::read_dir(&folder) {
@@ -145,7 +193,9 @@ pub(super) fn all(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
     let mut chains = BTreeSet::new();
     for entry in entries {
         let name = entry.map_err(failed)?.file_name();
-        if let Some(chain) = name.to_str().and_then(|name| name.strip_suffix(".lock")) {
+        if let Some((chain, found)) = name.to_str().and_then(|name| name.split_once('.'))
+            && found == extension
+        {
             chains.insert(chain.to_owned());
         }
     }
@@ -153,7 +203,7 @@ pub(super) fn all(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
 }
 
 fn path(data_dir: &Path, chain: &str) -> PathBuf {
-    data_dir.join(FOLDER).join(format!("{chain}.lock"))
+    data_dir.join(FOLDER).join(format!("{chain}.{LOCKED}"))
 }
 
 /// Returns the text of a lock file. Its length is constant, and its checksum rejects a half-written text.

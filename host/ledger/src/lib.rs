@@ -1,8 +1,8 @@
 //! The ledger: the durable, hash-chained record of everything that the broker does.
 //!
-//! One SQLite file holds the records of every broker that shares a data folder. Each process writes its own chain, from
-//! `broker.started` to `broker.stopped`, and the hash of a record covers the hash of the record before it. [`verify`]
-//! therefore detects edited, deleted, inserted and reordered records. A bare chain cannot show that somebody with write
+//! Each broker writes a chain of its own, from `broker.started` to `broker.stopped`, into files that no other process
+//! writes; several brokers may share a data folder. The hash of a record covers the hash of the record before it, so
+//! [`verify`] detects edited, deleted, inserted and reordered records. A bare chain cannot show that somebody with write
 //! access recomputed all of it, or removed a whole chain together with its lock file: the ledger is *tamper-evident*,
 //! not immutable. Signed checkpoints that are kept elsewhere close that gap.
 //!
@@ -10,31 +10,39 @@
 //! - A record that [`Ledger::append`] or [`PendingIntent::durable`] confirmed is on disk.
 //! - The outcome of a call has a place in the writer's queue from the moment its intent is queued ([`OutcomeSlot`]),
 //!   and is kept until it is written. Notes never take that place.
-//! - A failed write never forks a chain and never skips a number. Lost records are counted, and the next transaction
-//!   that succeeds begins with a `ledger.gap`. So no intent becomes durable behind an unreported gap.
+//! - A failed write never forks a chain and never skips a number. Lost records are counted, and the next append that
+//!   succeeds begins with a `ledger.gap`. So no intent becomes durable behind an unreported gap.
+//! - The use of a grant is durable before the intent that it allows. Grants and cursors are state, in an SQLite file;
+//!   an index for searches, in another one, is derived from the records and can be deleted at any time.
 //! - Payloads enter only as a [`shape`] or a [`Ledger::fingerprint`]; the ledger has no interface for their content.
 
 mod calls;
 mod chain;
+mod error;
 mod feed;
 mod files;
 mod grant;
 mod health;
+mod index;
 mod key;
+mod legacy;
 mod queue;
 mod read;
 mod record;
 pub mod repeats;
 mod seal;
+mod segment;
 mod shape;
-mod store;
+mod state;
+mod storage;
 mod verify;
+mod work;
 mod writer;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use portcullis_core::digest::Digest;
 use portcullis_core::metrics::{DECISION, Histogram};
@@ -44,6 +52,7 @@ use tokio::sync::watch;
 
 pub use calls::{CallEntry, CallRange, RecordedOutcome};
 pub use chain::is_live;
+pub use error::LedgerError;
 pub use grant::{ApprovalGrant, Binding, GrantScope, GrantUse};
 pub use health::Trouble;
 pub use queue::{OutcomeSlot, PendingIntent};
@@ -52,11 +61,16 @@ pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
 pub use shape::shape;
 pub use verify::{ChainReport, ChainStatus, Verification, verify};
 
-use files::Files;
+use feed::FeedPlaces;
 use health::LedgerHealth;
-use queue::{QUEUE, Queue};
-use store::StoreLimits;
-use writer::LinkedChange;
+use queue::Queue;
+use segment::Segments;
+use state::State;
+use storage::{Probe, Storage, StorageLimits};
+use work::WorkQueue;
+
+/// The pause before a failed write is retried if no new record arrives: soon enough for those who monitor the broker.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A callback that records the events of a source or a cell in the ledger. It must not call back into its caller.
 pub type EventCallback = Arc<dyn Fn(Event) + Send + Sync>;
@@ -71,17 +85,29 @@ pub struct Ledger {
 }
 
 struct Inner {
-    data_dir: PathBuf,
     chain: Arc<str>,
     queue: Queue,
-    /// The connection for queries, separate from the writer's; `None` once the ledger is closed.
-    reader: Mutex<Option<Connection>>,
+    storage: Arc<dyn Storage>,
+    /// Grants and cursors; `None` once the ledger is closed.
+    state: Mutex<Option<State>>,
+    places: Mutex<FeedPlaces>,
     key: key::Key,
     health: Arc<LedgerHealth>,
-    files: Arc<Files>,
+    probe: Probe,
     tip: watch::Receiver<u64>,
     /// The times that callers waited for their records to become durable, or to fail.
     appended: Histogram,
+}
+
+/// What tests change: times, and where chains are kept.
+#[derive(Debug, Clone)]
+struct LedgerSetup {
+    /// The longest wait for another program's lock on the state.
+    busy: Duration,
+    /// The pause before a failed write is retried if no new record arrives.
+    retry: Duration,
+    /// Another storage than segments in the data folder.
+    storage: Option<Arc<dyn Storage>>,
 }
 
 /// The facts that the first record of a chain states about its broker.
@@ -104,41 +130,41 @@ impl Ledger {
     /// [`LedgerError`]. A new chain is left behind only if its first record may be on disk; the next broker then seals
     /// it.
     pub async fn open(data_dir: &Path, started: ChainStart) -> Result<Self, LedgerError> {
-        Self::open_with(data_dir, started, StoreLimits::default()).await
+        let setup = LedgerSetup { busy: state::BUSY_TIMEOUT, retry: RETRY, storage: None };
+        Self::open_with(data_dir, started, setup).await
     }
 
-    async fn open_with(data_dir: &Path, started: ChainStart, limits: StoreLimits) -> Result<Self, LedgerError> {
+    async fn open_with(data_dir: &Path, started: ChainStart, setup: LedgerSetup) -> Result<Self, LedgerError> {
         let data_dir = data_dir.to_owned();
         let config = started.config.to_string().into();
         blocking(move || {
-            let data_dir = store::prepare(&data_dir)?;
+            let data_dir = state::prepare(&data_dir)?;
             let key = key::Key::open(&data_dir)?;
-            let database = files::WatchedFile::database(&data_dir)?;
-            let conn = store::open(&data_dir, limits)?;
-            let reader = store::open_reader(&data_dir, limits)?;
-            let files = Arc::new(Files::of(database)?);
-            grant::delete_expired(&conn).map_err(|e| store::error(&data_dir, &e))?;
-            let seals = seal::due(&conn, &data_dir)?;
+            let state = State::open(&data_dir, setup.busy)?;
+            let storage = setup.storage.unwrap_or_else(|| Arc::new(Segments::new(&data_dir, StorageLimits::default())));
+            state.run(grant::delete_expired)?;
+            let seals = seal::due(&state, &*storage, &data_dir)?;
             chain::remove_unfinished(&data_dir);
             let lock = chain::ChainLock::create(&data_dir)?;
             let chain: Arc<str> = lock.chain().into();
             let health = Arc::new(LedgerHealth::default());
-            let (queue, work) = Queue::new(Arc::clone(&health));
+            let work = WorkQueue::new();
+            let writer = storage.create(&chain);
+            let probe = writer.probe();
             let tip = writer::start(
                 writer::Start {
-                    conn,
+                    storage: writer,
                     lock,
-                    data_dir: data_dir.clone(),
-                    limits,
-                    files: Arc::clone(&files),
                     health: Arc::clone(&health),
+                    work: Arc::clone(&work),
+                    retry: setup.retry,
                     seals,
                 },
                 &started,
-                work,
             )?;
-            let (reader, appended) = (Mutex::new(Some(reader)), Histogram::new(DECISION));
-            let inner = Inner { data_dir, chain, queue, reader, key, health, files, tip, appended };
+            let queue = Queue::new(work, Arc::clone(&health));
+            let (state, places, appended) = (Mutex::new(Some(state)), Mutex::default(), Histogram::new(DECISION));
+            let inner = Inner { chain, queue, storage, state, places, key, health, probe, tip, appended };
             Ok(Self { inner: Arc::new(inner), config })
         })
         .await
@@ -165,7 +191,7 @@ impl Ledger {
     /// [`LedgerError`]: the record is not known to be durable. The chain stays intact, and later appends are attempted
     /// again.
     pub async fn append(&self, event: Event) -> Result<u64, LedgerError> {
-        self.write(Some(event), LinkedChange::None).await
+        self.write(Some(event)).await
     }
 
     /// Records an event, in order with all others, without waiting. An event for which the queue has no place, or that
@@ -174,30 +200,37 @@ impl Ledger {
         self.inner.queue.note(event, &self.config);
     }
 
-    /// Queues the intent of a call and, in the same transaction, takes one use of a grant. The returned
+    /// Takes one use of a grant, if the call needs one, and queues the intent of the call. The returned
     /// [`PendingIntent`] waits for the disk, and the [`OutcomeSlot`] reserves the place for the outcome of the call.
     ///
-    /// Cancellation: nothing is queued.
+    /// Cancellation: nothing is queued; the use of the grant may be taken.
     ///
     /// # Errors
-    /// [`LedgerError`]: nothing is queued.
+    /// [`LedgerError::GrantSpent`] if the grant no longer covers this call. After every error nothing is queued.
     pub async fn intent(
         &self,
         event: Event,
         consume: Option<GrantUse>,
     ) -> Result<(PendingIntent, OutcomeSlot), LedgerError> {
         let asked = Instant::now();
-        let effect = consume.map_or(LinkedChange::None, LinkedChange::GrantUse);
-        let answer = self.inner.queue.append(Some(event.draft(Some(&self.config))?), effect).await?;
+        let draft = event.draft(Some(&self.config))?;
+        if let Some(consume) = consume {
+            let grant = consume.grant.clone();
+            if !self.state(move |conn| grant::consume(conn, &consume)).await? {
+                return Err(LedgerError::GrantSpent(grant));
+            }
+        }
+        let answer = self.inner.queue.append(Some(draft)).await?;
         Ok(PendingIntent::new(self.clone(), asked, answer))
     }
 
-    /// Stores a grant, together with the record that says who gave it.
+    /// Stores a grant, after the record that says who gave it.
     ///
     /// # Errors
-    /// As for [`Ledger::append`]; the grant is then not stored either.
+    /// As for [`Ledger::append`]; the grant is then not stored.
     pub async fn add_grant(&self, grant: ApprovalGrant, event: Event) -> Result<(), LedgerError> {
-        self.write(Some(event), LinkedChange::Add(Box::new(grant))).await.map(drop)
+        self.write(Some(event)).await?;
+        self.state(move |conn| grant::add(conn, &grant)).await
     }
 
     /// Returns the live grants that cover a call, oldest first. Another call may spend a returned grant before an
@@ -207,7 +240,7 @@ impl Ledger {
     /// [`LedgerError`] if the file cannot be read.
     pub async fn grants(&self, binding: &Binding) -> Result<Vec<ApprovalGrant>, LedgerError> {
         let binding = binding.clone();
-        self.read(move |conn| grant::matching(conn, &binding)).await
+        self.state(move |conn| grant::matching(conn, &binding)).await
     }
 
     /// Returns the keyed hash of a payload: `hmac-sha256:` and 64 hexadecimal digits. Equal payloads have equal
@@ -229,10 +262,10 @@ impl Ledger {
     }
 
     /// Returns why calls are refused at the moment: records cannot be written, or the file is no longer in its place.
-    /// `None` while calls are allowed. Looks at the files' metadata and reads no content.
+    /// `None` while calls are allowed. Looks at the file's metadata and reads no content.
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
-        let gone = || Some(Trouble { error: self.inner.files.check().err()?, lost: 0 });
+        let gone = || Some(Trouble { error: (self.inner.probe)().err()?, lost: 0 });
         self.inner.health.trouble().or_else(gone)
     }
 
@@ -241,42 +274,38 @@ impl Ledger {
     /// # Errors
     /// As for [`Ledger::append`].
     pub async fn flush(&self) -> Result<(), LedgerError> {
-        self.write(None, LinkedChange::None).await.map(drop)
+        self.write(None).await.map(drop)
     }
 
     /// Writes what is queued, then `broker.stopped`, and releases the chain. Idempotent. A failure is logged at ERROR,
     /// and the chain then reads as incomplete.
     pub async fn close(&self) {
-        self.inner.reader.lock().take();
+        self.inner.state.lock().take();
         self.inner.queue.stop().await;
     }
 
-    async fn write(&self, event: Option<Event>, effect: LinkedChange) -> Result<u64, LedgerError> {
+    async fn write(&self, event: Option<Event>) -> Result<u64, LedgerError> {
         let asked = Instant::now();
         let draft = event.map(|event| event.draft(Some(&self.config))).transpose()?;
-        let answer = self.inner.queue.append(draft, effect).await?;
+        let answer = self.inner.queue.append(draft).await?;
         let answer = answer.await.unwrap_or(Err(LedgerError::Closed));
         self.inner.appended.record(asked.elapsed());
         answer
     }
 
-    async fn read<T: Send + 'static>(
+    /// Runs a query or a change of the state.
+    async fn state<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, LedgerError> {
         let inner = Arc::clone(&self.inner);
-        blocking(move || {
-            let reader = inner.reader.lock();
-            let conn = reader.as_ref().ok_or(LedgerError::Closed)?;
-            query(conn).map_err(|error| store::error(&inner.data_dir, &error))
-        })
-        .await
+        blocking(move || inner.state.lock().as_ref().ok_or(LedgerError::Closed)?.run(work)).await
     }
 }
 
 impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger").field("data_dir", &self.inner.data_dir).field("chain", &self.inner.chain).finish()
+        f.debug_struct("Ledger").field("chain", &self.inner.chain).finish_non_exhaustive()
     }
 }
 
@@ -284,123 +313,6 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, LedgerError> + Send + 'static,
 ) -> Result<T, LedgerError> {
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(LedgerError::Closed))
-}
-
-/// An error of the ledger: why something could not be recorded or read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LedgerError {
-    /// A file or folder beside the database cannot be used.
-    #[error("cannot {act} {path:?}: {cause}")]
-    File {
-        /// The action that was attempted, such as `create`, `read` or `lock`.
-        act: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The operating system's error.
-        cause: String,
-    },
-    /// Other users may write to the data folder, so they could replace the ledger.
-    #[error("data folder {path:?} can be written by others (mode {mode:o}): run `chmod 700` on it or name another")]
-    OpenFolder {
-        /// The folder.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// There is no ledger to read.
-    #[error("no ledger at {0:?}: no broker has run on this data folder yet")]
-    Missing(PathBuf),
-    /// The ledger was written by a later version.
-    #[error(
-        "ledger {path:?} has format {found} and this version knows {known}: use a newer portcullis or another data folder"
-    )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// The format of the file.
-        found: i64,
-        /// The format that this version knows.
-        known: i64,
-    },
-    /// The file is the database of another program.
-    #[error("{0:?} is a database, but not a ledger: move it away or use another data folder")]
-    Foreign(PathBuf),
-    /// The disk is full.
-    #[error("no space left for ledger {0:?}: calls stop until there is some")]
-    Full(PathBuf),
-    /// The file that the broker writes is no longer in its place.
-    #[error(
-        "ledger {0:?} is not the file that this broker writes: it was moved, deleted or replaced, and calls stop; put it back, \
-         or end this broker and start it again (`portcullis audit verify` then names what is missing)"
-    )]
-    Moved(PathBuf),
-    /// The file is shorter than it was.
-    #[error(
-        "ledger {path:?} was cut while this broker wrote it ({cause}), and calls stop: end this broker, restore the file from a \
-         copy or move it away, and start the broker again (`portcullis audit verify` names what is missing)"
-    )]
-    Cut {
-        /// The file.
-        path: PathBuf,
-        /// The part that is missing.
-        cause: String,
-    },
-    /// Another program has locked the database.
-    #[error("ledger {0:?} is locked by another program: end whatever has it open")]
-    Busy(PathBuf),
-    /// The file is not a database, or contradicts itself.
-    #[error("ledger {path:?} is damaged ({cause}): run `portcullis audit verify`")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The damage, and its place.
-        cause: String,
-    },
-    /// Any other failure of the database.
-    #[error("ledger {path:?} failed: {cause}")]
-    Store {
-        /// The file.
-        path: PathBuf,
-        /// The database's error.
-        cause: String,
-    },
-    /// The record is larger than [`MAX_RECORD_BYTES`].
-    #[error("record of {size} bytes is larger than the limit of {MAX_RECORD_BYTES} bytes")]
-    TooLarge {
-        /// The size of the record, in bytes.
-        size: usize,
-    },
-    /// The body of the record has no canonical form.
-    #[error("record cannot be written: {0}")]
-    Body(String),
-    /// The grant is used up, expired, or was given for something else.
-    #[error("grant {0:?} is spent, has expired, or was given for something else: ask again")]
-    GrantSpent(String),
-    /// More records are waiting than the queue holds.
-    #[error("more than {QUEUE} records wait for the disk")]
-    Overloaded,
-    /// The ledger was closed with [`Ledger::close`].
-    #[error("the ledger is closed")]
-    Closed,
-}
-
-impl LedgerError {
-    /// Returns a general description of the error, for agents and others who may not know where the ledger is.
-    #[must_use]
-    pub fn in_general(&self) -> &'static str {
-        match self {
-            Self::Full(_) => "there is no space left for the ledger",
-            Self::Busy(_) => "the ledger is locked by another program",
-            Self::Moved(_) => "the ledger was moved, deleted or replaced",
-            Self::Cut { .. } | Self::Damaged { .. } | Self::Foreign(_) => "the ledger is damaged",
-            _ => "the ledger cannot be written",
-        }
-    }
-
-    fn file(act: &'static str, path: &Path, cause: impl fmt::Display) -> Self {
-        Self::File { act, path: path.to_owned(), cause: cause.to_string() }
-    }
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::health::LedgerHealth;
 use super::record::{Event, UnchainedRecord};
-use super::writer::{LinkedChange, WriteUnit, WriterMessage};
+use super::work::{WorkQueue, WriteUnit};
 use super::{Ledger, LedgerError};
 
 /// The largest number of appends, and of notes, that may wait for the writer. At this depth the disk is minutes behind.
@@ -20,30 +20,26 @@ pub(super) const QUEUE: usize = 4096;
 /// The result that a waiting appender receives.
 type Reply = Result<u64, LedgerError>;
 
-/// The sending side of the queue.
+/// The sending side of the queue. Dropping it ends the writer, and leaves the chain without an end.
 pub(super) struct Queue {
-    work: mpsc::UnboundedSender<WriterMessage>,
+    work: Arc<WorkQueue>,
     appends: Arc<Semaphore>,
     notes: Arc<Semaphore>,
     health: Arc<LedgerHealth>,
 }
 
 impl Queue {
-    pub(super) fn new(health: Arc<LedgerHealth>) -> (Self, mpsc::UnboundedReceiver<WriterMessage>) {
-        let (work, waiting) = mpsc::unbounded_channel();
+    pub(super) fn new(work: Arc<WorkQueue>, health: Arc<LedgerHealth>) -> Self {
         let room = || Arc::new(Semaphore::new(QUEUE));
-        (Self { work, appends: room(), notes: room(), health }, waiting)
+        Self { work, appends: room(), notes: room(), health }
     }
 
-    /// Queues a record whose caller waits for it, as soon as there is a place for it.
-    pub(super) async fn append(
-        &self,
-        draft: Option<UnchainedRecord>,
-        effect: LinkedChange,
-    ) -> Result<oneshot::Receiver<Reply>, LedgerError> {
+    /// Queues a record whose caller waits for it, as soon as there is a place for it. Without a record, the answer comes
+    /// when everything before it is on disk.
+    pub(super) async fn append(&self, draft: Option<UnchainedRecord>) -> Result<oneshot::Receiver<Reply>, LedgerError> {
         let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        self.send(WriteUnit { draft, effect, reply: Some(reply), outcome: false, _room: Some(room) })?;
+        self.work.push(WriteUnit { draft, reply: Some(reply), outcome: false, _room: Some(room) })?;
         Ok(answer)
     }
 
@@ -52,7 +48,7 @@ impl Queue {
         let kind = event.kind.as_str();
         let queued = event.draft(Some(config)).and_then(|draft| {
             let room = Arc::clone(&self.notes).try_acquire_owned().map_err(|_| LedgerError::Overloaded)?;
-            self.send(WriteUnit::of(draft, Some(room)))
+            self.work.push(WriteUnit::of(draft, Some(room)))
         });
         if let Err(error) = queued {
             self.health.lose(kind, &error);
@@ -64,24 +60,21 @@ impl Queue {
         let kind = event.kind.as_str();
         let queued = event
             .draft(Some(config))
-            .and_then(|draft| self.send(WriteUnit { outcome: true, ..WriteUnit::of(draft, None) }));
+            .and_then(|draft| self.work.push(WriteUnit { outcome: true, ..WriteUnit::of(draft, None) }));
         if let Err(error) = queued {
             self.health.lose(kind, &error);
         }
     }
 
-    /// Asks the writer to stop, and waits until it has released the file.
+    /// Asks the writer to stop, and waits until it has released the chain.
     pub(super) async fn stop(&self) {
-        let (reply, done) = oneshot::channel();
-        if self.work.send(WriterMessage::Stop(reply)).is_ok() {
-            // An error means that another `stop` came first; that writer has stopped or is stopping.
-            let _ = done.await;
-        }
-        self.work.closed().await;
+        self.work.stop().await;
     }
+}
 
-    fn send(&self, item: WriteUnit) -> Result<(), LedgerError> {
-        self.work.send(WriterMessage::Item(item)).map_err(|_| LedgerError::Closed)
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.work.abandon();
     }
 }
 
@@ -135,6 +128,6 @@ impl fmt::Debug for OutcomeSlot {
 impl WriteUnit {
     /// Creates the item for a record that nobody waits for.
     pub(super) fn of(draft: UnchainedRecord, room: Option<OwnedSemaphorePermit>) -> Self {
-        Self { draft: Some(draft), effect: LinkedChange::None, reply: None, outcome: false, _room: room }
+        Self { draft: Some(draft), reply: None, outcome: false, _room: room }
     }
 }

@@ -1,5 +1,7 @@
 //! Reading the ledger, which needs no broker and disturbs none.
 
+use std::cell::RefCell;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +9,10 @@ use std::time::Duration;
 use portcullis_core::sync::Mutex;
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params};
 
-use super::record::Record;
-use super::store::{self, StoreLimits};
+use super::index::{self, RecordIndex};
+use super::record::{ChainedRecord, Record};
+use super::segment::Segments;
+use super::storage::{ChainReader, Place, Storage, StorageLimits};
 use super::{LedgerError, blocking, is_live};
 
 /// The interval at which [`Tail`] polls. SQLite cannot wake another process, and a person does not notice a quarter of
@@ -34,7 +38,8 @@ pub struct RecordFilter {
 /// A record and its position.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct PositionedRecord {
-    /// The position in the order in which records became durable, over all chains; it only grows.
+    /// The position in the order of the index, over all chains: that of the records' times, as far as they were known
+    /// when they were added. It only grows.
     #[serde(skip)]
     pub position: u64,
     /// The record.
@@ -134,11 +139,22 @@ pub enum CallOrRun {
     },
 }
 
-/// A reader of the ledger of one data folder. Its methods block for milliseconds.
-#[derive(Debug)]
+/// A reader of the ledger of one data folder. Its methods block for milliseconds, and for longer if many records were
+/// written since somebody last read: they are added to the index first.
 pub struct LedgerReader {
-    conn: Connection,
+    index: RecordIndex,
+    storage: Arc<dyn Storage>,
     data_dir: PathBuf,
+    /// The records that were read last: records that follow each other were often written together.
+    last: RefCell<Option<LastRead>>,
+}
+
+/// The records that were read last, and the reader that goes on after them.
+struct LastRead {
+    chain: String,
+    place: Place,
+    records: Vec<ChainedRecord>,
+    reader: Box<dyn ChainReader>,
 }
 
 impl LedgerReader {
@@ -147,8 +163,12 @@ impl LedgerReader {
     /// # Errors
     /// [`LedgerError::Missing`] if there is none; otherwise the [`LedgerError`] that occurred.
     pub fn open(data_dir: &Path) -> Result<Self, LedgerError> {
-        let conn = store::open_reader(data_dir, StoreLimits::default())?;
-        Ok(Self { conn, data_dir: data_dir.to_owned() })
+        Self::open_with(data_dir, Arc::new(Segments::new(data_dir, StorageLimits::default())))
+    }
+
+    pub(super) fn open_with(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Self, LedgerError> {
+        let index = RecordIndex::open(data_dir, Arc::clone(&storage))?;
+        Ok(Self { index, storage, data_dir: data_dir.to_owned(), last: RefCell::new(None) })
     }
 
     /// Returns the last `n` records that match, oldest first.
@@ -156,6 +176,7 @@ impl LedgerReader {
     /// # Errors
     /// [`LedgerError`] if the file cannot be read, or a record cannot be parsed.
     pub fn tail(&self, n: usize, filter: &RecordFilter) -> Result<Vec<PositionedRecord>, LedgerError> {
+        self.index.refresh()?;
         let mut records = self.records("ORDER BY row DESC", 0, n, filter)?;
         records.reverse();
         Ok(records)
@@ -166,6 +187,7 @@ impl LedgerReader {
     /// # Errors
     /// As for [`LedgerReader::tail`].
     pub fn after(&self, position: u64, n: usize, filter: &RecordFilter) -> Result<Vec<PositionedRecord>, LedgerError> {
+        self.index.refresh()?;
         self.records("ORDER BY row", position, n, filter)
     }
 
@@ -180,15 +202,17 @@ impl LedgerReader {
     /// # Errors
     /// As for [`LedgerReader::tail`].
     pub fn show(&self, id: &str) -> Result<Option<CallOrRun>, LedgerError> {
-        let call = self.conn.query_row("SELECT * FROM calls WHERE call = ?1", [id], |row| self.call(row));
+        self.index.refresh()?;
+        let conn = self.connection();
+        let call = conn.query_row("SELECT * FROM calls WHERE call = ?1", [id], |row| self.call(row));
         if let Some(row) = call.optional().map_err(|e| self.failed(&e))? {
             let filter = RecordFilter { call: Some(id.to_owned()), ..RecordFilter::default() };
-            return Ok(Some(CallOrRun::Call { row, records: self.after(0, PAGE, &filter)? }));
+            return Ok(Some(CallOrRun::Call { row, records: self.records("ORDER BY row", 0, PAGE, &filter)? }));
         }
-        let run = self.conn.query_row("SELECT * FROM runs WHERE run = ?1", [id], |row| self.run(row));
+        let run = conn.query_row("SELECT * FROM runs WHERE run = ?1", [id], |row| self.run(row));
         let Some(row) = run.optional().map_err(|e| self.failed(&e))? else { return Ok(None) };
         let filter = RecordFilter { run: Some(id.to_owned()), ..RecordFilter::default() };
-        Ok(Some(CallOrRun::Run { row, records: self.after(0, PAGE, &filter)? }))
+        Ok(Some(CallOrRun::Run { row, records: self.records("ORDER BY row", 0, PAGE, &filter)? }))
     }
 
     /// Returns the newest `n` calls of a run, or of all runs, oldest first.
@@ -196,9 +220,11 @@ impl LedgerReader {
     /// # Errors
     /// As for [`LedgerReader::tail`].
     pub fn calls(&self, run: Option<&str>, n: usize) -> Result<Vec<CallRow>, LedgerError> {
-        let sql = "SELECT * FROM (SELECT * FROM calls WHERE :run IS NULL OR run = :run ORDER BY first DESC LIMIT :n) \
-                   ORDER BY first";
-        let rows = self.conn.prepare_cached(sql).and_then(|mut query| {
+        self.index.refresh()?;
+        // Identifiers of calls begin with their times, so the newest are found without looking at the others.
+        let sql = "SELECT * FROM calls WHERE call IN (SELECT DISTINCT call FROM events \
+                   WHERE call IS NOT NULL AND (:run IS NULL OR run = :run) ORDER BY call DESC LIMIT :n) ORDER BY first";
+        let rows = self.connection().prepare_cached(sql).and_then(|mut query| {
             query.query_map(named_params! {":run": run, ":n": limit(n)}, |row| self.call(row))?.collect()
         });
         rows.map_err(|e| self.failed(&e))
@@ -209,15 +235,16 @@ impl LedgerReader {
     /// # Errors
     /// As for [`LedgerReader::tail`].
     pub fn runs(&self, n: usize) -> Result<Vec<RunRow>, LedgerError> {
+        self.index.refresh()?;
         let sql = "SELECT * FROM (SELECT * FROM runs ORDER BY first DESC LIMIT ?1) ORDER BY first";
         let rows = self
-            .conn
+            .connection()
             .prepare_cached(sql)
             .and_then(|mut query| query.query_map([limit(n)], |row| self.run(row))?.collect());
         rows.map_err(|e| self.failed(&e))
     }
 
-    fn records(
+    pub(super) fn records(
         &self,
         order: &str,
         after: u64,
@@ -225,8 +252,11 @@ impl LedgerReader {
         filter: &RecordFilter,
     ) -> Result<Vec<PositionedRecord>, LedgerError> {
         // The query contains only the conditions that are set, so that SQLite can use the indices.
-        let wanted = [("kind", &filter.kind), ("run", &filter.run), ("call", &filter.call), ("chain", &filter.chain)];
-        let mut sql = "SELECT row, chain, seq, record FROM events WHERE row > ?".to_owned();
+        let wanted =
+            [("kind", &filter.kind), ("run", &filter.run), ("call", &filter.call), ("chains.chain", &filter.chain)];
+        let mut sql = "SELECT row, chains.chain, seq, events.segment, events.offset FROM events \
+                       JOIN chains ON chains.id = events.chain WHERE row > ?"
+            .to_owned();
         let mut values = vec![rusqlite::types::Value::Integer(after.cast_signed())];
         for (column, value) in wanted {
             if let Some(value) = value {
@@ -241,20 +271,45 @@ impl LedgerReader {
         }
         sql += &format!(" {order} LIMIT ?");
         values.push(limit(n).into());
-        let mut query = self.conn.prepare_cached(&sql).map_err(|e| self.failed(&e))?;
-        let rows = query.query_map(rusqlite::params_from_iter(values), |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?, row.get::<_, String>(3)?))
+        let found = self.connection().prepare_cached(&sql).and_then(|mut query| {
+            let rows = query.query_map(rusqlite::params_from_iter(values), |row| {
+                let place = Place { segment: row.get(3)?, offset: row.get::<_, i64>(4)?.cast_unsigned() };
+                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?, place))
+            })?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
         });
         let mut records = Vec::new();
-        for row in rows.map_err(|e| self.failed(&e))? {
-            let (position, chain, seq, text) = row.map_err(|e| self.failed(&e))?;
+        for (position, chain, seq, place) in found.map_err(|e| self.failed(&e))? {
+            let text = self.text(&chain, seq.cast_unsigned(), place)?;
             let record = serde_json::from_str(&text).map_err(|error| LedgerError::Damaged {
-                path: store::path(&self.data_dir),
+                path: self.data_dir.clone(),
                 cause: format!("record {seq} of chain {chain} cannot be parsed: {error}"),
             })?;
             records.push(PositionedRecord { position: position.cast_unsigned(), record });
         }
         Ok(records)
+    }
+
+    /// Reads the text of a record from the place that the index names.
+    fn text(&self, chain: &str, seq: u64, place: Place) -> Result<String, LedgerError> {
+        let missing = || LedgerError::Damaged {
+            path: self.data_dir.clone(),
+            cause: format!("record {seq} of chain {chain} is not where it was"),
+        };
+        if place.segment == index::LEGACY {
+            return self.index.legacy_text(place.offset)?.ok_or_else(missing);
+        }
+        let mut last = self.last.borrow_mut();
+        if last.as_ref().is_none_or(|last| last.chain != chain || last.place != place) {
+            let mut reader = match last.take() {
+                Some(last) if last.chain == chain && last.reader.place() == place => last.reader,
+                _ => self.storage.read(chain, place)?,
+            };
+            let batch = reader.next()?.ok_or_else(missing)?;
+            *last = Some(LastRead { chain: chain.to_owned(), place, records: batch.records, reader });
+        }
+        let found = last.iter().flat_map(|last| &last.records).find(|record| record.seq == seq);
+        found.map(|record| record.text.clone()).ok_or_else(missing)
     }
 
     fn call(&self, row: &Row<'_>) -> rusqlite::Result<CallRow> {
@@ -298,8 +353,12 @@ impl LedgerReader {
         })
     }
 
+    pub(super) fn refresh(&self) -> Result<(), LedgerError> {
+        self.index.refresh()
+    }
+
     pub(super) fn connection(&self) -> &Connection {
-        &self.conn
+        self.index.connection()
     }
 
     pub(super) fn data_dir(&self) -> &Path {
@@ -307,7 +366,13 @@ impl LedgerReader {
     }
 
     pub(super) fn failed(&self, error: &rusqlite::Error) -> LedgerError {
-        store::error(&self.data_dir, error)
+        self.index.failed(error)
+    }
+}
+
+impl fmt::Debug for LedgerReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LedgerReader").field("data_dir", &self.data_dir).finish_non_exhaustive()
     }
 }
 

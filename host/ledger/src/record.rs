@@ -203,6 +203,17 @@ impl UnchainedRecord {
     }
 }
 
+/// A record with its place in a chain, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ChainedRecord {
+    /// The number of the record in its chain, from 1.
+    pub(super) seq: u64,
+    /// The canonical text.
+    pub(super) text: String,
+    /// The hash, which covers the text and the hash of the record before.
+    pub(super) hash: Hash,
+}
+
 /// Returns the hash of a record with this text that follows a record with the hash `before`.
 pub(super) fn hash(before: &Hash, text: &[u8]) -> Hash {
     let mut sha = Sha256::new();

@@ -1,22 +1,23 @@
 //! Seals. The chain of a broker that died has no end of its own; the next broker records its end in its own chain. From
 //! then on the dead chain is complete, and a missing or an additional record is tampering.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use portcullis_core::digest::hex;
-use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::json;
 
-use super::chain::{self, ChainTip};
-use super::record::{Event, EventKind};
-use super::{LedgerError, store};
+use super::chain::{self, ChainTip, DeadChainLock};
+use super::record::{Event, EventKind, Record};
+use super::state::State;
+use super::storage::{ChainEnd, Place, Storage};
+use super::{LedgerError, legacy};
 
 /// The end of the chain of a broker that died.
 #[derive(Debug)]
 pub(super) struct ChainSeal {
     pub(super) chain: String,
     end: ChainTip,
+    lock: DeadChainLock,
 }
 
 impl ChainSeal {
@@ -25,43 +26,60 @@ impl ChainSeal {
         let ChainTip { seq, hash } = self.end;
         Event::new(EventKind::ChainSealed, json!({ "chain": self.chain, "seq": seq, "hash": hex(&hash) }))
     }
+
+    /// Notes that the event is durable.
+    pub(super) fn done(self) {
+        self.lock.mark_ended();
+    }
 }
 
 /// Returns the seals for chains without an end whose brokers are certainly dead. A chain with fewer records than its
 /// broker had written is sealed where the broker had come, so that the missing records are noticed.
-pub(super) fn due(conn: &Connection, data_dir: &Path) -> Result<Vec<ChainSeal>, LedgerError> {
-    let failed = |error: rusqlite::Error| store::error(data_dir, &error);
-    let ended = ended(conn).map_err(failed)?;
+pub(super) fn due(state: &State, storage: &dyn Storage, data_dir: &Path) -> Result<Vec<ChainSeal>, LedgerError> {
+    let unended = chain::unended(data_dir)?;
+    let has_legacy = state.run(legacy::is_present)?;
+    let ended_in_legacy = if has_legacy { state.run(legacy::ended)? } else { Default::default() };
     let mut due = Vec::new();
-    for chain in chain::all(data_dir)? {
-        if ended.contains(&chain) || !chain::is_dead(data_dir, &chain) {
+    for chain in unended {
+        let Some(lock) = DeadChainLock::take(data_dir, &chain) else { continue };
+        let mut end = end_of(storage, &chain)?;
+        if has_legacy && end.tip.seq == 0 {
+            end.tip = state.run(|conn| legacy::tip(conn, &chain))?.unwrap_or_default();
+        }
+        if end.is_stopped || ended_in_legacy.contains(&chain) {
+            lock.mark_ended();
             continue;
         }
-        let found = chain::tip(conn, &chain).map_err(failed)?;
         let end = match chain::witness(data_dir, &chain) {
-            Some(witness) if witness.seq > found.seq => witness,
-            _ => found,
+            Some(witness) if witness.seq > end.tip.seq => witness,
+            _ => end.tip,
         };
-        due.push(ChainSeal { chain, end });
+        due.push(ChainSeal { chain, end, lock });
     }
     Ok(due)
 }
 
-/// Reports whether a chain is sealed. It runs in the transaction that would seal it, so that only one of several
-/// brokers that start together does.
-pub(super) fn is_sealed(conn: &Connection, chain: &str) -> rusqlite::Result<bool> {
-    // The second condition lets SQLite use the index, which omits the two kinds that every call has.
-    let sql = "SELECT 1 FROM events WHERE kind = 'chain.sealed' AND kind NOT IN ('call.intent', 'tool.completed') \
-               AND record ->> '$.body.chain' = ?1";
-    conn.prepare_cached(sql)?.query_row([chain], |_| Ok(())).optional().map(|found| found.is_some())
+/// The end of a dead broker's chain as it is found.
+#[derive(Default)]
+struct FoundEnd {
+    tip: ChainTip,
+    is_stopped: bool,
 }
 
-/// Returns the chains that have an end of their own or a seal.
-fn ended(conn: &Connection) -> rusqlite::Result<HashSet<String>> {
-    let sql = "SELECT chain FROM events WHERE kind = 'broker.stopped' AND kind NOT IN ('call.intent', 'tool.completed') \
-               UNION ALL SELECT record ->> '$.body.chain' FROM events WHERE kind = 'chain.sealed' \
-               AND kind NOT IN ('call.intent', 'tool.completed')";
-    let mut query = conn.prepare(sql)?;
-    let found = query.query_map([], |row| row.get::<_, Option<String>>(0))?;
-    found.filter_map(Result::transpose).collect()
+/// Finds the end of a chain, and makes durable what was written of it.
+fn end_of(storage: &dyn Storage, chain: &str) -> Result<FoundEnd, LedgerError> {
+    let mut reader = storage.read(chain, Place::default())?;
+    let (mut last, mut place) = (None, reader.place());
+    while let Some(tip) = reader.skip()? {
+        last = Some((tip, place));
+        place = reader.place();
+    }
+    if reader.end()? == ChainEnd::Clean {
+        storage.finish(chain, place)?;
+    }
+    let Some((tip, place)) = last else { return Ok(FoundEnd::default()) };
+    let batch = storage.read(chain, place)?.next()?;
+    let record = batch.as_ref().and_then(|batch| batch.records.last());
+    let record = record.and_then(|record| serde_json::from_str::<Record>(&record.text).ok());
+    Ok(FoundEnd { tip, is_stopped: record.is_some_and(|record| record.kind == EventKind::BrokerStopped.as_str()) })
 }

@@ -4,21 +4,27 @@
 mod calls;
 mod faults;
 mod files;
+mod format_1;
 mod grants;
+mod index;
 mod outcomes;
 mod seals;
+mod segments;
+mod storage;
 mod tamper;
 mod writing;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portcullis_core::call::{CallId, SessionId};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::store::StoreLimits;
+use super::record::{ChainedRecord, Hash, UnchainedRecord, hash};
+use super::storage::{ChainEnd, ChainWriter, Place};
 use super::*;
+use faults::FaultyStorage;
 
 fn started() -> ChainStart {
     ChainStart { version: "1.2.3".into(), config: Digest::of(b"config") }
@@ -28,9 +34,9 @@ async fn open(dir: &Path) -> Ledger {
     Ledger::open(dir, started()).await.unwrap()
 }
 
-/// Limits for a ledger that gives up on a lock at once, and retries only when a new record arrives.
-const SHORT: StoreLimits =
-    StoreLimits { busy: Duration::from_millis(50), pages: None, retry: Duration::from_secs(3600) };
+/// A ledger that gives up on a lock at once, and retries only when a new record arrives.
+const SHORT: LedgerSetup =
+    LedgerSetup { busy: Duration::from_millis(50), retry: Duration::from_secs(3600), storage: None };
 
 /// Records an intent and waits until it is durable.
 async fn intend(ledger: &Ledger, event: Event, consume: Option<GrantUse>) -> Result<u64, LedgerError> {
@@ -58,9 +64,53 @@ async fn closed(dir: &Path, n: usize) -> String {
     ledger.chain().to_owned()
 }
 
-/// Opens a connection as somebody with a SQLite shell would.
+/// Opens a connection to the state as somebody with a SQLite shell would.
 fn shell(dir: &Path) -> Connection {
-    Connection::open(store::path(dir)).unwrap()
+    Connection::open(state::path(dir)).unwrap()
+}
+
+fn segments(dir: &Path) -> Segments {
+    Segments::new(dir, StorageLimits::default())
+}
+
+/// Returns the first segment of a chain.
+fn segment(dir: &Path, chain: &str) -> PathBuf {
+    segment::path(dir, chain, 1)
+}
+
+/// Reads all records of a chain from its storage, and how it ends.
+fn stored(storage: &dyn Storage, chain: &str) -> (Vec<ChainedRecord>, ChainEnd) {
+    let mut reader = storage.read(chain, Place::default()).unwrap();
+    let mut records = Vec::new();
+    while let Some(batch) = reader.next().unwrap() {
+        records.extend(batch.records);
+    }
+    let end = reader.end().unwrap();
+    (records, end)
+}
+
+/// Puts drafts into a chain.
+fn chained(chain: &str, drafts: &[UnchainedRecord]) -> Vec<ChainedRecord> {
+    let mut before = Hash::default();
+    let mut records = Vec::new();
+    for (seq, draft) in (1..).zip(drafts) {
+        let text = draft.text(chain, seq);
+        before = hash(&before, text.as_bytes());
+        records.push(ChainedRecord { seq, text, hash: before });
+    }
+    records
+}
+
+/// Replaces the records of a chain, as somebody who can write the files would.
+fn rewrite(dir: &Path, chain: &str, change: impl FnOnce(&mut Vec<ChainedRecord>)) {
+    let mut records = stored(&segments(dir), chain).0;
+    change(&mut records);
+    std::fs::remove_file(segment(dir, chain)).unwrap();
+    let mut writer = segments(dir).create(chain);
+    for record in records {
+        writer.append(&[record]).unwrap();
+    }
+    writer.finish().unwrap();
 }
 
 fn records(dir: &Path) -> Vec<PositionedRecord> {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use portcullis_core::digest::hex;
 use portcullis_core::protocol::{Json, canonical};
@@ -11,9 +12,12 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
 use super::chain::{self, ChainTip};
+use super::index::{self, RecordIndex};
 use super::record::{EventKind, Hash, Record, VERSION, hash};
-use super::store::{self, SCHEMA, StoreLimits};
-use super::{LedgerError, is_live};
+use super::segment::Segments;
+use super::state::{self, SCHEMA, schema_of};
+use super::storage::{ChainEnd, Place, Storage, StorageLimits};
+use super::{LedgerError, is_live, legacy};
 
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -75,23 +79,20 @@ pub enum ChainStatus {
 /// [`LedgerError`] if there is nothing to verify or it cannot be read. A damaged file is not an error but
 /// [`ChainStatus::Tampered`].
 pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
+    verify_in(data_dir, Arc::new(Segments::new(data_dir, StorageLimits::default())))
+}
+
+pub(super) fn verify_in(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Verification, LedgerError> {
     // This is done before the records are read: a broker that stops meanwhile would show neither a lock nor an end, and
     // the lock file of one that writes would be ahead of what was read.
     let locks = chain::all(data_dir)?;
     let live: BTreeSet<String> = locks.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
     let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
     let mut walk = Walk { witnesses, ..Walk::default() };
-    let trouble = match store::open_reader(data_dir, StoreLimits::default()) {
-        Ok(conn) => check_file(&conn, &mut walk).map_err(|error| store::error(data_dir, &error)),
-        Err(LedgerError::Missing(_)) if !locks.is_empty() => Ok(None),
-        Err(error) => Err(error),
-    };
-    let trouble = match trouble {
-        Ok(trouble) => trouble,
-        Err(LedgerError::Damaged { cause, .. } | LedgerError::Store { cause, .. }) => Some(cause),
-        Err(LedgerError::Foreign(_)) => Some("the file is not a ledger any more".into()),
-        Err(error) => return Err(error),
-    };
+    let mut trouble = check_state(data_dir, &mut walk, &locks, &*storage)?;
+    if let Some(different) = check_chains(data_dir, &storage, &mut walk)? {
+        trouble.get_or_insert(different);
+    }
     for chain in locks.iter().chain(walk.seals.keys()) {
         walk.chains.entry(chain.clone()).or_insert_with(|| begun(chain.clone()));
     }
@@ -149,21 +150,66 @@ fn compare(seal: &RecordedSeal, records: u64, end: &Hash) -> Option<(u64, String
         .then(|| (at.seq, format!("it is not the record that chain {by} sealed, which has hash {}", hex(&at.hash))))
 }
 
+/// Checks the records of all chains, and the index of them. Returns what is wrong with the index.
+fn check_chains(data_dir: &Path, storage: &Arc<dyn Storage>, walk: &mut Walk) -> Result<Option<String>, LedgerError> {
+    let index = RecordIndex::open_existing(data_dir, Arc::clone(storage));
+    let mut different = None;
+    for chain in storage.chains()? {
+        let indexed = index.as_ref().map_or(Ok(0), |index| index.count(&chain))?;
+        let mut reader = storage.read(&chain, Place::default())?;
+        while let Some(batch) = reader.next()? {
+            for record in &batch.records {
+                walk.step(&chain, record.seq, record.text.as_bytes(), &record.hash);
+            }
+            let compared = batch.records.partition_point(|record| record.seq <= indexed);
+            if let (Some(index), Some(records), None) = (&index, batch.records.get(..compared), &different) {
+                different = index.first_difference(&chain, records)?.map(|seq| (chain.clone(), seq));
+            }
+        }
+        walk.end(&chain, reader.end()?);
+    }
+    Ok(different.map(|(chain, seq)| {
+        index::remove(data_dir);
+        format!("the index said something else of record {seq} of chain {chain} than the record; it is made anew")
+    }))
+}
+
+/// Checks the file of the state, and the records that format 1 wrote into it. Returns what is wrong with the file.
+fn check_state(
+    data_dir: &Path,
+    walk: &mut Walk,
+    locks: &BTreeSet<String>,
+    storage: &dyn Storage,
+) -> Result<Option<String>, LedgerError> {
+    let checked = state::open_reader(data_dir)
+        .and_then(|conn| check_file(&conn, walk).map_err(|error| state::error(data_dir, &error)));
+    match checked {
+        Err(LedgerError::Missing(_)) if !locks.is_empty() || !storage.chains()?.is_empty() => Ok(None),
+        Err(LedgerError::Damaged { cause, .. } | LedgerError::Store { cause, .. }) => Ok(Some(cause)),
+        Err(LedgerError::Foreign(_)) => Ok(Some("the file is not a ledger any more".into())),
+        checked => checked,
+    }
+}
+
 /// Checks the records first, so that a bad one is named even if the file around it is damaged too.
 fn check_file(conn: &Connection, walk: &mut Walk) -> rusqlite::Result<Option<String>> {
     // One snapshot serves all queries; it ends with the connection.
     conn.execute_batch("BEGIN")?;
-    // This reads the table itself, in the order of writing: an index could hide rows, and sorting would copy them all.
-    let mut query = conn.prepare("SELECT chain, seq, record, hash FROM events NOT INDEXED ORDER BY row")?;
-    let mut rows = query.query([])?;
-    loop {
-        match rows.next() {
-            Ok(Some(row)) => walk.step(row)?,
-            Ok(None) => break,
-            Err(error) => return Ok(Some(error.to_string())),
+    let has_records = legacy::is_present(conn)?;
+    if has_records {
+        // This reads the table itself, in the order of writing: an index could hide rows, and sorting would copy them
+        // all.
+        let mut query = conn.prepare("SELECT chain, seq, record, hash FROM events NOT INDEXED ORDER BY row")?;
+        let mut rows = query.query([])?;
+        loop {
+            match rows.next() {
+                Ok(Some(row)) => walk.legacy_step(row)?,
+                Ok(None) => break,
+                Err(error) => return Ok(Some(error.to_string())),
+            }
         }
     }
-    if let Some(problem) = check_schema(conn)? {
+    if let Some(problem) = check_schema(conn, has_records)? {
         return Ok(Some(problem));
     }
     if ends_within_a_page(conn)? {
@@ -183,21 +229,16 @@ fn ends_within_a_page(conn: &Connection) -> rusqlite::Result<bool> {
 
 /// Compares the schema with the broker's own: an added or changed view or trigger could show or do something other than
 /// what the records say.
-fn check_schema(conn: &Connection) -> rusqlite::Result<Option<String>> {
+fn check_schema(conn: &Connection, has_records: bool) -> rusqlite::Result<Option<String>> {
     let ours = Connection::open_in_memory()?;
     ours.execute_batch(SCHEMA)?;
+    if has_records {
+        ours.execute_batch(legacy::SCHEMA)?;
+    }
     let (ours, found) = (schema_of(&ours)?, schema_of(conn)?);
     let differs = |(name, sql): &(&String, &String)| ours.get(*name) != Some(*sql) || found.get(*name) != Some(*sql);
     let first = ours.iter().chain(&found).find(differs);
     Ok(first.map(|(name, _)| format!("{name:?} in the database is not as the broker creates it")))
-}
-
-fn schema_of(conn: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
-    // Statistics belong to SQLite and may come and go.
-    let mut query = conn.prepare(
-        "SELECT name, coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_stat%' ESCAPE '\\'",
-    )?;
-    query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 /// The state of the pass over all records.
@@ -223,19 +264,23 @@ fn begun(chain: String) -> (ChainReport, Hash) {
 }
 
 impl Walk {
-    fn step(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+    fn legacy_step(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
         let name = String::from_utf8_lossy(bytes(row.get_ref(0)?)).into_owned();
-        let (text, found) = (bytes(row.get_ref(2)?), bytes(row.get_ref(3)?));
-        let witness = self.witnesses.get(&name);
-        let (report, before) = self.chains.entry(name.clone()).or_insert_with(|| begun(name.clone()));
-        if report.bad.is_some() {
-            return Ok(());
-        }
-        let expected = report.records + 1;
         let seq = match row.get_ref(1)? {
             ValueRef::Integer(seq) => seq.cast_unsigned(),
             _ => 0,
         };
+        self.step(&name, seq, bytes(row.get_ref(2)?), bytes(row.get_ref(3)?));
+        Ok(())
+    }
+
+    fn step(&mut self, name: &str, seq: u64, text: &[u8], found: &[u8]) {
+        let witness = self.witnesses.get(name);
+        let (report, before) = self.chains.entry(name.to_owned()).or_insert_with(|| begun(name.to_owned()));
+        if report.bad.is_some() {
+            return;
+        }
+        let expected = report.records + 1;
         match check(report, seq, text, found, before) {
             Ok((hash, _)) if witness.is_some_and(|end| end.seq == seq && end.hash != hash) => {
                 report.bad = Some((seq, "it is not the record that its broker wrote there".into()));
@@ -247,14 +292,25 @@ impl Walk {
                 if record.kind == EventKind::ChainSealed.as_str()
                     && let Some((chain, at)) = sealed(&record)
                 {
-                    self.seals.entry(chain).or_insert(RecordedSeal { at, by: name });
+                    self.seals.entry(chain).or_insert(RecordedSeal { at, by: name.to_owned() });
                 }
             }
             // A gap is named by the number of the missing record, anything else by that of the bad record: it is the
             // same number.
             Err(reason) => report.bad = Some((expected, reason)),
         }
-        Ok(())
+    }
+
+    /// Judges how the stored records of a chain end.
+    fn end(&mut self, name: &str, end: ChainEnd) {
+        let (report, _) = self.chains.entry(name.to_owned()).or_insert_with(|| begun(name.to_owned()));
+        let reason = match end {
+            ChainEnd::Damaged(cause) => cause,
+            ChainEnd::Torn if report.stopped => "something stands after broker.stopped, the end of its chain".into(),
+            // A crash cuts what was never confirmed; the lock file and the seal say whether more is missing.
+            ChainEnd::Torn | ChainEnd::Clean => return,
+        };
+        report.bad.get_or_insert((report.records + 1, reason));
     }
 }
 

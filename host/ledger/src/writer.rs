@@ -1,103 +1,88 @@
-//! The single thread that writes: everything that is waiting goes into one transaction, and one `fsync` covers all of
-//! it.
+//! The single thread that writes: everything that is waiting is appended at once, with one wait for the disk.
 
-mod gather;
-mod message;
-mod outstanding;
-
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rusqlite::{Connection, TransactionBehavior, params};
 use serde_json::json;
-use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
-use super::chain::{self, ChainLock, ChainTip};
-use super::files::{Files, Sizes};
-use super::grant;
+use super::chain::{ChainLock, ChainTip};
 use super::health::LedgerHealth;
-use super::record::{Event, EventKind, UnchainedRecord, hash};
-use super::seal::{self, ChainSeal};
-use super::store::{StoreLimits, WAL_KEEP};
-use super::{ChainStart, LedgerError, feed, store};
-use gather::gather;
-pub(super) use message::{LinkedChange, WriteUnit, WriterMessage};
-use outstanding::OutstandingOutcomes;
-
-/// The largest number of items that one transaction takes. It bounds how long other brokers with the same data folder
-/// wait for their turn.
-const MAX_BATCH: usize = 512;
+use super::queue::QUEUE;
+use super::record::{ChainedRecord, Event, EventKind, UnchainedRecord, hash};
+use super::seal::ChainSeal;
+use super::storage::ChainWriter;
+use super::work::{MAX_BATCH, Work, WorkQueue, WriteUnit, WriterEnd};
+use super::{ChainStart, LedgerError};
 
 /// The parameters of the writer.
 pub(super) struct Start {
-    pub(super) conn: Connection,
+    pub(super) storage: Box<dyn ChainWriter>,
     pub(super) lock: ChainLock,
-    pub(super) data_dir: PathBuf,
-    pub(super) limits: StoreLimits,
-    pub(super) files: Arc<Files>,
     pub(super) health: Arc<LedgerHealth>,
+    pub(super) work: Arc<WorkQueue>,
+    /// The pause before a failed write is retried if no new record arrives.
+    pub(super) retry: Duration,
     /// The chains of dead brokers that this one seals.
     pub(super) seals: Vec<ChainSeal>,
 }
 
-/// Writes the first records and starts the writer's thread.
+/// Writes the first records and starts the writer's thread. Returns a receiver of the last durable record's number.
 pub(super) fn start(
-    Start { conn, lock, data_dir, limits, files, health, seals }: Start,
+    Start { storage, lock, health, work, retry, seals }: Start,
     started: &ChainStart,
-    work: mpsc::UnboundedReceiver<WriterMessage>,
 ) -> Result<watch::Receiver<u64>, LedgerError> {
     let (published, tip) = watch::channel(0);
+    let path = lock.path().to_owned();
     let mut writer = Writer {
-        conn,
+        storage,
         lock,
-        data_dir,
-        limits,
-        files,
-        sizes: Sizes::default(),
+        work,
+        retry,
         tip: ChainTip::default(),
-        attempted: None,
         health,
         cause: None,
-        outstanding: OutstandingOutcomes::default(),
+        outstanding: Vec::new(),
         published,
     };
     if let Err(error) = writer.begin(started, seals) {
-        // If the first record may be on disk after all, the chain stays and the next broker seals it.
-        if writer.tip == ChainTip::default() && writer.attempted.is_none_or(|end| end == ChainTip::default()) {
+        if writer.tip == ChainTip::default() {
+            writer.storage.abandon();
             writer.lock.abandon();
         }
         return Err(error);
     }
-    let path = store::path(&writer.data_dir);
-    let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let clock = clock.map_err(|error| LedgerError::file("start a clock for", &path, error))?;
     std::thread::Builder::new()
         .name("ledger".into())
-        .spawn(move || writer.run(work, &clock))
+        .spawn(move || writer.run())
         .map_err(|error| LedgerError::file("start a thread for", &path, error))?;
     Ok(tip)
 }
 
 struct Writer {
-    conn: Connection,
+    storage: Box<dyn ChainWriter>,
     lock: ChainLock,
-    data_dir: PathBuf,
-    limits: StoreLimits,
-    files: Arc<Files>,
-    /// The sizes of the files at the last check.
-    sizes: Sizes,
-    /// The last record that is known to be durable.
+    work: Arc<WorkQueue>,
+    retry: Duration,
+    /// The last record that is durable.
     tip: ChainTip,
-    /// The end that the chain has if a transaction that failed was written after all. Until the file has been queried,
-    /// either end may be true.
-    attempted: Option<ChainTip>,
     health: Arc<LedgerHealth>,
     /// The reason why the last records could not be written; `None` while writing succeeds.
     cause: Option<LedgerError>,
-    /// Outcomes that could not be written yet.
-    outstanding: OutstandingOutcomes,
+    /// Outcomes that could not be written yet, in the order in which their calls ended. While the ledger cannot be
+    /// written, the gate lets no call through, so these belong to calls that were in flight, or whose callers went away
+    /// while their intents were being written.
+    outstanding: Vec<WriteUnit>,
     published: watch::Sender<u64>,
+}
+
+/// Tells those who wait for the end of the writer that it has come, also when it panics.
+struct Release(Arc<WorkQueue>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.release();
+    }
 }
 
 impl Writer {
@@ -106,170 +91,103 @@ impl Writer {
         let body = json!({"version": started.version, "pid": std::process::id(), "config": started.config});
         let config = started.config.to_string().into();
         let mut items = vec![WriteUnit::of(Event::new(EventKind::BrokerStarted, body).draft(Some(&config))?, None)];
-        for seal in seals {
+        for seal in &seals {
             tracing::warn!(chain = seal.chain, "a broker died without ending its chain in the ledger; sealing it");
-            items.push(WriteUnit {
-                effect: LinkedChange::Seal(seal.chain.clone()),
-                ..WriteUnit::of(seal.event().draft(None)?, None)
-            });
+            items.push(WriteUnit::of(seal.event().draft(None)?, None));
         }
         for batch in items.chunks(MAX_BATCH) {
-            self.commit(batch)?.into_iter().try_for_each(|outcome| outcome.map(drop))?;
+            self.commit(batch)?;
         }
+        seals.into_iter().for_each(ChainSeal::done);
         Ok(())
     }
 
-    fn run(mut self, mut work: mpsc::UnboundedReceiver<WriterMessage>, clock: &Runtime) {
-        let mut stop = None;
+    fn run(mut self) {
+        // It is dropped last, when the chain is released.
+        let _release = Release(Arc::clone(&self.work));
         let mut batching = false;
-        while let Some(first) = self.next(&mut work, clock) {
-            let items;
-            (items, stop) = gather(first, &mut work, batching, clock);
+        let ending = loop {
+            let (items, ending) = match self.work.take(batching, self.cause.is_some().then_some(self.retry)) {
+                Work::Write(items) => (items, None),
+                Work::End(items, ending) => (items, Some(ending)),
+            };
             batching = items.iter().filter(|item| item.reply.is_some()).count() > 1;
             self.settle(items);
-            if stop.is_some() {
-                break;
+            if let Some(ending) = ending {
+                break ending;
             }
+        };
+        if ending == WriterEnd::Closed {
+            self.end();
         }
-        if stop.is_some() {
-            let ended = self.write_outstanding().and_then(|()| {
-                let draft = Event::new(EventKind::BrokerStopped, json!({})).draft(None)?;
-                self.commit(&[WriteUnit::of(draft, None)])
-            });
-            if let Err(error) = ended {
+    }
+
+    /// Writes the end of the chain.
+    fn end(mut self) {
+        let ended = Event::new(EventKind::BrokerStopped, json!({}))
+            .draft(None)
+            .and_then(|draft| self.commit(&[WriteUnit::of(draft, None)]));
+        match ended {
+            Ok(_) => self.lock.mark_ended(),
+            Err(error) => {
                 tracing::error!(%error, "this broker's chain of the ledger has no end, until the next broker seals it");
             }
         }
-        drop(self);
-        // This comes last: `close` takes the end of the queue as the sign that the file is released.
-        drop(work);
-        if let Some(reply) = stop {
-            let _ = reply.send(());
+        if let Err(error) = self.storage.finish() {
+            tracing::debug!(%error, "space that was reserved for the ledger is not given back");
         }
     }
 
-    /// Waits for the next work. While the ledger cannot be written, it retries the outstanding outcomes at intervals,
-    /// so that recovery is noticed without new records.
-    fn next(&mut self, work: &mut mpsc::UnboundedReceiver<WriterMessage>, clock: &Runtime) -> Option<WriterMessage> {
-        while self.cause.is_some() {
-            let wait = async { tokio::time::timeout(self.limits.retry, work.recv()).await };
-            match clock.block_on(wait) {
-                Ok(next) => return next,
-                Err(_) => self.settle(Vec::new()),
-            }
-        }
-        work.blocking_recv()
-    }
-
-    /// Writes the outstanding outcomes and then these items, and answers each item.
+    /// Writes these items, after what is outstanding, and answers each.
     fn settle(&mut self, items: Vec<WriteUnit>) {
         if items.is_empty() && self.cause.is_none() {
             return;
         }
-        let ready = self.write_outstanding().and_then(|()| self.find_tip());
-        let tried = ready.is_ok();
-        let written = ready.and_then(|()| self.commit(&items));
-        let mut failed = written.as_ref().err().cloned();
-        let (mut replies, mut outcomes, mut lost) = (Vec::new(), Vec::new(), 0);
-        for (i, item) in items.into_iter().enumerate() {
-            let outcome = match &written {
-                Ok(outcomes) => outcomes.get(i).cloned().unwrap_or(Err(LedgerError::Closed)),
-                Err(error) => Err(error.clone()),
-            };
-            let error = outcome.as_ref().err().filter(|error| !matches!(error, LedgerError::GrantSpent(_)));
-            if let (Some(error), Some(_)) = (error, &item.draft) {
-                failed = Some(error.clone());
-                if item.outcome {
-                    outcomes.push(item);
-                    continue;
-                }
-                lost += 1;
-            }
-            replies.extend(item.reply.map(|reply| (reply, outcome)));
-        }
-        match failed {
-            None => {
+        match self.commit(&items) {
+            Ok(numbers) => {
                 self.health.recovered();
                 self.cause = None;
+                for (item, seq) in items.into_iter().zip(numbers) {
+                    answer(item, Ok(seq));
+                }
             }
-            Some(error) => {
-                lost += self.outstanding.add(outcomes, tried && self.attempted.is_some());
-                self.health.failed(&error, lost);
+            Err(error) => {
+                let room = QUEUE.saturating_sub(self.outstanding.len());
+                let (mut kept, mut refused): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.outcome);
+                refused.extend(kept.drain(room.min(kept.len())..));
+                self.outstanding.append(&mut kept);
+                self.health.failed(&error, refused.iter().filter(|item| item.draft.is_some()).count() as u64);
+                // The callers hear of it only now, when `trouble` says so too.
+                refused.into_iter().for_each(|item| answer(item, Err(error.clone())));
                 self.cause = Some(error);
             }
         }
-        for (reply, outcome) in replies {
-            // The caller may no longer be waiting.
-            let _ = reply.send(outcome);
-        }
     }
 
-    /// Writes the outcomes that could not be written before.
-    fn write_outstanding(&mut self) -> Result<(), LedgerError> {
-        while !self.outstanding.is_empty() {
-            self.find_tip()?;
-            let batch = self.outstanding.take(MAX_BATCH);
-            let written = self.commit(&batch);
-            let failed = match &written {
-                Ok(outcomes) => outcomes.iter().find_map(|outcome| outcome.as_ref().err()),
-                Err(error) => Some(error),
-            };
-            if let Some(error) = failed.cloned() {
-                self.outstanding.put_back(batch, &written, self.attempted.is_some());
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs one transaction. An outer error means that nothing was committed; each inner result belongs to one item.
-    fn commit(&mut self, items: &[WriteUnit]) -> Result<Vec<Result<u64, LedgerError>>, LedgerError> {
-        self.find_tip()?;
-        self.find_files()?;
+    /// Appends what is outstanding and these items, all of them or none. Returns the number of each item; one without a
+    /// record has that of the record before it.
+    fn commit(&mut self, items: &[WriteUnit]) -> Result<Vec<u64>, LedgerError> {
         let lost = self.health.lost();
-        let mut tip = self.tip;
-        // From here on the file may differ from `self.tip`, until the commit is confirmed.
-        self.attempted = Some(tip);
-        let mut outcomes = Vec::with_capacity(items.len());
-        let (data_dir, chain) = (&self.data_dir, self.lock.chain());
-        let failed = |error: rusqlite::Error| store::error(data_dir, &error);
-
-        let mut transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-        check_tip(&transaction, chain, tip, data_dir)?;
+        let mut chained = Chained { chain: self.lock.chain(), tip: self.tip, records: Vec::with_capacity(items.len()) };
         if lost > 0 {
             let cause = self.cause.as_ref().map(LedgerError::to_string);
-            let gap = Event::new(EventKind::LedgerGap, json!({"lost": lost, "cause": cause})).draft(None)?;
-            tip = insert(&transaction, chain, tip, &gap).map_err(failed)?;
+            chained.push(&Event::new(EventKind::LedgerGap, json!({"lost": lost, "cause": cause})).draft(None)?);
         }
+        self.outstanding.iter().filter_map(|item| item.draft.as_ref()).for_each(|draft| chained.push(draft));
+        let mut numbers = Vec::with_capacity(items.len());
         for item in items {
-            let (outcome, ended) = if matches!(item.effect, LinkedChange::None) {
-                // A single statement is atomic by itself.
-                (apply(&transaction, chain, tip, item, data_dir), Ok(()))
-            } else {
-                let savepoint = transaction.savepoint().map_err(failed)?;
-                let outcome = apply(&savepoint, chain, tip, item, data_dir);
-                let ended = if outcome.is_ok() { savepoint.commit() } else { savepoint.finish() };
-                (outcome, ended)
-            };
-            match outcome {
-                // SQLite rolled back the whole transaction, as it may when the disk is full.
-                Err(error) if transaction.is_autocommit() => return Err(error),
-                outcome => {
-                    ended.map_err(failed)?;
-                    tip = outcome.as_ref().map_or(tip, |next| *next);
-                    outcomes.push(outcome.map(|next| next.seq));
-                }
-            }
+            item.draft.iter().for_each(|draft| chained.push(draft));
+            numbers.push(chained.tip.seq);
         }
-        self.attempted = Some(tip);
-        transaction.commit().map_err(failed)?;
-        self.attempted = None;
+        let Chained { tip, records, .. } = chained;
+        self.storage.append(&records)?;
+        self.outstanding.clear();
         self.health.gap_written(lost);
         self.advance(tip);
-        Ok(outcomes)
+        Ok(numbers)
     }
 
-    /// Sets the end of the chain, which is now known.
+    /// Sets the end of the chain, which is durable now.
     fn advance(&mut self, tip: ChainTip) {
         if self.tip == tip {
             return;
@@ -281,98 +199,28 @@ impl Writer {
         }
         self.published.send_replace(tip.seq);
     }
-
-    /// After a failed transaction, asks the file where the chain ends, so that it is neither forked nor skipped.
-    fn find_tip(&mut self) -> Result<(), LedgerError> {
-        let Some(attempted) = self.attempted else { return Ok(()) };
-        let failed = |error: rusqlite::Error| store::error(&self.data_dir, &error);
-        if !self.conn.is_autocommit() {
-            self.conn.execute_batch("ROLLBACK").map_err(failed)?;
-        }
-        let last = chain::tip(&self.conn, self.lock.chain()).map_err(failed)?;
-        if last != self.tip && last != attempted {
-            let cause =
-                format!("chain {} ends at record {} that this broker did not write there", self.lock.chain(), last.seq);
-            return Err(LedgerError::Damaged { path: store::path(&self.data_dir), cause });
-        }
-        self.outstanding.resolve(last != self.tip);
-        self.attempted = None;
-        self.advance(last);
-        Ok(())
-    }
-
-    /// Checks that the files in the data folder are those that the connection writes to, and that they were not
-    /// truncated.
-    fn find_files(&mut self) -> Result<(), LedgerError> {
-        let sizes = self.files.check()?;
-        // Only SQLite itself truncates the log, and to no less than `WAL_KEEP`.
-        if sizes.database < self.sizes.database || sizes.log < self.sizes.log.min(WAL_KEEP) {
-            let cut = |cause: String| LedgerError::Cut { path: store::path(&self.data_dir), cause };
-            // A separate connection has nothing cached in memory.
-            let fresh = store::open_reader(&self.data_dir, self.limits).map_err(|error| cut(error.to_string()))?;
-            if sizes.database < self.sizes.database {
-                let whole: rusqlite::Result<String> = fresh.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
-                let whole = whole.map_err(|error| cut(error.to_string()))?;
-                if whole != "ok" {
-                    return Err(cut(whole));
-                }
-            }
-            check_tip(&fresh, self.lock.chain(), self.tip, &self.data_dir).map_err(|error| cut(error.to_string()))?;
-        }
-        self.sizes = sizes;
-        Ok(())
-    }
 }
 
-/// Checks that the last record of the chain is still the one that was written: somebody with a SQLite shell may have
-/// removed it.
-fn check_tip(conn: &Connection, chain: &str, tip: ChainTip, data_dir: &Path) -> Result<(), LedgerError> {
-    let failed = |error: rusqlite::Error| store::error(data_dir, &error);
-    if tip.seq > 0 && chain::tip(conn, chain).map_err(failed)? != tip {
-        let cause = format!("record {} of chain {chain}, which is the last one, is not there any more", tip.seq);
-        return Err(LedgerError::Damaged { path: store::path(data_dir), cause });
-    }
-    Ok(())
-}
-
-fn apply(
-    conn: &Connection,
-    chain: &str,
+/// Records that get their places in the chain.
+struct Chained<'a> {
+    chain: &'a str,
     tip: ChainTip,
-    item: &WriteUnit,
-    data_dir: &Path,
-) -> Result<ChainTip, LedgerError> {
-    let failed = |error: rusqlite::Error| store::error(data_dir, &error);
-    match &item.effect {
-        LinkedChange::None => {}
-        LinkedChange::GrantUse(consume) => {
-            if !grant::consume(conn, consume).map_err(failed)? {
-                return Err(LedgerError::GrantSpent(consume.grant.clone()));
-            }
-        }
-        LinkedChange::Add(grant) => grant::add(conn, grant).map_err(failed)?,
-        LinkedChange::Seal(sealed) => {
-            if seal::is_sealed(conn, sealed).map_err(failed)? {
-                return Ok(tip);
-            }
-        }
-        LinkedChange::Advance { sink, seq } => feed::advance(conn, sink, chain, *seq).map_err(failed)?,
-    }
-    match &item.draft {
-        Some(draft) => insert(conn, chain, tip, draft).map_err(failed),
-        None => Ok(tip),
+    records: Vec<ChainedRecord>,
+}
+
+impl Chained<'_> {
+    fn push(&mut self, draft: &UnchainedRecord) {
+        let seq = self.tip.seq + 1;
+        let text = draft.text(self.chain, seq);
+        let hash = hash(&self.tip.hash, text.as_bytes());
+        self.tip = ChainTip { seq, hash };
+        self.records.push(ChainedRecord { seq, text, hash });
     }
 }
 
-fn insert(conn: &Connection, chain: &str, tip: ChainTip, draft: &UnchainedRecord) -> rusqlite::Result<ChainTip> {
-    let seq = tip.seq + 1;
-    let text = draft.text(chain, seq);
-    let hash = hash(&tip.hash, text.as_bytes());
-    conn.prepare_cached("INSERT INTO events (chain, seq, record, hash) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
-        chain,
-        seq.cast_signed(),
-        text,
-        hash
-    ])?;
-    Ok(ChainTip { seq, hash })
+fn answer(item: WriteUnit, result: Result<u64, LedgerError>) {
+    if let Some(reply) = item.reply {
+        // The caller may no longer be waiting.
+        let _ = reply.send(result);
+    }
 }

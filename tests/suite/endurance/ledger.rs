@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use rusqlite::Connection;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::sized;
 use crate::agent::{Agent, Era, Running};
-use crate::test_dir::{DEADLINE, Ran, TestDir, finish, until};
+use crate::test_dir::{DEADLINE, Ran, TestDir, finish, frames, until};
 use crate::web::{Endpoint, Server};
 
 const FILES: &str =
@@ -93,21 +92,17 @@ fn flood(endpoint: &Endpoint, flooding: &AtomicBool, refused: &AtomicUsize) {
 fn a_ledger_that_is_deleted_moved_replaced_or_truncated_stops_calls_and_lost_records_are_detected() {
     type Harm = fn(&TestDir);
     let harms: [(&str, i32, Harm); 5] = [
-        ("deleted", 1, |dir| fs::remove_file(dir.data("ledger.sqlite")).unwrap()),
-        ("moved", 1, |dir| fs::rename(dir.data("ledger.sqlite"), dir.path("elsewhere")).unwrap()),
+        ("deleted", 1, |dir| fs::remove_file(dir.segment()).unwrap()),
+        ("moved", 1, |dir| fs::rename(dir.segment(), dir.path("elsewhere")).unwrap()),
         ("replaced", 0, |dir| {
-            let bytes = fs::read(dir.data("ledger.sqlite")).unwrap();
-            fs::remove_file(dir.data("ledger.sqlite")).unwrap();
-            fs::write(dir.data("ledger.sqlite"), bytes).unwrap();
+            let (path, bytes) = (dir.segment(), fs::read(dir.segment()).unwrap());
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, bytes).unwrap();
         }),
-        ("cut", 1, |dir| {
-            for name in ["ledger.sqlite", "ledger.sqlite-wal"] {
-                OpenOptions::new().write(true).open(dir.data(name)).unwrap().set_len(0).unwrap();
-            }
-        }),
-        ("shortened", 1, |dir| {
-            let shell = Connection::open(dir.data("ledger.sqlite")).unwrap();
-            shell.execute("DELETE FROM events WHERE seq > 2", []).unwrap();
+        ("cut", 1, |dir| OpenOptions::new().write(true).open(dir.segment()).unwrap().set_len(0).unwrap()),
+        ("overwritten", 1, |dir| {
+            let last = *frames(&dir.segment()).last().unwrap();
+            OpenOptions::new().write(true).open(dir.segment()).unwrap().write_all_at(&[0; 32], last).unwrap();
         }),
     ];
     // A replacement with the same bytes holds all records, so `verify` accepts it, although the broker refuses to write
@@ -126,19 +121,17 @@ fn a_ledger_that_is_deleted_moved_replaced_or_truncated_stops_calls_and_lost_rec
             assert_eq!(refused["refused"], "ledger-unavailable", "{what}: {refused}");
         }
         let line = server.running.says("calls are refused");
-        assert!(line.contains("ledger.sqlite") && line.contains("portcullis"), "{what}: {line}");
+        assert!(line.contains(".records") && line.contains("portcullis"), "{what}: {line}");
         let (status, page) = server.endpoint.get("/healthz");
         assert_eq!(status, "503", "{what}: {page}");
-        assert!(page.contains("calls are refused") && !page.contains("sqlite"), "{what}: {page}");
+        assert!(page.contains("calls are refused") && !page.contains(".records"), "{what}: {page}");
         let verified = dir.run(&["audit", "verify"]);
         assert_eq!(verified.code, Some(code), "{what}: {}{}", verified.out, verified.err);
         server.running.signal(Signal::TERM);
         server.running.ended();
         // The next broker works, and `verify` still finds the damage.
         let mut agent = Agent::start(&dir, Era::Modern);
-        if what != "cut" {
-            assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }), "{what}");
-        }
+        assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }), "{what}");
         agent.leave();
         let verified = dir.run(&["audit", "verify"]);
         assert_eq!(verified.code, Some(code), "{what}: {}{}", verified.out, verified.err);
@@ -150,13 +143,14 @@ fn calls_resume_when_a_moved_ledger_is_back() {
     let dir = TestDir::new(FILES);
     let mut agent = Agent::start(&dir, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
-    fs::rename(dir.data("ledger.sqlite"), dir.path("elsewhere")).unwrap();
+    let path = dir.segment();
+    fs::rename(&path, dir.path("elsewhere")).unwrap();
     let refused = agent.call("files__add", &json!({ "a": 1, "b": 2 }), None);
     assert_eq!(refused["refused"], "ledger-unavailable", "{refused}");
     let status = dir.run(&["status"]);
     assert_eq!(status.code, Some(1), "{}", status.out);
-    assert!(status.out.contains("calls are refused") && status.out.contains("ledger.sqlite"), "{}", status.out);
-    fs::rename(dir.path("elsewhere"), dir.data("ledger.sqlite")).unwrap();
+    assert!(status.out.contains("calls are refused") && status.out.contains(".records"), "{}", status.out);
+    fs::rename(dir.path("elsewhere"), &path).unwrap();
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     let status = dir.run(&["status"]);
     assert_eq!(status.code, Some(0), "{}", status.out);
@@ -189,12 +183,11 @@ fn the_next_broker_seals_the_chain_of_a_killed_one_and_a_later_truncation_is_det
     let of: Vec<_> = sealed.iter().map(|record| record["body"]["chain"].as_str().unwrap()).collect();
     assert_eq!(of, chains);
 
-    let shell = Connection::open(dir.data("ledger.sqlite")).unwrap();
     for chain in &chains {
-        let last = "SELECT max(seq) FROM events WHERE chain = ?1";
-        shell.execute(&format!("DELETE FROM events WHERE chain = ?1 AND seq = ({last})"), [chain]).unwrap();
+        let path = dir.data("records").join(format!("{chain}-000001.records"));
+        let last = *frames(&path).last().unwrap();
+        OpenOptions::new().write(true).open(path).unwrap().set_len(last).unwrap();
     }
-    drop(shell);
     let Ran { code, out, .. } = dir.run(&["audit", "verify"]);
     assert_eq!(code, Some(1), "{out}");
     for chain in &chains {
@@ -207,9 +200,9 @@ fn a_broker_that_is_stopped_during_startup_leaves_a_ledger_that_the_next_one_rep
     let dir = TestDir::new(FILES);
     for round in 0..sized(6, 60) {
         let mut starting = Running::start(dir.command(&["serve", "--stdio"]));
-        let before = locks(&dir).len();
+        let before = chains(&dir);
         // The earliest moment that can be observed here: its chain has a lock file.
-        until("a chain is begun", || locks(&dir).len() > before || round % 2 == 1);
+        until("a chain is begun", || chains(&dir) > before || round % 2 == 1);
         starting.signal(Signal::TERM);
         starting.ended();
     }
@@ -220,9 +213,10 @@ fn a_broker_that_is_stopped_during_startup_leaves_a_ledger_that_the_next_one_rep
     dir.assert_good();
 }
 
-fn locks(dir: &TestDir) -> Vec<PathBuf> {
+/// Returns the number of chains that were begun.
+fn chains(dir: &TestDir) -> usize {
     let entries = fs::read_dir(dir.data("chains")).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "lock")).collect()
+    entries.filter(|entry| entry.path().extension().is_some_and(|kind| kind != "new")).count()
 }
 
 #[test]
@@ -247,7 +241,7 @@ fn a_full_disk_is_logged_once_shown_in_status_and_health_and_recovered_from() {
     };
     assert_eq!(refused["refused"], "ledger-unavailable", "{refused}");
     let line = server.running.says("calls are refused");
-    assert!(line.contains("ledger.sqlite"), "{line}");
+    assert!(line.contains(".records"), "{line}");
     let (status, page) = server.endpoint.get("/healthz");
     assert_eq!(status, "503", "{page}");
     assert!(page.contains("calls are refused: "), "{page}");

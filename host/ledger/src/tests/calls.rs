@@ -60,18 +60,18 @@ async fn a_call_is_one_entry_with_its_outcome() {
 #[tokio::test]
 async fn a_period_has_the_calls_that_began_in_it_in_either_order() {
     let dir = folder();
-    let chain = closed(dir.path(), 0).await;
+    closed(dir.path(), 0).await;
     let id = |millis: u64| ulid::Ulid::from_parts(millis, 7).to_string();
     // Identifiers with chosen times cannot be had from a broker.
-    let shell = shell(dir.path());
-    for (millis, seq) in [(3000, 10), (1000, 20), (2000, 30)] {
-        for (seq, kind) in [(seq, "call.intent"), (seq + 1, "tool.completed")] {
-            let body = json!({ "tool": "t", "outcome": "ok" });
-            let record = json!({ "at": millis, "body": body, "call": id(millis), "chain": chain, "kind": kind, "seq": seq, "v": 1 });
-            let sql = "INSERT INTO events (chain, seq, record, hash) VALUES (?1, ?2, ?3, x'00')";
-            shell.execute(sql, (&chain, seq, record.to_string())).unwrap();
+    let mut records = Vec::new();
+    for millis in [3000, 1000, 2000] {
+        for kind in ["call.intent", "tool.completed"] {
+            let (seq, body) = (records.len() as u64 + 1, json!({ "tool": "t", "outcome": "ok" }));
+            let text = json!({ "at": millis, "body": body, "call": id(millis), "chain": "X", "kind": kind, "seq": seq, "v": 1 });
+            records.push(ChainedRecord { seq, text: text.to_string(), hash: Hash::default() });
         }
     }
+    segments(dir.path()).create("X").append(&records).unwrap();
     let ids = |range: CallRange| entries(dir.path(), &range).into_iter().map(|entry| entry.call).collect::<Vec<_>>();
     let texts = |all: &[u64]| all.iter().map(|millis| id(*millis)).collect::<Vec<_>>();
     assert_eq!(ids(CallRange::default()), texts(&[1000, 2000, 3000]));
@@ -87,9 +87,9 @@ async fn a_period_is_searched_through_the_index_without_sorting() {
     closed(dir.path(), 3).await;
     let range = CallRange { since: Some(1), until: Some(2), newest_first: true, run: None };
     let (sql, values) = crate::calls::query(&range);
-    let shell = shell(dir.path());
-    let mut plan = shell.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let reader = LedgerReader::open(dir.path()).unwrap();
+    let mut plan = reader.connection().prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let steps = plan.query_map(rusqlite::params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
     let steps: Vec<String> = steps.map(Result::unwrap).collect();
-    assert_eq!(steps, ["SEARCH events USING INDEX events_call (call>? AND call<?)"]);
+    assert_eq!(steps, ["SEARCH events USING COVERING INDEX events_call (call>? AND call<?)"]);
 }

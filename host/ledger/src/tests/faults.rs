@@ -1,7 +1,101 @@
 //! Failures of the disk, the file and other programs.
 
+use std::sync::{Condvar, PoisonError};
+
 use super::writing::wait_for_end;
 use super::*;
+use crate::storage::{ChainReader, ChainWriter, Probe};
+
+/// Segments whose appends fail or wait when a test says so.
+#[derive(Debug)]
+pub(super) struct FaultyStorage {
+    segments: Segments,
+    fault: Mutex<Fault>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    Fails,
+    Waits,
+}
+
+impl FaultyStorage {
+    /// Returns a storage in a folder, and a setup that uses it and retries only when a new record arrives.
+    pub(super) fn new(dir: &Path) -> (Arc<Self>, LedgerSetup) {
+        let storage =
+            Arc::new(Self { segments: segments(dir), fault: Mutex::new(Fault::None), changed: Condvar::new() });
+        let setup = LedgerSetup { storage: Some(Arc::new(Shared(Arc::clone(&storage)))), ..SHORT };
+        (storage, setup)
+    }
+
+    /// Lets every append wait.
+    pub(super) fn hold(&self) {
+        *self.fault.lock() = Fault::Waits;
+    }
+
+    /// Lets every append fail as if the disk were full.
+    pub(super) fn fail(&self) {
+        *self.fault.lock() = Fault::Fails;
+    }
+
+    /// Lets every append work, also those that wait.
+    pub(super) fn work(&self) {
+        *self.fault.lock() = Fault::None;
+        self.changed.notify_all();
+    }
+}
+
+/// A storage that a test and a ledger share.
+#[derive(Debug)]
+struct Shared(Arc<FaultyStorage>);
+
+struct FaultyWriter(Box<dyn ChainWriter>, Arc<FaultyStorage>);
+
+impl Storage for Shared {
+    fn create(&self, chain: &str) -> Box<dyn ChainWriter> {
+        Box::new(FaultyWriter(self.0.segments.create(chain), Arc::clone(&self.0)))
+    }
+
+    fn chains(&self) -> Result<std::collections::BTreeSet<String>, LedgerError> {
+        self.0.segments.chains()
+    }
+
+    fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
+        self.0.segments.read(chain, from)
+    }
+
+    fn finish(&self, chain: &str, end: Place) -> Result<(), LedgerError> {
+        self.0.segments.finish(chain, end)
+    }
+}
+
+impl ChainWriter for FaultyWriter {
+    fn append(&mut self, records: &[ChainedRecord]) -> Result<(), LedgerError> {
+        let mut fault = self.1.fault.lock();
+        while *fault == Fault::Waits {
+            fault = self.1.changed.wait(fault).unwrap_or_else(PoisonError::into_inner);
+        }
+        if *fault == Fault::Fails {
+            return Err(LedgerError::Full("faulty".into()));
+        }
+        drop(fault);
+        self.0.append(records)
+    }
+
+    fn probe(&self) -> Probe {
+        self.0.probe()
+    }
+
+    fn finish(&mut self) -> Result<(), LedgerError> {
+        self.0.finish()
+    }
+
+    fn abandon(&mut self) {
+        self.0.abandon();
+    }
+}
 
 #[tokio::test]
 async fn a_crash_leaves_an_incomplete_chain_and_no_fork() {
@@ -18,63 +112,67 @@ async fn a_crash_leaves_an_incomplete_chain_and_no_fork() {
 }
 
 #[tokio::test]
-async fn a_locked_database_stops_calls_and_the_gap_is_recorded() {
+async fn a_storage_that_fails_stops_calls_and_the_gap_is_recorded() {
     let dir = folder();
-    let ledger = Ledger::open_with(dir.path(), started(), SHORT).await.unwrap();
-    let other = shell(dir.path());
-    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    let busy = LedgerError::Busy(store::path(&dir.path().canonicalize().unwrap()));
-    assert_eq!(intend(&ledger, event(EventKind::CallIntent), None).await, Err(busy.clone()));
-    assert_eq!(ledger.append(event(EventKind::ToolCompleted)).await, Err(busy.clone()));
-    other.execute_batch("ROLLBACK").unwrap();
+    let (storage, setup) = FaultyStorage::new(dir.path());
+    let ledger = Ledger::open_with(dir.path(), started(), setup).await.unwrap();
+    storage.fail();
+    let full = LedgerError::Full("faulty".into());
+    assert_eq!(intend(&ledger, event(EventKind::CallIntent), None).await, Err(full.clone()));
+    assert_eq!(ledger.append(event(EventKind::ToolCompleted)).await, Err(full.clone()));
+    storage.work();
 
-    // The gap takes number 2, in the same transaction.
+    // The gap takes number 2, in the same append.
     assert_eq!(intend(&ledger, event(EventKind::CallIntent), None).await, Ok(3));
     assert_eq!(ledger.append(event(EventKind::ToolCompleted)).await, Ok(4), "told once");
     ledger.close().await;
     let found = records(dir.path());
     assert_eq!(found[1].record.kind, "ledger.gap");
-    assert_eq!(found[1].record.body, json!({"lost": 2, "cause": busy.to_string()}));
+    assert_eq!(found[1].record.body, json!({"lost": 2, "cause": full.to_string()}));
     assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]
-async fn a_locked_database_is_refused_at_the_start_and_nothing_is_left() {
+async fn a_locked_state_is_refused_at_the_start_and_stops_no_call() {
     let dir = folder();
-    closed(dir.path(), 1).await;
+    let ledger = Ledger::open_with(dir.path(), started(), SHORT).await.unwrap();
     let other = shell(dir.path());
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     assert!(matches!(Ledger::open_with(dir.path(), started(), SHORT).await, Err(LedgerError::Busy(_))));
+    assert_eq!(intend(&ledger, event(EventKind::CallIntent), None).await, Ok(2));
+    assert!(matches!(ledger.advance("sink", 1).await, Err(LedgerError::Busy(_))));
     other.execute_batch("ROLLBACK").unwrap();
-    assert_eq!(chain::all(dir.path()).unwrap().len(), 1);
+    ledger.close().await;
+    assert_eq!(chain::all(dir.path()).unwrap().len(), 1, "nothing is left of the start that failed");
     assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]
 async fn a_full_disk_stops_calls_and_what_is_there_stays_good() {
     let dir = folder();
-    let limits = StoreLimits { pages: Some(40), ..SHORT };
-    let ledger = Ledger::open_with(dir.path(), started(), limits).await.unwrap();
+    let limits = |bytes| StorageLimits { bytes: Some(bytes), ..StorageLimits::default() };
+    let storage: Arc<dyn Storage> = Arc::new(Segments::new(dir.path(), limits(80_000)));
+    let setup = LedgerSetup { storage: Some(storage), ..SHORT };
+    let ledger = Ledger::open_with(dir.path(), started(), setup).await.unwrap();
+    let random = || (0..3000).map(|_| CallId::new().to_string()).collect::<String>();
     let mut written = 1;
     let full = loop {
-        match ledger.append(Event::new(EventKind::SourceLog, json!("x".repeat(3000)))).await {
+        match ledger.append(Event::new(EventKind::SourceLog, json!(random()))).await {
             Ok(seq) => written = seq,
             Err(error) => break error,
         }
         assert!(written < 100);
     };
     assert!(matches!(full, LedgerError::Full(_)), "{full:?}");
-    let intent = intend(&ledger, Event::new(EventKind::CallIntent, json!("x".repeat(9000))), None).await;
+    let large = Event::new(EventKind::CallIntent, json!(random()));
+    let intent = intend(&ledger, large, None).await;
     assert!(matches!(intent, Err(LedgerError::Full(_))), "{intent:?}");
     let verification = verify(dir.path()).unwrap();
     assert_eq!((verification.verdict, verification.chains[0].records), (ChainStatus::Good, written));
-
-    // Space becomes available: here, through a broker without the limit.
-    let other = open(dir.path()).await;
-    other.append(event(EventKind::CallIntent)).await.unwrap();
-    other.close().await;
+    // What still fits is written: the space up to the end of the disk is used.
+    intend(&ledger, event(EventKind::CallIntent), None).await.unwrap();
     ledger.close().await;
-    assert!(!matches!(verify(dir.path()).unwrap().verdict, ChainStatus::Tampered { .. }));
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]
@@ -89,12 +187,10 @@ async fn notes_and_appends_that_cannot_be_written_are_counted_and_do_not_affect_
 }
 
 #[tokio::test]
-async fn an_item_that_fails_leaves_the_rest_of_its_batch() {
+async fn an_intent_whose_grant_is_spent_leaves_the_others() {
     let dir = folder();
-    let ledger = open(dir.path()).await;
-    let other = shell(dir.path());
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    // All of these wait for the lock together.
+    let (storage, setup) = FaultyStorage::new(dir.path());
+    let ledger = Ledger::open_with(dir.path(), started(), setup).await.unwrap();
     let absent = GrantUse {
         grant: "absent".into(),
         binding: Binding {
@@ -107,35 +203,21 @@ async fn an_item_that_fails_leaves_the_rest_of_its_batch() {
             session: SessionId::new(),
         },
     };
+    storage.hold();
     let work = async {
         tokio::join!(
             ledger.append(event(EventKind::SourceLog)),
-            ledger.append(event(EventKind::SourceLog)),
-            intend(&ledger, event(EventKind::CallIntent), Some(absent)),
+            async {
+                let spent = intend(&ledger, event(EventKind::CallIntent), Some(absent)).await;
+                storage.work();
+                spent
+            },
             ledger.append(event(EventKind::SourceLog)),
         )
     };
-    let (outcome, ()) = tokio::join!(work, async { other.execute_batch("ROLLBACK").unwrap() });
-    assert_eq!(outcome, (Ok(2), Ok(3), Err(LedgerError::GrantSpent("absent".into())), Ok(4)));
+    assert_eq!(work.await, (Ok(2), Err(LedgerError::GrantSpent("absent".into())), Ok(3)));
     ledger.close().await;
     assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
-}
-
-#[tokio::test]
-async fn a_chain_that_somebody_else_wrote_on_is_not_continued() {
-    let dir = folder();
-    let ledger = Ledger::open_with(dir.path(), started(), SHORT).await.unwrap();
-    ledger.append(event(EventKind::SourceLog)).await.unwrap();
-    let other = shell(dir.path());
-    other.execute_batch("DELETE FROM events WHERE seq = 2; BEGIN EXCLUSIVE").unwrap();
-    assert!(ledger.append(event(EventKind::SourceLog)).await.is_err(), "locked");
-    other.execute_batch("ROLLBACK").unwrap();
-    for _ in 0..2 {
-        let after = intend(&ledger, event(EventKind::CallIntent), None).await;
-        assert!(matches!(after, Err(LedgerError::Damaged { .. })), "{after:?}");
-    }
-    ledger.close().await;
-    assert!(matches!(verify(dir.path()).unwrap().verdict, ChainStatus::Tampered { seq: Some(2), .. }));
 }
 
 #[tokio::test]
@@ -144,14 +226,14 @@ async fn a_file_that_this_version_cannot_use_is_refused_by_name() {
     closed(newer.path(), 0).await;
     shell(newer.path()).execute_batch("PRAGMA user_version = 7").unwrap();
     let error = Ledger::open(newer.path(), started()).await.unwrap_err();
-    assert!(matches!(error, LedgerError::Newer { found: 7, known: 1, .. }), "{error}");
+    assert!(matches!(error, LedgerError::Newer { found: 7, known: 2, .. }), "{error}");
 
     let foreign = folder();
     shell(foreign.path()).execute_batch("CREATE TABLE t (x)").unwrap();
     assert!(matches!(Ledger::open(foreign.path(), started()).await, Err(LedgerError::Foreign(_))));
 
     let text = folder();
-    std::fs::write(store::path(text.path()), "not a database, but long enough to be looked at".repeat(10)).unwrap();
+    std::fs::write(state::path(text.path()), "not a database, but long enough to be looked at".repeat(10)).unwrap();
     assert!(matches!(Ledger::open(text.path(), started()).await, Err(LedgerError::Damaged { .. })));
 
     let key = folder();

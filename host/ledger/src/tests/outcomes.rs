@@ -1,6 +1,7 @@
 //! The outcome of a call is recorded once, whatever else is waiting to be written.
 
 use super::*;
+use crate::queue::QUEUE;
 
 fn outcome() -> Event {
     Event::new(EventKind::ToolCompleted, json!({"outcome": "ok"}))
@@ -19,16 +20,16 @@ fn count(dir: &Path, kind: &str) -> usize {
 #[tokio::test]
 async fn an_outcome_has_room_where_notes_find_none() {
     let dir = folder();
-    let ledger = open(dir.path()).await;
+    let (storage, setup) = FaultyStorage::new(dir.path());
+    let ledger = Ledger::open_with(dir.path(), started(), setup).await.unwrap();
     let slots = [intended(&ledger).await, intended(&ledger).await];
-    let other = shell(dir.path());
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    storage.hold();
     let notes = 3 * QUEUE;
     for _ in 0..notes {
         ledger.note(event(EventKind::SourceLog));
     }
     slots.into_iter().for_each(|slot| slot.record(outcome()));
-    other.execute_batch("ROLLBACK").unwrap();
+    storage.work();
     ledger.flush().await.unwrap();
     assert_eq!(count(dir.path(), "tool.completed"), 2);
     // Lost records are counted by the next record that is written.
@@ -44,17 +45,17 @@ async fn an_outcome_has_room_where_notes_find_none() {
 #[tokio::test]
 async fn an_outcome_that_cannot_be_written_is_kept_and_written_once() {
     let dir = folder();
-    let ledger = Ledger::open_with(dir.path(), started(), SHORT).await.unwrap();
+    let (storage, setup) = FaultyStorage::new(dir.path());
+    let ledger = Ledger::open_with(dir.path(), started(), setup).await.unwrap();
     let slots = [intended(&ledger).await, intended(&ledger).await];
-    let other = shell(dir.path());
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    storage.fail();
     for slot in slots {
         slot.record(outcome());
-        assert!(matches!(ledger.append(event(EventKind::SourceLog)).await, Err(LedgerError::Busy(_))));
+        assert!(matches!(ledger.append(event(EventKind::SourceLog)).await, Err(LedgerError::Full(_))));
     }
     let trouble = ledger.trouble().unwrap();
-    assert_eq!((trouble.lost, trouble.error.in_general()), (2, "the ledger is locked by another program"));
-    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!((trouble.lost, trouble.error.in_general()), (2, "there is no space left for the ledger"));
+    storage.work();
     ledger.append(event(EventKind::SourceLog)).await.unwrap();
     assert_eq!(ledger.trouble(), None);
     let found = kinds(dir.path());
@@ -65,16 +66,16 @@ async fn an_outcome_that_cannot_be_written_is_kept_and_written_once() {
 #[tokio::test]
 async fn an_outstanding_outcome_is_written_without_waiting_for_another_record() {
     let dir = folder();
-    let limits = StoreLimits { retry: Duration::from_millis(10), ..SHORT };
-    let ledger = Ledger::open_with(dir.path(), started(), limits).await.unwrap();
+    let (storage, setup) = FaultyStorage::new(dir.path());
+    let setup = LedgerSetup { retry: Duration::from_millis(10), ..setup };
+    let ledger = Ledger::open_with(dir.path(), started(), setup).await.unwrap();
     let slot = intended(&ledger).await;
-    let other = shell(dir.path());
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    storage.fail();
     slot.record(outcome());
     assert!(ledger.flush().await.is_err());
     let mut tip = ledger.tip();
     tip.mark_unchanged();
-    other.execute_batch("ROLLBACK").unwrap();
+    storage.work();
     tip.changed().await.unwrap();
     assert_eq!(kinds(dir.path()), ["broker.started", "call.intent", "tool.completed"]);
 }

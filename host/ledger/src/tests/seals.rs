@@ -38,25 +38,34 @@ async fn a_dead_chain_is_sealed_by_the_next_broker_and_every_later_change_is_nam
     let [seal] = &seals[..] else { panic!("{seals:?}") };
     assert_eq!((seal.record.body["chain"].as_str(), seal.record.body["seq"].as_u64()), (Some(&*chain), Some(4)));
 
-    let whole = std::fs::read(store::path(dir.path())).unwrap();
-    for (sql, seq) in [
-        ("DELETE FROM events WHERE chain = ?1 AND seq = 4", 4),
-        ("DELETE FROM events WHERE chain = ?1", 1),
-        (
-            "INSERT INTO events (chain, seq, record, hash) SELECT chain, 5, record, hash FROM events WHERE chain = ?1 AND seq = 4",
-            5,
-        ),
-    ] {
-        std::fs::write(store::path(dir.path()), &whole).unwrap();
-        shell(dir.path()).execute(sql, [&chain]).unwrap();
+    let whole = std::fs::read(segment(dir.path(), &chain)).unwrap();
+    let changes: [(fn(&mut Vec<ChainedRecord>), u64); 3] = [
+        (|records| records.truncate(3), 4),
+        (Vec::clear, 1),
+        (|records| records.extend([ChainedRecord { seq: 5, ..records[3].clone() }]), 5),
+    ];
+    for (change, seq) in changes {
+        std::fs::write(segment(dir.path(), &chain), &whole).unwrap();
+        rewrite(dir.path(), &chain, change);
         // The seal alone is enough: without the lock file the finding is the same.
-        assert_eq!(findings(dir.path()), [(chain.clone(), seq)], "{sql}");
-        let lock = dir.path().join("chains").join(format!("{chain}.lock"));
+        assert_eq!(findings(dir.path()), [(chain.clone(), seq)]);
+        let lock = dir.path().join("chains").join(format!("{chain}.ended"));
         let kept = std::fs::read(&lock).unwrap();
         std::fs::remove_file(&lock).unwrap();
-        assert_eq!(findings(dir.path()), [(chain.clone(), seq)], "{sql}");
+        assert_eq!(findings(dir.path()), [(chain.clone(), seq)]);
         std::fs::write(&lock, kept).unwrap();
     }
+}
+
+#[tokio::test]
+async fn the_segment_of_a_broker_that_died_gives_back_its_reserve() {
+    let dir = folder();
+    let chain = died(dir.path()).await;
+    let size = || std::fs::metadata(segment(dir.path(), &chain)).unwrap().len();
+    assert!(size() > 64 * 1024);
+    closed(dir.path(), 0).await;
+    assert!(size() < 4096, "{}", size());
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]
@@ -64,7 +73,7 @@ async fn a_cut_before_the_seal_stays_visible_and_every_bad_chain_is_listed() {
     let dir = folder();
     let chains = [died(dir.path()).await, died(dir.path()).await];
     for (chain, from) in chains.iter().zip([3, 2]) {
-        shell(dir.path()).execute("DELETE FROM events WHERE chain = ?1 AND seq >= ?2", (chain, from)).unwrap();
+        rewrite(dir.path(), chain, |records| records.truncate(from - 1));
     }
     let expected = [(chains[0].clone(), 3), (chains[1].clone(), 2)];
     // The second broker had sealed the first chain, and its seal is deleted along with the rest of its chain.

@@ -1,4 +1,4 @@
-//! Changes to the file are detected, and the first bad record is named.
+//! Changes to the files are detected, and the first bad record is named.
 
 use proptest::prelude::*;
 
@@ -14,82 +14,71 @@ fn named(dir: &Path) -> Result<u64, String> {
 
 #[tokio::test]
 async fn edits_deletions_insertions_and_new_orders_are_named() {
-    let cases = [
-        ("edit", "UPDATE events SET record = replace(record, 'read', 'rent') WHERE seq = 4", 4),
-        (
-            "edit that keeps no record",
-            "\
-            UPDATE events SET record = '\"x\"' WHERE seq = 4",
-            4,
-        ),
-        ("hash", "UPDATE events SET hash = zeroblob(32) WHERE seq = 4", 4),
-        ("short hash", "UPDATE events SET hash = x'00' WHERE seq = 4", 4),
-        ("delete", "DELETE FROM events WHERE seq = 4", 4),
-        ("delete the first", "DELETE FROM events WHERE seq = 1", 1),
+    type Change = fn(&mut Vec<ChainedRecord>);
+    let cases: [(&str, Change, u64); 14] = [
+        ("edit", |records| records[3].text = records[3].text.replace("read", "rent"), 4),
+        ("edit that keeps no record", |records| records[3].text = "\"x\"".into(), 4),
+        ("hash", |records| records[3].hash = Hash::default(), 4),
+        ("delete", |records| drop(records.remove(3)), 4),
+        ("delete the first", |records| drop(records.remove(0)), 1),
         (
             "delete and close the gap",
-            "DELETE FROM events WHERE seq = 4; UPDATE events SET seq = seq - 1 WHERE seq > 4",
+            |records| {
+                records.remove(3);
+                records[3..].iter_mut().for_each(|record| record.seq -= 1);
+            },
             4,
         ),
         (
             "swap texts",
-            "UPDATE events SET record = (SELECT e.record FROM events e WHERE e.seq = 9 - events.seq) \
-            WHERE seq IN (4, 5)",
+            |records| {
+                let text = records[3].text.clone();
+                records[3].text = std::mem::replace(&mut records[4].text, text);
+            },
             4,
         ),
         (
             "swap hashes",
-            "UPDATE events SET hash = (SELECT e.hash FROM events e WHERE e.seq = 9 - events.seq) \
-            WHERE seq IN (4, 5)",
+            |records| {
+                let hash = records[3].hash;
+                records[3].hash = std::mem::replace(&mut records[4].hash, hash);
+            },
             4,
         ),
-        (
-            "swap numbers",
-            "UPDATE events SET seq = 100 WHERE seq = 4; UPDATE events SET seq = 4 WHERE seq = 5; \
-            UPDATE events SET seq = 5 WHERE seq = 100",
-            4,
-        ),
-        (
-            "swap places",
-            "UPDATE events SET row = 100 WHERE row = 4; UPDATE events SET row = 4 WHERE row = 5; \
-            UPDATE events SET row = 5 WHERE row = 100",
-            4,
-        ),
+        ("swap numbers", |records| (records[3].seq, records[4].seq) = (5, 4), 4),
+        ("swap places", |records| records.swap(3, 4), 4),
         (
             "insert",
-            "UPDATE events SET row = row + 100, seq = seq + 100 WHERE seq >= 4; \
-            INSERT INTO events (row, chain, seq, record, hash) SELECT 50, chain, 4, record, hash FROM events WHERE seq = 3; \
-            UPDATE events SET seq = seq - 99 WHERE seq > 100",
+            |records| {
+                let copy = ChainedRecord { seq: 4, ..records[2].clone() };
+                records[3..].iter_mut().for_each(|record| record.seq += 1);
+                records.insert(3, copy);
+            },
             4,
         ),
-        (
-            "append",
-            "INSERT INTO events (chain, seq, record, hash) SELECT chain, 9, record, hash FROM events WHERE seq = 8",
-            9,
-        ),
-        (
-            "roll one back",
-            "UPDATE events SET record = (SELECT e.record FROM events e WHERE e.seq = 3), \
-            hash = (SELECT e.hash FROM events e WHERE e.seq = 3) WHERE seq = 4",
-            4,
-        ),
-        ("other chain's name", "UPDATE events SET chain = 'x'", 1),
+        ("append", |records| records.push(ChainedRecord { seq: 9, ..records[7].clone() }), 9),
+        ("roll one back", |records| records[3] = ChainedRecord { seq: 4, ..records[2].clone() }, 4),
+        ("cut", |records| records.truncate(5), 6),
     ];
-    for (what, sql, expected) in cases {
+    for (what, change, expected) in cases {
         let dir = folder();
-        closed(dir.path(), 6).await;
+        let chain = closed(dir.path(), 6).await;
         assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
-        shell(dir.path()).execute_batch(sql).unwrap_or_else(|error| panic!("{what}: {error}"));
+        rewrite(dir.path(), &chain, change);
         assert_eq!(named(dir.path()), Ok(expected), "{what}");
     }
+    let dir = folder();
+    let chain = closed(dir.path(), 6).await;
+    std::fs::rename(segment(dir.path(), &chain), segment(dir.path(), "X")).unwrap();
+    assert_eq!(named(dir.path()), Ok(1), "another chain's name");
 }
 
 #[tokio::test]
 async fn a_cut_tail_a_removed_chain_and_an_old_copy_are_named() {
     let dir = folder();
     let first = closed(dir.path(), 6).await;
-    let copy = std::fs::read(store::path(dir.path())).unwrap();
     let second = closed(dir.path(), 6).await;
+    let old = std::fs::read(segment(dir.path(), &second)).unwrap();
     let missing = |from: u64| match verify(dir.path()).unwrap().verdict {
         ChainStatus::Tampered { chain: Some(chain), seq: Some(seq), reason } if seq == from => {
             assert!(reason.contains("had written 8 records"), "{reason}");
@@ -97,23 +86,23 @@ async fn a_cut_tail_a_removed_chain_and_an_old_copy_are_named() {
         }
         other => panic!("{other:?}"),
     };
-    shell(dir.path()).execute("DELETE FROM events WHERE chain = ?1 AND seq > 5", [&first]).unwrap();
+    rewrite(dir.path(), &first, |records| records.truncate(5));
     assert_eq!(missing(6), first);
-    shell(dir.path()).execute("DELETE FROM events WHERE chain = ?1", [&first]).unwrap();
+    std::fs::remove_file(segment(dir.path(), &first)).unwrap();
     assert_eq!(missing(1), first);
-    std::fs::write(store::path(dir.path()), copy).unwrap();
-    assert_eq!(missing(1), second);
-    std::fs::remove_file(store::path(dir.path())).unwrap();
-    assert_eq!(missing(1), first);
+    std::fs::write(segment(dir.path(), &second), &old[..300]).unwrap();
     assert_eq!(verify(dir.path()).unwrap().findings.len(), 2, "every bad chain is listed");
+    std::fs::remove_dir_all(dir.path().join("records")).unwrap();
+    std::fs::remove_file(state::path(dir.path())).unwrap();
+    assert_eq!(missing(1), first);
 }
 
 #[tokio::test]
 async fn changed_tables_and_views_are_found() {
     for sql in [
-        "DROP VIEW calls; CREATE VIEW calls AS SELECT 1 AS call",
-        "CREATE TRIGGER t AFTER INSERT ON events BEGIN DELETE FROM events WHERE row = new.row; END",
-        "DROP INDEX events_run",
+        "CREATE TABLE more (x)",
+        "CREATE TRIGGER t AFTER INSERT ON grants BEGIN DELETE FROM grants WHERE rowid = new.rowid; END",
+        "DROP TABLE cursors",
     ] {
         let dir = folder();
         closed(dir.path(), 2).await;
@@ -126,63 +115,57 @@ async fn changed_tables_and_views_are_found() {
 #[tokio::test]
 async fn a_torn_file_is_a_finding_and_no_crash() {
     let dir = folder();
-    closed(dir.path(), 100).await;
-    let whole = std::fs::read(store::path(dir.path())).unwrap();
-    for keep in [50, 100, 4096, 5000, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
-        std::fs::write(store::path(dir.path()), &whole[..keep]).unwrap();
-        let verdict = verify(dir.path()).unwrap().verdict;
-        assert!(matches!(verdict, ChainStatus::Tampered { .. }), "{keep}: {verdict:?}");
+    let chain = closed(dir.path(), 100).await;
+    for path in [segment(dir.path(), &chain), state::path(dir.path())] {
+        let whole = std::fs::read(&path).unwrap();
+        for keep in [50, 100, 4096, 5000, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
+            std::fs::write(&path, &whole[..keep]).unwrap();
+            let verdict = verify(dir.path()).unwrap().verdict;
+            assert!(matches!(verdict, ChainStatus::Tampered { .. }), "{path:?} to {keep}: {verdict:?}");
+        }
+        std::fs::write(&path, &whole).unwrap();
     }
-    // The byte that is missing may have been zero, and SQLite reads it as zero.
-    let torn = format!("{:?}", verify(dir.path()).unwrap().findings);
-    assert!(torn.contains("within a page"), "{torn}");
-    // To SQLite these are empty databases, but the lock file shows that records are missing.
-    for empty in [b"".as_slice(), b"x"] {
-        std::fs::write(store::path(dir.path()), empty).unwrap();
-        assert_eq!(named(dir.path()), Ok(1));
-    }
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
+}
+
+#[tokio::test]
+async fn what_is_added_after_the_end_of_a_chain_is_a_finding() {
+    let dir = folder();
+    let chain = closed(dir.path(), 2).await;
+    let path = segment(dir.path(), &chain);
+    let mut whole = std::fs::read(&path).unwrap();
+    whole.extend_from_slice(b"more");
+    std::fs::write(&path, whole).unwrap();
+    assert_eq!(named(dir.path()), Ok(5));
 }
 
 #[test]
 fn every_flipped_bit_of_a_record_or_hash_is_named() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let dir = folder();
-    runtime.block_on(closed(dir.path(), 20));
-    let whole = std::fs::read(store::path(dir.path())).unwrap();
-    // Find where the bytes of each record and hash are in the file.
-    let conn = shell(dir.path());
-    let mut query = conn.prepare("SELECT seq, CAST(record AS BLOB), hash FROM events").unwrap();
-    let rows =
-        query.query_map([], |row| Ok((row.get::<_, i64>(0)?, [row.get::<_, Vec<u8>>(1)?, row.get(2)?]))).unwrap();
-    let mut spans: Vec<(u64, Vec<usize>, usize)> = Vec::new();
-    for row in rows {
-        let (seq, values) = row.unwrap();
-        for value in values {
-            // Splitting a page leaves stale copies in its free space; all copies are changed.
-            let copies = memchr::memmem::find_iter(&whole, &value).collect();
-            spans.push((seq.cast_unsigned(), copies, value.len()));
-        }
-    }
-    assert_eq!(spans.len(), 44);
-    drop(query);
-    drop(conn);
+    let chain = runtime.block_on(closed(dir.path(), 20));
+    let path = segment(dir.path(), &chain);
+    let whole = std::fs::read(&path).unwrap();
+    // Each record was appended by itself, so a frame is one record.
+    let frames: Vec<usize> = memchr::memmem::find_iter(&whole, b"PLF2").collect();
+    let kind = |at: usize| whole[at + 8];
+    let mut seq = 0;
+    let numbers: Vec<u64> = frames
+        .iter()
+        .map(|at| {
+            seq += u64::from(kind(*at) == 3);
+            // Damage of the start or of the dictionary is that of the record that follows.
+            if kind(*at) == 3 { seq } else { seq + 1 }
+        })
+        .collect();
+    assert_eq!((frames.len(), seq), (24, 22), "a start and a dictionary are among them");
 
-    let choice = (0..spans.len(), any::<prop::sample::Index>(), 0..8u8);
-    proptest!(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) }, |((span, byte, bit) in choice)| {
-        let (seq, copies, len) = &spans[span];
+    let choice = (0..frames.len(), any::<prop::sample::Index>(), 0..8u8);
+    proptest!(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) }, |((frame, byte, bit) in choice)| {
+        let end = frames.get(frame + 1).copied().unwrap_or(whole.len());
         let mut changed = whole.clone();
-        for start in copies {
-            changed[start + byte.index(*len)] ^= 1 << bit;
-        }
-        std::fs::write(store::path(dir.path()), &changed).unwrap();
-        prop_assert_eq!(named(dir.path()), Ok(*seq));
-    });
-    proptest!(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) }, |(at in 0..whole.len(), bit in 0..8u8)| {
-        let mut changed = whole.clone();
-        changed[at] ^= 1 << bit;
-        std::fs::write(store::path(dir.path()), &changed).unwrap();
-        // A change anywhere in the file causes no crash. Changes of free space, grants and a few header fields may go
-        // unnoticed.
-        let _ = verify(dir.path());
+        changed[frames[frame] + byte.index(end - frames[frame])] ^= 1 << bit;
+        std::fs::write(&path, &changed).unwrap();
+        prop_assert_eq!(named(dir.path()), Ok(numbers[frame]));
     });
 }

@@ -32,6 +32,7 @@ async fn files_are_private_and_a_shared_folder_is_refused() {
     let outer = folder();
     let dir = outer.path().join("data");
     let ledger = open(&dir).await;
+    assert_eq!(records(&dir).len(), 1, "reading makes the index");
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&dir), 0o700);
     for entry in std::fs::read_dir(&dir).unwrap() {

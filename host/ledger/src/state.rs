@@ -1,5 +1,6 @@
-//! The SQLite file: where it is, who may read it, and how it is opened.
+//! The state of a ledger, which changes and is not chained: grants, and the cursors of sinks. It is an SQLite file.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -9,42 +10,44 @@ use portcullis_core::trust::keep_out_of_git;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use super::{LedgerError, chain};
+use super::files::WatchedFile;
+use super::{LedgerError, chain, segment};
 
-/// The version of the schema, stored in `user_version`.
-const FORMAT: i64 = 1;
+/// The version of the schema, stored in `user_version`. Files of version 1 also hold records, which stay where they are.
+const FORMAT: i64 = 2;
 
-/// The SQL that creates tables, indices and views.
+/// The SQL that creates the tables.
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// The longest wait for another broker's transaction. Transactions take milliseconds; after this time something is
 /// stuck, and callers should get an error.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pause before a failed write is retried if no new record arrives: soon enough for those who monitor the broker.
-const RETRY: Duration = Duration::from_secs(1);
-
-/// The size to which SQLite truncates a write-ahead log that grew in a burst, in bytes.
-pub(super) const WAL_KEEP: u64 = 16 * 1024 * 1024;
-
-/// The number of pages that the write-ahead log may hold before they are copied to the database. Every transaction
-/// writes the same few pages, and they are copied once: 16 MiB, as much as the log keeps.
-const CHECKPOINT_PAGES: u32 = 4096;
-
-/// Limits that tests make smaller.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct StoreLimits {
-    /// The longest wait for another program's lock.
-    pub(super) busy: Duration,
-    /// The maximum size of the database in pages of 4096 bytes, or `None` if only the disk limits it.
-    pub(super) pages: Option<u32>,
-    /// The pause before a failed write is retried.
-    pub(super) retry: Duration,
+/// The state of the ledger in a data folder.
+pub(super) struct State {
+    conn: Connection,
+    file: WatchedFile,
+    data_dir: PathBuf,
 }
 
-impl Default for StoreLimits {
-    fn default() -> Self {
-        Self { busy: BUSY_TIMEOUT, pages: None, retry: RETRY }
+impl State {
+    /// Opens the state for reading and writing, and creates its tables if the file is empty.
+    pub(super) fn open(data_dir: &Path, busy: Duration) -> Result<Self, LedgerError> {
+        let path = path(data_dir);
+        let file = WatchedFile::of(path.clone()).map_err(|error| LedgerError::file("find", &path, error))?;
+        let state = Self { conn: open(data_dir, busy)?, file, data_dir: data_dir.to_owned() };
+        // A file that is there before and after is the one that was opened.
+        state.file.size()?;
+        Ok(state)
+    }
+
+    /// Runs a query or a change, which is durable afterwards.
+    ///
+    /// # Errors
+    /// [`LedgerError::Moved`] if the file is no longer in its place; otherwise the [`LedgerError`] that occurred.
+    pub(super) fn run<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, LedgerError> {
+        self.file.size()?;
+        work(&self.conn).map_err(|failed| error(&self.data_dir, &failed))
     }
 }
 
@@ -68,8 +71,9 @@ pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, LedgerError> {
     if mode & 0o022 != 0 {
         return Err(LedgerError::OpenFolder { path: data_dir, mode });
     }
-    let chains = data_dir.join(chain::FOLDER);
-    folders.create(&chains).map_err(|e| failed(&chains, e))?;
+    for folder in [data_dir.join(chain::FOLDER), segment::folder(&data_dir)] {
+        folders.create(&folder).map_err(|e| failed(&folder, e))?;
+    }
     let database = path(&data_dir);
     // SQLite gives the database's mode to its side files.
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&database);
@@ -78,28 +82,22 @@ pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, LedgerError> {
     Ok(data_dir)
 }
 
-/// Opens the database for writing, and creates the schema if the file is empty.
-pub(super) fn open(data_dir: &Path, limits: StoreLimits) -> Result<Connection, LedgerError> {
+fn open(data_dir: &Path, busy: Duration) -> Result<Connection, LedgerError> {
     let path = path(data_dir);
     let failed = |e: rusqlite::Error| error(data_dir, &e);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(&path, flags).map_err(failed)?;
-    harden(&conn, limits).map_err(failed)?;
+    harden(&conn, busy).map_err(failed)?;
     // This comes before any change, since the file may belong to another program.
     check_format(&conn.unchecked_transaction().map_err(failed)?, data_dir)?;
-    retry_busy(limits.busy, || conn.pragma_update(None, "journal_mode", "WAL")).map_err(failed)?;
+    retry_busy(busy, || conn.pragma_update(None, "journal_mode", "WAL")).map_err(failed)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-    // Without this, SQLite recompiles a prepared statement each time a value is bound, as the value might change the
-    // plan.
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failed)?;
-    conn.pragma_update(None, "journal_size_limit", WAL_KEEP.cast_signed()).map_err(failed)?;
-    conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
-    if let Some(pages) = limits.pages {
-        conn.pragma_update(None, "max_page_count", pages).map_err(failed)?;
-    }
     let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    if check_format(&transaction, data_dir)? == 0 {
+    let found = check_format(&transaction, data_dir)?;
+    if found == 0 {
         transaction.execute_batch(SCHEMA).map_err(failed)?;
+    }
+    if found < FORMAT {
         transaction.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
     }
     transaction.commit().map_err(failed)?;
@@ -107,7 +105,7 @@ pub(super) fn open(data_dir: &Path, limits: StoreLimits) -> Result<Connection, L
 }
 
 /// Opens the database for reading, which needs no broker.
-pub(super) fn open_reader(data_dir: &Path, limits: StoreLimits) -> Result<Connection, LedgerError> {
+pub(super) fn open_reader(data_dir: &Path) -> Result<Connection, LedgerError> {
     let path = path(data_dir);
     let failed = |e: rusqlite::Error| error(data_dir, &e);
     if !path.exists() {
@@ -115,7 +113,7 @@ pub(super) fn open_reader(data_dir: &Path, limits: StoreLimits) -> Result<Connec
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(&path, flags).map_err(failed)?;
-    harden(&conn, limits).map_err(failed)?;
+    harden(&conn, BUSY_TIMEOUT).map_err(failed)?;
     let format = check_format(&conn.unchecked_transaction().map_err(failed)?, data_dir)?;
     match format {
         0 => Err(LedgerError::Missing(path)),
@@ -125,8 +123,8 @@ pub(super) fn open_reader(data_dir: &Path, limits: StoreLimits) -> Result<Connec
 
 /// Hardens a connection. Anyone may have written the file, so its schema is not trusted, and its pages are checked as
 /// they are read.
-fn harden(conn: &Connection, limits: StoreLimits) -> rusqlite::Result<()> {
-    conn.busy_timeout(limits.busy)?;
+pub(super) fn harden(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
+    conn.busy_timeout(busy)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     conn.pragma_update(None, "cell_size_check", true)
@@ -139,7 +137,7 @@ fn check_format(conn: &Transaction<'_>, data_dir: &Path) -> Result<i64, LedgerEr
     let found: i64 = number("PRAGMA user_version")?;
     match found {
         0 if number("SELECT count(*) FROM sqlite_schema")? == 0 => Ok(0),
-        FORMAT => Ok(FORMAT),
+        1..=FORMAT => Ok(found),
         newer if newer > FORMAT => Err(LedgerError::Newer { path: path(data_dir), found, known: FORMAT }),
         _ => Err(LedgerError::Foreign(path(data_dir))),
     }
@@ -173,4 +171,13 @@ pub(super) fn error(data_dir: &Path, error: &rusqlite::Error) -> LedgerError {
         }
         _ => LedgerError::Store { path, cause: error.to_string() },
     }
+}
+
+/// Returns the SQL of everything in a database, by name.
+pub(super) fn schema_of(conn: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
+    // Statistics belong to SQLite and may come and go.
+    let mut query = conn.prepare(
+        "SELECT name, coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_stat%' ESCAPE '\\'",
+    )?;
+    query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }

@@ -1,0 +1,132 @@
+//! The errors of the ledger.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::queue::QUEUE;
+use super::record::MAX_RECORD_BYTES;
+
+/// An error of the ledger: why something could not be recorded or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LedgerError {
+    /// A file or folder beside the database cannot be used.
+    #[error("cannot {act} {path:?}: {cause}")]
+    File {
+        /// The action that was attempted, such as `create`, `read` or `lock`.
+        act: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's error.
+        cause: String,
+    },
+    /// Other users may write to the data folder, so they could replace the ledger.
+    #[error("data folder {path:?} can be written by others (mode {mode:o}): run `chmod 700` on it or name another")]
+    OpenFolder {
+        /// The folder.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// There is no ledger to read.
+    #[error("no ledger at {0:?}: no broker has run on this data folder yet")]
+    Missing(PathBuf),
+    /// The ledger was written by a later version.
+    #[error(
+        "ledger {path:?} has format {found} and this version knows {known}: use a newer portcullis or another data folder"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The format of the file.
+        found: i64,
+        /// The format that this version knows.
+        known: i64,
+    },
+    /// The file is the database of another program.
+    #[error("{0:?} is a database, but not a ledger: move it away or use another data folder")]
+    Foreign(PathBuf),
+    /// The disk is full.
+    #[error("no space left for ledger {0:?}: calls stop until there is some")]
+    Full(PathBuf),
+    /// The file that the broker writes is no longer in its place.
+    #[error(
+        "ledger {0:?} is not the file that this broker writes: it was moved, deleted or replaced, and calls stop; put it back, \
+         or end this broker and start it again (`portcullis audit verify` then names what is missing)"
+    )]
+    Moved(PathBuf),
+    /// The file is shorter than it was.
+    #[error(
+        "ledger {path:?} was cut while this broker wrote it ({cause}), and calls stop: end this broker, restore the file from a \
+         copy or move it away, and start the broker again (`portcullis audit verify` names what is missing)"
+    )]
+    Cut {
+        /// The file.
+        path: PathBuf,
+        /// The part that is missing.
+        cause: String,
+    },
+    /// Another program has locked the database.
+    #[error("ledger {0:?} is locked by another program: end whatever has it open")]
+    Busy(PathBuf),
+    /// The file is not a database, or contradicts itself.
+    #[error("ledger {path:?} is damaged ({cause}): run `portcullis audit verify`")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The damage, and its place.
+        cause: String,
+    },
+    /// The index for searches cannot be used.
+    #[error("index {path:?} of the ledger failed: {cause}; it holds no record, so it can be deleted")]
+    Index {
+        /// The file.
+        path: PathBuf,
+        /// The database's error.
+        cause: String,
+    },
+    /// Any other failure of the database.
+    #[error("ledger {path:?} failed: {cause}")]
+    Store {
+        /// The file.
+        path: PathBuf,
+        /// The database's error.
+        cause: String,
+    },
+    /// The record is larger than [`MAX_RECORD_BYTES`].
+    #[error("record of {size} bytes is larger than the limit of {MAX_RECORD_BYTES} bytes")]
+    TooLarge {
+        /// The size of the record, in bytes.
+        size: usize,
+    },
+    /// The body of the record has no canonical form.
+    #[error("record cannot be written: {0}")]
+    Body(String),
+    /// The grant is used up, expired, or was given for something else.
+    #[error("grant {0:?} is spent, has expired, or was given for something else: ask again")]
+    GrantSpent(String),
+    /// More records are waiting than the queue holds.
+    #[error("more than {QUEUE} records wait for the disk")]
+    Overloaded,
+    /// The ledger was closed with [`Ledger::close`].
+    #[error("the ledger is closed")]
+    Closed,
+}
+
+impl LedgerError {
+    /// Returns a general description of the error, for agents and others who may not know where the ledger is.
+    #[must_use]
+    pub fn in_general(&self) -> &'static str {
+        match self {
+            Self::Full(_) => "there is no space left for the ledger",
+            Self::Busy(_) => "the ledger is locked by another program",
+            Self::Moved(_) => "the ledger was moved, deleted or replaced",
+            Self::Cut { .. } | Self::Damaged { .. } | Self::Foreign(_) => "the ledger is damaged",
+            _ => "the ledger cannot be written",
+        }
+    }
+
+    pub(super) fn file(act: &'static str, path: &Path, cause: impl fmt::Display) -> Self {
+        Self::File { act, path: path.to_owned(), cause: cause.to_string() }
+    }
+}

@@ -1,0 +1,367 @@
+//! The index for searches, derived from the records. Readers make it and bring it up to date; writers know nothing of it.
+
+mod facts;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+
+use self::facts::IndexedFacts;
+use super::record::ChainedRecord;
+use super::storage::{ChainReader, Place, Storage};
+use super::{LedgerError, chain, legacy, state};
+
+/// The SQL that creates the tables, indices and views.
+const SCHEMA: &str = include_str!("index/schema.sql");
+
+/// The longest wait for another reader that brings the index up to date.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The number of records after which what was added is committed.
+const COMMIT_AFTER: usize = 50_000;
+
+/// The segment that stands for the table of format 1.
+pub(super) const LEGACY: u32 = 0;
+
+/// The index of one data folder.
+pub(super) struct RecordIndex {
+    conn: Connection,
+    data_dir: PathBuf,
+    storage: Arc<dyn Storage>,
+    /// The state, if format 1 began it: its records are in there.
+    legacy: Option<Connection>,
+}
+
+/// A chain whose records are being added.
+struct Pending {
+    id: i64,
+    /// True if the chain has its end, so that nothing is written to it any more.
+    is_ended: bool,
+    reader: Box<dyn ChainReader>,
+    /// The place of the records that were read together and are being added.
+    place: Place,
+    records: std::vec::IntoIter<ChainedRecord>,
+    next: Option<(ChainedRecord, IndexedFacts)>,
+}
+
+/// A record of format 1.
+struct LegacyRecord {
+    row: i64,
+    chain: String,
+    seq: i64,
+    text: String,
+}
+
+impl RecordIndex {
+    /// Opens the index, and makes it if it is not there, is not ours or is damaged. Where it cannot be written, this
+    /// reader makes a temporary one.
+    ///
+    /// # Errors
+    /// [`LedgerError::Missing`] if there is no ledger; otherwise the [`LedgerError`] that occurred.
+    pub(super) fn open(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Self, LedgerError> {
+        let state = match state::open_reader(data_dir) {
+            Ok(conn) => Some(conn),
+            Err(LedgerError::Missing(_)) if !storage.chains()?.is_empty() => None,
+            Err(error) => return Err(error),
+        };
+        let legacy = state.filter(|conn| legacy::is_present(conn).unwrap_or(false));
+        let path = path(data_dir);
+        let conn = connect(&path).or_else(|error| {
+            tracing::debug!(%error, ?path, "the index of the ledger cannot be used; making another");
+            remove(data_dir);
+            connect(&path)
+        });
+        let conn = conn.or_else(|_| prepare(Connection::open("")?)).map_err(|error| failed(data_dir, &error))?;
+        Ok(Self { conn, data_dir: data_dir.to_owned(), storage, legacy })
+    }
+
+    /// Returns the index if it exists, as it is.
+    pub(super) fn open_existing(data_dir: &Path, storage: Arc<dyn Storage>) -> Option<Self> {
+        let path = path(data_dir);
+        let conn = path.exists().then(|| connect(&path).ok()).flatten()?;
+        Some(Self { conn, data_dir: data_dir.to_owned(), storage, legacy: None })
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.conn
+    }
+
+    /// Adds the records that were written since the index was last brought up to date, in the order of their times.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if records cannot be read or added.
+    pub(super) fn refresh(&self) -> Result<(), LedgerError> {
+        let known = self.known()?;
+        let mut open = BTreeMap::new();
+        let mut is_new = !self.legacy_records(1)?.is_empty();
+        for chain in self.storage.chains()? {
+            let (place, is_complete) = known.get(&chain).copied().unwrap_or_default();
+            if !is_complete {
+                // This is asked before the records are read, so that none comes in between.
+                let is_ended = chain::is_ended(&self.data_dir, &chain);
+                is_new |= is_ended || self.storage.read(&chain, place)?.skip()?.is_some();
+                open.insert(chain, is_ended);
+            }
+        }
+        if is_new { self.add(&open) } else { Ok(()) }
+    }
+
+    /// Compares what the index says of records with the records. Returns the number of the first for which it says
+    /// something else; records that it does not have yet are not compared.
+    pub(super) fn first_difference(&self, chain: &str, records: &[ChainedRecord]) -> Result<Option<u64>, LedgerError> {
+        let sql = "SELECT seq, at, kind, run, call, principal, profile, error, outcome FROM events \
+                   WHERE chain = (SELECT id FROM chains WHERE chain = ?1) AND seq BETWEEN ?2 AND ?3";
+        let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(None) };
+        let found = self.conn.prepare_cached(sql).and_then(|mut query| {
+            let range = params![chain, first.seq.cast_signed(), last.seq.cast_signed()];
+            let rows = query.query_map(range, |row| {
+                let seq = row.get::<_, i64>(0)?.cast_unsigned();
+                let facts = IndexedFacts {
+                    at: row.get::<_, i64>(1)?.cast_unsigned(),
+                    kind: row.get(2)?,
+                    run: row.get(3)?,
+                    call: row.get(4)?,
+                    principal: row.get(5)?,
+                    profile: row.get(6)?,
+                    error: row.get(7)?,
+                    outcome: row.get(8)?,
+                };
+                Ok((seq, facts))
+            })?;
+            rows.collect::<rusqlite::Result<HashMap<_, _>>>()
+        });
+        let found = found.map_err(|error| self.failed(&error))?;
+        let differs = |record: &&ChainedRecord| found.get(&record.seq) != Some(&IndexedFacts::of(&record.text));
+        Ok(records.iter().find(differs).map(|record| record.seq))
+    }
+
+    /// Returns the number of records of a chain that the index has.
+    pub(super) fn count(&self, chain: &str) -> Result<u64, LedgerError> {
+        let sql = "SELECT count(*) FROM events WHERE chain = (SELECT id FROM chains WHERE chain = ?1)";
+        let count = self.conn.prepare_cached(sql).and_then(|mut query| query.query_row([chain], |row| row.get(0)));
+        count.map(i64::cast_unsigned).map_err(|error| self.failed(&error))
+    }
+
+    /// Returns the text of a record of format 1, by its place in the table.
+    pub(super) fn legacy_text(&self, row: u64) -> Result<Option<String>, LedgerError> {
+        let Some(legacy) = &self.legacy else { return Ok(None) };
+        let text = legacy
+            .prepare_cached("SELECT record FROM events WHERE row = ?1")
+            .and_then(|mut query| query.query_row([row.cast_signed()], |row| row.get(0)));
+        match text {
+            Err(rusqlite::Error::QueryReturnedNoRows) => Ok(None),
+            text => text.map(Some).map_err(|error| state::error(&self.data_dir, &error)),
+        }
+    }
+
+    /// Adds what is new in these chains, each with whether it has its end, and in the table of format 1.
+    fn add(&self, open: &BTreeMap<String, bool>) -> Result<(), LedgerError> {
+        let mut transaction = self.begin()?;
+        // Another reader may have added some in the meantime.
+        let known = self.known()?;
+        self.add_legacy()?;
+        let mut pending = Vec::new();
+        for (chain, is_ended) in open {
+            let (place, _) = known.get(chain).copied().unwrap_or_default();
+            let (id, reader) = (self.chain_id(chain)?, self.storage.read(chain, place)?);
+            let records = Vec::new().into_iter();
+            let mut one = Pending { id, is_ended: *is_ended, reader, place, records, next: None };
+            one.step()?;
+            pending.push(one);
+        }
+        let when = |pending: &[Pending], i: usize| {
+            let (_, facts) = pending.get(i)?.next.as_ref()?;
+            Some(Reverse((facts.at, i)))
+        };
+        let mut order: BinaryHeap<_> = (0..pending.len()).filter_map(|i| when(&pending, i)).collect();
+        let mut added = 0;
+        while let Some(Reverse((_, i))) = order.pop() {
+            let Some(one) = pending.get_mut(i) else { continue };
+            if let Some((record, facts)) = one.next.take() {
+                self.insert(one.id, record.seq, one.place, &facts)?;
+                added += 1;
+            }
+            one.step()?;
+            order.extend(when(&pending, i));
+            if added >= COMMIT_AFTER {
+                added = 0;
+                self.note_places(&pending, false)?;
+                transaction.commit().map_err(|error| self.failed(&error))?;
+                transaction = self.begin()?;
+            }
+        }
+        self.note_places(&pending, true)?;
+        transaction.commit().map_err(|error| self.failed(&error))
+    }
+
+    /// Notes how far each chain has come. Records at a noted place may be here already, and are then not added again.
+    fn note_places(&self, pending: &[Pending], done: bool) -> Result<(), LedgerError> {
+        let sql = "UPDATE chains SET segment = ?2, offset = ?3, complete = ?4 WHERE id = ?1";
+        for one in pending {
+            let noted = self.conn.prepare_cached(sql).and_then(|mut update| {
+                let offset = one.place.offset.cast_signed();
+                update.execute(params![one.id, one.place.segment, offset, done && one.is_ended])
+            });
+            noted.map_err(|error| self.failed(&error))?;
+        }
+        Ok(())
+    }
+
+    fn add_legacy(&self) -> Result<(), LedgerError> {
+        loop {
+            let records = self.legacy_records(COMMIT_AFTER)?;
+            let Some(LegacyRecord { row: last, .. }) = records.last() else { return Ok(()) };
+            for LegacyRecord { row, chain, seq, text } in &records {
+                let place = Place { segment: LEGACY, offset: row.cast_unsigned() };
+                self.insert(self.chain_id(chain)?, seq.cast_unsigned(), place, &IndexedFacts::of(text))?;
+            }
+            self.conn.execute("UPDATE legacy SET row = ?1", [last]).map_err(|error| self.failed(&error))?;
+        }
+    }
+
+    /// Returns the next records of format 1 that the index does not have yet.
+    fn legacy_records(&self, most: usize) -> Result<Vec<LegacyRecord>, LedgerError> {
+        let Some(legacy) = &self.legacy else { return Ok(Vec::new()) };
+        let after = self.conn.query_row("SELECT row FROM legacy", [], |row| row.get::<_, i64>(0));
+        let after = after.map_err(|error| self.failed(&error))?;
+        let sql = "SELECT row, chain, seq, record FROM events WHERE row > ?1 ORDER BY row LIMIT ?2";
+        let found = legacy.prepare_cached(sql).and_then(|mut query| {
+            let most = i64::try_from(most).unwrap_or(i64::MAX);
+            let rows = query.query_map([after, most], |row| {
+                Ok(LegacyRecord { row: row.get(0)?, chain: row.get(1)?, seq: row.get(2)?, text: row.get(3)? })
+            })?;
+            rows.collect()
+        });
+        found.map_err(|error| state::error(&self.data_dir, &error))
+    }
+
+    fn insert(&self, chain: i64, seq: u64, place: Place, facts: &IndexedFacts) -> Result<(), LedgerError> {
+        let sql = "INSERT OR IGNORE INTO events \
+                   (chain, seq, segment, offset, at, kind, run, call, principal, profile, error, outcome) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+        let IndexedFacts { at, kind, run, call, principal, profile, error, outcome } = facts;
+        let inserted = self.conn.prepare_cached(sql).and_then(|mut insert| {
+            let (seq, offset, at) = (seq.cast_signed(), place.offset.cast_signed(), at.cast_signed());
+            let facts = (kind, run, call, principal, profile, error, outcome);
+            let (kind, run, call, principal, profile, error, outcome) = facts;
+            insert.execute(params![
+                chain,
+                seq,
+                place.segment,
+                offset,
+                at,
+                kind,
+                run,
+                call,
+                principal,
+                profile,
+                error,
+                outcome
+            ])
+        });
+        inserted.map(drop).map_err(|error| self.failed(&error))
+    }
+
+    /// Returns how far each known chain has come, and whether all of it is here.
+    fn known(&self) -> Result<HashMap<String, (Place, bool)>, LedgerError> {
+        let known =
+            self.conn.prepare_cached("SELECT chain, segment, offset, complete FROM chains").and_then(|mut query| {
+                let rows = query.query_map([], |row| {
+                    let place = Place { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
+                    Ok((row.get(0)?, (place, row.get(3)?)))
+                })?;
+                rows.collect()
+            });
+        known.map_err(|error| self.failed(&error))
+    }
+
+    fn chain_id(&self, chain: &str) -> Result<i64, LedgerError> {
+        let insert = "INSERT OR IGNORE INTO chains (chain, segment, offset, complete) VALUES (?1, 0, 0, 0)";
+        let id = self.conn.prepare_cached(insert).and_then(|mut insert| {
+            insert.execute([chain])?;
+            self.conn.prepare_cached("SELECT id FROM chains WHERE chain = ?1")?.query_row([chain], |row| row.get(0))
+        });
+        id.map_err(|error| self.failed(&error))
+    }
+
+    fn begin(&self) -> Result<Transaction<'_>, LedgerError> {
+        let transaction = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate);
+        transaction.map_err(|error| self.failed(&error))
+    }
+
+    pub(super) fn failed(&self, error: &rusqlite::Error) -> LedgerError {
+        failed(&self.data_dir, error)
+    }
+}
+
+impl Pending {
+    /// Moves to the next record.
+    fn step(&mut self) -> Result<(), LedgerError> {
+        loop {
+            if let Some(record) = self.records.next() {
+                let facts = IndexedFacts::of(&record.text);
+                self.next = Some((record, facts));
+                return Ok(());
+            }
+            self.place = self.reader.place();
+            match self.reader.next()? {
+                Some(batch) => (self.place, self.records) = (batch.place, batch.records.into_iter()),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Removes the index, so that the next reader makes it anew.
+pub(super) fn remove(data_dir: &Path) {
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = path(data_dir).into_os_string();
+        file.push(suffix);
+        // What cannot be removed is not used either: it is checked when it is opened.
+        let _ = fs::remove_file(file);
+    }
+}
+
+/// Returns the path of the index in a data folder.
+pub(super) fn path(data_dir: &Path) -> PathBuf {
+    data_dir.join("index.sqlite")
+}
+
+/// Opens the index at a path, which must have our schema or none.
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    // SQLite gives the database's mode to its side files. If this fails, so does what follows.
+    let _ = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    let conn = Connection::open(path)?;
+    state::harden(&conn, BUSY_TIMEOUT)?;
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    // It is derived: what a crash of the machine loses is added again.
+    conn.pragma_update(None, "synchronous", "NORMAL")?;
+    let conn = prepare(conn)?;
+    let ours = Connection::open_in_memory()?;
+    ours.execute_batch(SCHEMA)?;
+    if state::schema_of(&ours)? == state::schema_of(&conn)? {
+        return Ok(conn);
+    }
+    Err(rusqlite::Error::InvalidColumnName("the schema is another one".into()))
+}
+
+/// Creates the tables if there are none.
+fn prepare(conn: Connection) -> rusqlite::Result<Connection> {
+    let transaction = Transaction::new_unchecked(&conn, TransactionBehavior::Immediate)?;
+    if transaction.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))? {
+        transaction.execute_batch(SCHEMA)?;
+    }
+    transaction.commit()?;
+    Ok(conn)
+}
+
+fn failed(data_dir: &Path, error: &rusqlite::Error) -> LedgerError {
+    let path = path(data_dir);
+    LedgerError::Index { path, cause: error.to_string() }
+}

@@ -1,0 +1,70 @@
+//! What the index keeps of a record.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::record::EventKind;
+
+/// The facts of a record that searches need.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct IndexedFacts {
+    pub(super) at: u64,
+    pub(super) kind: String,
+    pub(super) run: Option<String>,
+    pub(super) call: Option<String>,
+    pub(super) principal: Option<String>,
+    pub(super) profile: Option<String>,
+    pub(super) error: Option<String>,
+    pub(super) outcome: Option<String>,
+}
+
+/// The members of a record, its body unread.
+#[derive(Deserialize)]
+struct Members<'a> {
+    at: u64,
+    #[serde(borrow)]
+    body: &'a RawValue,
+    kind: Cow<'a, str>,
+    run: Option<String>,
+    call: Option<String>,
+}
+
+/// The members of a body that searches need.
+#[derive(Deserialize, Default)]
+struct Body {
+    #[serde(default)]
+    principal: Option<String>,
+    #[serde(default)]
+    profile: Option<String>,
+    #[serde(default)]
+    error: Option<String>,
+    #[serde(default)]
+    outcome: Option<String>,
+}
+
+impl IndexedFacts {
+    /// Reads the facts of a record. A text that is no record has none, and is shown as damaged when it is read.
+    pub(super) fn of(text: &str) -> Self {
+        let Ok(members) = serde_json::from_str::<Members<'_>>(text) else { return Self::default() };
+        let is = |kind: EventKind| members.kind == kind.as_str();
+        let (started, failed, completed) =
+            (is(EventKind::RunStarted), is(EventKind::RunError), is(EventKind::ToolCompleted));
+        let body = if started || failed || completed {
+            serde_json::from_str(members.body.get()).unwrap_or_default()
+        } else {
+            Body::default()
+        };
+        Self {
+            at: members.at,
+            kind: members.kind.into_owned(),
+            run: members.run,
+            call: members.call,
+            principal: body.principal.filter(|_| started),
+            profile: body.profile.filter(|_| started),
+            error: body.error.filter(|_| failed),
+            outcome: body.outcome.filter(|_| completed),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Writing a chain's segments: each append is one write over space that was reserved before, and one `fdatasync`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use portcullis_core::digest::hex;
+use portcullis_core::sync::Mutex;
+
+use super::SegmentStart;
+use super::frame::{self, Dictionary, HEADER_BYTES};
+use crate::LedgerError;
+use crate::chain::ChainTip;
+use crate::files::WatchedFile;
+use crate::record::ChainedRecord;
+use crate::storage::{ChainWriter, Probe, StorageLimits};
+
+/// The size at which a segment is full and the next one begins, in bytes.
+const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The space that is reserved at a time, in bytes: as much as the segment has already, within these limits. Writing
+/// over zeros that are on disk is cheaper than making a file longer, because only the data has to be synced.
+const RESERVED_BYTES: std::ops::RangeInclusive<u64> = 64 * 1024..=4 * 1024 * 1024;
+
+/// The size of a dictionary, in bytes. Records of the same tools repeat most of their text within it, and preparing it
+/// for each frame takes about a microsecond.
+const DICTIONARY_BYTES: usize = 4096;
+
+/// The text after which a segment gets its first dictionary, in bytes; the next ones follow after eight times as much
+/// each, since the first records of a broker are unlike those that follow.
+const FIRST_DICTIONARY: u64 = 4096;
+const DICTIONARY_GROWTH: u64 = 8;
+
+/// The writer of one chain's segments.
+pub(super) struct SegmentWriter {
+    data_dir: PathBuf,
+    chain: String,
+    limits: StorageLimits,
+    /// The segment that is being written; `None` until the first record.
+    open: Option<OpenSegment>,
+    /// The file that is being written, for the probe.
+    watched: Arc<Mutex<Option<WatchedFile>>>,
+    /// The last record that was written.
+    tip: ChainTip,
+    /// The buffer in which an append is put together.
+    buffer: Vec<u8>,
+}
+
+/// The segment that is being written.
+struct OpenSegment {
+    number: u32,
+    file: File,
+    watched: WatchedFile,
+    /// The end of the last frame that is on disk.
+    end: u64,
+    /// The header of that frame, and its place: somebody may cut or overwrite the file.
+    last: (u64, [u8; HEADER_BYTES]),
+    /// The size of the file.
+    reserved: u64,
+    /// The end of the longest append that failed. What is left of it is overwritten with zeros.
+    failed: u64,
+    dictionary: Option<Dictionary>,
+    /// The text of the segment so far, in bytes, and the amount at which the next dictionary is due.
+    text: u64,
+    dictionary_due: u64,
+    /// The end of the text: the next dictionary.
+    recent: Vec<u8>,
+}
+
+impl SegmentWriter {
+    pub(super) fn new(data_dir: &Path, chain: &str, limits: StorageLimits) -> Self {
+        let (data_dir, chain) = (data_dir.to_owned(), chain.to_owned());
+        let watched = Arc::default();
+        Self { data_dir, chain, limits, open: None, watched, tip: ChainTip::default(), buffer: Vec::new() }
+    }
+
+    /// Begins the next segment if there is none, or if the present one is full.
+    fn segment(&mut self) -> Result<&mut OpenSegment, LedgerError> {
+        let number = match &self.open {
+            Some(open) if open.end < self.limits.segment.unwrap_or(SEGMENT_BYTES) => None,
+            Some(open) => Some(open.number + 1),
+            None => Some(1),
+        };
+        if let Some(number) = number {
+            let next = OpenSegment::create(&self.data_dir, &self.chain, number, self.tip, self.limits)?;
+            *self.watched.lock() = Some(next.watched.clone());
+            if let Some(full) = self.open.replace(next) {
+                full.finish()?;
+            }
+        }
+        self.open.as_mut().ok_or(LedgerError::Closed)
+    }
+}
+
+impl ChainWriter for SegmentWriter {
+    fn append(&mut self, records: &[ChainedRecord]) -> Result<(), LedgerError> {
+        let Some(last) = records.last() else { return Ok(()) };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let limits = self.limits;
+        let written = self.segment().and_then(|segment| segment.append(records, &mut buffer, limits));
+        self.buffer = buffer;
+        if written.is_ok() {
+            self.tip = ChainTip { seq: last.seq, hash: last.hash };
+        }
+        written
+    }
+
+    fn probe(&self) -> Probe {
+        let watched = Arc::clone(&self.watched);
+        Arc::new(move || watched.lock().as_ref().map_or(Ok(()), |file| file.size().map(drop)))
+    }
+
+    fn finish(&mut self) -> Result<(), LedgerError> {
+        self.open.take().map_or(Ok(()), OpenSegment::finish)
+    }
+
+    fn abandon(&mut self) {
+        if let Some(open) = self.open.take() {
+            // If this fails, the chain reads as incomplete, which it is.
+            let _ = fs::remove_file(open.watched.path());
+        }
+    }
+}
+
+impl OpenSegment {
+    /// Creates a segment with its first frame. Both the file and its name are on disk afterwards.
+    fn create(
+        data_dir: &Path,
+        chain: &str,
+        number: u32,
+        tip: ChainTip,
+        limits: StorageLimits,
+    ) -> Result<Self, LedgerError> {
+        let path = super::path(data_dir, chain, number);
+        let failed = |error: io::Error| failure(&path, &error);
+        let mut options = OpenOptions::new();
+        // What an attempt that failed left behind holds no record.
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(&path).map_err(failed)?;
+        let (format, hash, seq) = (super::FORMAT, hex(&tip.hash), tip.seq + 1);
+        let start = SegmentStart { chain: chain.to_owned(), format, hash, segment: number, seq };
+        let start = serde_json::to_string(&start).map_err(|error| failed(error.into()))?;
+        let mut bytes = Vec::new();
+        frame::push_start(&mut bytes, &start);
+        let header = bytes.first_chunk().copied().unwrap_or([0; HEADER_BYTES]);
+        let watched = WatchedFile::of(path.clone()).map_err(failed)?;
+        let mut segment = Self {
+            number,
+            file,
+            watched,
+            end: 0,
+            last: (0, header),
+            reserved: 0,
+            failed: 0,
+            dictionary: None,
+            text: 0,
+            dictionary_due: FIRST_DICTIONARY,
+            recent: Vec::new(),
+        };
+        segment.reserve(bytes.len() as u64, limits)?;
+        segment.file.write_all_at(&bytes, 0).map_err(failed)?;
+        segment.file.sync_data().map_err(failed)?;
+        segment.end = bytes.len() as u64;
+        let folder = super::folder(data_dir);
+        File::open(&folder).and_then(|folder| folder.sync_all()).map_err(|error| failure(&folder, &error))?;
+        Ok(segment)
+    }
+
+    /// Appends records in one write, and waits until they are on disk. After an error nothing of them counts: the next
+    /// append overwrites them.
+    fn append(
+        &mut self,
+        records: &[ChainedRecord],
+        buffer: &mut Vec<u8>,
+        limits: StorageLimits,
+    ) -> Result<(), LedgerError> {
+        self.check()?;
+        buffer.clear();
+        let due = self.text >= self.dictionary_due;
+        let fresh = due.then(|| {
+            frame::push_dictionary(buffer, &self.recent);
+            Dictionary { offset: u32::try_from(self.end).unwrap_or(u32::MAX), text: self.recent.clone() }
+        });
+        let last = frame::push_records(buffer, records, fresh.as_ref().or(self.dictionary.as_ref()));
+        let header = buffer.get(last..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; HEADER_BYTES]);
+        let end = self.end + buffer.len() as u64;
+        buffer.resize(buffer.len().max(usize::try_from(self.failed.saturating_sub(self.end)).unwrap_or(0)), 0);
+        self.reserve(self.end + buffer.len() as u64, limits)?;
+        self.failed = self.end + buffer.len() as u64;
+        self.file.write_all_at(buffer, self.end).map_err(|error| self.failure(&error))?;
+        self.file.sync_data().map_err(|error| self.failure(&error))?;
+        self.failed = 0;
+        self.last = (self.end + last as u64, header);
+        self.end = end;
+        if due {
+            self.dictionary = fresh;
+            self.dictionary_due = self.dictionary_due.saturating_mul(DICTIONARY_GROWTH);
+        }
+        self.remember(records);
+        Ok(())
+    }
+
+    /// Keeps the end of the text for the next dictionary.
+    fn remember(&mut self, records: &[ChainedRecord]) {
+        for record in records {
+            self.text += record.text.len() as u64 + 1;
+            let start = record.text.len().saturating_sub(DICTIONARY_BYTES - 1);
+            self.recent.extend_from_slice(record.text.as_bytes().get(start..).unwrap_or_default());
+            self.recent.push(b'\n');
+        }
+        self.recent.drain(..self.recent.len().saturating_sub(DICTIONARY_BYTES));
+    }
+
+    /// Makes sure that the file has space up to `end`. Zeros are written, because the file system must note for space
+    /// that was only allocated when it is written for the first time.
+    fn reserve(&mut self, end: u64, limits: StorageLimits) -> Result<(), LedgerError> {
+        if end <= self.reserved {
+            return Ok(());
+        }
+        let most = limits.bytes.unwrap_or(u64::MAX);
+        let ahead = self.reserved.clamp(*RESERVED_BYTES.start(), *RESERVED_BYTES.end());
+        // On a disk that is nearly full, what is needed may fit where a reserve does not.
+        let mut last = LedgerError::Full(self.watched.path().to_owned());
+        for target in [end + ahead, end] {
+            if target > most {
+                continue;
+            }
+            let zeros = vec![0; usize::try_from(target - self.reserved).unwrap_or(0)];
+            match self.file.write_all_at(&zeros, self.reserved).and_then(|()| self.file.sync_data()) {
+                Ok(()) => {
+                    self.reserved = target;
+                    return Ok(());
+                }
+                Err(error) => last = self.failure(&error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Checks that the file is in its place, and that the last frame is still there.
+    fn check(&self) -> Result<(), LedgerError> {
+        let size = self.watched.size()?;
+        let cut = |cause: String| LedgerError::Cut { path: self.watched.path().to_owned(), cause };
+        if size < self.end {
+            return Err(cut(format!("it has {size} bytes, and {} were written", self.end)));
+        }
+        let (at, expected) = &self.last;
+        let mut found = [0; HEADER_BYTES];
+        let read = self.file.read_exact_at(&mut found, *at);
+        read.map_err(|error| self.failure(&error))?;
+        if found != *expected {
+            return Err(cut(format!("what was written at byte {at} is not there any more")));
+        }
+        Ok(())
+    }
+
+    fn failure(&self, error: &io::Error) -> LedgerError {
+        failure(self.watched.path(), error)
+    }
+
+    /// Gives back the space that was reserved and not used.
+    fn finish(self) -> Result<(), LedgerError> {
+        let cut = self.file.set_len(self.end).and_then(|()| self.file.sync_all());
+        cut.map_err(|error| self.failure(&error))
+    }
+}
+
+/// Converts an error of the file system.
+fn failure(path: &Path, error: &io::Error) -> LedgerError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            LedgerError::Full(path.to_owned())
+        }
+        _ => LedgerError::file("write", path, error),
+    }
+}

@@ -1,0 +1,120 @@
+//! The place where chains are kept, as the rest of the ledger sees it. Grants and cursors are not kept here: they are
+//! state, and change.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use super::LedgerError;
+use super::chain::ChainTip;
+use super::record::ChainedRecord;
+
+/// A place where chains are kept.
+pub(super) trait Storage: fmt::Debug + Send + Sync {
+    /// Returns the writer of a new chain. Nothing is created before the first append.
+    fn create(&self, chain: &str) -> Box<dyn ChainWriter>;
+
+    /// Returns all chains that have records, oldest first.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be read.
+    fn chains(&self) -> Result<BTreeSet<String>, LedgerError>;
+
+    /// Returns a reader of a chain from a place onwards. A chain that does not exist has no records.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be read.
+    fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError>;
+
+    /// Makes durable what a broker that died appended to its chain, and gives back what it had reserved after its end.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be written.
+    fn finish(&self, chain: &str, end: Place) -> Result<(), LedgerError>;
+}
+
+/// The writer of one chain.
+pub(super) trait ChainWriter: Send {
+    /// Appends records, and waits until all of them are durable. After an error none of them counts, even if they may
+    /// be on disk: the next append takes their place.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    fn append(&mut self, records: &[ChainedRecord]) -> Result<(), LedgerError>;
+
+    /// Returns a check of whether the chain can still be found where it is written. It is cheap, and can be called from
+    /// every thread.
+    fn probe(&self) -> Probe;
+
+    /// Ends the writing. Nothing is appended afterwards.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; all records are durable nevertheless.
+    fn finish(&mut self) -> Result<(), LedgerError>;
+
+    /// Removes a chain that never got a record.
+    fn abandon(&mut self);
+}
+
+/// A check of whether a chain can be found where it is written.
+pub(super) type Probe = Arc<dyn Fn() -> Result<(), LedgerError> + Send + Sync>;
+
+/// A reader of one chain, in order.
+pub(super) trait ChainReader: Send {
+    /// Returns the next records, which were appended together; `None` at the end. More may follow later.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if they cannot be read. What is not readable as records is not an error but the end.
+    fn next(&mut self) -> Result<Option<StoredBatch>, LedgerError>;
+
+    /// Moves over the next records without reading their text, and returns the last of them; `None` at the end.
+    ///
+    /// # Errors
+    /// As for [`ChainReader::next`].
+    fn skip(&mut self) -> Result<Option<ChainTip>, LedgerError>;
+
+    /// Returns how the chain ended, once `next` or `skip` returned `None`. Looks at everything that is stored after it.
+    ///
+    /// # Errors
+    /// As for [`ChainReader::next`].
+    fn end(&mut self) -> Result<ChainEnd, LedgerError>;
+
+    /// Returns the place of the next records, from which another reader can go on.
+    fn place(&self) -> Place;
+}
+
+/// A place in a chain between two batches; the default is its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Place {
+    /// The segment, or what else a storage divides a chain into; 0 stands for the first.
+    pub(super) segment: u32,
+    /// The offset in it, in bytes.
+    pub(super) offset: u64,
+}
+
+/// Records that were appended together, and the place where they begin.
+#[derive(Debug)]
+pub(super) struct StoredBatch {
+    pub(super) place: Place,
+    pub(super) records: Vec<ChainedRecord>,
+}
+
+/// How the stored records of a chain end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ChainEnd {
+    /// Nothing follows.
+    Clean,
+    /// Something follows that is not a whole batch: the last append may have been cut by a crash.
+    Torn,
+    /// Something is wrong that no crash explains.
+    Damaged(String),
+}
+
+/// Limits that tests make smaller.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StorageLimits {
+    /// The maximum size of a segment's file in bytes, as if the disk were full then; `None` if only the disk limits it.
+    pub(super) bytes: Option<u64>,
+    /// The size at which the next segment begins, in bytes; `None` for the one that is used in production.
+    pub(super) segment: Option<u64>,
+}

@@ -1,0 +1,95 @@
+//! The index is derived: it can be deleted, is never believed against the records, and needs no right to write.
+
+use super::*;
+use crate::index;
+
+fn index(dir: &Path) -> Connection {
+    Connection::open(index::path(dir)).unwrap()
+}
+
+#[tokio::test]
+async fn a_deleted_damaged_or_foreign_index_is_made_again() {
+    let dir = folder();
+    closed(dir.path(), 5).await;
+    let before = records(dir.path());
+    assert_eq!(before.len(), 7);
+    let damages: [fn(&Path); 4] = [
+        index::remove,
+        |dir| std::fs::write(index::path(dir), "garbage, and enough of it to be looked at".repeat(100)).unwrap(),
+        |dir| index(dir).execute_batch("DROP VIEW calls; CREATE VIEW calls AS SELECT 1 AS call").unwrap(),
+        |dir| {
+            index::remove(dir);
+            index(dir).execute_batch("CREATE TABLE other (x)").unwrap();
+        },
+    ];
+    for damage in damages {
+        damage(dir.path());
+        assert_eq!(records(dir.path()), before);
+        assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_says_something_else_than_the_records_is_found_and_made_again() {
+    for sql in [
+        "DELETE FROM events WHERE seq = 3",
+        "UPDATE events SET call = NULL WHERE seq = 3",
+        "UPDATE events SET outcome = 'ok' WHERE seq = 3",
+    ] {
+        let dir = folder();
+        closed(dir.path(), 5).await;
+        let before = records(dir.path());
+        index(dir.path()).execute_batch(sql).unwrap();
+        let ChainStatus::Tampered { chain: None, reason, .. } = verify(dir.path()).unwrap().verdict else {
+            panic!("{sql}")
+        };
+        assert!(reason.contains("index") && reason.contains("record 3"), "{sql}: {reason}");
+        assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good, "the records are good");
+        assert_eq!(records(dir.path()), before, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_ledger_is_read_where_nothing_can_be_written() {
+    let dir = folder();
+    closed(dir.path(), 5).await;
+    // A folder in the place of the index cannot be opened as a file, whoever runs this.
+    std::fs::create_dir(index::path(dir.path())).unwrap();
+    assert_eq!(records(dir.path()).len(), 7);
+}
+
+#[tokio::test]
+async fn records_of_several_brokers_are_in_the_order_of_their_times() {
+    let dir = folder();
+    let brokers = [open(dir.path()).await, open(dir.path()).await];
+    for i in 0..20 {
+        brokers[i % 2].append(event(EventKind::SourceLog)).await.unwrap();
+        // Times are in milliseconds.
+        let now = portcullis_core::call::now_millis();
+        while portcullis_core::call::now_millis() == now {
+            std::thread::yield_now();
+        }
+        if i == 12 {
+            assert_eq!(records(dir.path()).len(), 15, "somebody reads in between");
+        }
+    }
+    let chains: Vec<_> = records(dir.path()).into_iter().skip(2).map(|entry| entry.record.chain).collect();
+    let expected: Vec<_> = (0..20).map(|i| brokers[i % 2].chain().to_owned()).collect();
+    assert_eq!(chains, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn readers_that_come_together_add_each_record_once() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    for _ in 0..200 {
+        ledger.append(event(EventKind::CallIntent)).await.unwrap();
+    }
+    let readers = (0..8).map(|_| {
+        let dir = dir.path().to_owned();
+        tokio::task::spawn_blocking(move || records(&dir).len())
+    });
+    for found in futures_util::future::join_all(readers).await {
+        assert_eq!(found.unwrap(), 201);
+    }
+}

@@ -1,0 +1,144 @@
+//! The format of segments, and what a crash leaves of an append.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn drafts(n: usize) -> Vec<UnchainedRecord> {
+    let definition = Digest::of(b"definition");
+    let event = |i| {
+        let body =
+            json!({"tool": "files__read", "definition": definition, "n": i, "arguments": CallId::new().as_str()});
+        Event::new(EventKind::CallIntent, body)
+    };
+    (0..n).map(|i| event(i).draft(None).unwrap()).collect()
+}
+
+/// Writes records into a chain in appends of these sizes, and returns the file before and after the last of them, and
+/// the records.
+fn appended(dir: &Path, sizes: &[usize]) -> (Vec<u8>, Vec<u8>, Vec<ChainedRecord>) {
+    let records = chained("X", &drafts(sizes.iter().sum()));
+    std::fs::create_dir_all(dir.join("records")).unwrap();
+    let mut writer = segments(dir).create("X");
+    let (mut from, mut before) = (0, Vec::new());
+    for size in sizes {
+        before = std::fs::read(segment(dir, "X")).unwrap_or_default();
+        writer.append(&records[from..from + size]).unwrap();
+        from += size;
+    }
+    (before, std::fs::read(segment(dir, "X")).unwrap(), records)
+}
+
+/// Returns the range in which two files of one size differ.
+fn difference(before: &[u8], after: &[u8]) -> std::ops::Range<usize> {
+    let differs = |i: &usize| before[*i] != after[*i];
+    let range = 0..before.len();
+    range.clone().find(differs).unwrap()..range.rev().find(differs).unwrap() + 1
+}
+
+#[test]
+fn an_append_that_is_cut_at_any_byte_leaves_what_was_confirmed() {
+    // The second case begins with a dictionary, and its last append needs two frames.
+    for sizes in [&[1, 2, 3][..], &[40, 700]] {
+        let dir = folder();
+        let (before, after, records) = appended(dir.path(), sizes);
+        assert_eq!(before.len(), after.len(), "the space was reserved before");
+        let confirmed = records.len() - sizes.last().unwrap();
+        let written = difference(&before, &after);
+        let step = if written.len() > 5000 { 97 } else { 1 };
+        let mut kept = Vec::new();
+        for cut in written.clone().step_by(step).chain([written.end]) {
+            let mut image = before.clone();
+            image[..cut].copy_from_slice(&after[..cut]);
+            // A crash may also take the space that was reserved and not used.
+            for end in [image.len(), cut.max(written.start)] {
+                std::fs::write(segment(dir.path(), "X"), &image[..end]).unwrap();
+                let (found, end) = stored(&segments(dir.path()), "X");
+                assert!(found.len() >= confirmed && records.starts_with(&found), "cut at {cut}");
+                assert!(!matches!(end, ChainEnd::Damaged(_)), "cut at {cut}: {end:?}");
+                kept.push(found.len());
+            }
+        }
+        assert_eq!((kept[0], *kept.last().unwrap()), (confirmed, records.len()));
+    }
+}
+
+#[test]
+fn an_append_of_which_any_sectors_are_missing_leaves_what_was_confirmed() {
+    const SECTOR: usize = 512;
+    let dir = folder();
+    let (before, after, records) = appended(dir.path(), &[10, 60]);
+    let written = difference(&before, &after);
+    let sectors = written.start / SECTOR..written.end.div_ceil(SECTOR);
+    let lost = prop::collection::vec(any::<bool>(), sectors.len());
+    proptest!(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) }, |(lost in lost)| {
+        let mut image = after.clone();
+        for (sector, lost) in sectors.clone().zip(&lost) {
+            if *lost {
+                let bytes = sector * SECTOR..(sector + 1) * SECTOR;
+                image[bytes.clone()].copy_from_slice(&before[bytes]);
+            }
+        }
+        std::fs::write(segment(dir.path(), "X"), &image).unwrap();
+        let (found, end) = stored(&segments(dir.path()), "X");
+        prop_assert!(found.len() >= 10 && records.starts_with(&found));
+        prop_assert!(!matches!(end, ChainEnd::Damaged(_)));
+    });
+}
+
+#[test]
+fn damage_before_the_last_append_is_no_crash() {
+    let dir = folder();
+    let (_, whole, records) = appended(dir.path(), &[1, 1, 1]);
+    let frames: Vec<usize> = memchr::memmem::find_iter(&whole, b"PLF2").collect();
+    for damage in
+        [|bytes: &mut [u8]| bytes[50] ^= 1, |bytes: &mut [u8]| bytes.fill(0), |bytes: &mut [u8]| bytes[0] ^= 1]
+    {
+        let mut changed = whole.clone();
+        damage(&mut changed[frames[2]..frames[3]]);
+        std::fs::write(segment(dir.path(), "X"), &changed).unwrap();
+        let (found, end) = stored(&segments(dir.path()), "X");
+        assert_eq!(found, records[..1]);
+        assert!(matches!(end, ChainEnd::Damaged(_)), "{end:?}");
+    }
+}
+
+#[test]
+fn segments_follow_each_other_and_a_missing_or_changed_one_is_damage() {
+    let dir = folder();
+    std::fs::create_dir_all(dir.path().join("records")).unwrap();
+    let small = Segments::new(dir.path(), StorageLimits { segment: Some(2000), ..StorageLimits::default() });
+    let records = chained("X", &drafts(60));
+    let mut writer = small.create("X");
+    records.chunks(5).for_each(|some| writer.append(some).unwrap());
+    writer.finish().unwrap();
+    let path = |number| segment::path(dir.path(), "X", number);
+    assert!(path(3).exists() && std::fs::metadata(path(1)).unwrap().len() < 4000);
+    assert_eq!(stored(&small, "X"), (records.clone(), ChainEnd::Clean));
+    // A reader can begin at every place that it passed.
+    let mut reader = small.read("X", Place::default()).unwrap();
+    let mut read = 0;
+    while let Some(batch) = reader.next().unwrap() {
+        let again = small.read("X", batch.place).unwrap().next().unwrap().unwrap();
+        assert_eq!(again.records, records[read..read + again.records.len()]);
+        read += again.records.len();
+    }
+    assert_eq!(read, 60);
+    let second = std::fs::read(path(2)).unwrap();
+    std::fs::remove_file(path(2)).unwrap();
+    assert!(matches!(stored(&small, "X").1, ChainEnd::Damaged(_)), "missing");
+    std::fs::rename(path(3), path(2)).unwrap();
+    assert!(matches!(stored(&small, "X").1, ChainEnd::Damaged(_)), "out of place");
+    std::fs::write(path(2), &second[..second.len() / 2]).unwrap();
+    std::fs::copy(path(1), path(3)).unwrap();
+    assert!(matches!(stored(&small, "X").1, ChainEnd::Damaged(_)), "cut in the middle");
+}
+
+#[test]
+fn records_are_compressed_with_those_before_them() {
+    let dir = folder();
+    let (before, after, records) = appended(dir.path(), &[20, 1, 1]);
+    let text = records.last().unwrap().text.len();
+    let size = difference(&before, &after).len();
+    assert!(size < text, "{size} bytes for a record of {text} bytes, its hash and a header among them");
+}

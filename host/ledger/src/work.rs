@@ -1,0 +1,187 @@
+//! The work of the writer's thread: what it is asked to write, and how it is woken.
+//!
+//! A record that somebody waits for wakes the thread. One that nobody waits for does not, while the thread is about to
+//! look again by itself: so the outcome of a call is written together with the next intent, and costs no wake-up.
+
+use std::mem;
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use portcullis_core::sync::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+
+use super::LedgerError;
+use super::record::UnchainedRecord;
+
+/// The largest number of items that are written together.
+pub(super) const MAX_BATCH: usize = 512;
+
+/// The time for which records that nobody waits for are held back for one that somebody waits for: one wait for the
+/// disk then serves both. A crash loses at most this much of them, and a call without its outcome reads `unknown`.
+const NOTE_WAIT: Duration = Duration::from_millis(2);
+
+/// The time for which records that callers wait for are held back for more, if the last batch answered several: their
+/// callers are about to return. A single caller never waits for others. Sharing a write halves the cost of a record,
+/// and this wait is shorter than a write to the disk.
+const BATCH_WAIT: Duration = Duration::from_micros(100);
+
+/// A unit of work for the writer.
+pub(super) struct WriteUnit {
+    /// The record, or `None` if the caller only waits for what is before it.
+    pub(super) draft: Option<UnchainedRecord>,
+    /// The channel to which the result is sent, or `None` if nobody waits for it.
+    pub(super) reply: Option<oneshot::Sender<Result<u64, LedgerError>>>,
+    /// True if the record is the outcome of a call, which is kept until it can be written.
+    pub(super) outcome: bool,
+    /// The item's place in the queue, released when the item is written or lost.
+    pub(super) _room: Option<OwnedSemaphorePermit>,
+}
+
+/// The items that wait for the writer's thread.
+pub(super) struct WorkQueue {
+    state: Mutex<State>,
+    arrived: Condvar,
+    /// True when the writer has released the chain.
+    released: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    items: Vec<WriteUnit>,
+    /// The number of items that somebody waits for.
+    awaited: usize,
+    sleep: Sleep,
+    ending: Option<WriterEnd>,
+}
+
+/// Whether the writer's thread sleeps.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Sleep {
+    /// It does not, or was woken.
+    #[default]
+    Awake,
+    /// It sleeps for a short time.
+    Short,
+    /// It sleeps until it is woken.
+    Long,
+}
+
+/// Why the work ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WriterEnd {
+    /// The ledger was closed: the chain gets its end.
+    Closed,
+    /// The ledger was dropped: the chain stays without an end, as after a crash.
+    Dropped,
+}
+
+/// What the writer does next.
+pub(super) enum Work {
+    /// It writes these items; none of them if it is time to try again what could not be written.
+    Write(Vec<WriteUnit>),
+    /// It ends, after these items.
+    End(Vec<WriteUnit>, WriterEnd),
+}
+
+impl WorkQueue {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), arrived: Condvar::new(), released: watch::Sender::new(false) })
+    }
+
+    /// Queues an item.
+    ///
+    /// # Errors
+    /// [`LedgerError::Closed`] if the writer ends or has ended.
+    pub(super) fn push(&self, item: WriteUnit) -> Result<(), LedgerError> {
+        let mut state = self.state.lock();
+        if state.ending.is_some() {
+            return Err(LedgerError::Closed);
+        }
+        let is_awaited = item.reply.is_some();
+        state.awaited += usize::from(is_awaited);
+        state.items.push(item);
+        let wakes = match state.sleep {
+            Sleep::Awake => false,
+            Sleep::Short => is_awaited,
+            Sleep::Long => true,
+        };
+        if wakes {
+            self.wake(state);
+        }
+        Ok(())
+    }
+
+    /// Ends the work, and waits until the writer has released the chain.
+    pub(super) async fn stop(&self) {
+        self.end(WriterEnd::Closed);
+        // The sender lives as long as this.
+        let _ = self.released.subscribe().wait_for(|released| *released).await;
+    }
+
+    /// Ends the work without an end of the chain.
+    pub(super) fn abandon(&self) {
+        self.end(WriterEnd::Dropped);
+    }
+
+    /// Says that the writer has released the chain. Callers of what is left are told that the ledger is closed.
+    pub(super) fn release(&self) {
+        drop(mem::take(&mut self.state.lock().items));
+        self.released.send_replace(true);
+    }
+
+    /// Waits for work and takes it. `batching` says that the last batch answered several callers. With `retry`, waits no
+    /// longer than that.
+    pub(super) fn take(&self, batching: bool, retry: Option<Duration>) -> Work {
+        let begun = Instant::now();
+        let mut state = self.state.lock();
+        // Notes are expected at first: calls are ending whose intents were just written.
+        let mut notes_until = Some(begun + NOTE_WAIT);
+        while state.awaited == 0 && state.ending.is_none() {
+            let now = Instant::now();
+            match (notes_until, retry) {
+                (Some(until), _) if until <= now && !state.items.is_empty() => break,
+                (Some(until), _) if until <= now => notes_until = None,
+                (Some(until), _) => state = self.sleep(state, Sleep::Short, Some(until - now)),
+                (None, _) if !state.items.is_empty() => notes_until = Some(now + NOTE_WAIT),
+                (None, Some(retry)) if now - begun >= retry => break,
+                (None, Some(retry)) => state = self.sleep(state, Sleep::Long, Some(retry - (now - begun))),
+                (None, None) => state = self.sleep(state, Sleep::Long, None),
+            }
+        }
+        if batching && state.awaited > 0 && state.items.len() < MAX_BATCH && state.ending.is_none() {
+            drop(state);
+            // The thread sleeps rather than waits for items, so that those who queue them need not wake it.
+            std::thread::sleep(BATCH_WAIT);
+            state = self.state.lock();
+        }
+        let count = state.items.len().min(MAX_BATCH);
+        let items: Vec<_> = state.items.drain(..count).collect();
+        state.awaited -= items.iter().filter(|item| item.reply.is_some()).count();
+        match state.ending {
+            Some(ending) if state.items.is_empty() => Work::End(items, ending),
+            _ => Work::Write(items),
+        }
+    }
+
+    fn end(&self, ending: WriterEnd) {
+        let mut state = self.state.lock();
+        state.ending.get_or_insert(ending);
+        self.wake(state);
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        state.sleep = Sleep::Awake;
+        drop(state);
+        self.arrived.notify_one();
+    }
+
+    fn sleep<'a>(&self, mut state: MutexGuard<'a, State>, how: Sleep, most: Option<Duration>) -> MutexGuard<'a, State> {
+        state.sleep = how;
+        let mut state = match most {
+            Some(most) => self.arrived.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
+            None => self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
+        };
+        state.sleep = Sleep::Awake;
+        state
+    }
+}
