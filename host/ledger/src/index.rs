@@ -41,13 +41,21 @@ pub(super) struct RecordIndex {
 /// A chain whose records are being added.
 struct Pending {
     id: i64,
-    /// True if the chain has its end, so that nothing is written to it any more.
-    is_ended: bool,
+    state: ChainState,
     reader: Box<dyn ChainReader>,
     /// The place of the records that were read together and are being added.
     place: Place,
     records: std::vec::IntoIter<ChainedRecord>,
     next: Option<(ChainedRecord, IndexedFacts)>,
+}
+
+/// What is known of a chain before its records are read.
+#[derive(Debug, Clone, Copy)]
+struct ChainState {
+    /// True if the chain has its end, so that nothing is written to it any more.
+    is_ended: bool,
+    /// The last record that is certainly durable: while a chain is written, what follows may still be replaced.
+    last: u64,
 }
 
 /// A record of format 1.
@@ -103,10 +111,10 @@ impl RecordIndex {
         for chain in self.storage.chains()? {
             let (place, is_complete) = known.get(&chain).copied().unwrap_or_default();
             if !is_complete {
-                // This is asked before the records are read, so that none comes in between.
-                let is_ended = chain::is_ended(&self.data_dir, &chain);
-                is_new |= is_ended || self.storage.read(&chain, place)?.skip()?.is_some();
-                open.insert(chain, is_ended);
+                let state = ChainState::of(&self.data_dir, &chain);
+                let next = self.storage.read(&chain, place)?.skip()?;
+                is_new |= state.is_ended || next.is_some_and(|tip| tip.seq <= state.last);
+                open.insert(chain, state);
             }
         }
         if is_new { self.add(&open) } else { Ok(()) }
@@ -160,18 +168,18 @@ impl RecordIndex {
         }
     }
 
-    /// Adds what is new in these chains, each with whether it has its end, and in the table of format 1.
-    fn add(&self, open: &BTreeMap<String, bool>) -> Result<(), LedgerError> {
+    /// Adds what is new in these chains and in the table of format 1.
+    fn add(&self, open: &BTreeMap<String, ChainState>) -> Result<(), LedgerError> {
         let mut transaction = self.begin()?;
         // Another reader may have added some in the meantime.
         let known = self.known()?;
         self.add_legacy()?;
         let mut pending = Vec::new();
-        for (chain, is_ended) in open {
+        for (chain, state) in open {
             let (place, _) = known.get(chain).copied().unwrap_or_default();
             let (id, reader) = (self.chain_id(chain)?, self.storage.read(chain, place)?);
             let records = Vec::new().into_iter();
-            let mut one = Pending { id, is_ended: *is_ended, reader, place, records, next: None };
+            let mut one = Pending { id, state: *state, reader, place, records, next: None };
             one.step()?;
             pending.push(one);
         }
@@ -206,7 +214,7 @@ impl RecordIndex {
         for one in pending {
             let noted = self.conn.prepare_cached(sql).and_then(|mut update| {
                 let offset = one.place.offset.cast_signed();
-                update.execute(params![one.id, one.place.segment, offset, done && one.is_ended])
+                update.execute(params![one.id, one.place.segment, offset, done && one.state.is_ended])
             });
             noted.map_err(|error| self.failed(&error))?;
         }
@@ -300,6 +308,18 @@ impl RecordIndex {
     }
 }
 
+impl ChainState {
+    /// Asks for the state of a chain. This comes before its records are read, so that none comes in between.
+    fn of(data_dir: &Path, chain: &str) -> Self {
+        let is_ended = chain::is_ended(data_dir, chain);
+        let last = match !is_ended && chain::is_live(data_dir, chain) {
+            true => chain::witness(data_dir, chain).map_or(0, |tip| tip.seq),
+            false => u64::MAX,
+        };
+        Self { is_ended, last }
+    }
+}
+
 impl Pending {
     /// Moves to the next record.
     fn step(&mut self) -> Result<(), LedgerError> {
@@ -310,9 +330,12 @@ impl Pending {
                 return Ok(());
             }
             self.place = self.reader.place();
+            let is_durable = |record: &ChainedRecord| record.seq <= self.state.last;
             match self.reader.next()? {
-                Some(batch) => (self.place, self.records) = (batch.place, batch.records.into_iter()),
-                None => return Ok(()),
+                Some(batch) if batch.records.last().is_some_and(is_durable) => {
+                    (self.place, self.records) = (batch.place, batch.records.into_iter());
+                }
+                _ => return Ok(()),
             }
         }
     }

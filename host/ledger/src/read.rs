@@ -1,5 +1,7 @@
 //! Reading the ledger, which needs no broker and disturbs none.
 
+mod texts;
+
 use std::cell::RefCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,10 +11,11 @@ use std::time::Duration;
 use portcullis_core::sync::Mutex;
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params};
 
+use self::texts::RecordTexts;
 use super::index::{self, RecordIndex};
-use super::record::{ChainedRecord, Record};
+use super::record::Record;
 use super::segment::Segments;
-use super::storage::{ChainReader, Place, Storage, StorageLimits};
+use super::storage::{Place, Storage, StorageLimits};
 use super::{LedgerError, blocking, is_live};
 
 /// The interval at which [`Tail`] polls. SQLite cannot wake another process, and a person does not notice a quarter of
@@ -143,18 +146,8 @@ pub enum CallOrRun {
 /// written since somebody last read: they are added to the index first.
 pub struct LedgerReader {
     index: RecordIndex,
-    storage: Arc<dyn Storage>,
+    texts: RefCell<RecordTexts>,
     data_dir: PathBuf,
-    /// The records that were read last: records that follow each other were often written together.
-    last: RefCell<Option<LastRead>>,
-}
-
-/// The records that were read last, and the reader that goes on after them.
-struct LastRead {
-    chain: String,
-    place: Place,
-    records: Vec<ChainedRecord>,
-    reader: Box<dyn ChainReader>,
 }
 
 impl LedgerReader {
@@ -168,7 +161,7 @@ impl LedgerReader {
 
     pub(super) fn open_with(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Self, LedgerError> {
         let index = RecordIndex::open(data_dir, Arc::clone(&storage))?;
-        Ok(Self { index, storage, data_dir: data_dir.to_owned(), last: RefCell::new(None) })
+        Ok(Self { index, texts: RefCell::new(RecordTexts::new(storage)), data_dir: data_dir.to_owned() })
     }
 
     /// Returns the last `n` records that match, oldest first.
@@ -299,17 +292,7 @@ impl LedgerReader {
         if place.segment == index::LEGACY {
             return self.index.legacy_text(place.offset)?.ok_or_else(missing);
         }
-        let mut last = self.last.borrow_mut();
-        if last.as_ref().is_none_or(|last| last.chain != chain || last.place != place) {
-            let mut reader = match last.take() {
-                Some(last) if last.chain == chain && last.reader.place() == place => last.reader,
-                _ => self.storage.read(chain, place)?,
-            };
-            let batch = reader.next()?.ok_or_else(missing)?;
-            *last = Some(LastRead { chain: chain.to_owned(), place, records: batch.records, reader });
-        }
-        let found = last.iter().flat_map(|last| &last.records).find(|record| record.seq == seq);
-        found.map(|record| record.text.clone()).ok_or_else(missing)
+        self.texts.borrow_mut().read(chain, seq, place)?.ok_or_else(missing)
     }
 
     fn call(&self, row: &Row<'_>) -> rusqlite::Result<CallRow> {

@@ -1,8 +1,7 @@
-//! Writing a chain's segments: each append is one write over space that was reserved before, and one `fdatasync`.
+//! Writing a chain's segments: each append is one write over space that was reserved before.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use portcullis_core::digest::hex;
 use portcullis_core::sync::Mutex;
 
 use super::SegmentStart;
+use super::disk::DurableFile;
 use super::frame::{self, Dictionary, HEADER_BYTES};
 use crate::LedgerError;
 use crate::chain::ChainTip;
@@ -51,7 +51,7 @@ pub(super) struct SegmentWriter {
 /// The segment that is being written.
 struct OpenSegment {
     number: u32,
-    file: File,
+    file: DurableFile,
     watched: WatchedFile,
     /// The end of the last frame that is on disk.
     end: u64,
@@ -135,10 +135,8 @@ impl OpenSegment {
     ) -> Result<Self, LedgerError> {
         let path = super::path(data_dir, chain, number);
         let failed = |error: io::Error| failure(&path, &error);
-        let mut options = OpenOptions::new();
-        // What an attempt that failed left behind holds no record.
-        options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(&path).map_err(failed)?;
+        // What an attempt that failed left behind holds no record, and is overwritten.
+        let file = DurableFile::create(&path).map_err(failed)?;
         let (format, hash, seq) = (super::FORMAT, hex(&tip.hash), tip.seq + 1);
         let start = SegmentStart { chain: chain.to_owned(), format, hash, segment: number, seq };
         let start = serde_json::to_string(&start).map_err(|error| failed(error.into()))?;
@@ -160,8 +158,7 @@ impl OpenSegment {
             recent: Vec::new(),
         };
         segment.reserve(bytes.len() as u64, limits)?;
-        segment.file.write_all_at(&bytes, 0).map_err(failed)?;
-        segment.file.sync_data().map_err(failed)?;
+        segment.file.append(&bytes, bytes.len(), 0, segment.reserved).map_err(failed)?;
         segment.end = bytes.len() as u64;
         let folder = super::folder(data_dir);
         File::open(&folder).and_then(|folder| folder.sync_all()).map_err(|error| failure(&folder, &error))?;
@@ -185,15 +182,15 @@ impl OpenSegment {
         });
         let last = frame::push_records(buffer, records, fresh.as_ref().or(self.dictionary.as_ref()));
         let header = buffer.get(last..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; HEADER_BYTES]);
-        let end = self.end + buffer.len() as u64;
+        let content = buffer.len();
         buffer.resize(buffer.len().max(usize::try_from(self.failed.saturating_sub(self.end)).unwrap_or(0)), 0);
         self.reserve(self.end + buffer.len() as u64, limits)?;
+        let written = self.file.append(buffer, content, self.end, self.reserved);
         self.failed = self.end + buffer.len() as u64;
-        self.file.write_all_at(buffer, self.end).map_err(|error| self.failure(&error))?;
-        self.file.sync_data().map_err(|error| self.failure(&error))?;
+        written.map_err(|error| self.failure(&error))?;
         self.failed = 0;
         self.last = (self.end + last as u64, header);
-        self.end = end;
+        self.end += content as u64;
         if due {
             self.dictionary = fresh;
             self.dictionary_due = self.dictionary_due.saturating_mul(DICTIONARY_GROWTH);
@@ -223,12 +220,11 @@ impl OpenSegment {
         let ahead = self.reserved.clamp(*RESERVED_BYTES.start(), *RESERVED_BYTES.end());
         // On a disk that is nearly full, what is needed may fit where a reserve does not.
         let mut last = LedgerError::Full(self.watched.path().to_owned());
-        for target in [end + ahead, end] {
+        for target in [(end + ahead).next_multiple_of(*RESERVED_BYTES.start()), end] {
             if target > most {
                 continue;
             }
-            let zeros = vec![0; usize::try_from(target - self.reserved).unwrap_or(0)];
-            match self.file.write_all_at(&zeros, self.reserved).and_then(|()| self.file.sync_data()) {
+            match self.file.reserve(self.reserved..target) {
                 Ok(()) => {
                     self.reserved = target;
                     return Ok(());
@@ -247,10 +243,7 @@ impl OpenSegment {
             return Err(cut(format!("it has {size} bytes, and {} were written", self.end)));
         }
         let (at, expected) = &self.last;
-        let mut found = [0; HEADER_BYTES];
-        let read = self.file.read_exact_at(&mut found, *at);
-        read.map_err(|error| self.failure(&error))?;
-        if found != *expected {
+        if !self.file.holds(expected, *at).map_err(|error| self.failure(&error))? {
             return Err(cut(format!("what was written at byte {at} is not there any more")));
         }
         Ok(())
@@ -262,8 +255,8 @@ impl OpenSegment {
 
     /// Gives back the space that was reserved and not used.
     fn finish(self) -> Result<(), LedgerError> {
-        let cut = self.file.set_len(self.end).and_then(|()| self.file.sync_all());
-        cut.map_err(|error| self.failure(&error))
+        let path = self.watched.path().to_owned();
+        self.file.finish(self.end).map_err(|error| failure(&path, &error))
     }
 }
 
@@ -274,5 +267,62 @@ fn failure(path: &Path, error: &io::Error) -> LedgerError {
             LedgerError::Full(path.to_owned())
         }
         _ => LedgerError::file("write", path, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use super::*;
+    use crate::record::{Hash, hash};
+    use crate::segment::Segments;
+    use crate::storage::{ChainEnd, Place, Storage as _};
+
+    fn records(n: usize) -> Vec<ChainedRecord> {
+        let mut before = Hash::default();
+        let next = |seq| {
+            let text = format!("{{\"seq\":{seq},\"random\":\"{}\"}}", ulid::Ulid::generate());
+            before = hash(&before, text.as_bytes());
+            ChainedRecord { seq, text, hash: before }
+        };
+        (1..=n as u64).map(next).collect()
+    }
+
+    /// Whatever a failed append left behind, and however it was written, the next ones take its place.
+    #[test]
+    fn what_a_failed_append_left_is_overwritten_and_never_read() {
+        for direct in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir(crate::segment::folder(dir.path())).unwrap();
+            let storage = Segments::new(dir.path(), StorageLimits::default());
+            let (all, lost) = (records(40), records(90));
+            let mut writer = SegmentWriter::new(dir.path(), "X", StorageLimits::default());
+            writer.append(&all[..10]).unwrap();
+            for (from, to) in [(10, 11), (11, 30), (30, 40)] {
+                let open = writer.open.as_mut().unwrap();
+                if !direct {
+                    open.file.without_direct_writes();
+                }
+                // The frames of an append that reached the disk although it was said to have failed.
+                let mut frames = Vec::new();
+                frame::push_records(&mut frames, &lost[from..], None);
+                std::os::unix::fs::FileExt::write_all_at(
+                    &fs::OpenOptions::new().write(true).open(open.watched.path()).unwrap(),
+                    &frames,
+                    open.end,
+                )
+                .unwrap();
+                open.failed = open.end + frames.len() as u64;
+                writer.append(&all[from..to]).unwrap();
+                let mut reader = storage.read("X", Place::default()).unwrap();
+                let mut read = Vec::new();
+                while let Some(batch) = reader.next().unwrap() {
+                    read.extend(batch.records);
+                }
+                assert_eq!((read.len(), reader.end().unwrap()), (to, ChainEnd::Clean));
+                assert_eq!(read, all[..to]);
+            }
+        }
     }
 }

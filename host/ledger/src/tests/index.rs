@@ -93,3 +93,24 @@ async fn readers_that_come_together_add_each_record_once() {
         assert_eq!(found.unwrap(), 201);
     }
 }
+
+#[tokio::test]
+async fn a_record_that_is_not_confirmed_is_not_shown_while_its_broker_lives() {
+    let dir = folder();
+    closed(dir.path(), 0).await;
+    let lock = chain::ChainLock::named(dir.path(), "X".to_owned()).unwrap();
+    let drafts: Vec<_> = (0..3).map(|_| event(EventKind::SourceLog).draft(None).unwrap()).collect();
+    let written = chained("X", &drafts);
+    let mut writer = segments(dir.path()).create("X");
+    let shown = || records(dir.path()).iter().filter(|entry| entry.record.chain == "X").count();
+    for (n, record) in written.iter().enumerate() {
+        writer.append(std::slice::from_ref(record)).unwrap();
+        assert_eq!(shown(), n);
+        lock.write_position(chain::ChainTip { seq: record.seq, hash: record.hash }).unwrap();
+        assert_eq!(shown(), n + 1);
+    }
+    // Nothing replaces what a broker that died had written, confirmed or not.
+    writer.append(&[ChainedRecord { seq: 4, ..written[2].clone() }]).unwrap();
+    drop(lock);
+    assert_eq!(shown(), 4);
+}
