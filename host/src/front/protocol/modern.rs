@@ -51,7 +51,7 @@ pub(crate) fn serve(
     calls: &Calls,
 ) -> NextStep {
     if request.method == Method::ServerDiscover {
-        return handle.work(request.id, discover(handle.clone()), calls, None);
+        return handle.work(request.id, 0, discover(handle.clone()), calls, None);
     }
     if request.method.is_removed_from_modern() {
         return NextStep::Answer(method_not_found(request));

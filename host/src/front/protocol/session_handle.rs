@@ -1,11 +1,11 @@
-//! An open session as the protocol uses it: the methods that both eras have, and the limit on open calls.
+//! An open session as the protocol uses it: the methods that both eras have, and the limits on requests.
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::{Semaphore, TryAcquireError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use super::agent_channel::AgentChannel;
 use super::calls::Calls;
@@ -15,14 +15,21 @@ use crate::front::backend::FrontSession;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Id, Json, Method, Request, Response, RpcError};
 
-/// The largest number of calls that one session may have open. An agent runs a handful at once; more is a runaway loop.
-pub(crate) const MAX_CALLS: u32 = 64;
+/// The largest number of requests of one session that are worked on at once. Others wait, in their order.
+const MAX_RUNNING: usize = 64;
 
-/// A handle to an open session. Clones share the session and its limit.
+/// The largest number of requests that one session may have open: those that wait among them. More is a runaway loop.
+const MAX_OPEN: u32 = 1024;
+
+/// The size of the largest request that may wait, in bytes, so that those that do hold at most 64 MiB.
+const MAX_WAITING_BYTES: usize = 64 * 1024;
+
+/// A handle to an open session. Clones share the session and its limits.
 #[derive(Clone)]
 pub(crate) struct SessionHandle {
     session: Arc<dyn FrontSession>,
-    slots: Arc<Semaphore>,
+    open: Arc<Semaphore>,
+    running: Arc<Semaphore>,
 }
 
 /// Gives access to what the session itself answers.
@@ -36,7 +43,8 @@ impl Deref for SessionHandle {
 
 impl SessionHandle {
     pub(crate) fn new(session: Arc<dyn FrontSession>) -> Self {
-        Self { session, slots: Arc::new(Semaphore::new(MAX_CALLS as usize)) }
+        let places = |count| Arc::new(Semaphore::new(count));
+        Self { session, open: places(MAX_OPEN as usize), running: places(MAX_RUNNING) }
     }
 
     /// Returns the tools of the session.
@@ -46,14 +54,14 @@ impl SessionHandle {
 
     /// Reports whether no request is open.
     pub(crate) fn is_unused(&self) -> bool {
-        self.slots.available_permits() == MAX_CALLS as usize
+        self.open.available_permits() == MAX_OPEN as usize
     }
 
     /// Starts a request for the session.
     pub(crate) fn serve(&self, era: Era, request: Request, channel: AgentChannel, calls: &Calls) -> NextStep {
         let Request { id, method, params } = request;
         let (session, params) = (self.session.clone(), params.unwrap_or_else(Json::empty_object));
-        let channel = Arc::new(channel);
+        let (size, channel) = (params.as_str().len(), Arc::new(channel));
         let peer: Arc<dyn AgentPeer> = channel.clone();
         let future = async move {
             let answer = match listed_by(&method) {
@@ -62,35 +70,68 @@ impl SessionHandle {
             };
             dialect::spoken(era, &method, answer)
         };
-        self.work(id, future, calls, Some(channel))
+        self.work(id, size, future, calls, Some(channel))
     }
 
-    /// Starts work that takes time. `channel` is the agent's channel, which notes whether a source may have the call.
+    /// Starts work that takes time, as soon as it is the request's turn. `size` is that of the request, in bytes;
+    /// `channel` is the agent's channel, which notes whether a source may have the call.
     pub(crate) fn work(
         &self,
         id: Id,
+        size: usize,
         future: impl Future<Output = Answer> + Send + 'static,
         calls: &Calls,
         channel: Option<Arc<AgentChannel>>,
     ) -> NextStep {
-        let work = match self.slots.clone().try_acquire_owned() {
-            Ok(slot) => calls.open(id.clone(), slot, future.boxed(), channel),
-            Err(TryAcquireError::NoPermits) => Err(RpcError::new(
-                RpcError::INVALID_REQUEST,
-                format!("{MAX_CALLS} requests of this session are open already; wait for one to end"),
-            )),
-            Err(TryAcquireError::Closed) => Err(RpcError::new(RpcError::INVALID_REQUEST, "this session has ended")),
-        };
+        let work = self.admit(size).and_then(|(place, turn)| {
+            let running = self.running.clone();
+            let future = async move {
+                let turn = match turn {
+                    Some(turn) => Ok(turn),
+                    None => running.acquire_owned().await,
+                };
+                match turn {
+                    Ok(_turn) => future.await,
+                    Err(_) => Answer::Error(Json::of(&session_ended())),
+                }
+            };
+            calls.open(id.clone(), place, future.boxed(), channel)
+        });
         work.map_or_else(|error| NextStep::Answer(Response::error(Some(id), &error)), NextStep::Work)
+    }
+
+    /// Takes a place for a request of this size, and its turn, unless it must wait for that.
+    fn admit(&self, size: usize) -> Result<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>), RpcError> {
+        let refused = |message| Err(RpcError::new(RpcError::INVALID_REQUEST, message));
+        let place = match self.open.clone().try_acquire_owned() {
+            Ok(place) => place,
+            Err(TryAcquireError::NoPermits) => {
+                return refused(format!("{MAX_OPEN} requests of this session are open already; wait for one to end"));
+            }
+            Err(TryAcquireError::Closed) => return Err(session_ended()),
+        };
+        match self.running.clone().try_acquire_owned() {
+            Ok(turn) => Ok((place, Some(turn))),
+            Err(_) if size <= MAX_WAITING_BYTES => Ok((place, None)),
+            Err(_) => refused(format!(
+                "{MAX_RUNNING} requests of this session are worked on already, and this one is too large to wait: it has \
+                 {size} bytes, more than {MAX_WAITING_BYTES}"
+            )),
+        }
     }
 
     /// Waits for the open calls, but no longer than `timeout`, then ends the session.
     pub(crate) async fn close(&self, timeout: Duration) {
         self.session.end_listeners();
-        let _ = tokio::time::timeout(timeout, self.slots.acquire_many(MAX_CALLS)).await;
-        self.slots.close();
+        let _ = tokio::time::timeout(timeout, self.open.acquire_many(MAX_OPEN)).await;
+        self.open.close();
+        self.running.close();
         self.session.close().await;
     }
+}
+
+fn session_ended() -> RpcError {
+    RpcError::new(RpcError::INVALID_REQUEST, "this session has ended")
 }
 
 fn listed_by(method: &Method) -> Option<ItemKind> {

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+use std::collections::BTreeSet;
+
 use rmcp::model::{CallToolRequestParams, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, serve_client_with_lifecycle};
 use serde_json::{Value, json};
@@ -21,22 +23,34 @@ struct Peer {
 const MAX_LINE: usize = 4096;
 
 fn front() -> (DuplexStream, Fake, Events, JoinHandle<io::Result<()>>) {
+    front_with_lines_of(MAX_LINE)
+}
+
+fn front_with_lines_of(max: usize) -> (DuplexStream, Fake, Events, JoinHandle<io::Result<()>>) {
     let (fake, events) = Fake::new();
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (input, output) = tokio::io::split(near);
-    let served = tokio::spawn(serve(Arc::new(fake.clone()), profile(), input, output, MAX_LINE));
+    let served = tokio::spawn(serve(Arc::new(fake.clone()), profile(), input, output, max));
     (far, fake, events, served)
 }
 
 impl Peer {
     fn new() -> Self {
-        let (far, fake, events, served) = front();
+        Self::with_lines_of(MAX_LINE)
+    }
+
+    fn with_lines_of(max: usize) -> Self {
+        let (far, fake, events, served) = front_with_lines_of(max);
         let (output, input) = tokio::io::split(far);
         Self { input, output: BufReader::new(output).lines(), events, fake, served }
     }
 
     async fn initialized(version: &str, capabilities: Value) -> Self {
-        let mut peer = Self::new();
+        Self::new().initialize(version, capabilities).await
+    }
+
+    async fn initialize(self, version: &str, capabilities: Value) -> Self {
+        let mut peer = self;
         let params = json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": { "name": "t" } });
         let answer = peer.ask(0, "initialize", params).await;
         assert_eq!(answer["result"]["protocolVersion"], version);
@@ -151,18 +165,32 @@ async fn a_cancelled_call_is_dropped_and_not_answered() {
 }
 
 #[tokio::test]
-async fn one_session_has_so_many_calls_and_no_more() {
-    let mut peer = Peer::initialized("2025-11-25", json!({})).await;
+async fn requests_of_a_session_wait_for_their_turn_and_only_too_many_are_refused() {
+    let mut peer = Peer::with_lines_of(100_000).initialize("2025-11-25", json!({})).await;
     for id in 1..=64 {
         peer.request(id, "tools/call", json!({ "name": "slow" })).await;
         peer.events.expect("slow").await;
     }
-    let refused = peer.ask(65, "tools/call", json!({ "name": "echo" })).await;
-    assert!(refused["error"]["message"].as_str().unwrap().contains("64 requests"));
+    // 960 more wait, and a large one does not.
+    let large = json!({ "name": "echo", "arguments": "x".repeat(70_000) });
+    let refused = peer.ask(65, "tools/call", large).await;
+    assert!(refused["error"]["message"].as_str().unwrap().contains("too large to wait"), "{refused}");
+    for id in 65..=1024 {
+        peer.request(id, "tools/call", json!({ "name": "echo" })).await;
+    }
+    let refused = peer.ask(2000, "tools/call", json!({ "name": "echo" })).await;
+    assert!(refused["error"]["message"].as_str().unwrap().contains("1024 requests"), "{refused}");
+    // One that ends gives its turn to those that wait, one after the other.
     peer.fake.release.notify_one();
     peer.events.expect("released").await;
-    assert!(peer.next().await["result"].is_object());
-    assert!(peer.ask(65, "tools/call", json!({ "name": "echo" })).await["result"].is_object());
+    let mut answered = BTreeSet::new();
+    while answered.len() < 961 {
+        let answer = peer.next().await;
+        assert!(answer["result"].is_object(), "{answer}");
+        answered.insert(answer["id"].as_i64().unwrap());
+    }
+    assert!(answered.range(65..).eq(&(65..=1024).collect::<BTreeSet<_>>()));
+    assert!(peer.ask(2001, "tools/call", json!({ "name": "echo" })).await["result"].is_object());
 }
 
 #[tokio::test]
