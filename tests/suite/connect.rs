@@ -149,6 +149,51 @@ fn nothing_is_written_without_a_yes() {
 }
 
 #[test]
+fn nothing_of_another_entry_is_shown_even_if_the_file_is_one_line() {
+    let dir = TestDir::new(CALC);
+    let other = r#""tickets": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer live-tickets"}}"#;
+    let search = r#""search": {"command": "npx", "env": {"KEY": "live-search"}}"#;
+    let toml = "mcp_servers = { tickets = { url = \"https://example.com/mcp\", bearer = \"live-tickets\" } }";
+    for (client, path, _, pointer) in CLIENTS {
+        let key = pointer.split('/').nth(1).unwrap();
+        let files = match client {
+            "codex" => vec![toml.to_owned()],
+            _ => vec![
+                format!("{{\"{key}\":{{{other},{search}}}}}"),
+                format!("{{\"{key}\": {{ {other}, {search} // live-comment\n}} }}"),
+            ],
+        };
+        for before in files {
+            let file = dir.client_file(path, &before);
+            let ran = dir.run(&["connect", client, "--yes"]);
+            works(&ran);
+            let connected = fs::read_to_string(&file).unwrap();
+            // An entry of an older place is replaced, and the one entry is taken out of a file that has changed.
+            fs::write(&file, connected.replace("\"serve\"", "\"serve\", \"--no-watch\"") + "\n").unwrap();
+            let again = dir.run(&["connect", client, "--yes"]);
+            works(&again);
+            let undone = dir.run(&["connect", client, "--undo", "--yes"]);
+            works(&undone);
+            for (ran, sign, part) in
+                [(&ran, "+", "\"serve\""), (&again, "-", "--no-watch"), (&undone, "-", "\"serve\"")]
+            {
+                let shows = |line: &str| line.starts_with(&format!("  {sign}")) && line.contains(part);
+                assert!(ran.err.lines().any(shows), "{client}: {before}: {}", ran.err);
+                assert!(!ran.err.contains("live-") && !ran.err.contains("tickets"), "{client}: {before}: {}", ran.err);
+            }
+            assert_eq!(parsed(client, &fs::read_to_string(&file).unwrap()), parsed(client, &before), "{client}");
+            fs::remove_file(&file).unwrap();
+            let _ = fs::remove_file(dir.path("home").join(format!("{path}.before-portcullis")));
+        }
+    }
+    // An error says where it is, and does not quote the line.
+    dir.client_file(".codex/config.toml", "a = 1\nkey = \"live-codex\" x\n");
+    let ran = dir.run(&["connect", "codex", "--yes"]);
+    refuses(&ran, &["it is not TOML", "line 2"]);
+    assert!(!ran.err.contains("live-"), "{}", ran.err);
+}
+
+#[test]
 fn a_configuration_that_is_not_trusted_reaches_no_client() {
     let dir = TestDir::new(CALC);
     dir.write_configuration(&format!("{CALC}# changed\n"));
