@@ -65,3 +65,4 @@ mod test_dir;
 mod trust;
 mod url_elicitation;
 mod web;
+mod wrapped;
