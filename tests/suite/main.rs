@@ -42,6 +42,7 @@ mod handshake;
 mod ill_sources;
 mod import;
 mod install_script;
+mod installing;
 mod learn;
 mod logins;
 mod memory;
