@@ -8,7 +8,7 @@ use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::CstRootNode;
 use serde_json::Value;
 
-use crate::test_dir::{Ran, TestDir, broker, tests_folder};
+use crate::test_dir::{Ran, TestDir, broker, finish, tests_folder};
 
 const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 
@@ -191,6 +191,53 @@ fn nothing_of_another_entry_is_shown_even_if_the_file_is_one_line() {
     let ran = dir.run(&["connect", "codex", "--yes"]);
     refuses(&ran, &["it is not TOML", "line 2"]);
     assert!(!ran.err.contains("live-"), "{}", ran.err);
+}
+
+#[test]
+fn a_clients_file_is_where_the_environment_says() {
+    for (client, variable, path) in [
+        ("claude-code", "CLAUDE_CONFIG_DIR", ".claude.json"),
+        ("codex", "CODEX_HOME", "config.toml"),
+        ("gemini", "GEMINI_CLI_HOME", ".gemini/settings.json"),
+        ("goose", "GOOSE_PATH_ROOT", "config/config.yaml"),
+        ("vscode", "VSCODE_PORTABLE", "user-data/User/mcp.json"),
+        ("vscode", "VSCODE_APPDATA", "Code/User/mcp.json"),
+        ("vscode", "XDG_CONFIG_HOME", "Code/User/mcp.json"),
+        ("claude-desktop", "XDG_CONFIG_HOME", "Claude/claude_desktop_config.json"),
+        ("zed", "XDG_CONFIG_HOME", "zed/settings.json"),
+        ("goose", "XDG_CONFIG_HOME", "goose/config.yaml"),
+    ] {
+        let dir = TestDir::new(CALC);
+        let run = |arguments: &[&str], folder: &str| {
+            let mut command = dir.command(arguments);
+            command.env(variable, folder);
+            finish(command)
+        };
+        let moved = dir.path("moved");
+        let (folder, file) = (moved.to_str().unwrap(), moved.join(path));
+        if client == "goose" {
+            refuses(&run(&["connect", client, "--yes"], folder), &["is YAML", file.to_str().unwrap()]);
+        } else {
+            works(&run(&["connect", client, "--yes"], folder));
+            assert!(fs::read_to_string(&file).unwrap().contains("serve"), "{variable}");
+            works(&run(&["connect", client, "--undo", "--yes"], folder));
+            assert!(!file.exists(), "{variable}");
+        }
+        // `import` reads what is there, and nothing in the usual place.
+        let fixture_name =
+            if client == "goose" { "goose.yaml" } else { CLIENTS.iter().find(|row| row.0 == client).unwrap().2 };
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, fixture(fixture_name)).unwrap();
+        let imported = run(&["import", client, "--dry-run"], folder);
+        assert!(imported.out.contains("[sources."), "{variable}: {}{}", imported.out, imported.err);
+        let elsewhere = dir.run(&["import", client, "--dry-run"]);
+        assert!(!elsewhere.out.contains("[sources."), "{variable}: {}", elsewhere.out);
+        if variable != "XDG_CONFIG_HOME" {
+            refuses(&run(&["connect", client, "--yes"], "moved"), &[variable, "no absolute path"]);
+        }
+        let home: Vec<_> = fs::read_dir(dir.path("home")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(home.iter().all(|name| name == ".local"), "{variable}: {home:?}");
+    }
 }
 
 #[test]
