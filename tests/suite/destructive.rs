@@ -34,11 +34,6 @@ fn names(agent: &mut Agent) -> Vec<String> {
 fn a_destructive_tool_is_off_until_a_person_accepts_it() {
     for era in ERAS {
         let dir = erasing("");
-        let told = instructions(&dir, era);
-        assert!(
-            told.contains("1 tools that their source calls destructive") && told.contains("`far__erase`"),
-            "{told}"
-        );
         let mut agent = Agent::alone(&dir, era);
         assert_eq!(names(&mut agent), ["far__echo"]);
         let refused = agent.request("tools/call", json!({ "name": "far__erase", "arguments": {} }));
@@ -64,6 +59,24 @@ fn a_destructive_tool_is_off_until_a_person_accepts_it() {
         assert_eq!(outcome(&agent.answer(id, None)), echoed(&json!({})), "accepted, so not asked");
         agent.leave();
         assert_eq!(dir.records_of("call.intent").len(), 1);
+    }
+}
+
+#[test]
+fn an_agent_is_told_which_tools_are_off_before_their_source_has_started_again() {
+    for era in ERAS {
+        let dir = erasing("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
+        assert_eq!(dir.run(&["check"]).code, Some(0));
+        for (script, expected) in [("erases", true), ("waits erases", true), ("waits erases", false)] {
+            if !expected {
+                fs::write(dir.path("open/script"), "erases").unwrap();
+                assert_eq!(dir.run(&["lock", "accept", "far__erase"]).code, Some(0));
+            }
+            fs::write(dir.path("open/script"), script).unwrap();
+            let told = instructions(&dir, era);
+            let says = told.contains("1 tools that their source calls destructive") && told.contains("`far__erase`");
+            assert_eq!(says, expected, "{script}: {told}");
+        }
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn instructions(dir: &TestDir, era: Era) -> String {
             answer
         }
     };
-    answer["result"]["instructions"].as_str().unwrap().to_owned()
+    answer["result"]["instructions"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
