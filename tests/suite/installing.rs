@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, ERAS, outcome};
+use crate::agent::{Agent, ERAS, Running, outcome};
 use crate::osv;
 use crate::test_dir::{TestDir, until};
 
@@ -85,10 +85,22 @@ fn an_agent_that_waits_for_an_installation_gets_its_progress_in_words() {
             };
             assert!(answer["result"].is_object(), "{answer}");
             assert!(seen.is_sorted_by(|one, next| one < next) && seen.iter().all(|it| *it < 0.0), "{seen:?}");
-            // What is installed is not waited for, and an agent that does not listen is told nothing.
+            // What is installed is not waited for.
             assert_eq!(agent.call("far__ping", &json!({}), None), json!({ "ok": "" }));
+            // A source that is installed anew later, when its tools are listed, is waited for by its call.
+            uninstall(&dir);
+            let restart = Running::start(dir.command(&["restart", "far"]));
+            until("the installer waits", || find(dir.data("sources/far"), "waiting-install").is_some());
+            let call = json!({ "name": "far__ping", "_meta": { "progressToken": "installs" } });
+            let id = agent.send_as_is("tools/call", call);
+            progress(&agent, "source `far`: looking up far-server", &mut seen);
+            let_go(&dir, "install");
+            let_go(&dir, "ci");
+            assert!(agent.answer(id, None)["result"].is_object());
+            restart.end();
             agent.leave();
         }
+        // An agent that does not listen is told nothing.
         uninstall(&dir);
         let mut agent = Agent::alone(&dir, era);
         let id = agent.send("tools/list", json!({}));
