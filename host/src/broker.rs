@@ -11,6 +11,7 @@ mod connect;
 mod definitions;
 mod feed;
 mod loading;
+mod lock_comparison;
 mod metrics;
 mod operator;
 #[cfg(feature = "process")]
@@ -57,6 +58,7 @@ pub use announced::announced_tools;
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
 pub use definitions::SourceDefinitions;
+pub use lock_comparison::{ComparedDefinition, LockComparison, LockState};
 use parts::{BrokerCore, Prepared};
 pub use problems::ServingProblem;
 use rejected::Rejections;
@@ -283,29 +285,13 @@ impl Broker {
     /// # Errors
     /// [`BuildError`] if the lock or the ledger cannot be read or written; then nothing is accepted.
     pub async fn accept(&self, items: &[Arc<Item>], by: &str) -> Result<(), BuildError> {
-        let context = self.inner.context();
-        Lockfile::load(&context.config.data_dir)?;
-        for item in items {
-            let body =
-                json!({ "source": item.source, item.kind.as_str(): &*item.name, "definition": item.digest, "by": by });
-            context.ledger.append(Event { kind: EventKind::LockAccepted, run: None, call: None, body }).await?;
-        }
-        let accept = |lock: &mut Lockfile| {
-            for item in items {
-                if let Some(identity) = self.identity(&item.source) {
-                    lock.accept(item, identity);
-                }
-            }
-        };
-        Ok(Lockfile::change(&context.config.data_dir, accept)?)
+        self.inner.accept(items, by).await
     }
 
     /// Applies the lock file as it is now to the sessions that are open: tools that it releases appear, and what was
     /// accepted is not asked about any more. New sessions and questions read it anyway.
     pub async fn apply_lock_file(&self) {
-        for session in self.inner.live_sessions() {
-            session.apply_lock_file().await;
-        }
+        self.inner.apply_lock_file().await;
     }
 
     /// Returns what the lock file says of an item.

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::catalog::{FilterError, ItemFilter};
+use crate::cell::Installations;
 use crate::config::{Config, ProfileConfig};
 use crate::digest::Digest;
 use crate::gate::{Budget, Gate};
@@ -44,6 +45,8 @@ pub(crate) struct Context {
     pub(crate) profiles: BTreeMap<ProfileName, Profile>,
     pub(crate) plugins: Plugins,
     pub(crate) telemetry: Option<Telemetry>,
+    /// The packages that are being installed.
+    pub(crate) installations: Installations,
     /// The durations of the sessions that have ended.
     pub(crate) session_durations: Arc<Histogram>,
 }

@@ -20,9 +20,11 @@ use async_trait::async_trait;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{AbortHandle, JoinHandle};
 
+use crate::digest::Digest;
+use crate::item::ItemKind;
 use crate::name::ProfileName;
 
-pub use client::{all, open_session};
+pub use client::{all, one, open_session};
 
 /// The longest line, in bytes. A thousand open questions with their reasons fit.
 pub const MAX_LINE_BYTES: usize = 1024 * 1024;
@@ -67,6 +69,23 @@ pub enum ControlRequest {
         profile: ProfileName,
         /// The digest of the configuration under which the calls are to be judged.
         config: String,
+    },
+    /// Compares what the sources list with the lock file; the reply is a
+    /// [`LockComparison`](crate::broker::LockComparison).
+    Definitions {
+        /// The kind of which everything is wanted, besides tools.
+        kind: ItemKind,
+    },
+    /// Accepts definitions into the lock file, as they were listed last.
+    Accept {
+        /// The source's configured name.
+        source: String,
+        /// The kind of the definitions, or of what was listed with them.
+        kind: ItemKind,
+        /// The digests of the definitions.
+        definitions: Vec<Digest>,
+        /// The name of the user who accepts them.
+        by: String,
     },
 }
 

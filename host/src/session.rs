@@ -22,6 +22,7 @@ mod handshake;
 mod health;
 mod in_flight;
 mod inbound_notifications;
+mod installing;
 mod listen;
 mod listing;
 mod lists;
@@ -37,12 +38,13 @@ mod upstream_subscriptions;
 
 use std::sync::{Arc, Weak};
 
+use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
 use crate::agent::{Agent, AgentPeer};
-use crate::call::Caller;
+use crate::call::{Caller, Params};
 use crate::config::ProfileConfig;
 use crate::context::Context;
 use crate::item::ItemKind;
@@ -132,6 +134,22 @@ impl Session {
         self.current().list(kind).await
     }
 
+    /// Returns what this session lists of one kind, as an answer to a request with these parameters. Meanwhile the agent
+    /// is told of sources that are being installed, if it listens to progress.
+    ///
+    /// # Errors
+    /// As for [`list`](Self::list).
+    pub async fn list_for(
+        &self,
+        kind: ItemKind,
+        params: &Json,
+        peer: Arc<dyn AgentPeer>,
+    ) -> Result<ListPage, RpcError> {
+        let configured = self.current();
+        let token = Params::parse(&kind.list_method(), params.clone()).progress_token();
+        configured.telling_installations(token, &*peer, |source| configured.uses(source), configured.list(kind)).await
+    }
+
     /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, whole. The
     /// configuration that is in force when it comes decides about all of it, except that a subscription goes on under
     /// each later one. Dropping the future cancels the call at its source and records that its outcome is unknown.
@@ -140,7 +158,8 @@ impl Session {
         let request = SessionRequest::new(&configured, method, params, peer);
         let log = request.log();
         if request.method != Method::SubscriptionsListen {
-            return request.handle().instrument(log).await;
+            // Boxed, as the compiler limits the nesting of futures, also in programs that embed the broker.
+            return request.handle().boxed().instrument(log).await;
         }
         // It may stay open for days, and must not keep an old configuration alive.
         let opened = request.into_subscription();

@@ -162,6 +162,12 @@ impl Agent {
         self.send_raw(method, &params.to_string())
     }
 
+    /// Sends a request with the progress token that its parameters have. Returns its id.
+    pub(crate) fn send_as_is(&mut self, method: &str, mut params: Value) -> u64 {
+        self.sign(&mut params);
+        self.send_raw(method, &params.to_string())
+    }
+
     /// Sends a notification.
     pub(crate) fn notify(&mut self, method: &str, mut params: Value) {
         self.sign(&mut params);

@@ -28,6 +28,8 @@ fn a_call_is_approved_or_refused_from_another_terminal() {
         ] {
             let id = agent.send_call("files__add", &sum());
             let question = agent.question();
+            let said = agent.running.says(&format!("`portcullis approvals approve {question}`"));
+            assert!(said.contains("may `add` of source `files` run for local?") && !said.contains("\"a\""), "{said}");
             let shown = dir.run(&["approvals", "show", &question, "--json"]);
             let shown: Value = serde_json::from_str(&shown.out).unwrap();
             assert_eq!(
@@ -37,6 +39,7 @@ fn a_call_is_approved_or_refused_from_another_terminal() {
             let ran = dir.run(&["approvals", word, &question]);
             assert_eq!(ran.code, Some(0), "{}", ran.err);
             assert_eq!(outcome(&agent.answer(id, None)), expected);
+            agent.running.says(&format!("question {question}: {word}"));
             let again = dir.run(&["approvals", word, &question]);
             assert_eq!(again.code, Some(1), "an answer is given once");
         }

@@ -8,7 +8,7 @@ use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::CstRootNode;
 use serde_json::Value;
 
-use crate::test_dir::{Ran, TestDir, broker, tests_folder};
+use crate::test_dir::{Ran, TestDir, broker, finish, tests_folder};
 
 const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 
@@ -146,6 +146,98 @@ fn nothing_is_written_without_a_yes() {
     let connected = fs::read_to_string(&file).unwrap();
     refuses(&dir.run(&["connect", "cursor", "--undo"]), &["nobody can be asked", "--yes"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), connected);
+}
+
+#[test]
+fn nothing_of_another_entry_is_shown_even_if_the_file_is_one_line() {
+    let dir = TestDir::new(CALC);
+    let other = r#""tickets": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer live-tickets"}}"#;
+    let search = r#""search": {"command": "npx", "env": {"KEY": "live-search"}}"#;
+    let toml = "mcp_servers = { tickets = { url = \"https://example.com/mcp\", bearer = \"live-tickets\" } }";
+    for (client, path, _, pointer) in CLIENTS {
+        let key = pointer.split('/').nth(1).unwrap();
+        let files = match client {
+            "codex" => vec![toml.to_owned()],
+            _ => vec![
+                format!("{{\"{key}\":{{{other},{search}}}}}"),
+                format!("{{\"{key}\": {{ {other}, {search} // live-comment\n}} }}"),
+            ],
+        };
+        for before in files {
+            let file = dir.client_file(path, &before);
+            let ran = dir.run(&["connect", client, "--yes"]);
+            works(&ran);
+            let connected = fs::read_to_string(&file).unwrap();
+            // An entry of an older place is replaced, and the one entry is taken out of a file that has changed.
+            fs::write(&file, connected.replace("\"serve\"", "\"serve\", \"--no-watch\"") + "\n").unwrap();
+            let again = dir.run(&["connect", client, "--yes"]);
+            works(&again);
+            let undone = dir.run(&["connect", client, "--undo", "--yes"]);
+            works(&undone);
+            for (ran, sign, part) in
+                [(&ran, "+", "\"serve\""), (&again, "-", "--no-watch"), (&undone, "-", "\"serve\"")]
+            {
+                let shows = |line: &str| line.starts_with(&format!("  {sign}")) && line.contains(part);
+                assert!(ran.err.lines().any(shows), "{client}: {before}: {}", ran.err);
+                assert!(!ran.err.contains("live-") && !ran.err.contains("tickets"), "{client}: {before}: {}", ran.err);
+            }
+            assert_eq!(parsed(client, &fs::read_to_string(&file).unwrap()), parsed(client, &before), "{client}");
+            fs::remove_file(&file).unwrap();
+            let _ = fs::remove_file(dir.path("home").join(format!("{path}.before-portcullis")));
+        }
+    }
+    // An error says where it is, and does not quote the line.
+    dir.client_file(".codex/config.toml", "a = 1\nkey = \"live-codex\" x\n");
+    let ran = dir.run(&["connect", "codex", "--yes"]);
+    refuses(&ran, &["it is not TOML", "line 2"]);
+    assert!(!ran.err.contains("live-"), "{}", ran.err);
+}
+
+#[test]
+fn a_clients_file_is_where_the_environment_says() {
+    for (client, variable, path) in [
+        ("claude-code", "CLAUDE_CONFIG_DIR", ".claude.json"),
+        ("codex", "CODEX_HOME", "config.toml"),
+        ("gemini", "GEMINI_CLI_HOME", ".gemini/settings.json"),
+        ("goose", "GOOSE_PATH_ROOT", "config/config.yaml"),
+        ("vscode", "VSCODE_PORTABLE", "user-data/User/mcp.json"),
+        ("vscode", "VSCODE_APPDATA", "Code/User/mcp.json"),
+        ("vscode", "XDG_CONFIG_HOME", "Code/User/mcp.json"),
+        ("claude-desktop", "XDG_CONFIG_HOME", "Claude/claude_desktop_config.json"),
+        ("zed", "XDG_CONFIG_HOME", "zed/settings.json"),
+        ("goose", "XDG_CONFIG_HOME", "goose/config.yaml"),
+    ] {
+        let dir = TestDir::new(CALC);
+        let run = |arguments: &[&str], folder: &str| {
+            let mut command = dir.command(arguments);
+            command.env(variable, folder);
+            finish(command)
+        };
+        let moved = dir.path("moved");
+        let (folder, file) = (moved.to_str().unwrap(), moved.join(path));
+        if client == "goose" {
+            refuses(&run(&["connect", client, "--yes"], folder), &["is YAML", file.to_str().unwrap()]);
+        } else {
+            works(&run(&["connect", client, "--yes"], folder));
+            assert!(fs::read_to_string(&file).unwrap().contains("serve"), "{variable}");
+            works(&run(&["connect", client, "--undo", "--yes"], folder));
+            assert!(!file.exists(), "{variable}");
+        }
+        // `import` reads what is there, and nothing in the usual place.
+        let fixture_name =
+            if client == "goose" { "goose.yaml" } else { CLIENTS.iter().find(|row| row.0 == client).unwrap().2 };
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, fixture(fixture_name)).unwrap();
+        let imported = run(&["import", client, "--dry-run"], folder);
+        assert!(imported.out.contains("[sources."), "{variable}: {}{}", imported.out, imported.err);
+        let elsewhere = dir.run(&["import", client, "--dry-run"]);
+        assert!(!elsewhere.out.contains("[sources."), "{variable}: {}", elsewhere.out);
+        if variable != "XDG_CONFIG_HOME" {
+            refuses(&run(&["connect", client, "--yes"], "moved"), &[variable, "no absolute path"]);
+        }
+        let home: Vec<_> = fs::read_dir(dir.path("home")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(home.iter().all(|name| name == ".local"), "{variable}: {home:?}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, outcome, question_in};
+use crate::ill_sources::instructions;
 use crate::terminal::Terminal;
 use crate::test_dir::TestDir;
 use crate::web::Server;
@@ -58,6 +59,24 @@ fn a_destructive_tool_is_off_until_a_person_accepts_it() {
         assert_eq!(outcome(&agent.answer(id, None)), echoed(&json!({})), "accepted, so not asked");
         agent.leave();
         assert_eq!(dir.records_of("call.intent").len(), 1);
+    }
+}
+
+#[test]
+fn an_agent_is_told_which_tools_are_off_before_their_source_has_started_again() {
+    for era in ERAS {
+        let dir = erasing("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
+        assert_eq!(dir.run(&["check"]).code, Some(0));
+        for (script, expected) in [("erases", true), ("waits erases", true), ("waits erases", false)] {
+            if !expected {
+                fs::write(dir.path("open/script"), "erases").unwrap();
+                assert_eq!(dir.run(&["lock", "accept", "far__erase"]).code, Some(0));
+            }
+            fs::write(dir.path("open/script"), script).unwrap();
+            let told = instructions(&dir, era);
+            let says = told.contains("1 tools that their source calls destructive") && told.contains("`far__erase`");
+            assert_eq!(says, expected, "{script}: {told}");
+        }
     }
 }
 
@@ -138,8 +157,15 @@ fn always_is_offered_neither_at_the_agents_side_nor_for_what_the_lock_does_not_d
     agent.leave();
     assert!(!dir.data("portcullis.lock").exists());
 
-    for (profile, tool) in [("approve = \"always\"", "far__echo"), ("destructive = \"ask\"", "far__erase")] {
-        let dir = erasing(&format!("[profiles.default]\n{profile}\n"));
+    let asks = "[[policies]]\nplugin = \"builtin:rules\"\nsettings = { ask = [\"far__echo\"] }";
+    for (more, tool) in [
+        ("[profiles.default]\napprove = \"always\"", "far__echo"),
+        ("[profiles.default]\ndestructive = \"ask\"", "far__erase"),
+        ("", "far__wander"),
+        (asks, "far__echo"),
+    ] {
+        let dir = erasing(&format!("{more}\n"));
+        fs::write(dir.path("open/script"), "erases wanders").unwrap();
         let mut agent = Agent::alone(&dir, Era::Legacy);
         let id = agent.send_call(tool, &json!({}));
         let question = agent.question();
@@ -154,6 +180,7 @@ fn always_is_offered_neither_at_the_agents_side_nor_for_what_the_lock_does_not_d
 #[test]
 fn one_answer_is_given_to_all_open_questions_about_a_tool() {
     let dir = erasing("");
+    fs::write(dir.path("open/script"), "wanders").unwrap();
     let server = Server::start(&dir);
     let mut session = server.endpoint.session(&json!({}));
     let mut asked = |count: usize| {
@@ -165,11 +192,20 @@ fn one_answer_is_given_to_all_open_questions_about_a_tool() {
         (0..count).map(ask).collect::<Vec<_>>()
     };
     let first = asked(3);
+    let mut neighbour = server.endpoint.session(&json!({}));
+    let mut other = neighbour.send_call("far__wander", &json!({})).unwrap();
+    let other_question = question_in(&other.next().unwrap()).unwrap();
     let ran = dir.run(&["approvals", "approve", "--batch", &first[0].1]);
     assert_eq!((ran.code, ran.out.matches("approved: far__echo").count()), (Some(0), 3), "{}{}", ran.out, ran.err);
     for (number, (mut reply, _)) in first.into_iter().enumerate() {
         assert_eq!(outcome(&reply.answer().unwrap()), echoed(&json!({ "number": number })));
     }
+    assert_eq!(
+        dir.run(&["approvals", "refuse", &other_question]).code,
+        Some(0),
+        "another tool's question is open still"
+    );
+    assert_eq!(outcome(&other.answer().unwrap())["refused"], "approval-refused");
     let second = asked(2);
     let ran = dir.run(&["approvals", "refuse", &second[0].1]);
     assert_eq!((ran.code, ran.out.matches("refused: far__echo").count()), (Some(0), 1), "{}", ran.out);
@@ -190,7 +226,7 @@ fn one_answer_is_given_to_all_open_questions_about_a_tool() {
     }
     terminal.press("q");
     assert_eq!(terminal.ended(), Some(0));
-    drop(session);
+    drop((session, neighbour));
     server.running.signal(Signal::TERM);
     assert_eq!(server.running.end().0, Some(0));
 }

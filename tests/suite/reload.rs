@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, Running, outcome};
+use crate::endurance::sized;
 use crate::recovery::write;
 use crate::test_dir::{TestDir, until};
 use crate::web::Server;
@@ -220,9 +222,13 @@ fn the_value_of_a_secret_counts_as_a_change_of_its_source() {
     dir.assert_nothing_left();
 }
 
+/// With `PORTCULLIS_SOAK=600`, the reloads are spread over 600 seconds, and 16 agents call three times a second each.
 #[test]
 fn a_hundred_reloads_under_load_fail_no_call_and_none_is_judged_by_a_mix() {
-    const CALLERS: usize = 4;
+    const RELOADS: u32 = 100;
+    let lasts = std::env::var("PORTCULLIS_SOAK").ok().and_then(|seconds| seconds.parse().ok());
+    let lasts = lasts.map(Duration::from_secs).unwrap_or_default();
+    let (callers, pause) = (sized(4, 16), Duration::from_millis(sized(0, 330) as u64));
     let dir = TestDir::new(&format!("{NEVER}{CALC}{}", scripted("files")));
     write(&dir, "files", "well");
     let server = Server::of(dir.command(&["serve", "--listen", "127.0.0.1:0", "--no-watch"]), &dir);
@@ -237,7 +243,7 @@ fn a_hundred_reloads_under_load_fail_no_call_and_none_is_judged_by_a_mix() {
         ),
     ];
     let made: usize = std::thread::scope(|scope| {
-        let callers: Vec<_> = (0..CALLERS)
+        let callers: Vec<_> = (0..callers)
             .map(|caller| {
                 let (endpoint, stop) = (server.endpoint.clone(), &stop);
                 scope.spawn(move || {
@@ -251,23 +257,29 @@ fn a_hundred_reloads_under_load_fail_no_call_and_none_is_judged_by_a_mix() {
                         let answer = session.call(tool, &arguments).unwrap();
                         assert!(answer.get("ok").is_some(), "{answer}");
                         made += 1;
+                        std::thread::sleep(pause);
                     }
                     made
                 })
             })
             .collect();
-        for round in 0..100 {
-            reload(&dir, &server.running, &configurations[round % 2]);
+        let began = Instant::now();
+        for round in 1..=RELOADS {
+            reload(&dir, &server.running, &configurations[(round % 2) as usize]);
+            std::thread::sleep((lasts * round / RELOADS).saturating_sub(began.elapsed()));
         }
         stop.store(true, Ordering::SeqCst);
         callers.into_iter().map(|caller| caller.join().unwrap()).sum()
     });
     assert_eq!(server.running.end_by(Signal::TERM).0, Some(0));
-    assert_eq!(dir.records_of("config.reloaded").len(), 100);
-    assert_eq!(dir.records_of("source.started").len(), 1, "the source that never changed was started once");
+    // Read once, as there are many.
+    let records = dir.records();
+    let count = |kind: &str| records.iter().filter(|record| record["kind"] == kind).count();
+    assert_eq!(count("config.reloaded"), RELOADS as usize);
+    assert_eq!(count("source.started"), 1, "the source that never changed was started once");
     let mut calls: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     let mut judged: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for record in dir.records() {
+    for record in records {
         let config = record["config"].as_str().unwrap_or_default().to_owned();
         if record["kind"] == "call.intent" {
             judged.entry(config).or_default().insert(record["body"]["policies"].to_string());

@@ -22,7 +22,7 @@ use tokio::sync::OnceCell;
 
 #[cfg(feature = "process")]
 use super::{AvailableTiers, ProgramSearch, Recording};
-use super::{CellError, CellGrant};
+use super::{CellError, CellGrant, Installations};
 
 /// The launcher, files and records that all cells of one broker share.
 #[derive(Clone)]
@@ -38,6 +38,7 @@ pub struct CellFactory {
     /// configuration.
     trust: Option<TrustStore>,
     record: EventCallback,
+    installations: Installations,
     /// The user's database of malicious packages and known vulnerabilities, which need not exist.
     #[cfg(feature = "process")]
     osv: Option<PathBuf>,
@@ -65,6 +66,7 @@ impl CellFactory {
             own,
             trust,
             record: Arc::new(record),
+            installations: Installations::default(),
             #[cfg(feature = "process")]
             osv: None,
             #[cfg(feature = "process")]
@@ -76,6 +78,12 @@ impl CellFactory {
     #[must_use]
     pub fn recorded_by(&self, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
         Self { record: Arc::new(record), ..self.clone() }
+    }
+
+    /// Returns the packages that are being installed.
+    #[must_use]
+    pub fn installations(&self) -> &Installations {
+        &self.installations
     }
 
     /// Returns the grant of a source, checked against the disk and against what the user trusts now.

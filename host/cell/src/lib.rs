@@ -13,6 +13,7 @@ mod child;
 #[cfg(feature = "process")]
 mod credentials;
 mod grant;
+mod installations;
 #[cfg(feature = "process")]
 mod installer_process;
 #[cfg(feature = "process")]
@@ -46,6 +47,9 @@ pub use child::{CellStartError, Child, ChildStreams};
 #[cfg(feature = "process")]
 pub use credentials::{decides_what_starts, is_credential, is_key_file};
 pub use grant::CellGrant;
+#[cfg(feature = "process")]
+pub(crate) use installations::Installation;
+pub use installations::{InstallSteps, Installations};
 #[cfg(feature = "process")]
 pub(crate) use installer_process::run_to_end;
 #[cfg(feature = "process")]

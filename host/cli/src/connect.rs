@@ -1,6 +1,7 @@
 //! The files in which MCP clients keep their servers: where they are, what our entry is in each, and how it is written
 //! and taken out again without touching anything else.
 
+pub(crate) mod changed;
 pub(crate) mod client;
 pub(crate) mod client_file;
 pub(crate) mod edit;

@@ -5,8 +5,9 @@ use serde_json::Value;
 use crate::json_text::{items, plain_text};
 use crate::output::{self, BAD, BOLD};
 
-/// Prints the definitions that are quarantined or warned of: what was found, where, and the command that releases each.
-pub(crate) fn print_flagged(flagged: &Value) -> anyhow::Result<()> {
+/// Prints the definitions that are quarantined or warned of: what was found, where, and the command that releases each,
+/// with a switch that names the data folder.
+pub(crate) fn print_flagged(flagged: &Value, switch: &str) -> anyhow::Result<()> {
     for flagged in items(flagged).iter().filter(|flagged| flagged["state"] != "accepted") {
         let style = if flagged["state"] == "quarantined" { BAD } else { BOLD };
         let (state, kind, name) =
@@ -18,7 +19,10 @@ pub(crate) fn print_flagged(flagged: &Value) -> anyhow::Result<()> {
             output::text(&format!("               {severity}  {rule}  {place}: {excerpt}\n"))?;
         }
         let act = if flagged["state"] == "quarantined" { "release it" } else { "accept it as it is" };
-        output::text(&format!("               to {act}: portcullis lock accept {}\n", plain_text(&flagged["pin"])))?;
+        output::text(&format!(
+            "               to {act}: portcullis lock accept{switch} {}\n",
+            plain_text(&flagged["pin"])
+        ))?;
     }
     Ok(())
 }

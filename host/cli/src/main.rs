@@ -16,6 +16,7 @@ mod known;
 mod manual;
 mod moment;
 mod output;
+mod questions;
 mod reload;
 mod report;
 mod running;

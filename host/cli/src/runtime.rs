@@ -1,16 +1,18 @@
 //! The runtime, the signals and the data folders that the commands which need a broker share.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use portcullis::broker::Broker;
+use portcullis::cell::{InstallSteps, Installations};
 use portcullis::config::{self, Config};
 use portcullis::name::{ProfileName, SourceName};
 use portcullis_jail::Launcher;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::Global;
-use crate::output::escape_hidden;
+use crate::output::{self, escape_hidden};
 
 /// Runs a future to its end on a runtime of its own.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -28,7 +30,25 @@ pub(crate) async fn broker(config: Config) -> anyhow::Result<Broker> {
     if config.state_dir.is_none() {
         tracing::warn!("no home is known, so compiled plugins are not kept: set HOME or XDG_STATE_HOME");
     }
-    Ok(Broker::build(config, Launcher::SelfExec).await?)
+    let broker = Broker::build(config, Launcher::SelfExec).await?;
+    tokio::spawn(tell_installations(broker.installations()));
+    Ok(broker)
+}
+
+/// Says on standard error which packages are installed, step by step.
+async fn tell_installations(installations: Installations) {
+    let (mut changes, mut told) = (installations.watch(), InstallSteps::new());
+    while changes.changed().await.is_ok() {
+        let steps = changes.borrow_and_update().clone();
+        for (source, step) in steps.iter().filter(|(source, step)| told.get(*source) != Some(step)) {
+            // The line of a command that waits is written again soon.
+            if std::io::stderr().is_terminal() {
+                output::status_line("");
+            }
+            output::note(&format!("source `{source}`: {step}"));
+        }
+        told = steps;
+    }
 }
 
 /// Builds a broker, runs `work` with it, and shuts it down whatever the result.

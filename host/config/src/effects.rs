@@ -7,7 +7,20 @@ use portcullis_core::escape::escape_hidden;
 
 use super::{Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, PluginConfig, SourceConfig};
 
+/// Returns the switch by which a command names a data folder, with a blank before it.
+#[must_use]
+pub fn data_dir_switch(folder: &Path) -> String {
+    format!(" --data-dir {}", escape_hidden(&path(folder)))
+}
+
 impl Config {
+    /// Returns the switch by which a command names the data folder, with a blank before it. It is empty if the
+    /// configuration is a file, because the command finds that.
+    #[must_use]
+    pub fn data_dir_switch(&self) -> String {
+        if self.file.is_some() { String::new() } else { data_dir_switch(&self.data_dir) }
+    }
+
     /// Returns what the configuration starts, reaches, reads and writes: one line each, safe to show, in an order that
     /// depends only on the configuration. No line contains the value of a variable.
     #[must_use]

@@ -50,6 +50,7 @@ use portcullis_net::egress::Reach;
 pub use builder::Builder;
 pub use callers::{CallerConfig, JwtConfig};
 pub use edit::{EditError, NewSource, add_source, add_to_cell, comment_on_cell, remove_source, set_value};
+pub use effects::data_dir_switch;
 pub use error::{ConfigError, Problem, most_similar};
 pub use find::{ConfigCandidate, TrustStatus, find_text, real_file, user_trust};
 pub use group::Membership;

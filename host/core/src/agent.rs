@@ -1,8 +1,11 @@
 //! The agent at the other end of a connection: its description, and how to reach it.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
+use serde_json::json;
 
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 
@@ -101,6 +104,21 @@ pub trait AgentPeer: Send + Sync {
 
     /// Sends a request to the agent (legacy era) and waits for its answer, which is an error if the connection is lost.
     async fn request(&self, method: &Method, params: Option<Json>) -> Answer;
+}
+
+/// Tells an agent how far a request is that it follows under a progress token, as the broker itself knows it.
+///
+/// The value increases with each report of this process, as the protocol demands ("Progress"), and it is negative: a source
+/// that reports the progress of the same request later begins at zero or above.
+pub fn report_progress<'a>(
+    peer: &'a dyn AgentPeer,
+    token: &Json,
+    message: &str,
+) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    static REPORTS: AtomicU32 = AtomicU32::new(0);
+    let progress = f64::from(REPORTS.fetch_add(1, Ordering::Relaxed)) / f64::from(u32::MAX) - 1.0;
+    let params = Json::of(&json!({ "progress": progress, "message": message })).with("progressToken", token);
+    peer.notify(Notification { method: Method::NotificationsProgress, params })
 }
 
 /// A peer without a person, for programs that call by themselves. It drops progress; a question waits for an answer

@@ -6,9 +6,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Broker;
+use crate::cell::Installations;
 #[cfg(feature = "process")]
 use crate::cell::{CellError, CellPreview, PreparedSource, Recording};
 use crate::name::SourceName;
+
+impl Broker {
+    /// Returns the packages that are being installed, for people who wait.
+    #[must_use]
+    pub fn installations(&self) -> Installations {
+        self.inner.lasting.installations().clone()
+    }
+}
 
 #[cfg(feature = "process")]
 impl Broker {

@@ -68,7 +68,7 @@ fn capability_of(kind: ItemKind) -> &'static str {
     if kind == ItemKind::Prompt { "prompts" } else { "resources" }
 }
 
-async fn everything(upstream: &Upstream) -> Result<SourceDefinitions, SourceError> {
+pub(super) async fn everything(upstream: &Upstream) -> Result<SourceDefinitions, SourceError> {
     let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
     let met = upstream.discover(&no_client).await?;
     let mut offered = SourceDefinitions {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{Broker, Inner};
+use super::{Broker, Inner, lock_comparison};
 use crate::context::Upstream;
 use crate::control::{
     ControlError, ControlHandler, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection,
@@ -74,6 +74,10 @@ async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
         }
         ControlRequest::Restart { source, by } => restart(inner, &source, &by).await,
         ControlRequest::Session { profile, config } => may_connect(inner, &profile, &config),
+        ControlRequest::Definitions { kind } => lock_comparison::compare(inner, kind).await,
+        ControlRequest::Accept { source, kind, definitions, by } => {
+            lock_comparison::accept(inner, &source, kind, &definitions, &by).await
+        }
     }
 }
 
@@ -141,6 +145,7 @@ fn status(inner: &Inner) -> Value {
         "pid": std::process::id(),
         "chain": context.ledger.chain(),
         "config": context.config.file,
+        "dataDir": context.config.data_dir,
         "configDigest": context.digest,
         "configRefused": *inner.refused.lock(),
         "refusing": refusing,

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use super::{BuildError, loading};
-use crate::cell::CellFactory;
+use crate::cell::{CellFactory, Installations};
 #[cfg(feature = "process")]
 use crate::config::user_state_dir;
 use crate::config::{Approve, Config, PluginConfig, user_trust};
@@ -112,8 +112,25 @@ impl BrokerCore {
         note_unguarded(&profiles, &ledger);
         let gate = Arc::new(Gate::new(gate, Arc::clone(&self.inbox), config.ask_timeout, ledger.clone()));
         let (telemetry, session_durations) = (self.telemetry.clone(), Arc::clone(&self.session_durations));
+        let installations = self.installations().clone();
         let config = Arc::new(config);
-        Ok(Context { config, digest, gate, ledger, upstreams, profiles, plugins, telemetry, session_durations })
+        Ok(Context {
+            config,
+            digest,
+            gate,
+            ledger,
+            upstreams,
+            profiles,
+            plugins,
+            telemetry,
+            installations,
+            session_durations,
+        })
+    }
+
+    /// Returns the packages that are being installed.
+    pub(super) fn installations(&self) -> &Installations {
+        self.cells.installations()
     }
 }
 

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::scans::Flags;
 use super::upstream::{DiscoveredSource, OfferedItems, Upstream};
+use crate::catalog;
 use crate::config::ScanMode;
 use crate::digest::Digest;
-use crate::item::Item;
+use crate::item::{Item, ItemKind};
 use crate::name::SourceName;
 use crate::protocol::{Era, Json};
 
@@ -33,6 +35,9 @@ pub(super) struct Announcement {
     /// The names under which its tools were exposed.
     #[serde(default)]
     tools: BTreeSet<String>,
+    /// Those of its tools that it called destructive and that its cell let be so: name and annotations.
+    #[serde(default)]
+    destructive: Vec<serde_json::Value>,
     /// The source's instructions to the model about itself, if it gave any.
     pub(super) instructions: Option<String>,
     /// The only era that the source spoke, if it spoke one.
@@ -43,11 +48,14 @@ impl Announcement {
     pub(super) fn new(
         identity: Digest,
         capabilities: &Json,
-        tools: BTreeSet<String>,
+        tools: &[Arc<Item>],
         instructions: Option<String>,
         only_era: Option<Era>,
     ) -> Self {
-        Self { identity, capabilities: capabilities.to_value(), tools, instructions, only_era }
+        let brief = |tool: &&Arc<Item>| json!({ "name": &*tool.name, "annotations": { "destructiveHint": true } });
+        let destructive = tools.iter().filter(|tool| tool.hints.claim_destructive()).map(|tool| brief(&tool)).collect();
+        let tools = tools.iter().map(|tool| tool.exposed.to_string()).collect();
+        Self { identity, capabilities: capabilities.to_value(), tools, destructive, instructions, only_era }
     }
 
     /// Returns the announcement that an earlier broker kept of this source, if it was the same source then. A file that
@@ -93,8 +101,10 @@ impl Upstream {
         instructions: Option<&Item>,
     ) {
         let said = instructions.and_then(Item::instructions);
-        let tools = tools.iter().map(|tool| tool.exposed.to_string()).collect();
-        let now = Announcement::new(self.identity, capabilities, tools, said, self.source.only_era());
+        let mut now = Announcement::new(self.identity, capabilities, tools, said, self.source.only_era());
+        if self.is_sealed() {
+            now.destructive.clear();
+        }
         if self.announced.lock().replace(now.clone()).as_ref() == Some(&now) {
             return;
         }
@@ -119,6 +129,14 @@ impl Upstream {
         };
         let tools = OfferedItems { flags, ..OfferedItems::default() };
         Some(DiscoveredSource { tools, era: Era::Legacy, capabilities: Json::of(&capabilities), instructions })
+    }
+
+    /// Returns the tools that the source called destructive when it last connected, with nothing of them but names and
+    /// annotations.
+    pub(crate) fn announced_destructive(&self) -> Vec<Arc<Item>> {
+        let announced = self.announced.lock();
+        let brief: Vec<_> = announced.iter().flat_map(|announced| &announced.destructive).map(Json::of).collect();
+        catalog::items_of(ItemKind::Tool, &self.config, &brief).map(|collected| collected.items).unwrap_or_default()
     }
 
     /// Returns the names under which the source's tools were exposed when it last connected.
@@ -157,8 +175,7 @@ mod tests {
         let (source, identity) = ("files".parse().unwrap(), Digest::of(b"one program"));
         assert_eq!(Announcement::load(dir.path(), &source, identity), None);
         let capabilities = Json::of(&serde_json::json!({ "prompts": {} }));
-        let announced =
-            Announcement::new(identity, &capabilities, BTreeSet::new(), Some("be kind".to_owned()), Some(Era::Legacy));
+        let announced = Announcement::new(identity, &capabilities, &[], Some("be kind".to_owned()), Some(Era::Legacy));
         announced.save(dir.path(), &source).unwrap();
         let kept = Announcement::load(dir.path(), &source, identity).unwrap();
         assert_eq!(kept, announced);
@@ -170,8 +187,7 @@ mod tests {
     fn a_damaged_or_huge_announcement_counts_as_none() {
         let dir = tempfile::tempdir().unwrap();
         let (source, identity) = ("files".parse().unwrap(), Digest::of(b"one program"));
-        let announced =
-            |text: String| Announcement::new(identity, &Json::empty_object(), BTreeSet::new(), Some(text), None);
+        let announced = |text: String| Announcement::new(identity, &Json::empty_object(), &[], Some(text), None);
         announced("x".repeat(1 << 20)).save(dir.path(), &source).unwrap();
         assert_eq!(Announcement::load(dir.path(), &source, identity), None);
         announced("short".to_owned()).save(dir.path(), &source).unwrap();

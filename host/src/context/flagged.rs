@@ -16,7 +16,7 @@ use crate::scan::{Finding, Severity};
 const MAX_REPORTED: usize = 65_536;
 
 /// The consequence of the findings in a definition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlagState {
     /// No session sees it or can use it.
@@ -70,6 +70,11 @@ impl Upstream {
     pub(crate) fn flagged(&self, lock: &Lockfile) -> Vec<FlaggedDefinition> {
         let last = self.flagged.lock();
         last.values().flatten().map(|flagged| self.judged(&flagged.item, &flagged.findings, lock)).collect()
+    }
+
+    /// Returns the items that were flagged in the last list of each kind, as far as it was listed.
+    pub(crate) fn flagged_items(&self) -> Vec<Arc<Item>> {
+        self.flagged.lock().values().flatten().map(|flagged| Arc::clone(&flagged.item)).collect()
     }
 
     /// Returns what is flagged among these items and was not returned before.

@@ -376,8 +376,13 @@ impl Upstream {
     }
 
     /// Returns the tools that the source listed last.
-    pub(super) fn last_tools(&self) -> Vec<Arc<Item>> {
+    pub(crate) fn last_tools(&self) -> Vec<Arc<Item>> {
         self.last.lock().tools.iter().flat_map(|tools| tools.iter().cloned()).collect()
+    }
+
+    /// Reports whether the source has listed its tools since the broker started.
+    pub(crate) fn has_listed(&self) -> bool {
+        self.last.lock().tools.is_some()
     }
 
     /// Returns the number of tools that the source listed last and has in this state, and when it listed them.

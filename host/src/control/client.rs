@@ -30,6 +30,16 @@ pub async fn all(
     Ok(join_all(asked).await)
 }
 
+/// Sends a request to the live broker of a data folder that writes this chain, and returns its answer.
+///
+/// # Errors
+/// [`ControlError`]; [`ControlError::Absent`] if there is no such broker any more.
+pub async fn one(data_dir: &Path, chain: &str, request: &ControlRequest) -> Result<Value, ControlError> {
+    let found = sockets(data_dir)?.into_iter().find(|(other, _)| other == chain);
+    let (_, path) = found.ok_or_else(|| ControlError::Absent(format!("broker {chain} has ended")))?;
+    tokio::time::timeout(DEADLINE, ask(&path, request)).await.unwrap_or(Err(ControlError::TimedOut))
+}
+
 /// Opens a session in a live broker of a data folder that judges calls by this configuration: the oldest such broker
 /// that serves sessions to programs of this machine. Returns `None` if there is none. The stream then carries messages
 /// of MCP, one per line, and the agent speaks first.

@@ -46,8 +46,8 @@ pub(crate) trait FrontSession: Send + Sync {
     /// See [`Session::offers`].
     async fn offers(&self) -> AdvertisedCapabilities;
 
-    /// See [`Session::list`].
-    async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError>;
+    /// See [`Session::list_for`].
+    async fn list(&self, kind: ItemKind, params: &Json, peer: Arc<dyn AgentPeer>) -> Result<ListPage, RpcError>;
 
     /// See [`Session::request`]: dropping the future cancels the call.
     async fn request(&self, method: &Method, params: Json, peer: Arc<dyn AgentPeer>) -> Answer;
@@ -105,8 +105,8 @@ impl FrontSession for Session {
         Self::offers(self).await
     }
 
-    async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {
-        Self::list(self, kind).await
+    async fn list(&self, kind: ItemKind, params: &Json, peer: Arc<dyn AgentPeer>) -> Result<ListPage, RpcError> {
+        Self::list_for(self, kind, params, peer).await
     }
 
     async fn request(&self, method: &Method, params: Json, peer: Arc<dyn AgentPeer>) -> Answer {

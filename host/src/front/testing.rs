@@ -82,7 +82,7 @@ impl FrontSession for Fake {
         AdvertisedCapabilities::default()
     }
 
-    async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {
+    async fn list(&self, kind: ItemKind, _: &Json, _: Arc<dyn AgentPeer>) -> Result<ListPage, RpcError> {
         if kind != ItemKind::Tool {
             return Ok(ListPage { items: Arc::new([]), ttl_ms: 0, public: false, other_members: None });
         }

@@ -9,7 +9,7 @@ use super::form::{elicitation, read_elicitation};
 use super::inbox::{ALWAYS, AcceptableTool, MAX_TIMEOUT, NewQuestion, OpenQuestion, QuestionState, word};
 use super::judge::{self, Reason};
 use super::{AskSummary, CallRefusal, Inbox, InboxError};
-use crate::agent::{AgentPeer, Elicitation};
+use crate::agent::{AgentPeer, Elicitation, report_progress};
 use crate::call::{Call, CallView, Phase};
 use crate::config::Detail;
 use crate::digest::Digest;
@@ -17,7 +17,7 @@ use crate::escape::escape_hidden;
 use crate::item::{ItemKind, title_of};
 use crate::ledger::{Binding, GrantUse, Ledger};
 use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
-use crate::protocol::{Answer, Json, Method, Notification};
+use crate::protocol::{Answer, Json, Method};
 
 /// The time for which a call is held open for a person when the agent cannot ask one itself. Widely used clients give
 /// up on a tool after 60 s; before that they are told how to come back.
@@ -367,6 +367,5 @@ fn narrow(offer: &mut Offer, wanted: &Offer) {
 async fn announce(call: &Call, pending: &OpenQuestion, peer: &Arc<dyn AgentPeer>) {
     let Some(token) = call.params.progress_token() else { return };
     let message = format!("waiting for a person: portcullis approvals approve {}", pending.id);
-    let params = Json::of(&json!({ "progress": 0, "message": message })).with("progressToken", &token);
-    peer.notify(Notification { method: Method::NotificationsProgress.to_owned(), params }).await;
+    report_progress(&**peer, &token, &message).await;
 }

@@ -128,11 +128,11 @@ impl ConfiguredSession {
 impl SessionRequest<'_> {
     /// Answers a call where tools are deferred: of one of the three tools, or of any other by its own name.
     pub(super) async fn call_deferred(self) -> Result<Answer, RpcError> {
-        let (session, arguments) = (self.session, self.params.arguments());
+        let arguments = self.params.arguments();
         let name = self.params.name().and_then(|name| name.read::<String>().ok());
         match name.as_deref() {
-            Some(FIND) => Ok(answer(find(&*session.listing(ItemKind::Tool).await?, arguments).await)),
-            Some(DESCRIBE) => Ok(answer(describe(&*session.listing(ItemKind::Tool).await?, arguments))),
+            Some(FIND) => Ok(answer(find(&*self.listed().await?, arguments).await)),
+            Some(DESCRIBE) => Ok(answer(describe(&*self.listed().await?, arguments))),
             Some(CALL) => self.inner()?.execute().await,
             _ => self.execute().await,
         }

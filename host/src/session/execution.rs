@@ -93,7 +93,9 @@ impl<'a> Execution<'a> {
         // A source that has the call already gets the answers alone.
         let mut in_flight = open.unwrap_or_else(|| self.start(permit));
         let outcome = loop {
-            match session.drive(&mut in_flight, peer).await {
+            let (token, name) = (self.request.params.progress_token(), &upstream.config.name);
+            let driven = session.drive(&mut in_flight, peer);
+            match session.telling_installations(token, &**peer, |source| source == name, driven).await {
                 // Before the gate, so that result policies and the record see what is added.
                 DriveEnd::Ended(outcome) => break in_flight.explained(outcome),
                 DriveEnd::Asked(asked) => {

@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
-use super::listing::Listing;
+use super::listing::{Listing, VisibleItem, may_see, off_sentence};
 use super::offers::{OfferedPart, Unavailable, merged};
 use super::{AdvertisedCapabilities, deferred};
 use crate::context::Upstream;
+use crate::gate::risk_of;
 use crate::item::{Item, ItemKind};
+use crate::lockfile::Lockfile;
 use crate::protocol::RpcError;
 
 /// The longest time that a handshake waits for sources: a person does not notice it, and a source that is connected
@@ -73,7 +75,7 @@ impl ConfiguredSession {
             Some(partial) => {
                 Unavailable { missing: partial.missing(), starting: Vec::new(), off: partial.off_sentence() }
             }
-            None => away(&upstreams),
+            None => Unavailable { off: off_sentence(&self.expected_off(&lock).await), ..away(&upstreams) },
         };
         let parts = known.iter().map(|(upstream, announced)| {
             let shown =
@@ -91,6 +93,24 @@ impl ConfiguredSession {
         }
         let only = upstreams.first().filter(|_| upstreams.len() == 1);
         AdvertisedCapabilities { only_era: only.and_then(|only| only.only_era()), ..offers }
+    }
+
+    /// Returns the tools that are off as far as it is known before the sources have listed them, by their exposed names.
+    async fn expected_off(&self, lock: &Lockfile) -> BTreeSet<Arc<str>> {
+        let mut off = BTreeSet::new();
+        for (upstream, filter) in self.context.admitted(&self.caller.profile) {
+            for item in upstream.announced_destructive() {
+                let acceptance = lock.of(&item, upstream.identity);
+                if upstream.turns_off(&item, &acceptance, &self.profile) {
+                    let risk = risk_of(&item, &upstream.config, false, &acceptance);
+                    let entry = VisibleItem { item, risk, acceptance, upstream: Arc::clone(&upstream), group: None };
+                    if may_see(&self.context, &self.caller, filter, &entry).await {
+                        off.insert(entry.item.exposed.clone());
+                    }
+                }
+            }
+        }
+        off
     }
 
     fn upstreams(&self) -> impl Iterator<Item = Arc<Upstream>> {

@@ -57,6 +57,21 @@ pub(super) struct VisibleItem {
     pub(super) group: Option<Arc<ToolGroup>>,
 }
 
+/// Returns the sentence that tells an agent that these tools are off, if there is any.
+pub(super) fn off_sentence(off: &BTreeSet<Arc<str>>) -> Option<String> {
+    let named: Vec<_> = off.iter().take(MAX_OFF_NAMED).map(|name| format!("`{name}`")).collect();
+    let rest = off.len() - named.len();
+    let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    let count = off.len();
+    (count > 0).then(|| {
+        format!(
+            "{count} tools that their source calls destructive are off until a person accepts them with `portcullis lock accept \
+             NAME`: {}{rest}.",
+            named.join(", ")
+        )
+    })
+}
+
 impl VisibleItem {
     /// Returns the source itself as an item, for requests that are about none of its items.
     pub(super) fn whole_source(upstream: &Arc<Upstream>) -> Self {
@@ -105,17 +120,7 @@ impl Listing {
 
     /// Returns the sentence that tells an agent which tools are off, if any is.
     pub(super) fn off_sentence(&self) -> Option<String> {
-        let named: Vec<_> = self.off.iter().take(MAX_OFF_NAMED).map(|name| format!("`{name}`")).collect();
-        let rest = self.off.len() - named.len();
-        let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-        let count = self.off.len();
-        (count > 0).then(|| {
-            format!(
-                "{count} tools that their source calls destructive are off until a person accepts them with `portcullis lock accept \
-                 NAME`: {}{rest}.",
-                named.join(", ")
-            )
-        })
+        off_sentence(&self.off)
     }
 
     /// Reports whether the instructions of a source are quarantined.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::configured::ConfiguredSession;
-use super::listing::{VisibleItem, may_see};
+use super::listing::{Listing, VisibleItem, may_see};
 use super::refresh::removed;
 use super::request::SessionRequest;
 use super::shortened;
@@ -28,9 +28,21 @@ pub(super) fn names_source(params: &Params) -> bool {
 }
 
 impl SessionRequest<'_> {
-    /// Returns the item that the request is about. An item that is hidden from the session and one that does not exist
-    /// look the same.
+    /// Returns the item that the request is about, once the sources have listed what they offer. An item that is hidden
+    /// from the session and one that does not exist look the same.
     pub(super) async fn target(&self) -> Result<VisibleItem, RpcError> {
+        let (session, token) = (self.session, self.params.progress_token());
+        session.telling_installations(token, &*self.peer, |source| session.uses(source), self.found()).await
+    }
+
+    /// Returns the session's tools, once the sources have listed them.
+    pub(super) async fn listed(&self) -> Result<Arc<Listing>, RpcError> {
+        let (session, token) = (self.session, self.params.progress_token());
+        let listed = session.listing(ItemKind::Tool);
+        session.telling_installations(token, &*self.peer, |source| session.uses(source), listed).await
+    }
+
+    async fn found(&self) -> Result<VisibleItem, RpcError> {
         let Self { session, params, .. } = self;
         match &self.method {
             Method::ToolsCall => session.named(ItemKind::Tool, params.name(), "params.name").await,

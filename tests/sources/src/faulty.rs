@@ -119,6 +119,10 @@ impl Faults {
                     let erases = json!({ "destructiveHint": true });
                     tools.push(json!({ "name": "erase", "inputSchema": schema, "annotations": erases }));
                 }
+                if self.has("wanders") {
+                    let wanders = json!({ "openWorldHint": true });
+                    tools.push(json!({ "name": "wander", "inputSchema": schema, "annotations": wanders }));
+                }
                 if self.has("restless") {
                     tools.push(tool(format!("number-{}", self.lists)));
                 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::digest::Digest;
+use portcullis_core::escape::escape_hidden;
 use portcullis_core::lockfile::{LockedPackage, Lockfile, ResolvedPackage};
 use portcullis_core::name::SourceName;
 use portcullis_jail::{CellLimits, Tier};
@@ -18,7 +19,7 @@ use url::Url;
 
 use super::super::plan::PlanContext;
 use super::super::program_search::is_program;
-use super::super::{CellError, CellFactory, CellGrant, Plan, ProgramNeeds, ProgramSearch};
+use super::super::{CellError, CellFactory, CellGrant, Installation, Plan, ProgramNeeds, ProgramSearch};
 use super::known::look_up;
 use super::provenance::Released;
 use super::registry::{Configured, PackageRegistry};
@@ -115,6 +116,7 @@ pub(crate) struct Installer<'a> {
     registry: OnceCell<PackageRegistry>,
     programs: ProgramSearch,
     store: PackageStore,
+    installation: Installation,
 }
 
 impl<'a> Installer<'a> {
@@ -123,7 +125,8 @@ impl<'a> Installer<'a> {
         let programs = cells.programs();
         let configured = Configured::of(package.kind, &programs);
         let store = PackageStore::new(&cells.data_dir, source);
-        Self { cells, source, package, configured, registry: OnceCell::new(), programs, store }
+        let installation = cells.installations().of(source);
+        Self { cells, source, package, configured, registry: OnceCell::new(), programs, store, installation }
     }
 
     /// Returns the package that the source's command names.
@@ -284,11 +287,12 @@ impl<'a> Installer<'a> {
             },
             Err(why) => why,
         };
-        let why = portcullis_core::escape::escape_hidden(why.trim());
+        let why = escape_hidden(why.trim());
         Err(self.failed(&format!("has no registry: none is configured, and its installer names none: {why}")))
     }
 
     async fn resolve(&self, specs: Vec<String>) -> Result<ResolvedPackage, CellError> {
+        self.installation.step(format!("looking up {} and what it needs", escape_hidden(&specs.join(" "))));
         let stage = self.stage()?;
         let (commands, lock) = match self.package.kind {
             PackageManager::Npm => (vec![npm::resolve(&self.tool("npm")?, &specs)], npm::LOCK),
@@ -309,6 +313,8 @@ impl<'a> Installer<'a> {
     }
 
     async fn install(&self, resolved: &ResolvedPackage) -> Result<(), CellError> {
+        let (name, version) = (escape_hidden(&resolved.main.name), escape_hidden(&resolved.main.version));
+        self.installation.step(format!("installing {name} {version} with {} packages", resolved.units.len()));
         let stage = self.stage()?;
         let write = |name: &str, text: &str| {
             std::fs::write(stage.path().join(name), text).map_err(|error| self.failed(&error.to_string()))

@@ -306,7 +306,7 @@ fn print(report: &Value, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
             let said = format!("{kind} {name} is not what was accepted: {}", changes.join("; "));
             output::text(&format!("  {BAD}changed{BAD:#}      {said}\n"))?;
         }
-        print_flagged(&source["flagged"])?;
+        print_flagged(&source["flagged"], "")?;
         print_off(&source["off"])?;
         let names: Vec<_> = items(&source["environment"]).iter().map(plain_text).collect();
         if !names.is_empty() {

@@ -5,17 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
-use similar::{ChangeTag, TextDiff};
 
 use crate::cli::Global;
 use crate::command::trust;
+use crate::connect::changed::Sign;
 use crate::connect::client::{Client, FileSyntax};
 use crate::connect::client_file::ClientFile;
-use crate::connect::{edit, entry};
+use crate::connect::{changed, edit, entry};
 use crate::output::{self, escape_hidden};
-
-/// The longest changed line that is shown whole, in characters: a file on one line holds much that did not change.
-const MAX_LINE: usize = 400;
 
 /// Write the entry with which a client reaches this broker into the client's own file
 ///
@@ -93,7 +90,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         return done(global, &file, false, "has the entry already, and is left as it is");
     }
     let changed = edit::with_entry(file.text(), client, &args.name, &entry).with_context(refused)?;
-    let (before, after) = (access.hide_token(file.text()), access.hide_token(&changed));
+    let before = old.as_ref().map_or_else(|| file.text().to_owned(), |old| hidden(file.text(), old));
+    let (before, after) = (access.hide_token(&before), access.hide_token(&changed));
     agree(args, &file, &before, &after)?;
     // A copy from before our first entry is the one to go back to.
     if old.is_none() || file.backup_text().is_none() {
@@ -173,22 +171,22 @@ fn open(args: &Args) -> anyhow::Result<ClientFile> {
     ClientFile::open(path, folder.as_deref())
 }
 
-/// Shows the change, and asks unless `--yes` was given.
+/// Shows what changes, and nothing else of the file, and asks unless `--yes` was given.
 fn agree(args: &Args, file: &ClientFile, before: &str, after: &str) -> anyhow::Result<()> {
     let made = if file.exists() { "" } else { ", which is made" };
     output::note(&format!("{}{made}:", file.shown()));
-    for change in TextDiff::from_lines(before, after).iter_all_changes() {
-        let sign = match change.tag() {
-            ChangeTag::Delete => '-',
-            ChangeTag::Insert => '+',
-            ChangeTag::Equal => continue,
+    let parts = changed::parts(before, after);
+    for (sign, part) in &parts {
+        let sign = match sign {
+            Sign::Removed => '-',
+            Sign::Inserted => '+',
         };
-        let line = change.value().trim_end_matches(['\n', '\r']).replace('\t', "    ");
-        let line = escape_hidden(&line);
-        match line.chars().count() {
-            length if length > MAX_LINE => output::note(&format!("  {sign} … a line of {length} characters")),
-            _ => output::note(&format!("  {sign} {line}")),
+        for line in part.lines().filter(|line| !line.trim().is_empty()) {
+            output::note(&format!("  {sign} {}", escape_hidden(&line.replace('\t', "    "))));
         }
+    }
+    if parts.is_empty() {
+        output::note("  only the token is another one");
     }
     if args.yes {
         return Ok(());

@@ -1,29 +1,34 @@
 //! `portcullis lock`
 
+mod brokers;
 mod selection;
 
-use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::{Subcommand, ValueEnum};
-use portcullis::broker::{AcceptedComponent, Broker, FlaggedDefinition, SourceDefinitions};
+use portcullis::broker::{AcceptedComponent, Broker, ComparedDefinition, FlagState, LockComparison, LockState};
+use portcullis::config::{self, Config};
 use portcullis::item::ItemKind;
-use portcullis::lockfile::{Acceptance, Lockfile};
-use serde_json::json;
+use portcullis::lockfile::Lockfile;
+use serde_json::{Value, json};
 
+use self::brokers::Brokers;
 use self::selection::Selection;
 use super::packages;
 use crate::cli::Global;
-use crate::completion;
 use crate::output::{self, BAD, BOLD, escape_hidden};
-use crate::runtime;
+use crate::{completion, flagged, runtime};
 
 /// Accept definitions, and show what has changed since
 ///
 /// An accepted tool runs without a question, as long as its definition and its source stay what they were. A tool,
 /// prompt or resource that was accepted and has changed asks, and says what changed. Accepting a definition that is
 /// quarantined releases it. The lock file is portcullis.lock in the data folder.
+///
+/// A wrapped server has a data folder and no configuration: `--data-dir` names that folder, and the brokers that run
+/// there are asked what their servers list. Without a configuration it is the user's own folder, where `wrap` keeps its data.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,8 +36,13 @@ Examples:
   portcullis lock accept                     # what no source calls destructive
   portcullis lock accept 'files__write_file' # by name, also what is destructive
   portcullis lock accept --kind prompt 'files__greet'
-  portcullis lock accept files@sha256:…      # exactly one definition, also what is quarantined")]
+  portcullis lock accept files@sha256:…      # exactly one definition, also what is quarantined
+  portcullis lock diff --data-dir DIR        # of a wrapped server that runs")]
 pub(crate) struct Args {
+    /// Use this data folder, and the brokers that run there, instead of a configuration
+    #[arg(long, value_name = "DIR", global = true)]
+    data_dir: Option<PathBuf>,
+
     #[command(subcommand)]
     action: Action,
 }
@@ -90,25 +100,73 @@ impl From<Kind> for ItemKind {
     }
 }
 
-type Discovered = BTreeMap<String, SourceDefinitions>;
+/// What says where the lock file is.
+enum Place {
+    Configured(Box<Config>),
+    Folder(PathBuf),
+}
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    match &args.action {
-        Action::Show => show(global),
-        Action::Accept { packages: true, .. } => {
-            runtime::with_broker(global.load()?, async |broker| packages::pin(&broker, &[], global.json).await)
+    let json = global.json;
+    let config = match (place(args, global)?, &args.action) {
+        (Place::Configured(config), Action::Show) => return show(&config.data_dir, json),
+        (Place::Folder(folder), Action::Show) => return show(&folder, json),
+        (Place::Folder(_), Action::Accept { packages: true, .. } | Action::Accept { components: true, .. }) => {
+            bail!(
+                "packages and components are pinned for a configuration: leave out --data-dir, and name it with --config"
+            )
         }
-        Action::Accept { components: true, .. } => components(global),
-        Action::Accept { tools, kind, .. } => runtime::with_broker(global.load()?, async |broker| {
-            accept(&broker, tools, (*kind).into(), global.json).await
+        (Place::Folder(folder), _) => {
+            return runtime::block_on(async { act(args, &Brokers::running(&folder, args.kind()).await?, json).await });
+        }
+        (Place::Configured(config), _) => *config,
+    };
+    match &args.action {
+        Action::Accept { packages: true, .. } => {
+            runtime::with_broker(config, async |broker| packages::pin(&broker, &[], json).await)
+        }
+        Action::Accept { components: true, .. } => components(&config, json),
+        _ => runtime::with_broker(config, async |broker| {
+            act(args, &Brokers::started(broker, args.kind()).await?, json).await
         }),
-        Action::Diff => runtime::with_broker(global.load()?, async |broker| diff(&broker, global.json).await),
     }
 }
 
-fn show(global: &Global) -> anyhow::Result<ExitCode> {
-    let lock = Lockfile::load(&global.load()?.data_dir)?;
-    if global.json {
+async fn act(args: &Args, brokers: &Brokers, json: bool) -> anyhow::Result<ExitCode> {
+    match &args.action {
+        Action::Accept { tools, kind, .. } => accept(brokers, tools, (*kind).into(), json).await,
+        Action::Diff | Action::Show => diff(brokers, json),
+    }
+}
+
+impl Args {
+    /// Returns the kind that the names stand for.
+    fn kind(&self) -> ItemKind {
+        match self.action {
+            Action::Accept { kind, .. } => kind.into(),
+            Action::Show | Action::Diff => ItemKind::Tool,
+        }
+    }
+}
+
+/// Returns the data folder that is named, or the configuration. Without one, it is the user's own data folder, since
+/// wrapped servers need no configuration.
+fn place(args: &Args, global: &Global) -> anyhow::Result<Place> {
+    if let Some(named) = &args.data_dir {
+        ensure!(named.is_dir(), "{} is no folder: name the data folder of the wrapped server", named.display());
+        return Ok(Place::Folder(named.clone()));
+    }
+    let user = config::user_data_dir().filter(|folder| folder.is_dir() && global.config.is_none());
+    match (user, global.load()) {
+        (_, Ok(config)) => Ok(Place::Configured(Box::new(config))),
+        (Some(user), Err(error)) if error.is_missing() => Ok(Place::Folder(user)),
+        (_, Err(error)) => Err(error.into()),
+    }
+}
+
+fn show(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let lock = Lockfile::load(folder)?;
+    if json {
         let of = |kind| lock.items().iter().filter(|entry| entry.kind == kind).collect::<Vec<_>>();
         output::json(&json!({
             "tools": of(ItemKind::Tool),
@@ -143,26 +201,23 @@ fn show(global: &Global) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -> anyhow::Result<ExitCode> {
-    let (discovered, missing) = discover(broker).await;
-    let flagged = flagged(broker)?;
-    for (source, offered) in &discovered {
-        if let Some((_, error)) = offered.list_errors.iter().find(|(failed, _)| *failed == kind) {
-            bail!("source `{source}` did not list its {}s: {error}", kind.as_str());
-        }
+async fn accept(brokers: &Brokers, names: &[String], kind: ItemKind, json: bool) -> anyhow::Result<ExitCode> {
+    let compared = brokers.compared();
+    let missing = missing(&compared);
+    if let Some((source, kind, error)) = compared.unlisted.iter().find(|(_, failed, _)| *failed == kind) {
+        bail!("source `{source}` did not list its {}s: {error}", kind.as_str());
     }
-    let selection = Selection { discovered: &discovered, flagged: &flagged, kind };
+    let selection = Selection { definitions: &compared.definitions, kind, switch: brokers.switch() };
     let (chosen, left) = if names.is_empty() {
         selection.unnamed()
     } else {
         (selection.named(names).map_err(|error| beside(error, &missing))?, Vec::new())
     };
-    broker.accept(&chosen, &by()).await?;
+    brokers.accept(&chosen, kind, &by()).await?;
     if json {
-        let accepted =
-            chosen.iter().map(|item| json!({ member_name(item.kind): &*item.exposed, "digest": item.digest }));
+        let accepted = chosen.iter().map(|item| json!({ member_name(item.kind): item.exposed, "digest": item.digest }));
         let accepted: Vec<_> = accepted.collect();
-        let left: Vec<_> = left.iter().map(|item| &*item.exposed).collect();
+        let left: Vec<_> = left.iter().map(|item| &item.exposed).collect();
         output::json(&json!({ "accepted": accepted, "left": left }))?;
         let exit = if names.is_empty() { whole(&missing) } else { ExitCode::SUCCESS };
         return Ok(if chosen.is_empty() { ExitCode::FAILURE } else { exit });
@@ -173,10 +228,11 @@ async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -
     if !left.is_empty() {
         let names: Vec<_> = left.iter().map(|item| escape_hidden(&item.exposed).into_owned()).collect();
         output::note(&format!(
-            "{} accepted, {} not, since they may destroy something, reach beyond their source or steer the model (`portcullis check` \
-             says what was found); name those you want: {}",
+            "{} accepted, {} not, since they may destroy something, reach beyond their source or steer the model (`portcullis \
+             lock diff{}` says what was found); name those you want: {}",
             chosen.len(),
             left.len(),
+            brokers.switch(),
             names.join(" ")
         ));
     }
@@ -187,17 +243,10 @@ async fn accept(broker: &Broker, names: &[String], kind: ItemKind, json: bool) -
     Ok(if chosen.is_empty() { ExitCode::FAILURE } else { exit })
 }
 
-/// Returns what the scanner found in what all sources listed.
-fn flagged(broker: &Broker) -> anyhow::Result<Vec<FlaggedDefinition>> {
-    let each: Vec<_> = broker.config().sources.keys().map(|source| broker.flagged(source)).collect::<Result<_, _>>()?;
-    Ok(each.concat())
-}
-
 /// Pins every plugin and component to its present bytes.
-fn components(global: &Global) -> anyhow::Result<ExitCode> {
-    let config = global.load()?;
-    let accepted = runtime::block_on(async { Ok(Broker::accept_components(&config, &by()).await?) })?;
-    if global.json {
+fn components(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
+    let accepted = runtime::block_on(async { Ok(Broker::accept_components(config, &by()).await?) })?;
+    if json {
         output::json(&json!(accepted))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -220,31 +269,34 @@ fn by() -> String {
     format!("cli (uid {})", rustix::process::getuid().as_raw())
 }
 
-async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
-    let (discovered, missing) = discover(broker).await;
-    let lock = Lockfile::load(&broker.config().data_dir)?;
-    let mut rows = Vec::new();
-    let mut changed = false;
-    for item in discovered.values().flat_map(|offered| &offered.items) {
-        let acceptance = broker.identity(&item.source).map(|identity| lock.of(item, identity));
-        let (word, changes) = match acceptance.unwrap_or(Acceptance::Unknown) {
-            // Only tools need to be accepted, so only they are worth a line if they are not.
-            Acceptance::Unknown if item.kind != ItemKind::Tool => continue,
-            Acceptance::Unknown => ("new", Vec::new()),
-            Acceptance::Accepted => ("accepted", Vec::new()),
-            Acceptance::Changed(changes) => ("changed", changes),
-        };
-        changed |= word == "changed";
-        rows.push(json!({ member_name(item.kind): &*item.exposed, "state": word, "changes": changes }));
+fn diff(brokers: &Brokers, json: bool) -> anyhow::Result<ExitCode> {
+    let compared = brokers.compared();
+    let missing = missing(&compared);
+    let lock = Lockfile::load(brokers.folder())?;
+    let is_flagged = |item: &ComparedDefinition| item.flag.is_some_and(|flag| flag != FlagState::Accepted);
+    // Only tools need to be accepted, so only they are worth a line if they are not.
+    let is_listed =
+        |item: &&ComparedDefinition| item.state != LockState::New || item.kind == ItemKind::Tool || is_flagged(item);
+    let listed: Vec<_> = compared.definitions.iter().filter(is_listed).collect();
+    let changed = listed.iter().any(|item| item.state == LockState::Changed);
+    let mut rows: Vec<Value> = Vec::new();
+    for item in &listed {
+        let mut row = json!({ member_name(item.kind): item.exposed, "state": item.state, "changes": item.changes, "pin": item.pin() });
+        if let Some(row) = row.as_object_mut().filter(|_| is_flagged(item)) {
+            row.insert("flag".to_owned(), json!(item.flag));
+        }
+        rows.push(row);
     }
+    let answers = |source: &str| compared.definitions.iter().any(|item| item.source.as_str() == source);
     let gone = lock.items().iter().filter(|entry| {
-        let is_listed = |offered: &SourceDefinitions| offered.of_kind(entry.kind).any(|item| *item.name == *entry.name);
-        discovered.get(&entry.source).is_some_and(|offered| !is_listed(offered))
+        let is_it = |item: &ComparedDefinition| item.kind == entry.kind && item.name == entry.name;
+        answers(&entry.source)
+            && !compared.definitions.iter().any(|item| item.source.as_str() == entry.source && is_it(item))
     });
     rows.extend(gone.map(
         |entry| json!({ member_name(entry.kind): entry.name, "source": entry.source, "state": "gone", "changes": [] }),
     ));
-    rows.extend(lock.packages().iter().filter(|entry| discovered.contains_key(&entry.source)).map(|entry| {
+    rows.extend(lock.packages().iter().filter(|entry| answers(&entry.source)).map(|entry| {
         let package = format!("{} {} (pinned {})", entry.name, entry.version, entry.pinned);
         json!({ "package": package, "source": entry.source, "state": "accepted", "changes": [] })
     }));
@@ -261,8 +313,15 @@ async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
             output::text(&format!("          {}\n", escape_hidden(change.as_str().unwrap_or_default())))?;
         }
     }
+    if !json {
+        let flagged = listed.iter().filter(|item| is_flagged(item)).filter_map(|item| item.flagged.clone());
+        flagged::print_flagged(&flagged.collect(), brokers.switch())?;
+    }
     if changed {
-        output::note("what has changed asks again; `portcullis lock accept NAME` accepts it as it is now");
+        let switch = brokers.switch();
+        output::note(&format!(
+            "what has changed asks again; `portcullis lock accept{switch} NAME` accepts it as it is now"
+        ));
     }
     let whole = whole(&missing);
     Ok(if changed { ExitCode::FAILURE } else { whole })
@@ -273,16 +332,9 @@ fn member_name(kind: ItemKind) -> &'static str {
     if kind == ItemKind::Source { "instructions" } else { kind.as_str() }
 }
 
-/// Returns what each source offers, and for those that do not answer a sentence that says why.
-async fn discover(broker: &Broker) -> (Discovered, Vec<String>) {
-    let (mut all, mut missing) = (BTreeMap::new(), Vec::new());
-    for (name, found) in broker.definitions().await {
-        match found {
-            Ok(found) => drop(all.insert(name.to_string(), found)),
-            Err(error) => missing.push(format!("source `{name}`: {error}")),
-        }
-    }
-    (all, missing)
+/// Returns a sentence for each source that does not answer.
+fn missing(compared: &LockComparison) -> Vec<String> {
+    compared.missing.iter().map(|(source, error)| format!("source `{source}`: {error}")).collect()
 }
 
 /// Adds to an error why sources are missing, one of which may offer what was named.

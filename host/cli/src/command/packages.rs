@@ -24,8 +24,8 @@ const MAX_CHANGES: usize = 12;
 /// Install the packages of npx and uvx sources beforehand
 ///
 /// Nothing is started. A package is installed as it is pinned; one that is not pinned yet is pinned to what its registry
-/// has now. What is installed already is left as it is, and an installation that was interrupted goes on. The exit code is
-/// 1 if a package cannot be installed.
+/// has now. What is installed already is left as it is, and an installation that was interrupted begins again. The exit code
+/// is 1 if a package cannot be installed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -12,7 +12,7 @@ use portcullis::name::ProfileName;
 
 use crate::cli::Global;
 use crate::reload::{self, ServeArguments};
-use crate::{completion, isolation, output, runtime};
+use crate::{completion, isolation, output, questions, runtime};
 
 /// Serve the configured sources as one MCP endpoint
 ///
@@ -62,6 +62,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let broker = runtime::broker(config).await?;
         isolation::banner(&broker).await;
         tokio::spawn(reload::follow_lock_file(broker.clone()));
+        tokio::spawn(questions::tell(broker.clone()));
         tokio::spawn(reload::follow(broker.clone(), arguments, hangups));
         let local = tokio::spawn(serve_local(broker.clone(), std::future::pending()));
         let served = match args.stdio {

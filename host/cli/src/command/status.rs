@@ -1,9 +1,10 @@
 //! `portcullis status`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use portcullis::config::data_dir_switch;
 use portcullis::control::{self, ControlRequest};
 use serde_json::{Value, json};
 
@@ -147,7 +148,10 @@ fn print(broker: &Value) -> anyhow::Result<()> {
         for missing in source["missing"].as_array().into_iter().flatten() {
             output::text(&format!("    {}\n", text(missing)))?;
         }
-        print_flagged(&source["flagged"])?;
+        // A wrapped server has no configuration that would name the folder.
+        let folder = broker["dataDir"].as_str().filter(|_| broker["config"].is_null());
+        let switch = folder.map(|folder| data_dir_switch(Path::new(folder))).unwrap_or_default();
+        print_flagged(&source["flagged"], &switch)?;
         print_off(&source["off"])?;
     }
     for name in broker["disabled"].as_array().into_iter().flatten() {

@@ -11,7 +11,7 @@ use portcullis::protocol::Era;
 use crate::cli::Global;
 use crate::command::{learn, serve};
 use crate::known::UnmetNeeds;
-use crate::{isolation, output, reload, runtime};
+use crate::{isolation, output, questions, reload, runtime};
 
 /// Put the broker in front of one command, over stdio, without a configuration file
 ///
@@ -144,6 +144,7 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
         tokio::spawn(async move { while hangups.recv().await.is_some() {} });
         let broker = runtime::broker(config).await?;
         tokio::spawn(reload::follow_lock_file(broker.clone()));
+        tokio::spawn(questions::tell(broker.clone()));
         isolation::banner(&broker).await;
         let served = serve::stdio(broker.clone(), runtime::profile(None)?).await;
         broker.shutdown().await;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::ValueEnum as _;
-use portcullis::config::user_config_dir;
+use portcullis::config::{environment_variable, user_config_dir};
 
 /// An MCP client with a file of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -30,6 +30,17 @@ pub(crate) enum FileSyntax {
     Yaml,
 }
 
+/// The variables by which a user moves a client's file, the first first, each with the path of the file below the folder
+/// that the variable names. `XDG_CONFIG_HOME` counts beside them for all that keep their file in `~/.config`.
+const MOVED_BY: [(Client, &str, &str); 6] = [
+    (Client::ClaudeCode, "CLAUDE_CONFIG_DIR", ".claude.json"),
+    (Client::Codex, "CODEX_HOME", "config.toml"),
+    (Client::Gemini, "GEMINI_CLI_HOME", ".gemini/settings.json"),
+    (Client::Goose, "GOOSE_PATH_ROOT", "config/config.yaml"),
+    (Client::Vscode, "VSCODE_PORTABLE", "user-data/User/mcp.json"),
+    (Client::Vscode, "VSCODE_APPDATA", "Code/User/mcp.json"),
+];
+
 impl Client {
     /// Returns the name that the command line uses.
     pub(crate) fn name(self) -> String {
@@ -41,11 +52,21 @@ impl Client {
         Self::value_variants().iter().copied().find(|client| client.name() == name)
     }
 
-    /// Returns the file with the servers of the user.
+    /// Returns the file with the servers of the user, where the environment of this command says that the client has it.
     ///
     /// # Errors
-    /// If the user has no home folder.
+    /// If the user has no home folder, or a variable names a folder by a relative path.
     pub(crate) fn user_file(self) -> anyhow::Result<PathBuf> {
+        for (_, variable, file) in MOVED_BY.into_iter().filter(|(client, ..)| *client == self) {
+            let Some(folder) = environment_variable(variable).filter(|folder| !folder.is_empty()) else { continue };
+            ensure!(
+                Path::new(&folder).is_absolute(),
+                "{variable} is {folder:?} here, which is no absolute path, so where {} keeps its servers depends on the folder in which \
+                 it starts: set {variable} to an absolute path, or unset it",
+                self.name()
+            );
+            return Ok(Path::new(&folder).join(file));
+        }
         let home = std::env::home_dir().filter(|home| home.is_absolute()).with_context(|| {
             format!("there is no home folder, so it is not known where {} keeps its servers: set HOME", self.name())
         })?;

@@ -119,7 +119,13 @@ fn input(value: &Value) -> CstInputValue {
 }
 
 fn toml(text: &str) -> anyhow::Result<DocumentMut> {
-    without_mark(text).1.parse().map_err(|error: toml_edit::TomlError| anyhow::anyhow!("it is not TOML: {error}"))
+    let body = without_mark(text).1;
+    body.parse().map_err(|error: toml_edit::TomlError| {
+        // The error itself quotes the line, which may hold a key of another server.
+        let before = error.span().and_then(|span| body.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        anyhow::anyhow!("it is not TOML: {} on line {line}", error.message().trim_end())
+    })
 }
 
 fn with_toml_entry(text: &str, key: &str, name: &str, entry: &Value) -> anyhow::Result<String> {

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use super::agent_channel::AgentChannel;
 use super::calls::Calls;
 use super::{NextStep, dialect, page};
-use crate::agent::AgentPeer;
+use crate::agent::{AgentPeer, NoAgent};
 use crate::front::backend::FrontSession;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Id, Json, Method, Request, Response, RpcError};
@@ -49,7 +49,7 @@ impl SessionHandle {
 
     /// Returns the tools of the session.
     pub(crate) async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
-        Ok(self.session.list(ItemKind::Tool).await?.items)
+        Ok(self.session.list(ItemKind::Tool, &Json::empty_object(), Arc::new(NoAgent)).await?.items)
     }
 
     /// Reports whether no request is open.
@@ -65,7 +65,7 @@ impl SessionHandle {
         let peer: Arc<dyn AgentPeer> = channel.clone();
         let future = async move {
             let answer = match listed_by(&method) {
-                Some(kind) => list(&*session, era, kind, &params).await,
+                Some(kind) => list(&*session, era, kind, &params, peer).await,
                 None => session.request(&method, params, peer).await,
             };
             dialect::spoken(era, &method, answer)
@@ -139,8 +139,8 @@ fn listed_by(method: &Method) -> Option<ItemKind> {
     kinds.into_iter().find(|kind| kind.list_method() == *method)
 }
 
-async fn list(session: &dyn FrontSession, era: Era, kind: ItemKind, params: &Json) -> Answer {
-    match session.list(kind).await.and_then(|list_page| page::page(era, kind, &list_page, params)) {
+async fn list(session: &dyn FrontSession, era: Era, kind: ItemKind, params: &Json, peer: Arc<dyn AgentPeer>) -> Answer {
+    match session.list(kind, params, peer).await.and_then(|list_page| page::page(era, kind, &list_page, params)) {
         Ok(result) => Answer::Result(result),
         Err(error) => Answer::Error(Json::of(&error)),
     }

@@ -210,13 +210,20 @@ impl ConfiguredSession {
     fn note_flagged(&self, flagged: &[FlaggedDefinition]) {
         let Some(source) = flagged.first().map(|flagged| &flagged.source) else { return };
         let (named, further) = flagged.split_at(flagged.len().min(MAX_REMARKS));
+        let switch = self.context.config.data_dir_switch();
         for flagged in named {
             let (kind, pin) = (flagged.kind.as_str(), &flagged.pin);
             let rule = flagged.findings.first().map(|finding| finding.rule).unwrap_or_default();
             if flagged.state == FlagState::Quarantined {
-                tracing::warn!(%source, kind, rule, "a definition is quarantined; `portcullis lock accept {pin}` releases it");
+                tracing::warn!(
+                    %source, kind, rule,
+                    "a definition is quarantined; `portcullis lock diff{switch}` shows it, `portcullis lock accept{switch} {pin}` releases it"
+                );
             } else {
-                tracing::warn!(%source, kind, rule, "a definition may try to steer the model; `portcullis check` shows it");
+                tracing::warn!(
+                    %source, kind, rule,
+                    "a definition may try to steer the model; `portcullis lock diff{switch}` shows it"
+                );
             }
         }
         let named = named.iter().map(|FlaggedDefinition { kind, name, definition, state, findings, .. }| {

@@ -1,42 +1,37 @@
 //! The definitions that `lock accept` accepts: those that were named, or all that need no closer look.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use globset::Glob;
-use portcullis::broker::{FlagState, FlaggedDefinition};
+use portcullis::broker::{ComparedDefinition, FlagState};
 use portcullis::digest::Digest;
-use portcullis::item::{Item, ItemKind};
+use portcullis::item::ItemKind;
 
-use super::Discovered;
 use crate::output::escape_hidden;
-/// The definitions that may be accepted, and what was found in them.
+
+/// The definitions that may be accepted.
 pub(super) struct Selection<'a> {
-    pub(super) discovered: &'a Discovered,
-    pub(super) flagged: &'a [FlaggedDefinition],
+    pub(super) definitions: &'a [ComparedDefinition],
     /// The kind of the items that names stand for.
     pub(super) kind: ItemKind,
+    /// The switch of `portcullis lock accept` that names the data folder, if no configuration does.
+    pub(super) switch: &'a str,
 }
 
-impl Selection<'_> {
-    fn items(&self) -> impl Iterator<Item = &Arc<Item>> {
-        self.discovered.values().flat_map(|offered| offered.of_kind(self.kind))
-    }
-
-    fn flag(&self, item: &Item) -> Option<&FlaggedDefinition> {
-        let is_it = |flagged: &&FlaggedDefinition| {
-            flagged.source == item.source && flagged.kind == item.kind && flagged.definition == item.digest
-        };
-        self.flagged.iter().filter(|flagged| flagged.state != FlagState::Accepted).find(is_it)
+impl<'a> Selection<'a> {
+    fn items(&self) -> impl Iterator<Item = &'a ComparedDefinition> {
+        self.definitions.iter().filter(|item| item.kind == self.kind)
     }
 
     /// Returns what is accepted if nobody names anything, and what is left then.
-    pub(super) fn unnamed(&self) -> (Vec<Arc<Item>>, Vec<Arc<Item>>) {
-        let harmless = |item: &Item| item.kind != ItemKind::Tool || !item.hints.may_do_harm();
-        self.items().cloned().partition(|item| harmless(item) && self.flag(item).is_none())
+    pub(super) fn unnamed(&self) -> (Vec<&'a ComparedDefinition>, Vec<&'a ComparedDefinition>) {
+        let harmless = |item: &ComparedDefinition| item.kind != ItemKind::Tool || !item.may_do_harm;
+        let flagged = |item: &ComparedDefinition| item.flag.is_some_and(|flag| flag != FlagState::Accepted);
+        self.items().partition(|item| harmless(item) && !flagged(item))
     }
 
-    pub(super) fn named(&self, names: &[String]) -> anyhow::Result<Vec<Arc<Item>>> {
+    pub(super) fn named(&self, names: &[String]) -> anyhow::Result<Vec<&'a ComparedDefinition>> {
         let mut chosen = Vec::new();
         for name in names {
             let found = match source_and_digest(name) {
@@ -49,37 +44,52 @@ impl Selection<'_> {
     }
 
     /// Returns the definition of a source with this digest, of any kind.
-    fn pinned(&self, source: &str, digest: Digest) -> anyhow::Result<Vec<Arc<Item>>> {
-        let offered = self.discovered.get(source).with_context(|| format!("no source is called {source:?}"))?;
-        let found: Vec<_> = offered.items.iter().filter(|item| item.digest == digest).cloned().collect();
+    fn pinned(&self, source: &str, digest: Digest) -> anyhow::Result<Vec<&'a ComparedDefinition>> {
+        let offered: Vec<_> = self.definitions.iter().filter(|item| item.source.as_str() == source).collect();
+        if offered.is_empty() {
+            bail!("no source is called {source:?}, or it lists nothing");
+        }
+        let found: Vec<_> = offered.into_iter().filter(|item| item.digest == digest).collect();
         if found.is_empty() {
-            let why = "`portcullis check` shows what it lists now";
-            let errors = offered.list_errors.iter().map(|(kind, error)| format!("; its {}s: {error}", kind.as_str()));
-            let errors: String = errors.collect();
-            bail!("source `{source}` lists no definition with the digest {digest} any more; {why}{errors}");
+            bail!(
+                "source `{source}` lists no definition with the digest {digest} any more; `portcullis check` or `portcullis lock diff` \
+                 shows what it lists now, and `--kind` selects prompts, resources and templates"
+            );
         }
         Ok(found)
     }
 
     /// Returns the items with this name, or that this glob matches. What is quarantined must be named by its digest, so
     /// that nothing is released but what was read.
-    fn matching(&self, name: &str) -> anyhow::Result<Vec<Arc<Item>>> {
-        let mut found: Vec<_> = self.items().filter(|item| *item.exposed == *name).cloned().collect();
+    fn matching(&self, name: &str) -> anyhow::Result<Vec<&'a ComparedDefinition>> {
+        let mut found: Vec<_> = self.items().filter(|item| item.exposed == *name).collect();
         if found.is_empty() {
             let glob = Glob::new(name)?.compile_matcher();
-            found = self.items().filter(|item| glob.is_match(&*item.exposed)).cloned().collect();
+            found = self.items().filter(|item| glob.is_match(&item.exposed)).collect();
         }
         if found.is_empty() {
             let (kind, where_listed) = (self.kind.as_str(), "`portcullis tools` lists the tools");
             bail!("no {kind} is called {name:?} ({where_listed}; `--kind` selects prompts, resources and templates)");
         }
-        let quarantined = |item: &Arc<Item>| Some(self.flag(item)?).filter(|it| it.state == FlagState::Quarantined);
-        if let Some(flagged) = found.iter().find_map(quarantined) {
+        if let Some(item) = found.iter().find(|item| item.flag == Some(FlagState::Quarantined)) {
             bail!(
-                "`{}` is quarantined; read what `portcullis check` shows of it, and release exactly this definition with \
-                 `portcullis lock accept {}`",
-                escape_hidden(&flagged.name),
-                flagged.pin
+                "`{}` is quarantined; read what `portcullis check` or `portcullis lock diff{}` shows of it, and release exactly this \
+                 definition with `portcullis lock accept{} {}`",
+                escape_hidden(&item.exposed),
+                self.switch,
+                self.switch,
+                item.pin()
+            );
+        }
+        // Servers that were wrapped one by one may have tools of the same name.
+        let same: BTreeSet<_> = found.iter().filter(|item| item.exposed == *name).map(|item| item.pin()).collect();
+        if !self.switch.is_empty() && same.len() > 1 {
+            let pins: Vec<_> = same.into_iter().collect();
+            bail!(
+                "{} servers have a {} {name:?}: name the one that is meant, {}",
+                pins.len(),
+                self.kind.as_str(),
+                pins.join(" or ")
             );
         }
         Ok(found)

@@ -1,0 +1,112 @@
+//! The brokers that say what their sources list, and accept it: one that is started for that with a configuration, or
+//! those that run in a data folder.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+use portcullis::broker::{Broker, ComparedDefinition, LockComparison};
+use portcullis::config::data_dir_switch;
+use portcullis::control::{self, ControlRefusal, ControlRequest};
+use portcullis::item::ItemKind;
+
+use crate::output::{self, escape_hidden};
+
+/// What brokers say their sources list.
+pub(super) struct Brokers {
+    folder: PathBuf,
+    /// The switch that names the folder in commands, with a blank before it; empty if a configuration names it.
+    switch: String,
+    compared: Vec<(Place, LockComparison)>,
+}
+
+/// Where a broker is.
+enum Place {
+    /// In this process.
+    Here(Broker),
+    /// Behind the control socket of this chain.
+    Running(String),
+}
+
+impl Brokers {
+    /// Asks a broker of this process.
+    pub(super) async fn started(broker: Broker, kind: ItemKind) -> anyhow::Result<Self> {
+        let compared = broker.compare_with_lock(kind).await?;
+        let folder = broker.config().data_dir.clone();
+        Ok(Self { folder, switch: String::new(), compared: vec![(Place::Here(broker), compared)] })
+    }
+
+    /// Asks the brokers that run in a data folder.
+    pub(super) async fn running(folder: &Path, kind: ItemKind) -> anyhow::Result<Self> {
+        let mut compared = Vec::new();
+        for (chain, answer) in control::all(folder, &ControlRequest::Definitions { kind }).await? {
+            match answer {
+                Ok(answer) => {
+                    let answer = serde_json::from_value(answer);
+                    compared.push((Place::Running(chain), answer.context("the running broker is of another version")?));
+                }
+                Err(error) => output::note(&format!("broker {chain} does not answer: {error}")),
+            }
+        }
+        let switch = data_dir_switch(folder);
+        if compared.is_empty() {
+            bail!(
+                "no broker runs in {}, so nobody knows what its server lists now: let the client start it (`portcullis wrap{switch} -- \
+                 COMMAND`) and run this again meanwhile; `portcullis lock show{switch}` shows what was accepted",
+                escape_hidden(&folder.to_string_lossy())
+            );
+        }
+        Ok(Self { folder: folder.to_owned(), switch, compared })
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn switch(&self) -> &str {
+        &self.switch
+    }
+
+    /// Returns what all of them say. A server that several clients started is named once.
+    pub(super) fn compared(&self) -> LockComparison {
+        let mut all = LockComparison::default();
+        for (_, compared) in &self.compared {
+            for definition in &compared.definitions {
+                if !all.definitions.contains(definition) {
+                    all.definitions.push(definition.clone());
+                }
+            }
+            all.missing.extend(compared.missing.clone());
+            all.unlisted.extend(compared.unlisted.iter().cloned());
+        }
+        all
+    }
+
+    /// Accepts these definitions, each in the first broker that lists it; the others follow the lock file.
+    pub(super) async fn accept(&self, chosen: &[&ComparedDefinition], kind: ItemKind, by: &str) -> anyhow::Result<()> {
+        let mut left = chosen.to_vec();
+        for (place, compared) in &self.compared {
+            let (mine, others): (Vec<_>, Vec<_>) =
+                left.into_iter().partition(|definition| compared.definitions.contains(definition));
+            left = others;
+            let sources = mine.chunk_by(|one, other| one.source == other.source);
+            for mine in sources {
+                let definitions: Vec<_> = mine.iter().map(|definition| definition.digest).collect();
+                let Some(source) = mine.first().map(|definition| definition.source.clone()) else { continue };
+                match place {
+                    Place::Here(broker) => {
+                        let accepted = broker.accept_listed(&source, kind, &definitions, by).await;
+                        accepted.map_err(|refusal| match refusal {
+                            ControlRefusal::Absent(why) | ControlRefusal::Error(why) => anyhow!(why),
+                        })?;
+                    }
+                    Place::Running(chain) => {
+                        let source = source.to_string();
+                        let request = ControlRequest::Accept { source, kind, definitions, by: by.to_owned() };
+                        control::one(&self.folder, chain, &request).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

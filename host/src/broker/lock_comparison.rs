@@ -1,0 +1,230 @@
+//! What sources list, compared with the lock file, for people who decide what to accept: of a broker that was built for
+//! that, or of one that runs, over its control socket.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::definitions::everything;
+use super::{Broker, BuildError, Inner};
+use crate::context::{FlagState, FlaggedDefinition, Upstream};
+use crate::control::{ControlRefusal, ControlReply};
+use crate::digest::Digest;
+use crate::item::{Item, ItemKind};
+use crate::ledger::{Event, EventKind};
+use crate::lockfile::{Acceptance, Lockfile};
+use crate::name::SourceName;
+
+/// The longest time that a running broker takes to list what its sources offer: less than
+/// [`control::DEADLINE`](crate::control::DEADLINE). What was listed before comes from memory.
+const LIST_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// The definitions that sources list, compared with the lock file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LockComparison {
+    /// Every tool; of the other kinds, what was asked for, what was accepted before, and what the scanner found something in.
+    pub definitions: Vec<ComparedDefinition>,
+    /// The sources that do not answer, and why.
+    pub missing: BTreeMap<SourceName, String>,
+    /// The kinds that a source does not list, and why.
+    pub unlisted: Vec<(SourceName, ItemKind, String)>,
+}
+
+/// A definition that a source lists, compared with the lock file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ComparedDefinition {
+    /// The source.
+    pub source: SourceName,
+    /// The kind of the item; [`ItemKind::Source`] for the source's instructions.
+    pub kind: ItemKind,
+    /// The name, URI or URI template at the source. Escape it before showing it.
+    pub name: String,
+    /// The name, URI or URI template that agents see. Escape it before showing it.
+    pub exposed: String,
+    /// The digest of the definition.
+    pub digest: Digest,
+    /// True if the source says that the tool may destroy something or reach beyond the source, or does not deny it.
+    pub may_do_harm: bool,
+    /// What the lock file says of it.
+    pub state: LockState,
+    /// The lines that say what changed since it was accepted, if it did.
+    pub changes: Vec<String>,
+    /// The consequence of what the scanner found in it, if it found something.
+    pub flag: Option<FlagState>,
+    /// The [`FlaggedDefinition`] as JSON, if the scanner found something.
+    pub flagged: Option<Value>,
+}
+
+impl ComparedDefinition {
+    /// Returns the pin that names exactly this definition: the source, `@` and the digest.
+    #[must_use]
+    pub fn pin(&self) -> String {
+        format!("{}@{}", self.source, self.digest)
+    }
+}
+
+/// What the lock file says of a definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LockState {
+    /// No definition of the item was accepted.
+    New,
+    /// Exactly this definition was accepted.
+    Accepted,
+    /// Another definition of the item was accepted.
+    Changed,
+}
+
+impl Broker {
+    /// Discovers every configured source in parallel, and compares what each lists with the lock file. `kind` is the
+    /// kind of which everything is wanted.
+    ///
+    /// # Errors
+    /// [`BuildError::Lock`] if the lock file is damaged.
+    pub async fn compare_with_lock(&self, kind: ItemKind) -> Result<LockComparison, BuildError> {
+        let context = self.inner.context();
+        let definitions = self.definitions().await;
+        let lock = Lockfile::load(&context.config.data_dir)?;
+        let mut compared = LockComparison::default();
+        for (source, found) in definitions {
+            match (found, context.upstreams.get(&source)) {
+                (Ok(found), Some(upstream)) => {
+                    compared.add(upstream, &found.items, &lock, kind);
+                    let errors = found.list_errors.into_iter();
+                    compared.unlisted.extend(errors.map(|(kind, error)| (source.clone(), kind, error.to_string())));
+                }
+                (Err(error), _) => drop(compared.missing.insert(source, error.to_string())),
+                (Ok(_), None) => {}
+            }
+        }
+        Ok(compared)
+    }
+
+    /// Accepts the definitions with these digests, as a source listed them last, into the lock file, records each, and
+    /// applies the lock file to the sessions that are open. That also releases those that are quarantined. `kind` is that of
+    /// the definitions; what the scanner flagged is found whatever its kind.
+    ///
+    /// # Errors
+    /// [`ControlRefusal::Absent`] if there is no such source. [`ControlRefusal::Error`] if the source does not list one of the
+    /// definitions any more, or the lock file or the ledger cannot be read or written; then nothing is accepted.
+    pub async fn accept_listed(
+        &self,
+        source: &SourceName,
+        kind: ItemKind,
+        digests: &[Digest],
+        by: &str,
+    ) -> Result<(), ControlRefusal> {
+        accept(&self.inner, source.as_str(), kind, digests, by).await.map(drop)
+    }
+}
+
+impl LockComparison {
+    fn add(&mut self, upstream: &Upstream, items: &[Arc<Item>], lock: &Lockfile, wanted: ItemKind) {
+        let flagged = upstream.flagged(lock);
+        for item in items {
+            let is_it = |flagged: &&FlaggedDefinition| flagged.kind == item.kind && flagged.definition == item.digest;
+            let flagged = flagged.iter().find(is_it);
+            let (state, changes) = match lock.of(item, upstream.identity) {
+                Acceptance::Unknown => (LockState::New, Vec::new()),
+                Acceptance::Accepted => (LockState::Accepted, Vec::new()),
+                Acceptance::Changed(changes) => (LockState::Changed, changes),
+            };
+            let is_wanted = item.kind == ItemKind::Tool || item.kind == wanted;
+            if is_wanted || state != LockState::New || flagged.is_some() {
+                self.definitions.push(ComparedDefinition {
+                    source: item.source.clone(),
+                    kind: item.kind,
+                    name: item.name.to_string(),
+                    exposed: item.exposed.to_string(),
+                    digest: item.digest,
+                    may_do_harm: item.hints.may_do_harm(),
+                    state,
+                    changes,
+                    flag: flagged.map(|flagged| flagged.state),
+                    flagged: flagged.map(|flagged| json!(flagged)),
+                });
+            }
+        }
+    }
+}
+
+/// Compares what the sources of a running broker listed last with the lock file. A source is asked only for what nobody
+/// has asked it for yet.
+pub(super) async fn compare(inner: &Inner, kind: ItemKind) -> ControlReply {
+    let context = inner.context();
+    let lock = Lockfile::load(&context.config.data_dir).map_err(|error| ControlRefusal::Error(error.to_string()))?;
+    let mut compared = LockComparison::default();
+    for (source, upstream) in &context.upstreams {
+        match listed(upstream, kind).await {
+            Ok(items) => compared.add(upstream, &items, &lock, kind),
+            Err(error) => drop(compared.missing.insert(source.clone(), error)),
+        }
+    }
+    Ok(json!(compared))
+}
+
+/// Accepts the definitions with these digests that a source listed last, and applies the lock file to all sessions.
+pub(super) async fn accept(inner: &Inner, source: &str, kind: ItemKind, digests: &[Digest], by: &str) -> ControlReply {
+    let context = inner.context();
+    let upstream = context.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
+    let upstream = upstream.ok_or_else(|| ControlRefusal::Absent(format!("this broker has no source {source:?}")))?;
+    let listed = listed(upstream, kind).await.map_err(ControlRefusal::Error)?;
+    let mut chosen = Vec::new();
+    for digest in digests {
+        let found = listed.iter().find(|item| item.digest == *digest);
+        let gone = || {
+            ControlRefusal::Error(format!("source `{source}` lists no definition with the digest {digest} any more"))
+        };
+        chosen.push(found.cloned().ok_or_else(gone)?);
+    }
+    inner.accept(&chosen, by).await.map_err(|error| ControlRefusal::Error(error.to_string()))?;
+    inner.apply_lock_file().await;
+    Ok(json!({ "accepted": chosen.len() }))
+}
+
+impl Inner {
+    /// Accepts definitions into the lock file, and records each; see [`Broker::accept`].
+    pub(super) async fn accept(&self, items: &[Arc<Item>], by: &str) -> Result<(), BuildError> {
+        let context = self.context();
+        Lockfile::load(&context.config.data_dir)?;
+        for item in items {
+            let body =
+                json!({ "source": item.source, item.kind.as_str(): &*item.name, "definition": item.digest, "by": by });
+            context.ledger.append(Event { kind: EventKind::LockAccepted, run: None, call: None, body }).await?;
+        }
+        let identity = |source: &SourceName| context.upstreams.get(source).map(|upstream| upstream.identity);
+        let accept = |lock: &mut Lockfile| {
+            for item in items {
+                if let Some(identity) = identity(&item.source) {
+                    lock.accept(item, identity);
+                }
+            }
+        };
+        Ok(Lockfile::change(&context.config.data_dir, accept)?)
+    }
+
+    /// Applies the lock file as it is now to the sessions that are open.
+    pub(super) async fn apply_lock_file(&self) {
+        for session in self.live_sessions() {
+            session.apply_lock_file().await;
+        }
+    }
+}
+
+/// Returns the tools that a source listed last, everything of a kind, and all else that was flagged. No second
+/// connection is made for what the agents' own connections have listed.
+async fn listed(upstream: &Upstream, kind: ItemKind) -> Result<Vec<Arc<Item>>, String> {
+    let late = |_| format!("it has not listed what it offers within {} s", LIST_TIMEOUT.as_secs());
+    if upstream.has_listed() && matches!(kind, ItemKind::Tool | ItemKind::Source) {
+        let others = upstream.flagged_items().into_iter().filter(|item| item.kind != ItemKind::Tool);
+        return Ok(upstream.last_tools().into_iter().chain(others).collect());
+    }
+    let everything = timeout(LIST_TIMEOUT, everything(upstream)).await.map_err(late)?;
+    Ok(everything.map_err(|error| error.to_string())?.items)
+}
