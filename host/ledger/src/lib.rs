@@ -66,7 +66,7 @@ use health::LedgerHealth;
 use queue::Queue;
 use segment::Segments;
 use state::State;
-use storage::{Probe, Storage, StorageLimits};
+use storage::{Storage, StorageLimits, StorageProbe};
 use work::WorkQueue;
 
 /// The pause before a failed write is retried if no new record arrives: soon enough for those who monitor the broker.
@@ -93,7 +93,7 @@ struct Inner {
     places: Mutex<FeedPlaces>,
     key: key::Key,
     health: Arc<LedgerHealth>,
-    probe: Probe,
+    probe: StorageProbe,
     tip: watch::Receiver<u64>,
     /// The times that callers waited for their records to become durable, or to fail.
     appended: Histogram,

@@ -44,7 +44,7 @@ pub(super) trait ChainWriter: Send {
 
     /// Returns a check of whether the chain can still be found where it is written. It is cheap, and can be called from
     /// every thread.
-    fn probe(&self) -> Probe;
+    fn probe(&self) -> StorageProbe;
 
     /// Ends the writing. Nothing is appended afterwards.
     ///
@@ -57,7 +57,7 @@ pub(super) trait ChainWriter: Send {
 }
 
 /// A check of whether a chain can be found where it is written.
-pub(super) type Probe = Arc<dyn Fn() -> Result<(), LedgerError> + Send + Sync>;
+pub(super) type StorageProbe = Arc<dyn Fn() -> Result<(), LedgerError> + Send + Sync>;
 
 /// A reader of one chain, in order.
 pub(super) trait ChainReader: Send {

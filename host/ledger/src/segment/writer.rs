@@ -15,7 +15,7 @@ use crate::LedgerError;
 use crate::chain::ChainTip;
 use crate::files::WatchedFile;
 use crate::record::ChainedRecord;
-use crate::storage::{ChainWriter, Probe, StorageLimits};
+use crate::storage::{ChainWriter, StorageLimits, StorageProbe};
 
 /// The size at which a segment is full and the next one begins, in bytes.
 const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
@@ -107,7 +107,7 @@ impl ChainWriter for SegmentWriter {
         written
     }
 
-    fn probe(&self) -> Probe {
+    fn probe(&self) -> StorageProbe {
         let watched = Arc::clone(&self.watched);
         Arc::new(move || watched.lock().as_ref().map_or(Ok(()), |file| file.size().map(drop)))
     }

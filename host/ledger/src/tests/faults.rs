@@ -4,7 +4,7 @@ use std::sync::{Condvar, PoisonError};
 
 use super::writing::wait_for_end;
 use super::*;
-use crate::storage::{ChainReader, ChainWriter, Probe};
+use crate::storage::{ChainReader, ChainWriter, StorageProbe};
 
 /// Segments whose appends fail or wait when a test says so.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl ChainWriter for FaultyWriter {
         self.0.append(records)
     }
 
-    fn probe(&self) -> Probe {
+    fn probe(&self) -> StorageProbe {
         self.0.probe()
     }
 

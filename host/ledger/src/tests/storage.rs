@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::storage::{ChainReader, Probe, StoredBatch};
+use crate::storage::{ChainReader, StorageProbe, StoredBatch};
 
 /// A storage in memory: what is tested holds for more than files.
 #[derive(Debug, Clone, Default)]
@@ -39,7 +39,7 @@ impl ChainWriter for MemoryWriter {
         Ok(())
     }
 
-    fn probe(&self) -> Probe {
+    fn probe(&self) -> StorageProbe {
         Arc::new(|| Ok(()))
     }
 
