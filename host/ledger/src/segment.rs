@@ -3,7 +3,6 @@
 //! A segment is a sequence of frames. Each append is one write of whole frames; a crash can leave a part of the last
 //! one, which was never confirmed, and readers stop before it. Nothing that was confirmed is ever written again.
 
-mod disk;
 mod frame;
 mod reader;
 mod writer;

@@ -1,7 +1,8 @@
-//! Writing a chain's segments: each append is one write over space that was reserved before.
+//! Writing a chain's segments: each append is one write over space that was reserved before, and one `fdatasync`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,6 @@ use portcullis_core::digest::hex;
 use portcullis_core::sync::Mutex;
 
 use super::SegmentStart;
-use super::disk::DurableFile;
 use super::frame::{self, Dictionary, HEADER_BYTES};
 use crate::LedgerError;
 use crate::chain::ChainTip;
@@ -51,7 +51,7 @@ pub(super) struct SegmentWriter {
 /// The segment that is being written.
 struct OpenSegment {
     number: u32,
-    file: DurableFile,
+    file: File,
     watched: WatchedFile,
     /// The end of the last frame that is on disk.
     end: u64,
@@ -135,8 +135,10 @@ impl OpenSegment {
     ) -> Result<Self, LedgerError> {
         let path = super::path(data_dir, chain, number);
         let failed = |error: io::Error| failure(&path, &error);
-        // What an attempt that failed left behind holds no record, and is overwritten.
-        let file = DurableFile::create(&path).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        // What an attempt that failed left behind holds no record.
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(&path).map_err(failed)?;
         let (format, hash, seq) = (super::FORMAT, hex(&tip.hash), tip.seq + 1);
         let start = SegmentStart { chain: chain.to_owned(), format, hash, segment: number, seq };
         let start = serde_json::to_string(&start).map_err(|error| failed(error.into()))?;
@@ -158,7 +160,8 @@ impl OpenSegment {
             recent: Vec::new(),
         };
         segment.reserve(bytes.len() as u64, limits)?;
-        segment.file.append(&bytes, bytes.len(), 0, segment.reserved).map_err(failed)?;
+        segment.file.write_all_at(&bytes, 0).map_err(failed)?;
+        segment.file.sync_data().map_err(failed)?;
         segment.end = bytes.len() as u64;
         let folder = super::folder(data_dir);
         File::open(&folder).and_then(|folder| folder.sync_all()).map_err(|error| failure(&folder, &error))?;
@@ -182,15 +185,15 @@ impl OpenSegment {
         });
         let last = frame::push_records(buffer, records, fresh.as_ref().or(self.dictionary.as_ref()));
         let header = buffer.get(last..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; HEADER_BYTES]);
-        let content = buffer.len();
+        let end = self.end + buffer.len() as u64;
         buffer.resize(buffer.len().max(usize::try_from(self.failed.saturating_sub(self.end)).unwrap_or(0)), 0);
         self.reserve(self.end + buffer.len() as u64, limits)?;
-        let written = self.file.append(buffer, content, self.end, self.reserved);
         self.failed = self.end + buffer.len() as u64;
-        written.map_err(|error| self.failure(&error))?;
+        self.file.write_all_at(buffer, self.end).map_err(|error| self.failure(&error))?;
+        self.file.sync_data().map_err(|error| self.failure(&error))?;
         self.failed = 0;
         self.last = (self.end + last as u64, header);
-        self.end += content as u64;
+        self.end = end;
         if due {
             self.dictionary = fresh;
             self.dictionary_due = self.dictionary_due.saturating_mul(DICTIONARY_GROWTH);
@@ -220,11 +223,12 @@ impl OpenSegment {
         let ahead = self.reserved.clamp(*RESERVED_BYTES.start(), *RESERVED_BYTES.end());
         // On a disk that is nearly full, what is needed may fit where a reserve does not.
         let mut last = LedgerError::Full(self.watched.path().to_owned());
-        for target in [(end + ahead).next_multiple_of(*RESERVED_BYTES.start()), end] {
+        for target in [end + ahead, end] {
             if target > most {
                 continue;
             }
-            match self.file.reserve(self.reserved..target) {
+            let zeros = vec![0; usize::try_from(target - self.reserved).unwrap_or(0)];
+            match self.file.write_all_at(&zeros, self.reserved).and_then(|()| self.file.sync_data()) {
                 Ok(()) => {
                     self.reserved = target;
                     return Ok(());
@@ -243,7 +247,10 @@ impl OpenSegment {
             return Err(cut(format!("it has {size} bytes, and {} were written", self.end)));
         }
         let (at, expected) = &self.last;
-        if !self.file.holds(expected, *at).map_err(|error| self.failure(&error))? {
+        let mut found = [0; HEADER_BYTES];
+        let read = self.file.read_exact_at(&mut found, *at);
+        read.map_err(|error| self.failure(&error))?;
+        if found != *expected {
             return Err(cut(format!("what was written at byte {at} is not there any more")));
         }
         Ok(())
@@ -255,8 +262,8 @@ impl OpenSegment {
 
     /// Gives back the space that was reserved and not used.
     fn finish(self) -> Result<(), LedgerError> {
-        let path = self.watched.path().to_owned();
-        self.file.finish(self.end).map_err(|error| failure(&path, &error))
+        let cut = self.file.set_len(self.end).and_then(|()| self.file.sync_all());
+        cut.map_err(|error| self.failure(&error))
     }
 }
 
@@ -289,40 +296,30 @@ mod tests {
         (1..=n as u64).map(next).collect()
     }
 
-    /// Whatever a failed append left behind, and however it was written, the next ones take its place.
+    /// Whatever a failed append left behind, the next ones take its place.
     #[test]
     fn what_a_failed_append_left_is_overwritten_and_never_read() {
-        for direct in [true, false] {
-            let dir = tempfile::tempdir().unwrap();
-            fs::create_dir(crate::segment::folder(dir.path())).unwrap();
-            let storage = Segments::new(dir.path(), StorageLimits::default());
-            let (all, lost) = (records(40), records(90));
-            let mut writer = SegmentWriter::new(dir.path(), "X", StorageLimits::default());
-            writer.append(&all[..10]).unwrap();
-            for (from, to) in [(10, 11), (11, 30), (30, 40)] {
-                let open = writer.open.as_mut().unwrap();
-                if !direct {
-                    open.file.without_direct_writes();
-                }
-                // The frames of an append that reached the disk although it was said to have failed.
-                let mut frames = Vec::new();
-                frame::push_records(&mut frames, &lost[from..], None);
-                std::os::unix::fs::FileExt::write_all_at(
-                    &fs::OpenOptions::new().write(true).open(open.watched.path()).unwrap(),
-                    &frames,
-                    open.end,
-                )
-                .unwrap();
-                open.failed = open.end + frames.len() as u64;
-                writer.append(&all[from..to]).unwrap();
-                let mut reader = storage.read("X", Place::default()).unwrap();
-                let mut read = Vec::new();
-                while let Some(batch) = reader.next().unwrap() {
-                    read.extend(batch.records);
-                }
-                assert_eq!((read.len(), reader.end().unwrap()), (to, ChainEnd::Clean));
-                assert_eq!(read, all[..to]);
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(crate::segment::folder(dir.path())).unwrap();
+        let storage = Segments::new(dir.path(), StorageLimits::default());
+        let (all, lost) = (records(40), records(90));
+        let mut writer = SegmentWriter::new(dir.path(), "X", StorageLimits::default());
+        writer.append(&all[..10]).unwrap();
+        for (from, to) in [(10, 11), (11, 30), (30, 40)] {
+            let open = writer.open.as_mut().unwrap();
+            // The frames of an append that reached the disk although it was said to have failed.
+            let mut frames = Vec::new();
+            frame::push_records(&mut frames, &lost[from..], None);
+            open.file.write_all_at(&frames, open.end).unwrap();
+            open.failed = open.end + frames.len() as u64;
+            writer.append(&all[from..to]).unwrap();
+            let mut reader = storage.read("X", Place::default()).unwrap();
+            let mut read = Vec::new();
+            while let Some(batch) = reader.next().unwrap() {
+                read.extend(batch.records);
             }
+            assert_eq!((read.len(), reader.end().unwrap()), (to, ChainEnd::Clean));
+            assert_eq!(read, all[..to]);
         }
     }
 }
