@@ -46,7 +46,7 @@ impl Ledger {
 
 /// Returns the records after the first of these numbers and up to the last, and the place where they begin. `from` is a
 /// place that is not behind the first of them.
-fn next(
+pub(super) fn next(
     storage: &dyn Storage,
     chain: &str,
     from: Place,

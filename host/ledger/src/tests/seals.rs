@@ -39,7 +39,8 @@ async fn a_dead_chain_is_sealed_by_the_next_broker_and_every_later_change_is_nam
     assert_eq!((seal.record.body["chain"].as_str(), seal.record.body["seq"].as_u64()), (Some(&*chain), Some(4)));
 
     let whole = std::fs::read(segment(dir.path(), &chain)).unwrap();
-    let changes: [(fn(&mut Vec<ChainedRecord>), u64); 3] = [
+    type Change = fn(&mut Vec<ChainedRecord>);
+    let changes: [(Change, u64); 3] = [
         (|records| records.truncate(3), 4),
         (Vec::clear, 1),
         (|records| records.extend([ChainedRecord { seq: 5, ..records[3].clone() }]), 5),

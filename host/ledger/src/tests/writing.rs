@@ -210,6 +210,21 @@ async fn sinks_get_every_record_in_order_until_they_confirm() {
     assert_eq!(text, serde_json::to_string(&records(dir.path())[0]).unwrap());
 }
 
+#[tokio::test]
+async fn a_sink_gets_no_record_that_is_not_confirmed() {
+    let dir = folder();
+    let chain = closed(dir.path(), 4).await;
+    let storage = segments(dir.path());
+    let numbers = |from, confirmed, max| {
+        let (_, batch) = feed::next(&storage, &chain, Place::default(), from..confirmed, max).unwrap();
+        batch.into_iter().map(|(seq, _)| seq).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(0, 3, 10), [1, 2, 3]);
+    assert_eq!(numbers(1, 3, 10), [2, 3]);
+    assert_eq!(numbers(3, 3, 10), [0_u64; 0]);
+    assert_eq!(numbers(0, 6, 2), [1, 2]);
+}
+
 /// Waits until the writer's thread of a dropped ledger has released its chain.
 pub(super) async fn wait_for_end(dir: &Path) {
     let chains = chain::all(dir).unwrap();
