@@ -105,13 +105,17 @@ fn damage_before_the_last_append_is_no_crash() {
 
 #[test]
 fn segments_follow_each_other_and_a_missing_or_changed_one_is_damage() {
+    let write = |dir: &Path| {
+        std::fs::create_dir_all(dir.join("records")).unwrap();
+        let storage = Segments::new(dir, StorageLimits { segment: Some(2000), ..StorageLimits::default() });
+        let records = chained("X", &drafts(60));
+        let mut writer = storage.create("X");
+        records.chunks(5).for_each(|some| writer.append(some).unwrap());
+        writer.finish().unwrap();
+        (storage, records)
+    };
     let dir = folder();
-    std::fs::create_dir_all(dir.path().join("records")).unwrap();
-    let small = Segments::new(dir.path(), StorageLimits { segment: Some(2000), ..StorageLimits::default() });
-    let records = chained("X", &drafts(60));
-    let mut writer = small.create("X");
-    records.chunks(5).for_each(|some| writer.append(some).unwrap());
-    writer.finish().unwrap();
+    let (small, records) = write(dir.path());
     let path = |number| segment::path(dir.path(), "X", number);
     assert!(path(3).exists() && std::fs::metadata(path(1)).unwrap().len() < 4000);
     assert_eq!(stored(&small, "X"), (records.clone(), ChainEnd::Clean));
@@ -125,6 +129,14 @@ fn segments_follow_each_other_and_a_missing_or_changed_one_is_damage() {
     }
     assert_eq!(read, 60);
     let second = std::fs::read(path(2)).unwrap();
+    let other = folder();
+    write(other.path());
+    std::fs::copy(segment::path(other.path(), "X", 2), path(2)).unwrap();
+    let (found, end) = stored(&small, "X");
+    assert!(
+        records.starts_with(&found) && matches!(end, ChainEnd::Damaged(_)),
+        "another chain's under its name: {end:?}"
+    );
     std::fs::remove_file(path(2)).unwrap();
     assert!(matches!(stored(&small, "X").1, ChainEnd::Damaged(_)), "missing");
     std::fs::rename(path(3), path(2)).unwrap();
