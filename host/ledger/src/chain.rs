@@ -15,6 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 
 use super::LedgerError;
+use super::files::names_in;
 use super::record::Hash;
 
 /// The folder of the chains' lock files, in the data folder.
@@ -184,22 +185,11 @@ pub(super) fn unended(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> 
 }
 
 fn list(data_dir: &Path, extension: &str) -> Result<BTreeSet<String>, LedgerError> {
-    let folder = data_dir.join(FOLDER);
-    let failed = |error: io::Error| LedgerError::file("read", &folder, error);
-    let entries = match fs::read_dir(&folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        entries => entries.map_err(failed)?,
+    let names = names_in(&data_dir.join(FOLDER))?;
+    let chain = |name: &String| {
+        name.split_once('.').filter(|(_, found)| *found == extension).map(|(chain, _)| chain.to_owned())
     };
-    let mut chains = BTreeSet::new();
-    for entry in entries {
-        let name = entry.map_err(failed)?.file_name();
-        if let Some((chain, found)) = name.to_str().and_then(|name| name.split_once('.'))
-            && found == extension
-        {
-            chains.insert(chain.to_owned());
-        }
-    }
-    Ok(chains)
+    Ok(names.iter().filter_map(chain).collect())
 }
 
 fn path(data_dir: &Path, chain: &str) -> PathBuf {

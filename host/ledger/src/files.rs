@@ -1,6 +1,7 @@
-//! Checks that a file that is open is still the one at its path. A record that is written to a moved or deleted file is
+//! Files of the ledger: which there are, and whether one that is open is still the one at its path. A record that is written to a moved or deleted file is
 //! durable where nobody will read it.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -8,6 +9,17 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
 use super::LedgerError;
+
+/// Returns the names of the files in a folder; none if there is no such folder. Names that are not UTF-8 are not ours.
+pub(super) fn names_in(folder: &Path) -> Result<Vec<String>, LedgerError> {
+    let failed = |error: io::Error| LedgerError::file("read", folder, error);
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).map_err(failed));
+    names.filter_map(Result::transpose).collect()
+}
 
 /// A file, identified by its path, device and inode.
 #[derive(Debug, Clone)]

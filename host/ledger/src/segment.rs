@@ -8,11 +8,12 @@ mod reader;
 mod writer;
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::LedgerError;
+use super::files::names_in;
 use super::storage::{ChainReader, ChainWriter, Place, Storage, StorageLimits};
 
 /// The version of the format of segments and records.
@@ -55,20 +56,8 @@ impl Storage for Segments {
     }
 
     fn chains(&self) -> Result<BTreeSet<String>, LedgerError> {
-        let folder = folder(&self.data_dir);
-        let failed = |error: io::Error| LedgerError::file("read", &folder, error);
-        let entries = match fs::read_dir(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-            entries => entries.map_err(failed)?,
-        };
-        let mut chains = BTreeSet::new();
-        for entry in entries {
-            let name = entry.map_err(failed)?.file_name();
-            if let Some((chain, _)) = name.to_str().and_then(parse) {
-                chains.insert(chain.to_owned());
-            }
-        }
-        Ok(chains)
+        let names = names_in(&folder(&self.data_dir))?;
+        Ok(names.iter().filter_map(|name| parse(name)).map(|(chain, _)| chain.to_owned()).collect())
     }
 
     fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
