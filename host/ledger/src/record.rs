@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use portcullis_core::call::{CallId, SessionId, now_millis};
 use portcullis_core::protocol::canonical_value;
+use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::LedgerError;
@@ -249,6 +250,23 @@ pub struct Record {
     pub seq: u64,
     /// The version of the record format: 1.
     pub v: u32,
+}
+
+/// The members of a record in its text, with the body unread. No member but the body needs escaping.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordMembers<'a> {
+    pub(super) at: u64,
+    #[serde(borrow)]
+    pub(super) body: &'a RawValue,
+    pub(super) call: Option<&'a str>,
+    pub(super) chain: &'a str,
+    #[serde(rename = "config")]
+    _config: Option<&'a str>,
+    pub(super) kind: &'a str,
+    pub(super) run: Option<&'a str>,
+    pub(super) seq: u64,
+    pub(super) v: u32,
 }
 
 #[cfg(test)]

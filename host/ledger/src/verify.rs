@@ -13,7 +13,7 @@ use rusqlite::{Connection, Row};
 
 use super::chain::{self, ChainTip};
 use super::index::{self, RecordIndex};
-use super::record::{EventKind, Hash, Record, VERSION, hash};
+use super::record::{EventKind, Hash, RecordMembers, VERSION, hash};
 use super::segment::Segments;
 use super::state::{self, SCHEMA, schema_of};
 use super::storage::{ChainEnd, Place, Storage, StorageLimits};
@@ -276,10 +276,12 @@ impl Walk {
 
     fn step(&mut self, name: &str, seq: u64, text: &[u8], found: &[u8]) {
         let witness = self.witnesses.get(name);
-        let (report, before) = self.chains.entry(name.to_owned()).or_insert_with(|| begun(name.to_owned()));
-        if report.bad.is_some() {
-            return;
+        if !self.chains.contains_key(name) {
+            self.chains.insert(name.to_owned(), begun(name.to_owned()));
         }
+        let Some((report, before)) = self.chains.get_mut(name).filter(|(report, _)| report.bad.is_none()) else {
+            return;
+        };
         let expected = report.records + 1;
         match check(report, seq, text, found, before) {
             Ok((hash, _)) if witness.is_some_and(|end| end.seq == seq && end.hash != hash) => {
@@ -315,13 +317,20 @@ impl Walk {
 }
 
 /// Returns the chain that a `chain.sealed` record seals, and the end that it records.
-fn sealed(record: &Record) -> Option<(String, ChainTip)> {
-    let text = |key: &str| record.body.get(key)?.as_str();
+fn sealed(record: &RecordMembers<'_>) -> Option<(String, ChainTip)> {
+    let body: serde_json::Value = serde_json::from_str(record.body.get()).ok()?;
+    let text = |key: &str| body.get(key)?.as_str();
     let hash = chain::hash_of(text("hash")?)?;
-    Some((text("chain")?.to_owned(), ChainTip { seq: record.body.get("seq")?.as_u64()?, hash }))
+    Some((text("chain")?.to_owned(), ChainTip { seq: body.get("seq")?.as_u64()?, hash }))
 }
 
-fn check(report: &ChainReport, seq: u64, text: &[u8], found: &[u8], before: &Hash) -> Result<(Hash, Record), String> {
+fn check<'a>(
+    report: &ChainReport,
+    seq: u64,
+    text: &'a [u8],
+    found: &[u8],
+    before: &Hash,
+) -> Result<(Hash, RecordMembers<'a>), String> {
     let expected = report.records + 1;
     if seq != expected {
         return Err(format!("record {expected} is missing: record {seq} stands in its place"));
@@ -338,11 +347,12 @@ fn check(report: &ChainReport, seq: u64, text: &[u8], found: &[u8], before: &Has
     if canonical(&json).as_deref() != Ok(text) {
         return Err("its text is not in canonical form".into());
     }
-    let record: Record = json.read().map_err(|error| format!("its text is not a record: {error}"))?;
+    let record: RecordMembers<'_> =
+        serde_json::from_str(text).map_err(|error| format!("its text is not a record: {error}"))?;
     if record.v != VERSION {
         return Err(format!("it has format {} and this version knows {VERSION}", record.v));
     }
-    if (record.chain.as_str(), record.seq) != (report.chain.as_str(), seq) {
+    if (record.chain, record.seq) != (report.chain.as_str(), seq) {
         return Err(format!("its text says that it is record {} of chain {}", record.seq, record.chain));
     }
     if seq == 1 && record.kind != EventKind::BrokerStarted.as_str() {

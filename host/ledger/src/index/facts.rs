@@ -1,11 +1,8 @@
 //! What the index keeps of a record.
 
-use std::borrow::Cow;
-
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use crate::record::EventKind;
+use crate::record::{EventKind, RecordMembers};
 
 /// The facts of a record that searches need.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,17 +15,6 @@ pub(super) struct IndexedFacts {
     pub(super) profile: Option<String>,
     pub(super) error: Option<String>,
     pub(super) outcome: Option<String>,
-}
-
-/// The members of a record, its body unread.
-#[derive(Deserialize)]
-struct Members<'a> {
-    at: u64,
-    #[serde(borrow)]
-    body: &'a RawValue,
-    kind: Cow<'a, str>,
-    run: Option<String>,
-    call: Option<String>,
 }
 
 /// The members of a body that searches need.
@@ -47,7 +33,7 @@ struct Body {
 impl IndexedFacts {
     /// Reads the facts of a record. A text that is no record has none, and is shown as damaged when it is read.
     pub(super) fn of(text: &str) -> Self {
-        let Ok(members) = serde_json::from_str::<Members<'_>>(text) else { return Self::default() };
+        let Ok(members) = serde_json::from_str::<RecordMembers<'_>>(text) else { return Self::default() };
         let is = |kind: EventKind| members.kind == kind.as_str();
         let (started, failed, completed) =
             (is(EventKind::RunStarted), is(EventKind::RunError), is(EventKind::ToolCompleted));
@@ -58,9 +44,9 @@ impl IndexedFacts {
         };
         Self {
             at: members.at,
-            kind: members.kind.into_owned(),
-            run: members.run,
-            call: members.call,
+            kind: members.kind.to_owned(),
+            run: members.run.map(str::to_owned),
+            call: members.call.map(str::to_owned),
             principal: body.principal.filter(|_| started),
             profile: body.profile.filter(|_| started),
             error: body.error.filter(|_| failed),
