@@ -25,6 +25,9 @@ pub(super) const FOLDER: &str = "chains";
 const LOCKED: &str = "lock";
 const ENDED: &str = "ended";
 
+/// How often a lock file is read that says nothing: its broker writes it within microseconds.
+const READ_TRIES: usize = 10;
+
 /// The age at which a lock file that was not yet renamed belongs to a broker that died: a start takes milliseconds.
 const UNFINISHED_AGE: Duration = Duration::from_secs(60);
 
@@ -134,18 +137,24 @@ fn mark_ended(path: &Path) {
     }
 }
 
-/// Reports whether a chain is known to have its end.
+/// Reports whether a chain is known to have its end, and no broker holds it, whatever its lock file is called.
 pub(super) fn is_ended(data_dir: &Path, chain: &str) -> bool {
-    path(data_dir, chain).with_extension(ENDED).exists()
+    let file = File::open(path(data_dir, chain).with_extension(ENDED));
+    file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
 }
 
 /// Returns how far a chain had come when its broker last wrote its lock file, or `None` if the file does not say so.
 pub(super) fn witness(data_dir: &Path, chain: &str) -> Option<ChainTip> {
     let path = path(data_dir, chain);
-    let text = fs::read_to_string(&path).or_else(|_| fs::read_to_string(path.with_extension(ENDED))).ok()?;
+    // A text that was read while it was being written is read again.
+    (0..READ_TRIES).find_map(|_| read_position(&path))
+}
+
+fn read_position(path: &Path) -> Option<ChainTip> {
+    let text = fs::read_to_string(path).or_else(|_| fs::read_to_string(path.with_extension(ENDED))).ok()?;
     let mut words = text.split_ascii_whitespace();
     let end = ChainTip { seq: words.next()?.parse().ok()?, hash: hash_of(words.next()?)? };
-    // This also rejects a text that was read while it was being written.
+    // This rejects a text that is half old and half new.
     (line(end) == text).then_some(end)
 }
 
@@ -177,6 +186,11 @@ pub(super) fn all(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
     let mut chains = list(data_dir, LOCKED)?;
     chains.append(&mut list(data_dir, ENDED)?);
     Ok(chains)
+}
+
+/// Returns the chains whose lock files say that they have their end.
+pub(super) fn ended(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
+    list(data_dir, ENDED)
 }
 
 /// Returns the chains that are not known to have an end.

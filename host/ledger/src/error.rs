@@ -108,7 +108,7 @@ pub enum LedgerError {
     /// More records are waiting than the queue holds.
     #[error("more than {QUEUE} records wait for the disk")]
     Overloaded,
-    /// The ledger was closed with [`Ledger::close`].
+    /// The ledger was closed with [`Ledger::close`](crate::Ledger::close).
     #[error("the ledger is closed")]
     Closed,
 }

@@ -48,6 +48,24 @@ impl WatchedFile {
             .ok_or_else(|| LedgerError::Moved(self.path.clone()))
     }
 
+    /// Checks that at least this many bytes are in the file.
+    ///
+    /// # Errors
+    /// [`LedgerError::Moved`] as for [`WatchedFile::size`], and [`LedgerError::Cut`].
+    pub(super) fn holds(&self, bytes: u64) -> Result<(), LedgerError> {
+        let size = self.size()?;
+        if size < bytes {
+            let cause = format!("it has {size} bytes, and {bytes} were written");
+            return Err(LedgerError::Cut { path: self.path.clone(), cause });
+        }
+        Ok(())
+    }
+
+    /// Reports whether this is the same file.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -1,5 +1,6 @@
 //! The index for searches, derived from the records. Readers make it and bring it up to date; writers know nothing of it.
 
+mod check;
 mod facts;
 
 use std::cmp::Reverse;
@@ -12,9 +13,10 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
+pub(super) use self::check::IndexCheck;
 use self::facts::IndexedFacts;
 use super::record::ChainedRecord;
-use super::storage::{ChainReader, Place, Storage};
+use super::storage::{ChainEnd, ChainReader, Place, Storage};
 use super::{LedgerError, chain, legacy, state};
 
 /// The SQL that creates the tables, indices and views.
@@ -47,6 +49,8 @@ struct Pending {
     place: Place,
     records: std::vec::IntoIter<ChainedRecord>,
     next: Option<(ChainedRecord, IndexedFacts)>,
+    /// The number of the last record that is in the index or was read.
+    last: u64,
 }
 
 /// What is known of a chain before its records are read.
@@ -56,6 +60,8 @@ struct ChainState {
     is_ended: bool,
     /// The last record that is certainly durable: while a chain is written, what follows may still be replaced.
     last: u64,
+    /// How far it had come, according to its lock file.
+    written: u64,
 }
 
 /// A record of format 1.
@@ -81,19 +87,24 @@ impl RecordIndex {
         let legacy = state.filter(|conn| legacy::is_present(conn).unwrap_or(false));
         let path = path(data_dir);
         let conn = connect(&path).or_else(|error| {
+            // Somebody uses it: it is waited for, and not taken away.
+            if state::is_busy(&error) {
+                return Err(error);
+            }
             tracing::debug!(%error, ?path, "the index of the ledger cannot be used; making another");
             remove(data_dir);
-            connect(&path)
+            connect(&path).or_else(|_| prepare(Connection::open("")?))
         });
-        let conn = conn.or_else(|_| prepare(Connection::open("")?)).map_err(|error| failed(data_dir, &error))?;
+        let conn = conn.map_err(|error| failed(data_dir, &error))?;
         Ok(Self { conn, data_dir: data_dir.to_owned(), storage, legacy })
     }
 
-    /// Returns the index if it exists, as it is.
-    pub(super) fn open_existing(data_dir: &Path, storage: Arc<dyn Storage>) -> Option<Self> {
-        let path = path(data_dir);
-        let conn = path.exists().then(|| connect(&path).ok()).flatten()?;
-        Some(Self { conn, data_dir: data_dir.to_owned(), storage, legacy: None })
+    /// Returns the index if it exists.
+    ///
+    /// # Errors
+    /// As for [`RecordIndex::open`].
+    pub(super) fn open_existing(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Option<Self>, LedgerError> {
+        if path(data_dir).exists() { Self::open(data_dir, storage).map(Some) } else { Ok(None) }
     }
 
     pub(super) fn connection(&self) -> &Connection {
@@ -112,48 +123,19 @@ impl RecordIndex {
             let (place, is_complete) = known.get(&chain).copied().unwrap_or_default();
             if !is_complete {
                 let state = ChainState::of(&self.data_dir, &chain);
-                let next = self.storage.read(&chain, place)?.skip()?;
-                is_new |= state.is_ended || next.is_some_and(|tip| tip.seq <= state.last);
-                open.insert(chain, state);
+                let next = self.storage.read(&chain, place).and_then(|mut reader| reader.skip());
+                match next {
+                    Ok(next) => {
+                        is_new |= state.is_ended || next.is_some_and(|tip| tip.seq <= state.last);
+                        open.insert(chain, state);
+                    }
+                    Err(error) => {
+                        tracing::warn!(chain, %error, "a chain of the ledger cannot be read, and is left out")
+                    }
+                }
             }
         }
         if is_new { self.add(&open) } else { Ok(()) }
-    }
-
-    /// Compares what the index says of records with the records. Returns the number of the first for which it says
-    /// something else; records that it does not have yet are not compared.
-    pub(super) fn first_difference(&self, chain: &str, records: &[ChainedRecord]) -> Result<Option<u64>, LedgerError> {
-        let sql = "SELECT seq, at, kind, run, call, principal, profile, error, outcome FROM events \
-                   WHERE chain = (SELECT id FROM chains WHERE chain = ?1) AND seq BETWEEN ?2 AND ?3";
-        let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(None) };
-        let found = self.conn.prepare_cached(sql).and_then(|mut query| {
-            let range = params![chain, first.seq.cast_signed(), last.seq.cast_signed()];
-            let rows = query.query_map(range, |row| {
-                let seq = row.get::<_, i64>(0)?.cast_unsigned();
-                let facts = IndexedFacts {
-                    at: row.get::<_, i64>(1)?.cast_unsigned(),
-                    kind: row.get(2)?,
-                    run: row.get(3)?,
-                    call: row.get(4)?,
-                    principal: row.get(5)?,
-                    profile: row.get(6)?,
-                    error: row.get(7)?,
-                    outcome: row.get(8)?,
-                };
-                Ok((seq, facts))
-            })?;
-            rows.collect::<rusqlite::Result<HashMap<_, _>>>()
-        });
-        let found = found.map_err(|error| self.failed(&error))?;
-        let differs = |record: &&ChainedRecord| found.get(&record.seq) != Some(&IndexedFacts::of(&record.text));
-        Ok(records.iter().find(differs).map(|record| record.seq))
-    }
-
-    /// Returns the number of records of a chain that the index has.
-    pub(super) fn count(&self, chain: &str) -> Result<u64, LedgerError> {
-        let sql = "SELECT count(*) FROM events WHERE chain = (SELECT id FROM chains WHERE chain = ?1)";
-        let count = self.conn.prepare_cached(sql).and_then(|mut query| query.query_row([chain], |row| row.get(0)));
-        count.map(i64::cast_unsigned).map_err(|error| self.failed(&error))
     }
 
     /// Returns the text of a record of format 1, by its place in the table.
@@ -179,7 +161,8 @@ impl RecordIndex {
             let (place, _) = known.get(chain).copied().unwrap_or_default();
             let (id, reader) = (self.chain_id(chain)?, self.storage.read(chain, place)?);
             let records = Vec::new().into_iter();
-            let mut one = Pending { id, state: *state, reader, place, records, next: None };
+            let last = self.last(id)?;
+            let mut one = Pending { id, state: *state, reader, place, records, next: None, last };
             one.step()?;
             pending.push(one);
         }
@@ -203,6 +186,10 @@ impl RecordIndex {
                 transaction.commit().map_err(|error| self.failed(&error))?;
                 transaction = self.begin()?;
             }
+        }
+        for one in &mut pending {
+            // What is damaged or missing may come back.
+            one.state.is_ended &= !matches!(one.reader.end()?, ChainEnd::Damaged(_)) && one.last >= one.state.written;
         }
         self.note_places(&pending, true)?;
         transaction.commit().map_err(|error| self.failed(&error))
@@ -235,9 +222,17 @@ impl RecordIndex {
 
     /// Returns the next records of format 1 that the index does not have yet.
     fn legacy_records(&self, most: usize) -> Result<Vec<LegacyRecord>, LedgerError> {
+        self.legacy_after(self.last_legacy()?, most)
+    }
+
+    /// Returns the place of the last record of format 1 that the index has.
+    fn last_legacy(&self) -> Result<i64, LedgerError> {
+        let last = self.conn.query_row("SELECT row FROM legacy", [], |row| row.get(0));
+        last.map_err(|error| self.failed(&error))
+    }
+
+    fn legacy_after(&self, after: i64, most: usize) -> Result<Vec<LegacyRecord>, LedgerError> {
         let Some(legacy) = &self.legacy else { return Ok(Vec::new()) };
-        let after = self.conn.query_row("SELECT row FROM legacy", [], |row| row.get::<_, i64>(0));
-        let after = after.map_err(|error| self.failed(&error))?;
         let sql = "SELECT row, chain, seq, record FROM events WHERE row > ?1 ORDER BY row LIMIT ?2";
         let found = legacy.prepare_cached(sql).and_then(|mut query| {
             let most = i64::try_from(most).unwrap_or(i64::MAX);
@@ -276,6 +271,13 @@ impl RecordIndex {
         inserted.map(drop).map_err(|error| self.failed(&error))
     }
 
+    /// Returns the number of the last record of a chain that is here, or 0.
+    fn last(&self, chain: i64) -> Result<u64, LedgerError> {
+        let sql = "SELECT coalesce(max(seq), 0) FROM events WHERE chain = ?1";
+        let last = self.conn.prepare_cached(sql).and_then(|mut query| query.query_row([chain], |row| row.get(0)));
+        last.map(i64::cast_unsigned).map_err(|error| self.failed(&error))
+    }
+
     /// Returns how far each known chain has come, and whether all of it is here.
     fn known(&self) -> Result<HashMap<String, (Place, bool)>, LedgerError> {
         let known =
@@ -312,11 +314,9 @@ impl ChainState {
     /// Asks for the state of a chain. This comes before its records are read, so that none comes in between.
     fn of(data_dir: &Path, chain: &str) -> Self {
         let is_ended = chain::is_ended(data_dir, chain);
-        let last = match !is_ended && chain::is_live(data_dir, chain) {
-            true => chain::witness(data_dir, chain).map_or(0, |tip| tip.seq),
-            false => u64::MAX,
-        };
-        Self { is_ended, last }
+        let is_live = !is_ended && chain::is_live(data_dir, chain);
+        let written = chain::witness(data_dir, chain).map_or(0, |tip| tip.seq);
+        Self { is_ended, last: if is_live { written } else { u64::MAX }, written }
     }
 }
 
@@ -326,6 +326,7 @@ impl Pending {
         loop {
             if let Some(record) = self.records.next() {
                 let facts = IndexedFacts::of(&record.text);
+                self.last = self.last.max(record.seq);
                 self.next = Some((record, facts));
                 return Ok(());
             }
@@ -376,11 +377,15 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 
 /// Creates the tables if there are none.
 fn prepare(conn: Connection) -> rusqlite::Result<Connection> {
-    let transaction = Transaction::new_unchecked(&conn, TransactionBehavior::Immediate)?;
-    if transaction.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))? {
-        transaction.execute_batch(SCHEMA)?;
+    let is_empty = |conn: &Connection| conn.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0));
+    // Most find it made, and then need not wait for whoever writes it.
+    if is_empty(&conn)? {
+        let transaction = Transaction::new_unchecked(&conn, TransactionBehavior::Immediate)?;
+        if is_empty(&transaction)? {
+            transaction.execute_batch(SCHEMA)?;
+        }
+        transaction.commit()?;
     }
-    transaction.commit()?;
     Ok(conn)
 }
 

@@ -206,7 +206,8 @@ impl Ledger {
     /// Cancellation: nothing is queued; the use of the grant may be taken.
     ///
     /// # Errors
-    /// [`LedgerError::GrantSpent`] if the grant no longer covers this call. After every error nothing is queued.
+    /// [`LedgerError::GrantSpent`] if the grant no longer covers this call. After every error nothing is queued; after any
+    /// other, the use of the grant may be taken.
     pub async fn intent(
         &self,
         event: Event,

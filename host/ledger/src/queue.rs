@@ -95,12 +95,10 @@ impl PendingIntent {
 
     /// Waits until the intent is on disk and returns its number. Only then may the source see any byte of the call.
     ///
-    /// Cancellation: the intent may be durable and the use of a grant spent. The caller that drops this future must
-    /// record an outcome.
+    /// Cancellation: the intent may be durable. The caller that drops this future must record an outcome.
     ///
     /// # Errors
-    /// [`LedgerError::GrantSpent`] if the grant no longer covers this call; nothing is recorded then. Otherwise as for
-    /// [`Ledger::append`].
+    /// As for [`Ledger::append`].
     pub async fn durable(self) -> Result<u64, LedgerError> {
         let answer = self.answer.await.unwrap_or(Err(LedgerError::Closed));
         self.ledger.inner.appended.record(self.asked.elapsed());

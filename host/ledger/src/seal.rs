@@ -42,7 +42,13 @@ pub(super) fn due(state: &State, storage: &dyn Storage, data_dir: &Path) -> Resu
     let mut due = Vec::new();
     for chain in unended {
         let Some(lock) = DeadChainLock::take(data_dir, &chain) else { continue };
-        let mut end = end_of(storage, &chain)?;
+        let mut end = match end_of(storage, &chain) {
+            Ok(end) => end,
+            Err(error) => {
+                tracing::warn!(chain, %error, "the records of a broker that died cannot be read, and are not sealed");
+                continue;
+            }
+        };
         if has_legacy && end.tip.seq == 0 {
             end.tip = state.run(|conn| legacy::tip(conn, &chain))?.unwrap_or_default();
         }
@@ -74,9 +80,7 @@ fn end_of(storage: &dyn Storage, chain: &str) -> Result<FoundEnd, LedgerError> {
         last = Some((tip, place));
         place = reader.place();
     }
-    if reader.end()? == ChainEnd::Clean {
-        storage.finish(chain, place)?;
-    }
+    storage.finish(chain, place, reader.end()? == ChainEnd::Clean)?;
     let Some((tip, place)) = last else { return Ok(FoundEnd::default()) };
     let batch = storage.read(chain, place)?.next()?;
     let record = batch.as_ref().and_then(|batch| batch.records.last());

@@ -1,7 +1,8 @@
 //! Segments: the files in which a chain's records are kept on a disk.
 //!
-//! A segment is a sequence of frames. Each append is one write of whole frames; a crash can leave a part of the last
-//! one, which was never confirmed, and readers stop before it. Nothing that was confirmed is ever written again.
+//! A segment is a sequence of frames. Each append is one write of whole frames. A crash can leave a part of the last one,
+//! which was never confirmed: its whole frames count, and readers stop before the rest. Nothing that was confirmed is
+//! ever written again.
 
 mod frame;
 mod reader;
@@ -64,10 +65,12 @@ impl Storage for Segments {
         Ok(Box::new(reader::SegmentReader::open(&self.data_dir, chain, from)?))
     }
 
-    fn finish(&self, chain: &str, end: Place) -> Result<(), LedgerError> {
+    fn finish(&self, chain: &str, end: Place, is_clean: bool) -> Result<(), LedgerError> {
         let path = path(&self.data_dir, chain, end.segment.max(1));
         let finished = OpenOptions::new().write(true).open(&path).and_then(|file| {
-            file.set_len(end.offset)?;
+            if is_clean {
+                file.set_len(end.offset)?;
+            }
             file.sync_all()
         });
         match finished {

@@ -1,7 +1,7 @@
 //! The state of a ledger, which changes and is not chained: grants, and the cursors of sinks. It is an SQLite file.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -74,6 +74,8 @@ pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, LedgerError> {
     for folder in [data_dir.join(chain::FOLDER), segment::folder(&data_dir)] {
         folders.create(&folder).map_err(|e| failed(&folder, e))?;
     }
+    // The names of these folders are on disk before anything in them counts.
+    File::open(&data_dir).and_then(|folder| folder.sync_all()).map_err(|e| failed(&data_dir, e))?;
     let database = path(&data_dir);
     // SQLite gives the database's mode to its side files.
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&database);
@@ -156,7 +158,7 @@ fn retry_busy<T>(limit: Duration, mut work: impl FnMut() -> rusqlite::Result<T>)
     }
 }
 
-fn is_busy(error: &rusqlite::Error) -> bool {
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 

@@ -26,11 +26,12 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be read.
     fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError>;
 
-    /// Makes durable what a broker that died appended to its chain, and gives back what it had reserved after its end.
+    /// Makes durable what a broker that died appended to its chain. If nothing was written after its end, what it had
+    /// reserved there is given back.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be written.
-    fn finish(&self, chain: &str, end: Place) -> Result<(), LedgerError>;
+    fn finish(&self, chain: &str, end: Place, is_clean: bool) -> Result<(), LedgerError>;
 }
 
 /// The writer of one chain.

@@ -12,7 +12,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
 use super::chain::{self, ChainTip};
-use super::index::{self, RecordIndex};
+use super::index::{self, IndexCheck};
 use super::record::{EventKind, Hash, RecordMembers, VERSION, hash};
 use super::segment::Segments;
 use super::state::{self, SCHEMA, schema_of};
@@ -87,12 +87,11 @@ pub(super) fn verify_in(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Ve
     // the lock file of one that writes would be ahead of what was read.
     let locks = chain::all(data_dir)?;
     let live: BTreeSet<String> = locks.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
+    let ended = chain::ended(data_dir)?;
     let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
     let mut walk = Walk { witnesses, ..Walk::default() };
     let mut trouble = check_state(data_dir, &mut walk, &locks, &*storage)?;
-    if let Some(different) = check_chains(data_dir, &storage, &mut walk)? {
-        trouble.get_or_insert(different);
-    }
+    let differences = check_chains(data_dir, &storage, &mut walk)?;
     for chain in locks.iter().chain(walk.seals.keys()) {
         walk.chains.entry(chain.clone()).or_insert_with(|| begun(chain.clone()));
     }
@@ -109,6 +108,17 @@ pub(super) fn verify_in(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Ve
             let reason = format!("its broker had written {} records, and {} are there", witness.seq, report.records);
             report.bad = Some((report.records + 1, reason));
         }
+        // The end of a chain is durable before its lock file says so.
+        if report.bad.is_none() && ended.contains(chain) && !report.stopped && report.sealed.is_none() {
+            report.bad =
+                Some((report.records + 1, "its lock file says that it has its end, which is not there".into()));
+        }
+    }
+    // Of a bad chain, the index may know what is missing.
+    let is_good = |chain: &String| chains.get(chain).is_none_or(|(report, _)| report.bad.is_none());
+    if let Some((chain, difference)) = differences.into_iter().find(|(chain, _)| is_good(chain)) {
+        index::remove(data_dir);
+        trouble.get_or_insert(format!("the index has {difference} in chain {chain}; it is made anew"));
     }
     let chains: Vec<ChainReport> = chains.into_values().map(|(report, _)| report).collect();
     let findings = judge(&chains, trouble);
@@ -150,28 +160,36 @@ fn compare(seal: &RecordedSeal, records: u64, end: &Hash) -> Option<(u64, String
         .then(|| (at.seq, format!("it is not the record that chain {by} sealed, which has hash {}", hex(&at.hash))))
 }
 
-/// Checks the records of all chains, and the index of them. Returns what is wrong with the index.
-fn check_chains(data_dir: &Path, storage: &Arc<dyn Storage>, walk: &mut Walk) -> Result<Option<String>, LedgerError> {
-    let index = RecordIndex::open_existing(data_dir, Arc::clone(storage));
-    let mut different = None;
+/// Checks the records of all chains, and the index of them. Returns the first difference of the index for each chain.
+fn check_chains(
+    data_dir: &Path,
+    storage: &Arc<dyn Storage>,
+    walk: &mut Walk,
+) -> Result<Vec<(String, String)>, LedgerError> {
+    let mut index = IndexCheck::open(data_dir, storage)?;
     for chain in storage.chains()? {
-        let indexed = index.as_ref().map_or(Ok(0), |index| index.count(&chain))?;
-        let mut reader = storage.read(&chain, Place::default())?;
-        while let Some(batch) = reader.next()? {
-            for record in &batch.records {
-                walk.step(&chain, record.seq, record.text.as_bytes(), &record.hash);
-            }
-            let compared = batch.records.partition_point(|record| record.seq <= indexed);
-            if let (Some(index), Some(records), None) = (&index, batch.records.get(..compared), &different) {
-                different = index.first_difference(&chain, records)?.map(|seq| (chain.clone(), seq));
-            }
-        }
-        walk.end(&chain, reader.end()?);
+        let end = check_chain(&chain, &**storage, walk, &mut index);
+        // A chain that cannot be read is a bad one, and the others are checked.
+        walk.end(&chain, end.unwrap_or_else(|error| ChainEnd::Damaged(error.to_string())));
+        index.end_chain(&chain)?;
     }
-    Ok(different.map(|(chain, seq)| {
-        index::remove(data_dir);
-        format!("the index said something else of record {seq} of chain {chain} than the record; it is made anew")
-    }))
+    Ok(index.differences())
+}
+
+fn check_chain(
+    chain: &str,
+    storage: &dyn Storage,
+    walk: &mut Walk,
+    index: &mut IndexCheck,
+) -> Result<ChainEnd, LedgerError> {
+    let mut reader = storage.read(chain, Place::default())?;
+    while let Some(batch) = reader.next()? {
+        for record in &batch.records {
+            walk.step(chain, record.seq, record.text.as_bytes(), &record.hash);
+        }
+        index.compare(chain, &batch)?;
+    }
+    reader.end()
 }
 
 /// Checks the file of the state, and the records that format 1 wrote into it. Returns what is wrong with the file.

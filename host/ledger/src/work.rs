@@ -125,7 +125,12 @@ impl WorkQueue {
 
     /// Says that the writer has released the chain. Callers of what is left are told that the ledger is closed.
     pub(super) fn release(&self) {
-        drop(mem::take(&mut self.state.lock().items));
+        let mut state = self.state.lock();
+        // It is set already, unless the writer panicked.
+        state.ending.get_or_insert(WriterEnd::Dropped);
+        let items = mem::take(&mut state.items);
+        drop(state);
+        drop(items);
         self.released.send_replace(true);
     }
 

@@ -102,23 +102,24 @@ impl Writer {
         Ok(())
     }
 
-    fn run(mut self) {
-        // It is dropped last, when the chain is released.
+    fn run(self) {
+        // It is dropped after the writer, whose lock on the chain is released then.
         let _release = Release(Arc::clone(&self.work));
+        let mut writer = self;
         let mut batching = false;
         let ending = loop {
-            let (items, ending) = match self.work.take(batching, self.cause.is_some().then_some(self.retry)) {
+            let (items, ending) = match writer.work.take(batching, writer.cause.is_some().then_some(writer.retry)) {
                 Work::Write(items) => (items, None),
                 Work::End(items, ending) => (items, Some(ending)),
             };
             batching = items.iter().filter(|item| item.reply.is_some()).count() > 1;
-            self.settle(items);
+            writer.settle(items);
             if let Some(ending) = ending {
                 break ending;
             }
         };
         if ending == WriterEnd::Closed {
-            self.end();
+            writer.end();
         }
     }
 

@@ -38,8 +38,19 @@ pub(super) enum FrameKind {
     Start = 1,
     /// Text that frames after it are compressed with.
     Dictionary = 2,
-    /// Records.
+    /// Records, with which an append begins.
     Records = 3,
+    /// Records of the same append as the frame before.
+    MoreRecords = 4,
+}
+
+impl FrameKind {
+    const ALL: [Self; 4] = [Self::Start, Self::Dictionary, Self::Records, Self::MoreRecords];
+
+    /// Reports whether frames of this kind hold records.
+    pub(super) fn has_records(self) -> bool {
+        matches!(self, Self::Records | Self::MoreRecords)
+    }
 }
 
 /// The way in which the text of a frame is stored.
@@ -82,9 +93,7 @@ impl FrameHeader {
         let [_, _, _, _, _, _, _, _, kind, codec, low, high, ..] = *bytes;
         let header = Self {
             checksum: word(CHECKSUM_AT)?,
-            kind: [FrameKind::Start, FrameKind::Dictionary, FrameKind::Records]
-                .into_iter()
-                .find(|known| *known as u8 == kind)?,
+            kind: FrameKind::ALL.into_iter().find(|known| *known as u8 == kind)?,
             codec: [Codec::Stored, Codec::Lz4, Codec::Lz4WithDictionary]
                 .into_iter()
                 .find(|known| *known as u8 == codec)?,
@@ -94,8 +103,11 @@ impl FrameHeader {
             dictionary: word(20)?,
             first: u64::from_le_bytes(bytes.get(24..)?.try_into().ok()?),
         };
+        let has_records =
+            header.count > 0 && header.first > 0 && header.first.checked_add(header.count as u64).is_some();
         let fits = header.text <= MAX_TEXT_BYTES
             && header.count <= MAX_RECORDS
+            && header.kind.has_records() == has_records
             && header.length <= header.count * size_of::<Hash>() + get_maximum_output_size(header.text);
         (bytes.starts_with(&MAGIC) && fits).then_some(header)
     }
@@ -166,9 +178,11 @@ pub(super) fn push_dictionary(out: &mut Vec<u8>, text: &[u8]) {
     push(out, FrameKind::Dictionary, Codec::Stored, &content, |out| out.extend_from_slice(text));
 }
 
-/// Appends frames for all of these records, in order, and returns where the last frame begins in the buffer.
+/// Appends frames for all of these records, in order, and returns where the last frame begins in the buffer. What is in
+/// the buffer before belongs to the same append.
 pub(super) fn push_records(out: &mut Vec<u8>, mut records: &[ChainedRecord], dictionary: Option<&Dictionary>) -> usize {
     let mut last = out.len();
+    let mut kind = if last == 0 { FrameKind::Records } else { FrameKind::MoreRecords };
     while let Some(first) = records.first() {
         let mut text = String::new();
         let count = records
@@ -189,10 +203,11 @@ pub(super) fn push_records(out: &mut Vec<u8>, mut records: &[ChainedRecord], dic
         let codec = if dictionary.is_some() { Codec::Lz4WithDictionary } else { Codec::Lz4 };
         let offset = dictionary.map_or(0, |dictionary| dictionary.offset);
         let content = Content { first: first.seq, count, text: text.len(), dictionary: offset };
-        push(out, FrameKind::Records, codec, &content, |out| {
+        push(out, kind, codec, &content, |out| {
             these.iter().for_each(|record| out.extend_from_slice(&record.hash));
             pack(out, text.as_bytes(), dictionary);
         });
+        kind = FrameKind::MoreRecords;
     }
     last
 }

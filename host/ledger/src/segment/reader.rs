@@ -1,9 +1,11 @@
 //! Reading a chain's segments, while its broker may be writing them.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use super::SegmentStart;
 use super::frame::{Dictionary, FrameHeader, FrameKind, HEADER_BYTES, MAGIC};
@@ -15,6 +17,9 @@ use crate::storage::{ChainEnd, ChainReader, Place, StoredBatch};
 /// The bytes that are read ahead: few at first, since a search looks at single frames, and more with each time.
 const FIRST_READ_BYTES: usize = 16 * 1024;
 const MAX_READ_BYTES: usize = 256 * 1024;
+
+/// The number of headers without their frames that are looked at after the end of a segment.
+const MAX_FALSE_STARTS: usize = 100;
 
 /// A reader of the segments of one chain.
 pub(super) struct SegmentReader {
@@ -63,7 +68,7 @@ impl SegmentReader {
                 Found::Frame(frame) => {
                     self.place.offset += (HEADER_BYTES + frame.rest.len()) as u64;
                     match (frame.header.kind, place.offset) {
-                        (FrameKind::Records, 1..) => {
+                        (FrameKind::Records | FrameKind::MoreRecords, 1..) => {
                             self.tip = frame.tip();
                             return Ok(Some((place, frame)));
                         }
@@ -136,7 +141,11 @@ impl ChainReader for SegmentReader {
         if super::path(&self.data_dir, &self.chain, segment + 2).exists() {
             return Ok(ChainEnd::Damaged(format!("segment {} is missing", segment + 1)));
         }
-        let Some(file) = &mut self.open else { return Ok(ChainEnd::Clean) };
+        let Some(file) = &mut self.open else {
+            let is_missing = super::path(&self.data_dir, &self.chain, segment + 1).exists();
+            let cause = format!("segment {segment} is missing");
+            return Ok(if is_missing { ChainEnd::Damaged(cause) } else { ChainEnd::Clean });
+        };
         if file.goes_on_after(at)? && !file.is_written_since(at)? {
             return Ok(ChainEnd::Damaged(format!("the records at byte {at} of {:?} are damaged", file.path)));
         }
@@ -178,7 +187,9 @@ struct SegmentFile {
 
 impl SegmentFile {
     fn open(path: PathBuf) -> Result<Option<Self>, LedgerError> {
-        match File::open(&path) {
+        // Whatever else has this name, opening it does not wait.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
             Ok(file) => Ok(Some(Self {
                 path,
                 file,
@@ -255,24 +266,37 @@ impl SegmentFile {
         Ok(matches!(self.frame(offset)?, Found::Frame(_)))
     }
 
-    /// Reports whether a whole frame begins anywhere after an offset: then what is there was not cut by a crash.
+    /// Reports whether an append begins anywhere after an offset: then what is there was not cut by a crash, since an
+    /// append is confirmed before the next one is written. Frames of the same append do not count.
     fn goes_on_after(&mut self, offset: u64) -> Result<bool, LedgerError> {
         let mut at = offset + 1;
+        let mut false_starts = 0;
         loop {
             let bytes = self.bytes(at, MAX_READ_BYTES)?;
             if bytes.len() < HEADER_BYTES {
                 return Ok(false);
             }
-            let step = memchr::memmem::find(bytes, &MAGIC);
-            let read = bytes.len();
-            match step {
-                None => at += (read - MAGIC.len() + 1) as u64,
-                Some(step) => {
-                    at += step as u64;
-                    if matches!(self.frame(at)?, Found::Frame(_)) {
+            let searched = bytes.len() - HEADER_BYTES + 1;
+            let starts_frame = |start: &usize| {
+                bytes.get(*start..).and_then(<[u8]>::first_chunk).and_then(FrameHeader::parse).is_some()
+            };
+            let found = memchr::memmem::find_iter(bytes, &MAGIC).filter(|start| *start < searched);
+            match found.into_iter().find(starts_frame) {
+                None => at += searched as u64,
+                Some(start) => {
+                    at += start as u64;
+                    match self.frame(at)? {
+                        Found::Frame(frame) if frame.header.kind != FrameKind::MoreRecords => return Ok(true),
+                        Found::Frame(frame) => at += (HEADER_BYTES + frame.rest.len()) as u64,
+                        _ => {
+                            false_starts += 1;
+                            at += 1;
+                        }
+                    }
+                    // No crash leaves so many.
+                    if false_starts > MAX_FALSE_STARTS {
                         return Ok(true);
                     }
-                    at += 1;
                 }
             }
         }

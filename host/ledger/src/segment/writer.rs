@@ -40,8 +40,8 @@ pub(super) struct SegmentWriter {
     limits: StorageLimits,
     /// The segment that is being written; `None` until the first record.
     open: Option<OpenSegment>,
-    /// The file that is being written, for the probe.
-    watched: Arc<Mutex<Option<WatchedFile>>>,
+    /// The file that is being written and what is in it, for the probe.
+    watched: Arc<Mutex<Option<(WatchedFile, u64)>>>,
     /// The last record that was written.
     tip: ChainTip,
     /// The buffer in which an append is put together.
@@ -85,12 +85,22 @@ impl SegmentWriter {
         };
         if let Some(number) = number {
             let next = OpenSegment::create(&self.data_dir, &self.chain, number, self.tip, self.limits)?;
-            *self.watched.lock() = Some(next.watched.clone());
             if let Some(full) = self.open.replace(next) {
                 full.finish()?;
             }
         }
         self.open.as_mut().ok_or(LedgerError::Closed)
+    }
+}
+
+impl SegmentWriter {
+    /// Tells the probe which file is written, and how much is in it.
+    fn watch(&self) {
+        let mut watched = self.watched.lock();
+        match (&self.open, &mut *watched) {
+            (Some(open), Some((file, end))) if file.is(&open.watched) => *end = open.end,
+            (open, watched) => *watched = open.as_ref().map(|open| (open.watched.clone(), open.end)),
+        }
     }
 }
 
@@ -104,12 +114,13 @@ impl ChainWriter for SegmentWriter {
         if written.is_ok() {
             self.tip = ChainTip { seq: last.seq, hash: last.hash };
         }
+        self.watch();
         written
     }
 
     fn probe(&self) -> StorageProbe {
         let watched = Arc::clone(&self.watched);
-        Arc::new(move || watched.lock().as_ref().map_or(Ok(()), |file| file.size().map(drop)))
+        Arc::new(move || watched.lock().as_ref().map_or(Ok(()), |(file, end)| file.holds(*end)))
     }
 
     fn finish(&mut self) -> Result<(), LedgerError> {
@@ -117,10 +128,9 @@ impl ChainWriter for SegmentWriter {
     }
 
     fn abandon(&mut self) {
-        if let Some(open) = self.open.take() {
-            // If this fails, the chain reads as incomplete, which it is.
-            let _ = fs::remove_file(open.watched.path());
-        }
+        self.open = None;
+        // It may not exist yet. If this fails, the chain reads as incomplete, which it is.
+        let _ = fs::remove_file(super::path(&self.data_dir, &self.chain, 1));
     }
 }
 
@@ -241,17 +251,14 @@ impl OpenSegment {
 
     /// Checks that the file is in its place, and that the last frame is still there.
     fn check(&self) -> Result<(), LedgerError> {
-        let size = self.watched.size()?;
-        let cut = |cause: String| LedgerError::Cut { path: self.watched.path().to_owned(), cause };
-        if size < self.end {
-            return Err(cut(format!("it has {size} bytes, and {} were written", self.end)));
-        }
+        self.watched.holds(self.end)?;
         let (at, expected) = &self.last;
         let mut found = [0; HEADER_BYTES];
         let read = self.file.read_exact_at(&mut found, *at);
         read.map_err(|error| self.failure(&error))?;
         if found != *expected {
-            return Err(cut(format!("what was written at byte {at} is not there any more")));
+            let cause = format!("what was written at byte {at} is not there any more");
+            return Err(LedgerError::Cut { path: self.watched.path().to_owned(), cause });
         }
         Ok(())
     }

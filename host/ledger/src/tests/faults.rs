@@ -19,6 +19,7 @@ enum Fault {
     None,
     Fails,
     Waits,
+    Panics,
 }
 
 impl FaultyStorage {
@@ -38,6 +39,11 @@ impl FaultyStorage {
     /// Lets every append fail as if the disk were full.
     pub(super) fn fail(&self) {
         *self.fault.lock() = Fault::Fails;
+    }
+
+    /// Lets every append panic.
+    fn panic(&self) {
+        *self.fault.lock() = Fault::Panics;
     }
 
     /// Lets every append work, also those that wait.
@@ -66,8 +72,8 @@ impl Storage for Shared {
         self.0.segments.read(chain, from)
     }
 
-    fn finish(&self, chain: &str, end: Place) -> Result<(), LedgerError> {
-        self.0.segments.finish(chain, end)
+    fn finish(&self, chain: &str, end: Place, is_clean: bool) -> Result<(), LedgerError> {
+        self.0.segments.finish(chain, end, is_clean)
     }
 }
 
@@ -80,7 +86,9 @@ impl ChainWriter for FaultyWriter {
         if *fault == Fault::Fails {
             return Err(LedgerError::Full("faulty".into()));
         }
+        let panics = *fault == Fault::Panics;
         drop(fault);
+        assert!(!panics, "the storage is faulty");
         self.0.append(records)
     }
 
@@ -130,6 +138,19 @@ async fn a_storage_that_fails_stops_calls_and_the_gap_is_recorded() {
     assert_eq!(found[1].record.kind, "ledger.gap");
     assert_eq!(found[1].record.body, json!({"lost": 2, "cause": full.to_string()}));
     assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_writer_that_panicked() {
+    let dir = folder();
+    let (storage, setup) = FaultyStorage::new(dir.path());
+    let ledger = Ledger::open_with(dir.path(), started(), setup).await.unwrap();
+    storage.panic();
+    for _ in 0..2 {
+        assert_eq!(intend(&ledger, event(EventKind::CallIntent), None).await, Err(LedgerError::Closed));
+    }
+    ledger.close().await;
+    assert!(!is_live(dir.path(), ledger.chain()));
 }
 
 #[tokio::test]

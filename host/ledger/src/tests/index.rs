@@ -33,8 +33,12 @@ async fn a_deleted_damaged_or_foreign_index_is_made_again() {
 async fn an_index_that_says_something_else_than_the_records_is_found_and_made_again() {
     for sql in [
         "DELETE FROM events WHERE seq = 3",
+        "DELETE FROM events WHERE seq >= 6",
+        "DELETE FROM events",
         "UPDATE events SET call = NULL WHERE seq = 3",
         "UPDATE events SET outcome = 'ok' WHERE seq = 3",
+        "UPDATE events SET offset = (SELECT offset FROM events WHERE seq = 2) WHERE seq = 3",
+        "INSERT INTO events (chain, seq, segment, offset, at, kind) VALUES (1, 99, 1, 0, 0, 'source.log')",
     ] {
         let dir = folder();
         closed(dir.path(), 5).await;
@@ -43,7 +47,7 @@ async fn an_index_that_says_something_else_than_the_records_is_found_and_made_ag
         let ChainStatus::Tampered { chain: None, reason, .. } = verify(dir.path()).unwrap().verdict else {
             panic!("{sql}")
         };
-        assert!(reason.contains("index") && reason.contains("record 3"), "{sql}: {reason}");
+        assert!(reason.contains("the index has"), "{sql}: {reason}");
         assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good, "the records are good");
         assert_eq!(records(dir.path()), before, "{sql}");
     }
@@ -113,4 +117,40 @@ async fn a_record_that_is_not_confirmed_is_not_shown_while_its_broker_lives() {
     writer.append(&[ChainedRecord { seq: 4, ..written[2].clone() }]).unwrap();
     drop(lock);
     assert_eq!(shown(), 4);
+}
+
+#[tokio::test]
+async fn a_chain_is_searched_to_its_end_whatever_its_lock_file_is_called() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let lock = dir.path().join("chains").join(format!("{}.lock", ledger.chain()));
+    std::fs::rename(&lock, lock.with_extension("ended")).unwrap();
+    assert_eq!(records(dir.path()).len(), 1);
+    ledger.append(event(EventKind::CallIntent)).await.unwrap();
+    assert_eq!(records(dir.path()).len(), 2);
+    let verdict = verify(dir.path()).unwrap().verdict;
+    assert!(matches!(&verdict, ChainStatus::Tampered { reason, .. } if reason.contains("lock file")), "{verdict:?}");
+    ledger.close().await;
+    assert_eq!(records(dir.path()).len(), 3);
+}
+
+#[tokio::test]
+async fn what_was_missing_for_a_while_is_found_again() {
+    let dir = folder();
+    let chain = closed(dir.path(), 5).await;
+    let (path, whole) = (segment(dir.path(), &chain), std::fs::read(segment(dir.path(), &chain)).unwrap());
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    assert!(records(dir.path()).len() < 7);
+    std::fs::write(&path, &whole).unwrap();
+    assert_eq!(records(dir.path()).len(), 7);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    crate::index::remove(dir.path());
+    closed(dir.path(), 0).await;
+    assert_eq!(records(dir.path()).len(), 2, "a chain that cannot be read is left out, and hides no other");
+    let found = verify(dir.path()).unwrap();
+    assert!(
+        matches!(&found.findings[..], [ChainStatus::Tampered { chain: Some(bad), .. }] if *bad == chain),
+        "{found:?}"
+    );
 }

@@ -66,22 +66,29 @@ fn an_append_that_is_cut_at_any_byte_leaves_what_was_confirmed() {
 #[test]
 fn an_append_of_which_any_sectors_are_missing_leaves_what_was_confirmed() {
     const SECTOR: usize = 512;
+    // The second case begins with a dictionary, and its last append needs two frames.
+    for sizes in [&[10, 60], &[40, 700]] {
+        lose_sectors(sizes, SECTOR);
+    }
+}
+
+fn lose_sectors(sizes: &[usize], sector_bytes: usize) {
     let dir = folder();
-    let (before, after, records) = appended(dir.path(), &[10, 60]);
+    let (before, after, records) = appended(dir.path(), sizes);
     let written = difference(&before, &after);
-    let sectors = written.start / SECTOR..written.end.div_ceil(SECTOR);
+    let sectors = written.start / sector_bytes..written.end.div_ceil(sector_bytes);
     let lost = prop::collection::vec(any::<bool>(), sectors.len());
     proptest!(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) }, |(lost in lost)| {
         let mut image = after.clone();
         for (sector, lost) in sectors.clone().zip(&lost) {
             if *lost {
-                let bytes = sector * SECTOR..(sector + 1) * SECTOR;
+                let bytes = sector * sector_bytes..(sector + 1) * sector_bytes;
                 image[bytes.clone()].copy_from_slice(&before[bytes]);
             }
         }
         std::fs::write(segment(dir.path(), "X"), &image).unwrap();
         let (found, end) = stored(&segments(dir.path()), "X");
-        prop_assert!(found.len() >= 10 && records.starts_with(&found));
+        prop_assert!(found.len() >= sizes[0] && records.starts_with(&found));
         prop_assert!(!matches!(end, ChainEnd::Damaged(_)));
     });
 }
@@ -100,6 +107,27 @@ fn damage_before_the_last_append_is_no_crash() {
         let (found, end) = stored(&segments(dir.path()), "X");
         assert_eq!(found, records[..1]);
         assert!(matches!(end, ChainEnd::Damaged(_)), "{end:?}");
+    }
+}
+
+#[test]
+fn a_hostile_segment_ends_the_reading_and_takes_no_time() {
+    let dir = folder();
+    let (_, whole, records) = appended(dir.path(), &[1, 1]);
+    let frames: Vec<usize> = memchr::memmem::find_iter(&whole, b"PLF2").collect();
+    let mut empty = whole[frames[2]..frames[2] + 32].to_vec();
+    empty[10..16].fill(0);
+    let mut longest = empty.clone();
+    longest[10] = 1;
+    longest[12..16].copy_from_slice(&8_388_608_u32.to_le_bytes());
+    longest[16..20].copy_from_slice(&8_388_608_u32.to_le_bytes());
+    for (what, garbage) in
+        [("names", b"PLF2".repeat(4_000_000)), ("no records", empty.repeat(1000)), ("lengths", longest.repeat(300_000))]
+    {
+        let mut changed = whole[..frames[2]].to_vec();
+        changed.extend_from_slice(&garbage);
+        std::fs::write(segment(dir.path(), "X"), &changed).unwrap();
+        assert_eq!(stored(&segments(dir.path()), "X").0, records[..1], "{what}");
     }
 }
 

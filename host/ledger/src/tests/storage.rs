@@ -26,7 +26,7 @@ impl Storage for MemoryStorage {
         Ok(Box::new(MemoryReader(self.clone(), chain.to_owned(), usize::try_from(from.offset).unwrap())))
     }
 
-    fn finish(&self, _: &str, _: Place) -> Result<(), LedgerError> {
+    fn finish(&self, _: &str, _: Place, _: bool) -> Result<(), LedgerError> {
         Ok(())
     }
 }

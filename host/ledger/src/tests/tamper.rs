@@ -148,14 +148,14 @@ fn every_flipped_bit_of_a_record_or_hash_is_named() {
     let whole = std::fs::read(&path).unwrap();
     // Each record was appended by itself, so a frame is one record.
     let frames: Vec<usize> = memchr::memmem::find_iter(&whole, b"PLF2").collect();
-    let kind = |at: usize| whole[at + 8];
+    let has_record = |at: usize| matches!(whole[at + 8], 3 | 4);
     let mut seq = 0;
     let numbers: Vec<u64> = frames
         .iter()
         .map(|at| {
-            seq += u64::from(kind(*at) == 3);
+            seq += u64::from(has_record(*at));
             // Damage of the start or of the dictionary is that of the record that follows.
-            if kind(*at) == 3 { seq } else { seq + 1 }
+            if has_record(*at) { seq } else { seq + 1 }
         })
         .collect();
     assert_eq!((frames.len(), seq), (24, 22), "a start and a dictionary are among them");

@@ -1,0 +1,142 @@
+//! Whether the index says what the records say.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::params;
+
+use super::{IndexedFacts, LEGACY, RecordIndex};
+use crate::LedgerError;
+use crate::storage::{Place, Storage, StoredBatch};
+
+/// A comparison of the index with the records, chain by chain. Records that the index does not have yet are not compared.
+pub(crate) struct IndexCheck {
+    /// `None` if there is no index.
+    index: Option<RecordIndex>,
+    /// How far the index has come in each chain.
+    known: HashMap<String, (Place, bool)>,
+    /// The number of records of the present chain that were compared.
+    compared: u64,
+    /// The first difference of each chain, in words.
+    differences: Vec<(String, String)>,
+}
+
+impl IndexCheck {
+    pub(crate) fn open(data_dir: &Path, storage: &Arc<dyn Storage>) -> Result<Self, LedgerError> {
+        let index = RecordIndex::open_existing(data_dir, Arc::clone(storage))?;
+        let known = index.as_ref().map_or_else(|| Ok(HashMap::new()), RecordIndex::known)?;
+        let mut check = Self { index, known, compared: 0, differences: Vec::new() };
+        check.compare_legacy()?;
+        Ok(check)
+    }
+
+    /// Compares the next records of a chain.
+    pub(crate) fn compare(&mut self, chain: &str, batch: &StoredBatch) -> Result<(), LedgerError> {
+        let Some(index) = &self.index else { return Ok(()) };
+        if self.known.get(chain).is_none_or(|(place, _)| batch.place >= *place) {
+            return Ok(());
+        }
+        let (Some(first), Some(last)) = (batch.records.first(), batch.records.last()) else { return Ok(()) };
+        let found = index.entries(chain, first.seq, last.seq)?;
+        let differs = batch
+            .records
+            .iter()
+            .find(|record| found.get(&record.seq) != Some(&(batch.place, IndexedFacts::of(&record.text))));
+        self.compared += batch.records.len() as u64;
+        if let Some(record) = differs {
+            self.add(chain, format!("something else of record {}", record.seq));
+        }
+        Ok(())
+    }
+
+    /// Ends the comparison of a chain: the index must not have more than was compared.
+    pub(crate) fn end_chain(&mut self, chain: &str) -> Result<(), LedgerError> {
+        let compared = std::mem::take(&mut self.compared);
+        let (Some(index), Some((place, _))) = (&self.index, self.known.get(chain)) else { return Ok(()) };
+        let found = index.count_before(chain, *place)?;
+        if found != compared {
+            self.add(chain, format!("{found} records where {compared} are"));
+        }
+        Ok(())
+    }
+
+    /// Returns the first difference of each chain, in words.
+    pub(crate) fn differences(self) -> Vec<(String, String)> {
+        self.differences
+    }
+
+    fn add(&mut self, chain: &str, difference: String) {
+        if self.differences.last().is_none_or(|(last, _)| last != chain) {
+            self.differences.push((chain.to_owned(), difference));
+        }
+    }
+
+    /// Compares the records of format 1.
+    fn compare_legacy(&mut self) -> Result<(), LedgerError> {
+        let Some(index) = &self.index else { return Ok(()) };
+        let mut compared = 0;
+        let last = index.last_legacy()?;
+        let mut after = 0;
+        loop {
+            let records = index.legacy_after(after, super::COMMIT_AFTER)?;
+            let Some(next) = records.last().map(|record| record.row) else { break };
+            for record in records.iter().filter(|record| record.row <= last) {
+                let place = Place { segment: LEGACY, offset: record.row.cast_unsigned() };
+                let seq = record.seq.cast_unsigned();
+                let found = index.entries(&record.chain, seq, seq)?;
+                compared += 1;
+                if found.get(&seq) != Some(&(place, IndexedFacts::of(&record.text))) {
+                    self.differences.push((record.chain.clone(), format!("something else of record {seq}")));
+                    return Ok(());
+                }
+            }
+            after = next;
+        }
+        let found = index.count_of_legacy()?;
+        if found != compared {
+            self.differences.push(("of format 1".to_owned(), format!("{found} records where {compared} are")));
+        }
+        Ok(())
+    }
+}
+
+impl RecordIndex {
+    /// Returns what the index says of records of a chain: for each number, where it is and its facts.
+    fn entries(&self, chain: &str, first: u64, last: u64) -> Result<HashMap<u64, (Place, IndexedFacts)>, LedgerError> {
+        let sql = "SELECT seq, segment, offset, at, kind, run, call, principal, profile, error, outcome FROM events \
+                   WHERE chain = (SELECT id FROM chains WHERE chain = ?1) AND seq BETWEEN ?2 AND ?3";
+        let found = self.conn.prepare_cached(sql).and_then(|mut query| {
+            let rows = query.query_map(params![chain, first.cast_signed(), last.cast_signed()], |row| {
+                let place = Place { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
+                let facts = IndexedFacts {
+                    at: row.get::<_, i64>(3)?.cast_unsigned(),
+                    kind: row.get(4)?,
+                    run: row.get(5)?,
+                    call: row.get(6)?,
+                    principal: row.get(7)?,
+                    profile: row.get(8)?,
+                    error: row.get(9)?,
+                    outcome: row.get(10)?,
+                };
+                Ok((row.get::<_, i64>(0)?.cast_unsigned(), (place, facts)))
+            })?;
+            rows.collect()
+        });
+        found.map_err(|error| self.failed(&error))
+    }
+
+    /// Returns the number of records of a chain that the index has before a place.
+    fn count_before(&self, chain: &str, place: Place) -> Result<u64, LedgerError> {
+        let sql = "SELECT count(*) FROM events WHERE chain = (SELECT id FROM chains WHERE chain = ?1) \
+                   AND (segment, offset) < (?2, ?3)";
+        let count =
+            self.conn.query_row(sql, params![chain, place.segment, place.offset.cast_signed()], |row| row.get(0));
+        count.map(i64::cast_unsigned).map_err(|error| self.failed(&error))
+    }
+
+    fn count_of_legacy(&self) -> Result<u64, LedgerError> {
+        let count = self.conn.query_row("SELECT count(*) FROM events WHERE segment = ?1", [LEGACY], |row| row.get(0));
+        count.map(i64::cast_unsigned).map_err(|error| self.failed(&error))
+    }
+}
