@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portcullis_core::call::{SessionId, now_millis};
 use portcullis_core::digest::Digest;
-use rusqlite::{Connection, Row, named_params};
+use rusqlite::{Connection, Row, Transaction, TransactionBehavior, named_params};
 
 /// The facts to which a grant is bound. A change of any of them voids the grant.
 #[derive(Debug, Clone)]
@@ -156,6 +156,8 @@ pub(super) fn matching(conn: &Connection, binding: &Binding) -> rusqlite::Result
 
 /// Takes one use of a grant; returns false if the grant does not, or no longer does, cover the call.
 pub(super) fn consume(conn: &Connection, consume: &GrantUse) -> rusqlite::Result<bool> {
+    // The time is taken when nobody else writes any more: the wait for that may be longer than the grant lives.
+    let transaction = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     let binding = &consume.binding;
     let mut update =
         conn.prepare_cached(concat!("UPDATE grants SET uses_left = uses_left - 1 WHERE id = :id AND ", covers!()))?;
@@ -164,6 +166,8 @@ pub(super) fn consume(conn: &Connection, consume: &GrantUse) -> rusqlite::Result
         ":definition": binding.definition.to_string(), ":tool": binding.tool, ":policies": binding.policies.to_string(),
         ":arguments": binding.arguments.to_string(), ":session": binding.session.as_str(), ":now": sql(now_millis()),
     })?;
+    drop(update);
+    transaction.commit()?;
     Ok(changed == 1)
 }
 

@@ -117,6 +117,24 @@ async fn expired_grants_do_not_count_and_are_deleted_at_the_next_start() {
 }
 
 #[tokio::test]
+async fn a_grant_that_expires_while_the_file_is_locked_is_not_used() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let bound = binding();
+    let grant = ApprovalGrant::new(&bound, GrantScope::Principal, Duration::from_millis(200), None).unwrap();
+    add(&ledger, &grant).await;
+    let other = shell(dir.path());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (result, ()) = tokio::join!(used(&ledger, &grant, &bound), async {
+        while portcullis_core::call::now_millis() <= grant.expires_at {
+            tokio::task::yield_now().await;
+        }
+        other.execute_batch("ROLLBACK").unwrap();
+    });
+    assert_eq!(result, Err(LedgerError::GrantSpent(grant.id.clone())));
+}
+
+#[tokio::test]
 async fn a_clock_that_is_set_back_makes_no_grant_live_longer() {
     let dir = folder();
     let ledger = open(dir.path()).await;
