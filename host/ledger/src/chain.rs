@@ -25,7 +25,7 @@ pub(super) const FOLDER: &str = "chains";
 const LOCKED: &str = "lock";
 const ENDED: &str = "ended";
 
-/// How often a lock file is read that says nothing: its broker writes it within microseconds.
+/// The number of attempts to read a lock file that is being written, which takes microseconds.
 const READ_TRIES: usize = 10;
 
 /// The age at which a lock file that was not yet renamed belongs to a broker that died: a start takes milliseconds.

@@ -53,7 +53,7 @@ struct Pending {
     last: u64,
 }
 
-/// What is known of a chain before its records are read.
+/// The state of a chain, asked for before its records are read.
 #[derive(Debug, Clone, Copy)]
 struct ChainState {
     /// True if the chain has its end, so that nothing is written to it any more.
@@ -163,7 +163,7 @@ impl RecordIndex {
             let records = Vec::new().into_iter();
             let last = self.last(id)?;
             let mut one = Pending { id, state: *state, reader, place, records, next: None, last };
-            one.step()?;
+            one.step();
             pending.push(one);
         }
         let when = |pending: &[Pending], i: usize| {
@@ -178,7 +178,7 @@ impl RecordIndex {
                 self.insert(one.id, record.seq, one.place, &facts)?;
                 added += 1;
             }
-            one.step()?;
+            one.step();
             order.extend(when(&pending, i));
             if added >= COMMIT_AFTER {
                 added = 0;
@@ -189,7 +189,8 @@ impl RecordIndex {
         }
         for one in &mut pending {
             // What is damaged or missing may come back.
-            one.state.is_ended &= !matches!(one.reader.end()?, ChainEnd::Damaged(_)) && one.last >= one.state.written;
+            let is_whole = one.reader.end().is_ok_and(|end| !matches!(end, ChainEnd::Damaged(_)));
+            one.state.is_ended &= is_whole && one.last >= one.state.written;
         }
         self.note_places(&pending, true)?;
         transaction.commit().map_err(|error| self.failed(&error))
@@ -251,8 +252,6 @@ impl RecordIndex {
         let IndexedFacts { at, kind, run, call, principal, profile, error, outcome } = facts;
         let inserted = self.conn.prepare_cached(sql).and_then(|mut insert| {
             let (seq, offset, at) = (seq.cast_signed(), place.offset.cast_signed(), at.cast_signed());
-            let facts = (kind, run, call, principal, profile, error, outcome);
-            let (kind, run, call, principal, profile, error, outcome) = facts;
             insert.execute(params![
                 chain,
                 seq,
@@ -321,22 +320,25 @@ impl ChainState {
 }
 
 impl Pending {
-    /// Moves to the next record.
-    fn step(&mut self) -> Result<(), LedgerError> {
+    /// Moves to the next record. A chain that cannot be read any further ends there, for this time.
+    fn step(&mut self) {
         loop {
             if let Some(record) = self.records.next() {
                 let facts = IndexedFacts::of(&record.text);
                 self.last = self.last.max(record.seq);
                 self.next = Some((record, facts));
-                return Ok(());
+                return;
             }
             self.place = self.reader.place();
             let is_durable = |record: &ChainedRecord| record.seq <= self.state.last;
-            match self.reader.next()? {
-                Some(batch) if batch.records.last().is_some_and(is_durable) => {
+            let next = self.reader.next().inspect_err(|error| {
+                tracing::warn!(%error, "a chain of the ledger cannot be read any further");
+            });
+            match next {
+                Ok(Some(batch)) if batch.records.last().is_some_and(is_durable) => {
                     (self.place, self.records) = (batch.place, batch.records.into_iter());
                 }
-                _ => return Ok(()),
+                _ => return,
             }
         }
     }

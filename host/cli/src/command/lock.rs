@@ -100,7 +100,7 @@ impl From<Kind> for ItemKind {
     }
 }
 
-/// What says where the lock file is.
+/// The owner of a lock file: a configuration, or a data folder without one.
 enum Place {
     Configured(Box<Config>),
     Folder(PathBuf),

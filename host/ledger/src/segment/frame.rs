@@ -108,6 +108,7 @@ impl FrameHeader {
         let fits = header.text <= MAX_TEXT_BYTES
             && header.count <= MAX_RECORDS
             && header.kind.has_records() == has_records
+            && header.length >= header.count * size_of::<Hash>()
             && header.length <= header.count * size_of::<Hash>() + get_maximum_output_size(header.text);
         (bytes.starts_with(&MAGIC) && fits).then_some(header)
     }

@@ -11,7 +11,7 @@ use portcullis::item::ItemKind;
 
 use crate::output::{self, escape_hidden};
 
-/// What brokers say their sources list.
+/// The brokers of a data folder that are asked what their sources list.
 pub(super) struct Brokers {
     folder: PathBuf,
     /// The switch that names the folder in commands, with a blank before it; empty if a configuration names it.
@@ -19,7 +19,7 @@ pub(super) struct Brokers {
     compared: Vec<(Place, LockComparison)>,
 }
 
-/// Where a broker is.
+/// The place of a broker: in this process, or behind a control socket.
 enum Place {
     /// In this process.
     Here(Broker),
