@@ -9,13 +9,14 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
 use crate::canary::Canary;
 
-/// The length of the pieces that are looked up, in bytes.
+/// The number of characters of a secret that a piece of it holds, however long the encoding makes them. The first
+/// bytes of a piece, as many, are looked up; the rest is compared.
 const WINDOW: usize = 8;
 
 /// The number of bits of the hash by which pieces are told apart at first.
 const FILTER_BITS: u32 = 23;
 
-/// The number of different pieces of one encoded secret that make a find: 15 characters in a row.
+/// The number of different pieces of one encoded secret that make a find: of a plain one, 15 characters in a row.
 const ENOUGH: usize = 8;
 
 /// All encoded forms of some canaries.
@@ -26,8 +27,21 @@ pub(crate) struct Needles {
     filter: Vec<u64>,
     /// The forms in which a piece appears, each as the number of the form and the offset in it.
     windows: HashMap<[u8; WINDOW], Vec<(usize, usize)>>,
-    /// The number of the canary, and how it is encoded.
-    forms: Vec<(usize, String)>,
+    /// The forms; of each canary the simpler ones first.
+    forms: Vec<Form>,
+}
+
+/// A canary in one encoding.
+#[derive(Debug)]
+struct Form {
+    /// The place of the canary in the list of canaries.
+    canary: usize,
+    /// The name of the encoding.
+    encoding: String,
+    /// The encoded secret, without what differs between spellings.
+    text: Vec<u8>,
+    /// The length of a piece that holds [`WINDOW`] characters of the secret, in bytes.
+    piece: usize,
 }
 
 /// A canary that was found in a text.
@@ -46,57 +60,73 @@ impl Needles {
         let filter = vec![0; 1 << (FILTER_BITS - 6)];
         let mut needles = Self { filter, windows: HashMap::new(), forms: Vec::new() };
         for (at, canary) in canaries.iter().enumerate() {
-            needles.add(at, "plain", canary.secret.as_bytes());
-            for (outer, once) in encoded(canary.secret.as_bytes()) {
-                needles.add(at, outer, &once);
-                for (name, twice) in encoded(&once) {
-                    needles.add(at, &format!("{name} of {outer}"), &twice);
+            let secret = canary.secret.as_bytes();
+            let all_once = encoded(secret);
+            needles.add(at, secret, "plain", secret);
+            for (name, once) in &all_once {
+                needles.add(at, secret, name, once);
+            }
+            for (outer, once) in &all_once {
+                for (name, twice) in encoded(once) {
+                    needles.add(at, secret, &format!("{name} of {outer}"), &twice);
                 }
             }
         }
         needles
     }
 
-    fn add(&mut self, canary: usize, encoding: &str, text: &[u8]) {
-        let form = self.forms.len();
-        self.forms.push((canary, encoding.to_owned()));
-        for (at, window) in plainer(text).windows(WINDOW).enumerate() {
+    fn add(&mut self, canary: usize, secret: &[u8], encoding: &str, text: &[u8]) {
+        let number = self.forms.len();
+        let text = plainer(text);
+        let piece = (WINDOW * text.len() / secret.len().max(1)).max(WINDOW);
+        for (at, window) in text.windows(WINDOW).enumerate() {
             if let Ok(window) = <[u8; WINDOW]>::try_from(window) {
                 let (word, bit) = filter_place(&window);
                 if let Some(word) = self.filter.get_mut(word) {
                     *word |= bit;
                 }
-                self.windows.entry(window).or_default().push((form, at));
+                self.windows.entry(window).or_default().push((number, at));
             }
         }
+        self.forms.push(Form { canary, encoding: encoding.to_owned(), text, piece });
     }
 
     /// Returns the canaries of which a text holds enough to be no accident, each once, with its simplest encoding.
     #[must_use]
     pub(crate) fn find(&self, text: &[u8]) -> Vec<FoundCanary> {
         let mut seen: HashMap<usize, BTreeSet<usize>> = HashMap::new();
-        for window in plainer(text).windows(WINDOW) {
+        let text = plainer(text);
+        for (offset, window) in text.windows(WINDOW).enumerate() {
             let Ok(window) = <[u8; WINDOW]>::try_from(window) else { continue };
             let (word, bit) = filter_place(&window);
             if self.filter.get(word).is_none_or(|word| word & bit == 0) {
                 continue;
             }
             let known = self.windows.get(&window);
-            for (form, at) in known.into_iter().flatten() {
-                seen.entry(*form).or_default().insert(*at);
+            for (number, at) in known.into_iter().flatten() {
+                if self.forms.get(*number).is_some_and(|form| form.has_piece_of(&text, offset, *at)) {
+                    seen.entry(*number).or_default().insert(*at);
+                }
             }
         }
         let mut found: Vec<usize> =
-            seen.into_iter().filter(|(_, places)| places.len() >= ENOUGH).map(|(form, _)| form).collect();
-        // Simpler forms were added first.
+            seen.into_iter().filter(|(_, places)| places.len() >= ENOUGH).map(|(number, _)| number).collect();
         found.sort_unstable();
         let mut kept: Vec<FoundCanary> = Vec::new();
-        for (canary, encoding) in found.into_iter().filter_map(|form| self.forms.get(form)) {
-            if !kept.iter().any(|known| known.canary == *canary) {
-                kept.push(FoundCanary { canary: *canary, encoding: encoding.clone() });
+        for form in found.into_iter().filter_map(|number| self.forms.get(number)) {
+            if !kept.iter().any(|known| known.canary == form.canary) {
+                kept.push(FoundCanary { canary: form.canary, encoding: form.encoding.clone() });
             }
         }
         kept
+    }
+}
+
+impl Form {
+    /// Reports whether a text has, at an offset, the same piece as this form has at a place.
+    fn has_piece_of(&self, text: &[u8], offset: usize, at: usize) -> bool {
+        let here = text.get(offset..offset + self.piece);
+        here.is_some() && here == self.text.get(at..at + self.piece)
     }
 }
 
@@ -248,6 +278,17 @@ mod tests {
         let others = Canary::make_all().unwrap();
         let text: String = others.iter().map(|canary| canary.content.clone()).collect();
         assert_eq!(needles.find(text.repeat(50).as_bytes()), []);
+    }
+
+    #[test]
+    fn a_long_list_of_numbers_that_holds_no_canary_is_not_found() {
+        let needles = Needles::of(&Canary::make_all().unwrap());
+        // Every pair of bytes that text has stands in it, and nearly every three.
+        let text: Vec<u8> =
+            (0_u32..60_000).map(|at| b' ' + (at.wrapping_mul(2_654_435_761) >> 16) as u8 % 95).collect();
+        for (_, list) in encoded(&text).into_iter().filter(|(name, _)| *name == "numbers" || *name == "hex") {
+            assert_eq!(needles.find(&list), []);
+        }
     }
 
     #[test]
