@@ -42,7 +42,7 @@ async fn call(ledger: &Ledger, run: &SessionId) {
 fn append(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let started = ChainStart { version: "bench".into(), config: Digest::of(b"") };
+    let started = ChainStart { version: "bench".into(), config: Digest::of(b""), key: None };
     let ledger = runtime.block_on(Ledger::open(dir.path(), started)).unwrap();
     let run = SessionId::new();
     let mut group = criterion.benchmark_group("ledger");

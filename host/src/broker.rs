@@ -41,7 +41,7 @@ use crate::control::{ControlSocket, LocalConnection};
 use crate::digest::Digest;
 use crate::gate::Inbox;
 use crate::item::Item;
-use crate::ledger::{ChainStart, Event, EventKind, Ledger};
+use crate::ledger::{ChainStart, CheckpointKey, Event, EventKind, Ledger};
 use crate::lockfile::{Acceptance, Lockfile};
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::PluginIdentity;
@@ -365,9 +365,14 @@ fn start_eager<'a>(upstreams: impl Iterator<Item = &'a Arc<Upstream>>) {
 }
 
 /// Returns the first record's contents: the version, and the digest of the configuration as it was read, in which
-/// secrets stand by name.
+/// secrets stand by name; and the key that signs checkpoints. Without a key there are none, and nothing else is missing.
 fn started(config: &Config) -> ChainStart {
-    ChainStart { version: env!("CARGO_PKG_VERSION").to_owned(), config: config.digest() }
+    let key = config.state_dir.as_deref().map(CheckpointKey::open).transpose();
+    let key = key.unwrap_or_else(|error| {
+        tracing::warn!(%error, "checkpoints of the ledger are not signed");
+        None
+    });
+    ChainStart { version: env!("CARGO_PKG_VERSION").to_owned(), config: config.digest(), key: key.map(Arc::new) }
 }
 
 /// Returns the file that a sink writes to unless the configuration names another.

@@ -141,6 +141,33 @@ fn the_program_of_the_book_checks_a_ledger_and_finds_a_change() {
         let found = verify().unwrap();
         assert!(!found.status.success() && String::from_utf8_lossy(&found.stderr).contains(reason), "{found:?}");
     }
+    fs::write(&segment, whole).unwrap();
+
+    // Checkpoints: ours, one that was changed, and one with another root.
+    let checkpoint = dir.run(&["audit", "checkpoint"]).out;
+    let key = dir.run(&["audit", "key"]).out;
+    let compare = |checkpoint: &str| {
+        fs::write(dir.path("kept"), checkpoint).unwrap();
+        let arguments = [dir.data(""), dir.path("kept"), key.trim().into()];
+        Command::new("/usr/bin/python3").arg(dir.path("verify.py")).args(arguments).output().unwrap()
+    };
+    let good = compare(&checkpoint);
+    assert!(good.status.success() && good.stdout.starts_with(b"good: "), "{good:?}");
+    let size = checkpoint.lines().nth(1).unwrap();
+    let changed = compare(&checkpoint.replacen(&format!("\n{size}\n"), "\n1\n", 1));
+    assert!(String::from_utf8_lossy(&changed.stderr).contains("is not signed with this key"), "{changed:?}");
+    let segment = dir.segment();
+    let ended = dir.data("chains").join(format!("{}.ended", chain_of(&segment)));
+    fs::remove_file(ended).unwrap();
+    let cut = fs::read(&segment).unwrap();
+    fs::write(&segment, &cut[..last]).unwrap();
+    let found = compare(&checkpoint);
+    assert!(String::from_utf8_lossy(&found.stderr).contains("are not those that the checkpoint covers"), "{found:?}");
+}
+
+/// Returns the chain to which a segment belongs.
+fn chain_of(segment: &std::path::Path) -> String {
+    segment.file_name().unwrap().to_str().unwrap().split('-').next().unwrap().to_owned()
 }
 
 #[test]

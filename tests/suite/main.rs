@@ -35,6 +35,7 @@ mod edits;
 mod endurance;
 mod eras;
 mod evaluate;
+mod evidence;
 mod fairness;
 mod fidelity;
 mod groups;

@@ -1,7 +1,8 @@
 //! Chains that are being written, and how far each has come: one lock file per chain, held while its broker lives.
 //!
-//! These files stay when their brokers are gone, under another name once the chain has its end. Each says how far its
-//! chain had come, and so bears witness to records that somebody removed later.
+//! These files stay when their brokers are gone: under another name once the chain has its end, and under a third one
+//! once another chain has sealed it. Each says how far its chain had come, and so bears witness to records that somebody
+//! removed later.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -21,9 +22,10 @@ use super::record::Hash;
 /// The folder of the chains' lock files, in the data folder.
 pub(super) const FOLDER: &str = "chains";
 
-/// The extensions of a lock file's name: before the chain has its end, and afterwards.
+/// The extensions of a lock file's name: before the chain has its end, afterwards, and when another chain recorded it.
 const LOCKED: &str = "lock";
 const ENDED: &str = "ended";
+const SEALED: &str = "sealed";
 
 /// The number of attempts to read a lock file that is being written, which takes microseconds.
 const READ_TRIES: usize = 10;
@@ -86,9 +88,9 @@ impl ChainLock {
         &self.path
     }
 
-    /// Says that the chain has its end, so that no broker looks for it again, and releases it.
+    /// Says that the chain has its end, and releases it.
     pub(super) fn mark_ended(self) {
-        mark_ended(&self.path);
+        rename(&self.path, ENDED);
     }
 
     /// Removes the lock file of a chain that never got a record.
@@ -106,41 +108,44 @@ pub fn is_live(data_dir: &Path, chain: &str) -> bool {
     }
 }
 
-/// The lock on the chain of a broker that died, so that only one other broker seals it. Dropping it releases the chain.
+/// The lock on a chain whose broker is gone, so that only one other broker seals it. Dropping it releases the chain.
 #[derive(Debug)]
-pub(super) struct DeadChainLock {
+pub(super) struct UnsealedChainLock {
     path: PathBuf,
     _held: File,
 }
 
-impl DeadChainLock {
-    /// Locks a chain without an end, or returns `None` if its broker lives, another broker seals it, or that cannot be
-    /// determined.
+impl UnsealedChainLock {
+    /// Locks a chain that is not sealed, or returns `None` if its broker lives, another broker seals it, or that cannot
+    /// be determined.
     pub(super) fn take(data_dir: &Path, chain: &str) -> Option<Self> {
         let path = path(data_dir, chain);
+        let ended = path.with_extension(ENDED);
+        let path = if ended.exists() { ended } else { path };
         let held = File::open(&path).ok()?;
         flock(&held, FlockOperation::NonBlockingLockExclusive).ok()?;
         // Another broker may have sealed the chain before this one got the lock.
         path.exists().then_some(Self { path, _held: held })
     }
 
-    /// Says that the chain has its end now.
-    pub(super) fn mark_ended(self) {
-        mark_ended(&self.path);
+    /// Says that the end of the chain is recorded in another chain.
+    pub(super) fn mark_sealed(self) {
+        rename(&self.path, SEALED);
     }
 }
 
-/// Renames the lock file of a chain that has its end. If this fails, the next broker seals the chain again.
-fn mark_ended(path: &Path) {
-    if let Err(error) = fs::rename(path, path.with_extension(ENDED)) {
-        tracing::debug!(%error, ?path, "the lock file of a chain that has ended keeps its name");
+/// Renames a lock file. If this fails, the next broker seals the chain, which may be a second time.
+fn rename(path: &Path, extension: &str) {
+    if let Err(error) = fs::rename(path, path.with_extension(extension)) {
+        tracing::debug!(%error, ?path, "the lock file of a chain keeps its name");
     }
 }
 
 /// Reports whether a chain is known to have its end, and no broker holds it, whatever its lock file is called.
 pub(super) fn is_ended(data_dir: &Path, chain: &str) -> bool {
-    let file = File::open(path(data_dir, chain).with_extension(ENDED));
-    file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
+    let path = path(data_dir, chain);
+    let file = [ENDED, SEALED].into_iter().find_map(|extension| File::open(path.with_extension(extension)).ok());
+    file.is_some_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
 }
 
 /// Returns how far a chain had come when its broker last wrote its lock file, or `None` if the file does not say so.
@@ -151,7 +156,8 @@ pub(super) fn witness(data_dir: &Path, chain: &str) -> Option<ChainTip> {
 }
 
 fn read_position(path: &Path) -> Option<ChainTip> {
-    let text = fs::read_to_string(path).or_else(|_| fs::read_to_string(path.with_extension(ENDED))).ok()?;
+    let names = [LOCKED, ENDED, SEALED].into_iter().map(|extension| path.with_extension(extension));
+    let text = names.into_iter().find_map(|path| fs::read_to_string(path).ok())?;
     let mut words = text.split_ascii_whitespace();
     let end = ChainTip { seq: words.next()?.parse().ok()?, hash: hash_of(words.next()?)? };
     // This rejects a text that is half old and half new.
@@ -181,27 +187,30 @@ pub(super) fn remove_unfinished(data_dir: &Path) {
     }
 }
 
-/// Returns all chains that have a lock file, under either name.
+/// Returns all chains that have a lock file, under any name.
 pub(super) fn all(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
-    let mut chains = list(data_dir, LOCKED)?;
-    chains.append(&mut list(data_dir, ENDED)?);
-    Ok(chains)
+    list(data_dir, &[LOCKED, ENDED, SEALED])
 }
 
-/// Returns the chains whose lock files say that they have their end.
+/// Returns the chains whose lock files say that they have their end, or are sealed.
 pub(super) fn ended(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
-    list(data_dir, ENDED)
+    list(data_dir, &[ENDED, SEALED])
 }
 
-/// Returns the chains that are not known to have an end.
-pub(super) fn unended(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
-    list(data_dir, LOCKED)
+/// Returns the chains whose lock files say that another chain has sealed them.
+pub(super) fn sealed(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
+    list(data_dir, &[SEALED])
 }
 
-fn list(data_dir: &Path, extension: &str) -> Result<BTreeSet<String>, LedgerError> {
+/// Returns the chains that no other chain is known to have sealed.
+pub(super) fn unsealed(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
+    list(data_dir, &[LOCKED, ENDED])
+}
+
+fn list(data_dir: &Path, extensions: &[&str]) -> Result<BTreeSet<String>, LedgerError> {
     let names = names_in(&data_dir.join(FOLDER))?;
     let chain = |name: &String| {
-        name.split_once('.').filter(|(_, found)| *found == extension).map(|(chain, _)| chain.to_owned())
+        name.split_once('.').filter(|(_, found)| extensions.contains(found)).map(|(chain, _)| chain.to_owned())
     };
     Ok(names.iter().filter_map(chain).collect())
 }
@@ -211,7 +220,7 @@ fn path(data_dir: &Path, chain: &str) -> PathBuf {
 }
 
 /// Returns the text of a lock file. Its length is constant, and its checksum rejects a half-written text.
-fn line(ChainTip { seq, hash }: ChainTip) -> String {
+pub(super) fn line(ChainTip { seq, hash }: ChainTip) -> String {
     let text = format!("{seq:020} {}", hex(&hash));
     let sum = hex(&Sha256::digest(text.as_bytes()));
     format!("{text} {}\n", sum.get(..16).unwrap_or_default())

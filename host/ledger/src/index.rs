@@ -126,7 +126,7 @@ impl RecordIndex {
                 let next = self.storage.read(&chain, place).and_then(|mut reader| reader.skip());
                 match next {
                     Ok(next) => {
-                        is_new |= state.is_ended || next.is_some_and(|tip| tip.seq <= state.last);
+                        is_new |= state.is_ended || next.is_some_and(|next| next.tip.seq <= state.last);
                         open.insert(chain, state);
                     }
                     Err(error) => {

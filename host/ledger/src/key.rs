@@ -1,4 +1,4 @@
-//! The key for fingerprints of payloads.
+//! Keys in files: the one for fingerprints of payloads, and those of others.
 
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
@@ -24,23 +24,8 @@ pub(super) struct Key(Hmac<Sha256>);
 impl Key {
     /// Reads the key, or creates one. Brokers that start at the same time get the same key.
     pub(super) fn open(data_dir: &Path) -> Result<Self, LedgerError> {
+        let bytes = secret_file(data_dir, "ledger.key", "lose the link between old and new fingerprints")?;
         let path = data_dir.join("ledger.key");
-        if fs::symlink_metadata(&path).is_err() {
-            create(data_dir, &path)?;
-        }
-        let file = private::open(&path).map_err(|error| LedgerError::file("use", &path, error))?;
-        let file = file.ok_or_else(|| LedgerError::file("read", &path, "it was removed just now"))?;
-        let mut bytes = Vec::with_capacity(KEY_BYTES);
-        let read = file.take(MAX_BYTES).read_to_end(&mut bytes);
-        read.map_err(|error| LedgerError::file("read", &path, error))?;
-        if bytes.len() != KEY_BYTES {
-            let cause = format!(
-                "it holds {} bytes instead of {KEY_BYTES}; restore it, or remove it and lose the link \
-                between old and new fingerprints",
-                bytes.len()
-            );
-            return Err(LedgerError::file("use", &path, cause));
-        }
         let mac = Hmac::new_from_slice(&bytes).map_err(|error| LedgerError::file("use", &path, error))?;
         Ok(Self(mac))
     }
@@ -50,6 +35,25 @@ impl Key {
         mac.update(bytes);
         format!("hmac-sha256:{}", hex(&mac.finalize().into_bytes()))
     }
+}
+
+/// Reads the 32 random bytes of a private file, or creates it. Programs that do so at the same time get the same bytes.
+/// `loss` says what removing the file costs.
+pub(super) fn secret_file(folder: &Path, name: &str, loss: &str) -> Result<[u8; KEY_BYTES], LedgerError> {
+    let path = folder.join(name);
+    if fs::symlink_metadata(&path).is_err() {
+        create(folder, &path)?;
+    }
+    let file = private::open(&path).map_err(|error| LedgerError::file("use", &path, error))?;
+    let file = file.ok_or_else(|| LedgerError::file("read", &path, "it was removed just now"))?;
+    let mut bytes = Vec::with_capacity(KEY_BYTES);
+    let read = file.take(MAX_BYTES).read_to_end(&mut bytes);
+    read.map_err(|error| LedgerError::file("read", &path, error))?;
+    <[u8; KEY_BYTES]>::try_from(bytes).map_err(|bytes| {
+        let cause =
+            format!("it holds {} bytes instead of {KEY_BYTES}; restore it, or remove it and {loss}", bytes.len());
+        LedgerError::file("use", &path, cause)
+    })
 }
 
 fn create(data_dir: &Path, path: &Path) -> Result<(), LedgerError> {

@@ -19,6 +19,7 @@
 mod calls;
 mod chain;
 mod error;
+mod evidence;
 mod feed;
 mod files;
 mod grant;
@@ -53,14 +54,19 @@ use tokio::sync::watch;
 pub use calls::{CallEntry, CallRange, RecordedOutcome};
 pub use chain::is_live;
 pub use error::LedgerError;
+pub use evidence::{
+    CheckpointError, CheckpointKey, NotAPublicKey, ProofError, PublicKey, RecordProof, SignedCheckpoint, checkpoints,
+    prove, read_checkpoints,
+};
 pub use grant::{ApprovalGrant, Binding, GrantScope, GrantUse};
 pub use health::Trouble;
 pub use queue::{OutcomeSlot, PendingIntent};
 pub use read::{CallOrRun, CallRow, CallState, LedgerReader, PositionedRecord, RecordFilter, RunRow, RunState, Tail};
 pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
 pub use shape::shape;
-pub use verify::{ChainReport, ChainStatus, Verification, verify};
+pub use verify::{ChainReport, ChainStatus, Verification, verify, verify_against};
 
+use evidence::CheckpointWriter;
 use feed::FeedPlaces;
 use health::LedgerHealth;
 use queue::Queue;
@@ -117,11 +123,13 @@ pub struct ChainStart {
     pub version: String,
     /// The digest of its configuration.
     pub config: Digest,
+    /// The key that signs checkpoints of the chain; without one there are none.
+    pub key: Option<Arc<CheckpointKey>>,
 }
 
 impl Ledger {
     /// Opens the ledger of a data folder and starts a chain. Creates the folder (0700), the file (0600) and the key if
-    /// they are missing, deletes expired grants, and seals the chains of brokers that died. `broker.started` is durable
+    /// they are missing, deletes expired grants, and seals the chains of brokers that are gone. `broker.started` is durable
     /// when this returns.
     ///
     /// Cancellation: a chain that was being started ends without `broker.stopped`, and the next broker seals it.
@@ -149,12 +157,14 @@ impl Ledger {
             let chain: Arc<str> = lock.chain().into();
             let health = Arc::new(LedgerHealth::default());
             let work = WorkQueue::new();
+            let checkpoints = CheckpointWriter::new(&data_dir, &chain, started.key.clone());
             let writer = storage.create(&chain);
             let probe = writer.probe();
             let tip = writer::start(
                 writer::Start {
                     storage: writer,
                     lock,
+                    checkpoints,
                     health: Arc::clone(&health),
                     work: Arc::clone(&work),
                     retry: setup.retry,

@@ -1,23 +1,26 @@
-//! Seals. The chain of a broker that died has no end of its own; the next broker records its end in its own chain. From
-//! then on the dead chain is complete, and a missing or an additional record is tampering.
+//! Seals. Each broker records in its own chain where the chains ended whose brokers are gone. From then on those are
+//! complete, also where a broker died, and a missing or an additional record is tampering. Who holds a checkpoint of the
+//! sealing chain holds evidence about the sealed ones.
 
 use std::path::Path;
 
 use portcullis_core::digest::hex;
 use serde_json::json;
 
-use super::chain::{self, ChainTip, DeadChainLock};
+use super::chain::{self, ChainTip, UnsealedChainLock};
 use super::record::{Event, EventKind, Record};
 use super::state::State;
-use super::storage::{ChainEnd, Place, Storage};
+use super::storage::{ChainEnd, Place, SkippedBatch, Storage};
 use super::{LedgerError, legacy};
 
-/// The end of the chain of a broker that died.
+/// The end of the chain of a broker that is gone.
 #[derive(Debug)]
 pub(super) struct ChainSeal {
     pub(super) chain: String,
+    /// True if the broker ended without writing an end.
+    pub(super) is_dead: bool,
     end: ChainTip,
-    lock: DeadChainLock,
+    lock: UnsealedChainLock,
 }
 
 impl ChainSeal {
@@ -29,43 +32,40 @@ impl ChainSeal {
 
     /// Notes that the event is durable.
     pub(super) fn done(self) {
-        self.lock.mark_ended();
+        self.lock.mark_sealed();
     }
 }
 
-/// Returns the seals for chains without an end whose brokers are certainly dead. A chain with fewer records than its
+/// Returns the seals for chains that have none and whose brokers are certainly gone. A chain with fewer records than its
 /// broker had written is sealed where the broker had come, so that the missing records are noticed.
 pub(super) fn due(state: &State, storage: &dyn Storage, data_dir: &Path) -> Result<Vec<ChainSeal>, LedgerError> {
-    let unended = chain::unended(data_dir)?;
+    let unsealed = chain::unsealed(data_dir)?;
     let has_legacy = state.run(legacy::is_present)?;
     let ended_in_legacy = if has_legacy { state.run(legacy::ended)? } else { Default::default() };
     let mut due = Vec::new();
-    for chain in unended {
-        let Some(lock) = DeadChainLock::take(data_dir, &chain) else { continue };
+    for chain in unsealed {
+        let Some(lock) = UnsealedChainLock::take(data_dir, &chain) else { continue };
         let mut end = match end_of(storage, &chain) {
             Ok(end) => end,
             Err(error) => {
-                tracing::warn!(chain, %error, "the records of a broker that died cannot be read, and are not sealed");
+                tracing::warn!(chain, %error, "the records of a broker that is gone cannot be read, and are not sealed");
                 continue;
             }
         };
         if has_legacy && end.tip.seq == 0 {
             end.tip = state.run(|conn| legacy::tip(conn, &chain))?.unwrap_or_default();
         }
-        if end.is_stopped || ended_in_legacy.contains(&chain) {
-            lock.mark_ended();
-            continue;
-        }
+        let is_dead = !end.is_stopped && !ended_in_legacy.contains(&chain);
         let end = match chain::witness(data_dir, &chain) {
             Some(witness) if witness.seq > end.tip.seq => witness,
             _ => end.tip,
         };
-        due.push(ChainSeal { chain, end, lock });
+        due.push(ChainSeal { chain, is_dead, end, lock });
     }
     Ok(due)
 }
 
-/// The end of a dead broker's chain as it is found.
+/// The end of a chain as it is found.
 #[derive(Default)]
 struct FoundEnd {
     tip: ChainTip,
@@ -74,14 +74,19 @@ struct FoundEnd {
 
 /// Finds the end of a chain, and makes durable what was written of it.
 fn end_of(storage: &dyn Storage, chain: &str) -> Result<FoundEnd, LedgerError> {
-    let mut reader = storage.read(chain, Place::default())?;
-    let (mut last, mut place) = (None, reader.place());
-    while let Some(tip) = reader.skip()? {
-        last = Some((tip, place));
-        place = reader.place();
+    let mut last = None;
+    // The end is found from the last place that is known, and from the beginning if nothing follows that.
+    for from in [storage.last_place(chain)?, Place::default()] {
+        let mut reader = storage.read(chain, from)?;
+        while let Some(batch) = reader.skip()? {
+            last = Some(batch);
+        }
+        if last.is_some() || from == Place::default() {
+            storage.finish(chain, reader.place(), reader.end()? == ChainEnd::Clean)?;
+            break;
+        }
     }
-    storage.finish(chain, place, reader.end()? == ChainEnd::Clean)?;
-    let Some((tip, place)) = last else { return Ok(FoundEnd::default()) };
+    let Some(SkippedBatch { tip, place, .. }) = last else { return Ok(FoundEnd::default()) };
     let batch = storage.read(chain, place)?.next()?;
     let record = batch.as_ref().and_then(|batch| batch.records.last());
     let record = record.and_then(|record| serde_json::from_str::<Record>(&record.text).ok());

@@ -61,6 +61,12 @@ impl Storage for Segments {
         Ok(names.iter().filter_map(|name| parse(name)).map(|(chain, _)| chain.to_owned()).collect())
     }
 
+    fn last_place(&self, chain: &str) -> Result<Place, LedgerError> {
+        let names = names_in(&folder(&self.data_dir))?;
+        let numbers = names.iter().filter_map(|name| parse(name)).filter(|(found, _)| *found == chain);
+        Ok(Place { segment: numbers.map(|(_, number)| number).max().unwrap_or(0), offset: 0 })
+    }
+
     fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
         Ok(Box::new(reader::SegmentReader::open(&self.data_dir, chain, from)?))
     }

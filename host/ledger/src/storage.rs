@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::LedgerError;
 use super::chain::ChainTip;
-use super::record::ChainedRecord;
+use super::record::{ChainedRecord, Hash};
 
 /// A place where chains are kept.
 pub(super) trait Storage: fmt::Debug + Send + Sync {
@@ -20,13 +20,19 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be read.
     fn chains(&self) -> Result<BTreeSet<String>, LedgerError>;
 
+    /// Returns a place that is not far before the end of a chain, so that the end is found without reading everything.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be read.
+    fn last_place(&self, chain: &str) -> Result<Place, LedgerError>;
+
     /// Returns a reader of a chain from a place onwards. A chain that does not exist has no records.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read.
     fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError>;
 
-    /// Makes durable what a broker that died appended to its chain. If nothing was written after its end, what it had
+    /// Makes durable what a broker that is gone appended to its chain. If nothing was written after its end, what it had
     /// reserved there is given back.
     ///
     /// # Errors
@@ -68,11 +74,11 @@ pub(super) trait ChainReader: Send {
     /// [`LedgerError`] if they cannot be read. What is not readable as records is not an error but the end.
     fn next(&mut self) -> Result<Option<StoredBatch>, LedgerError>;
 
-    /// Moves over the next records without reading their text, and returns the last of them; `None` at the end.
+    /// Moves over the next records without reading their text; `None` at the end.
     ///
     /// # Errors
     /// As for [`ChainReader::next`].
-    fn skip(&mut self) -> Result<Option<ChainTip>, LedgerError>;
+    fn skip(&mut self) -> Result<Option<SkippedBatch>, LedgerError>;
 
     /// Returns how the chain ended, once `next` or `skip` returned `None`. Looks at everything that is stored after it.
     ///
@@ -98,6 +104,17 @@ pub(super) struct Place {
 pub(super) struct StoredBatch {
     pub(super) place: Place,
     pub(super) records: Vec<ChainedRecord>,
+}
+
+/// Records that were appended together, without their texts.
+#[derive(Debug)]
+pub(super) struct SkippedBatch {
+    /// The place where they begin.
+    pub(super) place: Place,
+    /// The last of them.
+    pub(super) tip: ChainTip,
+    /// The hash of each.
+    pub(super) hashes: Vec<Hash>,
 }
 
 /// How the stored records of a chain end.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod calls;
+mod evidence;
 mod faults;
 mod files;
 mod format_1;
@@ -27,7 +28,7 @@ use super::*;
 use faults::FaultyStorage;
 
 fn started() -> ChainStart {
-    ChainStart { version: "1.2.3".into(), config: Digest::of(b"config") }
+    ChainStart { version: "1.2.3".into(), config: Digest::of(b"config"), key: None }
 }
 
 async fn open(dir: &Path) -> Ledger {

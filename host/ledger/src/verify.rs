@@ -1,23 +1,25 @@
 //! Verification of the ledger: everything is recomputed from the bytes in the file, without the broker's help, and
-//! compared with two witnesses outside the chain: how far its lock file says it had come, and where another broker
-//! sealed it.
+//! compared with witnesses outside the chain: how far its lock file says it had come, where another broker sealed it, and
+//! signed checkpoints.
+
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use portcullis_core::digest::hex;
-use portcullis_core::protocol::{Json, canonical};
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Row};
+use rusqlite::Connection;
 
-use super::chain::{self, ChainTip};
+use super::chain;
+use super::evidence::{self, PublicKey, SignedCheckpoint};
 use super::index::{self, IndexCheck};
-use super::record::{EventKind, Hash, RecordMembers, VERSION, hash};
+use super::record::Hash;
 use super::segment::Segments;
 use super::state::{self, SCHEMA, schema_of};
 use super::storage::{ChainEnd, Place, Storage, StorageLimits};
 use super::{LedgerError, is_live, legacy};
+use walk::{RecordedSeal, Walk, begun};
 
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -41,8 +43,11 @@ pub struct ChainReport {
     pub live: bool,
     /// True if the chain ends with `broker.stopped`.
     pub stopped: bool,
-    /// The number of the record at which the chain was sealed because its broker died.
+    /// The number of its last record, if another chain has sealed it.
     pub sealed: Option<u64>,
+    /// The number of records that signed checkpoints confirm, from the first: those of this chain, or of one that
+    /// sealed it.
+    pub confirmed: u64,
     /// The number of the first bad record, and what is wrong with it.
     pub bad: Option<(u64, String)>,
 }
@@ -79,27 +84,57 @@ pub enum ChainStatus {
 /// [`LedgerError`] if there is nothing to verify or it cannot be read. A damaged file is not an error but
 /// [`ChainStatus::Tampered`].
 pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
-    verify_in(data_dir, Arc::new(Segments::new(data_dir, StorageLimits::default())))
+    verify_against(data_dir, &[], &[])
 }
 
-pub(super) fn verify_in(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Verification, LedgerError> {
+/// Verifies the ledger as [`verify`] does, and compares it with checkpoints that were kept elsewhere, and with those in
+/// the data folder that one of these keys signed.
+///
+/// # Errors
+/// As for [`verify`].
+pub fn verify_against(
+    data_dir: &Path,
+    checkpoints: &[SignedCheckpoint],
+    keys: &[PublicKey],
+) -> Result<Verification, LedgerError> {
+    verify_in(data_dir, Arc::new(Segments::new(data_dir, StorageLimits::default())), checkpoints, keys)
+}
+
+pub(super) fn verify_in(
+    data_dir: &Path,
+    storage: Arc<dyn Storage>,
+    checkpoints: &[SignedCheckpoint],
+    keys: &[PublicKey],
+) -> Result<Verification, LedgerError> {
     // This is done before the records are read: a broker that stops meanwhile would show neither a lock nor an end, and
-    // the lock file of one that writes would be ahead of what was read.
+    // the lock file and the checkpoint of one that writes would be ahead of what was read.
+    let (kept, false_checkpoint) = evidence::kept(data_dir, keys)?;
     let locks = chain::all(data_dir)?;
     let live: BTreeSet<String> = locks.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
-    let ended = chain::ended(data_dir)?;
+    let (ended, sealed) = (chain::ended(data_dir)?, chain::sealed(data_dir)?);
     let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
     let mut walk = Walk { witnesses, ..Walk::default() };
-    let mut trouble = check_state(data_dir, &mut walk, &locks, &*storage)?;
+    for SignedCheckpoint { checkpoint, .. } in checkpoints.iter().chain(&kept) {
+        walk.checkpoints.entry(checkpoint.chain.clone()).or_default().expect(checkpoint);
+    }
+    let mut trouble = check_state(data_dir, &mut walk, &locks, &*storage)?.or(false_checkpoint);
     let differences = check_chains(data_dir, &storage, &mut walk)?;
-    for chain in locks.iter().chain(walk.seals.keys()) {
+    for chain in locks.iter().chain(walk.seals.keys()).chain(walk.checkpoints.keys()) {
         walk.chains.entry(chain.clone()).or_insert_with(|| begun(chain.clone()));
     }
-    let Walk { mut chains, seals, witnesses } = walk;
+    let Walk { mut chains, seals, witnesses, checkpoints } = walk;
     for (chain, (report, end)) in &mut chains {
         report.live = live.contains(chain) || is_live(data_dir, chain);
         let (seal, witness) = (seals.get(chain), witnesses.get(chain));
         report.sealed = seal.map(|seal| seal.at.seq);
+        if let Some(covered) = checkpoints.get(chain) {
+            report.confirmed = covered.confirmed;
+            if report.bad.is_none() && covered.size() > report.records {
+                let reason =
+                    format!("a checkpoint covers {} records, and {} are there", covered.size(), report.records);
+                report.bad = Some((report.records + 1, reason));
+            }
+        }
         if report.bad.is_none() {
             report.bad = seal.and_then(|seal| compare(seal, report.records, end));
         }
@@ -108,12 +143,19 @@ pub(super) fn verify_in(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Ve
             let reason = format!("its broker had written {} records, and {} are there", witness.seq, report.records);
             report.bad = Some((report.records + 1, reason));
         }
-        // The end of a chain is durable before its lock file says so.
-        if report.bad.is_none() && ended.contains(chain) && !report.stopped && report.sealed.is_none() {
-            report.bad =
-                Some((report.records + 1, "its lock file says that it has its end, which is not there".into()));
+        // The end of a chain is durable before its lock file says so, and so is its seal.
+        let missing = match report.sealed {
+            None if sealed.contains(chain) => Some("its lock file says that another chain sealed it, and none did"),
+            None if ended.contains(chain) && !report.stopped => {
+                Some("its lock file says that it has its end, which is not there")
+            }
+            _ => None,
+        };
+        if let (None, Some(missing)) = (&report.bad, missing) {
+            report.bad = Some((report.records + 1, missing.into()));
         }
     }
+    confirm_sealed(&mut chains, &seals);
     // Of a bad chain, the index may know what is missing.
     let is_good = |chain: &String| chains.get(chain).is_none_or(|(report, _)| report.bad.is_none());
     if let Some((chain, difference)) = differences.into_iter().find(|(chain, _)| is_good(chain)) {
@@ -124,6 +166,23 @@ pub(super) fn verify_in(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Ve
     let findings = judge(&chains, trouble);
     let verdict = findings.first().cloned().unwrap_or(ChainStatus::Good);
     Ok(Verification { chains, findings, verdict })
+}
+
+/// Confirms the chains whose seals stand in records that are confirmed themselves.
+fn confirm_sealed(chains: &mut BTreeMap<String, (ChainReport, Hash)>, seals: &BTreeMap<String, RecordedSeal>) {
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = false;
+        // The sealing chains are the later ones.
+        for (chain, RecordedSeal { at, by, seq }) in seals.iter().rev() {
+            let is_confirmed = chains.get(by).is_some_and(|(report, _)| report.confirmed >= *seq);
+            let sealed = chains.get_mut(chain).map(|(report, _)| report).filter(|report| report.bad.is_none());
+            if let Some(report) = sealed.filter(|report| is_confirmed && report.confirmed < at.seq) {
+                report.confirmed = at.seq;
+                goes_on = true;
+            }
+        }
+    }
 }
 
 fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<ChainStatus> {
@@ -148,7 +207,7 @@ fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<ChainStatus> {
 
 /// Returns what is wrong with a chain that another broker sealed: the number of the first bad record, and the reason.
 fn compare(seal: &RecordedSeal, records: u64, end: &Hash) -> Option<(u64, String)> {
-    let RecordedSeal { at, by } = seal;
+    let RecordedSeal { at, by, .. } = seal;
     if records < at.seq {
         let reason = format!("chain {by} sealed it at record {}, and it ends at record {records}", at.seq);
         return Some((records + 1, reason));
@@ -257,132 +316,4 @@ fn check_schema(conn: &Connection, has_records: bool) -> rusqlite::Result<Option
     let differs = |(name, sql): &(&String, &String)| ours.get(*name) != Some(*sql) || found.get(*name) != Some(*sql);
     let first = ours.iter().chain(&found).find(differs);
     Ok(first.map(|(name, _)| format!("{name:?} in the database is not as the broker creates it")))
-}
-
-/// The state of the pass over all records.
-#[derive(Default)]
-struct Walk {
-    /// Each chain's report, with the hash of its last good record.
-    chains: BTreeMap<String, (ChainReport, Hash)>,
-    /// The seals, by the chain that is sealed.
-    seals: BTreeMap<String, RecordedSeal>,
-    /// The last record of each chain, according to its lock file.
-    witnesses: BTreeMap<String, ChainTip>,
-}
-
-/// The end of a chain as another chain records it.
-struct RecordedSeal {
-    at: ChainTip,
-    by: String,
-}
-
-/// Returns the report of a chain of which no record was read yet.
-fn begun(chain: String) -> (ChainReport, Hash) {
-    (ChainReport { chain, ..ChainReport::default() }, Hash::default())
-}
-
-impl Walk {
-    fn legacy_step(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
-        let name = String::from_utf8_lossy(bytes(row.get_ref(0)?)).into_owned();
-        let seq = match row.get_ref(1)? {
-            ValueRef::Integer(seq) => seq.cast_unsigned(),
-            _ => 0,
-        };
-        self.step(&name, seq, bytes(row.get_ref(2)?), bytes(row.get_ref(3)?));
-        Ok(())
-    }
-
-    fn step(&mut self, name: &str, seq: u64, text: &[u8], found: &[u8]) {
-        let witness = self.witnesses.get(name);
-        if !self.chains.contains_key(name) {
-            self.chains.insert(name.to_owned(), begun(name.to_owned()));
-        }
-        let Some((report, before)) = self.chains.get_mut(name).filter(|(report, _)| report.bad.is_none()) else {
-            return;
-        };
-        let expected = report.records + 1;
-        match check(report, seq, text, found, before) {
-            Ok((hash, _)) if witness.is_some_and(|end| end.seq == seq && end.hash != hash) => {
-                report.bad = Some((seq, "it is not the record that its broker wrote there".into()));
-            }
-            Ok((hash, record)) => {
-                *before = hash;
-                report.records = expected;
-                report.stopped = record.kind == EventKind::BrokerStopped.as_str();
-                if record.kind == EventKind::ChainSealed.as_str()
-                    && let Some((chain, at)) = sealed(&record)
-                {
-                    self.seals.entry(chain).or_insert(RecordedSeal { at, by: name.to_owned() });
-                }
-            }
-            // A gap is named by the number of the missing record, anything else by that of the bad record: it is the
-            // same number.
-            Err(reason) => report.bad = Some((expected, reason)),
-        }
-    }
-
-    /// Judges how the stored records of a chain end.
-    fn end(&mut self, name: &str, end: ChainEnd) {
-        let (report, _) = self.chains.entry(name.to_owned()).or_insert_with(|| begun(name.to_owned()));
-        let reason = match end {
-            ChainEnd::Damaged(cause) => cause,
-            ChainEnd::Torn if report.stopped => "something stands after broker.stopped, the end of its chain".into(),
-            // A crash cuts what was never confirmed; the lock file and the seal say whether more is missing.
-            ChainEnd::Torn | ChainEnd::Clean => return,
-        };
-        report.bad.get_or_insert((report.records + 1, reason));
-    }
-}
-
-/// Returns the chain that a `chain.sealed` record seals, and the end that it records.
-fn sealed(record: &RecordMembers<'_>) -> Option<(String, ChainTip)> {
-    let body: serde_json::Value = serde_json::from_str(record.body.get()).ok()?;
-    let text = |key: &str| body.get(key)?.as_str();
-    let hash = chain::hash_of(text("hash")?)?;
-    Some((text("chain")?.to_owned(), ChainTip { seq: body.get("seq")?.as_u64()?, hash }))
-}
-
-fn check<'a>(
-    report: &ChainReport,
-    seq: u64,
-    text: &'a [u8],
-    found: &[u8],
-    before: &Hash,
-) -> Result<(Hash, RecordMembers<'a>), String> {
-    let expected = report.records + 1;
-    if seq != expected {
-        return Err(format!("record {expected} is missing: record {seq} stands in its place"));
-    }
-    if report.stopped {
-        return Err("it stands after broker.stopped, the end of its chain".into());
-    }
-    let hash = hash(before, text);
-    if hash.as_slice() != found {
-        return Err("its hash does not fit its text and the record before it".into());
-    }
-    let text = std::str::from_utf8(text).map_err(|_| "its text is not UTF-8")?;
-    let json = Json::parse(text.to_owned()).map_err(|error| format!("its text is not a record: {error}"))?;
-    if canonical(&json).as_deref() != Ok(text) {
-        return Err("its text is not in canonical form".into());
-    }
-    let record: RecordMembers<'_> =
-        serde_json::from_str(text).map_err(|error| format!("its text is not a record: {error}"))?;
-    if record.v != VERSION {
-        return Err(format!("it has format {} and this version knows {VERSION}", record.v));
-    }
-    if (record.chain, record.seq) != (report.chain.as_str(), seq) {
-        return Err(format!("its text says that it is record {} of chain {}", record.seq, record.chain));
-    }
-    if seq == 1 && record.kind != EventKind::BrokerStarted.as_str() {
-        return Err("a chain begins with broker.started".into());
-    }
-    Ok((hash, record))
-}
-
-/// Returns the bytes of a text or blob; any other value has none and so matches no hash.
-fn bytes(value: ValueRef<'_>) -> &[u8] {
-    match value {
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes,
-        _ => &[],
-    }
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::chain::{ChainLock, ChainTip};
+use super::evidence::CheckpointWriter;
 use super::health::LedgerHealth;
 use super::queue::QUEUE;
 use super::record::{ChainedRecord, Event, EventKind, UnchainedRecord, hash};
@@ -19,17 +20,18 @@ use super::{ChainStart, LedgerError};
 pub(super) struct Start {
     pub(super) storage: Box<dyn ChainWriter>,
     pub(super) lock: ChainLock,
+    pub(super) checkpoints: CheckpointWriter,
     pub(super) health: Arc<LedgerHealth>,
     pub(super) work: Arc<WorkQueue>,
     /// The pause before a failed write is retried if no new record arrives.
     pub(super) retry: Duration,
-    /// The chains of dead brokers that this one seals.
+    /// The chains of brokers that are gone, which this one seals.
     pub(super) seals: Vec<ChainSeal>,
 }
 
 /// Writes the first records and starts the writer's thread. Returns a receiver of the last durable record's number.
 pub(super) fn start(
-    Start { storage, lock, health, work, retry, seals }: Start,
+    Start { storage, lock, checkpoints, health, work, retry, seals }: Start,
     started: &ChainStart,
 ) -> Result<watch::Receiver<u64>, LedgerError> {
     let (published, tip) = watch::channel(0);
@@ -37,6 +39,7 @@ pub(super) fn start(
     let mut writer = Writer {
         storage,
         lock,
+        checkpoints,
         work,
         retry,
         tip: ChainTip::default(),
@@ -62,6 +65,7 @@ pub(super) fn start(
 struct Writer {
     storage: Box<dyn ChainWriter>,
     lock: ChainLock,
+    checkpoints: CheckpointWriter,
     work: Arc<WorkQueue>,
     retry: Duration,
     /// The last record that is durable.
@@ -86,13 +90,21 @@ impl Drop for Release {
 }
 
 impl Writer {
-    /// Writes the first record of the chain, and seals the chains of dead brokers.
+    /// Writes the first record of the chain, and seals the chains of brokers that are gone.
     fn begin(&mut self, started: &ChainStart, seals: Vec<ChainSeal>) -> Result<(), LedgerError> {
-        let body = json!({"version": started.version, "pid": std::process::id(), "config": started.config});
+        let key = started.key.as_ref().map(|key| key.public().to_string());
+        let body = json!({
+            "version": started.version,
+            "pid": std::process::id(),
+            "config": started.config,
+            "checkpoint_key": key,
+        });
         let config = started.config.to_string().into();
         let mut items = vec![WriteUnit::of(Event::new(EventKind::BrokerStarted, body).draft(Some(&config))?, None)];
         for seal in &seals {
-            tracing::warn!(chain = seal.chain, "a broker died without ending its chain in the ledger; sealing it");
+            if seal.is_dead {
+                tracing::warn!(chain = seal.chain, "a broker died without ending its chain in the ledger; sealing it");
+            }
             items.push(WriteUnit::of(seal.event().draft(None)?, None));
         }
         for batch in items.chunks(MAX_BATCH) {
@@ -108,12 +120,15 @@ impl Writer {
         let mut writer = self;
         let mut batching = false;
         let ending = loop {
-            let (items, ending) = match writer.work.take(batching, writer.cause.is_some().then_some(writer.retry)) {
+            let retry = writer.cause.is_some().then_some(writer.retry);
+            let pause = retry.into_iter().chain(writer.checkpoints.due_in()).min();
+            let (items, ending) = match writer.work.take(batching, pause) {
                 Work::Write(items) => (items, None),
                 Work::End(items, ending) => (items, Some(ending)),
             };
             batching = items.iter().filter(|item| item.reply.is_some()).count() > 1;
             writer.settle(items);
+            writer.checkpoints.sign_if_due();
             if let Some(ending) = ending {
                 break ending;
             }
@@ -129,7 +144,10 @@ impl Writer {
             .draft(None)
             .and_then(|draft| self.commit(&[WriteUnit::of(draft, None)]));
         match ended {
-            Ok(_) => self.lock.mark_ended(),
+            Ok(_) => {
+                self.checkpoints.sign();
+                self.lock.mark_ended();
+            }
             Err(error) => {
                 tracing::error!(%error, "this broker's chain of the ledger has no end, until the next broker seals it");
             }
@@ -182,6 +200,7 @@ impl Writer {
         }
         let Chained { tip, records, .. } = chained;
         self.storage.append(&records)?;
+        self.checkpoints.add(&records);
         self.outstanding.clear();
         self.health.gap_written(lost);
         self.advance(tip);

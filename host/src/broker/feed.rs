@@ -128,7 +128,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config =
             Config::builder(dir.path()).sink(serde_json::json!({ "plugin": "builtin:jsonl" })).build().unwrap();
-        let started = ChainStart { version: "1".into(), config: crate::digest::Digest::of(b"") };
+        let started = ChainStart { version: "1".into(), config: crate::digest::Digest::of(b""), key: None };
         let ledger = Ledger::open(&config.data_dir, started).await.unwrap();
         let sinks = load(plugins(), &config).await.unwrap();
         let SinkTasks { tasks, finishing } = SinkTasks::start(sinks, &ledger);

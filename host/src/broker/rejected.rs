@@ -83,7 +83,7 @@ mod tests {
     #[tokio::test]
     async fn a_flood_of_rejections_from_everywhere_is_a_bounded_number_of_records() {
         let dir = tempfile::tempdir().unwrap();
-        let started = ChainStart { version: "0".to_owned(), config: Digest::of(b"") };
+        let started = ChainStart { version: "0".to_owned(), config: Digest::of(b""), key: None };
         let ledger = Ledger::open(dir.path(), started).await.unwrap();
         let rejections = Rejections::new(ledger.clone());
         let flood = 10_000;

@@ -8,7 +8,7 @@ use crate::digest::Digest;
 use crate::ledger::{ChainStart, Ledger};
 
 async fn ledger(dir: &Path) -> Ledger {
-    Ledger::open(dir, ChainStart { version: "1".into(), config: Digest::of(b"") }).await.unwrap()
+    Ledger::open(dir, ChainStart { version: "1".into(), config: Digest::of(b""), key: None }).await.unwrap()
 }
 
 /// A broker that answers with its name and the request, and keeps the sessions that it is given.

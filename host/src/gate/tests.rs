@@ -38,7 +38,7 @@ impl Bench {
 
     async fn with(timeout: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let started = ChainStart { version: "0".to_owned(), config: Digest::of(b"") };
+        let started = ChainStart { version: "0".to_owned(), config: Digest::of(b""), key: None };
         let ledger = Ledger::open(dir.path(), started).await.unwrap();
         let inbox = Arc::<Inbox>::default();
         let gate = Arc::new(Gate::new(GatePlugins::default(), inbox.clone(), timeout, ledger.clone()));

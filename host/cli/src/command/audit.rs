@@ -1,5 +1,6 @@
 //! `portcullis audit`
 
+mod evidence;
 mod list;
 mod show;
 
@@ -7,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use portcullis::ledger::{self, ChainStatus, LedgerError, LedgerReader, PositionedRecord, RecordFilter};
+use portcullis::ledger::{
+    self, ChainStatus, LedgerError, LedgerReader, PositionedRecord, PublicKey, RecordFilter, SignedCheckpoint,
+};
 
 use crate::call_query::CallQuery;
 use crate::cli::Global;
@@ -30,7 +33,9 @@ Examples:
   portcullis audit --follow
   portcullis audit show 01JD8Z…                          # a call or a run in words
   portcullis audit tail -n 100 --kind source.state       # the records themselves
-  portcullis audit verify")]
+  portcullis audit verify
+  portcullis audit checkpoint > elsewhere.checkpoint     # later: audit verify --checkpoint elsewhere.checkpoint
+  portcullis audit prove 01JD8Z… > call.tlog-proof       # there: audit verify --proof call.tlog-proof --pubkey …")]
 pub(crate) struct Args {
     #[command(flatten)]
     query: CallQuery,
@@ -83,7 +88,39 @@ enum Action {
     },
     /// Recompute every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete because a broker was killed and
     /// no later broker has sealed its chain yet
-    Verify,
+    Verify(Verify),
+    /// Print signed checkpoints that cover the whole ledger, to be kept on another machine
+    ///
+    /// Whoever has them can find out later that a record was changed or removed, even if all hashes were made anew.
+    Checkpoint,
+    /// Print the proof that the records of a call stand in the ledger, which others can check without it
+    Prove {
+        /// The id of a call
+        call: String,
+        /// Also prove that the ledger goes on where an older checkpoint ended, which was kept in this file
+        #[arg(long, value_name = "FILE")]
+        since: Option<PathBuf>,
+    },
+    /// Print the public key of this user's checkpoints, for those who check them
+    Key {
+        /// Make a new key first; the old one stays trusted here
+        #[arg(long)]
+        rotate: bool,
+    },
+}
+
+/// The options of `audit verify`.
+#[derive(Debug, clap::Args)]
+struct Verify {
+    /// Compare the ledger with the checkpoints in this file, which were kept elsewhere; can be given several times
+    #[arg(long = "checkpoint", value_name = "FILE")]
+    checkpoints: Vec<PathBuf>,
+    /// Check the proofs in this file, and nothing else
+    #[arg(long, value_name = "FILE", conflicts_with = "checkpoints")]
+    proof: Option<PathBuf>,
+    /// Trust checkpoints that this key signed, instead of this user's keys; can be given several times
+    #[arg(long = "pubkey", value_name = "KEY")]
+    keys: Vec<PublicKey>,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
@@ -101,7 +138,16 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     match action {
         Action::Tail { n, kind, follow } => tail(&folder, *n, kind.clone(), *follow, global.json),
         Action::Show { id } => show::run(&folder, id, global.json),
-        Action::Verify => verify(&folder, global.json),
+        Action::Verify(Verify { checkpoints, proof, keys }) => {
+            let keys = evidence::trusted(keys)?;
+            match proof {
+                Some(file) => evidence::check_proofs(file, &keys, global.json),
+                None => verify(&folder, &evidence::read_files(checkpoints, &keys)?, &keys, global.json),
+            }
+        }
+        Action::Checkpoint => evidence::checkpoint(&folder, global.json),
+        Action::Prove { call, since } => evidence::prove(&folder, call, since.as_deref(), global.json),
+        Action::Key { rotate } => evidence::key(*rotate, global.json),
     }
 }
 
@@ -160,8 +206,8 @@ fn brief(body: &str) -> String {
     }
 }
 
-fn verify(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let found = match ledger::verify(folder) {
+fn verify(folder: &Path, checkpoints: &[SignedCheckpoint], keys: &[PublicKey], json: bool) -> anyhow::Result<ExitCode> {
+    let found = match ledger::verify_against(folder, checkpoints, keys) {
         // A missing ledger is no sign of tampering, and no proof that there was none.
         Err(error @ LedgerError::Missing(_)) => {
             output::note(&format!("incomplete: {error}"));
@@ -174,7 +220,13 @@ fn verify(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
     }
     let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
     let lines: Vec<String> = match &*found.findings {
-        [] => vec![format!("good: {records} records in {} chains, every hash as it was written", found.chains.len())],
+        [] => {
+            let confirmed: u64 = found.chains.iter().map(|chain| chain.confirmed).sum();
+            let chains = found.chains.len();
+            let by = if checkpoints.is_empty() { "kept here" } else { "given" };
+            let hashes = format!("good: {records} records in {chains} chains, every hash as it was written");
+            vec![hashes, format!("checkpoints {by} confirm {confirmed} of them")]
+        }
         findings => findings.iter().map(finding).collect(),
     };
     if !json {

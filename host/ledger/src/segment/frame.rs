@@ -153,10 +153,9 @@ impl FrameHeader {
         Ok(records)
     }
 
-    /// Returns the hash of a frame's last record, or `None` if it has no records.
-    pub(super) fn last_hash(&self, rest: &[u8]) -> Option<Hash> {
-        let (hashes, _) = rest.get(..self.count * size_of::<Hash>())?.as_chunks();
-        hashes.last().copied()
+    /// Returns the hashes of a frame's records; none if they are not whole.
+    pub(super) fn hashes<'a>(&self, rest: &'a [u8]) -> &'a [Hash] {
+        rest.get(..self.count * size_of::<Hash>()).unwrap_or_default().as_chunks().0
     }
 }
 

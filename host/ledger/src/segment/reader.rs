@@ -12,7 +12,7 @@ use super::frame::{Dictionary, FrameHeader, FrameKind, HEADER_BYTES, MAGIC};
 use crate::LedgerError;
 use crate::chain::{ChainTip, hash_of};
 use crate::record::ChainedRecord;
-use crate::storage::{ChainEnd, ChainReader, Place, StoredBatch};
+use crate::storage::{ChainEnd, ChainReader, Place, SkippedBatch, StoredBatch};
 
 /// The bytes that are read ahead: few at first, since a search looks at single frames, and more with each time.
 const FIRST_READ_BYTES: usize = 16 * 1024;
@@ -129,8 +129,11 @@ impl ChainReader for SegmentReader {
         }
     }
 
-    fn skip(&mut self) -> Result<Option<ChainTip>, LedgerError> {
-        Ok(self.frame()?.and_then(|(_, frame)| frame.tip()))
+    fn skip(&mut self) -> Result<Option<SkippedBatch>, LedgerError> {
+        let skipped = |(place, frame): (Place, Frame)| {
+            Some(SkippedBatch { place, tip: frame.tip()?, hashes: frame.header.hashes(&frame.rest).to_vec() })
+        };
+        Ok(self.frame()?.and_then(skipped))
     }
 
     fn end(&mut self) -> Result<ChainEnd, LedgerError> {
@@ -168,7 +171,7 @@ fn is_start(json: &[u8], chain: &str, number: u32, tip: Option<ChainTip>) -> boo
 impl Frame {
     /// Returns the frame's last record.
     fn tip(&self) -> Option<ChainTip> {
-        Some(ChainTip { seq: self.header.next() - 1, hash: self.header.last_hash(&self.rest)? })
+        Some(ChainTip { seq: self.header.next() - 1, hash: *self.header.hashes(&self.rest).last()? })
     }
 }
 

@@ -68,6 +68,10 @@ impl Storage for Shared {
         self.0.segments.chains()
     }
 
+    fn last_place(&self, chain: &str) -> Result<Place, LedgerError> {
+        self.0.segments.last_place(chain)
+    }
+
     fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
         self.0.segments.read(chain, from)
     }

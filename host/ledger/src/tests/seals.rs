@@ -1,4 +1,4 @@
-//! Chains of brokers that died get their end in the chain of the next broker.
+//! Chains of brokers that are gone have their ends recorded in the chain of the next broker.
 
 use super::*;
 
@@ -14,6 +14,15 @@ async fn died(dir: &Path) -> String {
         tokio::task::yield_now().await;
     }
     chain
+}
+
+/// Returns the chains that are sealed, and the numbers of their last records, in the order of the seals.
+fn seals(dir: &Path) -> Vec<(String, u64)> {
+    let found = records(dir).into_iter().filter(|entry| entry.record.kind == "chain.sealed");
+    let seal = |entry: PositionedRecord| {
+        (entry.record.body["chain"].as_str().unwrap().to_owned(), entry.record.body["seq"].as_u64().unwrap())
+    };
+    found.map(seal).collect()
 }
 
 fn findings(dir: &Path) -> Vec<(String, u64)> {
@@ -34,9 +43,8 @@ async fn a_dead_chain_is_sealed_by_the_next_broker_and_every_later_change_is_nam
     let found = verify(dir.path()).unwrap();
     assert_eq!(found.verdict, ChainStatus::Good);
     assert_eq!(found.chains[0].sealed, Some(4));
-    let seals: Vec<_> = records(dir.path()).into_iter().filter(|entry| entry.record.kind == "chain.sealed").collect();
-    let [seal] = &seals[..] else { panic!("{seals:?}") };
-    assert_eq!((seal.record.body["chain"].as_str(), seal.record.body["seq"].as_u64()), (Some(&*chain), Some(4)));
+    let next = found.chains[1].chain.clone();
+    assert_eq!(seals(dir.path()), [(chain.clone(), 4), (next, 3)], "each once, also the one that ended well");
 
     let whole = std::fs::read(segment(dir.path(), &chain)).unwrap();
     type Change = fn(&mut Vec<ChainedRecord>);
@@ -50,12 +58,42 @@ async fn a_dead_chain_is_sealed_by_the_next_broker_and_every_later_change_is_nam
         rewrite(dir.path(), &chain, change);
         // The seal alone is enough: without the lock file the finding is the same.
         assert_eq!(findings(dir.path()), [(chain.clone(), seq)]);
-        let lock = dir.path().join("chains").join(format!("{chain}.ended"));
+        let lock = dir.path().join("chains").join(format!("{chain}.sealed"));
         let kept = std::fs::read(&lock).unwrap();
         std::fs::remove_file(&lock).unwrap();
         assert_eq!(findings(dir.path()), [(chain.clone(), seq)]);
         std::fs::write(&lock, kept).unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_chain_that_is_removed_with_its_lock_file_is_named_by_the_next_one() {
+    let dir = folder();
+    let chain = closed(dir.path(), 2).await;
+    closed(dir.path(), 0).await;
+    std::fs::remove_file(segment(dir.path(), &chain)).unwrap();
+    std::fs::remove_file(dir.path().join("chains").join(format!("{chain}.sealed"))).unwrap();
+    assert_eq!(findings(dir.path()), [(chain, 1)]);
+}
+
+#[tokio::test]
+async fn a_lock_file_that_speaks_of_a_seal_that_is_not_there_is_named() {
+    let dir = folder();
+    let chain = closed(dir.path(), 2).await;
+    let lock = |extension: &str| dir.path().join("chains").join(format!("{chain}.{extension}"));
+    std::fs::rename(lock("ended"), lock("sealed")).unwrap();
+    assert_eq!(findings(dir.path()), [(chain.clone(), 5)]);
+}
+
+#[tokio::test]
+async fn a_chain_is_sealed_at_its_last_record_even_if_its_lock_file_is_behind() {
+    let dir = folder();
+    let chain = closed(dir.path(), 2).await;
+    let lock = dir.path().join("chains").join(format!("{chain}.ended"));
+    std::fs::write(lock, chain::line(chain::ChainTip::default())).unwrap();
+    closed(dir.path(), 0).await;
+    assert_eq!(seals(dir.path()), [(chain, 4)]);
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]
@@ -104,9 +142,7 @@ async fn brokers_that_start_together_seal_a_dead_chain_once_and_never_a_live_one
             tokio::spawn(async move { open(&dir).await })
         });
         let opened = futures_util::future::join_all(opened).await;
-        let found = records(dir.path()).into_iter().filter(|entry| entry.record.kind == "chain.sealed");
-        let sealed: Vec<_> = found.map(|entry| entry.record.body["chain"].as_str().unwrap().to_owned()).collect();
-        assert_eq!(sealed, [chain]);
+        assert_eq!(seals(dir.path()), [(chain, 4)]);
         for ledger in opened {
             ledger.unwrap().close().await;
         }

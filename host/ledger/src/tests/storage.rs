@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::storage::{ChainReader, StorageProbe, StoredBatch};
+use crate::storage::{ChainReader, SkippedBatch, StorageProbe, StoredBatch};
 
 /// A storage in memory: what is tested holds for more than files.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +20,10 @@ impl Storage for MemoryStorage {
 
     fn chains(&self) -> Result<BTreeSet<String>, LedgerError> {
         Ok(self.0.lock().keys().cloned().collect())
+    }
+
+    fn last_place(&self, _: &str) -> Result<Place, LedgerError> {
+        Ok(Place::default())
     }
 
     fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
@@ -60,9 +64,12 @@ impl ChainReader for MemoryReader {
         Ok(records.map(|records| StoredBatch { place, records }))
     }
 
-    fn skip(&mut self) -> Result<Option<chain::ChainTip>, LedgerError> {
-        let last = self.next()?.and_then(|batch| batch.records.last().cloned());
-        Ok(last.map(|record| chain::ChainTip { seq: record.seq, hash: record.hash }))
+    fn skip(&mut self) -> Result<Option<SkippedBatch>, LedgerError> {
+        let skipped = |StoredBatch { place, records }: StoredBatch| {
+            let tip = records.last().map(|record| chain::ChainTip { seq: record.seq, hash: record.hash })?;
+            Some(SkippedBatch { place, tip, hashes: records.iter().map(|record| record.hash).collect() })
+        };
+        Ok(self.next()?.and_then(skipped))
     }
 
     fn end(&mut self) -> Result<ChainEnd, LedgerError> {
@@ -113,11 +120,15 @@ fn what_was_appended_is_read_in_order_by_batches_and_from_every_place() {
         writer.finish().unwrap();
         assert_eq!(stored(&*storage, "A"), (records.clone(), ChainEnd::Clean));
         let mut reader = storage.read("A", Place::default()).unwrap();
-        let mut last = None;
-        while let Some(tip) = reader.skip().unwrap() {
-            last = Some((tip.seq, tip.hash));
+        let (mut last, mut hashes) = (None, Vec::new());
+        while let Some(batch) = reader.skip().unwrap() {
+            let mut again = storage.read("A", batch.place).unwrap();
+            assert_eq!(again.next().unwrap().unwrap().records.len(), batch.hashes.len());
+            last = Some((batch.tip.seq, batch.tip.hash));
+            hashes.extend(batch.hashes);
         }
         assert_eq!(last, records.last().map(|record| (record.seq, record.hash)));
+        assert_eq!(hashes, records.iter().map(|record| record.hash).collect::<Vec<_>>());
     }
 }
 
@@ -151,7 +162,7 @@ async fn a_ledger_works_on_every_storage() {
         ledger.append(event(EventKind::CallIntent)).await.unwrap();
         assert_eq!(ledger.batch("sink", 10).await.unwrap().len(), 3);
         ledger.close().await;
-        let verification = verify::verify_in(dir.path(), Arc::clone(&storage)).unwrap();
+        let verification = verify::verify_in(dir.path(), Arc::clone(&storage), &[], &[]).unwrap();
         assert_eq!(verification.verdict, ChainStatus::Good);
         let reader = LedgerReader::open_with(dir.path(), storage).unwrap();
         let kinds: Vec<_> =

@@ -1,0 +1,238 @@
+//! Merkle trees over the records of a chain, in the shape of RFC 9162, section 2.1. The leaves are the hashes of the
+//! records, so that a tree is built without their texts.
+
+use std::ops::Range;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::record::Hash;
+
+/// The tree over the first records of a chain. It keeps only the roots of its largest whole subtrees, at most 64.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MerkleTree {
+    size: u64,
+    /// The roots of the whole subtrees, largest first. Their sizes are the bits of `size`.
+    roots: Vec<Hash>,
+}
+
+impl MerkleTree {
+    /// Adds the next record, by its hash in the chain.
+    pub(crate) fn push(&mut self, record: &Hash) {
+        let mut hash = leaf(record);
+        let mut size = self.size;
+        while size & 1 == 1 {
+            // Each bit that is set has its root.
+            hash = node(&self.roots.pop().unwrap_or_default(), &hash);
+            size >>= 1;
+        }
+        self.roots.push(hash);
+        self.size += 1;
+    }
+
+    /// Returns the number of records.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Returns the root: `MTH` of RFC 9162, section 2.1.1.
+    pub(crate) fn root(&self) -> Hash {
+        let mut roots = self.roots.iter().rev();
+        match roots.next() {
+            Some(last) => roots.fold(*last, |right, left| node(left, &right)),
+            None => Sha256::digest([]).into(),
+        }
+    }
+}
+
+/// Returns the records whose subtrees form the proof that a record is in the tree of this size, from the leaf upwards:
+/// `PATH` of RFC 9162, section 2.1.3.1. `index` counts from 0 and is less than `size`.
+pub(crate) fn inclusion_ranges(index: u64, size: u64) -> Vec<Range<u64>> {
+    let (mut whole, mut ranges) = (0..size, Vec::new());
+    while whole.end - whole.start > 1 {
+        let (left, right) = split(&whole);
+        let (inside, beside) = if index < right.start { (left, right) } else { (right, left) };
+        ranges.push(beside);
+        whole = inside;
+    }
+    ranges.reverse();
+    ranges
+}
+
+/// Returns the records whose subtrees form the proof that the tree of `old` records is the beginning of that of `new`:
+/// `PROOF` of RFC 9162, section 2.1.4.1. `old` is at least 1 and at most `new`.
+pub(crate) fn consistency_ranges(old: u64, new: u64) -> Vec<Range<u64>> {
+    let (mut whole, mut ranges) = (0..new, Vec::new());
+    while whole.end != old {
+        let (left, right) = split(&whole);
+        let (inside, beside) = if old <= right.start { (left, right) } else { (right, left) };
+        ranges.push(beside);
+        whole = inside;
+    }
+    // The old tree itself is known to who checks the proof.
+    if whole.start > 0 {
+        ranges.push(whole);
+    }
+    ranges.reverse();
+    ranges
+}
+
+/// Splits a range of two or more records after the largest power of two that is smaller than its length.
+fn split(whole: &Range<u64>) -> (Range<u64>, Range<u64>) {
+    let length = whole.end - whole.start;
+    let middle = whole.start + (1 << (length - 1).ilog2());
+    (whole.start..middle, middle..whole.end)
+}
+
+/// Checks that a record is in a tree: RFC 9162, section 2.1.3.2.
+pub(crate) fn is_included(record: &Hash, index: u64, size: u64, path: &[Hash], root: &Hash) -> bool {
+    if index >= size {
+        return false;
+    }
+    let (mut index, mut last, mut hash) = (index, size - 1, leaf(record));
+    for beside in path {
+        if last == 0 {
+            return false;
+        }
+        if index & 1 == 1 || index == last {
+            hash = node(beside, &hash);
+            while index & 1 == 0 && index != 0 {
+                (index, last) = (index >> 1, last >> 1);
+            }
+        } else {
+            hash = node(&hash, beside);
+        }
+        (index, last) = (index >> 1, last >> 1);
+    }
+    last == 0 && hash == *root
+}
+
+/// Checks that a tree is the beginning of a larger one: RFC 9162, section 2.1.4.2. Each tree is its size and its root.
+pub(crate) fn is_consistent(old: (u64, &Hash), new: (u64, &Hash), proof: &[Hash]) -> bool {
+    if old.0 == new.0 {
+        return proof.is_empty() && old.1 == new.1;
+    }
+    if old.0 == 0 || old.0 > new.0 {
+        return false;
+    }
+    // The proof of a whole subtree begins with the old tree itself, which is left out.
+    let first = old.0.is_power_of_two().then_some(old.1);
+    let mut path = first.into_iter().chain(proof);
+    let Some(first) = path.next() else { return false };
+    let (mut index, mut last) = (old.0 - 1, new.0 - 1);
+    while index & 1 == 1 {
+        (index, last) = (index >> 1, last >> 1);
+    }
+    let (mut old_root, mut new_root) = (*first, *first);
+    for beside in path {
+        if last == 0 {
+            return false;
+        }
+        if index & 1 == 1 || index == last {
+            (old_root, new_root) = (node(beside, &old_root), node(beside, &new_root));
+            while index & 1 == 0 && index != 0 {
+                (index, last) = (index >> 1, last >> 1);
+            }
+        } else {
+            new_root = node(&new_root, beside);
+        }
+        (index, last) = (index >> 1, last >> 1);
+    }
+    last == 0 && old_root == *old.1 && new_root == *new.1
+}
+
+fn leaf(record: &Hash) -> Hash {
+    Sha256::new().chain_update([0]).chain_update(record).finalize().into()
+}
+
+fn node(left: &Hash, right: &Hash) -> Hash {
+    Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing, reason = "tests")]
+
+    use super::*;
+
+    fn records(count: u64) -> Vec<Hash> {
+        (0..count).map(|at| Sha256::digest(at.to_le_bytes()).into()).collect()
+    }
+
+    /// The definition of RFC 9162, section 2.1.1, word for word.
+    fn defined(records: &[Hash]) -> Hash {
+        match records {
+            [] => Sha256::digest([]).into(),
+            [one] => leaf(one),
+            many => {
+                let (left, right) = split(&(0..many.len() as u64));
+                let part = |range: Range<u64>| &many[range.start as usize..range.end as usize];
+                node(&defined(part(left)), &defined(part(right)))
+            }
+        }
+    }
+
+    fn hashes(records: &[Hash], ranges: &[Range<u64>]) -> Vec<Hash> {
+        ranges.iter().map(|range| defined(&records[range.start as usize..range.end as usize])).collect()
+    }
+
+    #[test]
+    fn the_root_of_every_tree_is_that_of_the_standard() {
+        let records = records(70);
+        let mut tree = MerkleTree::default();
+        for size in 0..=records.len() {
+            assert_eq!(tree.root(), defined(&records[..size]), "{size}");
+            if let Some(next) = records.get(size) {
+                tree.push(next);
+            }
+        }
+    }
+
+    #[test]
+    fn every_record_of_a_tree_is_proved_and_no_other() {
+        for size in 1..=33 {
+            let records = records(size);
+            let root = defined(&records);
+            for index in 0..size {
+                let path = hashes(&records, &inclusion_ranges(index, size));
+                let check = |index: u64, record: &Hash, path: &[Hash]| is_included(record, index, size, path, &root);
+                assert!(check(index, &records[index as usize], &path), "{index} of {size}");
+                for other in (0..size + 2).filter(|other| *other != index) {
+                    assert!(!check(other, &records[index as usize], &path), "{index} as {other} of {size}");
+                }
+                assert!(!check(index, &root, &path));
+                let longer: Vec<Hash> = path.iter().copied().chain([root]).collect();
+                assert!(!check(index, &records[index as usize], &longer));
+                for at in 0..path.len() {
+                    let mut changed = path.clone();
+                    changed[at][31] ^= 1;
+                    assert!(!check(index, &records[index as usize], &changed));
+                    assert!(!check(index, &records[index as usize], &path[..at]));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_beginning_of_a_tree_is_proved_and_nothing_else() {
+        let records = records(33);
+        let root = |size: u64| defined(&records[..size as usize]);
+        for new in 1..=33 {
+            for old in 1..=new {
+                let proof = hashes(&records, &consistency_ranges(old, new));
+                let check = |old: (u64, &Hash), new: (u64, &Hash), proof: &[Hash]| is_consistent(old, new, proof);
+                let (roots, others) = ((root(old), root(new)), (root(old - 1), root(new - 1)));
+                assert!(check((old, &roots.0), (new, &roots.1), &proof), "{old} of {new}");
+                assert!(!check((old, &others.0), (new, &roots.1), &proof));
+                assert!(!check((old, &roots.0), (new, &others.1), &proof));
+                assert!(!check((new + 1, &roots.0), (new, &roots.1), &proof));
+                assert!(!check((0, &roots.0), (new, &roots.1), &proof));
+                for at in 0..proof.len() {
+                    let mut changed = proof.clone();
+                    changed[at][0] ^= 1;
+                    assert!(!check((old, &roots.0), (new, &roots.1), &changed));
+                    assert!(!check((old, &roots.0), (new, &roots.1), &proof[..at]));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Proofs that a record stands in a chain, which are checked without the ledger. A proof has two forms with the same
+//! content: JSON, and C2SP's `tlog-proof`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use portcullis_core::digest::hex;
+
+use super::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
+use super::key::CheckpointKey;
+use super::merkle::{MerkleTree, consistency_ranges, inclusion_ranges, is_consistent, is_included};
+use super::note::PublicKey;
+use crate::LedgerError;
+use crate::chain::hash_of;
+use crate::record::{Hash, Record, hash};
+use crate::segment::Segments;
+use crate::storage::{Place, Storage as _, StorageLimits};
+
+/// The first line of a proof as text.
+const TEXT_MARK: &str = "c2sp.org/tlog-proof@v1";
+
+/// The proof that a record stands in a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordProof {
+    record: RecordInChain,
+    /// The place of the record in the tree, from 0.
+    index: u64,
+    path: Vec<Hash>,
+    checkpoint: SignedCheckpoint,
+}
+
+/// A record, with what its hash is made of, and with the proof that an older checkpoint covers the beginning of the
+/// same chain.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+struct RecordInChain {
+    /// The text of the record.
+    record: String,
+    /// The hash of the record before it, in hexadecimal digits.
+    before: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<Since>,
+}
+
+/// An older checkpoint, and the proof that its tree is the beginning of the later one.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+struct Since {
+    checkpoint: String,
+    path: Vec<String>,
+}
+
+/// The form of a proof as JSON.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct ProofJson {
+    #[serde(flatten)]
+    record: RecordInChain,
+    index: u64,
+    path: Vec<String>,
+    checkpoint: String,
+}
+
+/// The reason why a proof proves nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProofError {
+    /// It is not in the format of proofs.
+    #[error("it is not a proof: expected what `portcullis audit prove` prints")]
+    Malformed,
+    /// Its checkpoint does not count.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The record is not in the tree of the checkpoint.
+    #[error("the checkpoint does not cover this record: the record, its place or the path was changed")]
+    NotIncluded,
+    /// The older checkpoint is not one of the same chain.
+    #[error("the later checkpoint does not continue the older one: the chain was rewritten in between")]
+    NotConsistent,
+}
+
+impl RecordProof {
+    /// Returns the text of the record.
+    #[must_use]
+    pub fn record(&self) -> &str {
+        &self.record.record
+    }
+
+    /// Returns the checkpoint that covers the record.
+    #[must_use]
+    pub fn checkpoint(&self) -> &SignedCheckpoint {
+        &self.checkpoint
+    }
+
+    /// Returns the proof as JSON.
+    ///
+    /// # Panics
+    /// Never: the proof has texts and numbers alone.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        let path = self.path.iter().map(|hash| STANDARD.encode(hash)).collect();
+        let (record, checkpoint) = (self.record.clone(), self.checkpoint.note().to_owned());
+        serde_json::to_value(ProofJson { record, index: self.index, path, checkpoint }).unwrap_or_default()
+    }
+
+    /// Returns the proof in the form of C2SP's `tlog-proof`. The record stands in its `extra` line.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let extra = serde_json::to_string(&self.record).unwrap_or_default();
+        let path: String = self.path.iter().map(|hash| STANDARD.encode(hash) + "\n").collect();
+        format!(
+            "{TEXT_MARK}\nextra {}\nindex {}\n{path}\n{}",
+            STANDARD.encode(extra),
+            self.index,
+            self.checkpoint.note()
+        )
+    }
+
+    /// Reads and checks proofs, in either form, one after the other. Nothing but the keys is needed for it.
+    ///
+    /// # Errors
+    /// [`ProofError`] about the first that proves nothing.
+    pub fn check_all(text: &str, keys: &[PublicKey]) -> Result<Vec<Self>, ProofError> {
+        let proofs: Vec<ProofJson> = match serde_json::from_str(text) {
+            Ok(proofs) => proofs,
+            Err(_) => match serde_json::from_str(text) {
+                Ok(proof) => vec![proof],
+                Err(_) => {
+                    text.split(TEXT_MARK).skip(1).map(parse).collect::<Option<_>>().ok_or(ProofError::Malformed)?
+                }
+            },
+        };
+        if proofs.is_empty() {
+            return Err(ProofError::Malformed);
+        }
+        proofs.into_iter().enumerate().map(|(at, proof)| Self::check(proof, keys, at + 1)).collect()
+    }
+
+    fn check(proof: ProofJson, keys: &[PublicKey], number: usize) -> Result<Self, ProofError> {
+        let ProofJson { record, index, path, checkpoint } = proof;
+        let path = hashes(&path).ok_or(ProofError::Malformed)?;
+        let signed = SignedCheckpoint::open(checkpoint, keys, number)?;
+        let Checkpoint { chain, size, root } = &signed.checkpoint;
+        let before = hash_of(&record.before).ok_or(ProofError::Malformed)?;
+        let leaf = hash(&before, record.record.as_bytes());
+        let facts: Record = serde_json::from_str(&record.record).map_err(|_| ProofError::Malformed)?;
+        let is_here = facts.chain == *chain && facts.seq == index + 1;
+        if !is_here || !is_included(&leaf, index, *size, &path, root) {
+            return Err(ProofError::NotIncluded);
+        }
+        if let Some(since) = &record.since {
+            let path = hashes(&since.path).ok_or(ProofError::Malformed)?;
+            let old = SignedCheckpoint::open(since.checkpoint.clone(), keys, number)?.checkpoint;
+            if old.chain != *chain || !is_consistent((old.size, &old.root), (*size, root), &path) {
+                return Err(ProofError::NotConsistent);
+            }
+        }
+        Ok(Self { record, index, path, checkpoint: signed })
+    }
+}
+
+/// Reads a proof as text, without its first line.
+fn parse(text: &str) -> Option<ProofJson> {
+    let (head, checkpoint) = text.trim_start().split_once("\n\n")?;
+    let mut lines = head.lines();
+    let extra = STANDARD.decode(lines.next()?.strip_prefix("extra ")?).ok()?;
+    let record = serde_json::from_slice(&extra).ok()?;
+    let index = lines.next()?.strip_prefix("index ")?.parse().ok()?;
+    let checkpoint = format!("{}\n", checkpoint.trim_end());
+    Some(ProofJson { record, index, path: lines.map(str::to_owned).collect(), checkpoint })
+}
+
+fn hashes(texts: &[String]) -> Option<Vec<Hash>> {
+    texts.iter().map(|text| STANDARD.decode(text).ok()?.try_into().ok()).collect()
+}
+
+/// Proves that records stand in their chain, with a checkpoint of the chain as it is now. With an older checkpoint,
+/// also proves that the chain goes on where that one ended. Blocks for a time in proportion to the length of the chain;
+/// brokers may go on writing.
+///
+/// # Errors
+/// [`LedgerError::File`] if a record is not there, or the older checkpoint covers more than the chain has; otherwise
+/// the [`LedgerError`] that occurred.
+pub fn prove(
+    data_dir: &Path,
+    chain: &str,
+    records: &[u64],
+    since: Option<&SignedCheckpoint>,
+    key: &CheckpointKey,
+) -> Result<Vec<RecordProof>, LedgerError> {
+    let missing = |what: String| LedgerError::file("read", &crate::segment::path(data_dir, chain, 1), what);
+    let storage = Segments::new(data_dir, StorageLimits::default());
+    let (tree, found) = find(&storage, chain, records)?;
+    let size = tree.size();
+    if let Some(seq) = records.iter().find(|seq| !found.contains_key(seq)) {
+        return Err(missing(format!("record {seq} is not there")));
+    }
+    if let Some(old) = since.filter(|old| old.size() > size || old.size() == 0 || old.chain() != chain) {
+        let reason = format!("the checkpoint covers {} records of chain {}", old.size(), old.chain());
+        return Err(missing(format!("{reason}, and this chain has {size}")));
+    }
+    let paths: Vec<Vec<Range<u64>>> = records.iter().map(|seq| inclusion_ranges(seq - 1, size)).collect();
+    let since_path = since.map(|old| consistency_ranges(old.size(), size));
+    let all: Vec<&Range<u64>> = paths.iter().chain(&since_path).flatten().collect();
+    let roots = subtrees(&storage, chain, &all)?;
+    let roots_of = |ranges: &[Range<u64>]| -> Option<Vec<Hash>> {
+        ranges.iter().map(|range| roots.get(&(range.start, range.end)).copied()).collect()
+    };
+    let cut = || missing("it became shorter while it was read".to_owned());
+    let since = since.zip(since_path).map(|(old, path)| {
+        let path = roots_of(&path)?.iter().map(|hash| STANDARD.encode(hash)).collect();
+        Some(Since { checkpoint: old.note().to_owned(), path })
+    });
+    let since = since.map(|since| since.ok_or_else(cut)).transpose()?;
+    let checkpoint = Checkpoint { chain: chain.to_owned(), size, root: tree.root() };
+    let checkpoint = SignedCheckpoint::sign(checkpoint, key);
+    let proved = records.iter().zip(&paths).map(|(seq, path)| {
+        let (record, before) = found.get(seq).cloned().ok_or_else(cut)?;
+        let record = RecordInChain { record, before: hex(&before), since: since.clone() };
+        let path = roots_of(path).ok_or_else(cut)?;
+        Ok(RecordProof { record, index: seq - 1, path, checkpoint: checkpoint.clone() })
+    });
+    proved.collect()
+}
+
+/// The text of a record, and the hash of the one before it.
+type FoundRecord = (String, Hash);
+
+/// Reads a chain to its end: its tree, and the records that are wanted, by their numbers.
+fn find(
+    storage: &Segments,
+    chain: &str,
+    wanted: &[u64],
+) -> Result<(MerkleTree, BTreeMap<u64, FoundRecord>), LedgerError> {
+    let (mut tree, mut found, mut before) = (MerkleTree::default(), BTreeMap::new(), Hash::default());
+    let mut reader = storage.read(chain, Place::default())?;
+    while let Some(batch) = reader.skip()? {
+        let (first, last) = (tree.size() + 1, batch.tip.seq);
+        if wanted.iter().any(|seq| (first..=last).contains(seq)) {
+            let stored = storage.read(chain, batch.place)?.next()?;
+            let mut previous = before;
+            for record in stored.into_iter().flat_map(|batch| batch.records) {
+                if wanted.contains(&record.seq) {
+                    found.insert(record.seq, (record.text, previous));
+                }
+                previous = record.hash;
+            }
+        }
+        batch.hashes.iter().for_each(|hash| tree.push(hash));
+        before = batch.tip.hash;
+    }
+    Ok((tree, found))
+}
+
+/// Returns the roots of the subtrees over these records, by their ends.
+fn subtrees(
+    storage: &Segments,
+    chain: &str,
+    ranges: &[&Range<u64>],
+) -> Result<BTreeMap<(u64, u64), Hash>, LedgerError> {
+    let mut trees: BTreeMap<(u64, u64), MerkleTree> =
+        ranges.iter().map(|range| ((range.start, range.end), MerkleTree::default())).collect();
+    let mut reader = storage.read(chain, Place::default())?;
+    let mut index = 0;
+    while let Some(batch) = reader.skip()? {
+        let next = index + batch.hashes.len() as u64;
+        for ((start, end), tree) in trees.iter_mut().filter(|((start, end), _)| *start < next && *end > index) {
+            let here = (index..).zip(&batch.hashes).filter(|(at, _)| (*start..*end).contains(at));
+            here.for_each(|(_, hash)| tree.push(hash));
+        }
+        index = next;
+    }
+    let whole = trees.into_iter().filter(|((start, end), tree)| tree.size() == end - start);
+    Ok(whole.map(|(range, tree)| (range, tree.root())).collect())
+}

@@ -1,0 +1,193 @@
+//! The pass over all records: each is checked by itself, and in its chain.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_core::protocol::{Json, canonical};
+use rusqlite::Row;
+use rusqlite::types::ValueRef;
+
+use super::ChainReport;
+use crate::chain::{self, ChainTip};
+use crate::evidence::{Checkpoint, MerkleTree};
+use crate::record::{EventKind, Hash, RecordMembers, VERSION, hash};
+use crate::storage::ChainEnd;
+
+/// The state of the pass over all records.
+#[derive(Default)]
+pub(super) struct Walk {
+    /// Each chain's report, with the hash of its last good record.
+    pub(super) chains: BTreeMap<String, (ChainReport, Hash)>,
+    /// The seals, by the chain that is sealed.
+    pub(super) seals: BTreeMap<String, RecordedSeal>,
+    /// The last record of each chain, according to its lock file.
+    pub(super) witnesses: BTreeMap<String, ChainTip>,
+    /// The checkpoints of each chain that has any.
+    pub(super) checkpoints: BTreeMap<String, CoveredChain>,
+}
+
+/// A chain of which checkpoints are known.
+#[derive(Default)]
+pub(super) struct CoveredChain {
+    tree: MerkleTree,
+    /// The roots at each number of records.
+    roots: BTreeMap<u64, BTreeSet<Hash>>,
+    /// The number of records that the largest checkpoint covers which was found to be true.
+    pub(super) confirmed: u64,
+}
+
+impl CoveredChain {
+    pub(super) fn expect(&mut self, checkpoint: &Checkpoint) {
+        self.roots.entry(checkpoint.size).or_default().insert(checkpoint.root);
+    }
+
+    /// Returns the number of records that the checkpoints cover.
+    pub(super) fn size(&self) -> u64 {
+        self.roots.keys().next_back().copied().unwrap_or(0)
+    }
+
+    /// Takes in the next record. Returns what is wrong if a checkpoint covers other records than those so far, with the
+    /// number of the first that may be meant.
+    fn push(&mut self, hash: &Hash) -> Option<(u64, String)> {
+        self.tree.push(hash);
+        let size = self.tree.size();
+        let roots = self.roots.get(&size)?;
+        let root = self.tree.root();
+        if roots.iter().all(|expected| *expected == root) {
+            self.confirmed = size;
+            return None;
+        }
+        let first = self.confirmed + 1;
+        Some((
+            first,
+            format!(
+                "records {first} to {size} are not those that a checkpoint covers: one or more of them were \
+                              replaced, and all hashes made anew"
+            ),
+        ))
+    }
+}
+
+/// The end of a chain as another chain records it.
+pub(super) struct RecordedSeal {
+    pub(super) at: ChainTip,
+    pub(super) by: String,
+    /// The number of the record that says so.
+    pub(super) seq: u64,
+}
+
+/// Returns the report of a chain of which no record was read yet.
+pub(super) fn begun(chain: String) -> (ChainReport, Hash) {
+    (ChainReport { chain, ..ChainReport::default() }, Hash::default())
+}
+
+impl Walk {
+    pub(super) fn legacy_step(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+        let name = String::from_utf8_lossy(bytes(row.get_ref(0)?)).into_owned();
+        let seq = match row.get_ref(1)? {
+            ValueRef::Integer(seq) => seq.cast_unsigned(),
+            _ => 0,
+        };
+        self.step(&name, seq, bytes(row.get_ref(2)?), bytes(row.get_ref(3)?));
+        Ok(())
+    }
+
+    pub(super) fn step(&mut self, name: &str, seq: u64, text: &[u8], found: &[u8]) {
+        let witness = self.witnesses.get(name);
+        if !self.chains.contains_key(name) {
+            self.chains.insert(name.to_owned(), begun(name.to_owned()));
+        }
+        let Some((report, before)) = self.chains.get_mut(name).filter(|(report, _)| report.bad.is_none()) else {
+            return;
+        };
+        let expected = report.records + 1;
+        match check(report, seq, text, found, before) {
+            Ok((hash, _)) if witness.is_some_and(|end| end.seq == seq && end.hash != hash) => {
+                report.bad = Some((seq, "it is not the record that its broker wrote there".into()));
+            }
+            Ok((hash, record)) => {
+                *before = hash;
+                report.records = expected;
+                let covered = self.checkpoints.get_mut(name);
+                if let Some((first, reason)) = covered.and_then(|covered| covered.push(&hash)) {
+                    report.records = first - 1;
+                    report.bad = Some((first, reason));
+                    return;
+                }
+                report.stopped = record.kind == EventKind::BrokerStopped.as_str();
+                if record.kind == EventKind::ChainSealed.as_str()
+                    && let Some((chain, at)) = sealed(&record)
+                {
+                    self.seals.entry(chain).or_insert(RecordedSeal { at, by: name.to_owned(), seq });
+                }
+            }
+            // A gap is named by the number of the missing record, anything else by that of the bad record: it is the
+            // same number.
+            Err(reason) => report.bad = Some((expected, reason)),
+        }
+    }
+
+    /// Judges how the stored records of a chain end.
+    pub(super) fn end(&mut self, name: &str, end: ChainEnd) {
+        let (report, _) = self.chains.entry(name.to_owned()).or_insert_with(|| begun(name.to_owned()));
+        let reason = match end {
+            ChainEnd::Damaged(cause) => cause,
+            ChainEnd::Torn if report.stopped => "something stands after broker.stopped, the end of its chain".into(),
+            // A crash cuts what was never confirmed; the lock file and the seal say whether more is missing.
+            ChainEnd::Torn | ChainEnd::Clean => return,
+        };
+        report.bad.get_or_insert((report.records + 1, reason));
+    }
+}
+
+/// Returns the chain that a `chain.sealed` record seals, and the end that it records.
+fn sealed(record: &RecordMembers<'_>) -> Option<(String, ChainTip)> {
+    let body: serde_json::Value = serde_json::from_str(record.body.get()).ok()?;
+    let text = |key: &str| body.get(key)?.as_str();
+    let hash = chain::hash_of(text("hash")?)?;
+    Some((text("chain")?.to_owned(), ChainTip { seq: body.get("seq")?.as_u64()?, hash }))
+}
+
+fn check<'a>(
+    report: &ChainReport,
+    seq: u64,
+    text: &'a [u8],
+    found: &[u8],
+    before: &Hash,
+) -> Result<(Hash, RecordMembers<'a>), String> {
+    let expected = report.records + 1;
+    if seq != expected {
+        return Err(format!("record {expected} is missing: record {seq} stands in its place"));
+    }
+    if report.stopped {
+        return Err("it stands after broker.stopped, the end of its chain".into());
+    }
+    let hash = hash(before, text);
+    if hash.as_slice() != found {
+        return Err("its hash does not fit its text and the record before it".into());
+    }
+    let text = std::str::from_utf8(text).map_err(|_| "its text is not UTF-8")?;
+    let json = Json::parse(text.to_owned()).map_err(|error| format!("its text is not a record: {error}"))?;
+    if canonical(&json).as_deref() != Ok(text) {
+        return Err("its text is not in canonical form".into());
+    }
+    let record: RecordMembers<'_> =
+        serde_json::from_str(text).map_err(|error| format!("its text is not a record: {error}"))?;
+    if record.v != VERSION {
+        return Err(format!("it has format {} and this version knows {VERSION}", record.v));
+    }
+    if (record.chain, record.seq) != (report.chain.as_str(), seq) {
+        return Err(format!("its text says that it is record {} of chain {}", record.seq, record.chain));
+    }
+    if seq == 1 && record.kind != EventKind::BrokerStarted.as_str() {
+        return Err("a chain begins with broker.started".into());
+    }
+    Ok((hash, record))
+}
+
+/// Returns the bytes of a text or blob; any other value has none and so matches no hash.
+fn bytes(value: ValueRef<'_>) -> &[u8] {
+    match value {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes,
+        _ => &[],
+    }
+}
