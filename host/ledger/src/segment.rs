@@ -13,6 +13,8 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+
 use super::LedgerError;
 use super::files::names_in;
 use super::storage::{ChainReader, ChainWriter, Place, Storage, StorageLimits};
@@ -62,9 +64,9 @@ impl Storage for Segments {
     }
 
     fn last_place(&self, chain: &str) -> Result<Place, LedgerError> {
-        let names = names_in(&folder(&self.data_dir))?;
-        let numbers = names.iter().filter_map(|name| parse(name)).filter(|(found, _)| *found == chain);
-        Ok(Place { segment: numbers.map(|(_, number)| number).max().unwrap_or(0), offset: 0 })
+        // A chain has few segments, and the folder may have those of thousands of chains.
+        let following = (2..).take_while(|number| path(&self.data_dir, chain, *number).exists());
+        Ok(Place { segment: following.last().unwrap_or(1), offset: 0 })
     }
 
     fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
@@ -74,6 +76,8 @@ impl Storage for Segments {
     fn finish(&self, chain: &str, end: Place, is_clean: bool) -> Result<(), LedgerError> {
         let path = path(&self.data_dir, chain, end.segment.max(1));
         let finished = OpenOptions::new().write(true).open(&path).and_then(|file| {
+            // Its writer holds this lock while it lives.
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             if is_clean {
                 file.set_len(end.offset)?;
             }

@@ -143,6 +143,9 @@ impl Writer {
         let ended = Event::new(EventKind::BrokerStopped, json!({}))
             .draft(None)
             .and_then(|draft| self.commit(&[WriteUnit::of(draft, None)]));
+        if let Err(error) = self.storage.finish() {
+            tracing::debug!(%error, "space that was reserved for the ledger is not given back");
+        }
         match ended {
             Ok(_) => {
                 self.checkpoints.sign();
@@ -151,9 +154,6 @@ impl Writer {
             Err(error) => {
                 tracing::error!(%error, "this broker's chain of the ledger has no end, until the next broker seals it");
             }
-        }
-        if let Err(error) = self.storage.finish() {
-            tracing::debug!(%error, "space that was reserved for the ledger is not given back");
         }
     }
 

@@ -188,6 +188,14 @@ mod tests {
     }
 
     #[test]
+    fn the_root_of_three_records_is_the_one_that_another_program_computed() {
+        let mut tree = MerkleTree::default();
+        records(3).iter().for_each(|record| tree.push(record));
+        let hex: String = tree.root().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "27058f4ae7a0ab5ea062e301665d2fd2e749c6a4ec31cf8deacb139f40cd3c07");
+    }
+
+    #[test]
     fn every_record_of_a_tree_is_proved_and_no_other() {
         for size in 1..=33 {
             let records = records(size);

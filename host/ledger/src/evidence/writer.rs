@@ -93,3 +93,56 @@ pub(crate) fn folder(data_dir: &Path) -> PathBuf {
 pub(super) fn path(data_dir: &Path, chain: &str) -> PathBuf {
     folder(data_dir).join(format!("{chain}.{EXTENSION}"))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn writer(dir: &Path) -> CheckpointWriter {
+        let key = CheckpointKey::open(&dir.join("state")).unwrap();
+        std::fs::create_dir(folder(dir)).unwrap();
+        CheckpointWriter::new(dir, "C", Some(Arc::new(key)))
+    }
+
+    fn add(writer: &mut CheckpointWriter, records: u64) {
+        let record = ChainedRecord { seq: 1, text: String::new(), hash: [1; 32] };
+        (0..records).for_each(|_| writer.add(std::slice::from_ref(&record)));
+        writer.sign_if_due();
+    }
+
+    #[test]
+    fn a_checkpoint_is_signed_after_a_thousand_records_and_not_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = writer(dir.path());
+        add(&mut writer, EVERY - 1);
+        assert!(!path(dir.path(), "C").exists());
+        assert!(writer.due_in().is_some());
+        add(&mut writer, 1);
+        assert!(path(dir.path(), "C").exists());
+        assert_eq!(writer.due_in(), None, "an idle broker signs nothing more");
+    }
+
+    #[test]
+    fn a_checkpoint_is_signed_a_minute_after_the_first_record_that_none_covers() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = writer(dir.path());
+        add(&mut writer, 1);
+        assert!(writer.due_in().unwrap() <= AFTER);
+        writer.uncovered_since = Instant::now().checked_sub(AFTER);
+        writer.sign_if_due();
+        assert!(path(dir.path(), "C").exists());
+    }
+
+    #[test]
+    fn a_checkpoint_that_cannot_be_written_stops_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = writer(dir.path());
+        std::fs::remove_dir(folder(dir.path())).unwrap();
+        add(&mut writer, EVERY);
+        std::fs::create_dir(folder(dir.path())).unwrap();
+        add(&mut writer, EVERY);
+        assert!(path(dir.path(), "C").exists(), "the next one is written again");
+    }
+}

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use portcullis_core::digest::hex;
 use portcullis_core::sync::Mutex;
+use rustix::fs::{FlockOperation, flock};
 
 use super::SegmentStart;
 use super::frame::{self, Dictionary, HEADER_BYTES};
@@ -149,6 +150,8 @@ impl OpenSegment {
         // What an attempt that failed left behind holds no record.
         options.read(true).write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(&path).map_err(failed)?;
+        // Whoever takes this broker for dead finds out here that it lives, whatever the chain's lock file says.
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| failed(error.into()))?;
         let (format, hash, seq) = (super::FORMAT, hex(&tip.hash), tip.seq + 1);
         let start = SegmentStart { chain: chain.to_owned(), format, hash, segment: number, seq };
         let start = serde_json::to_string(&start).map_err(|error| failed(error.into()))?;

@@ -97,6 +97,35 @@ async fn a_chain_is_sealed_at_its_last_record_even_if_its_lock_file_is_behind() 
 }
 
 #[tokio::test]
+async fn a_chain_whose_last_segment_has_no_record_is_sealed_at_its_last_record() {
+    let dir = folder();
+    let chain = died(dir.path()).await;
+    std::fs::write(segment::path(dir.path(), &chain, 2), "").unwrap();
+    std::fs::remove_file(dir.path().join("chains").join(format!("{chain}.lock"))).unwrap();
+    chain::ChainLock::named(dir.path(), chain.clone()).unwrap();
+    closed(dir.path(), 0).await;
+    assert_eq!(seals(dir.path()), [(chain, 4)]);
+}
+
+#[tokio::test]
+async fn a_segment_that_a_broker_writes_is_not_cut_even_if_its_lock_file_was_replaced() {
+    let dir = folder();
+    let live = open(dir.path()).await;
+    live.append(event(EventKind::CallIntent)).await.unwrap();
+    let lock = dir.path().join("chains").join(format!("{}.lock", live.chain()));
+    let copy = std::fs::read(&lock).unwrap();
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::write(&lock, copy).unwrap();
+    let size = || std::fs::metadata(segment(dir.path(), live.chain())).unwrap().len();
+    let before = size();
+    closed(dir.path(), 0).await;
+    assert_eq!((size(), seals(dir.path())), (before, Vec::new()), "its broker lives");
+    live.append(event(EventKind::CallIntent)).await.unwrap();
+    live.close().await;
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
+}
+
+#[tokio::test]
 async fn the_segment_of_a_broker_that_died_gives_back_its_reserve() {
     let dir = folder();
     let chain = died(dir.path()).await;
