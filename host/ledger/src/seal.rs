@@ -10,7 +10,7 @@ use serde_json::json;
 use super::chain::{self, ChainTip, UnsealedChainLock};
 use super::record::{Event, EventKind, Record};
 use super::state::State;
-use super::storage::{ChainEnd, Place, SkippedBatch, Storage};
+use super::storage::{ChainEnd, ChainReader, Place, SkippedBatch, Storage};
 use super::{LedgerError, legacy};
 
 /// The end of the chain of a broker that is gone.
@@ -72,23 +72,32 @@ struct FoundEnd {
     is_stopped: bool,
 }
 
-/// Finds the end of a chain, and makes durable what was written of it.
+/// Finds the end of a chain. If its broker died, makes durable what was written of it.
 fn end_of(storage: &dyn Storage, chain: &str) -> Result<FoundEnd, LedgerError> {
-    let mut last = None;
-    // The end is found from the last place that is known, and from the beginning if nothing follows that.
-    for from in [storage.last_place(chain)?, Place::default()] {
-        let mut reader = storage.read(chain, from)?;
-        while let Some(batch) = reader.skip()? {
-            last = Some(batch);
-        }
-        if last.is_some() || from == Place::default() {
-            storage.finish(chain, reader.place(), reader.end()? == ChainEnd::Clean)?;
-            break;
-        }
+    let mut reader = storage.read(chain, storage.last_place(chain)?)?;
+    let mut last = last_batch(&mut *reader)?;
+    if last.is_none() {
+        reader = storage.read(chain, Place::default())?;
+        last = last_batch(&mut *reader)?;
     }
-    let Some(SkippedBatch { tip, place, .. }) = last else { return Ok(FoundEnd::default()) };
-    let batch = storage.read(chain, place)?.next()?;
-    let record = batch.as_ref().and_then(|batch| batch.records.last());
+    let record = match &last {
+        Some(batch) => {
+            storage.read(chain, batch.place)?.next()?.and_then(|batch| batch.records.into_iter().next_back())
+        }
+        None => None,
+    };
     let record = record.and_then(|record| serde_json::from_str::<Record>(&record.text).ok());
-    Ok(FoundEnd { tip, is_stopped: record.is_some_and(|record| record.kind == EventKind::BrokerStopped.as_str()) })
+    let is_stopped = record.is_some_and(|record| record.kind == EventKind::BrokerStopped.as_str());
+    if !is_stopped {
+        storage.finish(chain, reader.place(), reader.end()? == ChainEnd::Clean)?;
+    }
+    Ok(FoundEnd { tip: last.map(|batch| batch.tip).unwrap_or_default(), is_stopped })
+}
+
+fn last_batch(reader: &mut dyn ChainReader) -> Result<Option<SkippedBatch>, LedgerError> {
+    let mut last = None;
+    while let Some(batch) = reader.skip()? {
+        last = Some(batch);
+    }
+    Ok(last)
 }
