@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use portcullis_core::private;
 
@@ -78,7 +78,7 @@ impl CheckpointKey {
     }
 }
 
-fn earlier(path: &PathBuf) -> Result<Vec<PublicKey>, LedgerError> {
+fn earlier(path: &Path) -> Result<Vec<PublicKey>, LedgerError> {
     let file = private::open(path).map_err(|error| LedgerError::file("use", path, error))?;
     let Some(file) = file else { return Ok(Vec::new()) };
     let text = std::io::read_to_string(file).map_err(|error| LedgerError::file("read", path, error))?;

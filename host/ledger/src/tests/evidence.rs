@@ -82,17 +82,16 @@ async fn one_checkpoint_covers_all_chains_that_ended_before() {
     let kept = signed.checkpoints();
     let [only] = &kept[..] else { panic!("{kept:?}") };
     assert_eq!((only.chain(), only.size()), (&*chains[2], 4));
-    for at in 0..3 {
-        let copy = std::fs::read(segment(signed.dir(), &chains[at])).unwrap();
-        let lock_name = if at == 2 { "ended" } else { "sealed" };
-        let lock = signed.dir().join("chains").join(format!("{}.{lock_name}", chains[at]));
+    for (chain, lock_name) in chains.iter().zip(["sealed", "sealed", "ended"]) {
+        let copy = std::fs::read(segment(signed.dir(), chain)).unwrap();
+        let lock = signed.dir().join("chains").join(format!("{chain}.{lock_name}"));
         let lock_copy = std::fs::read(&lock).unwrap();
-        std::fs::remove_file(segment(signed.dir(), &chains[at])).unwrap();
+        std::fs::remove_file(segment(signed.dir(), chain)).unwrap();
         std::fs::remove_file(&lock).unwrap();
         let found = verify_against(signed.dir(), &kept, &[]).unwrap().findings;
-        let is_named = |finding: &ChainStatus| matches!(finding, ChainStatus::Tampered { chain: Some(chain), seq: Some(1), .. } if *chain == chains[at]);
-        assert!(found.iter().any(is_named), "{at}: {found:?}");
-        std::fs::write(segment(signed.dir(), &chains[at]), copy).unwrap();
+        let is_named = |finding: &ChainStatus| matches!(finding, ChainStatus::Tampered { chain: Some(named), seq: Some(1), .. } if named == chain);
+        assert!(found.iter().any(is_named), "{chain}: {found:?}");
+        std::fs::write(segment(signed.dir(), chain), copy).unwrap();
         std::fs::write(lock, lock_copy).unwrap();
     }
     let found = verify_against(signed.dir(), &kept, &[]).unwrap();
