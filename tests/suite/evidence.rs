@@ -26,7 +26,7 @@ fn a_checkpoint_that_was_kept_elsewhere_shows_that_a_ledger_was_replaced() {
     called(&dir);
     let good = dir.run(&["audit", "verify", "--checkpoint", "kept"]);
     assert_eq!(good.code, Some(0), "{}{}", good.out, good.err);
-    assert!(good.out.contains("checkpoints given confirm"), "{}", good.out);
+    assert!(good.out.contains("checkpoints that were given confirm"), "{}", good.out);
 
     // Another ledger in its place: the chain that the checkpoint covers is gone.
     fs::remove_dir_all(dir.data("")).unwrap();
@@ -40,7 +40,7 @@ fn a_checkpoint_that_was_kept_elsewhere_shows_that_a_ledger_was_replaced() {
     let other = TestDir::new(CONFIGURATION);
     let key = other.run(&["audit", "key"]).out;
     let unknown = dir.run(&["audit", "verify", "--checkpoint", "kept", "--pubkey", key.trim()]);
-    assert_eq!(unknown.code, Some(1), "{}", unknown.err);
+    assert_eq!(unknown.code, Some(2), "it cannot be judged: {}", unknown.err);
     assert!(unknown.err.contains("kept") && unknown.err.contains("--pubkey"), "{}", unknown.err);
     fs::write(dir.path("kept"), "nothing\n").unwrap();
     let refused = dir.run(&["audit", "verify", "--checkpoint", "kept"]);
@@ -55,6 +55,7 @@ fn a_call_is_proved_to_somebody_who_has_only_the_key() {
     let call = called(&dir);
     let key = dir.run(&["audit", "key"]).out;
     let stranger = TestDir::new("");
+    fs::remove_file(stranger.path("portcullis.toml")).unwrap();
     for json in [&["--json"][..], &[]] {
         let proof = dir.run(&[json, &["audit", "prove", &call]].concat());
         assert_eq!(proof.code, Some(0), "{}", proof.err);
@@ -72,6 +73,23 @@ fn a_call_is_proved_to_somebody_who_has_only_the_key() {
     fs::write(stranger.path("proof"), proof.replace("calc__add", "calc__sub")).unwrap();
     let changed = stranger.run(&["audit", "verify", "--proof", "proof", "--pubkey", key.trim()]);
     assert!(changed.code == Some(1) && changed.out.contains("not proved"), "{}{}", changed.out, changed.err);
+
+    // Who has kept a checkpoint of the same chain asks for a proof that continues it.
+    let proof = dir.run(&["audit", "prove", &call]).out;
+    let since = dir.run(&["audit", "checkpoint"]).out;
+    fs::write(dir.path("since"), &since).unwrap();
+    let continued = dir.run(&["audit", "prove", &call, "--since", "since"]).out;
+    for (proof, checkpoint, code, says) in [
+        (&continued, &since, 0, "continues the checkpoint that was given"),
+        (&proof, &since, 0, "continues"),
+        (&proof, &fs::read_to_string(dir.path("kept")).unwrap(), 2, "leave `--checkpoint` out"),
+    ] {
+        fs::write(stranger.path("proof"), proof).unwrap();
+        fs::write(stranger.path("kept"), checkpoint).unwrap();
+        let arguments = ["audit", "verify", "--proof", "proof", "--checkpoint", "kept", "--pubkey", key.trim()];
+        let ran = stranger.run(&arguments);
+        assert!(ran.code == Some(code) && format!("{}{}", ran.out, ran.err).contains(says), "{}{}", ran.out, ran.err);
+    }
 
     // The call stands in another chain than the older checkpoint.
     let refused = dir.run(&["audit", "prove", &call, "--since", "kept"]);

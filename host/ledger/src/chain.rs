@@ -187,6 +187,12 @@ pub(super) fn remove_unfinished(data_dir: &Path) {
     }
 }
 
+/// Reports whether a text can be the name of a chain: ASCII letters and digits, at most 26, as a ULID has. Names are found
+/// in file names, and stand in what is signed.
+pub(super) fn is_name(text: &str) -> bool {
+    (1..=26).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
 /// Returns all chains that have a lock file, under any name.
 pub(super) fn all(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
     list(data_dir, &[LOCKED, ENDED, SEALED])
@@ -202,15 +208,12 @@ pub(super) fn sealed(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
     list(data_dir, &[SEALED])
 }
 
-/// Returns the chains that no other chain is known to have sealed.
-pub(super) fn unsealed(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
-    list(data_dir, &[LOCKED, ENDED])
-}
-
 fn list(data_dir: &Path, extensions: &[&str]) -> Result<BTreeSet<String>, LedgerError> {
     let names = names_in(&data_dir.join(FOLDER))?;
     let chain = |name: &String| {
-        name.split_once('.').filter(|(_, found)| extensions.contains(found)).map(|(chain, _)| chain.to_owned())
+        name.split_once('.')
+            .filter(|(chain, found)| is_name(chain) && extensions.contains(found))
+            .map(|(chain, _)| chain.to_owned())
     };
     Ok(names.iter().filter_map(chain).collect())
 }

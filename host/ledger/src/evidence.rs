@@ -19,4 +19,4 @@ pub use proof::{ProofError, RecordProof, prove};
 
 pub(super) use checkpoint::{Checkpoint, kept};
 pub(super) use merkle::MerkleTree;
-pub(super) use writer::{CheckpointWriter, folder};
+pub(super) use writer::CheckpointWriter;

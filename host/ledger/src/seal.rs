@@ -36,14 +36,23 @@ impl ChainSeal {
     }
 }
 
-/// Returns the seals for chains that have none and whose brokers are certainly gone. A chain with fewer records than its
+/// The largest number of chains that one start seals; the next one seals the others. The start of a broker does not wait
+/// for thousands of files.
+const MAX_SEALS: usize = 256;
+
+/// Returns the seals for chains that have none and whose brokers are certainly gone, first those of brokers that died. A chain with fewer records than its
 /// broker had written is sealed where the broker had come, so that the missing records are noticed.
 pub(super) fn due(state: &State, storage: &dyn Storage, data_dir: &Path) -> Result<Vec<ChainSeal>, LedgerError> {
-    let unsealed = chain::unsealed(data_dir)?;
+    let (ended, sealed) = (chain::ended(data_dir)?, chain::sealed(data_dir)?);
+    let unsealed = chain::all(data_dir)?.into_iter().filter(|chain| !sealed.contains(chain));
+    let (ended, dead): (Vec<_>, Vec<_>) = unsealed.partition(|chain| ended.contains(chain));
     let has_legacy = state.run(legacy::is_present)?;
     let ended_in_legacy = if has_legacy { state.run(legacy::ended)? } else { Default::default() };
     let mut due = Vec::new();
-    for chain in unsealed {
+    for chain in dead.into_iter().chain(ended) {
+        if due.len() == MAX_SEALS {
+            break;
+        }
         let Some(lock) = UnsealedChainLock::take(data_dir, &chain) else { continue };
         let mut end = match end_of(storage, &chain) {
             Ok(end) => end,

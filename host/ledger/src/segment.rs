@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::LedgerError;
 use super::files::names_in;
 use super::storage::{ChainReader, ChainWriter, Place, Storage, StorageLimits};
+use super::{LedgerError, chain};
 
 /// The version of the format of segments and records.
 pub(super) const FORMAT: u32 = 2;
@@ -103,5 +103,5 @@ pub(super) fn path(data_dir: &Path, chain: &str, number: u32) -> PathBuf {
 /// Returns the chain and the number that a segment's name says.
 fn parse(name: &str) -> Option<(&str, u32)> {
     let (chain, number) = name.strip_suffix(EXTENSION)?.strip_suffix('.')?.rsplit_once('-')?;
-    Some((chain, number.parse().ok()?))
+    chain::is_name(chain).then_some((chain, number.parse().ok()?))
 }

@@ -71,7 +71,7 @@ pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, LedgerError> {
     if mode & 0o022 != 0 {
         return Err(LedgerError::OpenFolder { path: data_dir, mode });
     }
-    for folder in [data_dir.join(chain::FOLDER), segment::folder(&data_dir), super::evidence::folder(&data_dir)] {
+    for folder in [data_dir.join(chain::FOLDER), segment::folder(&data_dir)] {
         folders.create(&folder).map_err(|e| failed(&folder, e))?;
     }
     // The names of these folders are on disk before anything in them counts.

@@ -48,6 +48,8 @@ pub struct ChainReport {
     /// The number of records that signed checkpoints confirm, from the first: those of this chain, or of one that
     /// sealed it.
     pub confirmed: u64,
+    /// The same of the checkpoints that were given, which were kept elsewhere.
+    pub confirmed_elsewhere: u64,
     /// The number of the first bad record, and what is wrong with it.
     pub bad: Option<(u64, String)>,
 }
@@ -108,14 +110,17 @@ pub(super) fn verify_in(
 ) -> Result<Verification, LedgerError> {
     // This is done before the records are read: a broker that stops meanwhile would show neither a lock nor an end, and
     // the lock file and the checkpoint of one that writes would be ahead of what was read.
-    let (kept, false_checkpoint) = evidence::kept(data_dir, keys)?;
+    let (kept, false_checkpoint) = evidence::kept(data_dir, keys);
     let locks = chain::all(data_dir)?;
     let live: BTreeSet<String> = locks.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
     let (ended, sealed) = (chain::ended(data_dir)?, chain::sealed(data_dir)?);
     let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
     let mut walk = Walk { witnesses, ..Walk::default() };
-    for SignedCheckpoint { checkpoint, .. } in checkpoints.iter().chain(&kept) {
-        walk.checkpoints.entry(checkpoint.chain.clone()).or_default().expect(checkpoint);
+    let elsewhere = checkpoints.iter().map(|signed| (signed, true));
+    for (SignedCheckpoint { checkpoint, .. }, is_elsewhere) in
+        elsewhere.chain(kept.iter().map(|signed| (signed, false)))
+    {
+        walk.checkpoints.entry(checkpoint.chain.clone()).or_default().expect(checkpoint, is_elsewhere);
     }
     let mut trouble = check_state(data_dir, &mut walk, &locks, &*storage)?.or(false_checkpoint);
     let differences = check_chains(data_dir, &storage, &mut walk)?;
@@ -125,10 +130,10 @@ pub(super) fn verify_in(
     let Walk { mut chains, seals, witnesses, checkpoints } = walk;
     for (chain, (report, end)) in &mut chains {
         report.live = live.contains(chain) || is_live(data_dir, chain);
-        let (seal, witness) = (seals.get(chain), witnesses.get(chain));
-        report.sealed = seal.map(|seal| seal.at.seq);
+        let (seals, witness) = (seals.get(chain).map(Vec::as_slice).unwrap_or_default(), witnesses.get(chain));
+        report.sealed = seals.first().map(|seal| seal.at.seq);
         if let Some(covered) = checkpoints.get(chain) {
-            report.confirmed = covered.confirmed;
+            (report.confirmed, report.confirmed_elsewhere) = (covered.confirmed, covered.confirmed_elsewhere);
             if report.bad.is_none() && covered.size() > report.records {
                 let reason =
                     format!("a checkpoint covers {} records, and {} are there", covered.size(), report.records);
@@ -136,7 +141,7 @@ pub(super) fn verify_in(
             }
         }
         if report.bad.is_none() {
-            report.bad = seal.and_then(|seal| compare(seal, report.records, end));
+            report.bad = seals.iter().find_map(|seal| compare(seal, report.records, end));
         }
         // Records that a live broker wrote after its lock file was read are not a problem.
         if let Some(witness) = witness.filter(|witness| report.bad.is_none() && witness.seq > report.records) {
@@ -169,18 +174,21 @@ pub(super) fn verify_in(
 }
 
 /// Confirms the chains whose seals stand in records that are confirmed themselves.
-fn confirm_sealed(chains: &mut BTreeMap<String, (ChainReport, Hash)>, seals: &BTreeMap<String, RecordedSeal>) {
+fn confirm_sealed(chains: &mut BTreeMap<String, (ChainReport, Hash)>, seals: &BTreeMap<String, Vec<RecordedSeal>>) {
     let mut goes_on = true;
     while goes_on {
         goes_on = false;
         // The sealing chains are the later ones.
-        for (chain, RecordedSeal { at, by, seq }) in seals.iter().rev() {
-            let is_confirmed = chains.get(by).is_some_and(|(report, _)| report.confirmed >= *seq);
-            let sealed = chains.get_mut(chain).map(|(report, _)| report).filter(|report| report.bad.is_none());
-            if let Some(report) = sealed.filter(|report| is_confirmed && report.confirmed < at.seq) {
-                report.confirmed = at.seq;
-                goes_on = true;
-            }
+        let seals = seals.iter().rev().flat_map(|(chain, seals)| seals.iter().map(move |seal| (chain, seal)));
+        for (chain, RecordedSeal { at, by, seq }) in seals {
+            let Some((by, _)) = chains.get(by) else { continue };
+            let (here, elsewhere) = (by.confirmed >= *seq, by.confirmed_elsewhere >= *seq);
+            let Some((report, _)) = chains.get_mut(chain).filter(|(report, _)| report.bad.is_none()) else { continue };
+            let before = (report.confirmed, report.confirmed_elsewhere);
+            report.confirmed = if here { report.confirmed.max(at.seq) } else { report.confirmed };
+            report.confirmed_elsewhere =
+                if elsewhere { report.confirmed_elsewhere.max(at.seq) } else { report.confirmed_elsewhere };
+            goes_on |= before != (report.confirmed, report.confirmed_elsewhere);
         }
     }
 }
@@ -261,7 +269,11 @@ fn check_state(
     let checked = state::open_reader(data_dir)
         .and_then(|conn| check_file(&conn, walk).map_err(|error| state::error(data_dir, &error)));
     match checked {
-        Err(LedgerError::Missing(_)) if !locks.is_empty() || !storage.chains()?.is_empty() => Ok(None),
+        Err(LedgerError::Missing(_))
+            if !locks.is_empty() || !walk.checkpoints.is_empty() || !storage.chains()?.is_empty() =>
+        {
+            Ok(None)
+        }
         Err(LedgerError::Damaged { cause, .. } | LedgerError::Store { cause, .. }) => Ok(Some(cause)),
         Err(LedgerError::Foreign(_)) => Ok(Some("the file is not a ledger any more".into())),
         checked => checked,

@@ -87,7 +87,7 @@ enum Action {
         id: String,
     },
     /// Recompute every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete because a broker was killed and
-    /// no later broker has sealed its chain yet
+    /// no later broker has sealed its chain yet, or if it cannot be judged
     Verify(Verify),
     /// Print signed checkpoints that cover the whole ledger, to be kept on another machine
     ///
@@ -115,8 +115,8 @@ struct Verify {
     /// Compare the ledger with the checkpoints in this file, which were kept elsewhere; can be given several times
     #[arg(long = "checkpoint", value_name = "FILE")]
     checkpoints: Vec<PathBuf>,
-    /// Check the proofs in this file, and nothing else
-    #[arg(long, value_name = "FILE", conflicts_with = "checkpoints")]
+    /// Check the proofs in this file instead of a ledger; with a checkpoint, also that its chain continues that one
+    #[arg(long, value_name = "FILE")]
     proof: Option<PathBuf>,
     /// Trust checkpoints that this key signed, instead of this user's keys; can be given several times
     #[arg(long = "pubkey", value_name = "KEY")]
@@ -124,11 +124,11 @@ struct Verify {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let folder = folder(global, args.data_dir.as_ref())?;
+    let folder = || folder(global, args.data_dir.as_ref());
     let Some(action) = &args.action else {
         let form = if global.json { ListingForm::Json } else { ListingForm::Line };
         let form = if args.listing.csv { ListingForm::Csv } else { form };
-        return list::run(&folder, &args.query, args.listing.n, args.listing.follow, form);
+        return list::run(&folder()?, &args.query, args.listing.n, args.listing.follow, form);
     };
     if args.query != CallQuery::default() || args.listing != Listing::default() {
         anyhow::bail!(
@@ -136,17 +136,22 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         );
     }
     match action {
-        Action::Tail { n, kind, follow } => tail(&folder, *n, kind.clone(), *follow, global.json),
-        Action::Show { id } => show::run(&folder, id, global.json),
+        Action::Tail { n, kind, follow } => tail(&folder()?, *n, kind.clone(), *follow, global.json),
+        Action::Show { id } => show::run(&folder()?, id, global.json),
         Action::Verify(Verify { checkpoints, proof, keys }) => {
-            let keys = evidence::trusted(keys)?;
-            match proof {
-                Some(file) => evidence::check_proofs(file, &keys, global.json),
-                None => verify(&folder, &evidence::read_files(checkpoints, &keys)?, &keys, global.json),
-            }
+            let keys = evidence::trusted(keys);
+            let judged = evidence::read_files(checkpoints, &keys).and_then(|checkpoints| match proof {
+                Some(file) => evidence::check_proofs(file, &checkpoints, &keys, global.json),
+                None => verify(&folder()?, &checkpoints, &keys, global.json),
+            });
+            // What cannot be judged is no sign of tampering.
+            judged.or_else(|error| {
+                output::note(&format!("{error:#}"));
+                Ok(ExitCode::from(2))
+            })
         }
-        Action::Checkpoint => evidence::checkpoint(&folder, global.json),
-        Action::Prove { call, since } => evidence::prove(&folder, call, since.as_deref(), global.json),
+        Action::Checkpoint => evidence::checkpoint(&folder()?, global.json),
+        Action::Prove { call, since } => evidence::prove(&folder()?, call, since.as_deref(), global.json),
         Action::Key { rotate } => evidence::key(*rotate, global.json),
     }
 }
@@ -221,11 +226,19 @@ fn verify(folder: &Path, checkpoints: &[SignedCheckpoint], keys: &[PublicKey], j
     let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
     let lines: Vec<String> = match &*found.findings {
         [] => {
-            let confirmed: u64 = found.chains.iter().map(|chain| chain.confirmed).sum();
             let chains = found.chains.len();
-            let by = if checkpoints.is_empty() { "kept here" } else { "given" };
-            let hashes = format!("good: {records} records in {chains} chains, every hash as it was written");
-            vec![hashes, format!("checkpoints {by} confirm {confirmed} of them")]
+            let kept: u64 = found.chains.iter().map(|chain| chain.confirmed).sum();
+            let given: u64 = found.chains.iter().map(|chain| chain.confirmed_elsewhere).sum();
+            let mut lines = vec![format!("good: {records} records in {chains} chains, every hash as it was written")];
+            if !checkpoints.is_empty() {
+                let others = records - given;
+                lines.push(format!(
+                    "the checkpoints that were given confirm {given} of them, and not the {others} others"
+                ));
+            } else if kept > 0 {
+                lines.push(format!("signed checkpoints in the data folder confirm {kept} of them"));
+            }
+            lines
         }
         findings => findings.iter().map(finding).collect(),
     };

@@ -1,21 +1,27 @@
 //! Checkpoints: the number of records of a chain and the root of their Merkle tree, signed. The format is that of
 //! C2SP's `tlog-checkpoint`.
 
-use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use portcullis_core::private;
 
 use super::key::CheckpointKey;
 use super::merkle::MerkleTree;
 use super::note::{self, NoteProblem, PublicKey};
 use super::writer;
 use crate::LedgerError;
+use crate::chain;
 use crate::files::names_in;
 use crate::record::Hash;
 use crate::segment::Segments;
 use crate::storage::{Place, Storage, StorageLimits};
+use crate::verify::{ChainStatus, verify_against};
+
+/// The largest checkpoint that is read, in bytes; each signature of a witness has about 150.
+const MAX_NOTE_BYTES: u64 = 64 * 1024;
 
 /// What stands before the name of the chain in the first line.
 const ORIGIN: &str = "portcullis/";
@@ -41,8 +47,8 @@ impl Checkpoint {
         let size = lines.next()?.parse().ok()?;
         let root = STANDARD.decode(lines.next()?).ok()?.try_into().ok()?;
         let checkpoint = Self { chain, size, root };
-        // Lines that follow are not ours, and a number may be written in one way alone.
-        text.starts_with(&checkpoint.text()).then_some(checkpoint)
+        // Further lines are not ours, and a number may be written in one way alone.
+        (chain::is_name(&checkpoint.chain) && text == checkpoint.text()).then_some(checkpoint)
     }
 }
 
@@ -119,55 +125,85 @@ pub fn read_checkpoints(text: &str, keys: &[PublicKey]) -> Result<Vec<SignedChec
     opened.and_then(|found| if found.is_empty() { Err(CheckpointError::Empty) } else { Ok(found) })
 }
 
-/// Signs checkpoints that cover the whole ledger of a data folder: one for each chain that no other chain has sealed.
-/// Brokers may go on writing. Blocks for a time in proportion to the number of records in these chains.
+/// Verifies the ledger of a data folder and signs checkpoints that cover it: one for each chain that no other chain has
+/// sealed. `keys` are those with which the checkpoints in the data folder are checked. Brokers may go on writing. Blocks
+/// for a time in proportion to the size of the ledger.
 ///
 /// # Errors
-/// [`LedgerError`] if there is no ledger, or it cannot be read.
-pub fn checkpoints(data_dir: &Path, key: &CheckpointKey) -> Result<Vec<SignedCheckpoint>, LedgerError> {
-    let storage = Segments::new(data_dir, StorageLimits::default());
-    let sealed = crate::chain::sealed(data_dir)?;
-    let chains: BTreeSet<String> = storage.chains()?.into_iter().filter(|chain| !sealed.contains(chain)).collect();
-    if chains.is_empty() {
-        return Err(LedgerError::Missing(data_dir.to_owned()));
+/// [`LedgerError::Damaged`] if the ledger was tampered with, so that nothing false is signed; otherwise the
+/// [`LedgerError`] that occurred.
+pub fn checkpoints(
+    data_dir: &Path,
+    key: &CheckpointKey,
+    keys: &[PublicKey],
+) -> Result<Vec<SignedCheckpoint>, LedgerError> {
+    let found = verify_against(data_dir, &[], keys)?;
+    if let ChainStatus::Tampered { chain, seq, reason } = found.verdict {
+        let place = chain.zip(seq).map(|(chain, seq)| format!("record {seq} of chain {chain}: ")).unwrap_or_default();
+        return Err(LedgerError::Damaged { path: data_dir.to_owned(), cause: format!("{place}{reason}") });
     }
-    let signed = chains.into_iter().map(|chain| {
-        let tree = tree(&storage, &chain)?;
-        let checkpoint = Checkpoint { chain, size: tree.size(), root: tree.root() };
-        Ok(SignedCheckpoint::sign(checkpoint, key))
-    });
-    signed.collect()
+    let storage = Segments::new(data_dir, StorageLimits::default());
+    let stored = storage.chains()?;
+    let mut signed = Vec::new();
+    for report in found.chains.iter().filter(|report| report.sealed.is_none() && stored.contains(&report.chain)) {
+        let tree = tree(&storage, &report.chain, report.records.min(confirmed(data_dir, &report.chain)?))?;
+        if tree.size() > 0 {
+            let checkpoint = Checkpoint { chain: report.chain.clone(), size: tree.size(), root: tree.root() };
+            signed.push(SignedCheckpoint::sign(checkpoint, key));
+        }
+    }
+    if signed.is_empty() {
+        let cause = "it has only records that an earlier version wrote; a checkpoint covers them after the next start of a broker";
+        return Err(LedgerError::file("sign the ledger in", data_dir, cause));
+    }
+    Ok(signed)
+}
+
+/// Returns the number of records of a chain that are certainly confirmed. What follows may be an append that fails, and
+/// that other records replace.
+pub(super) fn confirmed(data_dir: &Path, chain: &str) -> Result<u64, LedgerError> {
+    if chain::ended(data_dir)?.contains(chain) {
+        return Ok(u64::MAX);
+    }
+    // A broker that lives has a lock file.
+    Ok(chain::witness(data_dir, chain).map_or(u64::MAX, |end| end.seq))
 }
 
 /// Returns the checkpoints in a data folder that one of these keys signed, and what is wrong with the first that one of
 /// them should have signed. Those of other keys say nothing here.
-pub(crate) fn kept(
-    data_dir: &Path,
-    keys: &[PublicKey],
-) -> Result<(Vec<SignedCheckpoint>, Option<String>), LedgerError> {
+pub(crate) fn kept(data_dir: &Path, keys: &[PublicKey]) -> (Vec<SignedCheckpoint>, Option<String>) {
     let (mut kept, mut problem) = (Vec::new(), None);
     let folder = writer::folder(data_dir);
-    for name in names_in(&folder)? {
+    // A folder that cannot be read says nothing about the records.
+    for name in names_in(&folder).unwrap_or_default() {
         let Some(chain) = name.strip_suffix(writer::EXTENSION).and_then(|name| name.strip_suffix('.')) else {
             continue;
         };
         let path = folder.join(&name);
-        let note = std::fs::read_to_string(&path).map_err(|error| LedgerError::file("read", &path, error))?;
-        match SignedCheckpoint::open(note, keys, 1) {
-            Ok(signed) if signed.chain() == chain => kept.push(signed),
-            Err(CheckpointError::UnknownKey(_)) => {}
-            _ => problem = problem.or(Some(format!("the checkpoint in {path:?} is not as it was signed"))),
+        match read_note(&path).map(|note| SignedCheckpoint::open(note, keys, 1)) {
+            Ok(Ok(signed)) if signed.chain() == chain => kept.push(signed),
+            Ok(Err(CheckpointError::UnknownKey(_))) => {}
+            Err(error) => problem = problem.or(Some(format!("the checkpoint in {path:?} cannot be read: {error}"))),
+            Ok(_) => problem = problem.or(Some(format!("the checkpoint in {path:?} is not as it was signed"))),
         }
     }
-    Ok((kept, problem))
+    (kept, problem)
 }
 
-/// Builds the tree over all records of a chain.
-fn tree(storage: &dyn Storage, chain: &str) -> Result<MerkleTree, LedgerError> {
+/// Reads a file of the data folder, whatever else has its name.
+fn read_note(path: &Path) -> Result<String, String> {
+    let file = private::open(path).map_err(|error| error.to_string())?.ok_or("it was removed")?;
+    let mut note = String::new();
+    file.take(MAX_NOTE_BYTES).read_to_string(&mut note).map_err(|error| error.to_string())?;
+    Ok(note)
+}
+
+/// Builds the tree over the first records of a chain, at most `size`.
+fn tree(storage: &dyn Storage, chain: &str, size: u64) -> Result<MerkleTree, LedgerError> {
     let mut tree = MerkleTree::default();
     let mut reader = storage.read(chain, Place::default())?;
-    while let Some(batch) = reader.skip()? {
-        batch.hashes.iter().for_each(|hash| tree.push(hash));
+    while let Some(batch) = reader.skip()?.filter(|_| tree.size() < size) {
+        batch.hashes.iter().zip(tree.size()..size).for_each(|(hash, _)| tree.push(hash));
     }
     Ok(tree)
 }

@@ -2,9 +2,6 @@
 //! ledger alone cannot sign.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use portcullis_core::private;
@@ -42,14 +39,17 @@ impl CheckpointKey {
     /// # Errors
     /// As for [`CheckpointKey::open`].
     pub fn rotate(state_dir: &Path) -> Result<Self, LedgerError> {
+        let failed = |error: private::NotPrivate| LedgerError::file("replace the key in", state_dir, error);
+        private::folder(state_dir).map_err(failed)?;
+        let _lock = private::lock(&state_dir.join("checkpoint.lock")).map_err(failed)?;
         let old = Self::open(state_dir)?;
         let path = state_dir.join(EARLIER);
-        let failed = |error: std::io::Error| LedgerError::file("write", &path, error);
-        let mut earlier =
-            OpenOptions::new().append(true).create(true).mode(private::FILE_MODE).open(&path).map_err(failed)?;
-        writeln!(earlier, "{}", old.public()).and_then(|()| earlier.sync_all()).map_err(failed)?;
-        let path = state_dir.join(FILE);
-        fs::remove_file(&path).map_err(|error| LedgerError::file("remove", &path, error))?;
+        let keys = earlier(&path)?.into_iter().chain([old.public().clone()]);
+        let text: String = keys.map(|key| format!("{key}\n")).collect();
+        private::replace(&path, text.as_bytes()).map_err(failed)?;
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(|error| LedgerError::file("replace the key in", state_dir, error))?;
+        private::replace(&state_dir.join(FILE), &seed).map_err(failed)?;
         Self::open(state_dir)
     }
 

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portcullis_core::digest::hex;
 
-use super::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
+use super::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint, confirmed};
 use super::key::CheckpointKey;
 use super::merkle::{MerkleTree, consistency_ranges, inclusion_ranges, is_consistent, is_included};
 use super::note::PublicKey;
@@ -30,6 +30,8 @@ pub struct RecordProof {
     index: u64,
     path: Vec<Hash>,
     checkpoint: SignedCheckpoint,
+    /// The older checkpoint that the chain continues, if the proof is about one.
+    older: Option<Checkpoint>,
 }
 
 /// A record, with what its hash is made of, and with the proof that an older checkpoint covers the beginning of the
@@ -92,10 +94,14 @@ impl RecordProof {
         &self.checkpoint
     }
 
+    /// Reports whether the proof shows that the chain continues what a checkpoint covers: it is the proof's own, or the
+    /// older one that the proof was made for.
+    #[must_use]
+    pub fn continues(&self, checkpoint: &SignedCheckpoint) -> bool {
+        self.checkpoint.checkpoint == checkpoint.checkpoint || self.older.as_ref() == Some(&checkpoint.checkpoint)
+    }
+
     /// Returns the proof as JSON.
-    ///
-    /// # Panics
-    /// Never: the proof has texts and numbers alone.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let path = self.path.iter().map(|hash| STANDARD.encode(hash)).collect();
@@ -144,18 +150,20 @@ impl RecordProof {
         let before = hash_of(&record.before).ok_or(ProofError::Malformed)?;
         let leaf = hash(&before, record.record.as_bytes());
         let facts: Record = serde_json::from_str(&record.record).map_err(|_| ProofError::Malformed)?;
-        let is_here = facts.chain == *chain && facts.seq == index + 1;
+        let is_here = facts.chain == *chain && Some(facts.seq) == index.checked_add(1);
         if !is_here || !is_included(&leaf, index, *size, &path, root) {
             return Err(ProofError::NotIncluded);
         }
+        let mut older = None;
         if let Some(since) = &record.since {
             let path = hashes(&since.path).ok_or(ProofError::Malformed)?;
             let old = SignedCheckpoint::open(since.checkpoint.clone(), keys, number)?.checkpoint;
             if old.chain != *chain || !is_consistent((old.size, &old.root), (*size, root), &path) {
                 return Err(ProofError::NotConsistent);
             }
+            older = Some(old);
         }
-        Ok(Self { record, index, path, checkpoint: signed })
+        Ok(Self { record, index, path, checkpoint: signed, older })
     }
 }
 
@@ -190,7 +198,14 @@ pub fn prove(
 ) -> Result<Vec<RecordProof>, LedgerError> {
     let missing = |what: String| LedgerError::file("read", &crate::segment::path(data_dir, chain, 1), what);
     let storage = Segments::new(data_dir, StorageLimits::default());
-    let (tree, found) = find(&storage, chain, records)?;
+    if !storage.chains()?.contains(chain) {
+        return Err(LedgerError::file(
+            "prove records of",
+            data_dir,
+            "an earlier version wrote them, in a format without proofs",
+        ));
+    }
+    let (tree, found) = find(&storage, chain, records, confirmed(data_dir, chain)?)?;
     let size = tree.size();
     if let Some(seq) = records.iter().find(|seq| !found.contains_key(seq)) {
         return Err(missing(format!("record {seq} is not there")));
@@ -207,6 +222,7 @@ pub fn prove(
         ranges.iter().map(|range| roots.get(&(range.start, range.end)).copied()).collect()
     };
     let cut = || missing("it became shorter while it was read".to_owned());
+    let older = since.map(|old| old.checkpoint.clone());
     let since = since.zip(since_path).map(|(old, path)| {
         let path = roots_of(&path)?.iter().map(|hash| STANDARD.encode(hash)).collect();
         Some(Since { checkpoint: old.note().to_owned(), path })
@@ -218,7 +234,7 @@ pub fn prove(
         let (record, before) = found.get(seq).cloned().ok_or_else(cut)?;
         let record = RecordInChain { record, before: hex(&before), since: since.clone() };
         let path = roots_of(path).ok_or_else(cut)?;
-        Ok(RecordProof { record, index: seq - 1, path, checkpoint: checkpoint.clone() })
+        Ok(RecordProof { record, index: seq - 1, path, checkpoint: checkpoint.clone(), older: older.clone() })
     });
     proved.collect()
 }
@@ -226,27 +242,28 @@ pub fn prove(
 /// The text of a record, and the hash of the one before it.
 type FoundRecord = (String, Hash);
 
-/// Reads a chain to its end: its tree, and the records that are wanted, by their numbers.
+/// Reads a chain up to a number of records: its tree, and the records that are wanted, by their numbers.
 fn find(
     storage: &Segments,
     chain: &str,
     wanted: &[u64],
+    size: u64,
 ) -> Result<(MerkleTree, BTreeMap<u64, FoundRecord>), LedgerError> {
     let (mut tree, mut found, mut before) = (MerkleTree::default(), BTreeMap::new(), Hash::default());
     let mut reader = storage.read(chain, Place::default())?;
-    while let Some(batch) = reader.skip()? {
-        let (first, last) = (tree.size() + 1, batch.tip.seq);
+    while let Some(batch) = reader.skip()?.filter(|_| tree.size() < size) {
+        let (first, last) = (tree.size() + 1, batch.tip.seq.min(size));
         if wanted.iter().any(|seq| (first..=last).contains(seq)) {
             let stored = storage.read(chain, batch.place)?.next()?;
             let mut previous = before;
             for record in stored.into_iter().flat_map(|batch| batch.records) {
-                if wanted.contains(&record.seq) {
+                if record.seq <= size && wanted.contains(&record.seq) {
                     found.insert(record.seq, (record.text, previous));
                 }
                 previous = record.hash;
             }
         }
-        batch.hashes.iter().for_each(|hash| tree.push(hash));
+        batch.hashes.iter().zip(tree.size()..size).for_each(|(hash, _)| tree.push(hash));
         before = batch.tip.hash;
     }
     Ok((tree, found))

@@ -25,11 +25,11 @@ const AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct CheckpointWriter {
     key: Option<Arc<CheckpointKey>>,
     chain: String,
-    path: PathBuf,
+    folder: PathBuf,
     tree: MerkleTree,
-    /// The number of records that the last checkpoint covers.
-    covered: u64,
-    /// The time of the first record that it does not cover.
+    /// The number of records when a checkpoint was last signed, or tried to be.
+    tried: u64,
+    /// The time of the first record that no checkpoint covers, or of the last attempt that failed.
     uncovered_since: Option<Instant>,
     has_failed: bool,
 }
@@ -39,9 +39,9 @@ impl CheckpointWriter {
         Self {
             key,
             chain: chain.to_owned(),
-            path: path(data_dir, chain),
+            folder: folder(data_dir),
             tree: MerkleTree::default(),
-            covered: 0,
+            tried: 0,
             uncovered_since: None,
             has_failed: false,
         }
@@ -49,7 +49,7 @@ impl CheckpointWriter {
 
     /// Takes in records that are durable.
     pub(crate) fn add(&mut self, records: &[ChainedRecord]) {
-        if self.key.is_none() {
+        if self.key.is_none() || records.is_empty() {
             return;
         }
         records.iter().for_each(|record| self.tree.push(&record.hash));
@@ -58,7 +58,7 @@ impl CheckpointWriter {
 
     /// Signs a checkpoint if there are enough records, or enough time has passed.
     pub(crate) fn sign_if_due(&mut self) {
-        if self.tree.size() - self.covered >= EVERY || self.due_in() == Some(Duration::ZERO) {
+        if self.tree.size() - self.tried >= EVERY || self.due_in() == Some(Duration::ZERO) {
             self.sign();
         }
     }
@@ -68,19 +68,20 @@ impl CheckpointWriter {
         self.uncovered_since.map(|since| AFTER.saturating_sub(since.elapsed()))
     }
 
-    /// Signs a checkpoint of everything so far.
+    /// Signs a checkpoint of everything so far. If it cannot be written, it is tried again later.
     pub(crate) fn sign(&mut self) {
-        let Some(key) = self.key.as_ref().filter(|_| self.covered < self.tree.size()) else { return };
+        let Some(key) = self.key.as_ref().filter(|_| self.uncovered_since.is_some()) else { return };
         let checkpoint = Checkpoint { chain: self.chain.clone(), size: self.tree.size(), root: self.tree.root() };
-        self.covered = self.tree.size();
-        self.uncovered_since = None;
-        let signed = SignedCheckpoint::sign(checkpoint, key);
-        if let Err(error) = private::replace(&self.path, signed.note().as_bytes()) {
-            if !self.has_failed {
-                tracing::warn!(%error, "checkpoints of the ledger cannot be written");
-            }
-            self.has_failed = true;
+        self.tried = self.tree.size();
+        let written = private::folder(&self.folder).and_then(|()| {
+            let path = self.folder.join(file_name(&self.chain));
+            private::replace(&path, SignedCheckpoint::sign(checkpoint, key).note().as_bytes())
+        });
+        if let (Err(error), false) = (&written, self.has_failed) {
+            tracing::warn!(%error, "checkpoints of the ledger cannot be written");
         }
+        self.has_failed = written.is_err();
+        self.uncovered_since = written.is_err().then(Instant::now);
     }
 }
 
@@ -89,9 +90,9 @@ pub(crate) fn folder(data_dir: &Path) -> PathBuf {
     data_dir.join("checkpoints")
 }
 
-/// Returns the file of a chain's last checkpoint.
-pub(super) fn path(data_dir: &Path, chain: &str) -> PathBuf {
-    folder(data_dir).join(format!("{chain}.{EXTENSION}"))
+/// Returns the name of the file of a chain's last checkpoint.
+fn file_name(chain: &str) -> String {
+    format!("{chain}.{EXTENSION}")
 }
 
 #[cfg(test)]
@@ -102,8 +103,11 @@ mod tests {
 
     fn writer(dir: &Path) -> CheckpointWriter {
         let key = CheckpointKey::open(&dir.join("state")).unwrap();
-        std::fs::create_dir(folder(dir)).unwrap();
         CheckpointWriter::new(dir, "C", Some(Arc::new(key)))
+    }
+
+    fn path(dir: &Path) -> PathBuf {
+        folder(dir).join(file_name("C"))
     }
 
     fn add(writer: &mut CheckpointWriter, records: u64) {
@@ -117,10 +121,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = writer(dir.path());
         add(&mut writer, EVERY - 1);
-        assert!(!path(dir.path(), "C").exists());
+        assert!(!path(dir.path()).exists());
         assert!(writer.due_in().is_some());
         add(&mut writer, 1);
-        assert!(path(dir.path(), "C").exists());
+        assert!(path(dir.path()).exists());
+        writer.add(&[]);
         assert_eq!(writer.due_in(), None, "an idle broker signs nothing more");
     }
 
@@ -132,17 +137,18 @@ mod tests {
         assert!(writer.due_in().unwrap() <= AFTER);
         writer.uncovered_since = Instant::now().checked_sub(AFTER);
         writer.sign_if_due();
-        assert!(path(dir.path(), "C").exists());
+        assert!(path(dir.path()).exists());
     }
 
     #[test]
     fn a_checkpoint_that_cannot_be_written_stops_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = writer(dir.path());
-        std::fs::remove_dir(folder(dir.path())).unwrap();
+        std::fs::write(folder(dir.path()), "").unwrap();
         add(&mut writer, EVERY);
-        std::fs::create_dir(folder(dir.path())).unwrap();
-        add(&mut writer, EVERY);
-        assert!(path(dir.path(), "C").exists(), "the next one is written again");
+        assert!(writer.due_in().is_some(), "it is tried again");
+        std::fs::remove_file(folder(dir.path())).unwrap();
+        writer.sign();
+        assert!(path(dir.path()).exists(), "in a folder that is made again");
     }
 }

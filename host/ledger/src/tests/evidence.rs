@@ -30,6 +30,10 @@ impl Signed {
         CheckpointKey::open(&self.state()).unwrap()
     }
 
+    fn keys(&self) -> Vec<PublicKey> {
+        CheckpointKey::trusted(&self.state()).unwrap()
+    }
+
     async fn open(&self) -> Ledger {
         let started = ChainStart { key: Some(Arc::new(self.key())), ..started() };
         Ledger::open(self.dir(), started).await.unwrap()
@@ -46,7 +50,7 @@ impl Signed {
     }
 
     fn checkpoints(&self) -> Vec<SignedCheckpoint> {
-        checkpoints(self.dir(), &self.key()).unwrap()
+        checkpoints(self.dir(), &self.key(), &self.keys()).unwrap()
     }
 
     /// Removes what the data folder itself knows about its chains: a witness elsewhere is all that is left.
@@ -259,8 +263,9 @@ async fn a_rewritten_ledger_needs_the_key_and_the_first_record_after_the_last_tr
 
     // Whoever rewrote it signs with another key.
     let other = folder();
-    let note = checkpoints(signed.dir(), &CheckpointKey::open(&other.path().join("other")).unwrap()).unwrap();
-    let trusted = CheckpointKey::trusted(&signed.state()).unwrap();
+    let other = CheckpointKey::open(&other.path().join("other")).unwrap();
+    let note = checkpoints(signed.dir(), &other, &[]).unwrap();
+    let trusted = signed.keys();
     assert_eq!(read_checkpoints(note[0].note(), &trusted), Err(CheckpointError::UnknownKey(1)));
     assert_eq!(read_checkpoints("\n", &trusted), Err(CheckpointError::Empty), "an empty file confirms nothing");
 }
@@ -269,7 +274,7 @@ async fn a_rewritten_ledger_needs_the_key_and_the_first_record_after_the_last_tr
 async fn the_checkpoint_that_a_broker_leaves_is_checked_with_the_key_of_its_user() {
     let signed = Signed::new();
     let chain = signed.closed(5).await;
-    let keys = CheckpointKey::trusted(&signed.state()).unwrap();
+    let keys = signed.keys();
     let found = verify_against(signed.dir(), &[], &keys).unwrap();
     assert_eq!((found.verdict, found.chains[0].confirmed), (ChainStatus::Good, 7), "it covers the end too");
     let text = records(signed.dir())[0].record.body["checkpoint_key"].clone();
@@ -285,7 +290,7 @@ async fn the_checkpoint_that_a_broker_leaves_is_checked_with_the_key_of_its_user
     // A new key keeps trusting the old one, and signs what comes.
     std::fs::write(&file, note).unwrap();
     CheckpointKey::rotate(&signed.state()).unwrap();
-    let both = CheckpointKey::trusted(&signed.state()).unwrap();
+    let both = signed.keys();
     assert_eq!((both.len(), &both[1]), (2, &keys[0]));
     let next = signed.closed(0).await;
     let found = verify_against(signed.dir(), &[], &both).unwrap();
@@ -305,7 +310,7 @@ async fn a_proof_is_checked_without_the_ledger_and_a_changed_one_is_refused() {
         ledger.append(event(EventKind::CallIntent)).await.unwrap();
     }
     ledger.close().await;
-    let (chain, keys) = (ledger.chain(), CheckpointKey::trusted(&signed.state()).unwrap());
+    let (chain, keys) = (ledger.chain(), signed.keys());
     let wanted: Vec<u64> = (1..=42).collect();
     let proofs = prove(signed.dir(), chain, &wanted, Some(&old), &signed.key()).unwrap();
     let records = stored(&segments(signed.dir()), chain).0;
@@ -360,4 +365,151 @@ async fn a_proof_is_checked_without_the_ledger_and_a_changed_one_is_refused() {
     let forged = prove(signed.dir(), chain, &[30], Some(&old), &signed.key()).unwrap();
     assert_eq!(RecordProof::check_all(&forged[0].to_text(), &keys), Err(ProofError::NotConsistent));
     assert!(prove(signed.dir(), chain, &[43], None, &signed.key()).unwrap_err().to_string().contains("record 43"));
+}
+
+#[tokio::test]
+async fn a_second_seal_excuses_nothing() {
+    let signed = Signed::new();
+    let chains = [signed.closed(3).await, signed.closed(2).await];
+    let kept = signed.checkpoints();
+    signed.forget();
+    let whole = std::fs::read(segment(signed.dir(), &chains[0])).unwrap();
+    for change in ["rewritten", "removed"] {
+        std::fs::write(segment(signed.dir(), &chains[0]), &whole).unwrap();
+        let mut end = (0, Hash::default());
+        if change == "removed" {
+            std::fs::remove_file(segment(signed.dir(), &chains[0])).unwrap();
+        } else {
+            rewrite(signed.dir(), &chains[0], |records| {
+                records[2].text = records[2].text.replace("read", "rent");
+                rehash(records);
+                end = (records[4].seq, records[4].hash);
+            });
+        }
+        // A chain that comes first, and seals the false end.
+        let first = "00000000000000000000000000";
+        let seal = json!({ "chain": chains[0], "seq": end.0, "hash": portcullis_core::digest::hex(&end.1) });
+        let events = [
+            Event::new(EventKind::BrokerStarted, json!({})),
+            Event::new(EventKind::ChainSealed, seal),
+            Event::new(EventKind::BrokerStopped, json!({})),
+        ];
+        let drafts: Vec<_> = events.into_iter().map(|event| event.draft(None).unwrap()).collect();
+        let mut writer = segments(signed.dir()).create(first);
+        writer.append(&chained(first, &drafts)).unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        let found = verify_against(signed.dir(), &kept, &[]).unwrap().findings;
+        let is_named = |finding: &ChainStatus| matches!(finding, ChainStatus::Tampered { chain: Some(chain), .. } if *chain == chains[0]);
+        assert!(found.iter().any(is_named), "{change}: {found:?}");
+        std::fs::remove_file(segment(signed.dir(), first)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_false_is_signed() {
+    let signed = Signed::new();
+    let chain = signed.closed(3).await;
+    let whole = std::fs::read(segment(signed.dir(), &chain)).unwrap();
+    // A name that would bring further lines into what is signed.
+    let strange = format!("{chain}\n1\nAAAA\nx");
+    std::fs::write(segment(signed.dir(), &strange), &whole).unwrap();
+    let notes: Vec<_> = signed.checkpoints().iter().map(|signed| signed.chain().to_owned()).collect();
+    assert_eq!(notes, [chain.clone()]);
+
+    let refused = || checkpoints(signed.dir(), &signed.key(), &signed.keys()).unwrap_err().to_string();
+    std::fs::write(segment(signed.dir(), &chain), &whole[..whole.len() - 1]).unwrap();
+    assert!(refused().contains("of chain"), "{}", refused());
+    std::fs::write(segment(signed.dir(), &chain), &whole).unwrap();
+    rewrite(signed.dir(), &chain, |records| {
+        records[2].text = records[2].text.replace("read", "rent");
+        rehash(records);
+    });
+    let ended = signed.dir().join("chains").join(format!("{chain}.ended"));
+    std::fs::remove_file(ended).unwrap();
+    assert!(refused().contains("checkpoint"), "the one that the broker left contradicts it: {}", refused());
+}
+
+#[tokio::test]
+async fn what_is_not_confirmed_yet_is_neither_signed_nor_proved() {
+    let signed = Signed::new();
+    let (storage, setup) = FaultyStorage::new(signed.dir());
+    let started = ChainStart { key: Some(Arc::new(signed.key())), ..started() };
+    let ledger = Ledger::open_with(signed.dir(), started, setup).await.unwrap();
+    ledger.append(event(EventKind::CallIntent)).await.unwrap();
+    storage.fail();
+    ledger.append(event(EventKind::CallIntent)).await.unwrap_err();
+    // As if it had reached the disk: a later append takes its place.
+    let chain = ledger.chain().to_owned();
+    let records = stored(&segments(signed.dir()), &chain).0;
+    let text = records[1].text.replace("\"seq\":2", "\"seq\":3");
+    let unconfirmed = ChainedRecord { seq: 3, hash: hash(&records[1].hash, text.as_bytes()), text };
+    let copy = std::fs::read(segment(signed.dir(), &chain)).unwrap();
+    rewrite(signed.dir(), &chain, |records| records.push(unconfirmed));
+    assert_eq!(stored(&segments(signed.dir()), &chain).0.len(), 3);
+    assert_eq!(signed.checkpoints()[0].size(), 2);
+    assert!(prove(signed.dir(), &chain, &[2], None, &signed.key()).is_ok());
+    assert!(prove(signed.dir(), &chain, &[3], None, &signed.key()).is_err());
+    std::fs::write(segment(signed.dir(), &chain), copy).unwrap();
+}
+
+#[tokio::test]
+async fn an_empty_folder_is_not_what_a_checkpoint_covers() {
+    let signed = Signed::new();
+    let chain = signed.closed(3).await;
+    let kept = signed.checkpoints();
+    let empty = folder();
+    let found = verify_against(empty.path(), &kept, &[]).unwrap().verdict;
+    assert!(
+        matches!(&found, ChainStatus::Tampered { chain: Some(named), seq: Some(1), .. } if *named == chain),
+        "{found:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_start_seals_a_bounded_number_of_chains_and_those_of_dead_brokers_first() {
+    let dir = folder();
+    closed(dir.path(), 0).await;
+    for at in 0..300 {
+        drop(chain::ChainLock::named(dir.path(), format!("A{at:03}")).unwrap());
+        let lock = dir.path().join("chains").join(format!("A{at:03}.lock"));
+        std::fs::rename(&lock, lock.with_extension("ended")).unwrap();
+    }
+    drop(chain::ChainLock::named(dir.path(), "DEAD".to_owned()).unwrap());
+    let sealed = || chain::sealed(dir.path()).unwrap();
+    closed(dir.path(), 0).await;
+    assert_eq!((sealed().len(), sealed().contains("DEAD")), (256, true));
+    closed(dir.path(), 0).await;
+    assert_eq!(sealed().len(), 303);
+}
+
+#[test]
+fn what_lies_among_the_checkpoints_stops_no_verification() {
+    let signed = Signed::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let chain = runtime.block_on(signed.closed(1));
+    let file = signed.dir().join("checkpoints").join(format!("{chain}.checkpoint"));
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let found = verify_against(signed.dir(), &[], &signed.keys()).unwrap();
+    assert!(matches!(&found.verdict, ChainStatus::Tampered { reason, .. } if reason.contains("cannot be read")));
+    assert_eq!(found.chains[0].bad, None, "the records are verified");
+}
+
+#[test]
+fn keys_that_are_replaced_at_the_same_time_are_all_kept() {
+    let state = tempfile::tempdir().unwrap();
+    let state = state.path().join("state");
+    let rotate = || CheckpointKey::rotate(&state).unwrap().public().clone();
+    let made: Vec<PublicKey> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(rotate)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let trusted = CheckpointKey::trusted(&state).unwrap();
+    assert!(made.iter().all(|key| trusted.contains(key)), "{made:?} {trusted:?}");
+    assert_eq!(trusted.len(), 9, "with the first one");
+    std::fs::write(state.join("checkpoint.earlier"), "portcullis+94\n").unwrap();
+    let before = CheckpointKey::open(&state).unwrap().public().clone();
+    assert!(CheckpointKey::rotate(&state).unwrap_err().to_string().contains("line 1"));
+    assert_eq!(CheckpointKey::open(&state).unwrap().public(), &before, "no key is lost");
 }

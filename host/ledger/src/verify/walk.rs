@@ -17,8 +17,8 @@ use crate::storage::ChainEnd;
 pub(super) struct Walk {
     /// Each chain's report, with the hash of its last good record.
     pub(super) chains: BTreeMap<String, (ChainReport, Hash)>,
-    /// The seals, by the chain that is sealed.
-    pub(super) seals: BTreeMap<String, RecordedSeal>,
+    /// The seals, by the chain that is sealed. A chain has one, and a second one may contradict it.
+    pub(super) seals: BTreeMap<String, Vec<RecordedSeal>>,
     /// The last record of each chain, according to its lock file.
     pub(super) witnesses: BTreeMap<String, ChainTip>,
     /// The checkpoints of each chain that has any.
@@ -29,15 +29,17 @@ pub(super) struct Walk {
 #[derive(Default)]
 pub(super) struct CoveredChain {
     tree: MerkleTree,
-    /// The roots at each number of records.
-    roots: BTreeMap<u64, BTreeSet<Hash>>,
+    /// The roots at each number of records, each with whether it was kept elsewhere.
+    roots: BTreeMap<u64, BTreeSet<(Hash, bool)>>,
     /// The number of records that the largest checkpoint covers which was found to be true.
     pub(super) confirmed: u64,
+    /// The same of the checkpoints that were kept elsewhere.
+    pub(super) confirmed_elsewhere: u64,
 }
 
 impl CoveredChain {
-    pub(super) fn expect(&mut self, checkpoint: &Checkpoint) {
-        self.roots.entry(checkpoint.size).or_default().insert(checkpoint.root);
+    pub(super) fn expect(&mut self, checkpoint: &Checkpoint, is_elsewhere: bool) {
+        self.roots.entry(checkpoint.size).or_default().insert((checkpoint.root, is_elsewhere));
     }
 
     /// Returns the number of records that the checkpoints cover.
@@ -52,8 +54,11 @@ impl CoveredChain {
         let size = self.tree.size();
         let roots = self.roots.get(&size)?;
         let root = self.tree.root();
-        if roots.iter().all(|expected| *expected == root) {
+        if roots.iter().all(|(expected, _)| *expected == root) {
             self.confirmed = size;
+            if roots.iter().any(|(_, is_elsewhere)| *is_elsewhere) {
+                self.confirmed_elsewhere = size;
+            }
             return None;
         }
         let first = self.confirmed + 1;
@@ -117,7 +122,7 @@ impl Walk {
                 if record.kind == EventKind::ChainSealed.as_str()
                     && let Some((chain, at)) = sealed(&record)
                 {
-                    self.seals.entry(chain).or_insert(RecordedSeal { at, by: name.to_owned(), seq });
+                    self.seals.entry(chain).or_default().push(RecordedSeal { at, by: name.to_owned(), seq });
                 }
             }
             // A gap is named by the number of the missing record, anything else by that of the bad record: it is the

@@ -15,7 +15,9 @@ use crate::output::{self, BAD, escape_hidden};
 
 /// Prints checkpoints that cover the whole ledger.
 pub(super) fn checkpoint(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let signed = ledger::checkpoints(folder, &CheckpointKey::open(&state_dir()?)?)?;
+    let state_dir = state_dir()?;
+    let key = CheckpointKey::open(&state_dir)?;
+    let signed = ledger::checkpoints(folder, &key, &CheckpointKey::trusted(&state_dir)?)?;
     if json {
         let shown = |one: &SignedCheckpoint| json!({ "chain": one.chain(), "size": one.size(), "note": one.note() });
         output::json(&signed.iter().map(shown).collect())?;
@@ -82,8 +84,13 @@ pub(super) fn key(rotate: bool, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the proofs in a file; needs no ledger.
-pub(super) fn check_proofs(file: &Path, keys: &[PublicKey], json: bool) -> anyhow::Result<ExitCode> {
+/// Checks the proofs in a file, and that they continue the checkpoints that were kept of the same chain; needs no ledger.
+pub(super) fn check_proofs(
+    file: &Path,
+    kept: &[SignedCheckpoint],
+    keys: &[PublicKey],
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let text = read(file)?;
     let proofs = match RecordProof::check_all(&text, keys) {
         Ok(proofs) => proofs,
@@ -93,6 +100,25 @@ pub(super) fn check_proofs(file: &Path, keys: &[PublicKey], json: bool) -> anyho
         }
         Err(error) => anyhow::bail!("{}: {error}", file.display()),
     };
+    for proof in &proofs {
+        let chain = proof.checkpoint().chain();
+        let mut older = kept.iter().filter(|kept| kept.chain() == chain).peekable();
+        if !kept.is_empty() && older.peek().is_none() {
+            anyhow::bail!(
+                "{}: the checkpoints that were given are of other chains than {chain}, so they say nothing about it; leave \
+                 `--checkpoint` out to check the proof alone",
+                file.display()
+            );
+        }
+        if let Some(older) = older.find(|older| !proof.continues(older)) {
+            anyhow::bail!(
+                "{}: the proof does not show that chain {chain} continues the checkpoint of {} records that was given: ask for \
+                 one that `portcullis audit prove CALL --since FILE` makes with that checkpoint",
+                file.display(),
+                older.size()
+            );
+        }
+    }
     if json {
         let records: Result<Vec<serde_json::Value>, _> =
             proofs.iter().map(|proof| serde_json::from_str(proof.record())).collect();
@@ -103,7 +129,8 @@ pub(super) fn check_proofs(file: &Path, keys: &[PublicKey], json: bool) -> anyho
         let covered = proof.checkpoint();
         let (size, chain) = (covered.size(), escape_hidden(covered.chain()));
         output::text(&format!(
-            "proved: this record is one of the {size} of chain {chain} that the checkpoint covers\n{}\n",
+            "proved: this record is one of the {size} of chain {chain} that the checkpoint covers{}\n{}\n",
+            if kept.is_empty() { "" } else { ", and the chain continues the checkpoint that was given" },
             escape_hidden(proof.record())
         ))?;
     }
@@ -120,11 +147,12 @@ pub(super) fn read_files(files: &[PathBuf], keys: &[PublicKey]) -> anyhow::Resul
 }
 
 /// Returns the keys that were named, or else those of this user.
-pub(super) fn trusted(named: &[PublicKey]) -> anyhow::Result<Vec<PublicKey>> {
-    match user_state_dir() {
-        Some(folder) if named.is_empty() => Ok(CheckpointKey::trusted(&folder)?),
-        _ => Ok(named.to_vec()),
-    }
+pub(super) fn trusted(named: &[PublicKey]) -> Vec<PublicKey> {
+    let Some(folder) = user_state_dir().filter(|_| named.is_empty()) else { return named.to_vec() };
+    CheckpointKey::trusted(&folder).unwrap_or_else(|error| {
+        output::note(&format!("checkpoints of this user are not checked: {error}"));
+        Vec::new()
+    })
 }
 
 fn read_file(file: &Path, keys: &[PublicKey]) -> anyhow::Result<Vec<SignedCheckpoint>> {
