@@ -17,8 +17,7 @@ pub mod revision;
 pub use canonical::canonical_value;
 pub use canonical::{CanonicalError, canonical, check_canonical};
 pub use error::RpcError;
-pub use json::Json;
-pub use json::MemberTexts;
+pub use json::{Json, LongString, MemberTexts};
 pub use message::reserve_for_message;
 pub use message::{
     Answer, Id, MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_NESTING, Message, MessageError, Notification, Request, Response,
