@@ -4,6 +4,7 @@
 //! Every name that the specification defines is written here and nowhere else, so that a new revision is an edit of one
 //! folder. What a message means to the broker is decided elsewhere.
 
+mod buffer;
 mod canonical;
 mod error;
 pub mod header;
@@ -14,6 +15,7 @@ mod method;
 pub mod param_header;
 pub mod revision;
 
+pub use buffer::MessageBuffer;
 pub use canonical::canonical_value;
 pub use canonical::{CanonicalError, canonical, check_canonical};
 pub use error::RpcError;

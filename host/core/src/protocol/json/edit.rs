@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use faststr::FastStr;
+
+use super::super::buffer::MessageBuffer;
 use super::inspect::Findings;
 use super::{Json, last};
 
@@ -116,14 +119,14 @@ impl Json {
 /// A text that is put together from parts of a value and from others.
 struct Copy<'a> {
     from: &'a Json,
-    text: String,
+    text: MessageBuffer,
     findings: Findings,
 }
 
 impl<'a> Copy<'a> {
     fn of(from: &'a Json) -> Self {
         let findings = Findings { long: Vec::new(), paired: true };
-        Self { from, text: String::with_capacity(from.as_str().len() + ROOM), findings }
+        Self { from, text: MessageBuffer::with_capacity(from.as_str().len() + ROOM), findings }
     }
 
     /// Adds a part of the value, by its place in the text.
@@ -135,17 +138,24 @@ impl<'a> Copy<'a> {
             Some(findings) => self.findings.add(findings, &there, self.text.len()),
             None => self.findings.paired = false,
         }
-        self.text.push_str(part);
+        self.put(part);
     }
 
     /// Adds another text.
     fn add(&mut self, text: &str) {
         self.findings.paired &= memchr::memmem::find(text.as_bytes(), b"\\u").is_none();
-        self.text.push_str(text);
+        self.put(text);
+    }
+
+    fn put(&mut self, text: &str) {
+        let room = (self.from.as_str().len() + ROOM).max(self.text.len() + text.len());
+        self.text.extend(text.as_bytes(), room);
     }
 
     fn into_json(self) -> Json {
-        let range = 0..self.text.len();
-        Json::new(self.text.into(), range, self.findings)
+        // All parts are text, and so is the whole.
+        let text = FastStr::from_bytes(self.text.into_bytes()).unwrap_or_default();
+        let range = 0..text.len();
+        Json::new(text, range, self.findings)
     }
 }
