@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::json::Json;
-use super::json::scan::{Place, Scanner};
+use super::json::scan::{JsonScanner, ValuePlace};
 use super::message::MAX_NESTING;
 
 /// The initial capacity in bytes: the facts of a ledger record usually fit.
@@ -56,7 +56,7 @@ pub fn canonical_value(value: &Value) -> Result<String, CanonicalError> {
 }
 
 // Recursion is bounded: `Json` is never nested deeper than `MAX_NESTING`.
-fn write_canonical(place: Place<'_>, out: &mut String) -> Result<(), CanonicalError> {
+fn write_canonical(place: ValuePlace<'_>, out: &mut String) -> Result<(), CanonicalError> {
     let text = place.as_str();
     match text.as_bytes().first() {
         Some(b'{') => {
@@ -84,7 +84,7 @@ fn write_canonical(place: Place<'_>, out: &mut String) -> Result<(), CanonicalEr
 /// Checks the value that begins at the scanner, which passes over it. `paired` is true if it is known that all
 /// surrogates are. Returns `None` if the text is not valid.
 // Recursion is bounded: `Json` is never nested deeper than `MAX_NESTING`.
-fn check(scanner: &mut Scanner<'_>, paired: bool) -> Option<Result<(), CanonicalError>> {
+fn check(scanner: &mut JsonScanner<'_>, paired: bool) -> Option<Result<(), CanonicalError>> {
     match scanner.begin()? {
         b'{' => {
             scanner.enter(b'{')?;

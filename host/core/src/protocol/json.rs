@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use self::inspect::{Findings, LONG_BYTES};
 use self::members::MemberTable;
-use self::scan::{Place, range_of};
+use self::scan::{ValuePlace, range_of};
 use super::canonical::canonical;
 use super::message::{MAX_NESTING, MessageError};
 
@@ -117,8 +117,8 @@ impl Json {
     }
 
     /// Returns the place of the value, from which its parts are found.
-    pub(super) fn place(&self) -> Place<'_> {
-        Place::new(&self.text, &self.range, self.findings.as_deref())
+    pub(super) fn place(&self) -> ValuePlace<'_> {
+        ValuePlace::new(&self.text, &self.range, self.findings.as_deref())
     }
 
     /// Returns a part of the value, which must be a slice of its text and one JSON value. It shares the buffer.

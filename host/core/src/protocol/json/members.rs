@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::scan::{Member, Place, range_of};
+use super::scan::{Member, ValuePlace, range_of};
 
 /// The length in bytes from which on a table is kept. A shorter text is scanned in less time than a table takes.
 const LONG: usize = 1024;
@@ -47,21 +47,21 @@ impl MemberTable {
     }
 
     /// Returns all members in order, or `None` if the value is no object. The place must always be the same.
-    pub(super) fn all<'a>(&'a self, place: Place<'a>) -> Option<Vec<Member<'a>>> {
+    pub(super) fn all<'a>(&'a self, place: ValuePlace<'a>) -> Option<Vec<Member<'a>>> {
         let Some(table) = &self.0 else { return place.members() };
         let (entries, text) = (table.get_or_init(|| entries(place)).as_ref()?, place.as_str());
         Some(entries.iter().map(|entry| (Cow::Borrowed(entry.key(text)), entry.value(text))).collect())
     }
 
     /// Returns the value of the last member with this key. The place must always be the same.
-    pub(super) fn last<'a>(&self, place: Place<'a>, key: &str) -> Option<&'a str> {
+    pub(super) fn last<'a>(&self, place: ValuePlace<'a>, key: &str) -> Option<&'a str> {
         let Some(table) = &self.0 else { return place.member(key) };
         let (entries, text) = (table.get_or_init(|| entries(place)).as_ref()?, place.as_str());
         entries.iter().rev().find(|entry| entry.key(text) == key).map(|entry| entry.value(text))
     }
 }
 
-fn entries(place: Place<'_>) -> Option<Vec<Entry>> {
+fn entries(place: ValuePlace<'_>) -> Option<Vec<Entry>> {
     let range = |part: &str| range_of(place.as_str(), part);
     let entry = |(key, value): Member<'_>| {
         let key = match key {
@@ -87,7 +87,7 @@ mod tests {
             format!(r#"{{"\ud800":"{long}"}}"#),
             format!("{{{}}}", " ".repeat(LONG)),
         ] {
-            let (table, place) = (MemberTable::for_length(text.len()), Place::whole(&text));
+            let (table, place) = (MemberTable::for_length(text.len()), ValuePlace::whole(&text));
             assert!(table.0.is_some());
             assert_eq!(table.all(place), place.members(), "{text}");
             for key in ["a", "b", "c", ""] {

@@ -13,14 +13,14 @@ pub(in crate::protocol) type Member<'a> = (Cow<'a, str>, &'a str);
 
 /// The place of a value in a text, with what is known about that text.
 #[derive(Clone, Copy)]
-pub(in crate::protocol) struct Place<'a> {
+pub(in crate::protocol) struct ValuePlace<'a> {
     /// The text up to the end of the value.
     text: &'a str,
     start: usize,
     findings: Option<&'a Findings>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ValuePlace<'a> {
     pub(super) fn new(text: &'a str, range: &Range<usize>, findings: Option<&'a Findings>) -> Self {
         Self { text: text.get(..range.end).unwrap_or_default(), start: range.start, findings }
     }
@@ -50,7 +50,7 @@ impl<'a> Place<'a> {
         Some(members)
     }
 
-    /// Returns the value of the last member with this key, as [`Place::members`] would.
+    /// Returns the value of the last member with this key, as [`ValuePlace::members`] would.
     pub(super) fn member(self, key: &str) -> Option<&'a str> {
         let mut found = None;
         self.each_member(|(name, value)| {
@@ -82,15 +82,15 @@ impl<'a> Place<'a> {
     }
 
     /// Returns a scanner that stands before the value.
-    pub(in crate::protocol) fn scanner(self) -> Scanner<'a> {
+    pub(in crate::protocol) fn scanner(self) -> JsonScanner<'a> {
         self.scanner_at(0)
     }
 
     /// Returns a scanner that stands at this byte of the value.
-    pub(super) fn scanner_at(self, offset: usize) -> Scanner<'a> {
+    pub(super) fn scanner_at(self, offset: usize) -> JsonScanner<'a> {
         let at = self.start + offset;
         let next = self.findings.map_or(0, |findings| findings.long.partition_point(|value| value.start < at));
-        Scanner { text: self.text, at, findings: self.findings, next }
+        JsonScanner { text: self.text, at, findings: self.findings, next }
     }
 }
 
@@ -121,7 +121,7 @@ fn decoded(quoted: &str) -> Option<Cow<'_, str>> {
 }
 
 /// A position in a text.
-pub(in crate::protocol) struct Scanner<'a> {
+pub(in crate::protocol) struct JsonScanner<'a> {
     text: &'a str,
     at: usize,
     findings: Option<&'a Findings>,
@@ -129,7 +129,7 @@ pub(in crate::protocol) struct Scanner<'a> {
     next: usize,
 }
 
-impl<'a> Scanner<'a> {
+impl<'a> JsonScanner<'a> {
     fn byte(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
@@ -309,10 +309,10 @@ mod tests {
         for text in TEXTS {
             let parsed = serde_json::from_str::<Members<'_>>(text).ok().map(|members| members.0);
             let parsed = parsed.map(|all| all.into_iter().map(|(key, raw)| (key, raw.get())).collect::<Vec<_>>());
-            assert_eq!(Place::whole(text).members(), parsed, "{text}");
+            assert_eq!(ValuePlace::whole(text).members(), parsed, "{text}");
             let parsed = serde_json::from_str::<Vec<&RawValue>>(text).ok();
             let parsed = parsed.map(|all| all.into_iter().map(RawValue::get).collect::<Vec<_>>());
-            assert_eq!(Place::whole(text).items(), parsed, "{text}");
+            assert_eq!(ValuePlace::whole(text).items(), parsed, "{text}");
         }
     }
 
@@ -322,7 +322,7 @@ mod tests {
             for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
                 let cut = text.get(..end).unwrap();
                 // Whatever is found lies within the text.
-                let place = Place::whole(cut);
+                let place = ValuePlace::whole(cut);
                 let found = place.members().map_or(0, |all| all.len()) + place.items().map_or(0, |all| all.len());
                 assert!(found <= end, "{cut}");
             }
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn of_several_members_the_last_counts() {
-        let member = |text, key| Place::whole(text).member(key);
+        let member = |text, key| ValuePlace::whole(text).member(key);
         assert_eq!(member("{\"a\":1,\"b\":2,\"\\u0061\":3}", "a"), Some("3"));
         assert_eq!(member("{\"a\":1}", "b"), None);
         assert_eq!(member("[1]", "a"), None);
