@@ -4,6 +4,7 @@
 //! Every name that the specification defines is written here and nowhere else, so that a new revision is an edit of one
 //! folder. What a message means to the broker is decided elsewhere.
 
+mod buffer;
 mod canonical;
 mod error;
 pub mod header;
@@ -14,11 +15,11 @@ mod method;
 pub mod param_header;
 pub mod revision;
 
+pub use buffer::MessageBuffer;
 pub use canonical::canonical_value;
 pub use canonical::{CanonicalError, canonical, check_canonical};
 pub use error::RpcError;
-pub use json::Json;
-pub use json::MemberTexts;
+pub use json::{Json, LongString, MemberTexts};
 pub use message::reserve_for_message;
 pub use message::{
     Answer, Id, MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_NESTING, Message, MessageError, Notification, Request, Response,

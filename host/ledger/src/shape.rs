@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use portcullis_core::protocol::Json;
+use portcullis_core::protocol::{Json, LongString};
 use serde_json::{Map, Value};
 
 /// The largest number of levels in a shape: enough for the arguments of real tools.
@@ -20,18 +20,23 @@ const MAX_KEY_BYTES: usize = 64;
 /// beyond 64 keys only how many more there are. Keys are kept, since they name parameters; a key over 64 bytes is cut.
 #[must_use]
 pub fn shape(json: &Json) -> Value {
-    Scan { rest: json.as_str() }.shape(0)
+    Scan { json, rest: json.as_str() }.shape(0)
 }
 
 /// The unread rest of a text that is known to be JSON. Payloads are large, so each byte is read once.
 struct Scan<'a> {
+    json: &'a Json,
     rest: &'a str,
 }
 
 impl<'a> Scan<'a> {
     fn shape(&mut self, depth: usize) -> Value {
         match self.peek() {
-            Some(b'"') => Value::String(format!("string({})", characters(self.string()))),
+            Some(b'"') => {
+                let known = self.long_string();
+                let length = known.map_or_else(|| characters(self.string()), |known| known.characters);
+                Value::String(format!("string({length})"))
+            }
             Some(b'{') => self.object(depth),
             Some(b'[') => self.array(depth),
             first => {
@@ -93,7 +98,9 @@ impl<'a> Scan<'a> {
         loop {
             match self.peek() {
                 Some(b'"') => {
-                    self.string();
+                    if self.long_string().is_none() {
+                        self.string();
+                    }
                 }
                 Some(b'{' | b'[') => {
                     open += 1;
@@ -114,6 +121,13 @@ impl<'a> Scan<'a> {
                 return;
             }
         }
+    }
+
+    /// Passes over the string that begins here, if it is long and its place is known.
+    fn long_string(&mut self) -> Option<LongString> {
+        let known = self.json.long_string(self.json.as_bytes().len() - self.rest.len())?;
+        self.advance(known.bytes);
+        Some(known)
     }
 
     /// Returns the content of the string that begins here, with its escapes.

@@ -63,9 +63,7 @@ impl SessionVault {
     /// Only values are restored, never keys: a policy has decided by the keys that it saw.
     pub(super) fn restore(&self, call: &Call) -> Option<Json> {
         let text = call.arguments.as_str();
-        if !text.contains(OPEN) {
-            return None;
-        }
+        memchr::memmem::find(text.as_bytes(), OPEN.as_bytes())?;
         let kept = self.kept.lock();
         let mut out = String::with_capacity(text.len());
         let mut rest = text;

@@ -18,11 +18,13 @@ use crate::call::Cause;
 use crate::protocol::{Message, MessageError};
 use crate::sync::Mutex;
 use lines::{SourceLine, SourceLines};
+use pieces::Pieces;
 pub(crate) use stderr::RedactedValues;
 pub(super) use stderr::escape;
 use stderr::{LastWords, capture};
 
 mod lines;
+mod pieces;
 mod stderr;
 #[cfg(test)]
 mod tests;
@@ -102,8 +104,8 @@ pub(crate) struct PipeConfig {
     pub(crate) secrets: RedactedValues,
 }
 
-/// A line to be written, and the sender that waits for the result.
-type Outgoing = (Bytes, oneshot::Sender<Result<(), TransportError>>);
+/// A line to be written, in pieces, and the sender that waits for the result.
+type Outgoing = (Vec<Bytes>, oneshot::Sender<Result<(), TransportError>>);
 
 struct Incoming {
     lines: SourceLines<Box<dyn AsyncRead + Send + Unpin>>,
@@ -260,15 +262,15 @@ impl Transport for Pipe {
         let takes_none = || Cause::own(format!("{} takes no input", self.label));
         let gone = || TransportError::Closed(self.exit_reason().unwrap_or_else(takes_none));
         let queue = self.outgoing().clone().ok_or_else(gone)?;
-        let mut line = Vec::from(message.to_line());
-        if line.len() > self.limit {
-            let (size, limit) = (line.len(), self.limit);
+        let line = message.to_chunks();
+        let size = line.iter().map(Bytes::len).sum();
+        if size > self.limit {
+            let limit = self.limit;
             return Err(TransportError::NotSent(Cause::of(MessageError::TooLarge { size, limit })));
         }
-        line.push(b'\n');
         self.program.sending();
         let (tell, written) = oneshot::channel();
-        queue.send((line.into(), tell)).await.map_err(|_| gone())?;
+        queue.send((line, tell)).await.map_err(|_| gone())?;
         written.await.unwrap_or_else(|_| Err(gone()))
     }
 
@@ -327,10 +329,10 @@ impl Drop for Pipe {
 /// Writes the queued lines until the queue is closed or the source no longer reads.
 async fn write(mut input: Box<dyn AsyncWrite + Send + Unpin>, mut queue: mpsc::Receiver<Outgoing>) {
     while let Some((line, tell)) = queue.recv().await {
-        let mut left = line.as_ref();
+        let mut left = Pieces::of_line(line);
         let broken = loop {
-            match input.write(left).await {
-                Ok(written) if written > 0 => left = left.get(written..).unwrap_or_default(),
+            match input.write_vectored(&left.slices()).await {
+                Ok(written) if written > 0 => left.advance(written),
                 Ok(_) => break Some(Cause::own("it takes no more input")),
                 Err(error) => break Some(Cause::of(error)),
             }
@@ -339,9 +341,10 @@ async fn write(mut input: Box<dyn AsyncWrite + Send + Unpin>, mut queue: mpsc::R
             }
         };
         let stop = broken.is_some();
-        let untouched = left.len() == line.len();
         let sent = match broken {
-            Some(why) if untouched => Err(TransportError::Closed(why.under("the source does not take the message: "))),
+            Some(why) if left.is_whole() => {
+                Err(TransportError::Closed(why.under("the source does not take the message: ")))
+            }
             // A part was written; what the source makes of it is not known.
             _ => Ok(()),
         };

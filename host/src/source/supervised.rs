@@ -318,7 +318,7 @@ impl<D: Connect> Supervised<D> {
                 tokio::spawn(drive(Arc::clone(state), Arc::clone(&slot), begin))
             };
             match slot.want(patience, seen, start) {
-                Wanted::Open(connection, discovery) => return Ok((connection, discovery)),
+                Wanted::Open(connection, discovery) => return Ok((connection, discovery.map(|discovery| *discovery))),
                 Wanted::Refused(error) => return Err(error),
                 Wanted::Wait => {}
             }

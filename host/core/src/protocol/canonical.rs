@@ -6,7 +6,8 @@ use std::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::json::{Json, scan};
+use super::json::Json;
+use super::json::scan::{JsonScanner, ValuePlace};
 use super::message::MAX_NESTING;
 
 /// The initial capacity in bytes: the facts of a ledger record usually fit.
@@ -32,7 +33,7 @@ pub enum CanonicalError {
 /// [`CanonicalError`] if no unambiguous form exists.
 pub fn canonical(json: &Json) -> Result<String, CanonicalError> {
     let mut out = String::with_capacity(json.as_bytes().len());
-    write_canonical(json.as_str(), &mut out)?;
+    write_canonical(json.place(), &mut out)?;
     Ok(out)
 }
 
@@ -41,7 +42,7 @@ pub fn canonical(json: &Json) -> Result<String, CanonicalError> {
 /// # Errors
 /// As [`canonical`].
 pub fn check_canonical(json: &Json) -> Result<(), CanonicalError> {
-    check(json.as_str())
+    check(&mut json.place().scanner(), json.surrogates_are_paired()).ok_or_else(unreadable)?
 }
 
 /// Returns the canonical form of a value that was never text and therefore cannot hold a key twice.
@@ -55,21 +56,22 @@ pub fn canonical_value(value: &Value) -> Result<String, CanonicalError> {
 }
 
 // Recursion is bounded: `Json` is never nested deeper than `MAX_NESTING`.
-fn write_canonical(text: &str, out: &mut String) -> Result<(), CanonicalError> {
+fn write_canonical(place: ValuePlace<'_>, out: &mut String) -> Result<(), CanonicalError> {
+    let text = place.as_str();
     match text.as_bytes().first() {
         Some(b'{') => {
-            let mut members = scan::members(text).ok_or_else(unpaired)?;
+            let mut members = place.members().ok_or_else(unpaired)?;
             members.sort_by(|a, b| by_utf16(&a.0, &b.0));
             refuse_twins(&members)?;
             write_all(["{", "}"], &members, out, |(key, value), out| {
                 write_text(key, out)?;
                 out.push(':');
-                write_canonical(value, out)
+                write_canonical(place.part(value), out)
             })
         }
         Some(b'[') => {
-            let items = scan::items(text).unwrap_or_default();
-            write_all(["[", "]"], &items, out, |item, out| write_canonical(item, out))
+            let items = place.items().unwrap_or_default();
+            write_all(["[", "]"], &items, out, |item, out| write_canonical(place.part(item), out))
         }
         Some(b'"') => write_string(text, out),
         _ => {
@@ -79,18 +81,40 @@ fn write_canonical(text: &str, out: &mut String) -> Result<(), CanonicalError> {
     }
 }
 
-fn check(text: &str) -> Result<(), CanonicalError> {
-    match text.as_bytes().first() {
-        Some(b'{') => {
-            let mut members = scan::members(text).ok_or_else(unpaired)?;
-            members.iter().try_for_each(|(_, value)| check(value))?;
-            members.sort_by(|a, b| a.0.cmp(&b.0));
-            refuse_twins(&members)
+/// Checks the value that begins at the scanner, which passes over it. `paired` is true if it is known that all
+/// surrogates are. Returns `None` if the text is not valid.
+// Recursion is bounded: `Json` is never nested deeper than `MAX_NESTING`.
+fn check(scanner: &mut JsonScanner<'_>, paired: bool) -> Option<Result<(), CanonicalError>> {
+    match scanner.begin()? {
+        b'{' => {
+            scanner.enter(b'{')?;
+            let mut keys = Vec::new();
+            while !scanner.leaves(b'}')? {
+                let Some(key) = scanner.key() else { return Some(Err(unpaired())) };
+                keys.push((key, ""));
+                if let Err(error) = check(scanner, paired)? {
+                    return Some(Err(error));
+                }
+            }
+            keys.sort_unstable();
+            Some(refuse_twins(&keys))
         }
-        Some(b'[') => scan::items(text).unwrap_or_default().into_iter().try_for_each(check),
-        // Only an escape can stand for half of a surrogate pair.
-        Some(b'"') if memchr::memmem::find(text.as_bytes(), b"\\u").is_some() => read::<Text<'_>>(text).map(drop),
-        _ => Ok(()),
+        b'[' => {
+            scanner.enter(b'[')?;
+            while !scanner.leaves(b']')? {
+                if let Err(error) = check(scanner, paired)? {
+                    return Some(Err(error));
+                }
+            }
+            Some(Ok(()))
+        }
+        b'"' => {
+            let text = scanner.string()?;
+            // Only an escape can stand for half of a surrogate pair.
+            let unknown = !paired && memchr::memmem::find(text.as_bytes(), b"\\u").is_some();
+            Some(if unknown { read::<Text<'_>>(text).map(drop) } else { Ok(()) })
+        }
+        _ => scanner.value().map(|_| Ok(())),
     }
 }
 
@@ -126,6 +150,11 @@ fn write_text(text: &str, out: &mut String) -> Result<(), CanonicalError> {
     out.push_str(text);
     out.push('"');
     Ok(())
+}
+
+/// Returns the error for text that is not valid, of which no [`Json`] is made.
+fn unreadable() -> CanonicalError {
+    CanonicalError::Json("the text cannot be read".to_owned())
 }
 
 fn unpaired() -> CanonicalError {

@@ -1,30 +1,51 @@
 //! One JSON value, kept as the text that was received.
 
+mod blocks;
+mod edit;
+mod inspect;
 mod members;
 pub(super) mod scan;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use bytestring::ByteString;
+use faststr::FastStr;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use self::inspect::{Findings, LONG_BYTES};
 use self::members::MemberTable;
+use self::scan::{ValuePlace, range_of};
 use super::canonical::canonical;
 use super::message::{MAX_NESTING, MessageError};
 
 /// The members of an object in order: each key, decoded, with the text of its value.
 pub type MemberTexts<'a> = Vec<(Cow<'a, str>, &'a str)>;
 
-/// One valid JSON value as UTF-8 text, kept exactly as it was received. Cloning and slicing share the buffer.
+/// One valid JSON value as UTF-8 text, kept exactly as it was received. Cloning and slicing share the buffer, and what was
+/// found in it when it was checked.
 #[derive(Clone)]
 pub struct Json {
-    text: ByteString,
+    /// A text that holds the value.
+    text: FastStr,
+    /// The place of the value in that text.
+    range: Range<usize>,
+    /// What is known about that text, unless it is short.
+    findings: Option<Arc<Findings>>,
     /// Where the members of a long object are, which clones share.
     members: MemberTable,
+}
+
+/// The content of a long string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LongString {
+    /// The length in bytes of its text, with quotes and escapes.
+    pub bytes: usize,
+    /// The number of characters that it stands for.
+    pub characters: usize,
 }
 
 impl Json {
@@ -33,10 +54,13 @@ impl Json {
     /// # Errors
     /// [`MessageError`] if the text is not UTF-8, not JSON, or nested too deep.
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, MessageError> {
-        let text = utf8(text.into())?;
-        check_nesting(text.as_bytes())?;
-        let raw: &RawValue = serde_json::from_str(&text).map_err(MessageError::from_json)?;
-        Ok(slice(&text, raw.get()))
+        let bytes = text.into();
+        // The fast check does not say where the text is invalid.
+        let text = FastStr::from_bytes(bytes.clone()).map_err(|_| not_utf8(&bytes))?;
+        let findings = inspect::inspect(&text).ok_or_else(|| refusal(&text))?;
+        let spaces = |text: &str| text.len() - text.trim_ascii_start().len();
+        let range = spaces(&text)..text.trim_ascii_end().len();
+        Ok(Self::new(text, range, findings))
     }
 
     /// Serialises a value. Every type of this crate that is passed here serialises without error; a value that fails to
@@ -47,39 +71,78 @@ impl Json {
     }
 
     /// Takes text that is known to be one JSON value.
-    fn from_valid(text: impl Into<ByteString>) -> Self {
-        let text = text.into();
-        let members = MemberTable::for_text(&text);
-        Self { text, members }
+    fn from_valid(text: String) -> Self {
+        let range = 0..text.len();
+        Self::new(FastStr::from_string(text), range, Findings::default())
+    }
+
+    fn new(text: FastStr, range: Range<usize>, findings: Findings) -> Self {
+        let members = MemberTable::for_length(range.len());
+        let findings = (text.len() >= LONG_BYTES).then(|| Arc::new(findings));
+        Self { text, range, findings, members }
     }
 
     /// Returns the value `null`.
     #[must_use]
     pub const fn null() -> Self {
-        Self { text: ByteString::from_static("null"), members: MemberTable::none() }
+        Self::from_static("null")
     }
 
     /// Returns the value `{}`.
     #[must_use]
     pub const fn empty_object() -> Self {
-        Self { text: ByteString::from_static("{}"), members: MemberTable::none() }
+        Self::from_static("{}")
+    }
+
+    const fn from_static(text: &'static str) -> Self {
+        let range = 0..text.len();
+        Self { text: FastStr::from_static_str(text), range, findings: None, members: MemberTable::none() }
     }
 
     /// Returns the JSON text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.text
+        self.text.get(self.range.clone()).unwrap_or_default()
     }
 
     /// Returns the bytes of the JSON text.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        self.text.as_bytes()
+        self.as_str().as_bytes()
     }
 
     /// Returns the buffer that holds the JSON text.
     pub(super) fn into_bytes(self) -> Bytes {
-        self.text.into_bytes()
+        self.text.into_bytes().slice(self.range)
+    }
+
+    /// Returns the place of the value, from which its parts are found.
+    pub(super) fn place(&self) -> ValuePlace<'_> {
+        ValuePlace::new(&self.text, &self.range, self.findings.as_deref())
+    }
+
+    /// Returns a part of the value, which must be a slice of its text and one JSON value. It shares the buffer.
+    pub(super) fn slice(&self, part: &str) -> Self {
+        let range = range_of(&self.text, part);
+        let members = MemberTable::for_length(range.len());
+        Self { text: self.text.clone(), range, findings: self.findings.clone(), members }
+    }
+
+    /// Reports whether it is known that no escape in the text stands for half of a surrogate pair without the other
+    /// half.
+    pub(super) fn surrogates_are_paired(&self) -> bool {
+        self.findings.as_ref().is_some_and(|findings| findings.paired)
+    }
+
+    /// Returns the length of the string that begins at this byte of the text, if it is long and was found when the text
+    /// was checked.
+    #[must_use]
+    pub fn long_string(&self, start: usize) -> Option<LongString> {
+        let place = self.place();
+        let (text, surplus) = place.scanner_at(start).known_string()?;
+        // The quotes are no part of the content.
+        let characters = text.chars().count().checked_sub(2 + surplus)?;
+        Some(LongString { bytes: text.len(), characters })
     }
 
     /// Converts to a [`serde_json::Value`], faithfully or not at all: text that a `Value` cannot represent (`1e999`,
@@ -97,14 +160,14 @@ impl Json {
     /// # Errors
     /// The parser's error, with line and column within this value.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        serde_json::from_str(&self.text)
+        serde_json::from_str(self.as_str())
     }
 
     /// Returns the member `key` of an object without parsing the values of the others, or `None` if the key is missing
     /// or this is not an object. Of several members with that name, the last counts.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Self> {
-        self.member(key).map(|part| slice(&self.text, part))
+        self.member(key).map(|part| self.slice(part))
     }
 
     /// Returns the member `key` of an object if it is a string; otherwise like [`Json::get`].
@@ -116,137 +179,37 @@ impl Json {
     /// Returns the items of an array, or `None` for other values.
     #[must_use]
     pub fn items(&self) -> Option<Vec<Self>> {
-        Some(scan::items(&self.text)?.into_iter().map(|part| slice(&self.text, part)).collect())
-    }
-
-    /// Returns a copy in which some parts are replaced; everything else keeps its bytes. Each part must be a value that
-    /// [`Json::get`] or [`Json::items`] returned for this text. The text is copied once, however many parts there are.
-    #[must_use]
-    pub fn with_parts(&self, parts: &[(Self, Self)]) -> Self {
-        let mut edits: Vec<_> =
-            parts.iter().map(|(old, new)| (range_of(&self.text, old.as_str()), new.as_str())).collect();
-        edits.sort_by_key(|(range, _)| range.start);
-        self.splice(&edits)
+        Some(self.place().items()?.into_iter().map(|part| self.slice(part)).collect())
     }
 
     /// Returns the members of an object in order, or `None` for other values.
     #[must_use]
     pub fn members(&self) -> Option<Vec<(String, Self)>> {
         let members = self.member_texts()?;
-        Some(members.into_iter().map(|(key, part)| (key.into_owned(), slice(&self.text, part))).collect())
+        Some(members.into_iter().map(|(key, part)| (key.into_owned(), self.slice(part))).collect())
     }
 
     /// Returns the members of an object in order, each key with the text of its value, or `None` for other values.
     #[must_use]
     pub fn member_texts(&self) -> Option<MemberTexts<'_>> {
-        self.members.all(&self.text)
+        self.members.all(self.place())
     }
 
     /// Returns several members of an object in one pass; each as [`Json::get`] would.
     #[must_use]
     pub fn get_all<const N: usize>(&self, keys: [&str; N]) -> [Option<Self>; N] {
         let members = self.member_texts().unwrap_or_default();
-        keys.map(|key| last(&members, key).map(|part| slice(&self.text, part)))
-    }
-
-    /// Returns this object with the member `key` replaced, or added at the end if it was missing; everything else keeps
-    /// its bytes. Returns `None` if this is not an object.
-    #[must_use]
-    pub fn with(&self, key: &str, value: &Self) -> Option<Self> {
-        self.edited(&[(key, Some(value))])
-    }
-
-    /// Returns this object with some members replaced, added at the end, or (for an edit without a value) removed;
-    /// everything else keeps its bytes. Returns `None` if this is not an object.
-    #[must_use]
-    pub fn edited(&self, edits: &[(&str, Option<&Self>)]) -> Option<Self> {
-        let members = self.member_texts()?;
-        let (mut replaced, mut added) = (Vec::new(), String::new());
-        let mut empty = members.is_empty();
-        for (key, value) in edits {
-            match (last(&members, key), value) {
-                (Some(_), None) => return self.without(key).edited(edits),
-                (None, None) => {}
-                (Some(part), Some(value)) => replaced.push((range_of(&self.text, part), value.as_str())),
-                (None, Some(value)) => {
-                    added.push_str(if std::mem::take(&mut empty) { "" } else { "," });
-                    added.push_str(&serde_json::to_string(key).ok()?);
-                    added.push(':');
-                    added.push_str(value.as_str());
-                }
-            }
-        }
-        if !added.is_empty() {
-            // Insert before the closing brace and any white space in front of it.
-            let end = self.as_str().trim_end().strip_suffix('}')?.trim_end().len();
-            added.push('}');
-            replaced.push((end..self.text.len(), &added));
-        }
-        if replaced.is_empty() {
-            return Some(self.clone());
-        }
-        replaced.sort_by_key(|(range, _)| range.start);
-        Some(self.splice(&replaced))
-    }
-
-    /// Returns this object without the member `key`; the other values keep their bytes. Returns any other value
-    /// unchanged.
-    #[must_use]
-    pub fn without(&self, key: &str) -> Self {
-        self.without_all(&[key])
-    }
-
-    /// Like [`Json::without`] for several keys in one pass.
-    #[must_use]
-    pub fn without_all(&self, keys: &[&str]) -> Self {
-        let Some(members) = self.member_texts() else { return self.clone() };
-        let goes = |name: &str| keys.contains(&name);
-        if !members.iter().any(|(name, _)| goes(name)) {
-            return self.clone();
-        }
-        let mut text = String::with_capacity(self.text.len());
-        for (name, part) in members.iter().filter(|(name, _)| !goes(name)) {
-            text.push(if text.is_empty() { '{' } else { ',' });
-            text.push_str(&serde_json::to_string(name).unwrap_or_default());
-            text.push(':');
-            text.push_str(part);
-        }
-        text.push_str(if text.is_empty() { "{}" } else { "}" });
-        Self::from_valid(text)
-    }
-
-    /// Returns the text with every line break replaced by a space, as line framing requires. The copy shares the buffer
-    /// if there is no line break.
-    #[must_use]
-    pub fn on_one_line(&self) -> Self {
-        // JSON strings cannot hold a raw line break, so each one found is between tokens.
-        if memchr::memchr2(b'\n', b'\r', self.as_bytes()).is_none() {
-            return self.clone();
-        }
-        Self::from_valid(self.text.replace(['\n', '\r'], " "))
+        keys.map(|key| last(&members, key).map(|part| self.slice(part)))
     }
 
     fn member(&self, key: &str) -> Option<&str> {
-        self.members.last(&self.text, key)
-    }
-
-    fn splice(&self, edits: &[(Range<usize>, &str)]) -> Self {
-        let text = self.as_str();
-        let mut out = String::with_capacity(text.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());
-        let mut at = 0;
-        for (range, new) in edits {
-            out.push_str(text.get(at..range.start).unwrap_or_default());
-            out.push_str(new);
-            at = range.end;
-        }
-        out.push_str(text.get(at..).unwrap_or_default());
-        Self::from_valid(out)
+        self.members.last(self.place(), key)
     }
 }
 
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.as_str() == other.as_str()
     }
 }
 
@@ -254,14 +217,14 @@ impl Eq for Json {}
 
 impl std::hash::Hash for Json {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+        self.as_str().hash(state);
     }
 }
 
 impl fmt::Debug for Json {
     // Payloads must not reach logs through `{:?}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Json({} bytes)", self.text.len())
+        write!(f, "Json({} bytes)", self.range.len())
     }
 }
 
@@ -272,28 +235,27 @@ impl serde::Serialize for Json {
     }
 }
 
-/// Returns bytes as text, which is checked once.
-pub(super) fn utf8(text: Bytes) -> Result<ByteString, MessageError> {
-    ByteString::try_from(text).map_err(|error| MessageError::Json(error.to_string()))
-}
-
-/// Returns a part of a text, which must be one JSON value. It shares the buffer.
-pub(super) fn slice(text: &ByteString, part: &str) -> Json {
-    Json::from_valid(text.slice_ref(part))
-}
-
 /// Returns the last member with that name, which is the one that most parsers use.
 fn last<'a>(members: &[(Cow<'a, str>, &'a str)], key: &str) -> Option<&'a str> {
     members.iter().rev().find(|(name, _)| name == key).map(|(_, part)| *part)
 }
 
-fn range_of(text: &str, part: &str) -> Range<usize> {
-    let start = part.as_ptr() as usize - text.as_ptr() as usize;
-    start..start + part.len()
+/// Returns why bytes were refused that are not UTF-8.
+pub(super) fn not_utf8(bytes: &[u8]) -> MessageError {
+    let error = simdutf8::compat::from_utf8(bytes).err();
+    MessageError::Json(error.map_or_else(String::new, |error| error.to_string()))
 }
 
-/// Checks the nesting by counting brackets outside strings: one pass over the bytes and no recursion, as it runs before
-/// every parser.
+/// Returns why a text was refused that is not one JSON value, or is nested too deep.
+pub(super) fn refusal(text: &str) -> MessageError {
+    let invalid = || match serde_json::from_str::<&RawValue>(text) {
+        Err(error) => MessageError::from_json(error),
+        Ok(_) => MessageError::Json("the text is not one JSON value".to_owned()),
+    };
+    check_nesting(text.as_bytes()).err().unwrap_or_else(invalid)
+}
+
+/// Checks the nesting of what may be no JSON by counting brackets outside strings.
 pub(super) fn check_nesting(text: &[u8]) -> Result<(), MessageError> {
     let mut depth = 0usize;
     let mut rest = text;

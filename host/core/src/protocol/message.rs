@@ -7,10 +7,8 @@
 //! Specification: MCP 2025-11-25 and 2026-07-28, "Base protocol"; JSON-RPC 2.0.
 
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use super::json::{Json, check_nesting, slice, utf8};
+use super::json::{Json, check_nesting, not_utf8};
 use super::{Method, RpcError};
 
 /// The largest message that is read, in bytes, unless the configuration says otherwise. Tool results carry images and
@@ -131,20 +129,22 @@ impl Message {
     /// # Errors
     /// See [`MessageError`]; every case has a JSON-RPC code ([`MessageError::code`]).
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, MessageError> {
-        let text = utf8(text.into())?;
-        check_nesting(text.as_bytes())?;
-        if text.as_bytes().iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
+        let text = text.into();
+        if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+            std::str::from_utf8(&text).map_err(|_| not_utf8(&text))?;
+            check_nesting(&text)?;
             return Err(MessageError::Batch);
         }
-        let envelope: Envelope<'_> = serde_json::from_str(&text).map_err(MessageError::from_json)?;
-        if envelope.jsonrpc != Some("2.0") {
+        let whole = Json::parse(text)?;
+        let envelope = Envelope::of(&whole)?;
+        if envelope.jsonrpc != Some(r#""2.0""#) {
             return Err(MessageError::Version);
         }
-        let id = match envelope.id.map(RawValue::get) {
+        let id = match envelope.id {
             None | Some("null") => None,
             Some(id) => Some(Id::from_json(id)?),
         };
-        let params = envelope.params.map(|raw| slice(&text, raw.get()));
+        let params = envelope.params.map(|params| whole.slice(params));
         if let Some(params) = &params
             && !matches!(params.as_bytes().first(), Some(b'{' | b'['))
         {
@@ -161,12 +161,10 @@ impl Message {
                 }
             }
             (None, Some(result), None) => {
-                let answer = Answer::Result(slice(&text, result.get()));
+                let answer = Answer::Result(whole.slice(result));
                 Ok(Self::Response(Response { id: Some(id.ok_or(MessageError::BadId)?), answer }))
             }
-            (None, None, Some(error)) => {
-                Ok(Self::Response(Response { id, answer: Answer::Error(slice(&text, error.get())) }))
-            }
+            (None, None, Some(error)) => Ok(Self::Response(Response { id, answer: Answer::Error(whole.slice(error)) })),
             _ => Err(MessageError::AmbiguousKind),
         }
     }
@@ -297,25 +295,55 @@ impl MessageError {
     }
 }
 
-#[derive(Deserialize)]
+/// The members of a message that the protocol defines, each as its text.
+#[derive(Default)]
 struct Envelope<'a> {
-    #[serde(borrow)]
     jsonrpc: Option<&'a str>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    method: Option<std::borrow::Cow<'a, str>>,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
-    // A result may be null, which `Option` alone would read as absent.
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
+    id: Option<&'a str>,
+    method: Option<String>,
+    params: Option<&'a str>,
+    result: Option<&'a str>,
+    error: Option<&'a str>,
 }
 
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
+impl<'a> Envelope<'a> {
+    /// Finds the members of an object.
+    ///
+    /// # Errors
+    /// [`MessageError::Json`] if it is no object, has a member twice or a key that cannot be read, or if a member is of
+    /// another type.
+    fn of(whole: &'a Json) -> Result<Self, MessageError> {
+        let invalid = |why: &str| MessageError::Json(why.to_owned());
+        let members = whole.place().members();
+        let members = members.ok_or_else(|| invalid("a message is an object with keys that can be read"))?;
+        let (mut envelope, mut method) = (Self::default(), None);
+        for (key, value) in members {
+            let member = match &*key {
+                "jsonrpc" => &mut envelope.jsonrpc,
+                "id" => &mut envelope.id,
+                "method" => &mut method,
+                "params" => &mut envelope.params,
+                "result" => &mut envelope.result,
+                "error" => &mut envelope.error,
+                _ => continue,
+            };
+            if member.replace(value).is_some() {
+                return Err(invalid(&format!("the message has `{key}` twice")));
+            }
+        }
+        let present = |value: &&str| *value != "null";
+        envelope.jsonrpc = envelope.jsonrpc.filter(present);
+        if envelope.jsonrpc.is_some_and(|version| !version.starts_with('"') || version.contains('\\')) {
+            return Err(invalid("`jsonrpc` is a string without escapes"));
+        }
+        // A result may be null, and so may the id of a message that could not be read.
+        envelope.params = envelope.params.filter(present);
+        envelope.error = envelope.error.filter(present);
+        if let Some(method) = method.filter(present) {
+            envelope.method = Some(serde_json::from_str(method).map_err(MessageError::from_json)?);
+        }
+        Ok(envelope)
+    }
 }
 
 fn put(out: &mut Vec<u8>, key: &str, json: &[u8]) {

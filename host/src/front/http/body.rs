@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 
 use super::reply::HttpRefusal;
 use super::shared_limit::{Share, SharedLimit};
-use crate::protocol::{MessageError, RpcError, reserve_for_message};
+use crate::protocol::{MessageBuffer, MessageError, RpcError};
 
 /// The number of bodies of the largest size for which there is room at once, for all callers together: 256 MiB unless
 /// the configuration allows larger messages. By the rule of [`SharedLimit`] one caller gets two of them, and others
@@ -47,13 +47,13 @@ enum Unread {
 
 /// A body and its part of the budget, which is given back with the memory, however many slices of the body there are.
 struct Held {
-    text: Vec<u8>,
+    text: MessageBuffer,
     _share: Option<Share>,
 }
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
-        &self.text
+        self.text.as_slice()
     }
 }
 
@@ -105,7 +105,7 @@ impl Bodies {
             place = Some(self.room(principal, announced).await?);
         }
         let mut first = Bytes::new();
-        let mut text = Vec::new();
+        let mut text = MessageBuffer::default();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
             let size = first.len().saturating_add(text.len()).saturating_add(data.len());
@@ -123,17 +123,16 @@ impl Bodies {
                 continue;
             }
             if text.is_empty() && announced > SMALL_BYTES {
-                text.reserve_exact(announced);
+                text = MessageBuffer::with_capacity(announced);
             }
             for piece in [std::mem::take(&mut first), data] {
-                reserve_for_message(&mut text, piece.len(), self.max);
-                text.extend_from_slice(&piece);
+                text.extend(&piece, self.max);
             }
         }
         if text.is_empty() {
             return Ok(first);
         }
-        text.shrink_to_fit();
+        text.shrink();
         if let Some(place) = &mut place {
             place.shrink(text.len() as u64);
         }

@@ -5,7 +5,7 @@ use std::io;
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
-use crate::protocol::reserve_for_message;
+use crate::protocol::MessageBuffer;
 
 /// One line of input.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,14 +20,14 @@ pub(crate) enum AgentLine {
 pub(crate) struct AgentLines<R> {
     input: BufReader<R>,
     max: usize,
-    held: Vec<u8>,
+    held: MessageBuffer,
     /// The number of bytes of the current line that were dropped, once it was longer than `max`.
     skipped: usize,
 }
 
 impl<R: AsyncRead + Unpin> AgentLines<R> {
     pub(crate) fn new(input: R, max: usize) -> Self {
-        Self { input: BufReader::with_capacity(64 * 1024, input), max, held: Vec::new(), skipped: 0 }
+        Self { input: BufReader::with_capacity(64 * 1024, input), max, held: MessageBuffer::default(), skipped: 0 }
     }
 
     /// Returns the limit, in bytes.
@@ -45,27 +45,22 @@ impl<R: AsyncRead + Unpin> AgentLines<R> {
                 None => (read, ended),
             };
             if self.skipped == 0 && self.held.len() + part.len() <= self.max {
-                reserve_for_message(&mut self.held, part.len(), self.max);
-                self.held.extend_from_slice(part);
+                self.held.extend(part, self.max);
             } else {
                 self.skipped += self.held.len() + part.len();
-                self.held = Vec::new();
+                self.held = MessageBuffer::default();
             }
             let used = part.len() + usize::from(whole && !ended);
             self.input.consume(used);
             if whole {
-                let mut text = std::mem::take(&mut self.held);
+                let text = std::mem::take(&mut self.held);
                 match std::mem::take(&mut self.skipped) {
-                    0 if text.iter().all(u8::is_ascii_whitespace) => {
+                    0 if text.as_slice().iter().all(u8::is_ascii_whitespace) => {
                         if ended {
                             return Ok(None);
                         }
                     }
-                    0 => {
-                        // Gives back the capacity that the line does not need.
-                        text.shrink_to_fit();
-                        return Ok(Some(AgentLine::Text(text.into())));
-                    }
+                    0 => return Ok(Some(AgentLine::Text(text.into_bytes()))),
                     size => return Ok(Some(AgentLine::TooLong(size))),
                 }
             }

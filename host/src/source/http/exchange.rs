@@ -15,7 +15,7 @@ use super::status::{self, Instead};
 use super::transport::TransportShared;
 use crate::call::Cause;
 use crate::egress::{EgressError, Outgoing};
-use crate::protocol::{self, Answer, Id, Message, Response, reserve_for_message, revision};
+use crate::protocol::{self, Answer, Id, Message, MessageBuffer, Response, revision};
 use crate::source::transport::{Received, TransportError};
 
 /// The largest body of an error status that is read, in bytes: room for an error object, not for a web page.
@@ -331,17 +331,11 @@ async fn body(mut response: HttpResponse, limit: usize) -> Result<Bytes, BodyErr
     if announced > limit {
         return Err(BodyError::TooLarge(announced));
     }
-    let mut text = Vec::with_capacity(announced);
+    let mut text = MessageBuffer::with_capacity(announced);
     loop {
         match response.chunk().await {
-            Ok(Some(chunk)) => {
-                reserve_for_message(&mut text, chunk.len(), limit);
-                text.extend_from_slice(&chunk);
-            }
-            Ok(None) => {
-                text.shrink_to_fit();
-                return Ok(text.into());
-            }
+            Ok(Some(chunk)) => text.extend(&chunk, limit),
+            Ok(None) => return Ok(text.into_bytes()),
             Err(error) => {
                 return Err(BodyError::Broken(egress_cause(EgressError::from_client(response.url(), &error))));
             }

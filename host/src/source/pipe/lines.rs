@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-use crate::protocol::reserve_for_message;
+use crate::protocol::MessageBuffer;
 
-/// The most bytes that are read at once. Pipes hold 64 KiB.
+/// The most bytes that are read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// One line, without its line feed.
@@ -28,13 +28,19 @@ pub(super) struct SourceLines<R> {
     input: BufReader<R>,
     limit: usize,
     skip: usize,
-    line: Vec<u8>,
+    line: MessageBuffer,
     skipped: usize,
 }
 
 impl<R: AsyncRead + Unpin> SourceLines<R> {
     pub(super) fn new(input: R, limit: usize, skip: usize) -> Self {
-        Self { input: BufReader::with_capacity(CHUNK_BYTES, input), limit, skip, line: Vec::new(), skipped: 0 }
+        Self {
+            input: BufReader::with_capacity(CHUNK_BYTES, input),
+            limit,
+            skip,
+            line: MessageBuffer::default(),
+            skipped: 0,
+        }
     }
 
     /// Returns the next line, or `None` at the end. A last line without a line feed counts. Cancellation safe.
@@ -50,8 +56,7 @@ impl<R: AsyncRead + Unpin> SourceLines<R> {
             if self.skipped > 0 || self.line.len() + part.len() > self.limit {
                 self.skipped += std::mem::take(&mut self.line).len() + part.len();
             } else {
-                reserve_for_message(&mut self.line, part.len(), self.limit);
-                self.line.extend_from_slice(part);
+                self.line.extend(part, self.limit);
             }
             let used = part.len() + usize::from(end.is_some());
             self.input.consume(used);
@@ -63,12 +68,7 @@ impl<R: AsyncRead + Unpin> SourceLines<R> {
 
     fn take(&mut self, ended: bool) -> SourceLine {
         match std::mem::take(&mut self.skipped) {
-            0 => {
-                let mut line = std::mem::take(&mut self.line);
-                // Unused capacity is given back.
-                line.shrink_to_fit();
-                SourceLine::Whole(line.into())
-            }
+            0 => SourceLine::Whole(std::mem::take(&mut self.line).into_bytes()),
             size => SourceLine::Oversized { size, ended },
         }
     }

@@ -1,6 +1,7 @@
 //! A running cell as the program behind a pipe.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -12,6 +13,10 @@ use crate::cell::{CellStartError, Child, Recording};
 use crate::egress::EgressProxy;
 use crate::source::pipe::{PipeStreams, RunningProgram};
 use crate::sync::Mutex;
+
+/// The size of the pipes to and from a source, in bytes. The system gives one user 64 MiB for all pipes, of which a
+/// source takes a 128th; a pipe that nobody writes to takes no memory.
+const PIPE_BYTES: usize = 256 * 1024;
 
 /// A running cell and its egress proxy, which ends with the source.
 pub(super) struct RunningCell {
@@ -29,6 +34,8 @@ impl RunningCell {
     ) -> Result<(Self, PipeStreams), CellStartError> {
         let (child, streams, ready) = Child::start(launch, launcher, recording).await?;
         let crate::cell::ChildStreams { input, output, error } = streams;
+        widen(&input);
+        widen(&output);
         let streams = PipeStreams {
             input: Box::new(ChildStdin::from_std(input)?),
             output: Box::new(ChildStdout::from_std(output)?),
@@ -37,6 +44,12 @@ impl RunningCell {
         let proxy = Mutex::new(serve(ready)?);
         Ok((Self { child, proxy }, streams))
     }
+}
+
+/// Makes room in a pipe for a part of a large message, so that the two ends do not wait for each other so often. Where
+/// that is not possible, the pipe stays as it is.
+fn widen(pipe: &impl AsFd) {
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
 }
 
 #[async_trait]

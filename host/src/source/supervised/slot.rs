@@ -63,7 +63,7 @@ pub(super) enum WaitPolicy {
 /// The answer to a caller that wants a connection.
 pub(super) enum Wanted {
     /// An open connection, and what the source said when it was made, unless another caller has taken that already.
-    Open(Arc<Connection>, Option<Discovery>),
+    Open(Arc<Connection>, Option<Box<Discovery>>),
     /// The reason why there is no connection.
     Refused(SourceError),
     /// Nothing yet: the caller waits for a change and asks again.
@@ -214,7 +214,7 @@ impl ConnectionSlot {
         }
         if let Some(connection) = state.connection.as_ref().filter(|connection| connection.link.is_open()) {
             let connection = Arc::clone(connection);
-            return Wanted::Open(connection, state.discovery.take());
+            return Wanted::Open(connection, state.discovery.take().map(Box::new));
         }
         let error = || state.error.clone().unwrap_or_else(|| SourceError::Closed("it did not start".into()));
         match state.machine.status() {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::scan::{self, Member};
+use super::scan::{Member, ValuePlace, range_of};
 
 /// The length in bytes from which on a table is kept. A shorter text is scanned in less time than a table takes.
 const LONG: usize = 1024;
@@ -42,38 +42,35 @@ impl MemberTable {
         Self(None)
     }
 
-    pub(super) fn for_text(text: &str) -> Self {
-        Self((text.len() >= LONG).then(Arc::default))
+    pub(super) fn for_length(length: usize) -> Self {
+        Self((length >= LONG).then(Arc::default))
     }
 
-    /// Returns all members in order, or `None` if the text is no object. The text must always be the same.
-    pub(super) fn all<'a>(&'a self, text: &'a str) -> Option<Vec<Member<'a>>> {
-        let Some(table) = &self.0 else { return scan::members(text) };
-        let entries = table.get_or_init(|| entries(text)).as_ref()?;
+    /// Returns all members in order, or `None` if the value is no object. The place must always be the same.
+    pub(super) fn all<'a>(&'a self, place: ValuePlace<'a>) -> Option<Vec<Member<'a>>> {
+        let Some(table) = &self.0 else { return place.members() };
+        let (entries, text) = (table.get_or_init(|| entries(place)).as_ref()?, place.as_str());
         Some(entries.iter().map(|entry| (Cow::Borrowed(entry.key(text)), entry.value(text))).collect())
     }
 
-    /// Returns the value of the last member with this key. The text must always be the same.
-    pub(super) fn last<'a>(&self, text: &'a str, key: &str) -> Option<&'a str> {
-        let Some(table) = &self.0 else { return scan::member(text, key) };
-        let entries = table.get_or_init(|| entries(text)).as_ref()?;
+    /// Returns the value of the last member with this key. The place must always be the same.
+    pub(super) fn last<'a>(&self, place: ValuePlace<'a>, key: &str) -> Option<&'a str> {
+        let Some(table) = &self.0 else { return place.member(key) };
+        let (entries, text) = (table.get_or_init(|| entries(place)).as_ref()?, place.as_str());
         entries.iter().rev().find(|entry| entry.key(text) == key).map(|entry| entry.value(text))
     }
 }
 
-fn entries(text: &str) -> Option<Vec<Entry>> {
-    let place = |part: &str| {
-        let start = part.as_ptr() as usize - text.as_ptr() as usize;
-        start..start + part.len()
-    };
+fn entries(place: ValuePlace<'_>) -> Option<Vec<Entry>> {
+    let range = |part: &str| range_of(place.as_str(), part);
     let entry = |(key, value): Member<'_>| {
         let key = match key {
-            Cow::Borrowed(key) => Key::Plain(place(key)),
+            Cow::Borrowed(key) => Key::Plain(range(key)),
             Cow::Owned(key) => Key::Decoded(key.into()),
         };
-        Entry { key, value: place(value) }
+        Entry { key, value: range(value) }
     };
-    Some(scan::members(text)?.into_iter().map(entry).collect())
+    Some(place.members()?.into_iter().map(entry).collect())
 }
 
 #[cfg(test)]
@@ -90,11 +87,11 @@ mod tests {
             format!(r#"{{"\ud800":"{long}"}}"#),
             format!("{{{}}}", " ".repeat(LONG)),
         ] {
-            let table = MemberTable::for_text(&text);
+            let (table, place) = (MemberTable::for_length(text.len()), ValuePlace::whole(&text));
             assert!(table.0.is_some());
-            assert_eq!(table.all(&text), scan::members(&text), "{text}");
+            assert_eq!(table.all(place), place.members(), "{text}");
             for key in ["a", "b", "c", ""] {
-                assert_eq!(table.last(&text, key), scan::member(&text, key), "{text}");
+                assert_eq!(table.last(place, key), place.member(key), "{text}");
             }
         }
     }

@@ -1,52 +1,103 @@
 //! Finds the parts of JSON text that is known to be valid, several times faster than a parser that checks it again.
 //!
-//! Strings are passed over by a vectorised search for their end, everything else byte by byte. On text that is not
-//! valid the result is unspecified, but never a panic.
+//! Values whose places are known are stepped over. Other strings are passed over by a vectorised search for their end,
+//! everything else byte by byte. On text that is not valid the result is unspecified, but never a panic.
 
 use std::borrow::Cow;
+use std::ops::Range;
+
+use super::inspect::{Findings, LongValue};
 
 /// A member of an object: the key, decoded, and the text of the value.
 pub(in crate::protocol) type Member<'a> = (Cow<'a, str>, &'a str);
 
-/// Returns the members of an object in order, or `None` for any other value, and for a key with an unpaired surrogate.
-pub(in crate::protocol) fn members(text: &str) -> Option<Vec<Member<'_>>> {
-    let mut members = Vec::new();
-    each_member(text, |member| members.push(member))?;
-    Some(members)
+/// The place of a value in a text, with what is known about that text.
+#[derive(Clone, Copy)]
+pub(in crate::protocol) struct ValuePlace<'a> {
+    /// The text up to the end of the value.
+    text: &'a str,
+    start: usize,
+    findings: Option<&'a Findings>,
 }
 
-/// Returns the value of the last member with this key, as [`members`] would.
-pub(super) fn member<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let mut found = None;
-    each_member(text, |(name, value)| {
-        if name == key {
-            found = Some(value);
+impl<'a> ValuePlace<'a> {
+    pub(super) fn new(text: &'a str, range: &Range<usize>, findings: Option<&'a Findings>) -> Self {
+        Self { text: text.get(..range.end).unwrap_or_default(), start: range.start, findings }
+    }
+
+    /// Returns the place of a whole text, of which nothing is known.
+    #[cfg(test)]
+    pub(super) fn whole(text: &'a str) -> Self {
+        Self { text, start: 0, findings: None }
+    }
+
+    /// Returns the place of a part of this value, which must be a slice of it.
+    pub(in crate::protocol) fn part(self, part: &str) -> Self {
+        let range = range_of(self.text, part);
+        Self { text: self.text.get(..range.end).unwrap_or_default(), start: range.start, ..self }
+    }
+
+    /// Returns the text of the value.
+    pub(in crate::protocol) fn as_str(self) -> &'a str {
+        self.text.get(self.start..).unwrap_or_default()
+    }
+
+    /// Returns the members of an object in order, or `None` for any other value, and for a key with an unpaired
+    /// surrogate.
+    pub(in crate::protocol) fn members(self) -> Option<Vec<Member<'a>>> {
+        let mut members = Vec::new();
+        self.each_member(|member| members.push(member))?;
+        Some(members)
+    }
+
+    /// Returns the value of the last member with this key, as [`ValuePlace::members`] would.
+    pub(super) fn member(self, key: &str) -> Option<&'a str> {
+        let mut found = None;
+        self.each_member(|(name, value)| {
+            if name == key {
+                found = Some(value);
+            }
+        })?;
+        found
+    }
+
+    fn each_member(self, mut each: impl FnMut(Member<'a>)) -> Option<()> {
+        let mut scanner = self.scanner();
+        scanner.enter(b'{')?;
+        while !scanner.leaves(b'}')? {
+            each((scanner.key()?, scanner.value()?));
         }
-    })?;
-    found
+        Some(())
+    }
+
+    /// Returns the items of an array in order, or `None` for any other value.
+    pub(in crate::protocol) fn items(self) -> Option<Vec<&'a str>> {
+        let mut scanner = self.scanner();
+        scanner.enter(b'[')?;
+        let mut items = Vec::new();
+        while !scanner.leaves(b']')? {
+            items.push(scanner.value()?);
+        }
+        Some(items)
+    }
+
+    /// Returns a scanner that stands before the value.
+    pub(in crate::protocol) fn scanner(self) -> JsonScanner<'a> {
+        self.scanner_at(0)
+    }
+
+    /// Returns a scanner that stands at this byte of the value.
+    pub(super) fn scanner_at(self, offset: usize) -> JsonScanner<'a> {
+        let at = self.start + offset;
+        let next = self.findings.map_or(0, |findings| findings.long.partition_point(|value| value.start < at));
+        JsonScanner { text: self.text, at, findings: self.findings, next }
+    }
 }
 
-fn each_member<'a>(text: &'a str, mut each: impl FnMut(Member<'a>)) -> Option<()> {
-    let mut scanner = Scanner { text, at: 0 };
-    scanner.enter(b'{')?;
-    while !scanner.leaves(b'}')? {
-        let key = decoded(scanner.string()?)?;
-        scanner.enter(b':')?;
-        scanner.skip_space();
-        each((key, scanner.value()?));
-    }
-    Some(())
-}
-
-/// Returns the items of an array in order, or `None` for any other value.
-pub(in crate::protocol) fn items(text: &str) -> Option<Vec<&str>> {
-    let mut scanner = Scanner { text, at: 0 };
-    scanner.enter(b'[')?;
-    let mut items = Vec::new();
-    while !scanner.leaves(b']')? {
-        items.push(scanner.value()?);
-    }
-    Some(items)
+/// Returns the place of a part, which must be a slice of the text.
+pub(super) fn range_of(text: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - text.as_ptr() as usize;
+    start..start + part.len()
 }
 
 /// Returns the text after the string whose opening quote was just read.
@@ -63,19 +114,22 @@ pub(super) fn after_string(mut rest: &[u8]) -> &[u8] {
 
 /// Returns what a string with its quotes stands for.
 fn decoded(quoted: &str) -> Option<Cow<'_, str>> {
-    match quoted.contains('\\') {
-        true => serde_json::from_str(quoted).ok().map(Cow::Owned),
-        false => quoted.get(1..quoted.len().checked_sub(1)?).map(Cow::Borrowed),
+    match memchr::memchr(b'\\', quoted.as_bytes()) {
+        Some(_) => serde_json::from_str(quoted).ok().map(Cow::Owned),
+        None => quoted.get(1..quoted.len().checked_sub(1)?).map(Cow::Borrowed),
     }
 }
 
 /// A position in a text.
-struct Scanner<'a> {
+pub(in crate::protocol) struct JsonScanner<'a> {
     text: &'a str,
     at: usize,
+    findings: Option<&'a Findings>,
+    /// The number of the first long value that does not start before the position.
+    next: usize,
 }
 
-impl<'a> Scanner<'a> {
+impl<'a> JsonScanner<'a> {
     fn byte(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
@@ -86,14 +140,20 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Passes over white space and returns the first byte of the value that follows.
+    pub(in crate::protocol) fn begin(&mut self) -> Option<u8> {
+        self.skip_space();
+        self.byte()
+    }
+
     /// Passes over white space and this byte.
-    fn enter(&mut self, byte: u8) -> Option<()> {
+    pub(in crate::protocol) fn enter(&mut self, byte: u8) -> Option<()> {
         self.skip_space();
         (self.byte()? == byte).then(|| self.at += 1)
     }
 
     /// Passes over what separates two parts, and reports whether the end of the whole was passed instead.
-    fn leaves(&mut self, end: u8) -> Option<bool> {
+    pub(in crate::protocol) fn leaves(&mut self, end: u8) -> Option<bool> {
         self.skip_space();
         let byte = self.byte()?;
         if byte == end || byte == b',' {
@@ -103,16 +163,43 @@ impl<'a> Scanner<'a> {
         Some(byte == end)
     }
 
+    /// Passes over a key and its colon, and returns the key. `None` if it has an unpaired surrogate.
+    pub(in crate::protocol) fn key(&mut self) -> Option<Cow<'a, str>> {
+        let key = decoded(self.string()?)?;
+        self.enter(b':')?;
+        self.skip_space();
+        Some(key)
+    }
+
+    /// Returns the long value that begins at the position, if its place is known.
+    fn known(&mut self) -> Option<LongValue> {
+        let found = self.findings?.at(self.at, &mut self.next)?;
+        // Beyond the end of the text there is nothing, whatever is known of a longer one.
+        (found.end <= self.text.len()).then_some(found)
+    }
+
+    /// Passes over a long string whose place is known. Returns it with its quotes, and the bytes by which its escapes
+    /// are longer than the characters that they stand for.
+    pub(super) fn known_string(&mut self) -> Option<(&'a str, usize)> {
+        let start = self.at;
+        let known = self.known().filter(|_| self.byte() == Some(b'"'))?;
+        self.at = known.end;
+        Some((self.text.get(start..known.end)?, known.surplus))
+    }
+
     /// Passes over a string and returns it with its quotes.
-    fn string(&mut self) -> Option<&'a str> {
+    pub(in crate::protocol) fn string(&mut self) -> Option<&'a str> {
         let start = self.at;
         let rest = self.text.as_bytes().get(start + 1..).filter(|_| self.byte() == Some(b'"'))?;
-        self.at = self.text.len() - after_string(rest).len();
+        self.at = match self.known() {
+            Some(known) => known.end,
+            None => self.text.len() - after_string(rest).len(),
+        };
         self.text.get(start..self.at)
     }
 
     /// Passes over a value and returns its text.
-    fn value(&mut self) -> Option<&'a str> {
+    pub(in crate::protocol) fn value(&mut self) -> Option<&'a str> {
         let start = self.at;
         match self.byte()? {
             b'"' => return self.string(),
@@ -130,6 +217,10 @@ impl<'a> Scanner<'a> {
 
     /// Passes over an object or array.
     fn skip_nested(&mut self) -> Option<()> {
+        if let Some(known) = self.known() {
+            self.at = known.end;
+            return Some(());
+        }
         let mut depth = 0_usize;
         loop {
             match self.byte()? {
@@ -218,10 +309,10 @@ mod tests {
         for text in TEXTS {
             let parsed = serde_json::from_str::<Members<'_>>(text).ok().map(|members| members.0);
             let parsed = parsed.map(|all| all.into_iter().map(|(key, raw)| (key, raw.get())).collect::<Vec<_>>());
-            assert_eq!(members(text), parsed, "{text}");
+            assert_eq!(ValuePlace::whole(text).members(), parsed, "{text}");
             let parsed = serde_json::from_str::<Vec<&RawValue>>(text).ok();
             let parsed = parsed.map(|all| all.into_iter().map(RawValue::get).collect::<Vec<_>>());
-            assert_eq!(items(text), parsed, "{text}");
+            assert_eq!(ValuePlace::whole(text).items(), parsed, "{text}");
         }
     }
 
@@ -231,7 +322,8 @@ mod tests {
             for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
                 let cut = text.get(..end).unwrap();
                 // Whatever is found lies within the text.
-                let found = members(cut).map_or(0, |all| all.len()) + items(cut).map_or(0, |all| all.len());
+                let place = ValuePlace::whole(cut);
+                let found = place.members().map_or(0, |all| all.len()) + place.items().map_or(0, |all| all.len());
                 assert!(found <= end, "{cut}");
             }
         }
@@ -239,6 +331,7 @@ mod tests {
 
     #[test]
     fn of_several_members_the_last_counts() {
+        let member = |text, key| ValuePlace::whole(text).member(key);
         assert_eq!(member("{\"a\":1,\"b\":2,\"\\u0061\":3}", "a"), Some("3"));
         assert_eq!(member("{\"a\":1}", "b"), None);
         assert_eq!(member("[1]", "a"), None);
