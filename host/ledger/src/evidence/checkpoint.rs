@@ -207,3 +207,19 @@ fn tree(storage: &dyn Storage, chain: &str, size: u64) -> Result<MerkleTree, Led
     }
     Ok(tree)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_read_as_it_is_written_and_in_no_other_way() {
+        let checkpoint = Checkpoint { chain: "01A".to_owned(), size: 12, root: [7; 32] };
+        let text = checkpoint.text();
+        assert_eq!(Checkpoint::parse(&text), Some(checkpoint));
+        for (from, to) in [("01A", "01/A"), ("01A", ""), ("12", "012"), ("12", "+12"), ("portcullis", "other")] {
+            assert_eq!(Checkpoint::parse(&text.replacen(from, to, 1)), None, "{to}");
+        }
+        assert_eq!(Checkpoint::parse(&format!("{text}more\n")), None, "a line that nobody here writes");
+    }
+}
