@@ -415,7 +415,7 @@ async fn nothing_false_is_signed() {
     let strange = format!("{chain}\n1\nAAAA\nx");
     std::fs::write(segment(signed.dir(), &strange), &whole).unwrap();
     let notes: Vec<_> = signed.checkpoints().iter().map(|signed| signed.chain().to_owned()).collect();
-    assert_eq!(notes, [chain.clone()]);
+    assert_eq!(notes, std::slice::from_ref(&chain));
 
     let refused = || checkpoints(signed.dir(), &signed.key(), &signed.keys()).unwrap_err().to_string();
     std::fs::write(segment(signed.dir(), &chain), &whole[..whole.len() - 1]).unwrap();
