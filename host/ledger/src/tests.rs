@@ -13,6 +13,7 @@ mod seals;
 mod segments;
 mod storage;
 mod tamper;
+mod tampering;
 mod writing;
 
 use std::path::{Path, PathBuf};

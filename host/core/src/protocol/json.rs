@@ -33,7 +33,7 @@ pub struct Json {
     text: FastStr,
     /// The place of the value in that text.
     range: Range<usize>,
-    /// What is known about that text, unless it is short.
+    /// The facts that are known about that text, unless it is short.
     findings: Option<Arc<Findings>>,
     /// Where the members of a long object are, which clones share.
     members: MemberTable,

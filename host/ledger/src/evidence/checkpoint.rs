@@ -23,7 +23,7 @@ use crate::verify::{ChainStatus, verify_against};
 /// The largest checkpoint that is read, in bytes; each signature of a witness has about 150.
 const MAX_NOTE_BYTES: u64 = 64 * 1024;
 
-/// What stands before the name of the chain in the first line.
+/// The beginning of the first line, before the name of the chain.
 const ORIGIN: &str = "portcullis/";
 
 /// The state of a chain at a moment.

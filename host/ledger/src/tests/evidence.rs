@@ -2,22 +2,20 @@
 
 use super::*;
 
-use proptest::prelude::*;
-
 use crate::verify::verify_against;
 
 /// A data folder and the folder of the key that signs its checkpoints.
-struct Signed {
+pub(super) struct Signed {
     data: TempDir,
     state: TempDir,
 }
 
 impl Signed {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { data: folder(), state: folder() }
     }
 
-    fn dir(&self) -> &Path {
+    pub(super) fn dir(&self) -> &Path {
         self.data.path()
     }
 
@@ -40,7 +38,7 @@ impl Signed {
     }
 
     /// Creates a chain of `n` records between its first and its last.
-    async fn closed(&self, n: usize) -> String {
+    pub(super) async fn closed(&self, n: usize) -> String {
         let ledger = self.open().await;
         for _ in 0..n {
             ledger.append(event(EventKind::CallIntent)).await.unwrap();
@@ -49,12 +47,12 @@ impl Signed {
         ledger.chain().to_owned()
     }
 
-    fn checkpoints(&self) -> Vec<SignedCheckpoint> {
+    pub(super) fn checkpoints(&self) -> Vec<SignedCheckpoint> {
         checkpoints(self.dir(), &self.key(), &self.keys()).unwrap()
     }
 
     /// Removes what the data folder itself knows about its chains: a witness elsewhere is all that is left.
-    fn forget(&self) {
+    pub(super) fn forget(&self) {
         for folder in ["checkpoints", "chains"] {
             let folder = self.dir().join(folder);
             std::fs::remove_dir_all(&folder).unwrap();
@@ -67,7 +65,7 @@ impl Signed {
 }
 
 /// Makes all hashes of a chain anew, so that it contradicts nothing.
-fn rehash(records: &mut [ChainedRecord]) {
+pub(super) fn rehash(records: &mut [ChainedRecord]) {
     let mut before = Hash::default();
     for (record, seq) in records.iter_mut().zip(1..) {
         let mut json: serde_json::Value = serde_json::from_str(&record.text).unwrap();
@@ -116,124 +114,6 @@ async fn records_after_a_checkpoint_are_no_tampering_and_two_live_brokers_need_o
     first.close().await;
     second.close().await;
     assert_eq!(verify_against(signed.dir(), &kept, &[]).unwrap().verdict, ChainStatus::Good);
-}
-
-/// The ways in which somebody who can write the data folder may change a chain.
-#[derive(Debug, Clone, Copy)]
-enum Tampering {
-    Edit,
-    Delete,
-    Insert,
-    Reorder,
-    Cut,
-    /// An old copy of the whole chain.
-    Rollback,
-    /// An edit after which all hashes are made anew.
-    Rewrite,
-    /// Bytes of the file.
-    Bytes,
-}
-
-const TAMPERINGS: [Tampering; 8] = [
-    Tampering::Edit,
-    Tampering::Delete,
-    Tampering::Insert,
-    Tampering::Reorder,
-    Tampering::Cut,
-    Tampering::Rollback,
-    Tampering::Rewrite,
-    Tampering::Bytes,
-];
-
-/// Changes a chain of `n` records, and returns the number of the first that is not as it was. It is 0 where that cannot
-/// be told: a checkpoint alone does not say which record was replaced before all hashes were made anew, and a byte of a
-/// file may belong to several.
-fn tamper(dir: &Path, chain: &str, tampering: Tampering, place: usize, n: usize) -> u64 {
-    let at = place % n;
-    let next = if at + 1 < n { at + 1 } else { at - 1 };
-    let mut first = at;
-    match tampering {
-        Tampering::Edit => rewrite(dir, chain, |records| {
-            records[at].text = records[at].text.replacen("1", "2", 1);
-        }),
-        Tampering::Delete => rewrite(dir, chain, |records| drop(records.remove(at))),
-        Tampering::Insert => {
-            first = at + 1;
-            rewrite(dir, chain, |records| records.insert(at, records[at].clone()));
-        }
-        Tampering::Reorder => {
-            first = at.min(next);
-            rewrite(dir, chain, |records| records.swap(at, next));
-        }
-        Tampering::Cut => rewrite(dir, chain, |records| records.truncate(at)),
-        Tampering::Rollback => rewrite(dir, chain, |records| {
-            records.truncate(at);
-            rehash(records);
-        }),
-        Tampering::Rewrite => {
-            rewrite(dir, chain, |records| {
-                let mut json: serde_json::Value = serde_json::from_str(&records[at].text).unwrap();
-                json["body"].as_object_mut().unwrap().insert("zz".to_owned(), place.into());
-                records[at].text = json.to_string();
-                rehash(records);
-            });
-            return 0;
-        }
-        Tampering::Bytes => {
-            let path = segment(dir, chain);
-            let mut bytes = std::fs::read(&path).unwrap();
-            let at = place % bytes.len();
-            bytes[at] ^= 1 << (place % 8);
-            std::fs::write(path, bytes).unwrap();
-            return 0;
-        }
-    }
-    first as u64 + 1
-}
-
-/// Runs random tamperings against a ledger of several chains of which one checkpoint is kept elsewhere.
-fn tamperings_are_found(cases: u32) {
-    const RECORDS: usize = 12;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let signed = Signed::new();
-    let mut chains = Vec::new();
-    for _ in 0..3 {
-        chains.push(runtime.block_on(signed.closed(RECORDS)));
-    }
-    let kept = signed.checkpoints();
-    signed.forget();
-    let read = |chain: &String| std::fs::read(segment(signed.dir(), chain)).unwrap();
-    let whole: Vec<_> = chains.iter().map(read).collect();
-    let counts: Vec<usize> = chains.iter().map(|chain| stored(&segments(signed.dir()), chain).0.len()).collect();
-    assert_eq!(verify_against(signed.dir(), &kept, &[]).unwrap().verdict, ChainStatus::Good);
-    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    proptest!(config, |(which in 0..chains.len(), kind in 0..TAMPERINGS.len(), place in any::<u32>())| {
-        let (chain, kind) = (&chains[which], TAMPERINGS[kind]);
-        let expected = tamper(signed.dir(), chain, kind, place as usize, counts[which]);
-        let changed = std::fs::read(segment(signed.dir(), chain)).ok();
-        let verdict = verify_against(signed.dir(), &kept, &[]).unwrap().verdict;
-        std::fs::write(segment(signed.dir(), chain), &whole[which]).unwrap();
-        prop_assume!(changed.as_ref() != Some(&whole[which]));
-        match verdict {
-            ChainStatus::Tampered { chain: Some(named), seq: Some(seq), .. } => {
-                prop_assert_eq!(&named, chain, "{:?} at {}", kind, place);
-                prop_assert!(expected == 0 || seq == expected, "{:?}: {} instead of {}", kind, seq, expected);
-            }
-            other => prop_assert!(false, "{:?} of {} at {}: {:?}", kind, which, place, other),
-        }
-    });
-}
-
-#[test]
-fn every_tampering_with_what_a_checkpoint_covers_is_found_and_the_first_bad_record_is_named() {
-    tamperings_are_found(100);
-}
-
-/// Run with `cargo test --release --package portcullis-ledger -- --ignored ten_thousand`.
-#[test]
-#[ignore = "takes minutes"]
-fn ten_thousand_tamperings_are_found() {
-    tamperings_are_found(10_000);
 }
 
 #[tokio::test]

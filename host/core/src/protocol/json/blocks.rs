@@ -5,7 +5,7 @@ use wide::u8x16;
 /// The bytes that are looked at together: one bit for each in a word.
 const BLOCK: usize = 64;
 
-/// What is found in a string that is valid.
+/// The end of a valid string, and facts about its escapes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StringFacts {
     /// The position of the closing quote.
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// What a parser that reads byte after byte finds in a text that begins after the opening quote.
+    /// The facts that a parser finds which reads byte after byte. The text begins after the opening quote.
     fn expected(text: &str) -> Option<StringFacts> {
         let whole = format!("\"{text}");
         let mut values = serde_json::Deserializer::from_str(&whole).into_iter::<&serde_json::value::RawValue>();

@@ -1,6 +1,6 @@
 //! The one pass over a text that comes from outside: is it JSON, how deep is it, and where are its long values?
 //!
-//! What it finds is kept with the text, so that nobody passes over a long value again to find its end.
+//! The findings are kept with the text, so that nobody passes over a long value again to find its end.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::blocks;
 /// is passed over in about the time that it takes to look for its place.
 pub(super) const LONG_BYTES: usize = 512;
 
-/// What is known about a text.
+/// The facts that are known about a text.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Findings {
     /// The long values, by where they start. Some may be missing, but the places of the others are right.
