@@ -19,4 +19,6 @@ pub use proof::{ProofError, RecordProof, prove};
 
 pub(super) use checkpoint::{Checkpoint, kept};
 pub(super) use merkle::MerkleTree;
+#[cfg(test)]
+pub(super) use proof::proofs;
 pub(super) use writer::CheckpointWriter;

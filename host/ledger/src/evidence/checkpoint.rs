@@ -18,7 +18,7 @@ use crate::files::names_in;
 use crate::record::Hash;
 use crate::segment::Segments;
 use crate::storage::{Place, Storage, StorageLimits};
-use crate::verify::{ChainStatus, verify_against};
+use crate::verify::{ChainStatus, Verification, verify_against};
 
 /// The largest checkpoint that is read, in bytes; each signature of a witness has about 150.
 const MAX_NOTE_BYTES: u64 = 64 * 1024;
@@ -137,11 +137,7 @@ pub fn checkpoints(
     key: &CheckpointKey,
     keys: &[PublicKey],
 ) -> Result<Vec<SignedCheckpoint>, LedgerError> {
-    let found = verify_against(data_dir, &[], keys)?;
-    if let ChainStatus::Tampered { chain, seq, reason } = found.verdict {
-        let place = chain.zip(seq).map(|(chain, seq)| format!("record {seq} of chain {chain}: ")).unwrap_or_default();
-        return Err(LedgerError::Damaged { path: data_dir.to_owned(), cause: format!("{place}{reason}") });
-    }
+    let found = untampered(data_dir, &[], keys)?;
     let storage = Segments::new(data_dir, StorageLimits::default());
     let stored = storage.chains()?;
     let mut signed = Vec::new();
@@ -157,6 +153,20 @@ pub fn checkpoints(
         return Err(LedgerError::file("sign the ledger in", data_dir, cause));
     }
     Ok(signed)
+}
+
+/// Verifies the ledger before something of it is signed, also against a checkpoint that was kept elsewhere.
+pub(super) fn untampered(
+    data_dir: &Path,
+    kept: &[SignedCheckpoint],
+    keys: &[PublicKey],
+) -> Result<Verification, LedgerError> {
+    let found = verify_against(data_dir, kept, keys)?;
+    if let ChainStatus::Tampered { chain, seq, reason } = found.verdict {
+        let place = chain.zip(seq).map(|(chain, seq)| format!("record {seq} of chain {chain}: ")).unwrap_or_default();
+        return Err(LedgerError::Damaged { path: data_dir.to_owned(), cause: format!("{place}{reason}") });
+    }
+    Ok(found)
 }
 
 /// Returns the number of records of a chain that are certainly confirmed. What follows may be an append that fails, and

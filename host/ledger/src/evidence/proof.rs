@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portcullis_core::digest::hex;
 
-use super::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint, confirmed};
+use super::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint, confirmed, untampered};
 use super::key::CheckpointKey;
 use super::merkle::{MerkleTree, consistency_ranges, inclusion_ranges, is_consistent, is_included};
 use super::note::PublicKey;
@@ -182,14 +182,29 @@ fn hashes(texts: &[String]) -> Option<Vec<Hash>> {
     texts.iter().map(|text| STANDARD.decode(text).ok()?.try_into().ok()).collect()
 }
 
-/// Proves that records stand in their chain, with a checkpoint of the chain as it is now. With an older checkpoint,
-/// also proves that the chain goes on where that one ended. Blocks for a time in proportion to the length of the chain;
+/// Verifies the ledger of a data folder, and proves that records stand in their chain, with a checkpoint of the chain as
+/// it is now. With an older checkpoint, also proves that the chain goes on where that one ended. `keys` are those with
+/// which the checkpoints in the data folder are checked. Blocks for a time in proportion to the size of the ledger;
 /// brokers may go on writing.
 ///
 /// # Errors
-/// [`LedgerError::File`] if a record is not there, or the older checkpoint covers more than the chain has; otherwise
-/// the [`LedgerError`] that occurred.
+/// [`LedgerError::Damaged`] if the ledger was tampered with or contradicts the older checkpoint, so that nothing false is
+/// signed; [`LedgerError::File`] if a record is not there, or the older checkpoint covers more than the chain has;
+/// otherwise the [`LedgerError`] that occurred.
 pub fn prove(
+    data_dir: &Path,
+    chain: &str,
+    records: &[u64],
+    since: Option<&SignedCheckpoint>,
+    key: &CheckpointKey,
+    keys: &[PublicKey],
+) -> Result<Vec<RecordProof>, LedgerError> {
+    untampered(data_dir, since.map_or(&[], std::slice::from_ref), keys)?;
+    proofs(data_dir, chain, records, since, key)
+}
+
+/// Makes the proofs from the records as they are, whether or not they are good.
+pub(crate) fn proofs(
     data_dir: &Path,
     chain: &str,
     records: &[u64],

@@ -2,6 +2,7 @@
 
 use super::*;
 
+use crate::evidence::proofs as proofs_as_it_is;
 use crate::verify::verify_against;
 
 /// A data folder and the folder of the key that signs its checkpoints.
@@ -192,7 +193,7 @@ async fn a_proof_is_checked_without_the_ledger_and_a_changed_one_is_refused() {
     ledger.close().await;
     let (chain, keys) = (ledger.chain(), signed.keys());
     let wanted: Vec<u64> = (1..=42).collect();
-    let proofs = prove(signed.dir(), chain, &wanted, Some(&old), &signed.key()).unwrap();
+    let proofs = prove(signed.dir(), chain, &wanted, Some(&old), &signed.key(), &keys).unwrap();
     let records = stored(&segments(signed.dir()), chain).0;
     for (proof, record) in proofs.iter().zip(&records) {
         assert_eq!(proof.record(), record.text);
@@ -233,18 +234,26 @@ async fn a_proof_is_checked_without_the_ledger_and_a_changed_one_is_refused() {
         records[9].text = changed;
         records.truncate(10);
     });
-    let forged = prove(signed.dir(), chain, &[10], None, &signed.key()).unwrap();
+    let forged = proofs_as_it_is(signed.dir(), chain, &[10], None, &signed.key()).unwrap();
     assert_eq!(RecordProof::check_all(&forged[0].to_text(), &keys), Err(ProofError::NotIncluded));
-    std::fs::write(segment(signed.dir(), chain), copy).unwrap();
+    std::fs::write(segment(signed.dir(), chain), &copy).unwrap();
 
     // Somebody rewrote the chain since: the older checkpoint contradicts every proof.
     rewrite(signed.dir(), chain, |records| {
         records[2].text = records[2].text.replace("read", "rent");
         rehash(records);
     });
-    let forged = prove(signed.dir(), chain, &[30], Some(&old), &signed.key()).unwrap();
+    let since = Some(&old);
+    let forged = proofs_as_it_is(signed.dir(), chain, &[30], since, &signed.key()).unwrap();
     assert_eq!(RecordProof::check_all(&forged[0].to_text(), &keys), Err(ProofError::NotConsistent));
-    assert!(prove(signed.dir(), chain, &[43], None, &signed.key()).unwrap_err().to_string().contains("record 43"));
+    // So nothing is signed, not even with a checkpoint in the data folder alone.
+    for since in [since, None] {
+        let refused = prove(signed.dir(), chain, &[30], since, &signed.key(), &keys);
+        assert!(matches!(refused, Err(LedgerError::Damaged { .. })), "{refused:?}");
+    }
+    std::fs::write(segment(signed.dir(), chain), copy).unwrap();
+    let refused = prove(signed.dir(), chain, &[43], None, &signed.key(), &keys).unwrap_err();
+    assert!(refused.to_string().contains("record 43"), "{refused}");
 }
 
 #[tokio::test]
@@ -328,8 +337,8 @@ async fn what_is_not_confirmed_yet_is_neither_signed_nor_proved() {
     rewrite(signed.dir(), &chain, |records| records.push(unconfirmed));
     assert_eq!(stored(&segments(signed.dir()), &chain).0.len(), 3);
     assert_eq!(signed.checkpoints()[0].size(), 2);
-    assert!(prove(signed.dir(), &chain, &[2], None, &signed.key()).is_ok());
-    assert!(prove(signed.dir(), &chain, &[3], None, &signed.key()).is_err());
+    assert!(prove(signed.dir(), &chain, &[2], None, &signed.key(), &signed.keys()).is_ok());
+    assert!(prove(signed.dir(), &chain, &[3], None, &signed.key(), &signed.keys()).is_err());
     std::fs::write(segment(signed.dir(), &chain), copy).unwrap();
 }
 

@@ -1,5 +1,6 @@
 //! `portcullis audit checkpoint`, `prove` and `key`: evidence for those who do not trust this machine.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,6 +13,9 @@ use portcullis::ledger::{
 use serde_json::json;
 
 use crate::output::{self, BAD, escape_hidden};
+
+/// The largest file of checkpoints or proofs that is read, in bytes. A proof has a few thousand.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Prints checkpoints that cover the whole ledger.
 pub(super) fn checkpoint(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
@@ -38,8 +42,9 @@ pub(super) fn prove(folder: &Path, call: &str, since: Option<&Path>, json: bool)
     };
     let state_dir = state_dir()?;
     let key = CheckpointKey::open(&state_dir)?;
+    let keys = CheckpointKey::trusted(&state_dir)?;
     let older = match since {
-        Some(file) => read_file(file, &CheckpointKey::trusted(&state_dir)?)?,
+        Some(file) => read_file(file, &keys)?,
         None => Vec::new(),
     };
     // The records of a call stand in the chain of the broker that let it through.
@@ -53,7 +58,7 @@ pub(super) fn prove(folder: &Path, call: &str, since: Option<&Path>, json: bool)
             file.display()
         );
     }
-    let proofs = ledger::prove(folder, &chain, &numbers, older, &key)?;
+    let proofs = ledger::prove(folder, &chain, &numbers, older, &key, &keys)?;
     if json {
         output::json(&proofs.iter().map(RecordProof::to_json).collect())?;
     } else {
@@ -159,8 +164,15 @@ fn read_file(file: &Path, keys: &[PublicKey]) -> anyhow::Result<Vec<SignedCheckp
     read_checkpoints(&read(file)?, keys).with_context(|| format!("{} cannot be used", file.display()))
 }
 
+/// Reads a file that somebody else may have sent.
 fn read(file: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+    let mut text = String::new();
+    let read = std::fs::File::open(file).and_then(|opened| opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
+    let length = read.with_context(|| format!("cannot read {}", file.display()))?;
+    if length as u64 > MAX_FILE_BYTES {
+        anyhow::bail!("{}: it has more than {} MiB, and is not read", file.display(), MAX_FILE_BYTES >> 20);
+    }
+    Ok(text)
 }
 
 fn state_dir() -> anyhow::Result<PathBuf> {
