@@ -20,7 +20,9 @@ mod parts;
 mod problems;
 mod rejected;
 mod reload;
+mod retention;
 mod state;
+mod witness;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -63,6 +65,7 @@ use parts::{BrokerCore, Prepared};
 pub use problems::ServingProblem;
 use rejected::Rejections;
 pub use reload::{ReloadError, Reloaded};
+use witness::Witnesses;
 
 /// A running broker. Cheap to clone; all clones share one broker.
 #[derive(Debug, Clone)]
@@ -95,6 +98,7 @@ struct Inner {
 #[derive(Debug)]
 struct Background {
     feeds: tokio::sync::Mutex<Option<feed::SinkTasks>>,
+    witnesses: tokio::sync::Mutex<Option<Witnesses>>,
     announcer: Mutex<Option<Announcer>>,
     control: tokio::sync::Mutex<Option<ControlSocket>>,
 }
@@ -128,6 +132,7 @@ impl Broker {
             }
         };
         let feeds = feed::SinkTasks::start(sinks, &lasting.ledger);
+        let witnesses = Witnesses::start(&context.config.witnesses, &lasting.ledger);
         let rejections = Arc::new(Rejections::new(lasting.ledger.clone()));
         let inner = Arc::new(Inner {
             lasting,
@@ -151,10 +156,12 @@ impl Broker {
         };
         let background = Background {
             feeds: Some(feeds).into(),
+            witnesses: tokio::sync::Mutex::new(Some(witnesses)),
             announcer: Mutex::new(Some(announcer)),
             control: Some(control).into(),
         };
         let broker = Self { inner, background: Arc::new(background) };
+        tokio::spawn(retention::remove_old_records(Arc::downgrade(&broker.inner)));
         tokio::spawn(rejected::report_repeats(Arc::downgrade(&broker.inner.rejections)));
         start_eager(broker.inner.context().upstreams.values());
         Ok(broker)
@@ -328,6 +335,9 @@ impl Broker {
             telemetry.finish().await;
         }
         self.inner.lasting.ledger.close().await;
+        if let Some(witnesses) = self.background.witnesses.lock().await.take() {
+            witnesses.finish().await;
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 
+use portcullis::digest::Digest;
+use portcullis::ledger::{ChainStart, Ledger};
 use portcullis_test_support::{CodeBlock, code_blocks, policy_of_the_book};
 
 use crate::test_dir::{Ran, TestDir, broker, finish, frames};
@@ -163,6 +165,44 @@ fn the_program_of_the_book_checks_a_ledger_and_finds_a_change() {
     fs::write(&segment, &cut[..last]).unwrap();
     let found = compare(&checkpoint);
     assert!(String::from_utf8_lossy(&found.stderr).contains("are not those that the checkpoint covers"), "{found:?}");
+}
+
+#[tokio::test]
+async fn the_program_of_the_book_checks_a_ledger_from_which_old_records_were_removed() {
+    let dir = TestDir::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
+    for _ in 0..2 {
+        assert_eq!(dir.run(&["call", "calc__add", "{\"a\": 1, \"b\": 2}"]).code, Some(0));
+    }
+    let before = dir.run(&["audit", "checkpoint"]).out;
+    let started = ChainStart { version: "1".to_owned(), config: Digest::of(b""), key: None };
+    let ledger = Ledger::open(&dir.data(""), started).await.unwrap();
+    let removal = ledger.remove_before(u64::MAX).await.unwrap();
+    assert_eq!(removal.chains, 2);
+    ledger.close().await;
+    let (after, key) = (dir.run(&["audit", "checkpoint"]).out, dir.run(&["audit", "key"]).out);
+    let program = code_blocks().into_iter().find(|block| block.is("verifier")).unwrap().text;
+    fs::write(dir.path("verify.py"), program).unwrap();
+    fs::write(dir.path("kept"), before + "\n" + &after).unwrap();
+    let verify = || {
+        let arguments = [dir.path("verify.py"), dir.data(""), dir.path("kept"), key.trim().into()];
+        Command::new("/usr/bin/python3").args(arguments).output()
+    };
+    let ours = dir.run(&["audit", "verify", "--checkpoint", "kept"]);
+    assert!(ours.code == Some(0) && ours.out.contains(&format!("{} older records", removal.records)), "{}", ours.out);
+    let Ok(good) = verify() else {
+        println!("there is no /usr/bin/python3, so this proves nothing");
+        return;
+    };
+    assert!(good.status.success() && good.stdout.starts_with(b"good: "), "{good:?}");
+
+    // What is left of them cannot be changed.
+    let is_left = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "removed");
+    let left = fs::read_dir(dir.data("records")).unwrap().map(|entry| entry.unwrap().path()).find(is_left).unwrap();
+    let text = fs::read_to_string(&left).unwrap();
+    fs::write(&left, text.replacen("\"until\":1", "\"until\":2", 1)).unwrap();
+    assert_eq!(dir.run(&["audit", "verify"]).code, Some(1));
+    let found = verify().unwrap();
+    assert!(String::from_utf8_lossy(&found.stderr).contains("no record says that they were removed"), "{found:?}");
 }
 
 /// Returns the chain to which a segment belongs.

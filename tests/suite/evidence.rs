@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::questions::webhook;
 use crate::test_dir::TestDir;
 
 const CONFIGURATION: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
@@ -111,4 +112,93 @@ fn a_new_key_signs_from_now_on_and_the_old_one_stays_trusted() {
     assert_eq!(dir.run(&["audit", "verify"]).code, Some(0));
     let by_old = dir.run(&["audit", "verify", "--pubkey", old.trim()]);
     assert_eq!(by_old.code, Some(0), "what another key signed says nothing: {}", by_old.out);
+}
+
+#[test]
+fn an_export_is_continued_after_its_last_call_and_never_written_over() {
+    let dir = TestDir::new(CONFIGURATION);
+    for format in ["jsonl", "csv", "ocsf", "cef"] {
+        let export = |more: &[&str]| dir.run(&[&["audit", "export", "--format", format, "-o", format], more].concat());
+        let lines = || fs::read_to_string(dir.path(format)).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+        let heading = usize::from(format == "csv");
+        let (first, before) = (called(&dir), listed(&dir));
+        let exported = export(&[]);
+        assert_eq!(exported.code, Some(0), "{}", exported.err);
+        assert_eq!(lines().len(), before + heading, "{format}");
+        assert!(lines().last().unwrap().contains(&first));
+        let refused = export(&[]);
+        assert!(refused.code == Some(1) && refused.err.contains("--resume"), "{}", refused.err);
+        assert_eq!(export(&["--resume"]).code, Some(0));
+        assert_eq!(lines().len(), before + heading, "nothing is new");
+        // The last line was cut, and another call was made.
+        let cut = fs::read_to_string(dir.path(format)).unwrap();
+        fs::write(dir.path(format), &cut[..cut.len() - 9]).unwrap();
+        let second = called(&dir);
+        let exported = export(&["--resume"]);
+        assert!(exported.err.contains("wrote 2 calls"), "{}", exported.err);
+        assert_eq!(lines().len(), before + heading + 1);
+        assert!(lines().iter().rev().zip([&second, &first]).all(|(line, call)| line.contains(call)), "{:?}", lines());
+        let printed = dir.run(&["audit", "export", "--format", format]).out;
+        assert_eq!(printed, fs::read_to_string(dir.path(format)).unwrap(), "as on standard output");
+    }
+}
+
+#[test]
+fn witnesses_keep_every_checkpoint_and_one_that_fails_stops_nothing() {
+    let (url, received) = webhook(vec![500]);
+    let away = "[ledger]\nwitnesses = [\"kept\", \"no/folder/kept\", \"URL\"]\n".replace("URL", &url);
+    let dir = TestDir::new(&(away + CONFIGURATION));
+    called(&dir);
+    let (refused, taken) = (received.recv().unwrap(), received.recv().unwrap());
+    assert_eq!(refused.body, taken.body, "what it could not take is sent again at the end");
+    called(&dir);
+    let kept = fs::read_to_string(dir.path("kept")).unwrap();
+    let posted = [taken.body, received.recv().unwrap().body];
+    assert_eq!(kept, posted.join("\n"), "both have all of them");
+    let good = dir.run(&["audit", "verify", "--checkpoint", "kept"]);
+    assert_eq!(good.code, Some(0), "{}{}", good.out, good.err);
+    fs::remove_dir_all(dir.data("")).unwrap();
+    called(&dir);
+    assert_eq!(dir.run(&["audit", "verify", "--checkpoint", "kept"]).code, Some(1), "it is another ledger");
+
+    for (witnesses, way_out) in [("[\"ftp://x/y\"]", "https://witness.example.com/checkpoints"), ("[\"\"]", "path")] {
+        dir.configure(&format!("[ledger]\nwitnesses = {witnesses}\n{CONFIGURATION}"));
+        let refused = dir.run(&["check"]);
+        assert!(refused.code != Some(0) && refused.err.contains(way_out), "{}", refused.err);
+    }
+    for (retention, way_out) in [("\"1h\"", "from 86400"), ("\"for ever\"", "ms, s, m, h, d or y")] {
+        dir.configure(&format!("[ledger]\nretention = {retention}\n{CONFIGURATION}"));
+        let refused = dir.run(&["check"]);
+        assert!(refused.code != Some(0) && refused.err.contains(way_out), "{}", refused.err);
+    }
+}
+
+#[test]
+fn an_archive_is_restored_elsewhere_and_is_verified_and_read_there() {
+    let dir = TestDir::new(CONFIGURATION);
+    let call = called(&dir);
+    called(&dir);
+    let key = dir.run(&["audit", "key"]).out;
+    let made = dir.run(&["audit", "archive", "kept.zip"]);
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    let refused = dir.run(&["audit", "archive", "kept.zip"]);
+    assert!(refused.code == Some(1) && refused.err.contains("kept.zip"), "{}", refused.err);
+    called(&dir);
+
+    let stranger = TestDir::new("");
+    let archive = dir.path("kept.zip").display().to_string();
+    let restored = stranger.run(&["audit", "restore", &archive, "copy"]);
+    assert_eq!(restored.code, Some(0), "{}{}", restored.out, restored.err);
+    assert!(restored.out.starts_with("good: "), "{}", restored.out);
+    let listed = stranger.run(&["audit", "--data-dir", "copy"]).out;
+    assert!(listed.contains(&call) && listed.lines().count() == 2, "{listed}");
+    let verified = stranger.run(&["audit", "verify", "--data-dir", "copy", "--pubkey", key.trim()]);
+    assert!(verified.out.contains("signed checkpoints in the data folder confirm"), "{}", verified.out);
+    let again = stranger.run(&["audit", "restore", &archive, "copy"]);
+    assert!(again.code == Some(1) && again.err.contains("does not exist yet"), "{}", again.err);
+}
+
+/// Returns the number of calls in the ledger.
+fn listed(dir: &TestDir) -> usize {
+    dir.run(&["--json", "audit", "-n", "1000"]).out.lines().count()
 }

@@ -20,9 +20,9 @@ const KEY: &str = "a-key-that-is-long-enough-for-a-signature";
 const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n[profiles.default]\napprove = \"always\"\n";
 
 /// A message as the webhook's server received it.
-struct Received {
+pub(crate) struct Received {
     headers: Vec<(String, String)>,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl Received {
@@ -37,7 +37,7 @@ impl Received {
 }
 
 /// A webhook's server that answers with these status codes in turn, and then with 204.
-fn webhook(mut answers: Vec<u16>) -> (String, mpsc::Receiver<Received>) {
+pub(crate) fn webhook(mut answers: Vec<u16>) -> (String, mpsc::Receiver<Received>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     let (out, received) = mpsc::channel();

@@ -246,6 +246,7 @@ fn files_that_the_broker_loads_or_writes_may_not_be_in_a_folder_that_a_source_ma
     fs::copy(guest("plain"), dir.path("open/policy.wasm")).unwrap();
     for (more, what) in [
         ("[[sinks]]\nplugin = \"builtin:jsonl\"\nfile = \"open/audit.jsonl\"\n", "the sink's file"),
+        ("[ledger]\nwitnesses = [\"open/checkpoints\"]\n", "the witness"),
         ("[[policies]]\nplugin = \"open/policy.wasm\"\n", "the plugin"),
         ("[sources.other]\ncomponent = \"open/policy.wasm\"\n", "the plugin"),
     ] {

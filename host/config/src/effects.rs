@@ -5,7 +5,9 @@ use std::path::Path;
 
 use portcullis_core::escape::escape_hidden;
 
-use super::{Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, PluginConfig, SourceConfig};
+use super::{
+    Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, PluginConfig, SourceConfig, WitnessConfig,
+};
 
 /// Returns the switch by which a command names a data folder, with a blank before it.
 #[must_use]
@@ -27,6 +29,20 @@ impl Config {
     pub fn effects(&self) -> Vec<String> {
         let mut lines = Lines::default();
         lines.add("broker", format_args!("keeps ledger, secrets and what was accepted in {}", path(&self.data_dir)));
+        if let Some(retention) = self.retention {
+            let days = retention.as_secs() / (24 * 60 * 60);
+            lines.add("broker", format_args!("removes records of the ledger that are older than {days} days"));
+        }
+        for witness in &self.witnesses {
+            match witness {
+                WitnessConfig::File(file) => {
+                    lines.add("broker", format_args!("writes checkpoints of the ledger to {}", path(file)));
+                }
+                WitnessConfig::Server(url) => {
+                    lines.add("broker", format_args!("sends checkpoints of the ledger to {url}"))
+                }
+            }
+        }
         self.serving(&mut lines);
         if let Some(webhook) = &self.questions.webhook {
             let what = if webhook.arguments { "questions with the arguments of calls" } else { "questions" };
@@ -188,6 +204,9 @@ mod tests {
         let text = r#"
 [broker]
 data-dir = "/home/a/secret place"
+[ledger]
+retention = "1y"
+witnesses = ["kept", "https://witness.example.com/in"]
 [sources.files]
 command = ["npx", "-y", "a server", "./docs"]
 env = { KEY = { secret = "files-key" }, LEVEL = "hunter2" }
@@ -207,6 +226,9 @@ approve = "never"
         let told = config.effects();
         for line in [
             "broker: keeps ledger, secrets and what was accepted in '/home/a/secret place'",
+            "broker: removes records of the ledger that are older than 365 days",
+            "broker: writes checkpoints of the ledger to /p/kept",
+            "broker: sends checkpoints of the ledger to https://witness.example.com/in",
             "broker: runs the sink plugin builtin:jsonl, sandboxed",
             "broker: writes the records of builtin:jsonl to /p/out.jsonl",
             "profile default: never asks before a risky call",

@@ -88,6 +88,10 @@ pub struct Config {
     pub telemetry: Option<TelemetryConfig>,
     /// The longest time that an ask waits for a person before the call is denied.
     pub ask_timeout: Duration,
+    /// The time for which records of the ledger are kept; `None` keeps them for ever.
+    pub retention: Option<Duration>,
+    /// Where signed checkpoints of the ledger are sent, beside the data folder.
+    pub witnesses: Vec<WitnessConfig>,
     /// The largest message that is read, in bytes. A larger one fails its call, and the error states its size.
     pub max_message: usize,
     /// The sources, in name order.
@@ -416,6 +420,15 @@ pub enum Destructive {
     Off,
     /// They are shown, and [`Approve`] decides whether a person is asked.
     Ask,
+}
+
+/// A place that keeps signed checkpoints of the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WitnessConfig {
+    /// A file, to which each is added.
+    File(PathBuf),
+    /// A server, to which each is posted.
+    Server(url::Url),
 }
 
 /// The amount of detail of arguments and results that the ledger keeps.

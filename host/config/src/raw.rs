@@ -81,6 +81,9 @@ pub(super) struct RawConfig {
     /// The HTTP front of `portcullis serve`.
     #[serde(default)]
     pub serve: RawServe,
+    /// The ledger, the record of everything that the broker does.
+    #[serde(default)]
+    pub ledger: RawLedger,
     /// OpenTelemetry traces, which are sent to a collector.
     pub telemetry: Option<RawTelemetry>,
     /// The ways in which people hear of questions, beside the agent's own.
@@ -124,6 +127,22 @@ pub(super) struct RawBroker {
     /// The largest message that is read, from "1MiB" to "1GiB". A larger one fails its call, and the error states its
     /// size. A result takes at most twice its size in memory. Default: "64MiB".
     pub max_message: Option<At<String>>,
+}
+
+/// The ledger, the record of everything that the broker does.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Ledger")]
+pub(super) struct RawLedger {
+    /// The time for which records are kept, from "1d" to "100y". Brokers then remove older ones, in whole files: those of
+    /// brokers that ended, and of one that runs all but the file that it writes, which is a month old at most. What is
+    /// removed leaves its hashes, so that the rest can be verified as before. Default: records are kept for ever.
+    pub retention: Option<At<String>>,
+    /// Where each signed checkpoint of the ledger is sent, beside the data folder: files on another disk or machine, to which
+    /// it is added, such as "/mnt/backup/portcullis.checkpoints", and addresses to which it is posted as `text/plain`, such
+    /// as "https://witness.example.com/checkpoints". `portcullis audit verify --checkpoint` reads what was kept.
+    #[serde(default)]
+    pub witnesses: Vec<At<String>>,
 }
 
 /// The HTTP front of `portcullis serve`.

@@ -46,7 +46,7 @@ pub(super) fn size(at: &At<String>) -> Result<u64, Fault> {
 pub(super) fn duration(at: &At<String>) -> Result<Duration, Fault> {
     let refuse = |why: &str| {
         Fault::new(at.span(), format!("duration {:?} {why}", at.as_str()))
-            .help("write it like \"30s\" or \"10m\": ms, s, m, h or d")
+            .help("write it like \"30s\" or \"10m\": ms, s, m, h, d or y")
     };
     let (number, unit) = split_number(at);
     let millis: u64 = match unit {
@@ -55,6 +55,7 @@ pub(super) fn duration(at: &At<String>) -> Result<Duration, Fault> {
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
+        "y" => 365 * 86_400_000,
         _ => return Err(refuse("is not a whole number with a unit")),
     };
     let millis = number.parse::<u64>().ok().and_then(|n| n.checked_mul(millis));

@@ -21,4 +21,4 @@ pub(super) use checkpoint::{Checkpoint, kept};
 pub(super) use merkle::MerkleTree;
 #[cfg(test)]
 pub(super) use proof::proofs;
-pub(super) use writer::CheckpointWriter;
+pub(super) use writer::{CheckpointWriter, folder};

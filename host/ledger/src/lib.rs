@@ -18,6 +18,7 @@
 
 mod calls;
 mod chain;
+mod copy;
 mod error;
 mod evidence;
 mod feed;
@@ -30,7 +31,9 @@ mod legacy;
 mod queue;
 mod read;
 mod record;
+mod removed;
 pub mod repeats;
+mod retention;
 mod seal;
 mod segment;
 mod shape;
@@ -41,7 +44,7 @@ mod work;
 mod writer;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,6 +56,7 @@ use tokio::sync::watch;
 
 pub use calls::{CallEntry, CallRange, RecordedOutcome};
 pub use chain::is_live;
+pub use copy::LedgerFiles;
 pub use error::LedgerError;
 pub use evidence::{
     CheckpointError, CheckpointKey, NotAPublicKey, ProofError, PublicKey, RecordProof, SignedCheckpoint, checkpoints,
@@ -63,6 +67,7 @@ pub use health::Trouble;
 pub use queue::{OutcomeSlot, PendingIntent};
 pub use read::{CallOrRun, CallRow, CallState, LedgerReader, PositionedRecord, RecordFilter, RunRow, RunState, Tail};
 pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
+pub use retention::Removal;
 pub use shape::shape;
 pub use verify::{ChainReport, ChainStatus, Verification, verify, verify_against};
 
@@ -91,6 +96,7 @@ pub struct Ledger {
 }
 
 struct Inner {
+    data_dir: PathBuf,
     chain: Arc<str>,
     queue: Queue,
     storage: Arc<dyn Storage>,
@@ -101,6 +107,7 @@ struct Inner {
     health: Arc<LedgerHealth>,
     probe: StorageProbe,
     tip: watch::Receiver<u64>,
+    signed: watch::Receiver<Option<SignedCheckpoint>>,
     /// The times that callers waited for their records to become durable, or to fail.
     appended: Histogram,
 }
@@ -158,6 +165,7 @@ impl Ledger {
             let health = Arc::new(LedgerHealth::default());
             let work = WorkQueue::new();
             let checkpoints = CheckpointWriter::new(&data_dir, &chain, started.key.clone());
+            let signed = checkpoints.signed();
             let writer = storage.create(&chain);
             let probe = writer.probe();
             let tip = writer::start(
@@ -174,7 +182,8 @@ impl Ledger {
             )?;
             let queue = Queue::new(work, Arc::clone(&health));
             let (state, places, appended) = (Mutex::new(Some(state)), Mutex::default(), Histogram::new(DECISION));
-            let inner = Inner { chain, queue, storage, state, places, key, health, probe, tip, appended };
+            let inner =
+                Inner { data_dir, chain, queue, storage, state, places, key, health, probe, tip, signed, appended };
             Ok(Self { inner: Arc::new(inner), config })
         })
         .await
@@ -265,6 +274,13 @@ impl Ledger {
     #[must_use]
     pub fn tip(&self) -> watch::Receiver<u64> {
         self.inner.tip.clone()
+    }
+
+    /// Returns a receiver of the checkpoints of this chain, as they are signed: after a thousand records, a minute after the
+    /// first record that no checkpoint covers, and at the end of the chain. It ends when the ledger is closed.
+    #[must_use]
+    pub fn signed_checkpoints(&self) -> watch::Receiver<Option<SignedCheckpoint>> {
+        self.inner.signed.clone()
     }
 
     /// Returns the histogram of how long appended records took to become durable, or to fail.

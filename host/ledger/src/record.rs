@@ -73,6 +73,9 @@ kinds! {
     ConfigRefused = "config.refused",
     /// A broker died, and its chain ends at the record with this number and hash.
     ChainSealed = "chain.sealed",
+    /// The first records of a chain are removed because of their age: the number and the hash of the last, the root of
+    /// the Merkle tree over them, the time of the newest, and the digest of what is left of them.
+    RecordsRemoved = "records.removed",
     /// Records were lost before this one: their number, and the cause.
     LedgerGap = "ledger.gap",
     /// A profile lets risky calls pass without asking.

@@ -9,14 +9,18 @@ mod reader;
 mod writer;
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use portcullis_core::private;
+use rustix::fs::{FlockOperation, OFlags, flock};
 
+use super::chain::ChainTip;
 use super::files::names_in;
-use super::storage::{ChainReader, ChainWriter, Place, Storage, StorageLimits};
+use super::removed::RemovedRecords;
+use super::storage::{ChainReader, ChainWriter, Place, Storage, StorageLimits, StorageLock};
 use super::{LedgerError, chain};
 
 /// The version of the format of segments and records.
@@ -24,6 +28,12 @@ pub(super) const FORMAT: u32 = 2;
 
 /// The extension of the files' names.
 const EXTENSION: &str = "records";
+
+/// The extension of the files that say what is left of removed records.
+const REMOVED: &str = "removed";
+
+/// The largest such file that is read, in bytes. Each chain that the removed records sealed takes some 300 of it.
+const MAX_REMOVED_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The content of a segment's first frame.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -53,6 +63,31 @@ impl Segments {
     }
 }
 
+impl Segments {
+    fn remove_segment(&self, chain: &str, number: u32) -> Result<(), LedgerError> {
+        let path = path(&self.data_dir, chain, number);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LedgerError::file("remove", &path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Locks the folder. It has a lock, and not a file in it, because a reader may not be allowed to write there.
+    fn lock(&self, how: FlockOperation) -> Result<Option<StorageLock>, LedgerError> {
+        let folder = folder(&self.data_dir);
+        let failed = |error: io::Error| LedgerError::file("lock", &folder, error);
+        let opened = match File::open(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed)?,
+        };
+        match flock(&opened, how) {
+            Ok(()) => Ok(Some(Box::new(opened))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+}
+
 impl Storage for Segments {
     fn create(&self, chain: &str) -> Box<dyn ChainWriter> {
         Box::new(writer::SegmentWriter::new(&self.data_dir, chain, self.limits))
@@ -64,13 +99,63 @@ impl Storage for Segments {
     }
 
     fn last_place(&self, chain: &str) -> Result<Place, LedgerError> {
+        let first = self.removed(chain)?.map_or(1, |removed| removed.segment + 1);
         // A chain has few segments, and the folder may have those of thousands of chains.
-        let following = (2..).take_while(|number| path(&self.data_dir, chain, *number).exists());
-        Ok(Place { segment: following.last().unwrap_or(1), offset: 0 })
+        let following = (first + 1..).take_while(|number| path(&self.data_dir, chain, *number).exists());
+        Ok(Place { segment: following.last().unwrap_or(first), offset: 0 })
     }
 
     fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
-        Ok(Box::new(reader::SegmentReader::open(&self.data_dir, chain, from)?))
+        let removed = self.removed(chain)?;
+        let (segment, tip) = removed.map_or((1, ChainTip::default()), |removed| (removed.segment + 1, removed.tip));
+        let first = Place { segment, offset: 0 };
+        let (from, tip) = if from <= first { (first, Some(tip)) } else { (from, None) };
+        Ok(Box::new(reader::SegmentReader::open(&self.data_dir, chain, from, tip)?))
+    }
+
+    fn removed(&self, chain: &str) -> Result<Option<RemovedRecords>, LedgerError> {
+        let path = removed_path(&self.data_dir, chain);
+        let Some(file) = open(&path)? else { return Ok(None) };
+        let mut text = String::new();
+        let read = file.take(MAX_REMOVED_BYTES).read_to_string(&mut text);
+        read.map_err(|error| LedgerError::file("read", &path, error))?;
+        RemovedRecords::parse(&text, chain).map(Some).ok_or_else(|| RemovedRecords::damaged(&path))
+    }
+
+    fn removed_chains(&self) -> Result<BTreeSet<String>, LedgerError> {
+        let names = names_in(&folder(&self.data_dir))?;
+        let chain = |name: &String| {
+            let chain = name.strip_suffix(REMOVED)?.strip_suffix('.')?;
+            chain::is_name(chain).then(|| chain.to_owned())
+        };
+        Ok(names.iter().filter_map(chain).collect())
+    }
+
+    fn remove(&self, removed: &RemovedRecords) -> Result<(), LedgerError> {
+        let left = removed_path(&self.data_dir, &removed.chain);
+        let before = self.removed(&removed.chain)?.map_or(0, |before| before.segment);
+        let text = removed.to_text();
+        private::replace(&left, text.as_bytes()).map_err(|error| LedgerError::file("write", &left, error))?;
+        (before + 1..=removed.segment).try_for_each(|number| self.remove_segment(&removed.chain, number))
+    }
+
+    fn complete_removals(&self) -> Result<(), LedgerError> {
+        let names = names_in(&folder(&self.data_dir))?;
+        for chain in self.removed_chains()? {
+            let last = self.removed(&chain)?.map_or(0, |removed| removed.segment);
+            let of_chain = names.iter().filter_map(|name| parse(name)).filter(|(found, _)| *found == chain);
+            let mut left = of_chain.filter(|(_, number)| *number <= last);
+            left.try_for_each(|(_, number)| self.remove_segment(&chain, number))?;
+        }
+        Ok(())
+    }
+
+    fn lock_for_removal(&self) -> Result<Option<StorageLock>, LedgerError> {
+        self.lock(FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn lock_for_reading(&self) -> Result<Option<StorageLock>, LedgerError> {
+        self.lock(FlockOperation::LockShared)
     }
 
     fn finish(&self, chain: &str, end: Place, is_clean: bool) -> Result<(), LedgerError> {
@@ -90,6 +175,17 @@ impl Storage for Segments {
     }
 }
 
+/// Opens a file for reading; `None` if there is none.
+fn open(path: &Path) -> Result<Option<File>, LedgerError> {
+    // Whatever else has this name, opening it does not wait.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(LedgerError::file("read", path, error)),
+    }
+}
+
 /// Returns the folder of the segments.
 pub(super) fn folder(data_dir: &Path) -> PathBuf {
     data_dir.join("records")
@@ -98,6 +194,11 @@ pub(super) fn folder(data_dir: &Path) -> PathBuf {
 /// Returns the path of a segment, which are numbered from 1.
 pub(super) fn path(data_dir: &Path, chain: &str, number: u32) -> PathBuf {
     folder(data_dir).join(format!("{chain}-{number:06}.{EXTENSION}"))
+}
+
+/// Returns the path of the file that says what is left of a chain's removed records.
+pub(super) fn removed_path(data_dir: &Path, chain: &str) -> PathBuf {
+    folder(data_dir).join(format!("{chain}.{REMOVED}"))
 }
 
 /// Returns the chain and the number that a segment's name says.

@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::LedgerError;
 use super::chain::ChainTip;
 use super::record::{ChainedRecord, Hash};
+use super::removed::RemovedRecords;
 
 /// A place where chains are kept.
 pub(super) trait Storage: fmt::Debug + Send + Sync {
@@ -32,6 +34,44 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be read.
     fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError>;
 
+    /// Returns what is left of the first records of a chain, if they were removed. A reader begins after them.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be read, or it is not as it was written.
+    fn removed(&self, chain: &str) -> Result<Option<RemovedRecords>, LedgerError>;
+
+    /// Returns the chains of which records were removed.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be read.
+    fn removed_chains(&self) -> Result<BTreeSet<String>, LedgerError>;
+
+    /// Removes the first records of a chain, and keeps in their place what is left of them.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; either nothing is removed, or what is left of the records is durable.
+    fn remove(&self, removed: &RemovedRecords) -> Result<(), LedgerError>;
+
+    /// Completes removals that a crash interrupted.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be read or written.
+    fn complete_removals(&self) -> Result<(), LedgerError>;
+
+    /// Keeps others from removing records, and from verifying them, until the returned lock is dropped; `None` if somebody
+    /// does either at the moment.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be locked.
+    fn lock_for_removal(&self) -> Result<Option<StorageLock>, LedgerError>;
+
+    /// Waits until nobody removes records, and keeps others from it until the returned lock is dropped; `None` where
+    /// nothing is stored.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be locked.
+    fn lock_for_reading(&self) -> Result<Option<StorageLock>, LedgerError>;
+
     /// Makes durable what a broker that is gone appended to its chain. If nothing was written after its end, what it had
     /// reserved there is given back.
     ///
@@ -39,6 +79,9 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be written.
     fn finish(&self, chain: &str, end: Place, is_clean: bool) -> Result<(), LedgerError>;
 }
+
+/// A lock on a storage, which is released when it is dropped.
+pub(super) type StorageLock = Box<dyn fmt::Debug + Send>;
 
 /// The writer of one chain.
 pub(super) trait ChainWriter: Send {
@@ -90,7 +133,8 @@ pub(super) trait ChainReader: Send {
     fn place(&self) -> Place;
 }
 
-/// A place in a chain between two batches; the default is its beginning.
+/// A place in a chain between two batches; the default is its beginning. A place among records that were removed stands
+/// for the first one that is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Place {
     /// The segment, or what else a storage divides a chain into; 0 stands for the first.
@@ -135,4 +179,6 @@ pub(super) struct StorageLimits {
     pub(super) bytes: Option<u64>,
     /// The size at which the next segment begins, in bytes; `None` for the one that is used in production.
     pub(super) segment: Option<u64>,
+    /// The age at which the next segment begins; `None` for the one that is used in production.
+    pub(super) age: Option<Duration>,
 }

@@ -19,7 +19,7 @@ use super::segment::Segments;
 use super::state::{self, SCHEMA, schema_of};
 use super::storage::{ChainEnd, Place, Storage, StorageLimits};
 use super::{LedgerError, is_live, legacy};
-use walk::{RecordedSeal, Walk, begun};
+use walk::{RecordedRemoval, RecordedSeal, Walk, begun};
 
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -37,8 +37,10 @@ pub struct Verification {
 pub struct ChainReport {
     /// The chain's identifier.
     pub chain: String,
-    /// The number of good records, counted from the first.
+    /// The number of good records, counted from the first. Those that were removed count if a record says that they were.
     pub records: u64,
+    /// The number of records that were removed because of their age.
+    pub removed: u64,
     /// True if the chain's broker lives.
     pub live: bool,
     /// True if the chain ends with `broker.stopped`.
@@ -108,6 +110,7 @@ pub(super) fn verify_in(
     checkpoints: &[SignedCheckpoint],
     keys: &[PublicKey],
 ) -> Result<Verification, LedgerError> {
+    let _nothing_is_removed = storage.lock_for_reading()?;
     // This is done before the records are read: a broker that stops meanwhile would show neither a lock nor an end, and
     // the lock file and the checkpoint of one that writes would be ahead of what was read.
     let (kept, false_checkpoint) = evidence::kept(data_dir, keys);
@@ -122,12 +125,22 @@ pub(super) fn verify_in(
     {
         walk.checkpoints.entry(checkpoint.chain.clone()).or_default().expect(checkpoint, is_elsewhere);
     }
+    let removed = begin_after_removed(&*storage, &mut walk)?;
     let mut trouble = check_state(data_dir, &mut walk, &locks, &*storage)?.or(false_checkpoint);
     let differences = check_chains(data_dir, &storage, &mut walk)?;
     for chain in locks.iter().chain(walk.seals.keys()).chain(walk.checkpoints.keys()) {
         walk.chains.entry(chain.clone()).or_insert_with(|| begun(chain.clone()));
     }
-    let Walk { mut chains, seals, witnesses, checkpoints } = walk;
+    let unrecorded = unrecorded_removals(removed, &walk.removals);
+    let Walk { mut chains, seals, witnesses, checkpoints, .. } = walk;
+    for chain in unrecorded {
+        if let Some((report, _)) = chains.get_mut(&chain).filter(|(report, _)| report.bad.is_none()) {
+            let reason =
+                format!("records 1 to {} are missing, and no record says that they were removed", report.removed);
+            report.bad = Some((1, reason));
+            (report.records, report.removed) = (0, 0);
+        }
+    }
     for (chain, (report, end)) in &mut chains {
         report.live = live.contains(chain) || is_live(data_dir, chain);
         let (seals, witness) = (seals.get(chain).map(Vec::as_slice).unwrap_or_default(), witnesses.get(chain));
@@ -171,6 +184,45 @@ pub(super) fn verify_in(
     let findings = judge(&chains, trouble);
     let verdict = findings.first().cloned().unwrap_or(ChainStatus::Good);
     Ok(Verification { chains, findings, verdict })
+}
+
+/// Takes in what is left of removed records. Returns it for each chain: the number of the last, and the digest.
+fn begin_after_removed(storage: &dyn Storage, walk: &mut Walk) -> Result<BTreeMap<String, (u64, String)>, LedgerError> {
+    let mut all = BTreeMap::new();
+    for chain in storage.removed_chains()? {
+        match storage.removed(&chain) {
+            Ok(Some(removed)) => {
+                walk.begin_after(&removed);
+                all.insert(chain, (removed.tip.seq, removed.digest().to_string()));
+            }
+            Ok(None) => {}
+            Err(error) => walk.end(&chain, ChainEnd::Damaged(error.to_string())),
+        }
+    }
+    Ok(all)
+}
+
+/// Returns the chains of which records are missing without a record of their removal. A removed record counts if its own
+/// removal is recorded.
+fn unrecorded_removals(
+    mut removed: BTreeMap<String, (u64, String)>,
+    removals: &BTreeMap<String, Vec<RecordedRemoval>>,
+) -> Vec<String> {
+    loop {
+        let is_recorded = |(chain, (seq, digest)): (&String, &(u64, String))| {
+            let mut of_chain = removals.get(chain).into_iter().flatten();
+            let found = of_chain.any(|removal| {
+                let counts = removal.by_removed.as_ref().is_none_or(|by| !removed.contains_key(by));
+                counts && (removal.seq, &removal.digest) == (*seq, digest)
+            });
+            found.then(|| chain.clone())
+        };
+        let recorded: Vec<_> = removed.iter().filter_map(is_recorded).collect();
+        if recorded.is_empty() {
+            return removed.into_keys().collect();
+        }
+        recorded.iter().for_each(|chain| drop(removed.remove(chain)));
+    }
 }
 
 /// Confirms the chains whose seals stand in records that are confirmed themselves.

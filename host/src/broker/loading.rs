@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{BuildError, default_sink_file};
-use crate::config::{Config, Endpoint, PluginRef, real_file};
+use crate::config::{Config, Endpoint, PluginRef, WitnessConfig, real_file};
 use crate::ledger::LedgerError;
 use crate::lockfile::Lockfile;
 use crate::plugin::{PluginReader, Plugins};
@@ -59,7 +59,13 @@ fn apart_from_grants(config: &Config, lock: &Lockfile) -> Result<(), BuildError>
         }
         _ => None,
     });
-    for (what, file, hint) in sinks.chain(plugins) {
+    let witnesses = config.witnesses.iter().filter_map(|witness| match witness {
+        WitnessConfig::File(file) => {
+            Some(("the witness", file.clone(), "name another file in `witnesses` of [ledger]"))
+        }
+        WitnessConfig::Server(_) => None,
+    });
+    for (what, file, hint) in sinks.chain(plugins).chain(witnesses) {
         let names = [real_file(&file), file.canonicalize().unwrap_or_else(|_| file.clone()), file.clone()];
         for source in config.sources.values().filter(|source| !matches!(source.endpoint, Endpoint::Url { .. })) {
             let holds = |folder: &Path| names.iter().any(|name| name.starts_with(folder));

@@ -101,8 +101,8 @@ impl Reloaded {
 impl Broker {
     /// Puts another configuration in force. Sources that are as they were keep their connections, and plugins and
     /// budgets what they have counted; a request in flight finishes under the configuration that it began with, and is
-    /// judged by no other. Sessions whose profile is gone end. Changes of `[serve]`, `[questions]`, `[telemetry]` and the sinks take
-    /// effect when the broker is started again. Cancellation: the old configuration stays.
+    /// judged by no other. Sessions whose profile is gone end. Changes of `[serve]`, `[questions]`, `[telemetry]`, the sinks and
+    /// the witnesses take effect when the broker is started again. Cancellation: the old configuration stays.
     ///
     /// # Errors
     /// [`ReloadError`]; the configuration before stays in force, and the refusal is recorded.
@@ -176,12 +176,13 @@ fn as_started(config: Config, started: &Config) -> Result<(Config, Vec<&'static 
         ("[questions]", format!("{:?}", config.questions) != format!("{:?}", started.questions)),
         ("[telemetry]", format!("{:?}", config.telemetry) != format!("{:?}", started.telemetry)),
         ("sinks", config.sinks != started.sinks),
+        ("`witnesses` of [ledger]", config.witnesses != started.witnesses),
     ];
     let differing = differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
     let (serve, questions, telemetry) = (started.serve.clone(), started.questions.clone(), started.telemetry.clone());
-    let sinks = started.sinks.clone();
+    let (sinks, witnesses) = (started.sinks.clone(), started.witnesses.clone());
     let state_dir = started.state_dir.clone();
-    Ok((Config { serve, questions, telemetry, sinks, state_dir, ..config }, differing))
+    Ok((Config { serve, questions, telemetry, sinks, witnesses, state_dir, ..config }, differing))
 }
 
 /// Connects to new and changed sources in parallel, and waits for a while.

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use portcullis_jail::Launcher;
 use serde_json::json;
@@ -39,6 +40,24 @@ async fn add(session: &Arc<Session>, arguments: &str) -> String {
         Answer::Result(_) => "ok".to_owned(),
         Answer::Error(error) => error.get("data").and_then(|data| data.get_str("code")).unwrap_or_default(),
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_removes_records_that_are_older_than_the_configuration_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = broker(folder.path(), &[PASS]).await;
+    first.shutdown().await;
+    let mut config = Config::clone(&first.config());
+    config.retention = Some(Duration::ZERO);
+    let next = Broker::build(config, Launcher::SelfExec).await.unwrap();
+    let filter = RecordFilter { kind: Some("records.removed".to_owned()), ..RecordFilter::default() };
+    let mut removals = LedgerReader::open(&next.config().data_dir).unwrap().follow(0, filter);
+    let removed = removals.next().await.unwrap();
+    assert_eq!(removed[0].record.body["chain"], first.chain());
+    next.shutdown().await;
+    let found = ledger::verify(&next.config().data_dir).unwrap();
+    assert_eq!(found.verdict, ChainStatus::Good);
+    assert_eq!(found.chains[0].removed, found.chains[0].records);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,8 @@
 //! `portcullis audit`
 
+mod archive;
 mod evidence;
+mod export;
 mod list;
 mod show;
 
@@ -9,7 +11,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use portcullis::ledger::{
-    self, ChainStatus, LedgerError, LedgerReader, PositionedRecord, PublicKey, RecordFilter, SignedCheckpoint,
+    self, ChainReport, ChainStatus, LedgerError, LedgerReader, PositionedRecord, PublicKey, RecordFilter,
+    SignedCheckpoint,
 };
 
 use crate::call_query::CallQuery;
@@ -32,6 +35,8 @@ Examples:
   portcullis audit --outcome denied --tool 'files__*' -n 100
   portcullis audit --follow
   portcullis audit show 01JD8Z…                          # a call or a run in words
+  portcullis audit archive ledger-2026.zip               # a copy; later: audit restore ledger-2026.zip DIR
+  portcullis audit export --format ocsf -o calls.ocsf --resume   # every hour: what ended since
   portcullis audit tail -n 100 --kind source.state       # the records themselves
   portcullis audit verify
   portcullis audit checkpoint > elsewhere.checkpoint     # later: audit verify --checkpoint elsewhere.checkpoint
@@ -86,6 +91,10 @@ enum Action {
         /// The id of a call or a run
         id: String,
     },
+    /// Write calls for other systems: as JSON, comma-separated values, OCSF or CEF
+    ///
+    /// Each call that ended is one line. A file can be continued later with `--resume`, also after an interruption.
+    Export(export::Args),
     /// Recompute every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete because a broker was killed and
     /// no later broker has sealed its chain yet, or if it cannot be judged
     Verify(Verify),
@@ -100,6 +109,20 @@ enum Action {
         /// Also prove that the ledger goes on where an older checkpoint ended, which was kept in this file
         #[arg(long, value_name = "FILE")]
         since: Option<PathBuf>,
+    },
+    /// Write a copy of the ledger into a new ZIP archive, also while brokers run
+    ///
+    /// The keys of payloads' hashes, and what people allowed for later calls, stay here.
+    Archive {
+        /// The archive
+        file: PathBuf,
+    },
+    /// Make a new data folder of an archive and verify it; read it with `--data-dir`
+    Restore {
+        /// The archive
+        file: PathBuf,
+        /// The data folder, which must not exist
+        dir: PathBuf,
     },
     /// Print the public key of this user's checkpoints, for those who check them
     Key {
@@ -138,6 +161,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     match action {
         Action::Tail { n, kind, follow } => tail(&folder()?, *n, kind.clone(), *follow, global.json),
         Action::Show { id } => show::run(&folder()?, id, global.json),
+        Action::Export(args) => export::run(&folder()?, args),
         Action::Verify(Verify { checkpoints, proof, keys }) => {
             let keys = evidence::trusted(keys);
             let judged = evidence::read_files(checkpoints, &keys).and_then(|checkpoints| match proof {
@@ -152,6 +176,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         }
         Action::Checkpoint => evidence::checkpoint(&folder()?, global.json),
         Action::Prove { call, since } => evidence::prove(&folder()?, call, since.as_deref(), global.json),
+        Action::Archive { file } => archive::archive(&folder()?, file),
+        Action::Restore { file, dir } => archive::restore(file, dir, &evidence::trusted(&[]), global.json),
         Action::Key { rotate } => evidence::key(*rotate, global.json),
     }
 }
@@ -223,13 +249,19 @@ fn verify(folder: &Path, checkpoints: &[SignedCheckpoint], keys: &[PublicKey], j
     if json {
         output::json(&serde_json::to_value(&found)?)?;
     }
-    let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
+    let left = |counted: fn(&ChainReport) -> u64| -> u64 {
+        found.chains.iter().map(|chain| counted(chain).saturating_sub(chain.removed)).sum()
+    };
+    let records = left(|chain| chain.records);
     let lines: Vec<String> = match &*found.findings {
         [] => {
             let chains = found.chains.len();
-            let kept: u64 = found.chains.iter().map(|chain| chain.confirmed).sum();
-            let given: u64 = found.chains.iter().map(|chain| chain.confirmed_elsewhere).sum();
+            let (kept, given) = (left(|chain| chain.confirmed), left(|chain| chain.confirmed_elsewhere));
+            let removed: u64 = found.chains.iter().map(|chain| chain.removed).sum();
             let mut lines = vec![format!("good: {records} records in {chains} chains, every hash as it was written")];
+            if removed > 0 {
+                lines.push(format!("{removed} older records were removed because of their age, as the ledger says"));
+            }
             if !checkpoints.is_empty() {
                 let others = records - given;
                 lines.push(format!(

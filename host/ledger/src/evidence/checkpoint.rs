@@ -139,6 +139,7 @@ pub fn checkpoints(
 ) -> Result<Vec<SignedCheckpoint>, LedgerError> {
     let found = untampered(data_dir, &[], keys)?;
     let storage = Segments::new(data_dir, StorageLimits::default());
+    let _nothing_is_removed = storage.lock_for_reading()?;
     let stored = storage.chains()?;
     let mut signed = Vec::new();
     for report in found.chains.iter().filter(|report| report.sealed.is_none() && stored.contains(&report.chain)) {
@@ -210,7 +211,7 @@ fn read_note(path: &Path) -> Result<String, String> {
 
 /// Builds the tree over the first records of a chain, at most `size`.
 fn tree(storage: &dyn Storage, chain: &str, size: u64) -> Result<MerkleTree, LedgerError> {
-    let mut tree = MerkleTree::default();
+    let mut tree = storage.removed(chain)?.map(|removed| removed.tree).unwrap_or_default();
     let mut reader = storage.read(chain, Place::default())?;
     while let Some(batch) = reader.skip()?.filter(|_| tree.size() < size) {
         batch.hashes.iter().zip(tree.size()..size).for_each(|(hash, _)| tree.push(hash));

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use crate::record::Hash;
 
 /// The tree over the first records of a chain. It keeps only the roots of its largest whole subtrees, at most 64.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct MerkleTree {
     size: u64,
     /// The roots of the whole subtrees, largest first. Their sizes are the bits of `size`.
@@ -32,6 +32,35 @@ impl MerkleTree {
     /// Returns the number of records.
     pub(crate) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Returns the tree of this size with these whole subtrees, largest first, or `None` if a tree of this size has
+    /// another number of them.
+    pub(crate) fn of(size: u64, roots: Vec<Hash>) -> Option<Self> {
+        (roots.len() == size.count_ones() as usize).then_some(Self { size, roots })
+    }
+
+    /// Returns the roots of the whole subtrees, largest first.
+    pub(crate) fn roots(&self) -> &[Hash] {
+        &self.roots
+    }
+
+    /// Returns the tree over those of its records that are in a range which a proof about a later record names, or `None`
+    /// if only a part of a whole subtree is in it.
+    pub(crate) fn part(&self, range: &Range<u64>) -> Option<Self> {
+        let Some(size) = self.size.checked_sub(range.start).filter(|size| *size > 0) else {
+            return Some(Self::default());
+        };
+        // A whole subtree begins where the lower bits of the size end.
+        if range.start & (u64::MAX >> size.leading_zeros()) != 0 {
+            return None;
+        }
+        let roots = self.roots.get(range.start.count_ones() as usize..)?;
+        let (size, roots) = match 1 << size.ilog2() {
+            first if range.end < self.size => ((range.end - range.start == first).then_some(first)?, roots.get(..1)?),
+            _ => (size, roots),
+        };
+        Some(Self { size, roots: roots.to_vec() })
     }
 
     /// Returns the root: `MTH` of RFC 9162, section 2.1.1.
@@ -156,6 +185,36 @@ mod tests {
 
     fn records(count: u64) -> Vec<Hash> {
         (0..count).map(|at| Sha256::digest(at.to_le_bytes()).into()).collect()
+    }
+
+    fn tree(records: &[Hash]) -> MerkleTree {
+        let mut tree = MerkleTree::default();
+        records.iter().for_each(|record| tree.push(record));
+        tree
+    }
+
+    /// Each proof about a later record can be made once the first records are gone, from the tree over them.
+    #[test]
+    fn the_tree_over_the_first_records_stands_for_them_in_proofs_about_later_ones() {
+        let all = records(40);
+        for gone in 0..all.len() {
+            let removed = tree(&all[..gone]);
+            assert_eq!(MerkleTree::of(gone as u64, removed.roots().to_vec()), Some(removed.clone()));
+            for size in gone as u64 + 1..=40 {
+                let later = (gone as u64..size).flat_map(|index| inclusion_ranges(index, size));
+                let older = (gone as u64..size).filter(|old| *old > 0).flat_map(|old| consistency_ranges(old, size));
+                for range in later.chain(older) {
+                    let mut part = removed.part(&range).unwrap();
+                    let (start, end) = (range.start as usize, range.end as usize);
+                    all[start.max(gone).min(end)..end].iter().for_each(|record| part.push(record));
+                    assert_eq!((part.size(), part.root()), (range.end - range.start, defined(&all[start..end])));
+                }
+            }
+        }
+        let removed = tree(&all[..6]);
+        assert_eq!(removed.part(&(0..2)), None, "a part of the first four");
+        assert_eq!(removed.part(&(2..4)), None);
+        assert_eq!(MerkleTree::of(6, removed.roots()[..1].to_vec()), None);
     }
 
     /// The definition of RFC 9162, section 2.1.1, word for word.

@@ -16,6 +16,7 @@ use super::note::PublicKey;
 use crate::LedgerError;
 use crate::chain::hash_of;
 use crate::record::{Hash, Record, hash};
+use crate::removed::RemovedRecords;
 use crate::segment::Segments;
 use crate::storage::{Place, Storage as _, StorageLimits};
 
@@ -213,6 +214,12 @@ pub(crate) fn proofs(
 ) -> Result<Vec<RecordProof>, LedgerError> {
     let missing = |what: String| LedgerError::file("read", &crate::segment::path(data_dir, chain, 1), what);
     let storage = Segments::new(data_dir, StorageLimits::default());
+    let _nothing_is_removed = storage.lock_for_reading()?;
+    let removed = storage.removed(chain)?;
+    let gone = removed.as_ref().map_or(0, |removed| removed.tip.seq);
+    if let Some(seq) = records.iter().find(|seq| **seq <= gone) {
+        return Err(missing(format!("record {seq} was removed because of its age")));
+    }
     if !storage.chains()?.contains(chain) {
         return Err(LedgerError::file(
             "prove records of",
@@ -242,7 +249,16 @@ pub(crate) fn proofs(
         let path = roots_of(&path)?.iter().map(|hash| STANDARD.encode(hash)).collect();
         Some(Since { checkpoint: old.note().to_owned(), path })
     });
-    let since = since.map(|since| since.ok_or_else(cut)).transpose()?;
+    let since = since
+        .map(|since| {
+            since.ok_or_else(|| match &older {
+                Some(older) if older.size < gone => {
+                    missing("the older checkpoint is about records that were removed because of their age".to_owned())
+                }
+                _ => cut(),
+            })
+        })
+        .transpose()?;
     let checkpoint = Checkpoint { chain: chain.to_owned(), size, root: tree.root() };
     let checkpoint = SignedCheckpoint::sign(checkpoint, key);
     let proved = records.iter().zip(&paths).map(|(seq, path)| {
@@ -264,7 +280,8 @@ fn find(
     wanted: &[u64],
     size: u64,
 ) -> Result<(MerkleTree, BTreeMap<u64, FoundRecord>), LedgerError> {
-    let (mut tree, mut found, mut before) = (MerkleTree::default(), BTreeMap::new(), Hash::default());
+    let removed = storage.removed(chain)?.unwrap_or_else(|| RemovedRecords::none(chain));
+    let (mut tree, mut found, mut before) = (removed.tree, BTreeMap::new(), removed.tip.hash);
     let mut reader = storage.read(chain, Place::default())?;
     while let Some(batch) = reader.skip()?.filter(|_| tree.size() < size) {
         let (first, last) = (tree.size() + 1, batch.tip.seq.min(size));
@@ -290,10 +307,11 @@ fn subtrees(
     chain: &str,
     ranges: &[&Range<u64>],
 ) -> Result<BTreeMap<(u64, u64), Hash>, LedgerError> {
-    let mut trees: BTreeMap<(u64, u64), MerkleTree> =
-        ranges.iter().map(|range| ((range.start, range.end), MerkleTree::default())).collect();
+    let removed = storage.removed(chain)?.unwrap_or_else(|| RemovedRecords::none(chain)).tree;
+    let begun = |range: &&Range<u64>| Some(((range.start, range.end), removed.part(range)?));
+    let mut trees: BTreeMap<(u64, u64), MerkleTree> = ranges.iter().filter_map(|range| begun(range)).collect();
     let mut reader = storage.read(chain, Place::default())?;
-    let mut index = 0;
+    let mut index = removed.size();
     while let Some(batch) = reader.skip()? {
         let next = index + batch.hashes.len() as u64;
         for ((start, end), tree) in trees.iter_mut().filter(|((start, end), _)| *start < next && *end > index) {

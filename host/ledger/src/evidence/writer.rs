@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portcullis_core::private;
+use tokio::sync::watch;
 
 use super::checkpoint::{Checkpoint, SignedCheckpoint};
 use super::key::CheckpointKey;
@@ -32,11 +33,14 @@ pub(crate) struct CheckpointWriter {
     /// The time of the first record that no checkpoint covers, or of the last attempt that failed.
     uncovered_since: Option<Instant>,
     has_failed: bool,
+    /// The last checkpoint that was signed, for those who send it elsewhere.
+    signed: watch::Sender<Option<SignedCheckpoint>>,
 }
 
 impl CheckpointWriter {
     pub(crate) fn new(data_dir: &Path, chain: &str, key: Option<Arc<CheckpointKey>>) -> Self {
         Self {
+            signed: watch::Sender::new(None),
             key,
             chain: chain.to_owned(),
             folder: folder(data_dir),
@@ -45,6 +49,11 @@ impl CheckpointWriter {
             uncovered_since: None,
             has_failed: false,
         }
+    }
+
+    /// Returns a receiver of each checkpoint that is signed. It ends with the writer.
+    pub(crate) fn signed(&self) -> watch::Receiver<Option<SignedCheckpoint>> {
+        self.signed.subscribe()
     }
 
     /// Takes in records that are durable.
@@ -73,10 +82,10 @@ impl CheckpointWriter {
         let Some(key) = self.key.as_ref().filter(|_| self.uncovered_since.is_some()) else { return };
         let checkpoint = Checkpoint { chain: self.chain.clone(), size: self.tree.size(), root: self.tree.root() };
         self.tried = self.tree.size();
-        let written = private::folder(&self.folder).and_then(|()| {
-            let path = self.folder.join(file_name(&self.chain));
-            private::replace(&path, SignedCheckpoint::sign(checkpoint, key).note().as_bytes())
-        });
+        let signed = SignedCheckpoint::sign(checkpoint, key);
+        let written = private::folder(&self.folder)
+            .and_then(|()| private::replace(&self.folder.join(file_name(&self.chain)), signed.note().as_bytes()));
+        self.signed.send_replace(Some(signed));
         if let (Err(error), false) = (&written, self.has_failed) {
             tracing::warn!(%error, "checkpoints of the ledger cannot be written");
         }

@@ -25,6 +25,7 @@ pub(crate) struct IndexCheck {
 impl IndexCheck {
     pub(crate) fn open(data_dir: &Path, storage: &Arc<dyn Storage>) -> Result<Self, LedgerError> {
         let index = RecordIndex::open_existing(data_dir, Arc::clone(storage))?;
+        index.as_ref().map_or(Ok(()), RecordIndex::forget_removed)?;
         let known = index.as_ref().map_or_else(|| Ok(HashMap::new()), RecordIndex::known)?;
         let mut check = Self { index, known, compared: 0, differences: Vec::new() };
         check.compare_legacy()?;

@@ -6,7 +6,8 @@ CREATE TABLE chains (
   chain    TEXT NOT NULL UNIQUE,
   segment  INTEGER NOT NULL,  -- the place up to which its records are here
   offset   INTEGER NOT NULL,
-  complete INTEGER NOT NULL   -- 1 if it has its end, and all of it is here
+  complete INTEGER NOT NULL,  -- 1 if it has its end, and all of it is here
+  removed  INTEGER NOT NULL DEFAULT 0  -- the number of its first records that were removed because of their age
 ) STRICT;
 CREATE TABLE legacy (row INTEGER NOT NULL) STRICT;  -- the last record of format 1 that is here
 INSERT INTO legacy VALUES (0);

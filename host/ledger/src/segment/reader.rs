@@ -1,11 +1,9 @@
 //! Reading a chain's segments, while its broker may be writing them.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
 
 use super::SegmentStart;
 use super::frame::{Dictionary, FrameHeader, FrameKind, HEADER_BYTES, MAGIC};
@@ -52,10 +50,9 @@ enum Found {
 }
 
 impl SegmentReader {
-    pub(super) fn open(data_dir: &Path, chain: &str, from: Place) -> Result<Self, LedgerError> {
-        let place = Place { segment: from.segment.max(1), offset: from.offset };
+    /// Opens a chain at a place. `tip` is the record before it, if it is known.
+    pub(super) fn open(data_dir: &Path, chain: &str, place: Place, tip: Option<ChainTip>) -> Result<Self, LedgerError> {
         let open = SegmentFile::open(super::path(data_dir, chain, place.segment))?;
-        let tip = (place <= Place { segment: 1, offset: 0 }).then(ChainTip::default);
         let (data_dir, chain) = (data_dir.to_owned(), chain.to_owned());
         Ok(Self { data_dir, chain, open, place, tip, damage: None, is_torn: false })
     }
@@ -190,20 +187,14 @@ struct SegmentFile {
 
 impl SegmentFile {
     fn open(path: PathBuf) -> Result<Option<Self>, LedgerError> {
-        // Whatever else has this name, opening it does not wait.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
-            Ok(file) => Ok(Some(Self {
-                path,
-                file,
-                buffer: Vec::new(),
-                buffered_from: 0,
-                ahead: FIRST_READ_BYTES,
-                dictionary: None,
-            })),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(LedgerError::file("read", &path, error)),
-        }
+        Ok(super::open(&path)?.map(|file| Self {
+            path,
+            file,
+            buffer: Vec::new(),
+            buffered_from: 0,
+            ahead: FIRST_READ_BYTES,
+            dictionary: None,
+        }))
     }
 
     /// Reads the frame at an offset.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use portcullis_core::digest::hex;
 use portcullis_core::sync::Mutex;
@@ -20,6 +21,9 @@ use crate::storage::{ChainWriter, StorageLimits, StorageProbe};
 
 /// The size at which a segment is full and the next one begins, in bytes.
 const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The age at which a segment is full, so that old records can be removed although their broker still writes.
+const SEGMENT_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The space that is reserved at a time, in bytes: as much as the segment has already, within these limits. Writing
 /// over zeros that are on disk is cheaper than making a file longer, because only the data has to be synced.
@@ -52,6 +56,8 @@ pub(super) struct SegmentWriter {
 /// The segment that is being written.
 struct OpenSegment {
     number: u32,
+    /// The time at which it was begun, by a clock that goes on while the machine sleeps.
+    begun: SystemTime,
     file: File,
     watched: WatchedFile,
     /// The end of the last frame that is on disk.
@@ -80,7 +86,7 @@ impl SegmentWriter {
     /// Begins the next segment if there is none, or if the present one is full.
     fn segment(&mut self) -> Result<&mut OpenSegment, LedgerError> {
         let number = match &self.open {
-            Some(open) if open.end < self.limits.segment.unwrap_or(SEGMENT_BYTES) => None,
+            Some(open) if !open.is_full(self.limits) => None,
             Some(open) => Some(open.number + 1),
             None => Some(1),
         };
@@ -161,6 +167,7 @@ impl OpenSegment {
         let watched = WatchedFile::of(path.clone()).map_err(failed)?;
         let mut segment = Self {
             number,
+            begun: SystemTime::now(),
             file,
             watched,
             end: 0,
@@ -179,6 +186,13 @@ impl OpenSegment {
         let folder = super::folder(data_dir);
         File::open(&folder).and_then(|folder| folder.sync_all()).map_err(|error| failure(&folder, &error))?;
         Ok(segment)
+    }
+
+    /// Reports whether the next segment is to begin.
+    fn is_full(&self, limits: StorageLimits) -> bool {
+        // A clock that was set back makes a segment younger, which does no harm.
+        let age = self.begun.elapsed().unwrap_or_default();
+        self.end >= limits.segment.unwrap_or(SEGMENT_BYTES) || age >= limits.age.unwrap_or(SEGMENT_AGE)
     }
 
     /// Appends records in one write, and waits until they are on disk. After an error nothing of them counts: the next

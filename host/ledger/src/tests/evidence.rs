@@ -25,17 +25,21 @@ impl Signed {
         self.state.path().join("portcullis")
     }
 
-    fn key(&self) -> CheckpointKey {
+    pub(super) fn key(&self) -> CheckpointKey {
         CheckpointKey::open(&self.state()).unwrap()
     }
 
-    fn keys(&self) -> Vec<PublicKey> {
+    pub(super) fn keys(&self) -> Vec<PublicKey> {
         CheckpointKey::trusted(&self.state()).unwrap()
     }
 
     async fn open(&self) -> Ledger {
+        self.open_with(SHORT).await
+    }
+
+    pub(super) async fn open_with(&self, setup: LedgerSetup) -> Ledger {
         let started = ChainStart { key: Some(Arc::new(self.key())), ..started() };
-        Ledger::open(self.dir(), started).await.unwrap()
+        Ledger::open_with(self.dir(), started, setup).await.unwrap()
     }
 
     /// Creates a chain of `n` records between its first and its last.

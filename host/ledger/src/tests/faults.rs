@@ -4,7 +4,8 @@ use std::sync::{Condvar, PoisonError};
 
 use super::writing::wait_for_end;
 use super::*;
-use crate::storage::{ChainReader, ChainWriter, StorageProbe};
+use crate::removed::RemovedRecords;
+use crate::storage::{ChainReader, ChainWriter, StorageLock, StorageProbe};
 
 /// Segments whose appends fail or wait when a test says so.
 #[derive(Debug)]
@@ -74,6 +75,30 @@ impl Storage for Shared {
 
     fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
         self.0.segments.read(chain, from)
+    }
+
+    fn removed(&self, chain: &str) -> Result<Option<RemovedRecords>, LedgerError> {
+        self.0.segments.removed(chain)
+    }
+
+    fn removed_chains(&self) -> Result<std::collections::BTreeSet<String>, LedgerError> {
+        self.0.segments.removed_chains()
+    }
+
+    fn remove(&self, removed: &RemovedRecords) -> Result<(), LedgerError> {
+        self.0.segments.remove(removed)
+    }
+
+    fn complete_removals(&self) -> Result<(), LedgerError> {
+        self.0.segments.complete_removals()
+    }
+
+    fn lock_for_removal(&self) -> Result<Option<StorageLock>, LedgerError> {
+        self.0.segments.lock_for_removal()
+    }
+
+    fn lock_for_reading(&self) -> Result<Option<StorageLock>, LedgerError> {
+        self.0.segments.lock_for_reading()
     }
 
     fn finish(&self, chain: &str, end: Place, is_clean: bool) -> Result<(), LedgerError> {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::storage::{ChainReader, SkippedBatch, StorageProbe, StoredBatch};
+use crate::removed::RemovedRecords;
+use crate::storage::{ChainReader, SkippedBatch, StorageLock, StorageProbe, StoredBatch};
 
 /// A storage in memory: what is tested holds for more than files.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +29,30 @@ impl Storage for MemoryStorage {
 
     fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
         Ok(Box::new(MemoryReader(self.clone(), chain.to_owned(), usize::try_from(from.offset).unwrap())))
+    }
+
+    fn removed(&self, _: &str) -> Result<Option<RemovedRecords>, LedgerError> {
+        Ok(None)
+    }
+
+    fn removed_chains(&self) -> Result<BTreeSet<String>, LedgerError> {
+        Ok(BTreeSet::new())
+    }
+
+    fn remove(&self, _: &RemovedRecords) -> Result<(), LedgerError> {
+        Err(LedgerError::file("remove", Path::new("memory"), "it keeps everything"))
+    }
+
+    fn complete_removals(&self) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
+    fn lock_for_removal(&self) -> Result<Option<StorageLock>, LedgerError> {
+        Ok(None)
+    }
+
+    fn lock_for_reading(&self) -> Result<Option<StorageLock>, LedgerError> {
+        Ok(None)
     }
 
     fn finish(&self, _: &str, _: Place, _: bool) -> Result<(), LedgerError> {

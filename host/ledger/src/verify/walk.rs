@@ -10,6 +10,7 @@ use super::ChainReport;
 use crate::chain::{self, ChainTip};
 use crate::evidence::{Checkpoint, MerkleTree};
 use crate::record::{EventKind, Hash, RecordMembers, VERSION, hash};
+use crate::removed::RemovedRecords;
 use crate::storage::ChainEnd;
 
 /// The state of the pass over all records.
@@ -23,6 +24,8 @@ pub(super) struct Walk {
     pub(super) witnesses: BTreeMap<String, ChainTip>,
     /// The checkpoints of each chain that has any.
     pub(super) checkpoints: BTreeMap<String, CoveredChain>,
+    /// The removals of records because of their age, by the chain that they are about.
+    pub(super) removals: BTreeMap<String, Vec<RecordedRemoval>>,
 }
 
 /// A chain of which checkpoints are known.
@@ -51,6 +54,18 @@ impl CoveredChain {
     /// number of the first that may be meant.
     fn push(&mut self, hash: &Hash) -> Option<(u64, String)> {
         self.tree.push(hash);
+        self.compare()
+    }
+
+    /// Takes in the first records of the chain, which were removed. What a checkpoint says of fewer cannot be checked any
+    /// more.
+    fn begin_after(&mut self, removed: &MerkleTree) -> Option<(u64, String)> {
+        self.tree = removed.clone();
+        self.compare()
+    }
+
+    /// Compares the records so far with the checkpoints of this many.
+    fn compare(&mut self) -> Option<(u64, String)> {
         let size = self.tree.size();
         let roots = self.roots.get(&size)?;
         let root = self.tree.root();
@@ -78,6 +93,15 @@ pub(super) struct RecordedSeal {
     pub(super) by: String,
     /// The number of the record that says so.
     pub(super) seq: u64,
+}
+
+/// The removal of the first records of a chain as another record says it.
+pub(super) struct RecordedRemoval {
+    pub(super) seq: u64,
+    /// The digest of what is left of them.
+    pub(super) digest: String,
+    /// The chain whose removed records say so; `None` if a record that is there does.
+    pub(super) by_removed: Option<String>,
 }
 
 /// Returns the report of a chain of which no record was read yet.
@@ -119,15 +143,45 @@ impl Walk {
                     return;
                 }
                 report.stopped = record.kind == EventKind::BrokerStopped.as_str();
-                if record.kind == EventKind::ChainSealed.as_str()
-                    && let Some((chain, at)) = sealed(&record)
-                {
-                    self.seals.entry(chain).or_default().push(RecordedSeal { at, by: name.to_owned(), seq });
-                }
+                self.take_in(name, seq, &record, false);
             }
             // A gap is named by the number of the missing record, anything else by that of the bad record: it is the
             // same number.
             Err(reason) => report.bad = Some((expected, reason)),
+        }
+    }
+
+    /// Takes in what is left of the first records of a chain, before its other records.
+    pub(super) fn begin_after(&mut self, removed: &RemovedRecords) {
+        let name = &removed.chain;
+        let ChainTip { seq, hash } = removed.tip;
+        let (mut report, _) = begun(name.clone());
+        (report.records, report.removed, report.stopped) = (seq, seq, removed.is_stopped);
+        if self.witnesses.get(name).is_some_and(|end| end.seq == seq && end.hash != hash) {
+            report.bad = Some((seq, "it is not the record that its broker wrote there".into()));
+        }
+        let covered = self.checkpoints.get_mut(name);
+        report.bad = report.bad.or_else(|| covered.and_then(|covered| covered.begin_after(&removed.tree)));
+        self.chains.insert(name.clone(), (report, hash));
+        for kept in &removed.kept {
+            if let Ok(record) = serde_json::from_str::<RecordMembers<'_>>(&kept.text) {
+                self.take_in(name, kept.seq, &record, true);
+            }
+        }
+    }
+
+    /// Takes in what a record says about other chains.
+    fn take_in(&mut self, name: &str, seq: u64, record: &RecordMembers<'_>, is_removed: bool) {
+        if record.kind == EventKind::ChainSealed.as_str()
+            && let Some((chain, at)) = sealed(record)
+        {
+            self.seals.entry(chain).or_default().push(RecordedSeal { at, by: name.to_owned(), seq });
+        }
+        if record.kind == EventKind::RecordsRemoved.as_str()
+            && let Some((chain, seq, digest)) = removed(record)
+        {
+            let by_removed = is_removed.then(|| name.to_owned());
+            self.removals.entry(chain).or_default().push(RecordedRemoval { seq, digest, by_removed });
         }
     }
 
@@ -150,6 +204,14 @@ fn sealed(record: &RecordMembers<'_>) -> Option<(String, ChainTip)> {
     let text = |key: &str| body.get(key)?.as_str();
     let hash = chain::hash_of(text("hash")?)?;
     Some((text("chain")?.to_owned(), ChainTip { seq: body.get("seq")?.as_u64()?, hash }))
+}
+
+/// Returns the chain whose first records a `records.removed` record says were removed, the number of the last of them,
+/// and the digest of what is left.
+fn removed(record: &RecordMembers<'_>) -> Option<(String, u64, String)> {
+    let body: serde_json::Value = serde_json::from_str(record.body.get()).ok()?;
+    let text = |key: &str| body.get(key)?.as_str().map(str::to_owned);
+    Some((text("chain")?, body.get("seq")?.as_u64()?, text("digest")?))
 }
 
 fn check<'a>(

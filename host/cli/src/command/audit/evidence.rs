@@ -14,8 +14,8 @@ use serde_json::json;
 
 use crate::output::{self, BAD, escape_hidden};
 
-/// The largest file of checkpoints or proofs that is read, in bytes. A proof has a few thousand.
-const MAX_FILE_BYTES: u64 = 64 << 20;
+/// The largest file of checkpoints or proofs that is read, in bytes. A witness gets some 250 a minute.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Prints checkpoints that cover the whole ledger.
 pub(super) fn checkpoint(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {

@@ -38,7 +38,7 @@ pub(super) fn run(
     // Taken before the calls are read, so that none of them is missed.
     let from = reader.tail(1, &RecordFilter::default())?.last().map_or(0, |record| record.position);
     if form == ListingForm::Csv {
-        output::text(&format!("{}\r\n", CSV_COLUMNS.join(",")))?;
+        output::text(&format!("{}\r\n", csv_heading()))?;
     }
     let mut shown = BTreeSet::new();
     let mut show = |entry: &CallEntry| {
@@ -164,7 +164,13 @@ const CSV_COLUMNS: [&str; 14] = [
     "microseconds",
 ];
 
-fn csv(entry: &CallEntry) -> String {
+/// Returns the heading of comma-separated values, without the end of the line.
+pub(super) fn csv_heading() -> String {
+    CSV_COLUMNS.join(",")
+}
+
+/// Returns a call as comma-separated values, without the end of the line.
+pub(super) fn csv(entry: &CallEntry) -> String {
     let at = i64::try_from(entry.started).ok().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
     let texts = [
         Some(&entry.call),

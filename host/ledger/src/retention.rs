@@ -1,0 +1,110 @@
+//! Retention: removes records that are older than they have to be kept. What is removed leaves its end and the root of its
+//! tree, and a record of the removal, so that the rest of the ledger can be verified as before.
+
+use super::chain;
+use super::record::Record;
+use super::removed::RemovedRecords;
+use super::storage::{Place, Storage};
+use super::{Ledger, LedgerError, blocking};
+
+/// The result of a removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Removal {
+    /// The number of records that were removed.
+    pub records: u64,
+    /// The number of chains of which some or all were removed.
+    pub chains: u64,
+}
+
+impl Ledger {
+    /// Removes the records that are older than a moment, in milliseconds since the Unix epoch, in whole segments: of the
+    /// chains that are sealed, and of this one up to the segment that is being written. Records `records.removed` before
+    /// it removes anything. What is not as it was written stays, because it is evidence. Does nothing while somebody
+    /// verifies the ledger.
+    ///
+    /// Cancellation safe: a removal that was begun is completed by the next one.
+    ///
+    /// # Errors
+    /// [`LedgerError`]: what was removed until then is recorded.
+    pub async fn remove_before(&self, moment: u64) -> Result<Removal, LedgerError> {
+        let storage = self.inner.storage.clone();
+        let Some(_alone) = blocking(move || storage.lock_for_removal()).await? else { return Ok(Removal::default()) };
+        let (storage, data_dir, own) =
+            (self.inner.storage.clone(), self.inner.data_dir.clone(), self.inner.chain.clone());
+        let chains = blocking(move || {
+            storage.complete_removals()?;
+            let sealed = chain::sealed(&data_dir)?;
+            // The name of a chain says when it began, so that newer ones need not be read.
+            let began = |chain: &str| chain.parse::<ulid::Ulid>().map_or(0, |name| name.timestamp_ms());
+            let may_go = |chain: &String| (**chain == *own || sealed.contains(chain)) && began(chain) < moment;
+            Ok(storage.chains()?.into_iter().filter(may_go).collect::<Vec<_>>())
+        })
+        .await?;
+        let mut done = Removal::default();
+        for chain in chains {
+            let inner = self.inner.clone();
+            let found = blocking(move || {
+                let is_own = *chain == *inner.chain;
+                let written = chain::witness(&inner.data_dir, &chain).filter(|_| !is_own).map_or(0, |end| end.seq);
+                Ok(due(&*inner.storage, &chain, moment, is_own, written))
+            });
+            let (removed, before) = match found.await? {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
+                Err(reason) => {
+                    tracing::warn!(%reason, "old records are kept; `portcullis audit verify` says more");
+                    continue;
+                }
+            };
+            self.append(removed.event()).await?;
+            done.records += removed.tip.seq - before;
+            done.chains += 1;
+            let storage = self.inner.storage.clone();
+            blocking(move || storage.remove(&removed)).await?;
+        }
+        Ok(done)
+    }
+}
+
+/// Returns what is left of a chain without its old records, and the number of those that were removed before; `None` if
+/// no segment is old enough. `written` is the number of records that the chain must have.
+fn due(
+    storage: &dyn Storage,
+    chain: &str,
+    moment: u64,
+    is_own: bool,
+    written: u64,
+) -> Result<Option<(RemovedRecords, u64)>, String> {
+    let named = |error: &dyn std::fmt::Display| format!("chain {chain}: {error}");
+    let left = storage.removed(chain).map_err(|error| named(&error))?;
+    let mut so_far = left.unwrap_or_else(|| RemovedRecords::none(chain));
+    let before = so_far.tip.seq;
+    let mut reader = storage.read(chain, Place::default()).map_err(|error| named(&error))?;
+    let mut due = None;
+    while let Some(batch) = reader.next().map_err(|error| named(&error))? {
+        if batch.place.segment != so_far.segment {
+            if so_far.tip.seq > before {
+                due = Some(so_far.clone());
+            }
+            so_far.segment = batch.place.segment;
+        }
+        for record in &batch.records {
+            let parsed: Record = serde_json::from_str(&record.text).map_err(|error| named(&error))?;
+            if parsed.at >= moment {
+                return Ok(due.map(|due| (due, before)));
+            }
+            so_far.push(record, &parsed).map_err(|error| named(&error))?;
+        }
+    }
+    if let crate::storage::ChainEnd::Damaged(cause) = reader.end().map_err(|error| named(&error))? {
+        return Err(named(&cause));
+    }
+    if so_far.tip.seq < written {
+        return Err(named(&format!("its broker had written {written} records, and {} are there", so_far.tip.seq)));
+    }
+    // The segment that is being written stays.
+    if !is_own && so_far.tip.seq > before {
+        due = Some(so_far);
+    }
+    Ok(due.map(|due| (due, before)))
+}

@@ -1,0 +1,141 @@
+//! Witnesses: sends each signed checkpoint of the ledger to places that whoever can write the ledger should not be able to
+//! change. What a witness cannot take is sent again, and stops nothing: a later checkpoint covers all that an earlier one
+//! did.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::Method;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use rustix::fs::OFlags;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use url::Url;
+
+use crate::config::WitnessConfig;
+use crate::egress::{Egress, HttpClient, Outgoing, shown};
+use crate::ledger::{Ledger, SignedCheckpoint};
+
+/// The longest time that a witness may take to accept a checkpoint.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The pause before a checkpoint is sent again, unless a newer one comes first.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// The longest wait at the end for witnesses to take the last checkpoint.
+const FINISH_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The tasks that send checkpoints. Dropping them ends them.
+#[derive(Debug)]
+pub(super) struct Witnesses(JoinSet<()>);
+
+/// A place that keeps checkpoints.
+enum Witness {
+    File(PathBuf),
+    Server { client: HttpClient, url: Url },
+}
+
+impl Witnesses {
+    /// Starts to send the checkpoints of a ledger. A witness that cannot be used is reported and left out.
+    pub(super) fn start(witnesses: &[WitnessConfig], ledger: &Ledger) -> Self {
+        let mut tasks = JoinSet::new();
+        for config in witnesses {
+            match Witness::new(config) {
+                Ok(witness) => drop(tasks.spawn(send_all(witness, ledger.signed_checkpoints()))),
+                Err(error) => tracing::warn!(error, "a witness of the ledger gets no checkpoints"),
+            }
+        }
+        Self(tasks)
+    }
+
+    /// Waits until the witnesses have the last checkpoint, once the ledger is closed, for a few seconds at most.
+    pub(super) async fn finish(mut self) {
+        if timeout(FINISH_DEADLINE, async { while self.0.join_next().await.is_some() {} }).await.is_err() {
+            tracing::warn!("a witness of the ledger did not take the last checkpoint in time");
+        }
+    }
+}
+
+/// Sends each checkpoint to a witness until there will be no more. Failures are reported once, until one is taken.
+async fn send_all(witness: Witness, mut signed: watch::Receiver<Option<SignedCheckpoint>>) {
+    let mut has_failed = false;
+    while signed.changed().await.is_ok() {
+        loop {
+            let Some(checkpoint) = signed.borrow_and_update().clone() else { break };
+            let sent = timeout(DEADLINE, witness.send(&checkpoint)).await;
+            let Err(error) = sent.unwrap_or_else(|_| Err(format!("no answer within {} s", DEADLINE.as_secs()))) else {
+                has_failed = false;
+                break;
+            };
+            if !has_failed {
+                tracing::warn!(witness = witness.name(), error, "a witness does not take checkpoints of the ledger");
+                has_failed = true;
+            }
+            // The end of the ledger ends the pause too: then this is the last attempt.
+            match timeout(PAUSE, signed.changed()).await {
+                Ok(Err(_)) => {
+                    let _ = timeout(DEADLINE, witness.send(&checkpoint)).await;
+                    return;
+                }
+                Ok(Ok(())) | Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Witness {
+    fn new(config: &WitnessConfig) -> Result<Self, String> {
+        Ok(match config {
+            WitnessConfig::File(path) => Self::File(path.clone()),
+            WitnessConfig::Server(url) => {
+                // The operator chose this address, so it may be private; redirects are not followed.
+                let client = Egress::new().client_at(url).map_err(|error| error.to_string())?;
+                Self::Server { client, url: url.clone() }
+            }
+        })
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Server { url, .. } => shown(url),
+        }
+    }
+
+    async fn send(&self, checkpoint: &SignedCheckpoint) -> Result<(), String> {
+        let note = checkpoint.note().to_owned();
+        match self {
+            Self::File(path) => {
+                let path = path.clone();
+                let added = tokio::task::spawn_blocking(move || add(&path, &note)).await;
+                added.map_err(io::Error::other).flatten().map_err(|error| error.to_string())
+            }
+            Self::Server { client, url } => {
+                let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+                let headers = HeaderMap::from_iter([(CONTENT_TYPE, plain)]);
+                let (url, body) = (url.clone(), Some(Bytes::from(note)));
+                let outgoing =
+                    Outgoing { method: Method::POST, url, headers, secrets: HeaderMap::new(), body, on_body: None };
+                let response = client.send_without_redirects(outgoing).await.map_err(|error| error.to_string())?;
+                match response.status() {
+                    status if status.is_success() => Ok(()),
+                    status => Err(format!("status {}", status.as_u16())),
+                }
+            }
+        }
+    }
+}
+
+/// Adds a checkpoint to a file, after an empty line, in one write: several brokers may add to it.
+fn add(path: &Path, note: &str) -> io::Result<()> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
+    let text = if file.metadata()?.len() == 0 { note.to_owned() } else { format!("\n{note}") };
+    file.write_all(text.as_bytes())?;
+    file.sync_data()
+}
