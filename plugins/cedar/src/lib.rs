@@ -23,6 +23,8 @@
 //!
 //! When items are listed there are no arguments yet. An item is hidden if it would be denied with any arguments.
 //!
+//! With the setting `schema` (what `portcullis policy schema` prints), a policy whose types do not agree with it is refused.
+//!
 //! The modules say what a policy can name: `request` the entities and the context, `arguments` the values.
 
 mod arguments;
@@ -44,12 +46,18 @@ struct Cedar {
 #[serde(deny_unknown_fields)]
 struct Settings {
     policies: String,
+    /// A schema in Cedar's syntax, with whose types the policies must agree.
+    schema: Option<String>,
 }
 
 impl Policy for Cedar {
     fn configure(settings: &str) -> Result<Self, String> {
-        let Settings { policies } = settings::parse(settings)?;
-        Ok(Self { policies: Policies::parse(&policies)?, names: Names::new()? })
+        let Settings { policies: text, schema } = settings::parse(settings)?;
+        let policies = Policies::parse(&text)?;
+        if let Some(schema) = schema {
+            policies.validate(&text, &schema)?;
+        }
+        Ok(Self { policies, names: Names::new()? })
     }
 
     fn check(&self, call: &dyn Call) -> Result<Verdict, String> {

@@ -5,7 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use cedar_policy::{
-    ActionConstraint, AuthorizationError, Effect, EntityUid, EvaluationError, Policy, PolicyId, PolicySet,
+    ActionConstraint, AuthorizationError, Effect, EntityUid, EvaluationError, Policy, PolicyId, PolicySet, Schema,
+    ValidationMode, Validator,
 };
 use miette::Diagnostic;
 
@@ -33,7 +34,7 @@ pub(crate) struct Named<'a> {
 impl Policies {
     /// Parses and checks the text of the setting `policies`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let set = PolicySet::from_str(text).map_err(|errors| located(text, &errors, &errors))?;
+        let set = PolicySet::from_str(text).map_err(|errors| located("policies", text, &errors, &errors))?;
         if set.templates().next().is_some() {
             return Err(
                 "settings.policies: a template (`?principal`, `?resource`) is not possible here, because nothing \
@@ -51,6 +52,20 @@ impl Policies {
             policies.set.policies().filter_map(|policy| Some((policy.id().clone(), number(policy)?))).collect();
         policies.check()?;
         Ok(policies)
+    }
+
+    /// Checks the types of the policies, whose text is `text`, against a schema in Cedar's syntax.
+    pub(crate) fn validate(&self, text: &str, schema: &str) -> Result<(), String> {
+        let (schema, _) =
+            Schema::from_cedarschema_str(schema).map_err(|error| located("schema", schema, &error, &error))?;
+        let result = Validator::new(schema).validate(&self.set, ValidationMode::Strict);
+        let errors = result.validation_errors().map(|error| {
+            let message = error.to_string();
+            // Cedar's own names of the policies mean nothing to the reader.
+            let message = message.split_once("`, ").map_or(message.as_str(), |(_, message)| message);
+            (line(text, error), located("policies", text, &message, error))
+        });
+        errors.min_by_key(|(line, _)| *line).map_or(Ok(()), |(_, message)| Err(message))
     }
 
     pub(crate) fn set(&self) -> &PolicySet {
@@ -171,12 +186,16 @@ fn cause(error: &EvaluationError) -> &'static str {
     }
 }
 
-/// Formats an error of Cedar with its line in the setting.
-fn located(text: &str, error: &dyn fmt::Display, diagnostic: &dyn Diagnostic) -> String {
-    let offset = diagnostic.labels().and_then(|mut labels| labels.next()).map(|label| label.offset());
-    let line = offset.and_then(|offset| text.get(..offset)).map(|before| before.matches('\n').count() + 1);
-    match line {
-        Some(line) => format!("settings.policies, line {line}: {error}"),
-        None => format!("settings.policies: {error}"),
+/// Formats an error of Cedar in a setting with its line.
+fn located(setting: &str, text: &str, error: &dyn fmt::Display, diagnostic: &dyn Diagnostic) -> String {
+    match line(text, diagnostic) {
+        Some(line) => format!("settings.{setting}, line {line}: {error}"),
+        None => format!("settings.{setting}: {error}"),
     }
+}
+
+/// Returns the line of a text that an error is about, from one on.
+fn line(text: &str, diagnostic: &dyn Diagnostic) -> Option<usize> {
+    let offset = diagnostic.labels().and_then(|mut labels| labels.next()).map(|label| label.offset())?;
+    Some(text.get(..offset)?.matches('\n').count() + 1)
 }

@@ -290,3 +290,44 @@ fn a_wrong_setting_is_named_with_its_line() {
         assert!(given.starts_with(error), "{settings}\n  gave  {given}\n  not   {error}");
     }
 }
+
+/// Configures policies with a schema that has one tool, `files__read`, with the required `path` and the optional `limit`.
+fn with_schema(policies: &str) -> Result<Cedar, String> {
+    let schema = r#"
+entity Profile;
+entity Client in [Profile] { trust: String };
+entity Source { tags: Set<String> };
+entity Tool in [Source] { name: String, readOnly: Bool };
+action call_tool;
+action "files__read" in [call_tool] appliesTo {
+  principal: [Client], resource: [Tool], context: { input: { "path": String, "limit"?: Long }, method: String },
+};"#;
+    Cedar::configure(&format!(r#"{{"policies":{},"schema":{}}}"#, quote(policies), quote(schema)))
+}
+
+#[test]
+fn with_a_schema_an_ill_typed_policy_is_refused_with_its_line() {
+    let read = r#"permit (principal, action == Action::"files__read", resource) when"#;
+    for good in [
+        "context.input.path like \"/srv/*\"",
+        "context.input has limit && context.input.limit < 10",
+        "resource in Source::\"files\" && principal.trust == \"high\"",
+    ] {
+        with_schema(&format!("{read} {{ {good} }};")).unwrap();
+    }
+    with_schema(r#"permit (principal, action in Action::"call_tool", resource) when { resource.readOnly };"#).unwrap();
+    for (ill, cause) in [
+        ("context.input.path < 5", "unexpected type: expected Long but saw String"),
+        ("context.input.pth == \"x\"", "not found"),
+        ("context.input.limit < 10", "unable to guarantee safety of access to optional attribute"),
+        ("resource.nothing", "not found"),
+    ] {
+        let given = with_schema(&format!("{read} {{ true }};\n\n{read} {{ {ill} }};")).err().unwrap();
+        assert!(given.starts_with("settings.policies, line 3: ") && given.contains(cause), "{ill}: {given}");
+    }
+    let unknown = with_schema(r#"permit (principal, action == Action::"files__raed", resource);"#).err().unwrap();
+    assert!(unknown.starts_with("settings.policies, line 1: unrecognized action"), "{unknown}");
+    let broken =
+        Cedar::configure(r#"{"policies":"permit (principal, action, resource);","schema":"entity;"}"#).err().unwrap();
+    assert!(broken.starts_with("settings.schema, line 1: "), "{broken}");
+}
