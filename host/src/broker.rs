@@ -17,6 +17,7 @@ mod operator;
 #[cfg(feature = "process")]
 mod packages;
 mod parts;
+mod policy_schema;
 mod problems;
 mod rejected;
 mod reload;

@@ -14,6 +14,10 @@ const PLUGINS: [&str; 7] = ["rules", "approval-memory", "redact", "jsonl", "calc
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
+/// The plugins that contain the engine of a language. They are built apart from the others, whose dependencies would
+/// otherwise get the features that the engine needs, and with them their size.
+const ENGINES: [&str; 1] = ["cedar"];
+
 /// The plugins that import files or the network, and therefore WASI. The linker for this target makes
 /// components by itself.
 const WASI_PLUGINS: [&str; 2] = ["filesystem", "fetch"];
@@ -24,7 +28,10 @@ const WASI_TARGET: &str = "wasm32-wasip2";
 const PROFILE: &str = "guest";
 
 /// Bytes of a guest's stack. The default of 1 MiB would be cleared for each decision, and no plugin nests deeply.
-const STACK: &str = "131072";
+const STACK: u32 = 128 << 10;
+
+/// Bytes of an engine's stack: its parser and its evaluator call themselves for each level of nesting.
+const ENGINE_STACK: u32 = 1 << 20;
 
 /// The first bytes of a core module, which is not a component yet.
 const CORE_MODULE: &[u8] = b"\0asm\x01\0\0\0";
@@ -45,10 +52,13 @@ fn plugins() -> String {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
     }
 
-    let mut list = format!("static BUILTINS: [(&str, &[u8]); {}] = [\n", PLUGINS.len() + WASI_PLUGINS.len());
-    for (target, names) in [(TARGET, PLUGINS.as_slice()), (WASI_TARGET, &WASI_PLUGINS)] {
+    let count = PLUGINS.len() + ENGINES.len() + WASI_PLUGINS.len();
+    let mut list = format!("static BUILTINS: [(&str, &[u8]); {count}] = [\n");
+    let groups =
+        [(TARGET, PLUGINS.as_slice(), STACK), (TARGET, &ENGINES, ENGINE_STACK), (WASI_TARGET, &WASI_PLUGINS, STACK)];
+    for (target, names, stack) in groups {
         ensure_target(target);
-        let built = build(&root, &guest_folder(&out), target, names);
+        let built = build(&root, &guest_folder(&out), target, names, stack);
         for name in names {
             let module = built.join(format!("portcullis_{}.wasm", name.replace('-', "_")));
             let file = out.join(format!("{name}.wasm"));
@@ -71,7 +81,7 @@ fn guest_folder(out: &Path) -> PathBuf {
 }
 
 /// Builds the plugins with cargo, which decides itself what is up to date, and returns the folder of the results.
-fn build(root: &Path, folder: &Path, target: &str, names: &[&str]) -> PathBuf {
+fn build(root: &Path, folder: &Path, target: &str, names: &[&str], stack: u32) -> PathBuf {
     let mut cargo = clean(Command::new(variable("CARGO")));
     cargo
         .current_dir(root)
@@ -81,7 +91,7 @@ fn build(root: &Path, folder: &Path, target: &str, names: &[&str]) -> PathBuf {
         cargo.arg("--package").arg(format!("portcullis-{name}"));
     }
     // Plugins mostly scan text, and every processor that this host compiles for has vector instructions.
-    let flags = format!("-Clink-arg=-zstack-size={STACK} -Ctarget-feature=+simd128");
+    let flags = format!("-Clink-arg=-zstack-size={stack} -Ctarget-feature=+simd128");
     cargo.env(format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_")), flags);
     run(cargo, "the reference plugins do not build");
     folder.join(target).join(PROFILE)

@@ -20,6 +20,7 @@ mod bad_input;
 mod book;
 mod builtins;
 mod cases;
+mod cedar;
 mod cell_network;
 mod cells;
 mod completions;

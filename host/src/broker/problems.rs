@@ -26,7 +26,7 @@ pub struct ServingProblem {
 }
 
 /// The definitions of each source, or why there are none.
-type Discovered = BTreeMap<SourceName, Result<SourceDefinitions, SourceError>>;
+pub(super) type Discovered = BTreeMap<SourceName, Result<SourceDefinitions, SourceError>>;
 
 impl Broker {
     /// Returns what goes wrong when these definitions are served: names that collide, profiles that see nothing,

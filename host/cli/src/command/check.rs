@@ -59,7 +59,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let found = progress(config.sources.len(), broker.definitions()).await;
         let lock = Lockfile::load(&config.data_dir)?;
         let groups = groups(&config, &found);
-        let problems = broker.problems(&found)?;
+        let mut problems = broker.problems(&found)?;
+        problems.extend(broker.ill_typed_policies(&Broker::policy_schema(&found)).await?);
         good &= problems.iter().all(|problem| !problem.fatal);
         good &= groups.iter().all(|group| group["tools"] != 0);
         for (name, found) in found {

@@ -239,6 +239,7 @@ fn a_key_that_others_can_read_is_refused() {
 async fn the_built_in_plugins_fit_their_worlds_and_need_no_grant() {
     for (name, world) in [
         ("rules", "policy"),
+        ("cedar", "policy"),
         ("approval-memory", "approval"),
         ("redact", "transform"),
         ("jsonl", "audit"),

@@ -1,0 +1,42 @@
+//! `portcullis policy`
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use portcullis::broker::Broker;
+
+use crate::cli::Global;
+use crate::output::{self, escape_hidden};
+use crate::runtime;
+
+/// Help to write policies in Cedar
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Print the Cedar schema of the tools that the configured sources offer
+    ///
+    /// Starts every source once. Editors that know Cedar check policies against it, and so does `portcullis check`.
+    Schema,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    match args.action {
+        Action::Schema => schema(global),
+    }
+}
+
+fn schema(global: &Global) -> anyhow::Result<ExitCode> {
+    let found = runtime::with_broker(global.load()?, async |broker| Ok(broker.definitions().await))?;
+    for (source, offered) in &found {
+        if let Err(error) = offered {
+            output::note(&format!("source `{source}` is missing: {}", escape_hidden(&error.to_string())));
+        }
+    }
+    output::text(&Broker::policy_schema(&found))?;
+    Ok(if found.values().all(Result::is_ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

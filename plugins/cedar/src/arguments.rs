@@ -1,0 +1,80 @@
+//! Converts the arguments of a call to values of Cedar.
+//!
+//! The values are built one by one and never parsed from JSON by Cedar, whose own JSON format gives a meaning to keys such
+//! as `__entity`: arguments that imitate it stay plain records.
+
+use cedar_policy::{EntityId, EntityTypeName, EntityUid, RestrictedExpression};
+use portcullis_plugin::json::{Json, Value};
+
+/// Converts a JSON value. A null, and a number that is not a whole one of 64 bits, become entities of the type `json`: they
+/// are there for `has`, equal only to themselves, and an error in every other comparison.
+pub(crate) fn convert(value: &Value<'_>, json: &EntityTypeName) -> Result<RestrictedExpression, String> {
+    let opaque = |id| {
+        let uid = EntityUid::from_type_name_and_id(json.clone(), EntityId::new(id));
+        RestrictedExpression::new_entity_uid(uid)
+    };
+    Ok(match value {
+        Value::Null => opaque("null"),
+        Value::Bool(value) => RestrictedExpression::new_bool(*value),
+        Value::Number(spelling) => whole(spelling).map_or_else(|| opaque("number"), RestrictedExpression::new_long),
+        Value::String(text) => RestrictedExpression::new_string(text.to_string()),
+        Value::Array(items) => RestrictedExpression::new_set(
+            items.iter().map(|item| convert(&item.value, json)).collect::<Result<Vec<_>, _>>()?,
+        ),
+        Value::Object(members) => record(members, json)?,
+    })
+}
+
+/// Converts the members of an object.
+fn record(
+    members: &[(std::borrow::Cow<'_, str>, Json<'_>)],
+    json: &EntityTypeName,
+) -> Result<RestrictedExpression, String> {
+    let fields: Result<Vec<_>, String> =
+        members.iter().map(|(key, member)| Ok((key.to_string(), convert(&member.value, json)?))).collect();
+    RestrictedExpression::new_record(fields?).map_err(|_| "the arguments have a key twice".to_owned())
+}
+
+/// Returns the value of a number that is whole and has at most 64 bits, however it is spelled: 5, 5.0 and 50e-1 are equal,
+/// because a source may take them for equal.
+fn whole(spelling: &str) -> Option<i64> {
+    let (mantissa, exponent) = spelling.split_once(['e', 'E']).unwrap_or((spelling, "0"));
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
+    let (before, after) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{before}{after}");
+    let digits = all.trim_end_matches('0');
+    if digits.is_empty() {
+        return Some(0);
+    }
+    let dropped = i64::try_from(all.len() - digits.len()).ok()?;
+    let exponent = exponent.parse::<i64>().ok()?.checked_sub(i64::try_from(after.len()).ok()?)?.checked_add(dropped)?;
+    // No number with more than 18 zeros at its end has 64 bits.
+    let zeros = usize::try_from(exponent).ok().filter(|zeros| *zeros <= 18)?;
+    format!("{sign}{digits}{}", "0".repeat(zeros)).parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole;
+
+    #[test]
+    fn a_whole_number_has_its_value_however_it_is_spelled() {
+        for spelling in ["5", "5.0", "50e-1", "0.5E+1", "0.05e2", "5e0", "5e-0"] {
+            assert_eq!(whole(spelling), Some(5), "{spelling}");
+        }
+        for spelling in ["0", "-0", "0.000", "0e99999999999999999999"] {
+            assert_eq!(whole(spelling), Some(0), "{spelling}");
+        }
+        assert_eq!(whole("9223372036854775807"), Some(i64::MAX));
+        assert_eq!(whole("-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(whole("-9.223372036854775808e18"), Some(i64::MIN));
+        assert_eq!(whole("1e18"), Some(1_000_000_000_000_000_000));
+    }
+
+    #[test]
+    fn a_fraction_or_a_larger_number_has_none() {
+        for spelling in ["1.5", "5e-1", "1e-400", "9223372036854775808", "1e19", "1e400", "1e99999999999999999999"] {
+            assert_eq!(whole(spelling), None, "{spelling}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A policy that decides by policies in the [Cedar](https://www.cedarpolicy.com) language.
+//!
+//! ```toml
+//! policies = '''
+//! permit (principal, action, resource in Source::"files") when { resource.readOnly };
+//!
+//! @id("writes") @requireApproval("it writes a file")
+//! permit (principal in Profile::"default", action == Action::"files__write_file", resource)
+//! when { context.input.path like "/srv/*" };
+//!
+//! @id("no-keys")
+//! forbid (principal, action in Action::"call_tool", resource)
+//! when { context.input has path && context.input.path like "*id_rsa*" };
+//! '''
+//! ```
+//!
+//! A call is denied unless a `permit` holds, and a `forbid` that holds denies it whatever permits it. If one of the permits
+//! that hold has the annotation `@requireApproval`, a person is asked.
+//!
+//! Cedar skips a policy that cannot be evaluated, for example because it reads an argument that the call does not have. A
+//! `forbid` would then forbid nothing, and a caller could bring that about by leaving the argument out. Here such a policy
+//! denies the call.
+//!
+//! When items are listed there are no arguments yet. An item is hidden if it would be denied with any arguments.
+//!
+//! With the setting `schema` (what `portcullis policy schema` prints), a policy whose types do not agree with it is refused.
+//!
+//! The modules say what a policy can name: `request` the entities and the context, `arguments` the values.
+
+mod arguments;
+mod policies;
+mod request;
+
+use cedar_policy::{Authorizer, Decision};
+use policies::Policies;
+use portcullis_plugin::{Call, Phase, Policy, Verdict, settings};
+use request::{Names, Question};
+use serde::Deserialize;
+
+struct Cedar {
+    policies: Policies,
+    names: Names,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    policies: String,
+    /// A schema in Cedar's syntax, with whose types the policies must agree.
+    schema: Option<String>,
+}
+
+impl Policy for Cedar {
+    fn configure(settings: &str) -> Result<Self, String> {
+        let Settings { policies: text, schema } = settings::parse(settings)?;
+        let policies = Policies::parse(&text)?;
+        if let Some(schema) = schema {
+            policies.validate(&text, &schema)?;
+        }
+        Ok(Self { policies, names: Names::new()? })
+    }
+
+    fn check(&self, call: &dyn Call) -> Result<Verdict, String> {
+        let question = self.names.question(call)?;
+        if question.is_ambiguous {
+            let message = format!("the name {} is also the name of an action; rename the tool", call.exposed_name());
+            return Ok(Verdict::deny("ambiguous-name", message));
+        }
+        Ok(if call.phase() == Phase::List { self.list(call, &question) } else { self.judge(call, &question) })
+    }
+}
+
+impl Cedar {
+    fn judge(&self, call: &dyn Call, question: &Question) -> Verdict {
+        let response = Authorizer::new().is_authorized(&question.request, self.policies.set(), &question.entities);
+        let decided = self.policies.in_order(response.diagnostics().reason());
+        if response.decision() == Decision::Deny && !decided.is_empty() {
+            return forbidden(&decided);
+        }
+        if let Some(reason) = self.policies.first_failure(response.diagnostics().errors()) {
+            return Verdict::deny("policy-error", reason);
+        }
+        if response.decision() == Decision::Deny {
+            return not_permitted(call);
+        }
+        let approvals: Vec<String> = decided.iter().filter_map(|policy| policy.approval()).collect();
+        if approvals.is_empty() { Verdict::Pass } else { Verdict::Ask(approvals.join("; ")) }
+    }
+
+    /// Returns the verdict on an item that is listed. The arguments are unknown, so Cedar evaluates the policies as far as
+    /// it can without them.
+    fn list(&self, call: &dyn Call, question: &Question) -> Verdict {
+        let response =
+            Authorizer::new().is_authorized_partial(&question.request, self.policies.set(), &question.entities);
+        if response.definitely_errored().next().is_some() {
+            return Verdict::deny("policy-error", format!("a policy fails on every call of {}", call.exposed_name()));
+        }
+        match response.decision() {
+            Some(Decision::Deny) => not_permitted(call),
+            Some(Decision::Allow) | None => Verdict::Pass,
+        }
+    }
+}
+
+fn forbidden(policies: &[policies::Named<'_>]) -> Verdict {
+    let names: Vec<String> = policies.iter().map(ToString::to_string).collect();
+    Verdict::deny("forbidden", format!("forbidden by the {}", names.join(" and the ")))
+}
+
+fn not_permitted(call: &dyn Call) -> Verdict {
+    Verdict::deny("not-permitted", format!("no policy permits {}", call.exposed_name()))
+}
+
+portcullis_plugin::export_policy!(Cedar);
+
+#[cfg(test)]
+mod tests;
