@@ -116,7 +116,7 @@ pub(crate) struct Installer<'a> {
     registry: OnceCell<PackageRegistry>,
     programs: ProgramSearch,
     store: PackageStore,
-    installation: Installation,
+    installation: Arc<Installation>,
 }
 
 impl<'a> Installer<'a> {
@@ -125,7 +125,7 @@ impl<'a> Installer<'a> {
         let programs = cells.programs();
         let configured = Configured::of(package.kind, &programs);
         let store = PackageStore::new(&cells.data_dir, source);
-        let installation = cells.installations().of(source);
+        let installation = Arc::new(cells.installations().of(source));
         Self { cells, source, package, configured, registry: OnceCell::new(), programs, store, installation }
     }
 
@@ -227,7 +227,9 @@ impl<'a> Installer<'a> {
     }
 
     async fn install_lock(&self) -> Result<InstallLock, CellError> {
-        self.store.install_lock().await.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
+        let installation = Arc::clone(&self.installation);
+        let waits = move || installation.waits_for("another broker that installs it");
+        self.store.install_lock(waits).await.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
 
     /// Returns the main package at its pinned version, and the others as the command names them.

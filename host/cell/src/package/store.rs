@@ -34,13 +34,17 @@ impl PackageStore {
         Self { folder: data_dir.join("sources").join(source.as_str()).join("packages") }
     }
 
-    /// Waits until nothing else installs for this source, then removes what an interrupted installation left.
-    pub(super) async fn install_lock(&self) -> io::Result<InstallLock> {
+    /// Waits until nothing else installs for this source, then removes what an interrupted installation left. Calls
+    /// `waits` before a wait.
+    pub(super) async fn install_lock(&self, waits: impl FnOnce() + Send + 'static) -> io::Result<InstallLock> {
         super::super::make_private_folder(&self.folder).map_err(io::Error::other)?;
         let path = self.folder.join("guard");
         let wait = move || {
             let guard = File::create(path)?;
-            flock(&guard, FlockOperation::LockExclusive)?;
+            if flock(&guard, FlockOperation::NonBlockingLockExclusive).is_err() {
+                waits();
+                flock(&guard, FlockOperation::LockExclusive)?;
+            }
             Ok::<_, io::Error>(guard)
         };
         let guard = tokio::task::spawn_blocking(wait).await.map_err(io::Error::other).flatten()?;
@@ -112,7 +116,7 @@ mod tests {
     async fn old_trees_go_once_nobody_holds_them() {
         let dir = tempfile::tempdir().unwrap();
         let store = PackageStore::new(dir.path(), &"files".parse().unwrap());
-        let lock = store.install_lock().await.unwrap();
+        let lock = store.install_lock(|| {}).await.unwrap();
         let trees = [b"old", b"run", b"new"].map(|name| Digest::of(name));
         for tree in &trees {
             let stage = store.stage().unwrap();
@@ -132,7 +136,7 @@ mod tests {
         // A broker that was killed during an installation leaves a stage folder.
         let given_up = store.stage().unwrap().keep();
         drop(lock);
-        let _lock = store.install_lock().await.unwrap();
+        let _lock = store.install_lock(|| {}).await.unwrap();
         assert!(!given_up.exists());
         assert_eq!(store.folders().collect::<Vec<_>>(), [store.place(new)]);
     }
