@@ -29,7 +29,8 @@ fn let_go(dir: &TestDir, step: &str) {
     fs::write(place.unwrap().with_file_name(format!("go-{step}")), "").unwrap();
 }
 
-fn find(folder: PathBuf, name: &str) -> Option<PathBuf> {
+/// Returns the path of the file of this name somewhere below a folder.
+pub(crate) fn find(folder: PathBuf, name: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     entries.filter(|path| !path.is_symlink()).find_map(|path| match path.is_dir() {
         true => find(path, name),
