@@ -53,6 +53,9 @@ pub enum ControlRequest {
         /// The scope of an approval; once, if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scope: Option<String>,
+        /// The time at which an approval ends, in milliseconds since the Unix epoch, if the person chose one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<u64>,
         /// The name of the user who answers.
         by: String,
     },

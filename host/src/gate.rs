@@ -34,7 +34,7 @@ use crate::protocol::{CanonicalError, Json, canonical, check_canonical};
 use approval::{ApprovalQuestion, Approvals, Approved};
 pub use budget::Budget;
 pub use form::scope_in_words;
-pub use inbox::{AnswerResult, AskSummary, Inbox, InboxError, QuestionEvent};
+pub use inbox::{AnswerResult, AskSummary, GivenAnswer, Inbox, InboxError, QuestionEvent};
 use judge::{Reason, Trail, judge};
 pub use permit::Permit;
 pub(crate) use plain::fold;

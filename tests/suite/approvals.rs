@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, QUESTION, elicited, outcome, question_in};
 use crate::terminal::Terminal;
-use crate::test_dir::TestDir;
+use crate::test_dir::{DEADLINE, TestDir};
 use crate::web::Server;
 
 const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n";
@@ -190,6 +190,103 @@ fn an_approval_for_the_session_covers_only_its_tool_in_that_session() {
         next.leave();
         dir.assert_nothing_left();
     }
+}
+
+/// Returns when the only remembered answer ends, in milliseconds since the Unix epoch, after giving it another end if one
+/// is wanted.
+fn end_of_grant(dir: &TestDir, moved_to: Option<i64>) -> i64 {
+    let state = rusqlite::Connection::open(dir.data("ledger.sqlite")).unwrap();
+    state.busy_timeout(DEADLINE).unwrap();
+    if let Some(end) = moved_to {
+        assert_eq!(state.execute("UPDATE grants SET expires_at = ?1", [end]).unwrap(), 1);
+    }
+    state.query_row("SELECT expires_at FROM grants", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn an_answer_until_a_time_counts_before_it_and_not_after_and_is_never_extended() {
+    const HOUR: i64 = 60 * 60 * 1000;
+    for era in ERAS {
+        let dir = TestDir::new(CALC);
+        let mut agent = Agent::start(&dir, era);
+        assert_eq!(agent.call("calc__add", &sum(), Some("hour")), json!({ "ok": "3" }));
+        let answered = dir.records_of("call.answered").pop().unwrap();
+        let end = end_of_grant(&dir, None);
+        assert_eq!((&answered["body"]["until"], &answered["body"]["scope"]), (&json!(end), &json!("session")));
+        let given = answered["at"].as_i64().unwrap();
+        assert!((given..=given + HOUR).contains(&end), "{answered}");
+
+        // Any arguments, no question, and no other end afterwards.
+        assert_eq!(agent.call("calc__add", &json!({ "a": 20, "b": 22 }), Some("refuse")), json!({ "ok": "42" }));
+        assert_eq!(end_of_grant(&dir, None), end);
+        assert_eq!(agent.call("calc__divide", &sum(), Some("refuse"))["refused"], "approval-refused");
+
+        // The time has come: the answer lies more than an hour back.
+        end_of_grant(&dir, Some(end - HOUR));
+        assert_eq!(agent.call("calc__add", &sum(), Some("refuse"))["refused"], "approval-refused");
+        agent.leave();
+    }
+}
+
+#[test]
+fn a_person_gives_an_answer_an_end_from_another_terminal() {
+    let dir = TestDir::new(CALC);
+    let mut agent = Agent::alone(&dir, Era::Legacy);
+    let call = |agent: &mut Agent| {
+        let id = agent.send_call("calc__add", &sum());
+        (id, agent.question())
+    };
+    let (id, question) = call(&mut agent);
+    let approve = |arguments: &[&str]| {
+        let ran = dir.run(&[&["approvals", "approve", &*question], arguments].concat());
+        (ran.code, format!("{}{}", ran.out, ran.err))
+    };
+    for (arguments, says) in [
+        (&["--for", "9h"][..], "an answer holds for 28800 s at most"),
+        (&["--until", "2001-01-01T00:00:00Z"], "has passed"),
+        (&["--for", "90"], "did you mean `90m` or `90h`?"),
+        (&["--for", "1h", "--scope", "arguments"], "scope \"until a time\" is not offered"),
+        (&["--for", "1h", "--scope", "principal"], "scope \"principal\" is not offered"),
+        (&["--for", "1h", "--until", "18:00"], "cannot be used with"),
+    ] {
+        let (code, said) = approve(arguments);
+        assert!(code != Some(0) && said.contains(says), "{arguments:?}: {said}");
+    }
+    let (code, said) = approve(&["--for", "2h"]);
+    assert!(code == Some(0) && said.contains("approved: calc__add (session until 2"), "{said}");
+    assert_eq!(outcome(&agent.answer(id, None)), json!({ "ok": "3" }));
+    assert_eq!(agent.call("calc__add", &json!({ "a": 20, "b": 22 }), None), json!({ "ok": "42" }));
+    let end = end_of_grant(&dir, None);
+    assert_eq!(dir.records_of("grant.added")[0]["body"]["expires"], json!(end));
+
+    // With nobody to say more than `no`, the choice is there too, in words.
+    end_of_grant(&dir, Some(0));
+    let mut terminal = Terminal::run(dir.command(&["approvals", "--watch"]));
+    let (id, _) = call(&mut agent);
+    assert!(terminal.shows(" s left").contains("Yes, and this tool for one hour of this session"));
+    // No, once, arguments, session, hour.
+    terminal.press("jjjj\r");
+    terminal.shows("approved: calc__add (session until 2");
+    assert_eq!(outcome(&agent.answer(id, None)), json!({ "ok": "3" }));
+    terminal.press("q");
+    agent.leave();
+}
+
+#[test]
+fn what_may_do_harm_is_not_approved_until_a_time() {
+    let dir = TestDir::new(&format!("{FILES}[[approvals]]\nplugin = \"builtin:approval-memory\"\n"));
+    let mut agent = Agent::alone(&dir, Era::Legacy);
+    let id = agent.send_call("files__add", &sum());
+    let question = agent.question();
+    for arguments in [["--for", "1h"], ["--scope", "hour"]] {
+        let ran = dir.run(&[&["approvals", "approve", &*question], &arguments[..]].concat());
+        assert!(
+            ran.code == Some(1) && ran.err.contains("not offered for this question: choose one of once, arguments")
+        );
+    }
+    assert_eq!(dir.run(&["approvals", "approve", &question]).code, Some(0));
+    assert_eq!(outcome(&agent.answer(id, None)), json!({ "ok": "3" }));
+    agent.leave();
 }
 
 /// Two sessions of one broker, for each of which the source lists its tools. `rug-pull` gives other descriptions the

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::agent::Running;
+use crate::terminal::Terminal;
 use crate::test_dir::{Ran, TestDir, finish};
 
 const CONFIG: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
@@ -147,17 +148,52 @@ fn doctor_names_what_is_not_well_and_the_command_that_mends_it() {
 }
 
 #[test]
-fn check_gives_a_source_that_is_well_one_line_and_the_details_of_others() {
+fn check_of_forty_sources_fits_on_one_screen_and_says_meanwhile_which_are_waited_for() {
+    const COLUMNS: u16 = 70;
+    let many: String = (0..39).map(|n| format!("[sources.calc{n}]\ncomponent = \"builtin:calculator\"\n")).collect();
+    let slow = "[sources.slow]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/slow\"]\n@cell@\n";
+    let dir = TestDir::new(&format!("{many}{slow}"));
+    fs::write(dir.path("open/slow"), "waits").unwrap();
+    let mut terminal = Terminal::sized(dir.command(&["check"]), 50, COLUMNS);
+    terminal.shows("s: waiting for 1 of 40 sources to list what they offer: slow");
+    fs::write(dir.path("open/slow.go"), "").unwrap();
+    let shown = terminal.shows("slow             ") + &terminal.shows("\n");
+    let plain = without_colours(&shown);
+    // The last line of progress is gone when the report begins.
+    let rows: Vec<&str> = plain.rsplit_once("configuration").unwrap().1.lines().collect();
+    assert!(rows.len() < 50, "{} rows: {plain}", rows.len());
+    assert!(rows.iter().all(|row| row.trim_end().chars().count() <= COLUMNS.into()), "{plain}");
+    let row = rows.last().unwrap().trim_end();
+    assert!(row.contains("1 tools") && row.ends_with('…'), "{row}");
+    assert_eq!(terminal.ended(), Some(0));
+}
+
+/// Returns a text without the sequences that colour it or clear a line.
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| {
+        plain + part.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, rest)| rest)
+    })
+}
+
+#[test]
+fn check_gives_a_source_that_is_well_one_line_and_says_what_is_wrong_with_others() {
     let many: String = (0..40).map(|n| format!("[sources.calc{n}]\ncomponent = \"builtin:calculator\"\n")).collect();
-    let dir = TestDir::new(&format!("{many}[sources.ill]\ncommand = [\"/nowhere/server\"]\n"));
+    let ill =
+        "[sources.ill]\ncommand = [\"/nowhere/server\"]\n[sources.crash]\ncommand = [\"@source@\", \"exit-now\"]\n";
+    let dir = TestDir::new(&format!("{many}{ill}"));
     let ran = dir.run(&["check"]);
     assert_eq!((ran.code, &*ran.err), (Some(0), ""), "nothing moves where there is no terminal");
     let line = ran.out.lines().find(|line| line.starts_with("calc7 ")).unwrap();
     assert!(line.contains("4 tools") && line.contains("harmless"), "{line}");
     assert!(ran.out.contains("fails        program /nowhere/server"), "{}", ran.out);
     assert!(ran.out.lines().count() < 60, "it fits on one screen: {}", ran.out);
+    assert!(ran.out.contains("exited with status 3"), "{}", ran.out);
+    assert!(ran.out.contains("`portcullis check crash` shows what its cell is made of"), "{}", ran.out);
     let details = |arguments: &[&str]| dir.run(arguments).out.matches("known leaks").count();
-    assert_eq!((details(&["check", "calc7"]), details(&["check", "--details"])), (1, 40));
+    let counts = [&["check"][..], &["check", "calc7"], &["check", "crash"], &["check", "--details"]].map(details);
+    assert_eq!(counts, [0, 1, 1, 41]);
     let unknown = dir.run(&["check", "clac7"]);
     assert!(unknown.code == Some(1) && unknown.err.contains("did you mean `calc7`?"), "{}", unknown.err);
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, ERAS, Running, outcome};
+use crate::agent::{Agent, ERAS, Era, Running, outcome};
 use crate::osv;
 use crate::test_dir::{TestDir, until};
 
@@ -29,7 +29,8 @@ fn let_go(dir: &TestDir, step: &str) {
     fs::write(place.unwrap().with_file_name(format!("go-{step}")), "").unwrap();
 }
 
-fn find(folder: PathBuf, name: &str) -> Option<PathBuf> {
+/// Returns the path of the file of this name somewhere below a folder.
+pub(crate) fn find(folder: PathBuf, name: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     entries.filter(|path| !path.is_symlink()).find_map(|path| match path.is_dir() {
         true => find(path, name),
@@ -112,4 +113,31 @@ fn an_agent_that_waits_for_an_installation_gets_its_progress_in_words() {
         agent.leave();
     }
     dir.assert_nothing_left();
+}
+
+#[test]
+fn what_was_announced_during_an_installation_is_an_empty_list_if_the_source_has_none() {
+    for era in ERAS {
+        let dir = osv::dir();
+        let config = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
+        dir.configure(&format!("{config}required = true\n"));
+        slow_down(&dir);
+        // The session begins although nobody has let the installer go yet.
+        let mut agent = Agent::alone(&dir, era);
+        let tools = agent.send("tools/list", json!({}));
+        let_go(&dir, "install");
+        let_go(&dir, "ci");
+        assert_eq!(agent.answer(tools, None)["result"]["tools"][0]["name"], "far__ping");
+        let lists = ["prompts", "resources", "resourceTemplates"];
+        for (method, list) in ["prompts/list", "resources/list", "resources/templates/list"].into_iter().zip(lists) {
+            let answer = agent.request(method, json!({}));
+            assert_eq!(answer["result"][list], json!([]), "{method}: {answer}");
+        }
+        if era == Era::Legacy {
+            let answer = agent.request("logging/setLevel", json!({ "level": "info" }));
+            assert_eq!(answer["result"], json!({}), "{answer}");
+        }
+        agent.leave();
+        dir.assert_nothing_left();
+    }
 }

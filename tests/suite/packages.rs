@@ -1,10 +1,38 @@
 //! The packages of `npx` and `uvx` sources: installed beforehand, compared with their registries, pinned anew.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::agent::Running;
+use crate::installing::find;
 use crate::osv::{dir, release};
 use crate::terminal::Terminal;
-use crate::test_dir::TestDir;
+use crate::test_dir::{TestDir, until};
+
+/// Fetches two packages into `$cache`, as far as they are not there, and stops for ever once it has fetched the first one.
+const FETCH: &str = r##"
+for one in far-server dep; do
+  if [ -e "$cache/$one" ]; then echo "$one" >> reused; continue; fi
+  : > "$cache/$one"
+  echo "$one" >> fetched
+  while [ "$one" = far-server ]; do : > waiting; sleep 0.05; done
+done
+"##;
+
+/// A uv that reaches no index.
+const UV: &str = r##"#!/bin/sh
+case "$1 $2" in
+"pip compile") printf 'far-server==1.0.0 \\\n    --hash=sha256:aa\ndep==2.1.0 \\\n    --hash=sha256:bb\n' > requirements.txt ;;
+"venv "*) mkdir -p venv/bin ;;
+"pip install") cache=$UV_CACHE_DIR
+@fetch@
+: > venv/bin/far-server
+chmod 755 venv/bin/far-server ;;
+esac
+"##;
 
 /// Runs a command and returns its exit code and what it prints.
 fn run(dir: &TestDir, arguments: &[&str]) -> (Option<i32>, String) {
@@ -78,4 +106,56 @@ fn a_package_that_cannot_be_looked_up_takes_no_other_along() {
     assert_eq!((&rows[1]["source"], &rows[1]["package"]["pinned"]), (&json!("far"), &json!("1.0.0")), "{rows:?}");
     assert!(rows[0]["error"].is_string(), "{rows:?}");
     dir.assert_nothing_left();
+}
+
+/// Returns a folder with a source whose installer fetches in this way.
+fn fetching(manager: &str) -> TestDir {
+    let dir = dir();
+    let (from, installer, text) = match manager {
+        "npm" => {
+            let npm = fs::read_to_string(dir.path("bin/npm")).unwrap();
+            ("npx", "npm", npm.replacen("ci) ", &format!("ci) cache=$npm_config_cache\n{FETCH}"), 1))
+        }
+        _ => ("uvx", "uv", UV.replace("@fetch@", FETCH)),
+    };
+    for name in [from, installer] {
+        fs::write(dir.path("bin").join(name), &text).unwrap();
+        fs::set_permissions(dir.path("bin").join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::create_dir_all(dir.path("home/.config/pip")).unwrap();
+    fs::write(dir.path("home/.config/pip/pip.conf"), "[global]\nindex-url = http://127.0.0.1:9/simple\n").unwrap();
+    dir.configure(&format!("[sources.far]\ncommand = [\"@dir@/bin/{from}\", \"far-server\"]\n"));
+    dir
+}
+
+/// Returns the names of the folders in which packages of the source are, or were fetched to.
+fn folders(dir: &TestDir) -> Vec<String> {
+    let entries = fs::read_dir(dir.data("sources/far/packages")).unwrap().flatten();
+    let folders = entries.filter(|entry| entry.file_type().unwrap().is_dir());
+    folders.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn an_installation_that_was_killed_goes_on_with_what_it_had_fetched() {
+    for manager in ["npm", "uv"] {
+        let dir = fetching(manager);
+        let packages = || dir.data("sources/far/packages");
+        let mut killed = Running::start(dir.command(&["install"]));
+        until("the first package is fetched", || find(packages(), "waiting").is_some());
+        killed.signal(Signal::KILL);
+        killed.ended();
+        let left = folders(&dir);
+        assert!(left.iter().all(|name| name.starts_with("stage-") || name == "cache"), "{manager}: {left:?}");
+        assert_eq!(pinned(&dir), Value::Null, "nothing is pinned that was not installed");
+
+        let (code, said) = run(&dir, &["install"]);
+        assert!(code == Some(0) && said.contains("far-server 1.0.0 with 2 packages"), "{manager}: {said}");
+        let left = folders(&dir);
+        assert!(left.len() == 1 && left[0] != "cache" && !left[0].starts_with("stage-"), "{manager}: {left:?}");
+        let listed = |name| fs::read_to_string(packages().join(&left[0]).join(name)).unwrap();
+        assert_eq!((listed("reused"), listed("fetched")), ("far-server\n".to_owned(), "dep\n".to_owned()), "{manager}");
+        // Whoever looks for brokers removes the socket of the killed one.
+        dir.run(&["status"]);
+        dir.assert_nothing_left();
+    }
 }

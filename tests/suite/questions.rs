@@ -17,7 +17,8 @@ use crate::web::Server;
 
 const KEY: &str = "a-key-that-is-long-enough-for-a-signature";
 
-const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n[profiles.default]\napprove = \"always\"\n";
+const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n[profiles.default]\napprove = \"always\"\n\
+                    [[approvals]]\nplugin = \"builtin:approval-memory\"\n";
 
 /// A message as the webhook's server received it.
 pub(crate) struct Received {
@@ -118,7 +119,10 @@ fn a_webhook_is_told_of_a_question_and_a_person_answers_it_with_a_token_of_their
         ("/approvals/nothing", "{\"approve\":true}", "404"),
         (&*path, "{\"approve\":true,\"scope\":\"ever\"}", "400"),
         (&path, "{\"approved\":true}", "400"),
-        (&path, "{\"approve\":true}", "200"),
+        (&path, "{\"approve\":true,\"until\":\"18:00\"}", "400"),
+        (&path, "{\"approve\":true,\"until\":\"2001-01-01T00:00:00Z\"}", "400"),
+        (&path, "{\"approve\":true,\"until\":\"9999-01-01T00:00:00Z\"}", "400"),
+        (&path, "{\"approve\":true,\"scope\":\"hour\"}", "200"),
         (&path, "{\"approve\":true}", "404"),
     ] {
         let (got, text) = alice.post_to(path, body);

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::test_dir::DEADLINE;
 
@@ -21,10 +22,17 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Runs a command in a terminal of its own.
-    pub(crate) fn run(mut command: Command) -> Self {
+    pub(crate) fn run(command: Command) -> Self {
+        Self::sized(command, 24, 80)
+    }
+
+    /// Runs a command in a terminal of its own, of this size.
+    pub(crate) fn sized(mut command: Command, rows: u16, columns: u16) -> Self {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&controller).unwrap();
         unlockpt(&controller).unwrap();
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&controller, size).unwrap();
         let name = ptsname(&controller, Vec::new()).unwrap();
         let side = || Stdio::from(open(&*name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();

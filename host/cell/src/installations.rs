@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use portcullis_core::name::SourceName;
 use tokio::sync::watch;
@@ -26,32 +27,73 @@ impl Installations {
         self.0.subscribe()
     }
 
-    /// Returns what is told of the installation of one source. Nothing is told until its first step.
+    /// Returns one installation of a source. Nothing is told of it until its first step.
     #[cfg(feature = "process")]
-    pub(crate) fn of(&self, source: &SourceName) -> Installation {
-        Installation { all: self.clone(), source: source.clone() }
+    #[must_use]
+    pub fn of(&self, source: &SourceName) -> Installation {
+        Installation { all: self.clone(), source: source.clone(), is_told: AtomicBool::new(false) }
     }
 }
 
-/// The installation of one source, which has ended when this is dropped.
+/// An installation of one source, which has ended when this is dropped. Several may be wanted at once, of which all but one
+/// wait.
 #[cfg(feature = "process")]
 #[derive(Debug)]
-pub(crate) struct Installation {
+pub struct Installation {
     all: Installations,
     source: SourceName,
+    /// True if the present step of the source is this one's.
+    is_told: AtomicBool,
 }
 
 #[cfg(feature = "process")]
 impl Installation {
     /// Says what is done now.
-    pub(crate) fn step(&self, step: String) {
+    pub fn step(&self, step: String) {
+        self.is_told.store(true, Ordering::Relaxed);
         self.all.0.send_modify(|steps| drop(steps.insert(self.source.clone(), step)));
+    }
+
+    /// Says what is waited for, unless another installation of the source tells its own steps.
+    pub(crate) fn waits_for(&self, what: &str) {
+        self.all.0.send_if_modified(|steps| {
+            let is_free = !steps.contains_key(&self.source);
+            if is_free {
+                self.is_told.store(true, Ordering::Relaxed);
+                steps.insert(self.source.clone(), format!("waiting for {what}"));
+            }
+            is_free
+        });
     }
 }
 
 #[cfg(feature = "process")]
 impl Drop for Installation {
     fn drop(&mut self) {
-        self.all.0.send_if_modified(|steps| steps.remove(&self.source).is_some());
+        if self.is_told.load(Ordering::Relaxed) {
+            self.all.0.send_if_modified(|steps| steps.remove(&self.source).is_some());
+        }
+    }
+}
+
+#[cfg(all(test, feature = "process"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_an_installation_hides_none_of_its_steps() -> Result<(), portcullis_core::name::NameError> {
+        let (all, source) = (Installations::default(), "files".parse()?);
+        let told = all.watch();
+        let (installing, waiting) = (all.of(&source), all.of(&source));
+        installing.step("installing".to_owned());
+        waiting.waits_for("another broker");
+        assert_eq!(told.borrow().get(&source).map(String::as_str), Some("installing"));
+        drop(waiting);
+        assert!(told.borrow().contains_key(&source), "it is still being installed");
+        drop(installing);
+        assert!(told.borrow().is_empty());
+        all.of(&source).waits_for("another broker");
+        assert!(told.borrow().is_empty(), "who waited has ended");
+        Ok(())
     }
 }

@@ -48,7 +48,7 @@ pub use child::{CellStartError, Child, ChildStreams};
 pub use credentials::{decides_what_starts, is_credential, is_key_file};
 pub use grant::CellGrant;
 #[cfg(feature = "process")]
-pub(crate) use installations::Installation;
+pub use installations::Installation;
 pub use installations::{InstallSteps, Installations};
 #[cfg(feature = "process")]
 pub(crate) use installer_process::run_to_end;

@@ -60,7 +60,7 @@ pub(crate) fn print_cell(cell: &Value) -> anyhow::Result<()> {
 }
 
 /// Prints which records were looked up before the installation, and what they say.
-fn print_known(check: &Value) -> anyhow::Result<()> {
+pub(crate) fn print_known(check: &Value) -> anyhow::Result<()> {
     let Ok(check) = serde_json::from_value::<OsvCheck>(check.clone()) else { return Ok(()) };
     fact("known", &check.summary())?;
     for found in check.matches.iter().take(SHOWN_RECORDS) {

@@ -1,6 +1,6 @@
-//! Moments as people write them: `2h` (ago), `yesterday`, `2026-11-22`, or RFC 3339.
+//! Moments as people write them: `2h` (ago, or from now), `yesterday`, `18:00`, `2026-11-22`, or RFC 3339.
 
-use jiff::civil::Date;
+use jiff::civil::{Date, Time};
 use jiff::{Span, Timestamp, ToSpan as _, Zoned};
 
 /// Returns the beginning of what the text names, in milliseconds since the Unix epoch. Days begin at midnight where
@@ -19,6 +19,46 @@ pub(crate) fn until(text: &str) -> Result<u64, String> {
     let next =
         from.to_zoned(now.time_zone().clone()).date().tomorrow().and_then(|day| day.to_zoned(now.time_zone().clone()));
     next.map(|next| millis(next.timestamp())).map_err(|error| error.to_string())
+}
+
+/// Returns the moment that lies so far in the future, in milliseconds since the Unix epoch.
+pub(crate) fn after(duration: &str) -> Result<u64, String> {
+    later_by(duration, &Zoned::now()).map(millis)
+}
+
+/// Returns the moment in the future that the text names, in milliseconds since the Unix epoch. A time without a day is
+/// that of today, where this program runs.
+pub(crate) fn upcoming(text: &str) -> Result<u64, String> {
+    ahead(text, &Zoned::now()).map(millis)
+}
+
+fn later_by(duration: &str, now: &Zoned) -> Result<Timestamp, String> {
+    let unclear = || match duration.parse::<u64>() {
+        Ok(_) => format!("{duration:?} has no unit; did you mean `{duration}m` or `{duration}h`?"),
+        Err(_) => format!("{duration:?} is no duration; write one such as `90m` or `2h`"),
+    };
+    let span: Span = duration.parse().map_err(|_| unclear())?;
+    let then = now.checked_add(span).map_err(|_| unclear())?;
+    if then.timestamp() > now.timestamp() { Ok(then.timestamp()) } else { Err(unclear()) }
+}
+
+fn ahead(text: &str, now: &Zoned) -> Result<Timestamp, String> {
+    let unclear = || {
+        format!(
+            "it is not known which moment {text:?} is; write a time of today such as `18:00`, or `2026-11-22T18:00:00Z`"
+        )
+    };
+    let moment = match text.parse::<Timestamp>() {
+        Ok(moment) => moment,
+        Err(_) => {
+            let time = text.parse::<Time>().ok().filter(|_| text.len() == "18:00".len()).ok_or_else(unclear)?;
+            now.date().to_datetime(time).to_zoned(now.time_zone().clone()).map_err(|_| unclear())?.timestamp()
+        }
+    };
+    match moment > now.timestamp() {
+        true => Ok(moment),
+        false => Err(format!("{text:?} has passed; write a later time with its day, or a duration with `--for`")),
+    }
 }
 
 /// Returns a moment in the words of the place where this program runs.
@@ -96,6 +136,30 @@ mod tests {
         assert!(of("30").unwrap_err().contains("did you mean `30s`, `30m` or `30h`?"));
         for text in ["tomorrowish", "", "0s", "2026-13-01", "2026-11-01T10:00"] {
             assert!(of(text).unwrap_err().contains("such as `2h`"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_moment_in_the_future_is_a_time_of_today_or_a_duration_from_now() {
+        let now: Zoned = "2026-11-23T14:30:00+01:00[Europe/Berlin]".parse().unwrap();
+        let text = |moment: Result<Timestamp, String>| moment.map(|moment| moment.to_string());
+        for (time, moment) in [
+            ("18:00", "2026-11-23T17:00:00Z"),
+            ("23:59", "2026-11-23T22:59:00Z"),
+            ("2026-11-24T01:00:00Z", "2026-11-24T01:00:00Z"),
+        ] {
+            assert_eq!(text(ahead(time, &now)), Ok(moment.to_owned()), "{time}");
+        }
+        for time in ["14:30", "09:00", "2026-11-23T13:30:00Z"] {
+            assert!(ahead(time, &now).unwrap_err().contains("has passed"), "{time}");
+        }
+        for time in ["", "6pm", "25:00", "18", "tomorrow", "18:00:00.5"] {
+            assert!(ahead(time, &now).unwrap_err().contains("such as `18:00`"), "{time}");
+        }
+        assert_eq!(text(later_by("2h", &now)), Ok("2026-11-23T15:30:00Z".to_owned()));
+        assert!(later_by("90", &now).unwrap_err().contains("did you mean `90m` or `90h`?"));
+        for duration in ["", "-2h", "0s", "2 h ago", "999999999y"] {
+            assert!(later_by(duration, &now).unwrap_err().contains("such as `90m`"), "{duration}");
         }
     }
 

@@ -62,6 +62,18 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Returns a line as far as it fits on the terminal of standard output, so that it stays one line there. Elsewhere it is
+/// whole.
+pub(crate) fn fitting(line: &str) -> String {
+    let size = std::io::IsTerminal::is_terminal(&std::io::stdout()).then(crossterm::terminal::size);
+    match size.and_then(Result::ok).map(|(columns, _)| usize::from(columns)) {
+        Some(columns) if columns > 0 && line.chars().count() > columns => {
+            line.chars().take(columns - 1).chain(['…']).collect()
+        }
+        _ => line.to_owned(),
+    }
+}
+
 /// Clears the screen, if standard output is a terminal.
 pub(crate) fn clear() -> anyhow::Result<()> {
     if std::io::IsTerminal::is_terminal(&std::io::stdout()) { text("\x1b[2J\x1b[H") } else { Ok(()) }

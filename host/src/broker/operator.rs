@@ -13,7 +13,7 @@ use crate::context::Upstream;
 use crate::control::{
     ControlError, ControlHandler, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection,
 };
-use crate::gate::InboxError;
+use crate::gate::{GivenAnswer, InboxError};
 use crate::ledger::Trouble;
 use crate::name::ProfileName;
 
@@ -65,8 +65,9 @@ async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
     match request {
         ControlRequest::Status => Ok(status(inner)),
         ControlRequest::Asks => Ok(json!(inner.lasting.inbox.list())),
-        ControlRequest::Answer { ask, approve, scope, by } => {
-            let answered = inner.lasting.inbox.answer(&ask, approve, scope.as_deref(), &by, false).await;
+        ControlRequest::Answer { ask, approve, scope, until, by } => {
+            let answer = GivenAnswer { approve, scope, until };
+            let answered = inner.lasting.inbox.answer(&ask, &answer, &by, false).await;
             answered.map(|answered| json!(answered)).map_err(|error| match error {
                 InboxError::Unknown(_) => ControlRefusal::Absent(error.to_string()),
                 _ => ControlRefusal::Error(error.to_string()),

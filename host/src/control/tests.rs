@@ -85,7 +85,7 @@ async fn every_live_broker_answers_and_dead_sockets_go() {
     ];
     expected.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(all(dir.path(), &ControlRequest::Status).await.unwrap(), expected);
-    let answer = ControlRequest::Answer { ask: "7".into(), approve: true, scope: None, by: "me".into() };
+    let answer = ControlRequest::Answer { ask: "7".into(), approve: true, scope: None, until: None, by: "me".into() };
     let refused = Err(ControlError::Refused("no ask 7".into()));
     assert!(all(dir.path(), &answer).await.unwrap().iter().all(|(_, reply)| *reply == refused));
 

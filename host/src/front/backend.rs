@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::agent::{Agent, AgentPeer};
 use crate::broker::Broker;
-use crate::gate::{AnswerResult, AskSummary, InboxError};
+use crate::gate::{AnswerResult, AskSummary, GivenAnswer, InboxError};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
@@ -37,7 +37,7 @@ pub(crate) trait Backend: Send + Sync {
     }
 
     /// See [`Inbox::answer`](crate::gate::Inbox::answer): the answer of a person outside the agent's channel.
-    async fn answer(&self, id: &str, approve: bool, scope: Option<&str>, by: &str) -> Result<AnswerResult, InboxError>;
+    async fn answer(&self, id: &str, answer: &GivenAnswer, by: &str) -> Result<AnswerResult, InboxError>;
 }
 
 /// One open session; a *run* in the ledger.
@@ -94,8 +94,8 @@ impl Backend for Broker {
         self.inbox().list()
     }
 
-    async fn answer(&self, id: &str, approve: bool, scope: Option<&str>, by: &str) -> Result<AnswerResult, InboxError> {
-        self.inbox().answer(id, approve, scope, by, false).await
+    async fn answer(&self, id: &str, answer: &GivenAnswer, by: &str) -> Result<AnswerResult, InboxError> {
+        self.inbox().answer(id, answer, by, false).await
     }
 }
 

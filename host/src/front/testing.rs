@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::backend::{Backend, FrontSession};
 use crate::agent::{Agent, AgentPeer, Elicitation};
-use crate::gate::{AnswerResult, InboxError};
+use crate::gate::{AnswerResult, GivenAnswer, InboxError};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
@@ -63,8 +63,8 @@ impl Backend for Fake {
         "calls_total 7\n# EOF\n".to_owned()
     }
 
-    async fn answer(&self, id: &str, approve: bool, scope: Option<&str>, by: &str) -> Result<AnswerResult, InboxError> {
-        self.say(format!("answer {id} {approve} {scope:?} {by}"));
+    async fn answer(&self, id: &str, answer: &GivenAnswer, by: &str) -> Result<AnswerResult, InboxError> {
+        self.say(format!("answer {id} {} {:?} {by}", answer.approve, answer.scope));
         Err(InboxError::Unknown(id.to_owned()))
     }
 }

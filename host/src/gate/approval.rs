@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::form::{elicitation, read_elicitation};
-use super::inbox::{ALWAYS, AcceptableTool, MAX_TIMEOUT, NewQuestion, OpenQuestion, QuestionState, word};
+use super::inbox::{ALWAYS, AcceptableTool, MAX_TIMEOUT, NewQuestion, OpenQuestion, QuestionState, offered};
 use super::judge::{self, Reason};
 use super::{AskSummary, CallRefusal, Inbox, InboxError};
 use crate::agent::{AgentPeer, Elicitation, report_progress};
@@ -274,7 +274,7 @@ impl Approvals {
         acceptable: Option<AcceptableTool>,
     ) -> NewQuestion {
         let call = question.call;
-        let scopes = offer.scopes.iter().copied().map(word).chain(acceptable.is_some().then_some(ALWAYS));
+        let scopes = offered(&offer).into_iter().chain(acceptable.is_some().then_some(ALWAYS));
         let summary = AskSummary {
             id: ulid::Ulid::generate().to_string(),
             method: call.method.to_string(),

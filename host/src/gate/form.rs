@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::inbox::{ALWAYS, AskSummary, OpenQuestion};
+use super::inbox::{ALWAYS, AskSummary, HOUR, OpenQuestion};
 use crate::escape::escape_hidden;
 use crate::protocol::Json;
 
@@ -27,9 +27,10 @@ pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
         pending.id,
     );
     let (mut values, mut titles) = (vec!["refuse"], vec!["No"]);
-    for scope in pending.scopes() {
-        values.push(scope);
-        titles.push(scope_in_words(scope));
+    let scopes = pending.scopes();
+    for scope in &scopes {
+        values.push(*scope);
+        titles.push(scope_in_words(scope, &scopes));
     }
     json!({
         "message": message,
@@ -41,13 +42,15 @@ pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
     })
 }
 
-/// Returns what an answer of a scope says, as a person chooses it.
+/// Returns what an answer of a scope says, as a person chooses it among those that are offered.
 #[must_use]
-pub fn scope_in_words(scope: &str) -> &'static str {
+pub fn scope_in_words(scope: &str, offered: &[&str]) -> &'static str {
     match scope {
         "once" => "Yes, this once",
         "arguments" => "Yes, and once more with exactly these arguments",
         "session" => "Yes, and this tool for the rest of this session",
+        HOUR if offered.contains(&"principal") => "Yes, and this tool for one hour",
+        HOUR => "Yes, and this tool for one hour of this session",
         ALWAYS => "Yes, always: accept this tool until it changes",
         _ => "Yes, and this tool until the answer expires",
     }

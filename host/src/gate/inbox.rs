@@ -1,6 +1,7 @@
 //! Questions that wait for a person.
 
 mod acceptance;
+mod error;
 mod question;
 mod settle;
 mod waiter_count;
@@ -15,14 +16,14 @@ use serde_json::json;
 use tokio::sync::{broadcast, watch};
 
 use crate::call::{CallId, SessionId};
-use crate::ledger::{Binding, EventKind, Ledger, LedgerError};
-use crate::lockfile::LockError;
+use crate::ledger::{Binding, EventKind, Ledger};
 use crate::plugin::Offer;
 use crate::seal::Seal;
 use crate::sync::{Mutex, MutexGuard};
 pub(super) use acceptance::{ALWAYS, AcceptableTool};
+pub use error::InboxError;
 use question::key;
-pub(super) use question::{OpenQuestion, QuestionState, word};
+pub(super) use question::{HOUR, OpenQuestion, QuestionState, offered};
 use waiter_count::WaiterCount;
 
 /// The most questions that may be open at once: more than a person can read. Beyond it calls are denied.
@@ -111,6 +112,17 @@ pub enum QuestionEvent {
     },
 }
 
+/// The answer of a person to a question.
+#[derive(Debug, Clone, Default)]
+pub struct GivenAnswer {
+    /// True if the answer is yes.
+    pub approve: bool,
+    /// The scope of a yes. Absent, it is `once`; with an end, the widest offered scope that can have one.
+    pub scope: Option<String>,
+    /// The time at which a yes ends, in milliseconds since the Unix epoch, for the scopes `session` and `principal`.
+    pub until: Option<u64>,
+}
+
 /// The result of answering a question.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -123,49 +135,11 @@ pub struct AnswerResult {
     pub approved: bool,
     /// The scope of the answer.
     pub scope: &'static str,
+    /// The time at which the answer ends, in milliseconds since the Unix epoch, if the person chose one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
     /// True if a call was waiting for it; if not, the next identical call passes.
     pub waited: bool,
-}
-
-/// An error that says why an answer was not taken.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum InboxError {
-    /// No open question has that id.
-    #[error("no open question {0:?}: it was answered, has expired, or never was (see `portcullis approvals list`)")]
-    Unknown(String),
-    /// The prefix fits several questions.
-    #[error("{0:?} fits several open questions: give more of the id")]
-    Ambiguous(String),
-    /// The scope of the answer is not offered for this question.
-    #[error("scope {scope:?} is not offered for this question: choose one of {offered}")]
-    Scope {
-        /// The scope that was asked for.
-        scope: String,
-        /// The scopes that are offered.
-        offered: String,
-    },
-    /// This question may not be answered over the agent's own channel.
-    #[error(
-        "this question can only be answered with `portcullis approvals`: its tool changed since it was accepted, or is one \
-         that its source calls destructive or open to the world"
-    )]
-    OutOfBand,
-    /// Too many questions are open.
-    #[error("{MAX_OPEN} questions are open already, or {MAX_OPEN_PER_SESSION} of this session")]
-    Full,
-    /// The answer could not be recorded.
-    #[error("the answer could not be recorded: {0}")]
-    Ledger(String),
-    /// The tool could not be accepted into the lock file.
-    #[error("the tool could not be accepted: {0}")]
-    Lock(#[from] Arc<LockError>),
-}
-
-impl From<LedgerError> for InboxError {
-    fn from(error: LedgerError) -> Self {
-        Self::Ledger(error.to_string())
-    }
 }
 
 /// A new question.
@@ -234,8 +208,7 @@ impl Inbox {
     pub async fn answer(
         &self,
         id: &str,
-        approve: bool,
-        scope: Option<&str>,
+        answer: &GivenAnswer,
         by: &str,
         inside: bool,
     ) -> Result<AnswerResult, InboxError> {
@@ -244,12 +217,12 @@ impl Inbox {
         if inside && pending.out_of_band {
             return Err(InboxError::OutOfBand);
         }
-        let scope = pending.scope(scope, inside)?;
+        let (coverage, approve) = (pending.coverage(answer, inside)?, answer.approve);
         // Runs in a task of its own: an answer that has begun is recorded and announced even if its giver goes away.
         let (open, by, events) = (self.open.clone(), by.to_owned(), self.events.clone());
         let settled = tokio::spawn(async move {
             let question = Arc::clone(&pending.summary);
-            let settled = settle::settle(open, pending, approve, scope, by.clone()).await?;
+            let settled = settle::settle(open, pending, approve, coverage, by.clone()).await?;
             announce(&events, QuestionEvent::Answered { question, approved: approve, by: by.into() });
             Ok(settled)
         });
@@ -267,7 +240,8 @@ impl Inbox {
     ) -> Result<Option<QuestionState>, InboxError> {
         // Counted as a waiter, so that the answer is used by this call and not kept for another.
         let _waiting = WaiterCount::new(&pending.waiting);
-        match self.answer(&pending.id, approve, scope, "elicitation", true).await {
+        let answer = GivenAnswer { approve, scope: scope.map(str::to_owned), until: None };
+        match self.answer(&pending.id, &answer, "elicitation", true).await {
             Ok(_) | Err(InboxError::Unknown(_)) => Ok(pending.wait(pending.expires).await),
             Err(error) => Err(error),
         }

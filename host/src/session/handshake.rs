@@ -1,6 +1,9 @@
 //! The answer to an agent's handshake: what the session offers. It waits for no source that the broker can do without
 //! or knows from an earlier start.
 
+#[cfg(all(test, feature = "process"))]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +26,9 @@ use crate::protocol::RpcError;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The longest time that a handshake waits for a required source, or for the only one, that never connected before: what
-/// it offers is not known, and an agent gives up after 30 s.
-const FIRST_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
+/// it offers is not known. An interpreter has started by then, and the least patient agents give up after 10 s. Shorter
+/// than the wait of a list, so that a slow source counts as starting and not as missing.
+const FIRST_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(4);
 
 impl ConfiguredSession {
     /// Returns what the session offers. See [`Session::offers`](super::Session::offers).
@@ -54,13 +58,21 @@ impl ConfiguredSession {
         let upstreams: Vec<_> = self.upstreams().collect();
         // A broker before one source is that source to the agent, so it says exactly what the source says.
         let is_awaited = |upstream: &Upstream| upstream.config.required || upstreams.len() == 1;
-        let patience = match upstreams.iter().any(|upstream| is_awaited(upstream) && !upstream.is_announced()) {
-            true => FIRST_HANDSHAKE_TIMEOUT,
-            false => HANDSHAKE_TIMEOUT,
-        };
-        let discovery = tokio::spawn(async move { me.listing(ItemKind::Tool).await });
+        let unknown = upstreams.iter().filter(|upstream| is_awaited(upstream) && !upstream.is_announced());
+        let unknown: BTreeSet<_> = unknown.map(|upstream| upstream.config.name.clone()).collect();
+        let mut discovery = tokio::spawn(async move { me.listing(ItemKind::Tool).await });
         self.keep_discovery(discovery.abort_handle());
-        timeout(patience, discovery).await.ok()?.ok()
+        if let Ok(discovered) = timeout(HANDSHAKE_TIMEOUT, &mut discovery).await {
+            return discovered.ok();
+        }
+        if unknown.is_empty() {
+            return None;
+        }
+        tokio::select! {
+            discovered = timeout(FIRST_HANDSHAKE_TIMEOUT, discovery) => discovered.ok()?.ok(),
+            // An installation may take minutes.
+            () = self.an_installation_of(&unknown) => None,
+        }
     }
 
     /// Returns what the session offers as far as it is known before all sources have answered. `partial` is the list

@@ -1,45 +1,30 @@
 //! Resolves, pins and installs a package, each step in a cell of its own.
 
+mod run;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use portcullis_core::digest::Digest;
 use portcullis_core::escape::escape_hidden;
 use portcullis_core::lockfile::{LockedPackage, Lockfile, ResolvedPackage};
 use portcullis_core::name::SourceName;
-use portcullis_jail::{CellLimits, Tier};
-use portcullis_net::egress::{AllowedDestinations, ProxyListeners, Reach};
 use portcullis_osv::OsvCheck;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::super::plan::PlanContext;
-use super::super::program_search::is_program;
-use super::super::{CellError, CellFactory, CellGrant, Installation, Plan, ProgramNeeds, ProgramSearch};
+use super::super::{CellError, CellFactory, Installation, ProgramSearch};
 use super::known::look_up;
 use super::provenance::Released;
 use super::registry::{Configured, PackageRegistry};
 use super::store::{InstallLock, PackageStore};
 use super::{PackageCommand, PackageManager, index, npm, uv};
-use crate::run_to_end;
-
-/// The longest time that one step of an installation may take. The largest servers bring 200 MB, over a slow
-/// connection.
-const DEADLINE: Duration = Duration::from_secs(300);
-
-/// The limits of an installer. npm keeps every archive in `/tmp` until it is unpacked, and no archive is larger.
-const LIMITS: CellLimits =
-    CellLimits { memory: 2 << 30, processes: 256, cpu: None, files: 4096, file_size: 1 << 30, tmp: 1 << 30 };
 
 /// The largest lock file of an installer that is read, in bytes.
 const MAX_RECIPE_BYTES: u64 = 16 << 20;
-
-/// The number of characters of an installer's error output that are shown, from its end.
-const COMPLAINT_CHARS: usize = 400;
 
 /// The largest number of changed packages that an error message names.
 const SHOWN_CHANGES: usize = 6;
@@ -116,7 +101,7 @@ pub(crate) struct Installer<'a> {
     registry: OnceCell<PackageRegistry>,
     programs: ProgramSearch,
     store: PackageStore,
-    installation: Installation,
+    installation: Arc<Installation>,
 }
 
 impl<'a> Installer<'a> {
@@ -125,7 +110,7 @@ impl<'a> Installer<'a> {
         let programs = cells.programs();
         let configured = Configured::of(package.kind, &programs);
         let store = PackageStore::new(&cells.data_dir, source);
-        let installation = cells.installations().of(source);
+        let installation = Arc::new(cells.installations().of(source));
         Self { cells, source, package, configured, registry: OnceCell::new(), programs, store, installation }
     }
 
@@ -152,19 +137,19 @@ impl<'a> Installer<'a> {
     /// # Errors
     /// [`CellError::Package`] if the registry's package differs from the pinned one, or a step fails.
     pub(crate) async fn ready(&self) -> Result<Installed, CellError> {
-        let _lock = self.install_lock().await?;
+        let turn = self.install_lock().await?;
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let requested = self.package.lock_key();
         if let Some(pin) = lock.package(self.source.as_str(), &requested) {
             let osv = look_up(self.cells, self.package, &pin.units).await?;
             if !self.store.place(&pin.tree).is_dir() {
-                let resolved = self.resolve(self.exact(pin)).await?;
+                let resolved = self.resolve(self.exact(pin), Some(&turn)).await?;
                 self.compare(pin, &resolved)?;
-                self.install(&resolved).await?;
+                self.install(&resolved, &turn).await?;
             }
-            return self.installed(pin, osv);
+            return self.installed(pin, osv, &turn);
         }
-        self.renew_in_turn().await
+        self.renew_in_turn(&turn).await
     }
 
     /// Resolves the package again, ignoring its pin, and pins what was found. Also returns what was pinned before.
@@ -172,10 +157,10 @@ impl<'a> Installer<'a> {
     /// # Errors
     /// [`CellError::Package`] if a step fails.
     pub(crate) async fn renew(&self) -> Result<(Option<LockedPackage>, Installed), CellError> {
-        let _lock = self.install_lock().await?;
+        let turn = self.install_lock().await?;
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let before = lock.package(self.source.as_str(), &self.package.lock_key()).cloned();
-        Ok((before, self.renew_in_turn().await?))
+        Ok((before, self.renew_in_turn(&turn).await?))
     }
 
     /// Returns what [`Installer::renew`] would pin now, and what is pinned. Installs and pins nothing.
@@ -186,7 +171,7 @@ impl<'a> Installer<'a> {
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let requested = self.package.lock_key();
         let pinned = lock.package(self.source.as_str(), &requested);
-        let newest = self.resolve(self.package.specs.clone()).await?;
+        let newest = self.resolve(self.package.specs.clone(), None).await?;
         let ResolvedPackage { main, .. } = &newest;
         let mut provenance = Vec::new();
         if pinned.is_none_or(|pin| pin.version != main.version) {
@@ -206,11 +191,11 @@ impl<'a> Installer<'a> {
         })
     }
 
-    async fn renew_in_turn(&self) -> Result<Installed, CellError> {
-        let resolved = self.resolve(self.package.specs.clone()).await?;
+    async fn renew_in_turn(&self, turn: &InstallLock) -> Result<Installed, CellError> {
+        let resolved = self.resolve(self.package.specs.clone(), Some(turn)).await?;
         let osv = look_up(self.cells, self.package, &resolved.units).await?;
         if !self.store.place(&resolved.tree).is_dir() {
-            self.install(&resolved).await?;
+            self.install(&resolved, turn).await?;
         }
         let (source, requested) = (self.source.as_str(), self.package.lock_key());
         let hosts = &self.registry().await?.hosts;
@@ -223,11 +208,13 @@ impl<'a> Installer<'a> {
         self.cells.note(portcullis_ledger::EventKind::PackagePinned, body);
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let pin = lock.package(source, &requested).ok_or_else(|| self.failed("was not pinned"))?;
-        self.installed(pin, osv)
+        self.installed(pin, osv, turn)
     }
 
     async fn install_lock(&self) -> Result<InstallLock, CellError> {
-        self.store.install_lock().await.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
+        let installation = Arc::clone(&self.installation);
+        let waits = move || installation.waits_for("another broker that installs it");
+        self.store.install_lock(waits).await.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
 
     /// Returns the main package at its pinned version, and the others as the command names them.
@@ -279,7 +266,7 @@ impl<'a> Installer<'a> {
                 uv::default_index(&self.tool("uv")?, &self.python()?)
             }
         };
-        let ended = self.run(&[command], stage.path(), None).await?;
+        let ended = self.run(&[command], stage.path(), None, None).await?;
         let why = match ended {
             Ok(said) => match said.split_whitespace().find(|word| Url::parse(word).is_ok_and(|url| url.has_host())) {
                 Some(address) => return Ok(address.to_owned()),
@@ -291,7 +278,8 @@ impl<'a> Installer<'a> {
         Err(self.failed(&format!("has no registry: none is configured, and its installer names none: {why}")))
     }
 
-    async fn resolve(&self, specs: Vec<String>) -> Result<ResolvedPackage, CellError> {
+    /// Resolves the package. Whoever has the turn to install goes on with what an interrupted installation has fetched.
+    async fn resolve(&self, specs: Vec<String>, turn: Option<&InstallLock>) -> Result<ResolvedPackage, CellError> {
         self.installation.step(format!("looking up {} and what it needs", escape_hidden(&specs.join(" "))));
         let stage = self.stage()?;
         let (commands, lock) = match self.package.kind {
@@ -302,7 +290,7 @@ impl<'a> Installer<'a> {
                 (vec![uv::resolve(&self.tool("uv")?, &self.python()?)], uv::LOCK)
             }
         };
-        self.reach("resolve", &commands, stage.path()).await?;
+        self.reach("resolve", &commands, stage.path(), turn).await?;
         let lock_text =
             read_limited(&stage.path().join(lock)).map_err(|error| self.failed(&format!("left no {lock}: {error}")))?;
         let resolved = match self.package.kind {
@@ -312,7 +300,7 @@ impl<'a> Installer<'a> {
         resolved.map_err(|why| self.failed(&why))
     }
 
-    async fn install(&self, resolved: &ResolvedPackage) -> Result<(), CellError> {
+    async fn install(&self, resolved: &ResolvedPackage, turn: &InstallLock) -> Result<(), CellError> {
         let (name, version) = (escape_hidden(&resolved.main.name), escape_hidden(&resolved.main.version));
         self.installation.step(format!("installing {name} {version} with {} packages", resolved.units.len()));
         let stage = self.stage()?;
@@ -330,7 +318,7 @@ impl<'a> Installer<'a> {
                 uv::install(&self.tool("uv")?, &self.python()?).to_vec()
             }
         };
-        self.reach("install", &commands, stage.path()).await?;
+        self.reach("install", &commands, stage.path(), Some(turn)).await?;
         let kept = self.store.keep(stage, &resolved.tree);
         kept.map_err(|error| self.failed(&format!("cannot be put in place: {error}")))
     }
@@ -340,10 +328,11 @@ impl<'a> Installer<'a> {
         self.store.stage().map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
 
-    fn installed(&self, pin: &LockedPackage, osv: OsvCheck) -> Result<Installed, CellError> {
+    fn installed(&self, pin: &LockedPackage, osv: OsvCheck, turn: &InstallLock) -> Result<Installed, CellError> {
         let held =
             self.store.hold(&pin.tree).map_err(|error| self.failed(&format!("is not where it was put: {error}")))?;
         self.store.sweep(&pin.tree);
+        self.store.discard_cache(turn);
         let folder = self.store.place(&pin.tree);
         let wanted = self.package.program.as_deref();
         let words = match self.package.kind {
@@ -364,96 +353,6 @@ impl<'a> Installer<'a> {
             folder,
         };
         Ok(Installed { argv: words.chain(self.package.arguments.iter().cloned()).collect(), phase, held })
-    }
-
-    /// Returns the installer: npm beside npx, uv beside uvx.
-    fn tool(&self, name: &str) -> Result<PathBuf, CellError> {
-        let beside = Path::new(&self.package.runner).parent().map(|folder| folder.join(name));
-        match beside.filter(|path| path.is_absolute() && is_program(path)) {
-            Some(path) => Ok(path),
-            None => self.programs.resolve(name),
-        }
-    }
-
-    fn python(&self) -> Result<PathBuf, CellError> {
-        Ok(ProgramNeeds::of(&["python3".to_owned()], None, &self.programs)?.program)
-    }
-
-    async fn reach(&self, step: &str, commands: &[Vec<String>], folder: &Path) -> Result<(), CellError> {
-        let registry = self.registry().await?;
-        let ended = self.run(commands, folder, Some(registry)).await?;
-        ended.map(drop).map_err(|said| self.complaint(step, &said, registry))
-    }
-
-    /// Runs commands one after another, in cells that may write to one folder and reach the registry, if given. Returns
-    /// the output of the last command, or why one failed.
-    async fn run(
-        &self,
-        commands: &[Vec<String>],
-        folder: &Path,
-        registry: Option<&PackageRegistry>,
-    ) -> Result<Result<String, String>, CellError> {
-        let folder = folder.canonicalize().map_err(|error| self.failed(&error.to_string()))?;
-        let (environment, needed) = match self.package.kind {
-            PackageManager::Npm => (npm::environment(registry), None),
-            PackageManager::Uv => (uv::environment(registry), Some(self.python()?)),
-        };
-        let network = registry.map(|registry| registry.hosts.clone()).unwrap_or_default();
-        let certificates = registry.and_then(|registry| registry.certificates.as_deref());
-        let mut said = String::new();
-        for argv in commands {
-            let mut needs = ProgramNeeds::of(argv, Some(&folder), &self.programs)?;
-            if let Some(python) = &needed {
-                needs.take_in(ProgramNeeds::of(&[python.to_string_lossy().into_owned()], None, &self.programs)?);
-            }
-            let mut grant = CellGrant { write: vec![folder.clone()], network: network.clone(), ..CellGrant::nothing() };
-            grant.directory = Some(folder.clone());
-            grant.limits = LIMITS;
-            grant.read.extend(certificates.and_then(|file| file.canonicalize().ok()));
-            let (tier, enforced) = self.cells.tiers().await.tier_for(&grant)?;
-            debug_assert_ne!(tier, Tier::Reduced, "a cell with a network is never reduced");
-            let setting = PlanContext {
-                tier,
-                enforced,
-                outside_home: &folder,
-                proxy_listeners: ProxyListeners::wanted(&AllowedDestinations::of_entries(&grant.network)),
-                recorded: false,
-            };
-            let arguments = argv.get(1..).unwrap_or_default();
-            let mut plan = Plan::new(&grant, &needs, arguments, &environment, setting);
-            // No broker is started in what is installed, and a package may contain files of any name.
-            plan.launch.cell.protected_names.clear();
-            // The user's own configuration names the registry, which may be at a private address. A registry on the
-            // public internet must not lead to one.
-            let must_be_public = registry.map(|registry| registry.must_be_public.as_slice()).unwrap_or_default();
-            let declared = AllowedDestinations::of_entries(&grant.network).public(must_be_public);
-            let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready, None, Arc::default());
-            match run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve).await {
-                Ok(output) => said = output,
-                Err(why) => return Ok(Err(why)),
-            }
-        }
-        Ok(Ok(said))
-    }
-
-    fn complaint(&self, step: &str, said: &str, registry: &PackageRegistry) -> CellError {
-        let refused = registry.has_credentials && ["401", "403"].iter().any(|code| said.contains(code));
-        let hint = match (refused, registry.has_proxy) {
-            (true, _) => {
-                "; your credentials for this registry are kept out of the cell, so packages that need them are not \
-                 supported: install it yourself and name its program"
-            }
-            (false, true) => {
-                "; a proxy is configured, which is not used from a cell: if only the proxy reaches the registry, install \
-                 the package yourself and name its program"
-            }
-            (false, false) => "",
-        };
-        let said = portcullis_core::escape::escape_hidden(said.trim());
-        let start = said.char_indices().rev().nth(COMPLAINT_CHARS).map_or(0, |(at, _)| at);
-        let said = said.get(start..).unwrap_or_default();
-        let hosts = registry.hosts.join(" ");
-        self.failed(&format!("did not {step} from {hosts} in its cell: {said}{hint}"))
     }
 
     fn failed(&self, why: &str) -> CellError {

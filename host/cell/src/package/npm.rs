@@ -42,12 +42,14 @@ fn command(npm: &Path, words: impl Iterator<Item = String>) -> Vec<String> {
     std::iter::once(npm.to_string_lossy().into_owned()).chain(words).collect()
 }
 
-/// Returns npm's environment: the registry, and where the cell keeps temporary files.
-pub(super) fn environment(registry: Option<&PackageRegistry>) -> Vec<(String, String)> {
+/// Returns npm's environment: the registry, and where it keeps what it has fetched, which is private to the cell if no cache is
+/// given.
+pub(super) fn environment(registry: Option<&PackageRegistry>, cache: Option<&Path>) -> Vec<(String, String)> {
+    let cache = cache.unwrap_or(Path::new("/tmp/npm"));
     let mut environment = vec![
         // A path that does not exist in the cell: the file beside the system's npm may hold credentials.
         ("npm_config_globalconfig".to_owned(), "/etc/npmrc".to_owned()),
-        ("npm_config_cache".to_owned(), "/tmp/npm".to_owned()),
+        ("npm_config_cache".to_owned(), cache.to_string_lossy().into_owned()),
     ];
     let Some(registry) = registry else { return environment };
     environment.push(("npm_config_registry".to_owned(), registry.address.clone()));

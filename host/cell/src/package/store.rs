@@ -1,5 +1,5 @@
 //! The store of the packages of one source: a folder for each dependency tree, either complete or absent. A tree is
-//! removed once it is neither current nor in use.
+//! removed once it is neither current nor in use. What an interrupted installation has fetched is kept for the next one.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,6 +12,9 @@ use tempfile::TempDir;
 
 /// The prefix of folders that are incomplete or about to be removed.
 const STAGE: &str = "stage-";
+
+/// The name of the folder in which an installer keeps what it has fetched.
+const CACHE: &str = "cache";
 
 /// The number of digits of a tree's digest that name its folder.
 const NAME_CHARS: usize = 16;
@@ -34,13 +37,17 @@ impl PackageStore {
         Self { folder: data_dir.join("sources").join(source.as_str()).join("packages") }
     }
 
-    /// Waits until nothing else installs for this source, then removes what an interrupted installation left.
-    pub(super) async fn install_lock(&self) -> io::Result<InstallLock> {
+    /// Waits until nothing else installs for this source, then removes what an interrupted installation left. Calls
+    /// `waits` before a wait.
+    pub(super) async fn install_lock(&self, waits: impl FnOnce() + Send + 'static) -> io::Result<InstallLock> {
         super::super::make_private_folder(&self.folder).map_err(io::Error::other)?;
         let path = self.folder.join("guard");
         let wait = move || {
             let guard = File::create(path)?;
-            flock(&guard, FlockOperation::LockExclusive)?;
+            if flock(&guard, FlockOperation::NonBlockingLockExclusive).is_err() {
+                waits();
+                flock(&guard, FlockOperation::LockExclusive)?;
+            }
             Ok::<_, io::Error>(guard)
         };
         let guard = tokio::task::spawn_blocking(wait).await.map_err(io::Error::other).flatten()?;
@@ -49,6 +56,22 @@ impl PackageStore {
             let _ = fs::remove_dir_all(unfinished);
         }
         Ok(InstallLock { _guard: guard })
+    }
+
+    /// Returns the folder in which an installer keeps what it has fetched until the package is installed. An installation
+    /// that was interrupted goes on with what is there. No other source uses it, and no second installation of this one.
+    pub(super) fn cache(&self, _lock: &InstallLock) -> io::Result<PathBuf> {
+        let cache = self.folder.join(CACHE);
+        super::super::make_private_folder(&cache).map_err(io::Error::other)?;
+        Ok(cache)
+    }
+
+    /// Removes what an installer has fetched, once the package is installed.
+    pub(super) fn discard_cache(&self, _lock: &InstallLock) {
+        let cache = self.folder.join(CACHE);
+        if cache.is_dir() {
+            self.bury(&cache);
+        }
     }
 
     /// Makes a folder for one step, which is removed with the returned value unless it is kept.
@@ -78,13 +101,17 @@ impl PackageStore {
     /// Removes all trees except `kept` and those that are held. Call this only while holding a [`InstallLock`].
     pub(super) fn sweep(&self, kept: &Digest) {
         let kept = self.place(kept);
-        for old in self.folders().filter(|path| *path != kept && !is_stage(path) && is_free(path)) {
-            // Renamed first, so that a half-removed tree is never taken for a complete one; the next turn removes the
-            // rest.
-            let moved = self.stage().and_then(|grave| fs::rename(&old, grave.path()));
-            if let Err(error) = moved {
-                tracing::debug!(folder = %old.display(), %error, "an old tree of packages cannot be removed");
-            }
+        for old in self.folders().filter(|path| *path != kept && is_tree(path) && is_free(path)) {
+            self.bury(&old);
+        }
+    }
+
+    /// Removes a folder. It is renamed first, so that a half-removed one is never taken for a complete one; the next turn
+    /// removes the rest.
+    fn bury(&self, folder: &Path) {
+        let moved = self.stage().and_then(|grave| fs::rename(folder, grave.path()));
+        if let Err(error) = moved {
+            tracing::debug!(folder = %folder.display(), %error, "an old folder of packages cannot be removed");
         }
     }
 
@@ -97,6 +124,10 @@ impl PackageStore {
 /// Reports whether no process holds the tree.
 fn is_free(tree: &Path) -> bool {
     File::open(tree).is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
+fn is_tree(path: &Path) -> bool {
+    !is_stage(path) && !path.ends_with(CACHE)
 }
 
 fn is_stage(path: &Path) -> bool {
@@ -112,7 +143,7 @@ mod tests {
     async fn old_trees_go_once_nobody_holds_them() {
         let dir = tempfile::tempdir().unwrap();
         let store = PackageStore::new(dir.path(), &"files".parse().unwrap());
-        let lock = store.install_lock().await.unwrap();
+        let lock = store.install_lock(|| {}).await.unwrap();
         let trees = [b"old", b"run", b"new"].map(|name| Digest::of(name));
         for tree in &trees {
             let stage = store.stage().unwrap();
@@ -129,11 +160,17 @@ mod tests {
         store.sweep(new);
         assert!(!store.place(running).exists());
 
-        // A broker that was killed during an installation leaves a stage folder.
+        // A broker that was killed during an installation leaves a stage folder, and what was fetched.
         let given_up = store.stage().unwrap().keep();
+        let fetched = store.cache(&lock).unwrap().join("archive");
+        fs::write(&fetched, "bytes").unwrap();
         drop(lock);
-        let _lock = store.install_lock().await.unwrap();
+        let lock = store.install_lock(|| {}).await.unwrap();
         assert!(!given_up.exists());
+        store.sweep(new);
+        assert_eq!(store.cache(&lock).unwrap().join("archive"), fetched);
+        assert!(fetched.exists(), "the next installation goes on with it");
+        store.discard_cache(&lock);
         assert_eq!(store.folders().collect::<Vec<_>>(), [store.place(new)]);
     }
 }

@@ -50,10 +50,12 @@ fn command<'a>(uv: &Path, words: impl Iterator<Item = &'a str>) -> Vec<String> {
     std::iter::once(uv.to_string_lossy().into_owned()).chain(words.map(str::to_owned)).collect()
 }
 
-/// Returns uv's environment: the index, and where the cell keeps temporary files.
-pub(super) fn environment(registry: Option<&PackageRegistry>) -> Vec<(String, String)> {
+/// Returns uv's environment: the index, and where it keeps what it has fetched, which is private to the cell if no cache is
+/// given.
+pub(super) fn environment(registry: Option<&PackageRegistry>, cache: Option<&Path>) -> Vec<(String, String)> {
+    let cache = cache.unwrap_or(Path::new("/tmp/uv"));
     let mut environment = vec![
-        ("UV_CACHE_DIR".to_owned(), "/tmp/uv".to_owned()),
+        ("UV_CACHE_DIR".to_owned(), cache.to_string_lossy().into_owned()),
         ("UV_LINK_MODE".to_owned(), "copy".to_owned()),
         ("UV_PYTHON_DOWNLOADS".to_owned(), "never".to_owned()),
     ];

@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Subcommand;
 use portcullis::control::{self, ControlError, ControlRequest};
+use portcullis::gate::GivenAnswer;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::output::{self, BOLD, escape_hidden};
-use crate::runtime;
+use crate::{moment, runtime};
 
 /// Answer the questions that calls are waiting for
 ///
@@ -24,6 +25,7 @@ Examples:
   portcullis approvals
   portcullis approvals show 01JD
   portcullis approvals approve 01JD --scope session
+  portcullis approvals approve 01JD --for 2h     # and --until 18:00
   portcullis approvals approve --batch 01JD      # and all other open questions about the same tool
   portcullis approvals refuse 01JD 01JE
   portcullis approvals --watch")]
@@ -57,6 +59,12 @@ enum Action {
         /// it changes
         #[arg(long)]
         scope: Option<String>,
+        /// The answer holds for this long, such as `90m` or `2h`: for the tool with any arguments
+        #[arg(long, value_name = "DURATION", value_parser = moment::after, conflicts_with = "until")]
+        r#for: Option<u64>,
+        /// The answer holds until then, such as `18:00` or `2026-11-22T18:00:00Z`: for the tool with any arguments
+        #[arg(long, value_name = "TIME", value_parser = moment::upcoming)]
+        until: Option<u64>,
     },
     /// Say no
     Refuse {
@@ -89,10 +97,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         match args.action.as_ref().unwrap_or(&Action::List) {
             Action::List => list(&asks(&folders).await?, global.json),
             Action::Show { id } => show(&asks(&folders).await?, id, global.json),
-            Action::Approve { answered, scope } => {
-                answer(&folders, answered, true, scope.as_deref(), global.json).await
+            Action::Approve { answered, scope, r#for, until } => {
+                let given = GivenAnswer { approve: true, scope: scope.clone(), until: until.or(*r#for) };
+                answer(&folders, answered, &given, global.json).await
             }
-            Action::Refuse { answered } => answer(&folders, answered, false, None, global.json).await,
+            Action::Refuse { answered } => answer(&folders, answered, &GivenAnswer::default(), global.json).await,
         }
     })
 }
@@ -165,20 +174,14 @@ fn are_alike(one: &Value, other: &Value) -> bool {
     ["source", "method", "name", "principal", "profile", "grave", "scopes"].iter().all(|key| one[*key] == other[*key])
 }
 
-async fn answer(
-    folders: &[PathBuf],
-    answered: &Answered,
-    approve: bool,
-    scope: Option<&str>,
-    json: bool,
-) -> anyhow::Result<ExitCode> {
+async fn answer(folders: &[PathBuf], answered: &Answered, given: &GivenAnswer, json: bool) -> anyhow::Result<ExitCode> {
     // The full ids, so that a prefix is unique among the questions of all brokers and not only of one.
     let asks = asks(folders).await?;
     let named: Vec<&Value> = answered.ids.iter().map(|id| find(&asks, id)).collect::<Result<_, _>>()?;
     let is_meant = |ask: &&Value| named.iter().any(|named| *named == *ask || answered.batch && are_alike(named, ask));
     let mut good = true;
     for ask in asks.iter().filter(is_meant) {
-        match give(folders, ask["id"].as_str().unwrap_or_default(), approve, scope.map(str::to_owned)).await {
+        match give(folders, ask["id"].as_str().unwrap_or_default(), given).await {
             Ok(answered) if json => output::json(&answered)?,
             Ok(answered) => output::text(&format!("{}\n", described(&answered)))?,
             // The others are answered none the less.
@@ -192,9 +195,10 @@ async fn answer(
 }
 
 /// Gives the answer to the broker that holds the question of this id. Returns what the broker says.
-async fn give(folders: &[PathBuf], id: &str, approve: bool, scope: Option<String>) -> anyhow::Result<Value> {
+async fn give(folders: &[PathBuf], id: &str, given: &GivenAnswer) -> anyhow::Result<Value> {
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
-    let request = ControlRequest::Answer { ask: id.to_owned(), approve, scope, by };
+    let GivenAnswer { approve, scope, until } = given.clone();
+    let request = ControlRequest::Answer { ask: id.to_owned(), approve, scope, until, by };
     let mut refusal = None;
     for folder in folders {
         for (_, answer) in control::all(folder, &request).await? {
@@ -219,5 +223,6 @@ fn described(answered: &Value) -> String {
         (true, false) => "; no call was waiting, so the next identical one passes",
         _ => "",
     };
-    format!("{word}: {tool} ({}){next}", answered["scope"].as_str().unwrap_or_default())
+    let until = answered["until"].as_u64().map(|until| format!(" until {}", moment::local(until))).unwrap_or_default();
+    format!("{word}: {tool} ({}{until}){next}", answered["scope"].as_str().unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portcullis::broker::{Broker, SourceDefinitions};
+use portcullis::broker::{Broker, BrokerState, SourceDefinitions};
 use portcullis::config::{Config, Endpoint, SourceConfig};
 use portcullis::item::{Item, ItemKind};
 use portcullis::lockfile::{Acceptance, Lockfile};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::cli::Global;
 use crate::completion;
 use crate::flagged::{print_flagged, print_off};
-use crate::isolation::{fact, print_cell};
+use crate::isolation::{fact, print_cell, print_known};
 use crate::json_text::{items, plain_text};
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
@@ -30,7 +30,8 @@ use crate::runtime;
 /// scans it. A source that fails alone is reported, and the others are served. The exit code is 1 if nothing can be
 /// served, if a required source or a whole group fails, or if names collide.
 ///
-/// A source that is well has one line; the details of others are shown, and of those that are named.
+/// A source that is well has one line. Of others it is shown what is wrong; what their cells are made of is shown of those
+/// that are named.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -38,7 +39,7 @@ Examples:
   portcullis check files       # also what its cell is made of
   portcullis check --details   # that of every source")]
 pub(crate) struct Args {
-    /// Sources to show the details of, whether they are well or not
+    /// Sources to show the details of
     #[arg(add = completion::sources())]
     sources: Vec<String>,
 
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let config = broker.config();
         let mut good = true;
         let mut sources = Vec::new();
-        let found = progress(config.sources.len(), broker.definitions()).await;
+        let found = progress(&broker, broker.definitions()).await;
         let lock = Lockfile::load(&config.data_dir)?;
         let groups = groups(&config, &found);
         let mut problems = broker.problems(&found)?;
@@ -174,8 +175,8 @@ fn profiles(config: &Config) -> Vec<Value> {
     of.map(|(name, profile)| json!({ "name": name, "trust": profile.trust, "approve": profile.approve })).collect()
 }
 
-/// Waits for the sources. On a terminal, a line on standard error says meanwhile what is waited for.
-async fn progress<T>(sources: usize, work: impl Future<Output = T>) -> T {
+/// Waits for the sources. On a terminal, a line on standard error says meanwhile which are waited for.
+async fn progress<T>(broker: &Broker, work: impl Future<Output = T>) -> T {
     if !std::io::stderr().is_terminal() {
         return work.await;
     }
@@ -189,12 +190,19 @@ async fn progress<T>(sources: usize, work: impl Future<Output = T>) -> T {
                 return done;
             }
             _ = tick.tick() => {
-                let seconds = began.elapsed().as_secs();
-                let what = if sources == 1 { "1 source".to_owned() } else { format!("{sources} sources") };
-                output::status_line(&format!("starting {what} and asking for definitions: {seconds} s"));
+                let line = awaited(&broker.state(), began.elapsed());
+                output::status_line(&output::fitting(&line));
             }
         }
     }
+}
+
+/// Returns the line that says which sources have neither listed tools nor failed yet.
+fn awaited(state: &BrokerState, since: Duration) -> String {
+    let left = state.sources.iter().filter(|source| source.tools_available == 0 && source.error_count == 0);
+    let names: Vec<&str> = left.map(|source| source.name.as_str()).collect();
+    let (count, all, seconds) = (names.len(), state.sources.len(), since.as_secs());
+    format!("{seconds} s: waiting for {count} of {all} sources to list what they offer: {}", names.join(" "))
 }
 
 /// Reports whether there is something about a source that a person should see.
@@ -221,7 +229,9 @@ fn print_line(source: &Value) -> anyhow::Result<()> {
     };
     let (name, tools) = (plain_text(&source["name"]), &source["tools"]);
     let what: String = plain_text(&source["source"]).chars().take(60).collect();
-    output::text(&format!("{BOLD}{name:16}{BOLD:#}  {tools:>4} tools  {kind:24}  {what}\n"))
+    let line = output::fitting(&format!("{name:16}  {tools:>4} tools  {kind:24}  {what}"));
+    let rest = line.strip_prefix(&*name).unwrap_or_default();
+    output::text(&format!("{BOLD}{name}{BOLD:#}{rest}\n"))
 }
 
 /// Prints what goes wrong when this is served, and which sources are missing.
@@ -283,8 +293,11 @@ fn print(report: &Value, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let (detailed, well): (Vec<_>, Vec<_>) =
         sources.iter().partition(|source| is_ill(source) || source["name"].as_str().is_some_and(&wanted));
     well.iter().try_for_each(|source| print_line(source))?;
+    let mut brief = Vec::new();
     for source in detailed {
-        output::text(&format!("\n{BOLD}{}{BOLD:#}  {}\n", plain_text(&source["name"]), plain_text(&source["source"])))?;
+        let name = plain_text(&source["name"]);
+        let line = output::fitting(&format!("{name}  {}", plain_text(&source["source"])));
+        output::text(&format!("\n{BOLD}{name}{BOLD:#}{}\n", line.strip_prefix(&*name).unwrap_or_default()))?;
         match source["error"].as_str() {
             Some(error) => output::text(&format!("  {BAD}fails{BAD:#}        {}\n", escape_hidden(error)))?,
             None => fact("tools", &source["tools"].to_string())?,
@@ -309,11 +322,19 @@ fn print(report: &Value, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         }
         print_flagged(&source["flagged"], "")?;
         print_off(&source["off"])?;
-        let names: Vec<_> = items(&source["environment"]).iter().map(plain_text).collect();
-        if !names.is_empty() {
-            fact("environment", &names.join(" "))?;
+        if source["name"].as_str().is_some_and(&wanted) || source["cell"].is_null() {
+            let names: Vec<_> = items(&source["environment"]).iter().map(plain_text).collect();
+            if !names.is_empty() {
+                fact("environment", &names.join(" "))?;
+            }
+            print_cell(&source["cell"])?;
+        } else {
+            print_known(source.pointer("/cell/package/osv").unwrap_or(&Value::Null))?;
+            brief.push(plain_text(&source["name"]));
         }
-        print_cell(&source["cell"])?;
+    }
+    if let Some(first) = brief.first() {
+        output::text(&format!("details        `portcullis check {first}` shows what its cell is made of\n"))?;
     }
     Ok(())
 }

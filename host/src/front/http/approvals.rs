@@ -5,10 +5,11 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt as _, Limited};
+use jiff::Timestamp;
 
 use super::reply::HttpRefusal;
 use crate::front::backend::Backend;
-use crate::gate::InboxError;
+use crate::gate::{GivenAnswer, InboxError};
 use crate::protocol::RpcError;
 
 /// The path at which open questions are listed; below it, each is answered under its id.
@@ -24,6 +25,8 @@ struct PersonsAnswer {
     approve: bool,
     /// The scope of an approval; once, if absent.
     scope: Option<String>,
+    /// The moment at which an approval ends, as in RFC 3339, if the person chose one.
+    until: Option<String>,
 }
 
 /// Reports whether a path is about questions.
@@ -44,12 +47,11 @@ pub(super) async fn serve(
         (&Method::GET, "") => Ok(json(&backend.questions())),
         (&Method::POST, id) if !id.is_empty() => {
             let answer = read(body).await?;
-            let scope = answer.scope.as_deref();
-            let answered = backend.answer(id, answer.approve, scope, &format!("person:{person}")).await;
+            let answered = backend.answer(id, &answer, &format!("person:{person}")).await;
             answered.map(|answered| json(&answered)).map_err(|error| {
                 let status = match error {
                     InboxError::Unknown(_) => StatusCode::NOT_FOUND,
-                    InboxError::Ambiguous(_) | InboxError::Scope { .. } => StatusCode::BAD_REQUEST,
+                    InboxError::Ambiguous(_) | InboxError::Scope { .. } | InboxError::End(_) => StatusCode::BAD_REQUEST,
                     _ => StatusCode::SERVICE_UNAVAILABLE,
                 };
                 HttpRefusal::new(status, RpcError::INVALID_REQUEST, error.to_string())
@@ -63,11 +65,16 @@ fn json(value: &impl serde::Serialize) -> Response {
     ([(CONTENT_TYPE, "application/json")], serde_json::json!(value).to_string()).into_response()
 }
 
-async fn read(body: Body) -> Result<PersonsAnswer, HttpRefusal> {
+async fn read(body: Body) -> Result<GivenAnswer, HttpRefusal> {
     let refuse = |why: String| {
         let message = format!("an answer is JSON such as {{\"approve\": true, \"scope\": \"once\"}}: {why}");
         HttpRefusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message)
     };
     let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|error| refuse(error.to_string()))?;
-    serde_json::from_slice(&body.to_bytes()).map_err(|error| refuse(error.to_string()))
+    let answer = serde_json::from_slice(&body.to_bytes()).map_err(|error| refuse(error.to_string()))?;
+    let PersonsAnswer { approve, scope, until } = answer;
+    let until = until.map(|until| until.parse::<Timestamp>().map_err(|error| refuse(format!("`until`: {error}"))));
+    // A moment before 1970 has passed, as the epoch has.
+    let until = until.transpose()?.map(|until| u64::try_from(until.as_millisecond()).unwrap_or(0));
+    Ok(GivenAnswer { approve, scope, until })
 }

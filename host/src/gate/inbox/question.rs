@@ -8,11 +8,17 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::acceptance::{ALWAYS, AcceptableTool};
-use super::{AskSummary, InboxError};
-use crate::call::{CallId, SessionId};
+use super::{AskSummary, GivenAnswer, InboxError};
+use crate::call::{CallId, SessionId, now_millis};
 use crate::digest::Digest;
 use crate::ledger::{Binding, Event, EventKind, Ledger};
 use crate::plugin::{AnswerScope, Offer};
+
+/// The scope by which a person chooses an answer that ends after an hour, where no other time can be given.
+pub(in crate::gate) const HOUR: &str = "hour";
+
+/// The seconds for which such an answer holds.
+const HOUR_SECONDS: u32 = 60 * 60;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::gate) enum QuestionState {
@@ -37,6 +43,14 @@ impl ChosenScope {
             Self::Always => ALWAYS,
         }
     }
+}
+
+/// What an answer covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Coverage {
+    pub(super) scope: ChosenScope,
+    /// The time at which the answer ends, in milliseconds since the Unix epoch, if the person chose one.
+    pub(super) until: Option<u64>,
 }
 
 /// One open question.
@@ -89,7 +103,7 @@ impl OpenQuestion {
 
     /// Returns the scopes that a person at the agent's side may choose from.
     pub(in crate::gate) fn scopes(&self) -> Vec<&'static str> {
-        self.offer.scopes.iter().copied().map(word).collect()
+        offered(&self.offer)
     }
 
     pub(in crate::gate) fn summary(&self) -> AskSummary {
@@ -97,22 +111,77 @@ impl OpenQuestion {
         AskSummary { waiting, expires_in: self.expires_in(), ..AskSummary::clone(&self.summary) }
     }
 
-    /// Returns the scope that an answer names. `inside` is true for one over the agent's own channel.
-    pub(super) fn scope(&self, wanted: Option<&str>, inside: bool) -> Result<ChosenScope, InboxError> {
-        let Some(wanted) = wanted else { return Ok(ChosenScope::Offered(AnswerScope::Once)) };
-        if wanted == ALWAYS && self.acceptable.is_some() && !inside {
-            return Ok(ChosenScope::Always);
+    /// Returns what an answer covers. `inside` is true for one over the agent's own channel.
+    pub(super) fn coverage(&self, answer: &GivenAnswer, inside: bool) -> Result<Coverage, InboxError> {
+        let plain = |scope| Ok(Coverage { scope, until: None });
+        let found = |wanted: &str| self.offer.scopes.iter().copied().find(|scope| word(*scope) == wanted);
+        match (answer.scope.as_deref(), answer.until) {
+            (None, None) => plain(ChosenScope::Offered(AnswerScope::Once)),
+            (Some(ALWAYS), None) if self.acceptable.is_some() && !inside => plain(ChosenScope::Always),
+            (Some(HOUR), None) if offers_an_hour(&self.offer) => {
+                let until = now_millis().saturating_add(u64::from(HOUR_SECONDS) * 1000);
+                self.ending(lasting(&self.offer), until, inside)
+            }
+            (Some(wanted), None) => match found(wanted) {
+                Some(scope) => plain(ChosenScope::Offered(scope)),
+                None => Err(self.not_offered(wanted, inside)),
+            },
+            (None, Some(until)) => self.ending(lasting(&self.offer), until, inside),
+            (Some(wanted), Some(until)) => {
+                let scope = found(wanted).ok_or_else(|| self.not_offered(wanted, inside))?;
+                self.ending(Some(scope).filter(|scope| can_end(*scope)), until, inside)
+            }
         }
-        let found = self.offer.scopes.iter().copied().find(|scope| word(*scope) == wanted);
-        found.map(ChosenScope::Offered).ok_or_else(|| {
-            let offered = if inside { self.scopes() } else { self.summary.scopes.clone() };
-            InboxError::Scope { scope: wanted.to_owned(), offered: offered.join(", ") }
-        })
+    }
+
+    /// Returns the coverage of an answer that ends at a time which the person chose.
+    fn ending(&self, scope: Option<AnswerScope>, until: u64, inside: bool) -> Result<Coverage, InboxError> {
+        let scope = scope.ok_or_else(|| self.not_offered("until a time", inside))?;
+        let left = until.saturating_sub(now_millis());
+        if left == 0 {
+            return Err(InboxError::End("that time has passed: give a later one".to_owned()));
+        }
+        if left > u64::from(self.offer.valid_for) * 1000 {
+            let longest = self.offer.valid_for;
+            let why = format!(
+                "an answer holds for {longest} s at most: give an earlier time, or raise `valid-for` in the settings of the approval \
+                 plugin"
+            );
+            return Err(InboxError::End(why));
+        }
+        Ok(Coverage { scope: ChosenScope::Offered(scope), until: Some(until) })
+    }
+
+    fn not_offered(&self, wanted: &str, inside: bool) -> InboxError {
+        let offered = if inside { self.scopes() } else { self.summary.scopes.clone() };
+        InboxError::Scope { scope: wanted.to_owned(), offered: offered.join(", ") }
     }
 
     pub(super) fn event(&self, kind: EventKind, body: serde_json::Value) -> Event {
         Event { kind, run: Some(self.session.clone()), call: Some(self.call.clone()), body }
     }
+}
+
+/// Returns the words for the scopes that approval plugins offer.
+pub(in crate::gate) fn offered(offer: &Offer) -> Vec<&'static str> {
+    let hour = offers_an_hour(offer).then_some(HOUR);
+    offer.scopes.iter().copied().map(word).chain(hour).collect()
+}
+
+/// Reports whether an answer can end after an hour. One that ends sooner anyway needs no end of its own.
+fn offers_an_hour(offer: &Offer) -> bool {
+    lasting(offer).is_some() && offer.valid_for > HOUR_SECONDS
+}
+
+/// Returns the widest offered scope that can be given an end.
+fn lasting(offer: &Offer) -> Option<AnswerScope> {
+    let widest_first = [AnswerScope::Principal, AnswerScope::Session];
+    widest_first.into_iter().find(|scope| offer.scopes.contains(scope))
+}
+
+/// Reports whether an answer of this scope counts for more than one call, so that a time at which it ends means something.
+fn can_end(scope: AnswerScope) -> bool {
+    matches!(scope, AnswerScope::Session | AnswerScope::Principal)
 }
 
 /// Returns the word for a scope in messages, answers and the ledger.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::question::ChosenScope;
+use super::question::{ChosenScope, Coverage};
 use super::{AnswerResult, InboxError, LATE_VALIDITY, Open, OpenQuestion, QuestionState, lock};
 use crate::ledger::{self, ApprovalGrant, EventKind, LedgerError};
 use crate::plugin::AnswerScope;
@@ -18,7 +18,7 @@ pub(super) async fn settle(
     open: Arc<Open>,
     pending: Arc<OpenQuestion>,
     approve: bool,
-    scope: ChosenScope,
+    coverage: Coverage,
     by: String,
 ) -> Result<AnswerResult, InboxError> {
     // Only the task that removes the question from the map answers it.
@@ -26,10 +26,11 @@ pub(super) async fn settle(
         return Err(InboxError::Unknown(pending.id.clone()));
     }
     let waited = pending.waiting.load(Ordering::SeqCst) > 0;
-    if let Err(error) = record(&pending, approve, scope, &by, waited).await {
+    if let Err(error) = record(&pending, approve, coverage, &by, waited).await {
         lock(&open).insert(pending.id.clone(), pending);
         return Err(error);
     }
+    let Coverage { scope, until } = coverage;
     let passes = match scope {
         ChosenScope::Offered(AnswerScope::Session | AnswerScope::Principal) | ChosenScope::Always => usize::MAX,
         ChosenScope::Offered(AnswerScope::Once | AnswerScope::Arguments) => usize::from(waited),
@@ -41,17 +42,20 @@ pub(super) async fn settle(
         QuestionState::Refused { by }
     });
     let (ask, tool) = (pending.id.clone(), pending.summary.tool.clone());
-    Ok(AnswerResult { ask, tool, approved: approve, scope: scope.word(), waited })
+    Ok(AnswerResult { ask, tool, approved: approve, scope: scope.word(), until, waited })
 }
 
 async fn record(
     pending: &OpenQuestion,
     approve: bool,
-    scope: ChosenScope,
+    Coverage { scope, until }: Coverage,
     by: &str,
     waited: bool,
 ) -> Result<(), InboxError> {
-    let body = json!({ "ask": pending.id, "approved": approve, "scope": scope.word(), "by": by });
+    let mut body = json!({ "ask": pending.id, "approved": approve, "scope": scope.word(), "by": by });
+    if let (Some(until), Some(body)) = (until, body.as_object_mut()) {
+        body.insert("until".to_owned(), json!(until));
+    }
     let event = pending.event(EventKind::CallAnswered, body);
     let ledger = &pending.ledger;
     // An answer that no call waits for is kept for the one call that comes back for it.
@@ -77,8 +81,9 @@ async fn record(
         _ => Duration::from_secs(pending.offer.valid_for.into()),
     };
     let uses = NonZeroU32::new(pending.offer.uses);
-    let grant = ApprovalGrant::new(&pending.binding, remembered, valid_for, uses)
+    let mut grant = ApprovalGrant::new(&pending.binding, remembered, valid_for, uses)
         .map_err(|error| LedgerError::Body(format!("no randomness for a grant: {error}")))?;
+    grant.expires_at = until.map_or(grant.expires_at, |until| until.min(grant.expires_at));
     ledger.append(event).await?;
     let added =
         json!({ "ask": pending.id, "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });

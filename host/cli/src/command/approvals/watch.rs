@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::bail;
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::terminal;
-use portcullis::gate::scope_in_words;
+use portcullis::gate::{GivenAnswer, scope_in_words};
 use serde_json::Value;
 
 use crate::output::{self, BOLD, escape_hidden, escape_hidden_json};
@@ -98,8 +98,9 @@ pub(super) async fn watch(folders: &[PathBuf]) -> anyhow::Result<ExitCode> {
             Some(Choice::Later) => left_open.extend(batch.meant().map(|ask| id(ask).to_owned())),
             Some(Choice::Answer(number)) => {
                 let scope = number.checked_sub(1).and_then(|number| scopes(ask).nth(number)).map(str::to_owned);
+                let given = GivenAnswer { approve: number > 0, scope, until: None };
                 for ask in batch.meant() {
-                    match super::give(folders, id(ask), number > 0, scope.clone()).await {
+                    match super::give(folders, id(ask), &given).await {
                         Ok(answered) => lines(&super::described(&answered))?,
                         Err(error) => lines(&format!("not answered: {error}"))?,
                     }
@@ -169,7 +170,8 @@ impl<'a> Batch<'a> {
             false => format!("  its source says: {}\n", escape_hidden(&hints.join(", "))),
         };
         let grave = if ask["grave"] == true { "  it may destroy something, or reach beyond its source\n" } else { "" };
-        let titles = std::iter::once("No").chain(scopes(ask).map(scope_in_words));
+        let offered: Vec<&str> = scopes(ask).collect();
+        let titles = std::iter::once("No").chain(offered.iter().map(|scope| scope_in_words(scope, &offered)));
         let choices: String = titles
             .enumerate()
             .map(|(number, title)| format!("{} {title}\n", if number == at { "›" } else { " " }))

@@ -1,0 +1,132 @@
+//! Runs the commands of an installer, each in a cell of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_jail::{CellLimits, Tier};
+use portcullis_net::egress::{AllowedDestinations, ProxyListeners, Reach};
+
+use super::super::registry::PackageRegistry;
+use super::super::store::InstallLock;
+use super::super::{PackageManager, npm, uv};
+use super::Installer;
+use crate::plan::PlanContext;
+use crate::program_search::is_program;
+use crate::{CellError, CellGrant, Plan, ProgramNeeds, run_to_end};
+
+/// The longest time that one step of an installation may take. The largest servers bring 200 MB, over a slow
+/// connection.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// The limits of an installer. Where no cache is given, npm keeps every archive in `/tmp`
+/// until it is unpacked, and no archive is larger.
+const LIMITS: CellLimits =
+    CellLimits { memory: 2 << 30, processes: 256, cpu: None, files: 4096, file_size: 1 << 30, tmp: 1 << 30 };
+
+/// The number of characters of an installer's error output that are shown, from its end.
+const COMPLAINT_CHARS: usize = 400;
+
+impl Installer<'_> {
+    /// Returns the installer: npm beside npx, uv beside uvx.
+    pub(super) fn tool(&self, name: &str) -> Result<PathBuf, CellError> {
+        let beside = Path::new(&self.package.runner).parent().map(|folder| folder.join(name));
+        match beside.filter(|path| path.is_absolute() && is_program(path)) {
+            Some(path) => Ok(path),
+            None => self.programs.resolve(name),
+        }
+    }
+
+    pub(super) fn python(&self) -> Result<PathBuf, CellError> {
+        Ok(ProgramNeeds::of(&["python3".to_owned()], None, &self.programs)?.program)
+    }
+
+    /// Runs the commands of a step with the registry in reach. Whoever has the turn to install uses the cache of the
+    /// source; others fetch everything anew.
+    pub(super) async fn reach(
+        &self,
+        step: &str,
+        commands: &[Vec<String>],
+        folder: &Path,
+        turn: Option<&InstallLock>,
+    ) -> Result<(), CellError> {
+        let registry = self.registry().await?;
+        let cache = turn.map(|turn| self.store.cache(turn).and_then(|cache| cache.canonicalize())).transpose();
+        let cache = cache.map_err(|error| self.failed(&format!("cannot be installed: {error}")))?;
+        let ended = self.run(commands, folder, Some(registry), cache.as_deref()).await?;
+        ended.map(drop).map_err(|said| self.complaint(step, &said, registry))
+    }
+
+    /// Runs commands one after another, in cells that may write to one folder, to the cache and reach the registry, if
+    /// given. Returns the output of the last command, or why one failed.
+    pub(super) async fn run(
+        &self,
+        commands: &[Vec<String>],
+        folder: &Path,
+        registry: Option<&PackageRegistry>,
+        cache: Option<&Path>,
+    ) -> Result<Result<String, String>, CellError> {
+        let folder = folder.canonicalize().map_err(|error| self.failed(&error.to_string()))?;
+        let (environment, needed) = match self.package.kind {
+            PackageManager::Npm => (npm::environment(registry, cache), None),
+            PackageManager::Uv => (uv::environment(registry, cache), Some(self.python()?)),
+        };
+        let network = registry.map(|registry| registry.hosts.clone()).unwrap_or_default();
+        let certificates = registry.and_then(|registry| registry.certificates.as_deref());
+        let mut said = String::new();
+        for argv in commands {
+            let mut needs = ProgramNeeds::of(argv, Some(&folder), &self.programs)?;
+            if let Some(python) = &needed {
+                needs.take_in(ProgramNeeds::of(&[python.to_string_lossy().into_owned()], None, &self.programs)?);
+            }
+            let write = std::iter::once(folder.clone()).chain(cache.map(Path::to_owned)).collect();
+            let mut grant = CellGrant { write, network: network.clone(), ..CellGrant::nothing() };
+            grant.directory = Some(folder.clone());
+            grant.limits = LIMITS;
+            grant.read.extend(certificates.and_then(|file| file.canonicalize().ok()));
+            let (tier, enforced) = self.cells.tiers().await.tier_for(&grant)?;
+            debug_assert_ne!(tier, Tier::Reduced, "a cell with a network is never reduced");
+            let setting = PlanContext {
+                tier,
+                enforced,
+                outside_home: &folder,
+                proxy_listeners: ProxyListeners::wanted(&AllowedDestinations::of_entries(&grant.network)),
+                recorded: false,
+            };
+            let arguments = argv.get(1..).unwrap_or_default();
+            let mut plan = Plan::new(&grant, &needs, arguments, &environment, setting);
+            // No broker is started in what is installed, and a package may contain files of any name.
+            plan.launch.cell.protected_names.clear();
+            // The user's own configuration names the registry, which may be at a private address. A registry on the
+            // public internet must not lead to one.
+            let must_be_public = registry.map(|registry| registry.must_be_public.as_slice()).unwrap_or_default();
+            let declared = AllowedDestinations::of_entries(&grant.network).public(must_be_public);
+            let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready, None, Arc::default());
+            match run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve).await {
+                Ok(output) => said = output,
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(said))
+    }
+
+    fn complaint(&self, step: &str, said: &str, registry: &PackageRegistry) -> CellError {
+        let refused = registry.has_credentials && ["401", "403"].iter().any(|code| said.contains(code));
+        let hint = match (refused, registry.has_proxy) {
+            (true, _) => {
+                "; your credentials for this registry are kept out of the cell, so packages that need them are not \
+                 supported: install it yourself and name its program"
+            }
+            (false, true) => {
+                "; a proxy is configured, which is not used from a cell: if only the proxy reaches the registry, install \
+                 the package yourself and name its program"
+            }
+            (false, false) => "",
+        };
+        let said = portcullis_core::escape::escape_hidden(said.trim());
+        let start = said.char_indices().rev().nth(COMPLAINT_CHARS).map_or(0, |(at, _)| at);
+        let said = said.get(start..).unwrap_or_default();
+        let hosts = registry.hosts.join(" ");
+        self.failed(&format!("did not {step} from {hosts} in its cell: {said}{hint}"))
+    }
+}

@@ -1,0 +1,51 @@
+//! Why an answer was not taken, or a question not opened.
+
+use std::sync::Arc;
+
+use super::{MAX_OPEN, MAX_OPEN_PER_SESSION};
+use crate::ledger::LedgerError;
+use crate::lockfile::LockError;
+
+/// An error that says why an answer was not taken.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum InboxError {
+    /// No open question has that id.
+    #[error("no open question {0:?}: it was answered, has expired, or never was (see `portcullis approvals list`)")]
+    Unknown(String),
+    /// The prefix fits several questions.
+    #[error("{0:?} fits several open questions: give more of the id")]
+    Ambiguous(String),
+    /// The scope of the answer is not offered for this question.
+    #[error("scope {scope:?} is not offered for this question: choose one of {offered}")]
+    Scope {
+        /// The scope that was asked for.
+        scope: String,
+        /// The scopes that are offered.
+        offered: String,
+    },
+    /// The answer cannot end at the time that was given.
+    #[error("the answer cannot end then: {0}")]
+    End(String),
+    /// This question may not be answered over the agent's own channel.
+    #[error(
+        "this question can only be answered with `portcullis approvals`: its tool changed since it was accepted, or is one \
+         that its source calls destructive or open to the world"
+    )]
+    OutOfBand,
+    /// Too many questions are open.
+    #[error("{MAX_OPEN} questions are open already, or {MAX_OPEN_PER_SESSION} of this session")]
+    Full,
+    /// The answer could not be recorded.
+    #[error("the answer could not be recorded: {0}")]
+    Ledger(String),
+    /// The tool could not be accepted into the lock file.
+    #[error("the tool could not be accepted: {0}")]
+    Lock(#[from] Arc<LockError>),
+}
+
+impl From<LedgerError> for InboxError {
+    fn from(error: LedgerError) -> Self {
+        Self::Ledger(error.to_string())
+    }
+}
