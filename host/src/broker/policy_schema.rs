@@ -28,7 +28,9 @@ impl Broker {
         for tool in found.values().filter_map(|offered| offered.as_ref().ok()).flat_map(|it| it.of_kind(ItemKind::Tool))
         {
             let definition = tool.definition.read::<Value>().unwrap_or_default();
-            tools.entry(tool.exposed.to_string()).or_insert_with(|| definition["inputSchema"].clone());
+            tools
+                .entry(tool.exposed.to_string())
+                .or_insert_with(|| definition.get("inputSchema").cloned().unwrap_or_default());
         }
         schema(&tools)
     }

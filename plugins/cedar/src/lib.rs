@@ -57,7 +57,9 @@ impl Policy for Cedar {
         if let Some(schema) = schema {
             policies.validate(&text, &schema)?;
         }
-        Ok(Self { policies, names: Names::new()? })
+        let names = Names::new()?;
+        names.warm_up(policies.set())?;
+        Ok(Self { policies, names })
     }
 
     fn check(&self, call: &dyn Call) -> Result<Verdict, String> {

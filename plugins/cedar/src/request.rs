@@ -17,7 +17,8 @@ use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
 
 use cedar_policy::{
-    Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request, RestrictedExpression as Expression,
+    Authorizer, Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, PolicySet, Request,
+    RestrictedExpression as Expression,
 };
 use portcullis_plugin::json::{Json, Value};
 use portcullis_plugin::{Call, Phase, Risk, Trust};
@@ -73,6 +74,20 @@ impl Names {
             source: source?,
             json: json?,
         })
+    }
+
+    /// Evaluates an invented call. Cedar makes tables when it first evaluates something, which takes longer than a decision;
+    /// made here, they are part of the state from which every decision starts.
+    pub(crate) fn warm_up(&self, policies: &PolicySet) -> Result<(), String> {
+        let impossible = "an invented call cannot be represented";
+        let host = Expression::new_ip("127.0.0.1");
+        let context = Context::from_pairs([("host".to_owned(), host)]).map_err(|_| impossible)?;
+        let [principal, action, resource] = [&self.client, &self.action, &self.tool].map(|kind| uid(kind, ""));
+        let entities = [entity(principal.clone(), HashMap::new(), Some(action.clone()))?];
+        let entities = Entities::from_entities(entities, None).map_err(|_| impossible)?;
+        let request = Request::new(principal, action, resource, context, None).map_err(|_| impossible)?;
+        Authorizer::new().is_authorized(&request, policies, &entities);
+        Ok(())
     }
 
     /// Describes a call. In the phase `list` the arguments are unknown.
