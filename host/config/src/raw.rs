@@ -138,9 +138,8 @@ pub(super) struct RawLedger {
     /// brokers that ended, and of one that runs all but the file that it writes, which is a month old at most. What is
     /// removed leaves its hashes, so that the rest can be verified as before. Default: records are kept for ever.
     pub retention: Option<At<String>>,
-    /// Where each signed checkpoint of the ledger is sent, beside the data folder: files on another disk or machine, to which
-    /// it is added, such as "/mnt/backup/portcullis.checkpoints", and addresses to which it is posted as `text/plain`, such
-    /// as "https://witness.example.com/checkpoints". `portcullis audit verify --checkpoint` reads what was kept.
+    /// Where each signed checkpoint of the ledger is sent: files, to which it is added, such as
+    /// "/mnt/backup/portcullis.checkpoints", and addresses to which it is posted, "https://witness.example.com/checkpoints".
     #[serde(default)]
     pub witnesses: Vec<At<String>>,
 }
