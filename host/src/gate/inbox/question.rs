@@ -47,7 +47,7 @@ impl ChosenScope {
 
 /// What an answer covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Coverage {
+pub(super) struct AnswerCoverage {
     pub(super) scope: ChosenScope,
     /// The time at which the answer ends, in milliseconds since the Unix epoch, if the person chose one.
     pub(super) until: Option<u64>,
@@ -112,8 +112,8 @@ impl OpenQuestion {
     }
 
     /// Returns what an answer covers. `inside` is true for one over the agent's own channel.
-    pub(super) fn coverage(&self, answer: &GivenAnswer, inside: bool) -> Result<Coverage, InboxError> {
-        let plain = |scope| Ok(Coverage { scope, until: None });
+    pub(super) fn coverage(&self, answer: &GivenAnswer, inside: bool) -> Result<AnswerCoverage, InboxError> {
+        let plain = |scope| Ok(AnswerCoverage { scope, until: None });
         let found = |wanted: &str| self.offer.scopes.iter().copied().find(|scope| word(*scope) == wanted);
         match (answer.scope.as_deref(), answer.until) {
             (None, None) => plain(ChosenScope::Offered(AnswerScope::Once)),
@@ -135,7 +135,7 @@ impl OpenQuestion {
     }
 
     /// Returns the coverage of an answer that ends at a time which the person chose.
-    fn ending(&self, scope: Option<AnswerScope>, until: u64, inside: bool) -> Result<Coverage, InboxError> {
+    fn ending(&self, scope: Option<AnswerScope>, until: u64, inside: bool) -> Result<AnswerCoverage, InboxError> {
         let scope = scope.ok_or_else(|| self.not_offered("until a time", inside))?;
         let left = until.saturating_sub(now_millis());
         if left == 0 {
@@ -149,7 +149,7 @@ impl OpenQuestion {
             );
             return Err(InboxError::End(why));
         }
-        Ok(Coverage { scope: ChosenScope::Offered(scope), until: Some(until) })
+        Ok(AnswerCoverage { scope: ChosenScope::Offered(scope), until: Some(until) })
     }
 
     fn not_offered(&self, wanted: &str, inside: bool) -> InboxError {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::question::{ChosenScope, Coverage};
+use super::question::{AnswerCoverage, ChosenScope};
 use super::{AnswerResult, InboxError, LATE_VALIDITY, Open, OpenQuestion, QuestionState, lock};
 use crate::ledger::{self, ApprovalGrant, EventKind, LedgerError};
 use crate::plugin::AnswerScope;
@@ -18,7 +18,7 @@ pub(super) async fn settle(
     open: Arc<Open>,
     pending: Arc<OpenQuestion>,
     approve: bool,
-    coverage: Coverage,
+    coverage: AnswerCoverage,
     by: String,
 ) -> Result<AnswerResult, InboxError> {
     // Only the task that removes the question from the map answers it.
@@ -30,7 +30,7 @@ pub(super) async fn settle(
         lock(&open).insert(pending.id.clone(), pending);
         return Err(error);
     }
-    let Coverage { scope, until } = coverage;
+    let AnswerCoverage { scope, until } = coverage;
     let passes = match scope {
         ChosenScope::Offered(AnswerScope::Session | AnswerScope::Principal) | ChosenScope::Always => usize::MAX,
         ChosenScope::Offered(AnswerScope::Once | AnswerScope::Arguments) => usize::from(waited),
@@ -48,7 +48,7 @@ pub(super) async fn settle(
 async fn record(
     pending: &OpenQuestion,
     approve: bool,
-    Coverage { scope, until }: Coverage,
+    AnswerCoverage { scope, until }: AnswerCoverage,
     by: &str,
     waited: bool,
 ) -> Result<(), InboxError> {
