@@ -309,7 +309,7 @@ fn subtrees(
 ) -> Result<BTreeMap<(u64, u64), Hash>, LedgerError> {
     let removed = storage.removed(chain)?.unwrap_or_else(|| RemovedRecords::none(chain)).tree;
     let begun = |range: &&Range<u64>| Some(((range.start, range.end), removed.part(range)?));
-    let mut trees: BTreeMap<(u64, u64), MerkleTree> = ranges.iter().filter_map(|range| begun(range)).collect();
+    let mut trees: BTreeMap<(u64, u64), MerkleTree> = ranges.iter().filter_map(begun).collect();
     let mut reader = storage.read(chain, Place::default())?;
     let mut index = removed.size();
     while let Some(batch) = reader.skip()? {
