@@ -77,12 +77,9 @@ async fn send_all(witness: Witness, mut signed: watch::Receiver<Option<SignedChe
                 has_failed = true;
             }
             // The end of the ledger ends the pause too: then this is the last attempt.
-            match timeout(PAUSE, signed.changed()).await {
-                Ok(Err(_)) => {
-                    let _ = timeout(DEADLINE, witness.send(&checkpoint)).await;
-                    return;
-                }
-                Ok(Ok(())) | Err(_) => {}
+            if let Ok(Err(_)) = timeout(PAUSE, signed.changed()).await {
+                let _ = timeout(DEADLINE, witness.send(&checkpoint)).await;
+                return;
             }
         }
     }
