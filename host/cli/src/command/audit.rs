@@ -94,7 +94,7 @@ enum Action {
     /// Write calls for other systems: as JSON, comma-separated values, OCSF or CEF
     ///
     /// Each call that ended is one line. A file can be continued later with `--resume`, also after an interruption.
-    Export(export::Args),
+    Export(Box<export::Args>),
     /// Recompute every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete because a broker was killed and
     /// no later broker has sealed its chain yet, or if it cannot be judged
     Verify(Verify),
