@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+#[cfg(feature = "process")]
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use portcullis_core::name::SourceName;

@@ -21,7 +21,7 @@ use crate::config::WitnessConfig;
 use crate::egress::{Egress, HttpClient, Outgoing, shown};
 use crate::ledger::{Ledger, SignedCheckpoint};
 
-/// The longest time that a witness may take to accept a checkpoint.
+/// The longest time that a server may take to accept a checkpoint.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The pause before a checkpoint is sent again, unless a newer one comes first.
@@ -67,8 +67,7 @@ async fn send_all(witness: Witness, mut signed: watch::Receiver<Option<SignedChe
     while signed.changed().await.is_ok() {
         loop {
             let Some(checkpoint) = signed.borrow_and_update().clone() else { break };
-            let sent = timeout(DEADLINE, witness.send(&checkpoint)).await;
-            let Err(error) = sent.unwrap_or_else(|_| Err(format!("no answer within {} s", DEADLINE.as_secs()))) else {
+            let Err(error) = witness.send(&checkpoint).await else {
                 has_failed = false;
                 break;
             };
@@ -78,7 +77,7 @@ async fn send_all(witness: Witness, mut signed: watch::Receiver<Option<SignedChe
             }
             // The end of the ledger ends the pause too: then this is the last attempt.
             if let Ok(Err(_)) = timeout(PAUSE, signed.changed()).await {
-                let _ = timeout(DEADLINE, witness.send(&checkpoint)).await;
+                let _ = witness.send(&checkpoint).await;
                 return;
             }
         }
@@ -108,6 +107,7 @@ impl Witness {
         let note = checkpoint.note().to_owned();
         match self {
             Self::File(path) => {
+                // A disk that never answers holds one thread, and not another one for each attempt.
                 let path = path.clone();
                 let added = tokio::task::spawn_blocking(move || add(&path, &note)).await;
                 added.map_err(io::Error::other).flatten().map_err(|error| error.to_string())
@@ -118,8 +118,9 @@ impl Witness {
                 let (url, body) = (url.clone(), Some(Bytes::from(note)));
                 let outgoing =
                     Outgoing { method: Method::POST, url, headers, secrets: HeaderMap::new(), body, on_body: None };
-                let response = client.send_without_redirects(outgoing).await.map_err(|error| error.to_string())?;
-                match response.status() {
+                let sent = timeout(DEADLINE, client.send_without_redirects(outgoing)).await;
+                let response = sent.map_err(|_| format!("no answer within {} s", DEADLINE.as_secs()))?;
+                match response.map_err(|error| error.to_string())?.status() {
                     status if status.is_success() => Ok(()),
                     status => Err(format!("status {}", status.as_u16())),
                 }
