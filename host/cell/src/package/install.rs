@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use portcullis_core::digest::Digest;
 use portcullis_core::escape::escape_hidden;
-use portcullis_core::lockfile::{LockedPackage, Lockfile, ResolvedPackage};
+use portcullis_core::lockfile::{LockedPackage, Lockfile, PackageVersion, ResolvedPackage};
 use portcullis_core::name::SourceName;
 use portcullis_osv::OsvCheck;
 use serde::{Serialize, Serializer};
@@ -141,7 +141,7 @@ impl<'a> Installer<'a> {
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let requested = self.package.lock_key();
         if let Some(pin) = lock.package(self.source.as_str(), &requested) {
-            let osv = look_up(self.cells, self.package, &pin.units).await?;
+            let osv = self.look_up(&pin.units, &turn).await?;
             if !self.store.place(&pin.tree).is_dir() {
                 let resolved = self.resolve(self.exact(pin), Some(&turn)).await?;
                 self.compare(pin, &resolved)?;
@@ -193,7 +193,7 @@ impl<'a> Installer<'a> {
 
     async fn renew_in_turn(&self, turn: &InstallLock) -> Result<Installed, CellError> {
         let resolved = self.resolve(self.package.specs.clone(), Some(turn)).await?;
-        let osv = look_up(self.cells, self.package, &resolved.units).await?;
+        let osv = self.look_up(&resolved.units, turn).await?;
         if !self.store.place(&resolved.tree).is_dir() {
             self.install(&resolved, turn).await?;
         }
@@ -209,6 +209,12 @@ impl<'a> Installer<'a> {
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let pin = lock.package(source, &requested).ok_or_else(|| self.failed("was not pinned"))?;
         self.installed(pin, osv, turn)
+    }
+
+    /// Looks the package and what it needs up among the known malicious ones. What was fetched of a refused one goes.
+    async fn look_up(&self, units: &[PackageVersion], turn: &InstallLock) -> Result<OsvCheck, CellError> {
+        let found = look_up(self.cells, self.package, units).await;
+        found.inspect_err(|_| self.store.discard_cache(turn))
     }
 
     async fn install_lock(&self) -> Result<InstallLock, CellError> {
