@@ -1,4 +1,4 @@
-//! What is left of records that were removed because of their age: everything that the verification of the other records
+//! Removed records: what is left of those that were too old, which is everything that the verification of the others
 //! needs. The chain that recorded the removal has the digest of it, so it cannot be changed or added later.
 
 use portcullis_core::digest::{Digest, hex};

@@ -1,10 +1,10 @@
 //! Retention: removes records that are older than they have to be kept. What is removed leaves its end and the root of its
 //! tree, and a record of the removal, so that the rest of the ledger can be verified as before.
 
-use super::chain;
+use super::chain::{self, ChainTip};
 use super::record::Record;
 use super::removed::RemovedRecords;
-use super::storage::{Place, Storage};
+use super::storage::{ChainEnd, Place, Storage};
 use super::{Ledger, LedgerError, blocking};
 
 /// The result of a removal.
@@ -44,9 +44,10 @@ impl Ledger {
         for chain in chains {
             let inner = self.inner.clone();
             let found = blocking(move || {
+                // The broker's own chain goes on while this reads it.
                 let is_own = *chain == *inner.chain;
-                let written = chain::witness(&inner.data_dir, &chain).filter(|_| !is_own).map_or(0, |end| end.seq);
-                Ok(due(&*inner.storage, &chain, moment, is_own, written))
+                let end = chain::witness(&inner.data_dir, &chain).filter(|_| !is_own);
+                Ok(due(&*inner.storage, &chain, moment, is_own, end))
             });
             let (removed, before) = match found.await? {
                 Ok(Some(found)) => found,
@@ -67,13 +68,13 @@ impl Ledger {
 }
 
 /// Returns what is left of a chain without its old records, and the number of those that were removed before; `None` if
-/// no segment is old enough. `written` is the number of records that the chain must have.
+/// no segment is old enough. `end` is the last record that the chain must have, according to its lock file.
 fn due(
     storage: &dyn Storage,
     chain: &str,
     moment: u64,
     is_own: bool,
-    written: u64,
+    end: Option<ChainTip>,
 ) -> Result<Option<(RemovedRecords, u64)>, String> {
     let named = |error: &dyn std::fmt::Display| format!("chain {chain}: {error}");
     let left = storage.removed(chain).map_err(|error| named(&error))?;
@@ -96,11 +97,12 @@ fn due(
             so_far.push(record, &parsed).map_err(|error| named(&error))?;
         }
     }
-    if let crate::storage::ChainEnd::Damaged(cause) = reader.end().map_err(|error| named(&error))? {
+    if let ChainEnd::Damaged(cause) = reader.end().map_err(|error| named(&error))? {
         return Err(named(&cause));
     }
-    if so_far.tip.seq < written {
-        return Err(named(&format!("its broker had written {written} records, and {} are there", so_far.tip.seq)));
+    let contradicts = |end: &ChainTip| so_far.tip.seq < end.seq || (so_far.tip.seq == end.seq && so_far.tip != *end);
+    if let Some(end) = end.filter(contradicts) {
+        return Err(named(&format!("record {} is not the one that its lock file names as the last", end.seq)));
     }
     // The segment that is being written stays.
     if !is_own && so_far.tip.seq > before {

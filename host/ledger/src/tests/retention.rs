@@ -199,11 +199,16 @@ async fn a_removal_that_was_interrupted_is_completed_by_the_next_one() {
 async fn evidence_of_tampering_is_not_removed() {
     let dir = folder();
     let (edited, cut) = (closed(dir.path(), 3).await, closed(dir.path(), 3).await);
+    let rewritten = closed(dir.path(), 3).await;
     let ledger = open(dir.path()).await;
+    rewrite(dir.path(), &rewritten, |records| {
+        records[2].text = records[2].text.replace("read", "rent");
+        rehash(records);
+    });
     rewrite(dir.path(), &edited, |records| records[2].text = records[2].text.replace("read", "rent"));
     rewrite(dir.path(), &cut, |records| records.truncate(3));
     assert_eq!(ledger.remove_before(ALL).await.unwrap(), Removal::default());
-    assert_eq!(verify(dir.path()).unwrap().findings.len(), 2);
+    assert_eq!(verify(dir.path()).unwrap().findings.len(), 3);
 }
 
 #[tokio::test]
