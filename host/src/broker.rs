@@ -133,7 +133,7 @@ impl Broker {
             }
         };
         let feeds = feed::SinkTasks::start(sinks, &lasting.ledger);
-        let witnesses = Witnesses::start(&context.config.witnesses, &lasting.ledger);
+        let witnesses = Witnesses::start(&context.config.ledger.witnesses, &lasting.ledger);
         let rejections = Arc::new(Rejections::new(lasting.ledger.clone()));
         let inner = Arc::new(Inner {
             lasting,

@@ -14,8 +14,8 @@ use super::cell;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
-    Approve, Config, Destructive, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, WitnessConfig,
-    callers, group, plugin, questions, quota, source, telemetry, value,
+    Approve, Config, Destructive, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group,
+    ledger, plugin, questions, quota, source, telemetry, value,
 };
 
 /// The default address of `portcullis serve`.
@@ -25,10 +25,6 @@ pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::
 const ASK_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const ASK_TIMEOUT_LEAST: Duration = Duration::from_secs(1);
 const ASK_TIMEOUT_MOST: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The limits of the time for which records are kept: a shorter one would be a ledger that remembers nothing.
-const RETENTION_LEAST: Duration = Duration::from_secs(24 * 60 * 60);
-const RETENTION_MOST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The possible sizes of the largest message, in bytes: below this range ordinary results fail, above it one result can
 /// exhaust the machine's memory.
@@ -59,14 +55,6 @@ pub(super) fn within<T: std::fmt::Debug>(good: bool, at: &At<T>, what: &str, hel
     good
 }
 
-/// Reads where checkpoints are sent: an address, or a path.
-fn witness(at: &At<String>, base: &Path) -> Result<WitnessConfig, Fault> {
-    if at.contains("://") {
-        return callers::web(at, "https://witness.example.com/checkpoints").map(WitnessConfig::Server);
-    }
-    value::path(at, base).map(WitnessConfig::File)
-}
-
 /// Builds the configuration, with paths relative to `base`, or returns everything that is wrong with it.
 pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Result<Config, Vec<Fault>> {
     let mut faults = Faults::default();
@@ -76,9 +64,6 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     let ask_timeout = ask_timeout
         .and_then(|at| faults.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
         .unwrap_or(ASK_TIMEOUT);
-    let retention = raw.ledger.retention.as_ref();
-    let retention = retention.and_then(|at| faults.keep(value::duration_within(at, RETENTION_LEAST, RETENTION_MOST)));
-    let witnesses = raw.ledger.witnesses.iter().filter_map(|at| faults.keep(witness(at, base))).collect();
     let own = cell::OwnFiles { file: file.as_deref(), data_dir: &data_dir };
     let mut sources = sources(raw, base, &own, &mut faults);
     group::build(raw, &mut sources, &mut faults);
@@ -92,8 +77,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         questions: questions::questions(&raw.questions, &mut faults),
         telemetry: raw.telemetry.as_ref().and_then(|raw| telemetry::telemetry(raw, &mut faults)),
         ask_timeout,
-        retention,
-        witnesses,
+        ledger: ledger::ledger(&raw.ledger, base, &mut faults),
         max_message,
         policies: policies(raw, base, &mut faults),
         transforms: transforms(raw, base, &mut faults),

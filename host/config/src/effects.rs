@@ -29,11 +29,11 @@ impl Config {
     pub fn effects(&self) -> Vec<String> {
         let mut lines = Lines::default();
         lines.add("broker", format_args!("keeps ledger, secrets and what was accepted in {}", path(&self.data_dir)));
-        if let Some(retention) = self.retention {
+        if let Some(retention) = self.ledger.retention {
             let days = retention.as_secs() / (24 * 60 * 60);
             lines.add("broker", format_args!("removes records of the ledger that are older than {days} days"));
         }
-        for witness in &self.witnesses {
+        for witness in &self.ledger.witnesses {
             match witness {
                 WitnessConfig::File(file) => {
                     lines.add("broker", format_args!("writes checkpoints of the ledger to {}", path(file)));

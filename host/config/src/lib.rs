@@ -14,6 +14,7 @@ mod error;
 mod find;
 mod group;
 pub mod import;
+mod ledger;
 mod literal;
 mod oauth;
 mod offer;
@@ -54,6 +55,7 @@ pub use effects::data_dir_switch;
 pub use error::{ConfigError, Problem, most_similar};
 pub use find::{ConfigCandidate, TrustStatus, find_text, real_file, user_trust};
 pub use group::Membership;
+pub use ledger::{LedgerConfig, WitnessConfig};
 pub use literal::LiteralVariable;
 pub use oauth::OAuthConfig;
 pub use others::PossibleWriter;
@@ -88,10 +90,8 @@ pub struct Config {
     pub telemetry: Option<TelemetryConfig>,
     /// The longest time that an ask waits for a person before the call is denied.
     pub ask_timeout: Duration,
-    /// The time for which records of the ledger are kept; `None` keeps them for ever.
-    pub retention: Option<Duration>,
-    /// Where signed checkpoints of the ledger are sent, beside the data folder.
-    pub witnesses: Vec<WitnessConfig>,
+    /// The settings of the ledger.
+    pub ledger: LedgerConfig,
     /// The largest message that is read, in bytes. A larger one fails its call, and the error states its size.
     pub max_message: usize,
     /// The sources, in name order.
@@ -420,15 +420,6 @@ pub enum Destructive {
     Off,
     /// They are shown, and [`Approve`] decides whether a person is asked.
     Ask,
-}
-
-/// A place that keeps signed checkpoints of the ledger.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WitnessConfig {
-    /// A file, to which each is added.
-    File(PathBuf),
-    /// A server, to which each is posted.
-    Server(url::Url),
 }
 
 /// The amount of detail of arguments and results that the ledger keeps.

@@ -138,7 +138,7 @@ pub(super) struct RawLedger {
     /// brokers that ended, and of one that runs all but the file that it writes, which is a month old at most. What is
     /// removed leaves its hashes, so that the rest can be verified as before. Default: records are kept for ever.
     pub retention: Option<At<String>>,
-    /// Where each signed checkpoint of the ledger is sent: files, to which it is added, such as
+    /// The places that get each signed checkpoint: files, to which it is added, such as
     /// "/mnt/backup/portcullis.checkpoints", and addresses to which it is posted, "https://witness.example.com/checkpoints".
     #[serde(default)]
     pub witnesses: Vec<At<String>>,

@@ -59,7 +59,7 @@ fn apart_from_grants(config: &Config, lock: &Lockfile) -> Result<(), BuildError>
         }
         _ => None,
     });
-    let witnesses = config.witnesses.iter().filter_map(|witness| match witness {
+    let witnesses = config.ledger.witnesses.iter().filter_map(|witness| match witness {
         WitnessConfig::File(file) => {
             Some(("the witness", file.clone(), "name another file in `witnesses` of [ledger]"))
         }

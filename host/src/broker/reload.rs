@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::parts::Prepared;
 use super::{Broker, BuildError, Inner, start_eager};
-use crate::config::Config;
+use crate::config::{Config, LedgerConfig};
 use crate::context::{Context, Upstream};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, LedgerError};
@@ -176,13 +176,14 @@ fn as_started(config: Config, started: &Config) -> Result<(Config, Vec<&'static 
         ("[questions]", format!("{:?}", config.questions) != format!("{:?}", started.questions)),
         ("[telemetry]", format!("{:?}", config.telemetry) != format!("{:?}", started.telemetry)),
         ("sinks", config.sinks != started.sinks),
-        ("`witnesses` of [ledger]", config.witnesses != started.witnesses),
+        ("`witnesses` of [ledger]", config.ledger.witnesses != started.ledger.witnesses),
     ];
     let differing = differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
     let (serve, questions, telemetry) = (started.serve.clone(), started.questions.clone(), started.telemetry.clone());
-    let (sinks, witnesses) = (started.sinks.clone(), started.witnesses.clone());
+    let sinks = started.sinks.clone();
+    let ledger = LedgerConfig { witnesses: started.ledger.witnesses.clone(), ..config.ledger };
     let state_dir = started.state_dir.clone();
-    Ok((Config { serve, questions, telemetry, sinks, witnesses, state_dir, ..config }, differing))
+    Ok((Config { serve, questions, telemetry, sinks, ledger, state_dir, ..config }, differing))
 }
 
 /// Connects to new and changed sources in parallel, and waits for a while.

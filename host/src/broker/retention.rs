@@ -14,7 +14,8 @@ const PAUSE: Duration = Duration::from_secs(60 * 60);
 pub(super) async fn remove_old_records(broker: Weak<Inner>) {
     loop {
         let in_force = broker.upgrade().map(|broker| broker.context());
-        let Some((retention, ledger)) = in_force.map(|context| (context.config.retention, context.ledger.clone()))
+        let Some((retention, ledger)) =
+            in_force.map(|context| (context.config.ledger.retention, context.ledger.clone()))
         else {
             return;
         };

@@ -48,7 +48,7 @@ async fn a_broker_removes_records_that_are_older_than_the_configuration_says() {
     let first = broker(folder.path(), &[PASS]).await;
     first.shutdown().await;
     let mut config = Config::clone(&first.config());
-    config.retention = Some(Duration::ZERO);
+    config.ledger.retention = Some(Duration::ZERO);
     let next = Broker::build(config, Launcher::SelfExec).await.unwrap();
     let filter = RecordFilter { kind: Some("records.removed".to_owned()), ..RecordFilter::default() };
     let mut removals = LedgerReader::open(&next.config().data_dir).unwrap().follow(0, filter);

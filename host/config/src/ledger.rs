@@ -1,0 +1,47 @@
+//! Validates `[ledger]`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::build::Faults;
+use super::error::Fault;
+use super::raw::{At, RawLedger};
+use super::{callers, value};
+
+/// The limits of the time for which records are kept: a shorter one would be a ledger that remembers nothing.
+const RETENTION_LEAST: Duration = Duration::from_secs(24 * 60 * 60);
+const RETENTION_MOST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// The settings of the ledger: `[ledger]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LedgerConfig {
+    /// The time for which records are kept, from a day to 100 years; `None` keeps them for ever.
+    pub retention: Option<Duration>,
+    /// The places that get each signed checkpoint, beside the data folder.
+    pub witnesses: Vec<WitnessConfig>,
+}
+
+/// A place that keeps signed checkpoints of the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WitnessConfig {
+    /// A file, to which each is added.
+    File(PathBuf),
+    /// A server, to which each is posted.
+    Server(url::Url),
+}
+
+/// Validates the settings of the ledger; every problem is added to `faults`.
+pub(super) fn ledger(raw: &RawLedger, base: &Path, faults: &mut Faults) -> LedgerConfig {
+    let retention = raw.retention.as_ref();
+    let retention = retention.and_then(|at| faults.keep(value::duration_within(at, RETENTION_LEAST, RETENTION_MOST)));
+    let witnesses = raw.witnesses.iter().filter_map(|at| faults.keep(witness(at, base))).collect();
+    LedgerConfig { retention, witnesses }
+}
+
+/// Reads where checkpoints are sent: an address, or a path.
+fn witness(at: &At<String>, base: &Path) -> Result<WitnessConfig, Fault> {
+    if at.contains("://") {
+        return callers::web(at, "https://witness.example.com/checkpoints").map(WitnessConfig::Server);
+    }
+    value::path(at, base).map(WitnessConfig::File)
+}
