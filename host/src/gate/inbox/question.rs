@@ -45,7 +45,7 @@ impl ChosenScope {
     }
 }
 
-/// What an answer covers.
+/// The calls that an answer covers: its scope, and when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AnswerCoverage {
     pub(super) scope: ChosenScope,
