@@ -11,6 +11,7 @@ mod inbox;
 mod judge;
 mod permit;
 mod plain;
+mod records;
 mod refusal;
 mod release;
 mod risk;
@@ -19,17 +20,15 @@ mod vault;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::agent::AgentPeer;
 use crate::call::{Call, CallView, Params, Phase};
 use crate::config::{Approve, Detail};
 use crate::digest::Digest;
-use crate::ledger::{Event, EventKind, Ledger, shape};
+use crate::ledger::{Event, EventKind, Ledger};
 use crate::lockfile::Acceptance;
-use crate::metrics::{Decisions, Series, SourceMetrics};
+use crate::metrics::{Decisions, SourceMetrics};
 use crate::plugin::{Approval, PluginIdentity, Policy, Transform, TransformDecision};
-use crate::protocol::{CanonicalError, Json, canonical, check_canonical};
+use crate::protocol::{CanonicalError, canonical, check_canonical};
 
 use approval::{ApprovalQuestion, Approvals, Approved};
 pub use budget::Budget;
@@ -38,20 +37,12 @@ pub use inbox::{AnswerResult, AskSummary, GivenAnswer, Inbox, InboxError, Questi
 use judge::{Reason, Trail, judge};
 pub use permit::Permit;
 pub(crate) use plain::fold;
+use records::{Undecided, set_member};
 pub use refusal::CallRefusal;
 pub use release::Ticket;
 pub(crate) use release::asks_for_input;
 pub use risk::risk_of;
 pub use vault::SessionVault;
-
-/// The largest payload, in bytes, whose body is recorded where a profile says so. Of a larger payload only the shape is
-/// recorded: as a tree a body takes many times its size, and a record has its own limit.
-const MAX_BODY_BYTES: usize = 1024 * 1024;
-
-/// The largest number of dropped members of `params` that a record names, and of characters of each name: an agent
-/// chooses them.
-const MAX_DROPPED_SHOWN: usize = 16;
-const MAX_DROPPED_CHARS: usize = 64;
 
 /// The checks between a session and its sources, as one configuration wants them.
 #[derive(Debug)]
@@ -149,7 +140,7 @@ impl Gate {
             }
         };
         let mut body = self.describe(&call, circumstances, trail);
-        put(&mut body, "approval", approved.describe());
+        set_member(&mut body, "approval", approved.describe());
         let event = Event {
             kind: EventKind::CallIntent,
             run: Some(call.caller.session.clone()),
@@ -304,115 +295,6 @@ impl Gate {
             }
         }
         Ok(changed)
-    }
-
-    async fn record_refusal(
-        &self,
-        call: &Call,
-        circumstances: &GateInput<'_>,
-        series: &Series,
-        refusal: &CallRefusal,
-        trail: Trail,
-    ) -> Result<(), CallRefusal> {
-        // A question that is still open is recorded as asked, by the inbox; its call has not ended.
-        let CallRefusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
-        series.denied();
-        let mut body = self.describe(call, circumstances, trail);
-        put(&mut body, "code", json!(code));
-        put(&mut body, "message", words(&self.ledger, message, *quotes, circumstances.record));
-        let event = Event {
-            kind: EventKind::CallDenied,
-            run: Some(call.caller.session.clone()),
-            call: Some(call.id.clone()),
-            body,
-        };
-        self.ledger.append(event).await.map(drop).map_err(CallRefusal::from_ledger)
-    }
-
-    /// Returns the members that every record of a call has.
-    fn describe(&self, call: &Call, circumstances: &GateInput<'_>, trail: Trail) -> serde_json::Value {
-        let mut body = json!({
-            "method": &*call.method,
-            call.item.kind.as_str(): &*call.item.exposed,
-            "source": call.source(),
-            "name": &*call.item.name,
-            "definition": call.item.digest,
-            "identity": circumstances.identity,
-            "principal": &*call.caller.principal,
-            "profile": call.caller.profile,
-            "client": &*call.caller.client,
-            "trust": call.caller.trust.as_str(),
-            "risk": call.risk.as_str(),
-            "policies": self.policies_digest,
-            "verdicts": trail.entries,
-            "arguments": self.payload(&call.arguments, circumstances.record),
-        });
-        if !call.dropped.is_empty() {
-            // Their values are payload, and are neither sent nor recorded.
-            let shown = call.dropped.iter().take(MAX_DROPPED_SHOWN);
-            let names: Vec<String> = shown.map(|name| name.chars().take(MAX_DROPPED_CHARS).collect()).collect();
-            put(&mut body, "dropped", json!({ "count": call.dropped.len(), "members": names }));
-        }
-        if let Some(attempt) = call.attempt {
-            put(&mut body, "group", json!(call.item.group));
-            put(&mut body, "attempt", json!(attempt.number));
-        }
-        body
-    }
-
-    fn payload(&self, json: &Json, detail: Detail) -> serde_json::Value {
-        payload(&self.ledger, json, detail)
-    }
-}
-
-/// A call that the gate has taken and not yet decided. If it is dropped in this state, its caller went away.
-struct Undecided<'a> {
-    call: Arc<Call>,
-    series: &'a Series,
-    ledger: &'a Ledger,
-    decided: bool,
-}
-
-impl Drop for Undecided<'_> {
-    fn drop(&mut self) {
-        if self.decided {
-            return;
-        }
-        self.series.denied();
-        let body = json!({
-            "code": "cancelled",
-            "message": "the caller went away before the call was decided",
-            "method": &*self.call.method,
-            self.call.item.kind.as_str(): &*self.call.item.exposed,
-            "source": self.call.source(),
-            "principal": &*self.call.caller.principal,
-            "profile": self.call.caller.profile,
-        });
-        let run = Some(self.call.caller.session.clone());
-        self.ledger.note(Event { kind: EventKind::CallDenied, run, call: Some(self.call.id.clone()), body });
-    }
-}
-
-/// Returns a payload as the ledger keeps it: size, keyed hash of the bytes received, and the redacted shape or, where
-/// the profile says so, the body.
-fn payload(ledger: &Ledger, json: &Json, detail: Detail) -> serde_json::Value {
-    let hash = ledger.fingerprint(json.as_bytes());
-    let bytes = json.as_bytes().len();
-    match detail {
-        Detail::Full if bytes <= MAX_BODY_BYTES => json!({ "bytes": bytes, "hash": hash, "body": json.to_value() }),
-        Detail::Shape | Detail::Full => json!({ "bytes": bytes, "hash": hash, "shape": shape(json) }),
-    }
-}
-
-/// Returns a text as the ledger keeps it: one that may repeat a payload is kept the way the payload is.
-fn words(ledger: &Ledger, text: &str, quotes: bool, detail: Detail) -> serde_json::Value {
-    if quotes { payload(ledger, &Json::of(&text), detail) } else { text.into() }
-}
-
-/// Sets a member of a record's body.
-fn put(body: &mut serde_json::Value, key: &str, value: serde_json::Value) {
-    if let serde_json::Value::Object(members) = body {
-        members.insert(key.to_owned(), value);
     }
 }
 

@@ -21,6 +21,7 @@ mod offer;
 mod others;
 mod owner;
 mod plugin;
+mod profile;
 mod questions;
 mod quota;
 mod raw;
@@ -41,7 +42,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use portcullis_core::call::TrustLevel;
 use portcullis_core::digest::Digest;
 use portcullis_core::name::{ProfileName, SourceName};
 use portcullis_core::protocol::Era;
@@ -60,6 +60,7 @@ pub use literal::LiteralVariable;
 pub use oauth::OAuthConfig;
 pub use others::PossibleWriter;
 pub use plugin::{PluginConfig, PluginRef};
+pub use profile::{Approve, Destructive, Detail, Exposure, ProfileConfig};
 pub use questions::{QuestionsConfig, WebhookConfig};
 pub use quota::{BudgetConfig, ConcurrencyConfig, Rate};
 pub use scan::ScanMode;
@@ -358,77 +359,4 @@ impl CellConfig {
     pub fn reach(&self) -> Reach {
         if self.dangerous_allow_private { Reach::Private } else { Reach::Public }
     }
-}
-
-/// One profile: `[profiles.NAME]`.
-#[derive(Debug, Clone)]
-pub struct ProfileConfig {
-    /// The trust level of the callers under this profile.
-    pub trust: TrustLevel,
-    /// Globs over the names of the sources that it sees.
-    pub sources: Vec<String>,
-    /// Globs over the exposed names of the tools that it sees, or `None` for all that `trust` admits.
-    pub allow: Option<Vec<String>>,
-    /// Globs over the exposed names of the tools that it does not see; wins over `allow`.
-    pub deny: Vec<String>,
-    /// The way in which an agent finds the tools.
-    pub tools: Exposure,
-    /// The calls before which a person is asked although no policy asks.
-    pub approve: Approve,
-    /// The treatment of tools that their own source calls destructive.
-    pub destructive: Destructive,
-    /// True if sources may use the agent's model.
-    pub sampling: bool,
-    /// True if an agent may read the status of its sources.
-    pub status: bool,
-    /// The amount of detail of each call that the ledger keeps.
-    pub record: Detail,
-    /// The budget that all callers under this profile share.
-    pub budget: Option<BudgetConfig>,
-}
-
-/// The way in which an agent finds the tools that it may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Exposure {
-    /// All tools are listed.
-    #[default]
-    Listed,
-    /// The agent searches for tools: only `find_tools`, `describe_tool` and `call_tool` are listed.
-    Deferred,
-}
-
-/// The calls before which a person is asked although no policy asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Approve {
-    /// A person is asked before risky calls.
-    #[default]
-    Risky,
-    /// A person is asked before every call.
-    Always,
-    /// No person is asked, unless an accepted tool has changed. The broker logs a warning when it starts.
-    Never,
-}
-
-/// The treatment of tools that their own source calls destructive and whose cell lets them be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Destructive {
-    /// They are neither shown nor called until a person has accepted them.
-    #[default]
-    Off,
-    /// They are shown, and [`Approve`] decides whether a person is asked.
-    Ask,
-}
-
-/// The amount of detail of arguments and results that the ledger keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Detail {
-    /// A keyed hash and a redacted shape.
-    #[default]
-    Shape,
-    /// The bodies too, up to 1 MiB each.
-    Full,
 }

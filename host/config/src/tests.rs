@@ -5,7 +5,7 @@ mod robust;
 
 use std::collections::BTreeSet;
 
-use portcullis_core::call::Phase;
+use portcullis_core::call::{Phase, TrustLevel};
 
 use super::*;
 

@@ -108,13 +108,13 @@ pub struct Proposal {
 impl Proposal {
     /// Returns what a cell lacks for what was attempted in it.
     #[must_use]
-    pub fn of(attempts: &[RecordedAttempt], situation: &SourceFacts) -> Self {
+    pub fn of(attempts: &[RecordedAttempt], facts: &SourceFacts) -> Self {
         let mut wanted = Wanted::default();
         for attempt in attempts {
             match &attempt.subject {
                 // No cell has Unix sockets.
                 Subject::Path(_) if attempt.action == Action::Connect => {}
-                Subject::Path(path) => wanted.path(path, attempt, situation),
+                Subject::Path(path) => wanted.path(path, attempt, facts),
                 Subject::Host(host, port) if attempt.availability == Availability::Denied => {
                     wanted.host(host, *port, attempt);
                 }
@@ -127,7 +127,7 @@ impl Proposal {
                 Subject::Host(..) | Subject::Address(_) | Subject::Call(_) => {}
             }
         }
-        wanted.proposal(situation)
+        wanted.proposal(facts)
     }
 
     /// Withholds what would open one of these files, which no source gets.
@@ -140,8 +140,8 @@ impl Proposal {
 
     /// Withholds the paths that nothing in the source's command names: whether the source needs them, only a person can
     /// say.
-    pub fn withhold_unnamed(&mut self, situation: &SourceFacts) {
-        let named = |path: &Path| situation.named.iter().any(|named| path.starts_with(named));
+    pub fn withhold_unnamed(&mut self, facts: &SourceFacts) {
+        let named = |path: &Path| facts.named.iter().any(|named| path.starts_with(named));
         let unnamed = |line: &CellLine| line.key != CellKey::Network && !named(Path::new(&line.value));
         self.withhold_if(unnamed, "nothing in its command names it; agree to it at a terminal, or grant it yourself");
     }
@@ -191,19 +191,19 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn path(&mut self, path: &Path, attempt: &RecordedAttempt, situation: &SourceFacts) {
+    fn path(&mut self, path: &Path, attempt: &RecordedAttempt, facts: &SourceFacts) {
         let needs = match (attempt.action, attempt.availability) {
             (Action::Write, Availability::Hidden | Availability::ReadOnly) => CellKey::Write,
             (_, Availability::Hidden) => CellKey::Read,
             _ => return,
         };
-        let home = situation.home.as_deref();
+        let home = facts.home.as_deref();
         let credential = is_credential(path, home);
         let named =
-            situation.named.iter().filter(|named| path.starts_with(named)).max_by_key(|named| named.as_os_str().len());
+            facts.named.iter().filter(|named| path.starts_with(named)).max_by_key(|named| named.as_os_str().len());
         let target = match named {
             Some(named) => named.clone(),
-            None if is_noise(path, situation.inside.iter().chain(&situation.named)) && !credential => return,
+            None if is_noise(path, facts.inside.iter().chain(&facts.named)) && !credential => return,
             // What does not exist yet is made in the folder that does.
             None => match path.ancestors().find(|above| above.symlink_metadata().is_ok()) {
                 // No grant may lead through a link.
@@ -243,10 +243,10 @@ impl Wanted {
         evidence.push(said(attempt));
     }
 
-    fn proposal(self, situation: &SourceFacts) -> Proposal {
+    fn proposal(self, facts: &SourceFacts) -> Proposal {
         let Self { read, write, hosts, withheld } = self;
-        let write = outermost(gathered(write, situation));
-        let mut read = outermost(gathered(read, situation));
+        let write = outermost(gathered(write, facts));
+        let mut read = outermost(gathered(read, facts));
         read.retain(|path, _| !write.keys().any(|above| path.starts_with(above)));
         let paths = |key: CellKey, found: BTreeMap<PathBuf, Vec<String>>| {
             found.into_iter().map(move |(path, evidence)| {
@@ -289,7 +289,7 @@ fn holds_key(folder: &Path) -> bool {
 }
 
 /// Replaces many files of one folder by the folder, unless that holds much more.
-fn gathered(found: BTreeMap<PathBuf, Vec<String>>, situation: &SourceFacts) -> BTreeMap<PathBuf, Vec<String>> {
+fn gathered(found: BTreeMap<PathBuf, Vec<String>>, facts: &SourceFacts) -> BTreeMap<PathBuf, Vec<String>> {
     let mut siblings: BTreeMap<PathBuf, usize> = BTreeMap::new();
     for parent in found.keys().filter_map(|path| path.parent()) {
         *siblings.entry(parent.to_owned()).or_default() += 1;
@@ -297,9 +297,9 @@ fn gathered(found: BTreeMap<PathBuf, Vec<String>>, situation: &SourceFacts) -> B
     let mut gathered: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
     for (path, evidence) in found {
         let parent = path.parent().filter(|parent| siblings.get(*parent).is_some_and(|count| *count >= MANY));
-        let home = situation.home.as_deref();
+        let home = facts.home.as_deref();
         let parent = parent.filter(|parent| !is_too_wide(parent, home, false) && !is_credential(parent, home));
-        let parent = parent.filter(|_| !situation.named.contains(&path));
+        let parent = parent.filter(|_| !facts.named.contains(&path));
         gathered.entry(parent.map_or_else(|| path.clone(), Path::to_owned)).or_default().extend(evidence);
     }
     gathered

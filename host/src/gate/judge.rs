@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{CallRefusal, put, words};
+use super::CallRefusal;
+use super::records::{recorded_text, set_member};
 use crate::call::CallView;
 use crate::config::Detail;
 use crate::ledger::{Event, EventKind, Ledger};
@@ -40,7 +41,7 @@ impl Reason {
 
     /// Returns the reason as the ledger keeps it.
     pub(super) fn recorded(&self, ledger: &Ledger, record: Detail) -> Value {
-        words(ledger, &self.text, self.quotes, record)
+        recorded_text(ledger, &self.text, self.quotes, record)
     }
 }
 
@@ -108,7 +109,7 @@ pub(super) fn denial(
     let cause =
         if quotes { "the ledger has the plugin's own words, with `record = \"full\"`" } else { &failure.detail };
     tracing::error!(plugin = %plugin.name, code, cause, call = %view.call.id, "plugin failed, so the call is denied");
-    let cause = words(ledger, &failure.detail, quotes, record);
+    let cause = recorded_text(ledger, &failure.detail, quotes, record);
     ledger.note(Event {
         kind: EventKind::PluginFailed,
         run: Some(view.call.caller.session.clone()),
@@ -122,7 +123,7 @@ pub(super) fn denial(
 fn describe(verdict: &Verdict, ledger: &Ledger, record: Detail) -> Value {
     match verdict {
         Verdict::Pass => json!("pass"),
-        Verdict::Ask(reason) => json!({ "ask": words(ledger, reason, true, record) }),
+        Verdict::Ask(reason) => json!({ "ask": recorded_text(ledger, reason, true, record) }),
         Verdict::Deny(denial) => json!({ "deny": denial.code }),
     }
 }
@@ -135,7 +136,7 @@ fn entry(plugin: &PluginIdentity, view: &CallView, shadow: bool, verdict: Value)
         "verdict": verdict,
     });
     if shadow {
-        put(&mut entry, "shadow", json!(true));
+        set_member(&mut entry, "shadow", json!(true));
     }
     entry
 }

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::approval::INPUT;
 use super::judge::{self, Trail};
-use super::{Budget, CallRefusal, Gate, GateInput, SessionVault, payload, put, words};
+use super::records::{recorded_payload, recorded_text, set_member};
+use super::{Budget, CallRefusal, Gate, GateInput, SessionVault};
 use crate::call::{Call, CallView, Cause, Delivery, Outcome, Phase};
 use crate::config::Detail;
 use crate::ledger::{Event, EventKind, OutcomeSlot};
@@ -90,10 +91,10 @@ impl Ticket {
     }
 
     fn event(&self, outcome: &str, mut body: Value) -> Event {
-        put(&mut body, "source", json!(self.call.source()));
-        put(&mut body, self.call.item.kind.as_str(), json!(&*self.call.item.exposed));
-        put(&mut body, "outcome", json!(outcome));
-        put(&mut body, "micros", json!(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)));
+        set_member(&mut body, "source", json!(self.call.source()));
+        set_member(&mut body, self.call.item.kind.as_str(), json!(&*self.call.item.exposed));
+        set_member(&mut body, "outcome", json!(outcome));
+        set_member(&mut body, "micros", json!(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)));
         Event {
             kind: EventKind::ToolCompleted,
             run: Some(self.call.caller.session.clone()),
@@ -183,7 +184,7 @@ impl Gate {
         code: &str,
     ) -> (Answer, Ending, Value) {
         let (answer, _, mut body) = self.judge_result(ticket, source_error(cause, code)).await;
-        put(&mut body, "error", json!(cause.recorded()));
+        set_member(&mut body, "error", json!(cause.recorded()));
         (answer, ending, body)
     }
 
@@ -204,7 +205,8 @@ impl Gate {
         } else {
             self.pass_result(&ticket.call, &ticket.vault, &answer, &mut trail).await
         };
-        let mut body = json!({ "result": payload(&self.ledger, &received, ticket.record), "verdicts": trail.entries });
+        let mut body =
+            json!({ "result": recorded_payload(&self.ledger, &received, ticket.record), "verdicts": trail.entries });
         let ending = match &answer {
             Answer::Error(_) => Ending::Error,
             Answer::Result(_) if said.failed => Ending::ToolError,
@@ -213,7 +215,7 @@ impl Gate {
         match passed {
             Ok(None) => (answer, ending, body),
             Ok(Some(replaced)) => {
-                put(&mut body, "replaced", payload(&self.ledger, &replaced, ticket.record));
+                set_member(&mut body, "replaced", recorded_payload(&self.ledger, &replaced, ticket.record));
                 let answer = match answer {
                     Answer::Result(_) => Answer::Result(replaced),
                     Answer::Error(_) => Answer::Error(replaced),
@@ -222,8 +224,8 @@ impl Gate {
             }
             Err(refusal) => {
                 if let CallRefusal::Denied { code, message, quotes } = &refusal {
-                    let message = words(&self.ledger, message, *quotes, ticket.record);
-                    put(&mut body, "withheld", json!({ "code": code, "message": message }));
+                    let message = recorded_text(&self.ledger, message, *quotes, ticket.record);
+                    set_member(&mut body, "withheld", json!({ "code": code, "message": message }));
                 }
                 (refusal.to_answer(), Ending::Withheld, body)
             }

@@ -8,6 +8,7 @@ mod way;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
@@ -16,7 +17,7 @@ use crate::call::{CallId, Cause, Outcome, Params, SessionId};
 use crate::config::BudgetConfig;
 use crate::item::{Item, ToolAnnotations};
 use crate::ledger::{ChainStart, LedgerReader};
-use crate::protocol::{Answer, Method, Notification};
+use crate::protocol::{Answer, Json, Method, Notification};
 use portcullis_core::testing::view;
 
 /// A gate without plugins over a ledger of its own, and one session.

@@ -220,9 +220,9 @@ pub(crate) async fn evaluate(
             observe_all(&Condition::ALL, observe).await?
         }
     };
-    let situation = SourceFacts { named, inside, home: home() };
+    let facts = SourceFacts { named, inside, home: home() };
     let (command, known) = (command.to_vec(), supply.known);
-    judged(move || Evaluation::of(&command, &observations, EvaluationTarget::Program(&situation), known)).await
+    judged(move || Evaluation::of(&command, &observations, EvaluationTarget::Program(&facts), known)).await
 }
 
 /// Judges on a thread of its own, so that a signal ends the command meanwhile.

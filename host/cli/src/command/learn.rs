@@ -1,5 +1,6 @@
 //! `portcullis learn`
 
+mod cell_lines;
 mod drive;
 mod show;
 mod variables;
@@ -19,7 +20,7 @@ use portcullis::config::{
 };
 use portcullis::name::SourceName;
 use portcullis::secret::ConfigValue;
-use portcullis_learn::{CellKey, CellLine, Proposal, SourceFacts};
+use portcullis_learn::{CellLine, Proposal, SourceFacts};
 use serde_json::json;
 
 use crate::cli::Global;
@@ -27,6 +28,8 @@ use crate::completion;
 use crate::config_file::ConfigFile;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
+pub(crate) use cell_lines::has;
+use cell_lines::{add, minimal, opens};
 pub(crate) use drive::Script;
 use drive::{CallResult, Driven};
 pub(crate) use show::described;
@@ -126,9 +129,9 @@ pub(crate) fn switch(line: &CellLine) -> String {
 /// Prints the switches of `wrap` that the recorded sources of a broker lack, after an agent has used them.
 pub(crate) fn switches(broker: &Broker) {
     for name in broker.config().sources.keys() {
-        let situation = SourceFacts { inside: inside(broker, name), ..situation(broker, name) };
+        let facts = SourceFacts { inside: inside(broker, name), ..source_facts(broker, name) };
         let attempts = broker.recording(name).map(|recording| recording.attempts()).unwrap_or_default();
-        let mut proposal = Proposal::of(&attempts, &situation);
+        let mut proposal = Proposal::of(&attempts, &facts);
         proposal.withhold(&broker.config().own_files());
         show::switches(&proposal);
     }
@@ -161,7 +164,7 @@ pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Con
 /// A run of a source in a recorded cell.
 pub(crate) struct RecordedRun {
     driven: Driven,
-    situation: SourceFacts,
+    facts: SourceFacts,
     recording: Arc<Recording>,
     usage: CellUsage,
     /// The lines that the cell lacked for what was attempted.
@@ -176,21 +179,21 @@ pub(crate) async fn recorded_run(
 ) -> anyhow::Result<RecordedRun> {
     cell(config, name)?.recorded = true;
     let broker = runtime::broker(config.clone()).await?;
-    let situation = situation(&broker, name);
+    let facts = source_facts(&broker, name);
     // A cell that opens nothing beyond itself cannot do any harm, so every tool may be called in it.
     let sealed = broker
         .config()
         .sources
         .get(name)
         .is_some_and(|source| source.cell.write.is_empty() && source.cell.network.is_empty());
-    let driven = drive::drive(&broker, name, script, sealed, &situation.named).await;
-    let situation = SourceFacts { inside: inside(&broker, name), ..situation };
+    let driven = drive::drive(&broker, name, script, sealed, &facts.named).await;
+    let facts = SourceFacts { inside: inside(&broker, name), ..facts };
     let recording = broker.recording(name).unwrap_or_default();
     let (attempts, usage) = (recording.attempts(), recording.usage());
     broker.shutdown().await;
-    let mut proposal = Proposal::of(&attempts, &situation);
+    let mut proposal = Proposal::of(&attempts, &facts);
     proposal.withhold(&config.own_files());
-    Ok(RecordedRun { driven, situation, recording, usage, proposal })
+    Ok(RecordedRun { driven, facts, recording, usage, proposal })
 }
 
 /// Runs the source in rounds, each with what the one before was seen to lack, and then without the recorder.
@@ -199,19 +202,19 @@ async fn learn(mut config: Config, name: &SourceName, script: &Script, yes: bool
     let (mut denied, mut unrecorded, mut usage) = (BTreeSet::new(), 0, CellUsage::default());
     let mut round = 1;
     let (recorded, withheld) = loop {
-        let RecordedRun { driven, situation, recording, usage: used, mut proposal } =
+        let RecordedRun { driven, facts, recording, usage: used, mut proposal } =
             recorded_run(&mut config, name, script).await?;
         denied.extend(recording.attempts().iter().filter_map(denied_call));
         unrecorded += recording.others();
         usage = usage.max(used);
         if yes {
-            proposal.withhold_unnamed(&situation);
+            proposal.withhold_unnamed(&facts);
         }
         if let Some(cell) = cell_of(&config, name) {
             proposal.withhold_overlapping(&cell.read, &cell.write);
         }
         driven.texts().for_each(|text| variables.add_message(text));
-        variables.add_code(&recording.attempts(), &situation.named);
+        variables.add_code(&recording.attempts(), &facts.named);
         let fresh: Vec<CellLine> = proposal
             .lines
             .into_iter()
@@ -259,18 +262,6 @@ fn denied_call(attempt: &RecordedAttempt) -> Option<&'static str> {
     }
 }
 
-/// Leaves out a line that a later, wider one contains.
-fn minimal(lines: Vec<CellLine>) -> Vec<CellLine> {
-    let covered = |line: &CellLine| {
-        lines.iter().any(|other| {
-            let wider = other.key >= line.key && other.key != CellKey::Network && line.key != CellKey::Network;
-            let within = Path::new(&line.value).starts_with(&other.value);
-            wider && within && (other.value != line.value || other.key > line.key)
-        })
-    };
-    lines.iter().filter(|line| !covered(line)).cloned().collect()
-}
-
 fn cell<'a>(config: &'a mut Config, name: &SourceName) -> anyhow::Result<&'a mut CellConfig> {
     Ok(&mut config.sources.get_mut(name).context("the source is gone")?.cell)
 }
@@ -279,36 +270,8 @@ fn cell_of<'a>(config: &'a Config, name: &SourceName) -> Option<&'a CellConfig> 
     config.sources.get(name).map(|source| &source.cell)
 }
 
-/// Reports whether a cell has a line already.
-pub(crate) fn has(cell: &CellConfig, line: &CellLine) -> bool {
-    let path = Path::new(&line.value);
-    match line.key {
-        CellKey::Read => cell.read.iter().chain(&cell.write).any(|known| path.starts_with(known)),
-        CellKey::Write => cell.write.iter().any(|known| path.starts_with(known)),
-        CellKey::Network => cell.network.contains(&line.value),
-    }
-}
-
-/// Adds a line to a cell. What lies within a folder that is opened now is taken out, as no grant may lie within
-/// another.
-fn add(cell: &mut CellConfig, line: &CellLine) {
-    let path = PathBuf::from(&line.value);
-    match line.key {
-        CellKey::Network => cell.network.push(line.value.clone()),
-        CellKey::Read => {
-            cell.read.retain(|known| !known.starts_with(&path));
-            cell.read.push(path);
-        }
-        CellKey::Write => {
-            cell.read.retain(|known| !known.starts_with(&path));
-            cell.write.retain(|known| !known.starts_with(&path));
-            cell.write.push(path);
-        }
-    }
-}
-
 /// Returns the files and folders that the source's command and variables name.
-fn situation(broker: &Broker, name: &SourceName) -> SourceFacts {
+fn source_facts(broker: &Broker, name: &SourceName) -> SourceFacts {
     // A home that is a link would be compared with real paths.
     let home = std::env::home_dir().filter(|home| home.is_absolute()).and_then(|home| home.canonicalize().ok());
     let config = broker.config();
@@ -323,10 +286,10 @@ fn situation(broker: &Broker, name: &SourceName) -> SourceFacts {
     let base = cwd.clone().unwrap_or_else(|| PathBuf::from("/"));
     let words =
         argv.iter().skip(1).chain(plain).map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));
-    let mut situation = SourceFacts { home, ..SourceFacts::default() };
+    let mut facts = SourceFacts { home, ..SourceFacts::default() };
     let paths = words.filter(|word| word.contains('/') || word.starts_with('.')).map(|word| base.join(word));
-    paths.for_each(|path| situation.name(&path));
-    situation
+    paths.for_each(|path| facts.name(&path));
+    facts
 }
 
 /// Returns what the cell opened in this round: what is granted, and what the program needs.
@@ -359,12 +322,6 @@ fn write(path: &Path, source: &SourceName, learned: &Learned) -> anyhow::Result<
     let same = cell_of(&parsed, source).is_some_and(|cell| opens(cell) == opens(&learned.cell));
     anyhow::ensure!(same, "{shown} is left as it is: its `cell` names paths in another way; add the lines by hand");
     file.replace(&changed)
-}
-
-/// Returns what a cell opens, in order.
-fn opens(cell: &CellConfig) -> [BTreeSet<String>; 3] {
-    let paths = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-    [paths(&cell.read), paths(&cell.write), cell.network.iter().cloned().collect()]
 }
 
 impl Learned {

@@ -30,14 +30,13 @@ fn what_a_person_named_is_granted_as_a_whole() {
     let home = home();
     let docs = home.path().join("docs");
     std::fs::create_dir(&docs).unwrap();
-    let situation =
-        SourceFacts { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let facts = SourceFacts { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let attempts = [hidden(Action::Look, &docs), hidden(Action::Read, &docs.join("a/b.md"))];
-    let proposal = Proposal::of(&attempts, &situation);
+    let proposal = Proposal::of(&attempts, &facts);
     assert_eq!(values(&proposal.lines), [("read", docs.display().to_string())]);
     assert!(proposal.lines.first().unwrap().evidence.first().unwrap().contains("which exists outside"));
     let attempts = [hidden(Action::Look, &docs), hidden(Action::Write, &docs.join("new.md"))];
-    let proposal = Proposal::of(&attempts, &situation);
+    let proposal = Proposal::of(&attempts, &facts);
     assert_eq!(values(&proposal.lines), [("write", docs.display().to_string())], "and no `read` within it");
 }
 
@@ -48,10 +47,10 @@ fn many_files_of_a_folder_are_the_folder_and_few_are_themselves() {
     std::fs::create_dir_all(&folder).unwrap();
     let files: Vec<PathBuf> = (0..3).map(|n| folder.join(format!("{n}.bin"))).collect();
     files.iter().for_each(|file| std::fs::write(file, "").unwrap());
-    let situation = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let facts = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let reads: Vec<RecordedAttempt> = files.iter().map(|file| hidden(Action::Read, file)).collect();
-    assert_eq!(values(&Proposal::of(&reads, &situation).lines), [("read", folder.display().to_string())]);
-    let two = Proposal::of(reads.get(..2).unwrap(), &situation);
+    assert_eq!(values(&Proposal::of(&reads, &facts).lines), [("read", folder.display().to_string())]);
+    let two = Proposal::of(reads.get(..2).unwrap(), &facts);
     assert_eq!(two.lines.len(), 2, "{two:?}");
 }
 
@@ -61,7 +60,7 @@ fn what_every_program_looks_for_is_left_out() {
     let program = home.path().join("server/index.js");
     let marker = home.path().join("package.json");
     std::fs::write(&marker, "{}").unwrap();
-    let situation = SourceFacts { inside: vec![program], home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let facts = SourceFacts { inside: vec![program], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let attempts = [
         hidden(Action::Look, home.path()),
         hidden(Action::Read, &marker),
@@ -70,7 +69,7 @@ fn what_every_program_looks_for_is_left_out() {
         attempt(Action::Read, Subject::Path("/nowhere/at/all".into()), Availability::Absent),
         attempt(Action::Write, Subject::Path("/tmp/x".into()), Availability::Granted),
     ];
-    assert_eq!(Proposal::of(&attempts, &situation), Proposal::default());
+    assert_eq!(Proposal::of(&attempts, &facts), Proposal::default());
 }
 
 #[test]
@@ -78,10 +77,10 @@ fn credentials_and_whole_homes_are_named_and_not_proposed() {
     let home = home();
     std::fs::create_dir(home.path().join(".ssh")).unwrap();
     std::fs::write(home.path().join(".ssh/id_rsa"), "key").unwrap();
-    let situation = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let facts = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let attempts =
         [hidden(Action::Read, &home.path().join(".ssh/id_rsa")), hidden(Action::Write, &home.path().join("new-file"))];
-    let proposal = Proposal::of(&attempts, &situation);
+    let proposal = Proposal::of(&attempts, &facts);
     assert!(proposal.is_empty(), "{proposal:?}");
     let reasons: Vec<_> = proposal.withheld.iter().filter_map(|line| line.remark).collect();
     assert!(reasons.iter().any(|why| why.contains("credentials")) && reasons.iter().any(|why| why.contains("more")));
@@ -109,12 +108,12 @@ fn a_file_that_is_named_and_does_not_exist_yet_stands_for_its_folder() {
     let home = home();
     let folder = home.path().join("data/graphs");
     std::fs::create_dir_all(&folder).unwrap();
-    let mut situation = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    situation.name(&folder.join("new.json"));
-    situation.name(&home.path().join("new.json"));
-    assert_eq!(situation.named, [folder.canonicalize().unwrap()], "and never for a whole home");
+    let mut facts = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    facts.name(&folder.join("new.json"));
+    facts.name(&home.path().join("new.json"));
+    assert_eq!(facts.named, [folder.canonicalize().unwrap()], "and never for a whole home");
     let attempts = [hidden(Action::Look, &home.path().join("data")), hidden(Action::Look, &folder)];
-    assert_eq!(values(&Proposal::of(&attempts, &situation).lines), [("read", folder.display().to_string())]);
+    assert_eq!(values(&Proposal::of(&attempts, &facts).lines), [("read", folder.display().to_string())]);
 }
 
 #[test]
@@ -122,8 +121,8 @@ fn the_brokers_own_files_are_withheld() {
     let home = home();
     let folder = home.path().join("project");
     std::fs::create_dir(&folder).unwrap();
-    let situation = SourceFacts { named: vec![folder.clone()], ..SourceFacts::default() };
-    let mut proposal = Proposal::of(&[hidden(Action::Read, &folder)], &situation);
+    let facts = SourceFacts { named: vec![folder.clone()], ..SourceFacts::default() };
+    let mut proposal = Proposal::of(&[hidden(Action::Read, &folder)], &facts);
     proposal.withhold(&[folder.join(".portcullis")]);
     assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
 }
@@ -133,12 +132,11 @@ fn what_only_a_person_can_agree_to_is_withheld_where_nobody_is_asked() {
     let home = home();
     let (letters, docs) = (home.path().join("letters"), home.path().join("docs"));
     [&letters, &docs].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
-    let situation =
-        SourceFacts { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let facts = SourceFacts { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let attempts = [hidden(Action::Read, &letters), hidden(Action::Read, &docs), refused("api.test", None)];
-    let mut proposal = Proposal::of(&attempts, &situation);
+    let mut proposal = Proposal::of(&attempts, &facts);
     assert_eq!(proposal.lines.len(), 3, "{proposal:?}");
-    proposal.withhold_unnamed(&situation);
+    proposal.withhold_unnamed(&facts);
     let kept = [("read", docs.display().to_string()), ("network", "api.test:443".to_owned())];
     assert_eq!(values(&proposal.lines), kept, "{proposal:?}");
 }
@@ -149,8 +147,8 @@ fn a_link_to_credentials_is_known_by_where_it_leads() {
     std::fs::create_dir(home.path().join(".ssh")).unwrap();
     std::fs::write(home.path().join(".ssh/config"), "").unwrap();
     std::os::unix::fs::symlink(home.path().join(".ssh"), home.path().join("innocent")).unwrap();
-    let situation = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    let proposal = Proposal::of(&[hidden(Action::Read, &home.path().join("innocent/config"))], &situation);
+    let facts = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let proposal = Proposal::of(&[hidden(Action::Read, &home.path().join("innocent/config"))], &facts);
     assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
 }
 
@@ -161,9 +159,9 @@ fn three_files_of_a_folder_with_credentials_do_not_open_the_folder() {
     std::fs::create_dir(&folder).unwrap();
     let files: Vec<PathBuf> = ["config.toml", "env", "registry"].iter().map(|name| folder.join(name)).collect();
     files.iter().for_each(|file| std::fs::write(file, "").unwrap());
-    let situation = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let facts = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let attempts: Vec<_> = files.iter().map(|file| hidden(Action::Read, file)).collect();
-    let proposal = Proposal::of(&attempts, &situation);
+    let proposal = Proposal::of(&attempts, &facts);
     assert!(proposal.lines.iter().all(|line| Path::new(&line.value) != folder), "{:?}", proposal.lines);
     assert_eq!(proposal.lines.len(), 3);
 }
@@ -174,9 +172,9 @@ fn a_proposed_folder_that_holds_a_key_says_so() {
     let project = home.path().join("project");
     std::fs::create_dir(&project).unwrap();
     std::fs::write(project.join(".env"), "").unwrap();
-    let situation =
+    let facts =
         SourceFacts { named: vec![project.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    let proposal = Proposal::of(&[hidden(Action::Read, &project.join("main.rs"))], &situation);
+    let proposal = Proposal::of(&[hidden(Action::Read, &project.join("main.rs"))], &facts);
     assert!(proposal.lines.first().unwrap().remark.unwrap().contains("keys or passwords"), "{proposal:?}");
 }
 
@@ -193,6 +191,6 @@ fn compiled_modules_beside_a_python_program_are_no_need() {
     let program = home.path().join("venv");
     std::fs::create_dir(&program).unwrap();
     let attempts = [attempt(Action::Write, Subject::Path(program.join("__pycache__/a.pyc")), Availability::ReadOnly)];
-    let situation = SourceFacts { inside: vec![program], home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    assert!(Proposal::of(&attempts, &situation).is_empty());
+    let facts = SourceFacts { inside: vec![program], home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    assert!(Proposal::of(&attempts, &facts).is_empty());
 }

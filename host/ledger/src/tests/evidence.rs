@@ -359,23 +359,6 @@ async fn an_empty_folder_is_not_what_a_checkpoint_covers() {
     );
 }
 
-#[tokio::test]
-async fn a_start_seals_a_bounded_number_of_chains_and_those_of_dead_brokers_first() {
-    let dir = folder();
-    closed(dir.path(), 0).await;
-    for at in 0..300 {
-        drop(chain::ChainLock::named(dir.path(), format!("A{at:03}")).unwrap());
-        let lock = dir.path().join("chains").join(format!("A{at:03}.lock"));
-        std::fs::rename(&lock, lock.with_extension("ended")).unwrap();
-    }
-    drop(chain::ChainLock::named(dir.path(), "DEAD".to_owned()).unwrap());
-    let sealed = || chain::sealed(dir.path()).unwrap();
-    closed(dir.path(), 0).await;
-    assert_eq!((sealed().len(), sealed().contains("DEAD")), (256, true));
-    closed(dir.path(), 0).await;
-    assert_eq!(sealed().len(), 303);
-}
-
 #[test]
 fn what_lies_among_the_checkpoints_stops_no_verification() {
     let signed = Signed::new();

@@ -179,3 +179,20 @@ async fn brokers_that_start_together_seal_a_dead_chain_once_and_never_a_live_one
         assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
     }
 }
+
+#[tokio::test]
+async fn a_start_seals_a_bounded_number_of_chains_and_those_of_dead_brokers_first() {
+    let dir = folder();
+    closed(dir.path(), 0).await;
+    for at in 0..300 {
+        drop(chain::ChainLock::named(dir.path(), format!("A{at:03}")).unwrap());
+        let lock = dir.path().join("chains").join(format!("A{at:03}.lock"));
+        std::fs::rename(&lock, lock.with_extension("ended")).unwrap();
+    }
+    drop(chain::ChainLock::named(dir.path(), "DEAD".to_owned()).unwrap());
+    let sealed = || chain::sealed(dir.path()).unwrap();
+    closed(dir.path(), 0).await;
+    assert_eq!((sealed().len(), sealed().contains("DEAD")), (256, true));
+    closed(dir.path(), 0).await;
+    assert_eq!(sealed().len(), 303);
+}
