@@ -3,7 +3,6 @@
 //! Building one loads plugins and opens the ledger; it starts no source and binds no address. Sources start with the
 //! first session that may see them.
 
-mod announce;
 mod announced;
 mod cells;
 mod components;
@@ -19,6 +18,7 @@ mod packages;
 mod parts;
 mod policy_schema;
 mod problems;
+mod question_notifier;
 mod rejected;
 mod reload;
 mod retention;
@@ -56,7 +56,6 @@ use crate::telemetry::Telemetry;
 
 pub use crate::context::{BrokerState, BuildError, FlagState, FlaggedDefinition, SourceHealth};
 use crate::context::{Context, Upstream};
-use announce::Announcer;
 pub use announced::announced_tools;
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
@@ -64,6 +63,7 @@ pub use definitions::SourceDefinitions;
 pub use lock_comparison::{ComparedDefinition, LockComparison, LockState};
 use parts::{BrokerCore, Prepared};
 pub use problems::ServingProblem;
+use question_notifier::QuestionNotifier;
 use rejected::Rejections;
 pub use reload::{ReloadError, Reloaded};
 use witness::Witnesses;
@@ -100,7 +100,7 @@ struct Inner {
 struct Background {
     feeds: tokio::sync::Mutex<Option<feed::SinkTasks>>,
     witnesses: tokio::sync::Mutex<Option<Witnesses>>,
-    announcer: Mutex<Option<Announcer>>,
+    announcer: Mutex<Option<QuestionNotifier>>,
     control: tokio::sync::Mutex<Option<ControlSocket>>,
 }
 
@@ -120,7 +120,7 @@ impl Broker {
         let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
         let lasting = BrokerCore::new(launcher, &prepared, ledger, telemetry);
         let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
-        let announcer = Announcer::start(questions, secrets, &lasting.inbox).map_err(BuildError::Questions);
+        let announcer = QuestionNotifier::start(questions, secrets, &lasting.inbox).map_err(BuildError::Questions);
         let made = match announcer {
             Ok(announcer) => lasting.context(prepared, None).await.map(|context| (announcer, Arc::new(context))),
             Err(error) => Err(error),

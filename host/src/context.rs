@@ -1,12 +1,12 @@
 //! The context of sessions: one configuration in force, with its gate, its sources and its profiles.
 
-mod announcement;
 mod error;
 mod explain;
 mod flagged;
 mod off;
-mod scans;
+mod scan_cache;
 mod state;
+mod stored_description;
 mod upstream;
 
 use std::collections::BTreeMap;
@@ -24,11 +24,11 @@ use crate::name::{ProfileName, SourceName};
 use crate::plugin::Plugins;
 use crate::telemetry::Telemetry;
 
-pub(crate) use announcement::announced_names;
 pub use error::BuildError;
 pub(crate) use explain::CallCountGuard;
 pub use flagged::{FlagState, FlaggedDefinition};
 pub use state::{BrokerState, SourceHealth};
+pub(crate) use stored_description::announced_names;
 use upstream::SourceBuilder;
 pub(crate) use upstream::{DiscoveredSource, MAX_REMARKS, OfferedItems, SourceParts, Upstream};
 

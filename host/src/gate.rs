@@ -34,7 +34,7 @@ use approval::{ApprovalQuestion, Approvals, Approved};
 pub use budget::Budget;
 pub use form::scope_in_words;
 pub use inbox::{AnswerResult, AskSummary, GivenAnswer, Inbox, InboxError, QuestionEvent};
-use judge::{Reason, Trail, judge};
+use judge::{DecisionTrail, Reason, judge};
 pub use permit::Permit;
 pub(crate) use plain::fold;
 use records::{Undecided, set_member};
@@ -126,7 +126,7 @@ impl Gate {
         call: Call,
         circumstances: &GateInput<'_>,
     ) -> Result<AdmittedCall, CallRefusal> {
-        let mut trail = Trail::new(circumstances.record);
+        let mut trail = DecisionTrail::new(circumstances.record);
         let series = call.series(circumstances.metrics);
         let mut call = Arc::new(call);
         let mut undecided = Undecided { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
@@ -173,7 +173,8 @@ impl Gate {
             Err(error) => {
                 undecided.decided = true;
                 let refusal = CallRefusal::from_ledger(error);
-                self.record_refusal(&call, circumstances, &series, &refusal, Trail::new(circumstances.record)).await?;
+                self.record_refusal(&call, circumstances, &series, &refusal, DecisionTrail::new(circumstances.record))
+                    .await?;
                 Err(refusal)
             }
         }
@@ -208,14 +209,14 @@ impl Gate {
     /// call by call; the caller notes which items were hidden.
     pub async fn shows(&self, call: &Arc<Call>) -> bool {
         let view = CallView::before(call, Phase::List);
-        judge(&self.policies, &view, &self.ledger, &mut Trail::new(Detail::Shape)).await.is_ok()
+        judge(&self.policies, &view, &self.ledger, &mut DecisionTrail::new(Detail::Shape)).await.is_ok()
     }
 
     async fn pass_within_budget(
         &self,
         call: &mut Arc<Call>,
         circumstances: &GateInput<'_>,
-        trail: &mut Trail,
+        trail: &mut DecisionTrail,
     ) -> Result<Approved, CallRefusal> {
         let Some(budget) = circumstances.budget.filter(|_| !circumstances.resumed && call.method.is_work()) else {
             return self.pass(call, circumstances, trail).await;
@@ -232,7 +233,7 @@ impl Gate {
         &self,
         call: &mut Arc<Call>,
         circumstances: &GateInput<'_>,
-        trail: &mut Trail,
+        trail: &mut DecisionTrail,
     ) -> Result<Approved, CallRefusal> {
         // Duplicate keys mean one thing to a policy and another to a source.
         let unknown = plain::check(&call.method, call.params.as_json())
@@ -265,7 +266,7 @@ impl Gate {
         self.approvals.settle(question, circumstances.peer).await
     }
 
-    async fn judge_call(&self, call: &Arc<Call>, trail: &mut Trail) -> Result<Vec<Reason>, CallRefusal> {
+    async fn judge_call(&self, call: &Arc<Call>, trail: &mut DecisionTrail) -> Result<Vec<Reason>, CallRefusal> {
         let view = CallView::before(call, Phase::Call);
         judge(&self.policies, &view, &self.ledger, trail).await
     }
@@ -275,7 +276,7 @@ impl Gate {
         &self,
         call: &mut Arc<Call>,
         vault: &Arc<SessionVault>,
-        trail: &mut Trail,
+        trail: &mut DecisionTrail,
     ) -> Result<bool, CallRefusal> {
         let mut changed = false;
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Call)) {

@@ -14,7 +14,7 @@ use crate::egress::{Challenge, Reach, shown};
 use crate::escape::escape_hidden;
 use crate::name::SourceName;
 use crate::oauth::callback::{Callback, CallbackParameters};
-use crate::oauth::identity::{self, Known};
+use crate::oauth::identity::{self, ConfiguredIdentity};
 use crate::oauth::metadata::{self, AuthorizationServerMetadata, Resource};
 use crate::oauth::store::{Login, LoginRecord, Logins};
 use crate::oauth::{OAuthError, OAuthHttp, token};
@@ -167,7 +167,7 @@ impl<'a> Target<'a> {
         Ok(Resource { id: shown(self.url), issuer, scopes: Vec::new() })
     }
 
-    fn known(&self, config: &Config) -> Result<Known, OAuthError> {
+    fn known(&self, config: &Config) -> Result<ConfiguredIdentity, OAuthError> {
         let client = match &self.oauth.client {
             Some((id, secret)) => {
                 let secrets = SecretStore::open(&config.data_dir)?;
@@ -175,7 +175,7 @@ impl<'a> Target<'a> {
             }
             None => None,
         };
-        Ok(Known { client, document: self.oauth.document.clone() })
+        Ok(ConfiguredIdentity { client, document: self.oauth.document.clone() })
     }
 }
 

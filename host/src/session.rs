@@ -6,17 +6,16 @@
 
 mod agent_notifications;
 mod ask;
-mod carried;
-mod changes;
-mod circumstances;
 mod client;
 mod configured;
 mod continuations;
 mod deferred;
 mod direct;
 mod discovery;
+mod earlier_lists;
 mod execution;
 mod expose;
+mod gate_input;
 mod group;
 mod handshake;
 mod health;
@@ -27,13 +26,14 @@ mod listen;
 mod listing;
 mod lists;
 mod offers;
-mod refresh;
+mod recent_changes;
 mod request;
 mod round_trips;
 mod rounds;
 mod subscription_filter;
 mod target;
 mod tasks;
+mod tool_refresh;
 mod upstream_subscriptions;
 
 use std::sync::{Arc, Weak};

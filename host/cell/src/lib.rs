@@ -72,7 +72,7 @@ pub use program_search::ProgramSearch;
 #[cfg(feature = "process")]
 pub use recorder::{Action, Availability, CellUsage, RecordedAttempt, Recording, Subject};
 pub use report::paths_as_text;
-pub use report::{Aspect, IsolationReport, Strength, display_size};
+pub use report::{IsolationAspect, IsolationReport, Strength, display_size};
 
 /// An error that says why a source gets no cell, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -114,7 +114,7 @@ type Watched = Mutex<BTreeMap<(u64, u64), PathBuf>>;
 #[derive(Debug)]
 pub struct Recording {
     began: Instant,
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenSyscall>,
     watched: Watched,
     /// Notified when an attempt was looked up outside.
     looked_up: Condvar,
@@ -125,7 +125,7 @@ pub struct Recording {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenSyscall {
     attempts: BTreeMap<(Action, Subject, Availability), Times>,
     /// The bytes of all paths and names in `attempts`.
     bytes: usize,
@@ -284,7 +284,7 @@ impl Recording {
     #[cfg(target_os = "linux")]
     pub(crate) fn listen(self: Arc<Self>, listener: ListenerHandle) {
         let listener = portcullis_jail::SyscallListener::new(listener);
-        let (to_look, looked): (SyncSender<(caller::Seen, String)>, _) = sync_channel(LOOK_QUEUE);
+        let (to_look, looked): (SyncSender<(caller::SeenSyscall, String)>, _) = sync_channel(LOOK_QUEUE);
         let recording = Arc::clone(&self);
         let sampled = Arc::clone(&self);
         let sampler = usage::sample_until_dropped(Arc::clone(&self.threads), move |used| sampled.note_usage(used));
@@ -297,7 +297,7 @@ impl Recording {
                 // Before the caller goes on: what it does next may be to answer, after which the record is read.
                 recording.seen.lock().waiting += seen.as_ref().map_or(1, Vec::len);
                 let is_recorded = portcullis_jail::recorded_call(call.number).is_some();
-                let reaches_service = || seen.iter().flatten().any(caller::Seen::is_unix_socket);
+                let reaches_service = || seen.iter().flatten().any(caller::SeenSyscall::is_unix_socket);
                 let follows = recording.follows_unix_sockets.load(Ordering::Relaxed);
                 if is_recorded && !(follows && reaches_service()) {
                     listener.continue_call(&call);

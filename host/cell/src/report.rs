@@ -44,7 +44,7 @@ impl Strength {
 
 /// One aspect of the isolation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Aspect {
+pub struct IsolationAspect {
     /// The subject of the aspect, such as `files`.
     pub subject: &'static str,
     /// The strength with which the aspect is enforced.
@@ -60,7 +60,7 @@ pub struct IsolationReport {
     #[serde(serialize_with = "by_name")]
     pub tier: Tier,
     /// Environment, descriptors, files, network, memory, processes, CPU, kill-tree, in this order.
-    pub aspects: Vec<Aspect>,
+    pub aspects: Vec<IsolationAspect>,
     /// The facts that the source can learn despite its cell.
     pub leaks: Vec<&'static str>,
 }
@@ -88,8 +88,8 @@ fn by_name<S: Serializer>(tier: &Tier, serializer: S) -> Result<S::Ok, S::Error>
     serializer.serialize_str(tier.name())
 }
 
-fn aspect(subject: &'static str, strength: Strength, mechanism: String) -> Aspect {
-    Aspect { subject, strength, mechanism }
+fn aspect(subject: &'static str, strength: Strength, mechanism: String) -> IsolationAspect {
+    IsolationAspect { subject, strength, mechanism }
 }
 
 fn is_full(tier: Tier) -> bool {
@@ -102,7 +102,7 @@ fn is_full(tier: Tier) -> bool {
 /// The mechanisms that restrict files and network where the source has no root and no network namespace of its own.
 const FILTERS: [&str; 2] = if cfg!(target_os = "macos") { ["Seatbelt", "Seatbelt"] } else { ["Landlock", "seccomp"] };
 
-fn files(grant: &CellGrant, tier: Tier, enforced: &Enforced) -> Aspect {
+fn files(grant: &CellGrant, tier: Tier, enforced: &Enforced) -> IsolationAspect {
     let [filter, _] = FILTERS;
     let mechanism = match (is_full(tier), enforced.landlock > 0) {
         (true, true) => "a private root, read-only except for grants; Landlock".to_owned(),
@@ -118,7 +118,7 @@ fn files(grant: &CellGrant, tier: Tier, enforced: &Enforced) -> Aspect {
     aspect("files", Strength::Enforced, format!("{mechanism}; {read} granted to read, {write} to write{names}"))
 }
 
-fn network(grant: &CellGrant, tier: Tier) -> Aspect {
+fn network(grant: &CellGrant, tier: Tier) -> IsolationAspect {
     let hosts = grant.network.join(" ");
     match (is_full(tier), grant.network.is_empty()) {
         (true, true) => aspect(
@@ -137,7 +137,7 @@ fn network(grant: &CellGrant, tier: Tier) -> Aspect {
     }
 }
 
-fn memory(grant: &CellGrant, tier: Tier, delegated: bool) -> Aspect {
+fn memory(grant: &CellGrant, tier: Tier, delegated: bool) -> IsolationAspect {
     let bound = display_size(grant.limits.memory);
     match (delegated, is_full(tier)) {
         (true, _) => aspect("memory", Strength::Enforced, format!("memory.max of its control group, {bound}")),
@@ -155,7 +155,7 @@ fn memory(grant: &CellGrant, tier: Tier, delegated: bool) -> Aspect {
     }
 }
 
-fn processes(grant: &CellGrant, tier: Tier, delegated: bool) -> Aspect {
+fn processes(grant: &CellGrant, tier: Tier, delegated: bool) -> IsolationAspect {
     let most = grant.limits.processes;
     match (delegated, is_full(tier)) {
         (true, _) => aspect("processes", Strength::Enforced, format!("pids.max of its control group, {most}")),
@@ -169,7 +169,7 @@ fn processes(grant: &CellGrant, tier: Tier, delegated: bool) -> Aspect {
     }
 }
 
-fn cpu(grant: &CellGrant, delegated: bool) -> Aspect {
+fn cpu(grant: &CellGrant, delegated: bool) -> IsolationAspect {
     match (grant.limits.cpu, delegated) {
         (Some(cpu), true) => {
             aspect("cpu", Strength::Enforced, format!("cpu.max of its control group, {cpu} processors"))
@@ -182,7 +182,7 @@ fn cpu(grant: &CellGrant, delegated: bool) -> Aspect {
     }
 }
 
-fn kill_tree(tier: Tier) -> Aspect {
+fn kill_tree(tier: Tier) -> IsolationAspect {
     if is_full(tier) {
         let mechanism = "a process namespace that ends with the source and with the broker";
         aspect("kill-tree", Strength::Enforced, mechanism.to_owned())

@@ -9,7 +9,7 @@ use portcullis::secret::ConfigValue;
 use portcullis_learn::{CellLine, KnownServer};
 
 use crate::command::learn;
-use crate::guess::Guess;
+use crate::path_guess::PathGuess;
 
 /// The lines and variables that a source lacks of those that its server is known to need.
 pub(crate) struct UnmetNeeds {
@@ -87,7 +87,7 @@ pub(crate) fn propose(text: &str, file: &Path, before: &Config) -> anyhow::Resul
         let (lines, reasons) = match &known {
             Some(lack) => (lack.lines.clone(), vec![format!("Proposed: {} ({})", lack.server.package, lack.origin())]),
             None => {
-                let guess = Guess::of(source, &own);
+                let guess = PathGuess::of(source, &own);
                 proposed.notes.extend(guess.refused.iter().map(|refused| format!("{name}: {refused}")));
                 let reason = |line: &CellLine| {
                     format!("Guessed: {} {}, because {}", line.key.as_str(), line.value, line.evidence.join(", "))

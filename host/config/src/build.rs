@@ -12,7 +12,7 @@ use portcullis_core::trust::DATA_FOLDER;
 
 use super::cell;
 use super::error::{Fault, suggest};
-use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
+use super::raw::{Located, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
     Approve, Config, Destructive, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group,
     ledger, plugin, questions, quota, source, telemetry, value,
@@ -48,7 +48,13 @@ impl Faults {
 }
 
 /// Records a fault if the value is not `good`, and returns `good`.
-pub(super) fn within<T: std::fmt::Debug>(good: bool, at: &At<T>, what: &str, help: &str, faults: &mut Faults) -> bool {
+pub(super) fn within<T: std::fmt::Debug>(
+    good: bool,
+    at: &Located<T>,
+    what: &str,
+    help: &str,
+    faults: &mut Faults,
+) -> bool {
     if !good {
         faults.0.push(Fault::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
     }
@@ -105,7 +111,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     if faults.0.is_empty() { Ok(config) } else { Err(faults.0) }
 }
 
-fn max_message(at: &At<String>, faults: &mut Faults) -> Option<usize> {
+fn max_message(at: &Located<String>, faults: &mut Faults) -> Option<usize> {
     let bytes = faults.keep(value::size(at))?;
     if !MESSAGE_LIMITS.contains(&bytes) {
         let fault = Fault::new(at.span(), format!("`max-message` of {:?} is out of range", at.as_str()));
@@ -159,7 +165,7 @@ fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults
 }
 
 /// Validates a web origin, in the form in which browsers send it.
-fn origin(at: &At<String>) -> Result<String, Fault> {
+fn origin(at: &Located<String>) -> Result<String, Fault> {
     let parsed = url::Url::parse(at).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let origin = parsed.map(|url| url.origin().ascii_serialization());
     origin.filter(|origin| origin.eq_ignore_ascii_case(at)).ok_or_else(|| {
@@ -217,7 +223,7 @@ fn sinks(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginConfig>
     raw.sinks.iter().filter_map(build).collect()
 }
 
-type Common<'a> = (&'a At<String>, Option<&'a At<toml::Table>>, &'a [At<String>]);
+type Common<'a> = (&'a Located<String>, Option<&'a Located<toml::Table>>, &'a [Located<String>]);
 
 fn plugin((plugin, settings, grant): Common<'_>, base: &Path, faults: &mut Faults) -> Option<PluginConfig> {
     let settings = faults.keep(json_settings(settings));
@@ -227,8 +233,8 @@ fn plugin((plugin, settings, grant): Common<'_>, base: &Path, faults: &mut Fault
 }
 
 /// Validates names of capabilities. Which capabilities exist is known only where components are loaded.
-pub(super) fn grant_list(list: &[At<String>], faults: &mut Faults) -> Vec<String> {
-    let check = |at: &At<String>| {
+pub(super) fn grant_list(list: &[Located<String>], faults: &mut Faults) -> Vec<String> {
+    let check = |at: &Located<String>| {
         if !at.is_empty() && at.bytes().all(|b| b.is_ascii_graphic()) {
             return Ok(at.to_string());
         }
@@ -237,7 +243,12 @@ pub(super) fn grant_list(list: &[At<String>], faults: &mut Faults) -> Vec<String
     list.iter().filter_map(|at| faults.keep(check(at))).collect()
 }
 
-fn on(at: Option<&At<Vec<At<Phase>>>>, default: &[Phase], possible: &[Phase], faults: &mut Faults) -> Vec<Phase> {
+fn on(
+    at: Option<&Located<Vec<Located<Phase>>>>,
+    default: &[Phase],
+    possible: &[Phase],
+    faults: &mut Faults,
+) -> Vec<Phase> {
     let Some(at) = at else { return default.to_vec() };
     let names = || possible.iter().map(|phase| format!("{:?}", phase.as_str())).collect::<Vec<_>>().join(", ");
     if at.is_empty() {
@@ -259,7 +270,7 @@ fn on(at: Option<&At<Vec<At<Phase>>>>, default: &[Phase], possible: &[Phase], fa
 }
 
 /// Converts settings to the JSON object that a plugin receives.
-pub(super) fn json_settings(at: Option<&At<toml::Table>>) -> Result<serde_json::Value, Fault> {
+pub(super) fn json_settings(at: Option<&Located<toml::Table>>) -> Result<serde_json::Value, Fault> {
     let Some(at) = at else { return Ok(serde_json::Value::Object(serde_json::Map::new())) };
     let json = at.iter().map(|(key, value)| Some((key.clone(), json(value)?))).collect::<Option<_>>();
     json.map(serde_json::Value::Object).ok_or_else(|| {
@@ -286,7 +297,7 @@ fn json(value: &toml::Value) -> Option<serde_json::Value> {
 }
 
 fn profiles(
-    raw: &BTreeMap<At<String>, RawProfile>,
+    raw: &BTreeMap<Located<String>, RawProfile>,
     sources: &BTreeMap<SourceName, SourceConfig>,
     faults: &mut Faults,
 ) -> BTreeMap<ProfileName, ProfileConfig> {

@@ -6,7 +6,7 @@ use portcullis_core::name::ProfileName;
 
 use super::build::Faults;
 use super::error::{Fault, suggest};
-use super::raw::{At, RawJwt, RawServe, RawValue};
+use super::raw::{Located, RawJwt, RawServe, RawValue};
 use super::{ConfigValue, ProfileConfig, oauth, value};
 
 /// The longest name of a caller, in bytes. The name is part of the principal in the ledger.
@@ -81,7 +81,7 @@ pub(super) fn people(raw: &RawServe, faults: &mut Faults) -> BTreeMap<String, Co
     people.collect()
 }
 
-fn name(at: &At<String>) -> Result<String, Fault> {
+fn name(at: &Located<String>) -> Result<String, Fault> {
     let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let fits = (1..=MAX_NAME_BYTES).contains(&at.len()) && at.bytes().all(good);
     fits.then(|| at.to_string()).ok_or_else(|| {
@@ -91,7 +91,7 @@ fn name(at: &At<String>) -> Result<String, Fault> {
 }
 
 /// Validates a bearer token. Messages do not repeat the token.
-pub(super) fn token(at: &At<RawValue>, help: &'static str) -> Result<ConfigValue, Fault> {
+pub(super) fn token(at: &Located<RawValue>, help: &'static str) -> Result<ConfigValue, Fault> {
     match value::value(at)? {
         ConfigValue::Plain(text) if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) => {
             Err(Fault::new(at.span(), "the token is empty or has other characters than visible ASCII").help(help))
@@ -100,7 +100,7 @@ pub(super) fn token(at: &At<RawValue>, help: &'static str) -> Result<ConfigValue
     }
 }
 
-fn profile(at: &At<String>, profiles: &Profiles) -> Result<ProfileName, Fault> {
+fn profile(at: &Located<String>, profiles: &Profiles) -> Result<ProfileName, Fault> {
     let known: Vec<&str> = profiles.keys().map(ProfileName::as_str).collect();
     let found = profiles.keys().find(|name| name.as_str() == at.as_str()).cloned();
     found.ok_or_else(|| {
@@ -112,7 +112,7 @@ fn profile(at: &At<String>, profiles: &Profiles) -> Result<ProfileName, Fault> {
     })
 }
 
-fn jwt(at: &At<RawJwt>, profiles: &Profiles, faults: &mut Faults) -> Option<JwtConfig> {
+fn jwt(at: &Located<RawJwt>, profiles: &Profiles, faults: &mut Faults) -> Option<JwtConfig> {
     let raw = &**at;
     let issuer = faults.keep(oauth::issuer(&raw.issuer));
     let resource = faults.keep(web(&raw.resource, "https://broker.example.com/mcp"));
@@ -144,7 +144,7 @@ fn jwt(at: &At<RawJwt>, profiles: &Profiles, faults: &mut Faults) -> Option<JwtC
     })
 }
 
-pub(super) fn web(at: &At<String>, example: &str) -> Result<url::Url, Fault> {
+pub(super) fn web(at: &Located<String>, example: &str) -> Result<url::Url, Fault> {
     let url = url::Url::parse(at).ok().filter(|url| matches!(url.scheme(), "https" | "http") && url.has_host());
     url.filter(|url| url.fragment().is_none() && url.username().is_empty() && url.password().is_none()).ok_or_else(
         || {

@@ -6,7 +6,7 @@ use portcullis_core::limits::SOURCE_INSTANCES_MOST;
 
 use super::build::{Faults, within};
 use super::error::Fault;
-use super::raw::{At, RawCell};
+use super::raw::{Located, RawCell};
 use super::{CellConfig, value};
 
 /// The possible sizes of memory, in bytes: no runtime starts with less, and no present machine has more.
@@ -35,7 +35,7 @@ pub(super) struct OwnFiles<'a> {
 pub(super) fn cell(raw: &RawCell, base: &Path, own: &OwnFiles<'_>, faults: &mut Faults) -> CellConfig {
     let read = paths(&raw.read, base, own, PathAccess::Read, faults);
     let write = paths(&raw.write, base, own, PathAccess::Write, faults);
-    let size = |at: &Option<At<String>>, faults: &mut Faults| {
+    let size = |at: &Option<Located<String>>, faults: &mut Faults| {
         let at = at.as_ref()?;
         let bytes = faults.keep(value::size(at))?;
         within(MEMORY_LIMITS.contains(&bytes), at, "size", "from 1MiB to 4096GiB are possible", faults).then_some(bytes)
@@ -80,17 +80,22 @@ pub(super) fn cell(raw: &RawCell, base: &Path, own: &OwnFiles<'_>, faults: &mut 
 pub(super) fn inapplicable_keys<'a>(raw: &'a RawCell, kind: &'a str) -> impl Iterator<Item = Fault> + 'a {
     let (command, component) = ("command", "component");
     let keys = [
-        (command, "processes", raw.processes.as_ref().map(At::span), "a component cannot start any"),
-        (command, "files", raw.files.as_ref().map(At::span), "a component has no descriptors of the system"),
-        (command, "tmp", raw.tmp.as_ref().map(At::span), "a component has no folder that is not granted"),
+        (command, "processes", raw.processes.as_ref().map(Located::span), "a component cannot start any"),
+        (command, "files", raw.files.as_ref().map(Located::span), "a component has no descriptors of the system"),
+        (command, "tmp", raw.tmp.as_ref().map(Located::span), "a component has no folder that is not granted"),
         (
             command,
             "dangerous-allow-reduced",
-            raw.dangerous_allow_reduced.as_ref().map(At::span),
+            raw.dangerous_allow_reduced.as_ref().map(Located::span),
             "the cell of a component is the same on every platform",
         ),
-        (component, "instances", raw.instances.as_ref().map(At::span), "one process serves all calls"),
-        (component, "output", raw.output.as_ref().map(At::span), "`max-message` under `[broker]` bounds its answers"),
+        (component, "instances", raw.instances.as_ref().map(Located::span), "one process serves all calls"),
+        (
+            component,
+            "output",
+            raw.output.as_ref().map(Located::span),
+            "`max-message` under `[broker]` bounds its answers",
+        ),
     ];
     keys.into_iter().filter(move |(belongs, ..)| *belongs != kind).filter_map(move |(belongs, key, span, why)| {
         let fault =
@@ -107,13 +112,13 @@ enum PathAccess {
 
 /// Validates the paths of a cell, and refuses those that would open the broker's own files.
 fn paths(
-    list: &[At<String>],
+    list: &[Located<String>],
     base: &Path,
     own: &OwnFiles<'_>,
     access: PathAccess,
     faults: &mut Faults,
 ) -> Vec<PathBuf> {
-    let check = |at: &At<String>| {
+    let check = |at: &Located<String>| {
         let path = value::path(at, base)?;
         let refuse =
             |what: &str, help: &str| Err(Fault::new(at.span(), format!("path {:?} {what}", at.as_str())).help(help));

@@ -6,7 +6,7 @@ use portcullis_core::name::SourceName;
 
 use super::build::Faults;
 use super::error::{ConfigError, Fault, suggest};
-use super::raw::{At, RawConfig, RawGroup};
+use super::raw::{Located, RawConfig, RawGroup};
 use super::{Config, SourceConfig};
 
 /// The most members of one group. A call may try each of them once, and waits for each that does not answer.
@@ -131,13 +131,13 @@ pub(super) fn build(raw: &RawConfig, sources: &mut BTreeMap<SourceName, SourceCo
 type Spanned = (SourceName, std::ops::Range<usize>);
 
 fn members(
-    at: &At<String>,
+    at: &Located<String>,
     group: &RawGroup,
     sources: &BTreeMap<SourceName, SourceConfig>,
     faults: &mut Faults,
 ) -> Vec<Spanned> {
     let mut members: Vec<Spanned> = Vec::new();
-    let mut add = |source: &SourceConfig, at: &At<String>| {
+    let mut add = |source: &SourceConfig, at: &Located<String>| {
         if !members.iter().any(|(name, _)| *name == source.name) {
             members.push((source.name.clone(), at.span()));
         }

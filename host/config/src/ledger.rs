@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::build::Faults;
 use super::error::Fault;
-use super::raw::{At, RawLedger};
+use super::raw::{Located, RawLedger};
 use super::{callers, value};
 
 /// The limits of the time for which records are kept: a shorter one would be a ledger that remembers nothing.
@@ -39,7 +39,7 @@ pub(super) fn ledger(raw: &RawLedger, base: &Path, faults: &mut Faults) -> Ledge
 }
 
 /// Reads where checkpoints are sent: an address, or a path.
-fn witness(at: &At<String>, base: &Path) -> Result<WitnessConfig, Fault> {
+fn witness(at: &Located<String>, base: &Path) -> Result<WitnessConfig, Fault> {
     if at.contains("://") {
         return callers::web(at, "https://witness.example.com/checkpoints").map(WitnessConfig::Server);
     }

@@ -2,7 +2,7 @@
 
 use super::build::Faults;
 use super::error::Fault;
-use super::raw::{At, RawOAuth};
+use super::raw::{Located, RawOAuth};
 use super::{ConfigValue, value};
 
 /// The `oauth` of a source with a `url`: the settings that a login cannot discover by itself.
@@ -19,7 +19,7 @@ pub struct OAuthConfig {
 }
 
 /// Validates the login settings; every problem is added to `faults`.
-pub(super) fn oauth(at: &At<RawOAuth>, has_header: bool, faults: &mut Faults) -> OAuthConfig {
+pub(super) fn oauth(at: &Located<RawOAuth>, has_header: bool, faults: &mut Faults) -> OAuthConfig {
     if has_header {
         faults.0.push(
             Fault::new(at.span(), "`oauth` and an `Authorization` among `headers` exclude each other")
@@ -52,7 +52,7 @@ pub(super) fn oauth(at: &At<RawOAuth>, has_header: bool, faults: &mut Faults) ->
 }
 
 /// Validates an issuer identifier (RFC 8414, section 2). It is kept as written, since issuers are compared as text.
-pub(super) fn issuer(at: &At<String>) -> Result<String, Fault> {
+pub(super) fn issuer(at: &Located<String>) -> Result<String, Fault> {
     let good = url::Url::parse(at).is_ok_and(|url| {
         let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
         matches!(url.scheme(), "https" | "http") && url.has_host() && bare && url.password().is_none()
@@ -63,14 +63,14 @@ pub(super) fn issuer(at: &At<String>) -> Result<String, Fault> {
     })
 }
 
-fn client_id(at: &At<String>) -> Result<String, Fault> {
+fn client_id(at: &Located<String>) -> Result<String, Fault> {
     let good = (1..=1024).contains(&at.len()) && at.bytes().all(|b| (b' '..=b'~').contains(&b));
     good.then(|| at.to_string()).ok_or_else(|| {
         Fault::new(at.span(), format!("{:?} is not a client id", at.as_str())).help("write it as the server gave it")
     })
 }
 
-fn document(at: &At<String>) -> Result<url::Url, Fault> {
+fn document(at: &Located<String>) -> Result<url::Url, Fault> {
     let url =
         url::Url::parse(at).ok().filter(|url| url.scheme() == "https" && url.path() != "/" && url.fragment().is_none());
     url.ok_or_else(|| {
@@ -80,7 +80,7 @@ fn document(at: &At<String>) -> Result<url::Url, Fault> {
 }
 
 /// Validates a scope (RFC 6749, section 3.3).
-fn scope(at: &At<String>) -> Result<String, Fault> {
+fn scope(at: &Located<String>) -> Result<String, Fault> {
     let good = !at.is_empty() && at.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\'));
     good.then(|| at.to_string()).ok_or_else(|| {
         Fault::new(at.span(), format!("{:?} is not a scope", at.as_str()))

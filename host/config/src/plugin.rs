@@ -9,7 +9,7 @@ use portcullis_core::digest::Digest;
 use portcullis_net::oci::{Reference, ReferenceError};
 
 use super::error::Fault;
-use super::raw::At;
+use super::raw::Located;
 use super::{Config, Endpoint, value};
 
 /// A reference to a plugin or component. It is displayed as written, with an absolute path.
@@ -69,7 +69,7 @@ pub struct PluginConfig {
 
 /// Parses `builtin:NAME`, `oci://…`, or the path of a `.wasm` or `.cwasm` file with or without the digest of its
 /// content.
-pub(super) fn parse(at: &At<String>, base: &Path) -> Result<PluginRef, Fault> {
+pub(super) fn parse(at: &Located<String>, base: &Path) -> Result<PluginRef, Fault> {
     let refuse = |help: String| Fault::new(at.span(), format!("{:?} names no plugin", at.as_str())).help(help);
     if at.starts_with("oci:") {
         return at.parse().map(PluginRef::Oci).map_err(|error: ReferenceError| refuse(error.to_string()));

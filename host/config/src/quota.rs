@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::build::Faults;
 use super::error::Fault;
-use super::raw::{At, RawBudget, RawSource};
+use super::raw::{Located, RawBudget, RawSource};
 use super::value;
 
 /// The largest number of calls for a source: its table of pending calls holds no more.
@@ -64,7 +64,7 @@ pub(super) fn priority(raw: &RawSource, faults: &mut Faults) -> u8 {
     raw.priority.as_ref().and_then(|at| faults.keep(number(at, "priority", 0..=100))).unwrap_or(PRIORITY)
 }
 
-fn number<T: TryFrom<i64>>(at: &At<i64>, key: &str, possible: RangeInclusive<i64>) -> Result<T, Fault> {
+fn number<T: TryFrom<i64>>(at: &Located<i64>, key: &str, possible: RangeInclusive<i64>) -> Result<T, Fault> {
     let number = possible.contains(&**at).then(|| T::try_from(**at).ok()).flatten();
     number.ok_or_else(|| {
         let help = format!("from {} to {} are possible", possible.start(), possible.end());
@@ -73,10 +73,10 @@ fn number<T: TryFrom<i64>>(at: &At<i64>, key: &str, possible: RangeInclusive<i64
 }
 
 /// Parses the budget of a profile.
-pub(super) fn budget(at: &At<RawBudget>, faults: &mut Faults) -> BudgetConfig {
-    let calls = |at: &At<String>| at.parse::<u32>().ok().map(f64::from);
-    let bytes = |at: &At<String>| value::size(at).ok().map(|bytes| bytes as f64);
-    let time = |at: &At<String>| value::duration(at).ok().map(|time| time.as_secs_f64());
+pub(super) fn budget(at: &Located<RawBudget>, faults: &mut Faults) -> BudgetConfig {
+    let calls = |at: &Located<String>| at.parse::<u32>().ok().map(f64::from);
+    let bytes = |at: &Located<String>| value::size(at).ok().map(|bytes| bytes as f64);
+    let time = |at: &Located<String>| value::duration(at).ok().map(|time| time.as_secs_f64());
     let budget = BudgetConfig {
         calls: at.calls.as_ref().and_then(|at| faults.keep(rate(at, calls, "1000/h"))),
         bytes: at.bytes.as_ref().and_then(|at| faults.keep(rate(at, bytes, "100MiB/h"))),
@@ -90,7 +90,7 @@ pub(super) fn budget(at: &At<RawBudget>, faults: &mut Faults) -> BudgetConfig {
 }
 
 /// Parses a rate: an amount, a slash and a unit of time.
-fn rate(at: &At<String>, amount: impl Fn(&At<String>) -> Option<f64>, example: &str) -> Result<Rate, Fault> {
+fn rate(at: &Located<String>, amount: impl Fn(&Located<String>) -> Option<f64>, example: &str) -> Result<Rate, Fault> {
     let read = || {
         let (much, unit) = at.split_once('/')?;
         let seconds = match unit {

@@ -16,9 +16,9 @@ pub(super) use super::raw_source::*;
 
 /// A value and its place in the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct At<T>(Spanned<T>);
+pub(super) struct Located<T>(Spanned<T>);
 
-impl<T> At<T> {
+impl<T> Located<T> {
     /// Wraps a value that comes from no file.
     pub(super) fn nowhere(value: T) -> Self {
         Self(Spanned::new(0..0, value))
@@ -30,14 +30,14 @@ impl<T> At<T> {
     }
 }
 
-impl At<String> {
+impl Located<String> {
     /// Returns a part of the text that reports the place of the whole.
     pub(super) fn part(&self, part: &str) -> Self {
         Self(Spanned::new(self.span(), part.to_owned()))
     }
 }
 
-impl<T> Deref for At<T> {
+impl<T> Deref for Located<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -45,13 +45,13 @@ impl<T> Deref for At<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Spanned::deserialize(deserializer).map(Self)
     }
 }
 
-impl<T: JsonSchema> JsonSchema for At<T> {
+impl<T: JsonSchema> JsonSchema for Located<T> {
     fn inline_schema() -> bool {
         T::inline_schema()
     }
@@ -91,10 +91,10 @@ pub(super) struct RawConfig {
     pub questions: RawQuestions,
     /// The tool sources, by name. A name has ASCII letters, digits, `-` and `_`, and does not contain `__`.
     #[serde(default)]
-    pub sources: BTreeMap<At<String>, RawSource>,
+    pub sources: BTreeMap<Located<String>, RawSource>,
     /// Groups of sources that stand in for each other, by name. A group's name follows the rules for a source's name.
     #[serde(default)]
-    pub groups: BTreeMap<At<String>, RawGroup>,
+    pub groups: BTreeMap<Located<String>, RawGroup>,
     /// Policy plugins. If any of them denies, the call is denied; otherwise, if any asks, a person is asked. Their
     /// order changes no verdict.
     #[serde(default)]
@@ -111,7 +111,7 @@ pub(super) struct RawConfig {
     /// The profiles, by name. `default` applies to callers that name no profile, and exists even if it is not written
     /// here.
     #[serde(default)]
-    pub profiles: BTreeMap<At<String>, RawProfile>,
+    pub profiles: BTreeMap<Located<String>, RawProfile>,
 }
 
 /// Settings of the broker itself.
@@ -121,12 +121,12 @@ pub(super) struct RawConfig {
 pub(super) struct RawBroker {
     /// The data folder, with ledger, lock file, caches, sockets and secrets; created with mode 0700. Default:
     /// `.portcullis` beside this file.
-    pub data_dir: Option<At<String>>,
+    pub data_dir: Option<Located<String>>,
     /// The longest time that a question waits for a person before the call is denied, such as "5m" (the default).
-    pub ask_timeout: Option<At<String>>,
+    pub ask_timeout: Option<Located<String>>,
     /// The largest message that is read, from "1MiB" to "1GiB". A larger one fails its call, and the error states its
     /// size. A result takes at most twice its size in memory. Default: "64MiB".
-    pub max_message: Option<At<String>>,
+    pub max_message: Option<Located<String>>,
 }
 
 /// The ledger, the record of everything that the broker does.
@@ -137,11 +137,11 @@ pub(super) struct RawLedger {
     /// The time for which records are kept, from "1d" to "100y". Brokers then remove older ones, in whole files: those of
     /// brokers that ended, and of one that runs all but the file that it writes, which is a month old at most. What is
     /// removed leaves its hashes, so that the rest can be verified as before. Default: records are kept for ever.
-    pub retention: Option<At<String>>,
+    pub retention: Option<Located<String>>,
     /// The places that get each signed checkpoint: files, to which it is added, such as
     /// "/mnt/backup/portcullis.checkpoints", and addresses to which it is posted, "https://witness.example.com/checkpoints".
     #[serde(default)]
-    pub witnesses: Vec<At<String>>,
+    pub witnesses: Vec<Located<String>>,
 }
 
 /// The HTTP front of `portcullis serve`.
@@ -150,29 +150,29 @@ pub(super) struct RawLedger {
 #[schemars(rename = "Serve")]
 pub(super) struct RawServe {
     /// The IP address and port to listen on. Default: "127.0.0.1:8765".
-    pub listen: Option<At<String>>,
+    pub listen: Option<Located<String>>,
     /// The bearer token that callers need. Default: a generated token in the data folder.
-    pub token: Option<At<RawValue>>,
+    pub token: Option<Located<RawValue>>,
     /// Host names that a request may carry in `Host`, in addition to loopback names and the listen address.
     #[serde(default)]
-    pub hosts: Vec<At<String>>,
+    pub hosts: Vec<Located<String>>,
     /// Web origins from which requests are accepted, such as "https://app.example.com".
     #[serde(default)]
-    pub origins: Vec<At<String>>,
+    pub origins: Vec<Located<String>>,
     /// Callers that have a token and a profile of their own, by name.
     #[serde(default)]
-    pub callers: BTreeMap<At<String>, RawCaller>,
+    pub callers: BTreeMap<Located<String>, RawCaller>,
     /// The issuer whose JSON Web Tokens (JWT) are also accepted as bearer tokens.
-    pub jwt: Option<At<RawJwt>>,
+    pub jwt: Option<Located<RawJwt>>,
     /// The bearer token with which a monitoring system reads `/metrics` and nothing else. Metrics name all sources and
     /// tools that were called, so no agent's token can read them. Default: `/metrics` is not served.
-    pub metrics_token: Option<At<RawValue>>,
+    pub metrics_token: Option<Located<RawValue>>,
     /// People who read and answer questions at `/approvals` with a token of their own, by name. The token of an agent
     /// answers none, and a person's token makes no call.
     #[serde(default)]
-    pub people: BTreeMap<At<String>, RawPerson>,
+    pub people: BTreeMap<Located<String>, RawPerson>,
     /// Accept callers without a token: everyone who can reach the port may call.
-    pub dangerous_no_token: Option<At<bool>>,
+    pub dangerous_no_token: Option<Located<bool>>,
 }
 
 /// A person who may answer questions over HTTP.
@@ -181,7 +181,7 @@ pub(super) struct RawServe {
 #[schemars(rename = "Person")]
 pub(super) struct RawPerson {
     /// The person's bearer token.
-    pub token: At<RawValue>,
+    pub token: Located<RawValue>,
 }
 
 /// The ways in which people hear of questions, beside the agent's own.
@@ -201,9 +201,9 @@ pub(super) struct RawQuestions {
 #[schemars(rename = "Webhook")]
 pub(super) struct RawWebhook {
     /// The address to which messages are posted, such as "https://hooks.example.com/portcullis".
-    pub url: At<String>,
+    pub url: Located<String>,
     /// The key with which messages are signed: `whsec_` and base64, or any text of 24 characters or more.
-    pub secret: At<RawValue>,
+    pub secret: Located<RawValue>,
     /// True if messages carry the arguments of calls. Default: false.
     pub arguments: Option<bool>,
 }
@@ -215,10 +215,10 @@ pub(super) struct RawWebhook {
 pub(super) struct RawTelemetry {
     /// The address of the collector, such as "http://127.0.0.1:4318". A span for each request and for each call of a
     /// source is sent to `/v1/traces` below it, by OTLP over HTTP. Spans contain no payload.
-    pub otlp: At<String>,
+    pub otlp: Located<String>,
     /// Headers that are sent with every request to the collector.
     #[serde(default)]
-    pub headers: BTreeMap<At<String>, At<RawValue>>,
+    pub headers: BTreeMap<Located<String>, Located<RawValue>>,
 }
 
 /// A caller that has a token of its own.
@@ -227,9 +227,9 @@ pub(super) struct RawTelemetry {
 #[schemars(rename = "Caller")]
 pub(super) struct RawCaller {
     /// The bearer token of the caller.
-    pub token: At<RawValue>,
+    pub token: Located<RawValue>,
     /// The name of the profile under which the caller calls.
-    pub profile: At<String>,
+    pub profile: Located<String>,
 }
 
 /// An issuer whose JSON Web Tokens are accepted.
@@ -238,21 +238,21 @@ pub(super) struct RawCaller {
 #[schemars(rename = "Jwt")]
 pub(super) struct RawJwt {
     /// The issuer, exactly as in the `iss` claim of its tokens.
-    pub issuer: At<String>,
+    pub issuer: Located<String>,
     /// The address under which callers know this server, such as "https://broker.example.com/mcp". It is published for
     /// clients that can log in.
-    pub resource: At<String>,
+    pub resource: Located<String>,
     /// The audience that tokens must name in their `aud` claim. Default: `resource`.
-    pub audience: Option<At<String>>,
+    pub audience: Option<Located<String>>,
     /// The address at which the issuer publishes its keys (JWKS).
-    pub keys: At<String>,
+    pub keys: Located<String>,
     /// The claim that identifies the caller. Default: "sub".
-    pub principal_claim: Option<At<String>>,
+    pub principal_claim: Option<Located<String>>,
     /// The claim whose values are the keys of `profiles`, such as "groups" or "scope".
-    pub profile_claim: Option<At<String>>,
+    pub profile_claim: Option<Located<String>>,
     /// The profile for each value of `profile-claim`. A caller whose values lead to no profile, or to several, is
     /// refused.
-    pub profiles: Option<At<BTreeMap<At<String>, At<String>>>>,
+    pub profiles: Option<Located<BTreeMap<Located<String>, Located<String>>>>,
     /// Allow a loopback or private address for `keys`. Default: false.
     pub dangerous_allow_private: Option<bool>,
 }
@@ -265,10 +265,10 @@ pub(super) struct RawJwt {
 pub(super) struct RawGroup {
     /// The members, by name. Of members with the same `priority`, the first one that works is called.
     #[serde(default)]
-    pub sources: Vec<At<String>>,
+    pub sources: Vec<Located<String>>,
     /// Tags: every source that has one of them is also a member.
     #[serde(default)]
-    pub tags: Vec<At<String>>,
+    pub tags: Vec<Located<String>>,
 }
 
 /// A policy plugin, which decides whether a call passes, is asked about or is denied.
@@ -277,17 +277,17 @@ pub(super) struct RawGroup {
 #[schemars(rename = "Policy")]
 pub(super) struct RawPolicy {
     /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
-    pub plugin: At<String>,
+    pub plugin: Located<String>,
     /// Settings that the plugin receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
-    pub settings: Option<At<toml::Table>>,
+    pub settings: Option<Located<toml::Table>>,
     /// The phases in which the plugin is asked: "call", "result", "list". Default: only "call".
-    pub on: Option<At<Vec<At<Phase>>>>,
+    pub on: Option<Located<Vec<Located<Phase>>>>,
     /// "enforce" applies the plugin's verdicts; "shadow" only records them. Default: "enforce".
     pub mode: Option<RawMode>,
     /// Capabilities that the plugin may import in addition to those of its WIT world.
     #[serde(default)]
-    pub grant: Vec<At<String>>,
+    pub grant: Vec<Located<String>>,
 }
 
 /// The mode of a policy: whether its verdicts are applied.
@@ -307,15 +307,15 @@ pub(super) enum RawMode {
 #[schemars(rename = "Transform")]
 pub(super) struct RawTransform {
     /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
-    pub plugin: At<String>,
+    pub plugin: Located<String>,
     /// Settings that the plugin receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
-    pub settings: Option<At<toml::Table>>,
+    pub settings: Option<Located<toml::Table>>,
     /// The phases in which the plugin may rewrite: "call", "result". Default: both.
-    pub on: Option<At<Vec<At<Phase>>>>,
+    pub on: Option<Located<Vec<Located<Phase>>>>,
     /// Capabilities that the plugin may import in addition to those of its WIT world.
     #[serde(default)]
-    pub grant: Vec<At<String>>,
+    pub grant: Vec<Located<String>>,
 }
 
 /// An approval plugin, which remembers the answers of people.
@@ -324,13 +324,13 @@ pub(super) struct RawTransform {
 #[schemars(rename = "Approval")]
 pub(super) struct RawApproval {
     /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
-    pub plugin: At<String>,
+    pub plugin: Located<String>,
     /// Settings that the plugin receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
-    pub settings: Option<At<toml::Table>>,
+    pub settings: Option<Located<toml::Table>>,
     /// Capabilities that the plugin may import in addition to those of its WIT world.
     #[serde(default)]
-    pub grant: Vec<At<String>>,
+    pub grant: Vec<Located<String>>,
 }
 
 /// An audit plugin, which passes the records of the ledger on.
@@ -339,15 +339,15 @@ pub(super) struct RawApproval {
 #[schemars(rename = "Sink")]
 pub(super) struct RawSink {
     /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
-    pub plugin: At<String>,
+    pub plugin: Located<String>,
     /// Settings that the plugin receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
-    pub settings: Option<At<toml::Table>>,
+    pub settings: Option<Located<toml::Table>>,
     /// Capabilities that the plugin may import in addition to those of its WIT world.
     #[serde(default)]
-    pub grant: Vec<At<String>>,
+    pub grant: Vec<Located<String>>,
     /// The file to which the plugin's lines are written. Default: a file in the data folder.
-    pub file: Option<At<String>>,
+    pub file: Option<Located<String>>,
 }
 
 /// The rules under which a caller calls: which sources and tools it sees, and when a person is asked.
@@ -359,12 +359,12 @@ pub(super) struct RawProfile {
     /// "high" everything that is not narrowed. Default: "medium".
     pub trust: Option<TrustLevel>,
     /// Globs over the names of the sources that are visible. Default: all.
-    pub sources: Option<Vec<At<String>>>,
+    pub sources: Option<Vec<Located<String>>>,
     /// Globs over the exposed names of the tools that are visible. Default: all that `trust` admits.
-    pub allow: Option<Vec<At<String>>>,
+    pub allow: Option<Vec<Located<String>>>,
     /// Globs over the exposed names of the tools that are hidden; wins over `allow`.
     #[serde(default)]
-    pub deny: Vec<At<String>>,
+    pub deny: Vec<Located<String>>,
     /// "listed": an agent is shown every tool at once. "deferred": an agent is shown only `find_tools`, `describe_tool`
     /// and `call_tool`, and searches for the others. Default: "listed".
     pub tools: Option<Exposure>,
@@ -382,7 +382,7 @@ pub(super) struct RawProfile {
     /// The amount of detail of arguments and results that the ledger keeps. Default: "shape".
     pub record: Option<Detail>,
     /// The budget that all callers under this profile share. Default: no limit.
-    pub budget: Option<At<RawBudget>>,
+    pub budget: Option<Located<RawBudget>>,
 }
 
 /// The budget that all callers under a profile share: an amount for each second, minute, hour or day (`s`, `m`, `h`,
@@ -392,9 +392,9 @@ pub(super) struct RawProfile {
 #[schemars(rename = "Budget")]
 pub(super) struct RawBudget {
     /// The number of calls, such as "1000/h".
-    pub calls: Option<At<String>>,
+    pub calls: Option<Located<String>>,
     /// The bytes of arguments and results, such as "100MiB/h".
-    pub bytes: Option<At<String>>,
+    pub bytes: Option<Located<String>>,
     /// The time that calls take at their sources, such as "30m/h".
-    pub time: Option<At<String>>,
+    pub time: Option<Located<String>>,
 }

@@ -8,7 +8,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::raw::At;
+use super::raw::Located;
 
 /// A tool source: has exactly one of `command`, `url` and `component`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -18,38 +18,38 @@ use super::raw::At;
 ]))]
 pub(super) struct RawSource {
     /// A program that speaks MCP over stdio: the program and its arguments as an array, never a shell string.
-    pub command: Option<At<RawCommand>>,
+    pub command: Option<Located<RawCommand>>,
     /// The address of a server that speaks MCP over streamable HTTP or SSE.
-    pub url: Option<At<String>>,
+    pub url: Option<Located<String>>,
     /// A WebAssembly component: "builtin:NAME"; the path of a .wasm file, or "PATH@sha256:…", which pins the file's
     /// bytes; or "oci://REGISTRY/NAME@sha256:…" from a registry.
-    pub component: Option<At<String>>,
+    pub component: Option<Located<String>>,
     /// For `command` and `component`: environment variables. A component sees only these; a program also sees PATH,
     /// HOME, LANG and TMPDIR, which the broker sets.
-    pub env: Option<At<BTreeMap<At<String>, At<RawValue>>>>,
+    pub env: Option<Located<BTreeMap<Located<String>, Located<RawValue>>>>,
     /// For `command`: the working directory. Default: a private home folder.
-    pub cwd: Option<At<String>>,
+    pub cwd: Option<Located<String>>,
     /// For `url`: headers that are sent with every request.
-    pub headers: Option<At<BTreeMap<At<String>, At<RawValue>>>>,
+    pub headers: Option<Located<BTreeMap<Located<String>, Located<RawValue>>>>,
     /// For `url`: login settings that `portcullis login` cannot discover by itself.
-    pub oauth: Option<At<RawOAuth>>,
+    pub oauth: Option<Located<RawOAuth>>,
     /// For `url`, and for `network` in the `cell` of a `command` or `component`: allow loopback and private addresses.
     /// Default: false.
-    pub dangerous_allow_private: Option<At<bool>>,
+    pub dangerous_allow_private: Option<Located<bool>>,
     /// For a `component` of the `tools` world: settings that it receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
-    pub settings: Option<At<toml::Table>>,
+    pub settings: Option<Located<toml::Table>>,
     /// For `component`: names of the capabilities that it may import.
-    pub grant: Option<At<Vec<At<String>>>>,
+    pub grant: Option<Located<Vec<Located<String>>>>,
     /// For `command` and `component`: what the source may touch. What is not named here does not exist for it.
-    pub cell: Option<At<RawCell>>,
+    pub cell: Option<Located<RawCell>>,
     /// The style in which the source's tools are named: "source" (`source__tool`, the default), "mcp"
     /// (`mcp__source__tool`), "plain" (the tool's own name), or a prefix. Not allowed for a member of a group, whose
     /// tools are named after the group.
-    pub names: Option<At<RawNames>>,
+    pub names: Option<Located<RawNames>>,
     /// Labels that policies can read and that groups can select by.
     #[serde(default)]
-    pub tags: Vec<At<String>>,
+    pub tags: Vec<Located<String>>,
     /// Whether the source is used. With false it is checked with the rest of the file, but neither started nor shown.
     /// Default: true.
     pub enabled: Option<bool>,
@@ -69,31 +69,31 @@ pub(super) struct RawSource {
     /// "com.example/tenant". Only a source that speaks MCP receives them. Default: none; the protocol's own keys are
     /// passed as needed.
     #[serde(default)]
-    pub context: Vec<At<String>>,
+    pub context: Vec<Located<String>>,
     /// Globs over the exposed names of the tools that are shown. Default: all that the profile's `trust` admits.
-    pub allow: Option<Vec<At<String>>>,
+    pub allow: Option<Vec<Located<String>>>,
     /// Globs over the exposed names of the tools that are hidden; wins over `allow`.
     #[serde(default)]
-    pub deny: Vec<At<String>>,
+    pub deny: Vec<Located<String>>,
     /// The timeout of one call, from "1s" to "1h". Default: "60s".
-    pub timeout: Option<At<String>>,
+    pub timeout: Option<Located<String>>,
     /// The largest number of calls that the source handles at once, from 1 to 1024. Default: no limit.
     #[schemars(extend("minimum" = 1, "maximum" = 1024))]
-    pub concurrency: Option<At<i64>>,
+    pub concurrency: Option<Located<i64>>,
     /// With `concurrency`: how many calls wait for their turn, each until its own timeout; any further call fails
     /// because the source is busy. From 0 to 1024. Default: 64.
     #[schemars(extend("minimum" = 0, "maximum" = 1024))]
-    pub queue: Option<At<i64>>,
+    pub queue: Option<Located<i64>>,
     /// In a group: the rank of this source, from 0 to 100; members with a higher priority are called first. Default:
     /// 50.
     #[schemars(extend("minimum" = 0, "maximum" = 100))]
-    pub priority: Option<At<i64>>,
+    pub priority: Option<Located<i64>>,
     /// "warm" keeps a connection open between calls; "per-call" opens one for each call, so that messages that the
     /// source sends between calls are not received. Default: "warm".
     pub lifecycle: Option<RawLifecycle>,
     /// The time for which an unused connection is kept, from "1s" to "7d". Default: "10m". The connection of a session
     /// that has a subscription or a task at the source is kept, and so is the shared connection of an eager source.
-    pub idle: Option<At<String>>,
+    pub idle: Option<Located<String>>,
     /// "snapshot": a session keeps the tools that it began with. "live": when the source announces that its tools have
     /// changed, the session fetches them again and its agent is notified. Default: "snapshot".
     pub discovery: Option<RawDiscovery>,
@@ -104,7 +104,7 @@ pub(super) struct RawSource {
     /// For `url`: the transport, "http" (streamable HTTP) or "sse" (HTTP with SSE, 2024-11-05). Default: the one that
     /// the server supports.
     #[schemars(extend("enum" = ["http", "sse"]))]
-    pub transport: Option<At<String>>,
+    pub transport: Option<Located<String>>,
 }
 
 /// Login settings that `portcullis login` cannot discover by itself.
@@ -113,16 +113,16 @@ pub(super) struct RawSource {
 #[schemars(rename = "OAuth")]
 pub(super) struct RawOAuth {
     /// The issuer identifier of the only authorization server that is trusted. Default: the one that the source names.
-    pub issuer: Option<At<String>>,
+    pub issuer: Option<Located<String>>,
     /// The id of a client that was registered there by hand; requires `issuer`.
-    pub client_id: Option<At<String>>,
+    pub client_id: Option<Located<String>>,
     /// The secret of that client, if it has one.
-    pub client_secret: Option<At<RawValue>>,
+    pub client_secret: Option<Located<RawValue>>,
     /// The URL of a published client ID metadata document that describes this client, with a redirect to
     /// http://127.0.0.1/callback.
-    pub client_metadata: Option<At<String>>,
+    pub client_metadata: Option<Located<String>>,
     /// The scopes to request instead of those that the source suggests.
-    pub scopes: Option<At<Vec<At<String>>>>,
+    pub scopes: Option<Located<Vec<Located<String>>>>,
 }
 
 /// The moment at which a source is started.
@@ -190,32 +190,32 @@ pub(super) enum RawLifecycle {
 pub(super) struct RawCell {
     /// Files and folders that the source may read.
     #[serde(default)]
-    pub read: Vec<At<String>>,
+    pub read: Vec<Located<String>>,
     /// Files and folders that the source may read and write.
     #[serde(default)]
-    pub write: Vec<At<String>>,
+    pub write: Vec<Located<String>>,
     /// Hosts that the source may reach, as `host:port`.
     #[serde(default)]
-    pub network: Vec<At<String>>,
+    pub network: Vec<Located<String>>,
     /// The memory limit, such as "512MiB".
-    pub memory: Option<At<String>>,
+    pub memory: Option<Located<String>>,
     /// The limit on processes and threads.
-    pub processes: Option<At<u32>>,
+    pub processes: Option<Located<u32>>,
     /// The limit on processor use, in processors, such as 1.0 or 0.5. A component may use up to that part of one
     /// processor during its `timeout`; without this limit, it may use 5 s of processor time for each call.
-    pub cpu: Option<At<f64>>,
+    pub cpu: Option<Located<f64>>,
     /// The limit on open file descriptors.
-    pub files: Option<At<u32>>,
+    pub files: Option<Located<u32>>,
     /// The size of its /tmp, such as "64MiB".
-    pub tmp: Option<At<String>>,
+    pub tmp: Option<Located<String>>,
     /// For a component: how many instances run at once, from 1 to 256; further calls wait. For a component that keeps
     /// state, this also limits the sessions whose state is kept. Default: 128.
-    pub instances: Option<At<u32>>,
+    pub instances: Option<Located<u32>>,
     /// For a component: how much data one call may pass between the component and the broker, from "1KiB" to "1GiB";
     /// for a component that runs as a command (`wasi:cli/run`), the largest message. Default: "8MiB".
-    pub output: Option<At<String>>,
+    pub output: Option<Located<String>>,
     /// Accept a reduced cell where the platform cannot build a full one. Default: false.
-    pub dangerous_allow_reduced: Option<At<bool>>,
+    pub dangerous_allow_reduced: Option<Located<bool>>,
 }
 
 /// A value written in this file, or the name of a secret that `portcullis secret` keeps.
@@ -261,7 +261,7 @@ pub(super) struct RawPrefix {
 #[derive(Debug, Clone)]
 pub(super) enum RawCommand {
     /// An array, the only form that is accepted.
-    Argv(Vec<At<String>>),
+    Argv(Vec<Located<String>>),
     /// One string, which is refused; the error suggests the array.
     Line(String),
 }

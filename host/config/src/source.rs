@@ -10,7 +10,7 @@ use portcullis_core::protocol::{Era, header};
 use super::build::{Faults, grant_list, json_settings};
 use super::cell::{self, OwnFiles};
 use super::error::{Fault, suggest};
-use super::raw::{At, RawCommand, RawDiscovery, RawEra, RawLifecycle, RawSource, RawStart, RawValue};
+use super::raw::{Located, RawCommand, RawDiscovery, RawEra, RawLifecycle, RawSource, RawStart, RawValue};
 use super::{
     ConfigValue, ConnectionReuse, Endpoint, HttpTransportKind, ScanMode, SourceConfig, ToolListUpdates, plugin, quota,
     value, variable,
@@ -48,7 +48,7 @@ pub const OWN_HEADERS: [&str; 16] = [
 
 /// Validates a source and returns it if its name and endpoint are valid; every problem is added to `faults`.
 pub(super) fn build(
-    at: &At<String>,
+    at: &Located<String>,
     name: Option<&SourceName>,
     raw: &RawSource,
     base: &Path,
@@ -96,7 +96,7 @@ pub(super) fn build(
     })
 }
 
-fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) -> Option<Endpoint> {
+fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Faults) -> Option<Endpoint> {
     let given =
         [("command", raw.command.is_some()), ("url", raw.url.is_some()), ("component", raw.component.is_some())];
     let given: Vec<&str> = given.into_iter().filter_map(|(key, is)| is.then_some(key)).collect();
@@ -119,14 +119,14 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
     };
     let confined_kind = if *kind == "url" { "command" } else { kind };
     for (key, belongs, span) in [
-        ("env", confined_kind, raw.env.as_ref().map(At::span)),
-        ("cwd", "command", raw.cwd.as_ref().map(At::span)),
-        ("cell", confined_kind, raw.cell.as_ref().map(At::span)),
-        ("headers", "url", raw.headers.as_ref().map(At::span)),
-        ("oauth", "url", raw.oauth.as_ref().map(At::span)),
-        ("transport", "url", raw.transport.as_ref().map(At::span)),
-        ("settings", "component", raw.settings.as_ref().map(At::span)),
-        ("grant", "component", raw.grant.as_ref().map(At::span)),
+        ("env", confined_kind, raw.env.as_ref().map(Located::span)),
+        ("cwd", "command", raw.cwd.as_ref().map(Located::span)),
+        ("cell", confined_kind, raw.cell.as_ref().map(Located::span)),
+        ("headers", "url", raw.headers.as_ref().map(Located::span)),
+        ("oauth", "url", raw.oauth.as_ref().map(Located::span)),
+        ("transport", "url", raw.transport.as_ref().map(Located::span)),
+        ("settings", "component", raw.settings.as_ref().map(Located::span)),
+        ("grant", "component", raw.grant.as_ref().map(Located::span)),
     ] {
         if let Some(span) = span.filter(|_| *kind != belongs) {
             let message = format!("`{key}` belongs to a source with `{belongs}`, and this one has `{kind}`");
@@ -164,7 +164,7 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
 
 /// Returns program and arguments. A program with a slash in its name is relative to the file; any other is looked up in
 /// `PATH`.
-fn argv(at: &At<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
+fn argv(at: &Located<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
     let as_array = |line: &str| {
         let words: Vec<String> = line.split_whitespace().map(|word| format!("{word:?}")).collect();
         format!("write it as an array: command = [{}]", words.join(", "))
@@ -196,7 +196,7 @@ fn argv(at: &At<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
     Ok(argv)
 }
 
-fn variables(env: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, ConfigValue> {
+fn variables(env: &BTreeMap<Located<String>, Located<RawValue>>, faults: &mut Faults) -> BTreeMap<String, ConfigValue> {
     let mut variables = BTreeMap::new();
     for (name, at) in env {
         let good = faults.keep(variable::check(name));
@@ -206,7 +206,10 @@ fn variables(env: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> B
     variables
 }
 
-pub(super) fn headers(raw: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, ConfigValue> {
+pub(super) fn headers(
+    raw: &BTreeMap<Located<String>, Located<RawValue>>,
+    faults: &mut Faults,
+) -> BTreeMap<String, ConfigValue> {
     let mut headers = BTreeMap::new();
     for (name, at) in raw {
         let value = faults.keep(header(name, at));
@@ -221,7 +224,7 @@ pub(super) fn headers(raw: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Fau
     headers
 }
 
-fn header(name: &At<String>, at: &At<RawValue>) -> Result<ConfigValue, Fault> {
+fn header(name: &Located<String>, at: &Located<RawValue>) -> Result<ConfigValue, Fault> {
     let value = value::value(at)?;
     let plain = match &value {
         ConfigValue::Plain(text) => text,
@@ -251,7 +254,7 @@ pub(super) fn header_problem(name: &str, value: &str) -> Option<(&'static str, &
     None
 }
 
-fn transport_kind(at: &At<String>) -> Result<HttpTransportKind, Fault> {
+fn transport_kind(at: &Located<String>) -> Result<HttpTransportKind, Fault> {
     match at.as_str() {
         "http" => Ok(HttpTransportKind::Http),
         "sse" => Ok(HttpTransportKind::Sse),
@@ -263,7 +266,7 @@ fn transport_kind(at: &At<String>) -> Result<HttpTransportKind, Fault> {
     }
 }
 
-fn url(at: &At<String>) -> Result<url::Url, Fault> {
+fn url(at: &Located<String>) -> Result<url::Url, Fault> {
     // The message does not repeat the URL, which may contain a password.
     let refuse =
         |why: &str, help: &str| Fault::new(at.span(), format!("this URL {why}")).help(help).hidden_if(at.contains('@'));

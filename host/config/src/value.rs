@@ -6,7 +6,7 @@ use std::time::Duration;
 use portcullis_net::egress::is_host;
 
 use super::error::{Fault, suggest};
-use super::raw::{At, RawNames, RawValue};
+use super::raw::{Located, RawNames, RawValue};
 use super::{ConfigValue, Naming};
 
 /// The longest key of `_meta` that `context` may name, in bytes: longer ones are not in use.
@@ -19,7 +19,7 @@ const MAX_GLOB_BYTES: usize = 256;
 const MAX_PREFIX_BYTES: usize = portcullis_core::name::MAX_NAME_BYTES;
 
 /// Parses a size, which is a number and a unit: `512MiB`.
-pub(super) fn size(at: &At<String>) -> Result<u64, Fault> {
+pub(super) fn size(at: &Located<String>) -> Result<u64, Fault> {
     let refuse = |why: &str, help: String| Fault::new(at.span(), format!("size {:?} {why}", at.as_str())).help(help);
     let (number, unit) = split_number(at);
     let factor: u64 = match unit {
@@ -43,7 +43,7 @@ pub(super) fn size(at: &At<String>) -> Result<u64, Fault> {
 }
 
 /// Parses a duration, which is a number and a unit: `10m`.
-pub(super) fn duration(at: &At<String>) -> Result<Duration, Fault> {
+pub(super) fn duration(at: &Located<String>) -> Result<Duration, Fault> {
     let refuse = |why: &str| {
         Fault::new(at.span(), format!("duration {:?} {why}", at.as_str()))
             .help("write it like \"30s\" or \"10m\": ms, s, m, h, d or y")
@@ -63,7 +63,7 @@ pub(super) fn duration(at: &At<String>) -> Result<Duration, Fault> {
 }
 
 /// Parses a duration and checks that it is within limits.
-pub(super) fn duration_within(at: &At<String>, least: Duration, most: Duration) -> Result<Duration, Fault> {
+pub(super) fn duration_within(at: &Located<String>, least: Duration, most: Duration) -> Result<Duration, Fault> {
     let duration = duration(at)?;
     if (least..=most).contains(&duration) {
         return Ok(duration);
@@ -81,7 +81,7 @@ fn split_number(text: &str) -> (&str, &str) {
 }
 
 /// Makes a path absolute and removes `.` and `..`. Whether it exists is checked by `portcullis check`.
-pub(super) fn path(at: &At<String>, base: &Path) -> Result<PathBuf, Fault> {
+pub(super) fn path(at: &Located<String>, base: &Path) -> Result<PathBuf, Fault> {
     let text = at.as_str();
     let refuse = |why: &str, help: &str| Fault::new(at.span(), format!("path {text:?} {why}")).help(help);
     if text.is_empty() {
@@ -115,12 +115,12 @@ pub(super) fn normal(path: &Path) -> PathBuf {
 }
 
 /// Validates a list of globs.
-pub(super) fn globs(list: &[At<String>]) -> Result<Vec<String>, Fault> {
+pub(super) fn globs(list: &[Located<String>]) -> Result<Vec<String>, Fault> {
     list.iter().map(|at| glob(at).map(|_| at.to_string())).collect()
 }
 
 /// Compiles one glob.
-pub(super) fn glob(at: &At<String>) -> Result<globset::GlobMatcher, Fault> {
+pub(super) fn glob(at: &Located<String>) -> Result<globset::GlobMatcher, Fault> {
     let refuse = |why: &dyn std::fmt::Display| {
         Fault::new(at.span(), format!("glob {:?} is not valid: {why}", at.as_str()))
             .help("`*` stands for any characters, `?` for one, `[ab]` and `{one,two}` for a choice")
@@ -135,7 +135,7 @@ pub(super) fn glob(at: &At<String>) -> Result<globset::GlobMatcher, Fault> {
 }
 
 /// Parses how a source's tools are named.
-pub(super) fn names(at: &At<RawNames>) -> Result<Naming, Fault> {
+pub(super) fn names(at: &Located<RawNames>) -> Result<Naming, Fault> {
     match &**at {
         RawNames::Style(style) => match style.as_str() {
             "source" => Ok(Naming::Source),
@@ -162,7 +162,7 @@ pub(super) fn names(at: &At<RawNames>) -> Result<Naming, Fault> {
 }
 
 /// Validates a tag, a label that policies can read.
-pub(super) fn tag(at: &At<String>) -> Result<String, Fault> {
+pub(super) fn tag(at: &Located<String>) -> Result<String, Fault> {
     let good = (1..=64).contains(&at.len()) && !at.contains(portcullis_core::escape::is_hidden);
     good.then(|| at.to_string()).ok_or_else(|| {
         Fault::new(at.span(), format!("tag {:?} is not valid", at.as_str())).help("1 to 64 visible characters")
@@ -170,7 +170,7 @@ pub(super) fn tag(at: &At<String>) -> Result<String, Fault> {
 }
 
 /// Validates a key of `_meta` that is passed to the source, or the name of a part of `deps`.
-pub(super) fn meta_key(at: &At<String>) -> Result<String, Fault> {
+pub(super) fn meta_key(at: &Located<String>) -> Result<String, Fault> {
     let refuse =
         |why: &str, help: &str| Err(Fault::new(at.span(), format!("context {:?} {why}", at.as_str())).help(help));
     if !(1..=MAX_META_BYTES).contains(&at.len()) || !at.bytes().all(|b| b.is_ascii_graphic()) {
@@ -189,7 +189,7 @@ pub(super) fn meta_key(at: &At<String>) -> Result<String, Fault> {
 }
 
 /// Validates a literal value, or the name of a secret.
-pub(super) fn value(at: &At<RawValue>) -> Result<ConfigValue, Fault> {
+pub(super) fn value(at: &Located<RawValue>) -> Result<ConfigValue, Fault> {
     match &**at {
         RawValue::Plain(text) if text.contains('\0') => {
             Err(Fault::new(at.span(), "the value has a NUL character in it")
@@ -206,7 +206,7 @@ pub(super) fn value(at: &At<RawValue>) -> Result<ConfigValue, Fault> {
 }
 
 /// Parses `host:port` and returns it in lower case.
-pub(super) fn network(at: &At<String>) -> Result<String, Fault> {
+pub(super) fn network(at: &Located<String>) -> Result<String, Fault> {
     let text = at.as_str();
     let refuse = |why: &str, help: String| Fault::new(at.span(), format!("network entry {text:?} {why}")).help(help);
     let example = "write it like \"api.example.com:443\"";

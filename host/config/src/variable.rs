@@ -1,7 +1,7 @@
 //! The environment variables that a source may be given: which names are refused, and why.
 
 use super::error::Fault;
-use super::raw::At;
+use super::raw::Located;
 
 /// The longest name of a variable, in bytes. Real names are shorter than 60.
 const MAX_NAME_BYTES: usize = 128;
@@ -138,7 +138,7 @@ const DANGEROUS: [(&str, &[&str]); 8] = [
 ];
 
 /// Checks whether a source may be given a variable of this name.
-pub(super) fn check(name: &At<String>) -> Result<(), Fault> {
+pub(super) fn check(name: &Located<String>) -> Result<(), Fault> {
     match refusal(name) {
         None => Ok(()),
         Some((why, help)) => {

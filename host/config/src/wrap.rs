@@ -8,8 +8,8 @@ use portcullis_core::protocol::Era;
 
 use super::error::{ConfigError, Fault};
 use super::raw::{
-    At, RawApproval, RawBroker, RawCell, RawCommand, RawConfig, RawDiscovery, RawEra, RawNames, RawProfile, RawSource,
-    RawValue,
+    Located, RawApproval, RawBroker, RawCell, RawCommand, RawConfig, RawDiscovery, RawEra, RawNames, RawProfile,
+    RawSource, RawValue,
 };
 use super::{Approve, Config, Destructive, Naming, build, search, value};
 
@@ -47,7 +47,7 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
     let data_dir = wrap.data_dir.clone().or_else(search::user_data_dir).ok_or_else(|| {
         ConfigError::without_place("there is no home folder to keep the ledger in", "set HOME or XDG_DATA_HOME")
     })?;
-    let texts = |list: &[String]| list.iter().cloned().map(At::nowhere).collect::<Vec<_>>();
+    let texts = |list: &[String]| list.iter().cloned().map(Located::nowhere).collect::<Vec<_>>();
     let name = source_name(&wrap.argv, &wrap.base);
     let cell = RawCell {
         read: texts(&wrap.read),
@@ -55,20 +55,22 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
         network: texts(&wrap.network),
         ..RawCell::default()
     };
-    let env =
-        wrap.env.iter().map(|(name, value)| (At::nowhere(name.clone()), At::nowhere(RawValue::Plain(value.clone()))));
+    let env = wrap
+        .env
+        .iter()
+        .map(|(name, value)| (Located::nowhere(name.clone()), Located::nowhere(RawValue::Plain(value.clone()))));
     let source = RawSource {
-        command: Some(At::nowhere(RawCommand::Argv(texts(&wrap.argv)))),
-        env: Some(At::nowhere(env.collect::<BTreeMap<_, _>>())),
+        command: Some(Located::nowhere(RawCommand::Argv(texts(&wrap.argv)))),
+        env: Some(Located::nowhere(env.collect::<BTreeMap<_, _>>())),
         // The folder where the client would have started it, as its arguments may be relative.
-        cwd: Some(At::nowhere(wrap.base.to_string_lossy().into_owned())),
-        cell: Some(At::nowhere(cell)),
-        names: Some(At::nowhere(RawNames::Style("plain".to_owned()))),
+        cwd: Some(Located::nowhere(wrap.base.to_string_lossy().into_owned())),
+        cell: Some(Located::nowhere(cell)),
+        names: Some(Located::nowhere(RawNames::Style("plain".to_owned()))),
         // The broker stands for this one server, so that it fails as the server would, and changes as it does.
         required: Some(true),
         discovery: Some(RawDiscovery::Live),
         // A person who names a private address means it.
-        dangerous_allow_private: wrap.network.iter().any(|host| is_private(host)).then(|| At::nowhere(true)),
+        dangerous_allow_private: wrap.network.iter().any(|host| is_private(host)).then(|| Located::nowhere(true)),
         era: wrap.era.map(|era| match era {
             Era::Legacy => RawEra::Legacy,
             Era::Modern => RawEra::Modern,
@@ -78,17 +80,17 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
     };
     let raw = RawConfig {
         broker: RawBroker {
-            data_dir: Some(At::nowhere(data_dir.to_string_lossy().into_owned())),
+            data_dir: Some(Located::nowhere(data_dir.to_string_lossy().into_owned())),
             ..RawBroker::default()
         },
-        sources: BTreeMap::from([(At::nowhere(name), source)]),
+        sources: BTreeMap::from([(Located::nowhere(name), source)]),
         approvals: vec![RawApproval {
-            plugin: At::nowhere("builtin:approval-memory".to_owned()),
+            plugin: Located::nowhere("builtin:approval-memory".to_owned()),
             settings: None,
             grant: Vec::new(),
         }],
         profiles: BTreeMap::from([(
-            At::nowhere("default".to_owned()),
+            Located::nowhere("default".to_owned()),
             RawProfile {
                 approve: wrap.approve,
                 // The agent finds the tools that it has without the broker.

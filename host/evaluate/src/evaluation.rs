@@ -43,7 +43,7 @@ pub struct RunSummary {
 
 /// The runs that were made, the tools that were called, and everything that was not exercised.
 #[derive(Debug, Clone, Serialize)]
-pub struct Coverage {
+pub struct EvaluationCoverage {
     /// The runs.
     pub runs: Vec<RunSummary>,
     /// The tools that were called.
@@ -88,7 +88,7 @@ pub struct Evaluation {
     /// The worst that the source could do, in that cell if there is one, in sentences.
     pub risk: Vec<String>,
     /// The runs and tools that were exercised, and what was not.
-    pub exercised: Coverage,
+    pub exercised: EvaluationCoverage,
 }
 
 /// The facts about a source that are known before it runs.
@@ -127,7 +127,7 @@ impl Evaluation {
         };
         let baseline = observations.first();
         let failure = baseline.and_then(|run| run.failure.clone());
-        let exercised = Coverage::of(observations, target, before.unchecked);
+        let exercised = EvaluationCoverage::of(observations, target, before.unchecked);
         let worth_a_look = findings.iter().any(|finding| finding.level >= FindingLevel::Warning);
         let judgement = match worth_a_look {
             true => Judgement::Findings,
@@ -159,7 +159,7 @@ impl Evaluation {
     }
 }
 
-impl Coverage {
+impl EvaluationCoverage {
     fn of(observations: &[Observation], target: EvaluationTarget<'_>, unchecked: Vec<String>) -> Self {
         let runs = observations.iter().map(|run| RunSummary {
             condition: run.condition.in_words(),

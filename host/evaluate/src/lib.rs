@@ -16,7 +16,9 @@ mod supply;
 
 pub use calls::{PlannedCall, planned};
 pub use canary::{Canary, CanaryPlace};
-pub use evaluation::{CellProposal, Coverage, Evaluation, EvaluationTarget, Judgement, PriorKnowledge, RunSummary};
+pub use evaluation::{
+    CellProposal, Evaluation, EvaluationCoverage, EvaluationTarget, Judgement, PriorKnowledge, RunSummary,
+};
 pub use finding::{EvaluationFinding, FindingLevel, FindingList, JudgeRule, RULES};
 pub use observation::{Condition, Observation, ObservedCall, ObservedListing, SETTLE};
 pub use report::{html, sarif};

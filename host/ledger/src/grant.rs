@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row, Transaction, TransactionBehavior, named_params};
 
 /// The facts to which a grant is bound. A change of any of them voids the grant.
 #[derive(Debug, Clone)]
-pub struct Binding {
+pub struct GrantBinding {
     /// The principal who calls.
     pub principal: String,
     /// The identity of the source: what it is, not only its name.
@@ -59,15 +59,15 @@ impl GrantScope {
 pub struct ApprovalGrant {
     /// The grant's identifier, a ULID.
     pub id: String,
-    /// As in [`Binding`].
+    /// As in [`GrantBinding`].
     pub principal: String,
-    /// As in [`Binding`].
+    /// As in [`GrantBinding`].
     pub source: String,
-    /// As in [`Binding`].
+    /// As in [`GrantBinding`].
     pub definition: Digest,
-    /// As in [`Binding`].
+    /// As in [`GrantBinding`].
     pub tool: String,
-    /// As in [`Binding`].
+    /// As in [`GrantBinding`].
     pub policies: Digest,
     /// The scope of the grant.
     pub scope: GrantScope,
@@ -92,7 +92,7 @@ impl ApprovalGrant {
     /// # Errors
     /// If the system's random number generator fails.
     pub fn new(
-        binding: &Binding,
+        binding: &GrantBinding,
         scope: GrantScope,
         valid_for: Duration,
         uses: Option<NonZeroU32>,
@@ -125,7 +125,7 @@ pub struct GrantUse {
     /// The grant's id.
     pub grant: String,
     /// The facts of the call, which the grant must cover at the moment of use.
-    pub binding: Binding,
+    pub binding: GrantBinding,
 }
 
 /// The condition for the rows that cover a call now. A grant whose creation lies in the future was given before the
@@ -140,7 +140,7 @@ macro_rules! covers {
     };
 }
 
-pub(super) fn matching(conn: &Connection, binding: &Binding) -> rusqlite::Result<Vec<ApprovalGrant>> {
+pub(super) fn matching(conn: &Connection, binding: &GrantBinding) -> rusqlite::Result<Vec<ApprovalGrant>> {
     let mut query =
         conn.prepare_cached(concat!("SELECT * FROM grants WHERE ", covers!(), " ORDER BY created_at, rowid"))?;
     let rows = query.query_map(

@@ -11,12 +11,12 @@ use super::LedgerError;
 pub(super) struct LedgerHealth {
     /// The number of records that were lost since the last `ledger.gap`.
     lost: AtomicU64,
-    trouble: Mutex<Option<Trouble>>,
+    trouble: Mutex<Option<LedgerTrouble>>,
 }
 
 /// The reason why the ledger cannot be written, and the records lost since.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct LedgerTrouble {
     /// The error of the last attempt.
     pub error: LedgerError,
     /// The number of records that were lost since the trouble began.
@@ -45,7 +45,7 @@ impl LedgerHealth {
             tracing::error!(%error, "the ledger cannot be written, and calls are refused until it can");
         }
         let before = trouble.as_ref().map_or(0, |trouble| trouble.lost);
-        *trouble = Some(Trouble { error: error.clone(), lost: before + lost });
+        *trouble = Some(LedgerTrouble { error: error.clone(), lost: before + lost });
     }
 
     /// Notes that a `ledger.gap` with this many lost records was written.
@@ -55,17 +55,17 @@ impl LedgerHealth {
 
     /// Notes that the ledger can be written again.
     pub(super) fn recovered(&self) {
-        if let Some(Trouble { lost, .. }) = self.lock().take() {
+        if let Some(LedgerTrouble { lost, .. }) = self.lock().take() {
             tracing::warn!(lost, "the ledger can be written again, and calls are allowed");
         }
     }
 
     /// Returns why the ledger cannot be written, or `None` if it can.
-    pub(super) fn trouble(&self) -> Option<Trouble> {
+    pub(super) fn trouble(&self) -> Option<LedgerTrouble> {
         self.lock().clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Trouble>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<LedgerTrouble>> {
         self.trouble.lock()
     }
 }

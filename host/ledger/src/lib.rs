@@ -62,8 +62,8 @@ pub use evidence::{
     CheckpointError, CheckpointKey, NotAPublicKey, ProofError, PublicKey, RecordProof, SignedCheckpoint, checkpoints,
     prove, read_checkpoints,
 };
-pub use grant::{ApprovalGrant, Binding, GrantScope, GrantUse};
-pub use health::Trouble;
+pub use grant::{ApprovalGrant, GrantBinding, GrantScope, GrantUse};
+pub use health::LedgerTrouble;
 pub use queue::{OutcomeSlot, PendingIntent};
 pub use read::{CallOrRun, CallRow, CallState, LedgerReader, PositionedRecord, RecordFilter, RunRow, RunState, Tail};
 pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
@@ -169,7 +169,7 @@ impl Ledger {
             let writer = storage.create(&chain);
             let probe = writer.probe();
             let tip = writer::start(
-                writer::Start {
+                writer::WriterStart {
                     storage: writer,
                     lock,
                     checkpoints,
@@ -258,7 +258,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError`] if the file cannot be read.
-    pub async fn grants(&self, binding: &Binding) -> Result<Vec<ApprovalGrant>, LedgerError> {
+    pub async fn grants(&self, binding: &GrantBinding) -> Result<Vec<ApprovalGrant>, LedgerError> {
         let binding = binding.clone();
         self.state(move |conn| grant::matching(conn, &binding)).await
     }
@@ -291,8 +291,8 @@ impl Ledger {
     /// Returns why calls are refused at the moment: records cannot be written, or the file is no longer in its place.
     /// `None` while calls are allowed. Looks at the file's metadata and reads no content.
     #[must_use]
-    pub fn trouble(&self) -> Option<Trouble> {
-        let gone = || Some(Trouble { error: (self.inner.probe)().err()?, lost: 0 });
+    pub fn trouble(&self) -> Option<LedgerTrouble> {
+        let gone = || Some(LedgerTrouble { error: (self.inner.probe)().err()?, lost: 0 });
         self.inner.health.trouble().or_else(gone)
     }
 

@@ -76,7 +76,7 @@ pub(super) enum WriterEnd {
 }
 
 /// What the writer does next.
-pub(super) enum Work {
+pub(super) enum WriterStep {
     /// It writes these items; none of them if it is time to try again what could not be written.
     Write(Vec<WriteUnit>),
     /// It ends, after these items.
@@ -136,7 +136,7 @@ impl WorkQueue {
 
     /// Waits for work and takes it. `batching` says that the last batch answered several callers. With `retry`, waits no
     /// longer than that.
-    pub(super) fn take(&self, batching: bool, retry: Option<Duration>) -> Work {
+    pub(super) fn take(&self, batching: bool, retry: Option<Duration>) -> WriterStep {
         let begun = Instant::now();
         let mut state = self.state.lock();
         // Notes are expected at first: calls are ending whose intents were just written.
@@ -163,8 +163,8 @@ impl WorkQueue {
         let items: Vec<_> = state.items.drain(..count).collect();
         state.awaited -= items.iter().filter(|item| item.reply.is_some()).count();
         match state.ending {
-            Some(ending) if state.items.is_empty() => Work::End(items, ending),
-            _ => Work::Write(items),
+            Some(ending) if state.items.is_empty() => WriterStep::End(items, ending),
+            _ => WriterStep::Write(items),
         }
     }
 

@@ -13,11 +13,11 @@ use super::queue::QUEUE;
 use super::record::{ChainedRecord, Event, EventKind, UnchainedRecord, hash};
 use super::seal::ChainSeal;
 use super::storage::ChainWriter;
-use super::work::{MAX_BATCH, Work, WorkQueue, WriteUnit, WriterEnd};
+use super::work::{MAX_BATCH, WorkQueue, WriteUnit, WriterEnd, WriterStep};
 use super::{ChainStart, LedgerError};
 
 /// The parameters of the writer.
-pub(super) struct Start {
+pub(super) struct WriterStart {
     pub(super) storage: Box<dyn ChainWriter>,
     pub(super) lock: ChainLock,
     pub(super) checkpoints: CheckpointWriter,
@@ -31,7 +31,7 @@ pub(super) struct Start {
 
 /// Writes the first records and starts the writer's thread. Returns a receiver of the last durable record's number.
 pub(super) fn start(
-    Start { storage, lock, checkpoints, health, work, retry, seals }: Start,
+    WriterStart { storage, lock, checkpoints, health, work, retry, seals }: WriterStart,
     started: &ChainStart,
 ) -> Result<watch::Receiver<u64>, LedgerError> {
     let (published, tip) = watch::channel(0);
@@ -123,8 +123,8 @@ impl Writer {
             let retry = writer.cause.is_some().then_some(writer.retry);
             let pause = retry.into_iter().chain(writer.checkpoints.due_in()).min();
             let (items, ending) = match writer.work.take(batching, pause) {
-                Work::Write(items) => (items, None),
-                Work::End(items, ending) => (items, Some(ending)),
+                WriterStep::Write(items) => (items, None),
+                WriterStep::End(items, ending) => (items, Some(ending)),
             };
             batching = items.iter().filter(|item| item.reply.is_some()).count() > 1;
             writer.settle(items);

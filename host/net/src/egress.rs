@@ -34,7 +34,7 @@ use url::{Origin, Url};
 
 pub use challenge::Challenge;
 pub use component::ComponentEgress;
-pub use component::Found;
+pub use component::LookedUpNames;
 pub use document::read_document;
 pub use error::EgressError;
 #[cfg(feature = "false-internet")]
@@ -83,7 +83,7 @@ impl Default for Egress {
 impl Egress {
     /// Creates an egress that uses the system's resolver.
     pub fn new() -> Self {
-        Self::with_lookup(Arc::new(resolver::System))
+        Self::with_lookup(Arc::new(resolver::SystemResolver))
     }
 
     /// Creates an egress that uses another resolver, whose answers are checked in the same way.

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 pub use rules::Rule;
 use rules::{Compiled, ENCODED, HIDDEN, MIXED, PARAMETER};
-use strings::{StringPlace, Text};
+use strings::{ScannedString, StringPlace};
 use view::NormalizedText;
 
 /// The number of findings that one scan returns at most; the gravest are kept.
@@ -92,7 +92,7 @@ impl Scanner {
         findings.finish()
     }
 
-    fn scan_text(&self, text: &Text<'_>, findings: &mut Findings) {
+    fn scan_text(&self, text: &ScannedString<'_>, findings: &mut Findings) {
         if let Some((severity, at)) = hidden::find(text.text) {
             findings.add(&HIDDEN, severity, text.pointer, cut(text.text, at));
         }
@@ -110,7 +110,7 @@ impl Scanner {
         }
         for (at, decoded) in decode::payloads(text.text) {
             let mut inside = Findings::default();
-            let decoded_text = Text { text: &decoded, ..*text };
+            let decoded_text = ScannedString { text: &decoded, ..*text };
             self.apply(&NormalizedText::of(&decoded), &decoded_text, &mut inside, None);
             let worst = inside.0.iter().map(|finding| finding.severity).max();
             let severity = if worst >= Some(Severity::Note) { Severity::Grave } else { Severity::Note };
@@ -126,7 +126,13 @@ impl Scanner {
     }
 
     /// Applies all rules to one view of a text. `at_least` raises what is found, for a text that had to be unspelled.
-    fn apply(&self, view: &NormalizedText, text: &Text<'_>, findings: &mut Findings, at_least: Option<Severity>) {
+    fn apply(
+        &self,
+        view: &NormalizedText,
+        text: &ScannedString<'_>,
+        findings: &mut Findings,
+        at_least: Option<Severity>,
+    ) {
         for rule in &self.rules {
             if let Some((severity, at)) = rule.find(view, text.text) {
                 let raised =

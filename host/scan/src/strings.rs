@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// One string, its place and what it can hold.
 #[derive(Clone, Copy)]
-pub(crate) struct Text<'a> {
+pub(crate) struct ScannedString<'a> {
     pub(crate) text: &'a str,
     pub(crate) pointer: &'a str,
     pub(crate) place: StringPlace,
@@ -20,14 +20,14 @@ pub(crate) enum StringPlace {
 }
 
 /// Calls `each` for every string and every key. The recursion is bounded by the nesting that the protocol admits.
-pub(crate) fn each(value: &Value, each: &mut impl FnMut(Text<'_>)) {
+pub(crate) fn each(value: &Value, each: &mut impl FnMut(ScannedString<'_>)) {
     walk(value, &mut String::new(), each);
 }
 
-fn walk(value: &Value, pointer: &mut String, each: &mut impl FnMut(Text<'_>)) {
+fn walk(value: &Value, pointer: &mut String, each: &mut impl FnMut(ScannedString<'_>)) {
     let length = pointer.len();
     match value {
-        Value::String(text) => each(Text { text, pointer, place: place(text) }),
+        Value::String(text) => each(ScannedString { text, pointer, place: place(text) }),
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
                 pointer.push_str(&format!("/{index}"));
@@ -39,7 +39,7 @@ fn walk(value: &Value, pointer: &mut String, each: &mut impl FnMut(Text<'_>)) {
             for (key, member) in members {
                 pointer.push('/');
                 pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
-                each(Text { text: key, pointer, place: place(key) });
+                each(ScannedString { text: key, pointer, place: place(key) });
                 walk(member, pointer, each);
                 pointer.truncate(length);
             }

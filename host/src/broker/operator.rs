@@ -14,7 +14,7 @@ use crate::control::{
     ControlError, ControlHandler, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection,
 };
 use crate::gate::{GivenAnswer, InboxError};
-use crate::ledger::Trouble;
+use crate::ledger::LedgerTrouble;
 use crate::name::ProfileName;
 
 /// The longest time that a source may take to come back before the operator is told that it is not connected yet: less
@@ -130,7 +130,7 @@ fn status(inner: &Inner) -> Value {
         .collect();
     let context = inner.context();
     let trouble = context.ledger.trouble();
-    let refusing = trouble.map(|Trouble { error, lost }| json!({ "reason": error.to_string(), "lost": lost }));
+    let refusing = trouble.map(|LedgerTrouble { error, lost }| json!({ "reason": error.to_string(), "lost": lost }));
     let state = context.state();
     let lock = context.lockfile_or_empty();
     let of = |upstream: &Arc<Upstream>| {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use super::naming::{Exposed, NamingError, expose};
+use super::naming::{ExposedName, NamingError, expose};
 use super::{CatalogError, plural};
 use crate::config::{Naming, SourceConfig};
 use crate::digest::Digest;
@@ -65,7 +65,7 @@ enum Flaw {
 /// A definition that can be offered.
 struct Candidate<'a> {
     name: String,
-    exposed: Exposed,
+    exposed: ExposedName,
     definition: &'a Json,
     digest: Digest,
 }

@@ -46,13 +46,13 @@ pub enum NamingError {
 
 /// The name of an item as agents see it.
 #[derive(Debug)]
-pub(super) struct Exposed {
+pub(super) struct ExposedName {
     pub(super) name: String,
     /// The source's name in the configured style, before it was made safe.
     full: String,
 }
 
-impl Exposed {
+impl ExposedName {
     fn as_it_is(name: String) -> Self {
         Self { full: name.clone(), name }
     }
@@ -74,7 +74,12 @@ impl Exposed {
 }
 
 /// Returns the exposed name of an item.
-pub(super) fn expose(kind: ItemKind, source: &SourceName, naming: &Naming, name: &str) -> Result<Exposed, NamingError> {
+pub(super) fn expose(
+    kind: ItemKind,
+    source: &SourceName,
+    naming: &Naming,
+    name: &str,
+) -> Result<ExposedName, NamingError> {
     match kind {
         ItemKind::Tool => expose_tool(source, naming, name),
         ItemKind::Prompt => expose_prompt(source, naming, name),
@@ -82,9 +87,9 @@ pub(super) fn expose(kind: ItemKind, source: &SourceName, naming: &Naming, name:
             if name.is_empty() || name.len() > MAX_URI_BYTES || name.contains(is_hidden) {
                 return Err(NamingError::Uri);
             }
-            Ok(Exposed::as_it_is(exposed_uri(source, naming, name)))
+            Ok(ExposedName::as_it_is(exposed_uri(source, naming, name)))
         }
-        ItemKind::Source => Ok(Exposed::as_it_is(source.to_string())),
+        ItemKind::Source => Ok(ExposedName::as_it_is(source.to_string())),
     }
 }
 
@@ -110,11 +115,11 @@ pub(crate) fn resolve_uri(exposed: &str) -> ResolvedUri<'_> {
 
 /// Returns the exposed name of a prompt. It is not escaped: people pick prompts by name, in any language, and clients
 /// show the names without parsing them.
-fn expose_prompt(source: &SourceName, naming: &Naming, prompt: &str) -> Result<Exposed, NamingError> {
+fn expose_prompt(source: &SourceName, naming: &Naming, prompt: &str) -> Result<ExposedName, NamingError> {
     if prompt.is_empty() || prompt.chars().count() > MAX_TOOL_CHARS || prompt.contains(is_hidden) {
         return Err(NamingError::Prompt);
     }
-    Ok(Exposed::as_it_is(full_name(source, naming, prompt)))
+    Ok(ExposedName::as_it_is(full_name(source, naming, prompt)))
 }
 
 fn full_name(source: &SourceName, naming: &Naming, name: &str) -> String {
@@ -129,7 +134,7 @@ fn full_name(source: &SourceName, naming: &Naming, name: &str) -> String {
 /// Returns the exposed name of a tool. It matches `^[a-zA-Z0-9_-]{1,64}$`; with [`Naming::Plain`] it may be as long as
 /// the source's own name and may hold `.` and `/`. A look-alike is written as its code point (`r_u435_ad` for a
 /// Cyrillic `е`), so that it cannot imitate another name.
-fn expose_tool(source: &SourceName, naming: &Naming, tool: &str) -> Result<Exposed, NamingError> {
+fn expose_tool(source: &SourceName, naming: &Naming, tool: &str) -> Result<ExposedName, NamingError> {
     let count = tool.chars().count();
     if !(1..=MAX_TOOL_CHARS).contains(&count) {
         return Err(NamingError::Length(count));
@@ -140,7 +145,7 @@ fn expose_tool(source: &SourceName, naming: &Naming, tool: &str) -> Result<Expos
     let (full, plain) = (full_name(source, naming, tool), *naming == Naming::Plain);
     let safe = escaped(&full, plain);
     let fits = safe.len() <= MAX_EXPOSED_BYTES || plain && safe == full;
-    Ok(Exposed { name: if fits { safe } else { shortened(&safe, &full) }, full })
+    Ok(ExposedName { name: if fits { safe } else { shortened(&safe, &full) }, full })
 }
 
 /// Returns a name in safe characters only: separators become `_` unless they are kept, and every other character

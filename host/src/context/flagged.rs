@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Upstream;
-use super::scans::Flags;
+use super::scan_cache::Flags;
 use crate::config::ScanMode;
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};

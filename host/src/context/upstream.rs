@@ -12,10 +12,10 @@ use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use super::BuildError;
-use super::announcement::Announcement;
 use super::explain::CallCounts;
 use super::flagged::{FlagState, FlaggedItem};
-use super::scans::{Flags, Scans};
+use super::scan_cache::{Flags, ScanCache};
+use super::stored_description::StoredDescription;
 use crate::call::{Cause, now_millis};
 use crate::catalog::{self, CatalogError, Collected, Remark};
 #[cfg(feature = "process")]
@@ -59,13 +59,13 @@ pub(crate) struct Upstream {
     pub(crate) open_calls: Arc<CallCounts>,
     last: Mutex<Last>,
     /// What the source said of itself when it last connected, if it ever did.
-    pub(super) announced: Mutex<Option<Announcement>>,
+    pub(super) announced: Mutex<Option<StoredDescription>>,
     pub(super) data_dir: PathBuf,
     /// The remarks on the last list of each kind, as they were logged.
     recorded_remarks: Mutex<HashMap<ItemKind, Vec<Remark>>>,
     /// The results of discovering a source that is in no group, by the capabilities of the client.
     met: Mutex<HashMap<Json, DiscoveredSource>>,
-    pub(super) scans: Scans,
+    pub(super) scans: ScanCache,
     /// The items with findings in the last list of each kind.
     pub(super) flagged: Mutex<BTreeMap<ItemKind, Vec<FlaggedItem>>>,
     /// The definitions and states that [`newly_flagged`](Self::newly_flagged) has returned.
@@ -150,7 +150,7 @@ impl Upstream {
         // The name is part of the digest: the same program twice may stand for two accounts, and an approval of one
         // does not count for the other.
         let identity = Digest::of(json!([config.name, built.identity]).to_string().as_bytes());
-        let announced = Announcement::load(builder.data_dir, &config.name, identity);
+        let announced = StoredDescription::load(builder.data_dir, &config.name, identity);
         Ok(Self {
             config,
             identity,
@@ -169,7 +169,7 @@ impl Upstream {
             data_dir: builder.data_dir.to_owned(),
             recorded_remarks: Mutex::default(),
             met: Mutex::default(),
-            scans: Scans::default(),
+            scans: ScanCache::default(),
             flagged: Mutex::default(),
             reported: Mutex::default(),
         })

@@ -9,6 +9,7 @@ mod approvals;
 mod body;
 mod connections;
 mod events;
+mod expiring_table;
 mod guard;
 mod headers;
 mod jwt;
@@ -19,7 +20,6 @@ mod reply;
 mod sessions;
 mod shared_limit;
 mod streams;
-mod table;
 pub mod token;
 
 use std::fmt;
@@ -35,7 +35,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use tokio::net::TcpListener;
 
-use self::activity::{Answering, InProgress};
+use self::activity::{AnswerBody, InProgress};
 use self::admission::Admission;
 pub use self::approvals::APPROVALS_PATH;
 use self::body::Bodies;
@@ -46,7 +46,7 @@ use self::sessions::Sessions;
 use self::shared_limit::SharedLimit;
 use self::token::AccessTokens;
 use super::backend::Backend;
-use super::protocol::Calls;
+use super::protocol::OpenCalls;
 use crate::broker::Broker;
 use crate::config::ServeConfig;
 use crate::egress::EgressError;
@@ -125,7 +125,7 @@ pub(crate) struct FrontShared {
     streams: Arc<SharedLimit>,
     bodies: Bodies,
     /// The open calls of the modern era. Those of the legacy era belong to their session.
-    calls: Calls,
+    calls: OpenCalls,
 }
 
 impl HttpFront {
@@ -183,7 +183,7 @@ impl HttpFront {
             requests: SharedLimit::new(MAX_REQUESTS),
             streams: SharedLimit::new(MAX_STREAMS),
             bodies: Bodies::new(max_body),
-            calls: Calls::default(),
+            calls: OpenCalls::default(),
         };
         Ok(Self { listener, address, shared: Arc::new(shared) })
     }
@@ -215,7 +215,7 @@ async fn handle(
     peer: SocketAddr,
     mut in_progress: InProgress,
     request: Request,
-) -> hyper::Response<Answering> {
+) -> hyper::Response<AnswerBody> {
     let response = route(&shared, &mut in_progress, request).await.unwrap_or_else(|refusal| {
         if let Some(reason) = refusal.reason {
             tracing::debug!(%peer, reason, "rejected a request at the HTTP front");

@@ -5,18 +5,18 @@
 //! "Lifecycle", "Cancellation", "Pagination", "Elicitation".
 
 pub(crate) mod agent_channel;
-mod calls;
 pub(crate) mod client;
 mod dialect;
 pub(crate) mod legacy;
 pub(crate) mod modern;
+mod open_calls;
 mod page;
 pub(crate) mod session_handle;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use calls::{CallWork, Calls};
+pub(crate) use open_calls::{CallWork, OpenCalls};
 
 use self::agent_channel::Out;
 use self::client::ClientInfo;
@@ -70,7 +70,7 @@ enum State {
     Modern {
         /// A session for each description that the agent has sent of itself.
         handles: Vec<(agent::Agent, SessionHandle)>,
-        calls: Calls,
+        calls: OpenCalls,
     },
 }
 
@@ -152,7 +152,7 @@ impl AgentConnection {
                 }
                 handles.push((client.agent.clone(), handle));
             }
-            self.state = State::Modern { handles, calls: Calls::default() };
+            self.state = State::Modern { handles, calls: OpenCalls::default() };
         }
         let State::Modern { handles, calls } = &mut self.state else {
             return Err(RpcError::new(RpcError::INTERNAL, "a session of one era took a request of the other"));

@@ -15,7 +15,7 @@ use crate::config::Detail;
 use crate::digest::Digest;
 use crate::escape::escape_hidden;
 use crate::item::{ItemKind, title_of};
-use crate::ledger::{Binding, GrantUse, Ledger};
+use crate::ledger::{GrantBinding, GrantUse, Ledger};
 use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
 use crate::protocol::{Answer, Json, Method};
 
@@ -96,7 +96,7 @@ impl Approvals {
         peer: &Arc<dyn AgentPeer>,
     ) -> Result<Approved, CallRefusal> {
         let call = question.call;
-        let binding = Binding {
+        let binding = GrantBinding {
             principal: call.caller.principal.to_string(),
             source: question.identity.to_string(),
             definition: call.item.digest,
@@ -132,7 +132,7 @@ impl Approvals {
 
     /// Returns what the approval plugins decide. Any refusal refuses; an earlier answer counts only if all agree on it;
     /// offers narrow each other.
-    async fn plan(&self, question: &ApprovalQuestion<'_>, binding: &Binding) -> Result<Plan, CallRefusal> {
+    async fn plan(&self, question: &ApprovalQuestion<'_>, binding: &GrantBinding) -> Result<Plan, CallRefusal> {
         let mut grants = self.ledger.grants(binding).await.map_err(CallRefusal::from_ledger)?;
         let grave = question.call.item.hints.may_do_harm() || question.out_of_band;
         // An earlier answer does not count if its scope would not be offered now, whatever a plugin decides.
@@ -181,7 +181,7 @@ impl Approvals {
     }
 
     /// Returns the approval that a retry brings (2026-07-28). `None` if it brings no answer, or none that still counts.
-    async fn retried(&self, call: &Call, binding: &Binding) -> Result<Option<Approved>, CallRefusal> {
+    async fn retried(&self, call: &Call, binding: &GrantBinding) -> Result<Option<Approved>, CallRefusal> {
         let Some(ask) = self.check_state(call)? else { return Ok(None) };
         let Some(pending) = self.inbox.about(&ask, binding) else { return Ok(None) };
         let response = call.params.input_responses().and_then(|all| all.get(INPUT));
@@ -269,7 +269,7 @@ impl Approvals {
     fn draft(
         &self,
         question: &ApprovalQuestion<'_>,
-        binding: Binding,
+        binding: GrantBinding,
         offer: Offer,
         acceptable: Option<AcceptableTool>,
     ) -> NewQuestion {

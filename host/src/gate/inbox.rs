@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::{broadcast, watch};
 
 use crate::call::{CallId, SessionId};
-use crate::ledger::{Binding, EventKind, Ledger};
+use crate::ledger::{EventKind, GrantBinding, Ledger};
 use crate::plugin::Offer;
 use crate::seal::Seal;
 use crate::sync::{Mutex, MutexGuard};
@@ -147,7 +147,7 @@ pub(super) struct NewQuestion {
     pub(super) summary: AskSummary,
     /// The reasons as the ledger keeps them.
     pub(super) recorded: Vec<serde_json::Value>,
-    pub(super) binding: Binding,
+    pub(super) binding: GrantBinding,
     pub(super) offer: Offer,
     /// The tool, if a person may accept it for good.
     pub(super) acceptable: Option<AcceptableTool>,
@@ -308,7 +308,7 @@ impl Inbox {
     }
 
     /// Returns the open question of this id, if it is about a call with this binding.
-    pub(super) fn about(&self, id: &str, binding: &Binding) -> Option<Arc<OpenQuestion>> {
+    pub(super) fn about(&self, id: &str, binding: &GrantBinding) -> Option<Arc<OpenQuestion>> {
         self.sweep();
         self.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
     }

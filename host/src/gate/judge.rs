@@ -14,13 +14,13 @@ use crate::plugin::{
 };
 
 /// The decisions of the plugins about one call, for its record.
-pub(super) struct Trail {
+pub(super) struct DecisionTrail {
     pub(super) entries: Vec<Value>,
     /// The amount of detail that the ledger keeps of what the plugins say.
     pub(super) record: Detail,
 }
 
-impl Trail {
+impl DecisionTrail {
     pub(super) fn new(record: Detail) -> Self {
         Self { entries: Vec::new(), record }
     }
@@ -51,7 +51,7 @@ pub(super) async fn judge(
     policies: &[Policy],
     view: &CallView,
     ledger: &Ledger,
-    trail: &mut Trail,
+    trail: &mut DecisionTrail,
 ) -> Result<Vec<Reason>, CallRefusal> {
     let mut asks = Vec::new();
     for policy in policies.iter().filter(|policy| policy.on(view.phase)) {
@@ -79,7 +79,7 @@ pub(super) async fn rewrite(
     view: &CallView,
     vault: Arc<dyn Vault>,
     ledger: &Ledger,
-    trail: &mut Trail,
+    trail: &mut DecisionTrail,
 ) -> Result<TransformDecision, CallRefusal> {
     let change = match transform.rewrite(view, vault).await {
         Ok(change) => change,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::judge::Trail;
+use super::judge::DecisionTrail;
 use super::{CallRefusal, Gate, GateInput};
 use crate::call::Call;
 use crate::config::Detail;
@@ -30,7 +30,7 @@ impl Gate {
         circumstances: &GateInput<'_>,
         series: &Series,
         refusal: &CallRefusal,
-        trail: Trail,
+        trail: DecisionTrail,
     ) -> Result<(), CallRefusal> {
         // A question that is still open is recorded as asked, by the inbox; its call has not ended.
         let CallRefusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
@@ -48,7 +48,12 @@ impl Gate {
     }
 
     /// Returns the members that every record of a call has.
-    pub(super) fn describe(&self, call: &Call, circumstances: &GateInput<'_>, trail: Trail) -> serde_json::Value {
+    pub(super) fn describe(
+        &self,
+        call: &Call,
+        circumstances: &GateInput<'_>,
+        trail: DecisionTrail,
+    ) -> serde_json::Value {
         let mut body = json!({
             "method": &*call.method,
             call.item.kind.as_str(): &*call.item.exposed,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::approval::INPUT;
-use super::judge::{self, Trail};
+use super::judge::{self, DecisionTrail};
 use super::records::{recorded_payload, recorded_text, set_member};
 use super::{Budget, CallRefusal, Gate, GateInput, SessionVault};
 use crate::call::{Call, CallView, Cause, Delivery, Outcome, Phase};
@@ -165,7 +165,10 @@ impl Gate {
         if !self.inspects_results() {
             return Some(params);
         }
-        match self.pass_result(call, vault, &Answer::Result(params.clone()), &mut Trail::new(Detail::Shape)).await {
+        match self
+            .pass_result(call, vault, &Answer::Result(params.clone()), &mut DecisionTrail::new(Detail::Shape))
+            .await
+        {
             Ok(replaced) => Some(replaced.unwrap_or(params)),
             Err(refusal) => {
                 tracing::debug!(source = %call.source(), method = %call.method, ?refusal, "what a source said is withheld");
@@ -192,7 +195,7 @@ impl Gate {
         let received = match &answer {
             Answer::Result(json) | Answer::Error(json) => json.clone(),
         };
-        let mut trail = Trail::new(ticket.record);
+        let mut trail = DecisionTrail::new(ticket.record);
         let said = match &answer {
             Answer::Result(result) => AnswerSummary::of(result),
             Answer::Error(_) => AnswerSummary::default(),
@@ -238,7 +241,7 @@ impl Gate {
         call: &Arc<Call>,
         vault: &Arc<SessionVault>,
         answer: &Answer,
-        trail: &mut Trail,
+        trail: &mut DecisionTrail,
     ) -> Result<Option<Json>, CallRefusal> {
         let (outcome, failed) = match answer {
             Answer::Result(json) => (json, false),
@@ -266,7 +269,7 @@ impl Gate {
 
     /// Asks the policies about an outcome, which can pass or be withheld. It cannot wait for a person: the source has
     /// acted, and holding the call open would only make the agent try again.
-    async fn judge_outcome(&self, view: &CallView, trail: &mut Trail) -> Result<(), CallRefusal> {
+    async fn judge_outcome(&self, view: &CallView, trail: &mut DecisionTrail) -> Result<(), CallRefusal> {
         match judge::judge(&self.policies, view, &self.ledger, trail).await?.first() {
             None => Ok(()),
             Some(reason) => Err(CallRefusal::quoting(

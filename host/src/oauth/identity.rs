@@ -62,7 +62,7 @@ impl TokenEndpointAuth {
 
 /// The configured parts of a client's identity.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct ConfiguredIdentity {
     /// The client's ID, if it was registered by hand, and its secret, if it has one.
     pub(crate) client: Option<(String, Option<SecretString>)>,
     /// The URL of a published client ID metadata document.
@@ -73,7 +73,7 @@ pub(crate) struct Known {
 pub(crate) async fn identity(
     http: &OAuthHttp,
     server: &AuthorizationServerMetadata,
-    known: Known,
+    known: ConfiguredIdentity,
     redirect: &str,
     scopes: &[String],
 ) -> Result<OAuthIdentity, OAuthError> {

@@ -10,15 +10,15 @@ use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 
 use super::agent_notifications::{NotificationQueue, SourceElicitations};
-use super::carried::Carried;
-use super::changes::Changes;
 use super::client::AgentSink;
 use super::continuations::Continuations;
-use super::discovery::{self, AskedSources, PendingSource};
+use super::discovery::{self, DiscoveryResults, PendingSource};
+use super::earlier_lists::EarlierLists;
 use super::listen::SubscriptionStreams;
 use super::listing::Listing;
 use super::lists::Lists;
-use super::refresh::Refresh;
+use super::recent_changes::RecentChanges;
+use super::tool_refresh::ToolRefresh;
 use super::upstream_subscriptions::UpstreamSubscriptions;
 use super::{ListPage, Session, shortened};
 use crate::agent::Agent;
@@ -39,7 +39,7 @@ pub(super) struct AgentSide {
     pub(super) agent: Agent,
     pub(super) continuations: Arc<Continuations>,
     pub(super) sink: AgentSink,
-    pub(super) changes: Changes,
+    pub(super) changes: RecentChanges,
     pub(super) listeners: SubscriptionStreams,
     pub(super) upstream_subscriptions: UpstreamSubscriptions,
     pub(super) notifications: NotificationQueue,
@@ -61,7 +61,7 @@ impl AgentSide {
             agent,
             continuations,
             sink: AgentSink::default(),
-            changes: Changes::default(),
+            changes: RecentChanges::default(),
             listeners: SubscriptionStreams::default(),
             upstream_subscriptions: UpstreamSubscriptions::default(),
             notifications: NotificationQueue::default(),
@@ -96,14 +96,14 @@ pub(super) struct ConfiguredSession {
     /// The tools that the session may call: listed once, and again only if a source is live or was absent, or if the
     /// agent wants to hear of changes.
     tools: Mutex<Arc<Snapshot>>,
-    pub(super) refresh: Refresh,
+    pub(super) refresh: ToolRefresh,
     /// The sources that were not waited for when the tools were listed. `None` before that, and once another task waits
     /// for them.
     pending: Mutex<Option<Vec<PendingSource>>>,
     /// The prompts, resources and templates that the session may use.
     pub(super) lists: Lists,
     /// What the agent saw under the configuration before, until it has been told of what is different now.
-    pub(super) carried: Mutex<Option<Arc<Carried>>>,
+    pub(super) carried: Mutex<Option<Arc<EarlierLists>>>,
     /// The task that discovers the sources for a handshake.
     discovery: Mutex<Option<AbortHandle>>,
 }
@@ -117,7 +117,7 @@ impl ConfiguredSession {
         caller: Caller,
         profile: Arc<ProfileConfig>,
         context: Arc<Context>,
-        carried: Option<Carried>,
+        carried: Option<EarlierLists>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -126,7 +126,7 @@ impl ConfiguredSession {
             profile,
             context,
             tools: Mutex::default(),
-            refresh: Refresh::default(),
+            refresh: ToolRefresh::default(),
             pending: Mutex::default(),
             lists: Lists::default(),
             carried: Mutex::new(carried.map(Arc::new)),
@@ -156,7 +156,7 @@ impl ConfiguredSession {
                 ItemKind::Tool,
             );
             // Boxed, as the compiler limits the nesting of futures.
-            let AskedSources { mut answered, mut pending } = Box::pin(asked).await;
+            let DiscoveryResults { mut answered, mut pending } = Box::pin(asked).await;
             answered.extend(carried.answered);
             pending.extend(carried.awaited.into_iter().map(|upstream| PendingSource {
                 listed: discovery::question(&upstream, &client, ItemKind::Tool),

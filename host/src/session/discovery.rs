@@ -1,7 +1,7 @@
 //! Asks the sources of a session what they offer, without waiting for one that fails or is slow.
 //!
 //! A session waits a few seconds for a source that it can do without, or that was discovered before. What such a source
-//! lists later is added when it comes ([`super::refresh`]). A required source that was never discovered is waited for
+//! lists later is added when it comes ([`super::tool_refresh`]). A required source that was never discovered is waited for
 //! as long as it takes to be installed and started: without it there is no session.
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) struct PendingSource {
 
 /// The results of asking all sources, in their order, and the sources that are still being asked.
 #[derive(Default)]
-pub(super) struct AskedSources {
+pub(super) struct DiscoveryResults {
     pub(super) answered: Vec<ListResult>,
     pub(super) pending: Vec<PendingSource>,
 }
@@ -57,10 +57,10 @@ pub(super) async fn ask_all(
     caller: &Caller,
     client: &Arc<dyn SourceClient>,
     kind: ItemKind,
-) -> AskedSources {
+) -> DiscoveryResults {
     let asked = upstreams.iter().map(|upstream| ask(upstream, client, kind));
     let listed = join_all(asked).await;
-    let mut asked = AskedSources::default();
+    let mut asked = DiscoveryResults::default();
     for (upstream, (listed, pending)) in upstreams.into_iter().zip(listed) {
         let listed = noted(context, caller, kind, &upstream, listed);
         asked.answered.push((upstream, listed));

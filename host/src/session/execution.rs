@@ -6,7 +6,7 @@ use super::expose;
 use super::in_flight::{DriveEnd, InFlightCall};
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
-use super::rounds::{Round, Then};
+use super::rounds::{AfterAnswers, Round};
 use crate::call::{GroupAttempt, Outcome};
 use crate::gate::{AdmittedCall, Permit, Ticket, asks_for_input};
 use crate::protocol::{Answer, Json, Method, RpcError};
@@ -102,7 +102,7 @@ impl<'a> Execution<'a> {
                     let questions = session.questions(upstream, asked, peer).await;
                     // If all were refused, the source has been told, and goes on.
                     if !questions.is_empty() {
-                        let round = Round { about: self.about(), questions, then: Then::Open(in_flight) };
+                        let round = Round { about: self.about(), questions, then: AfterAnswers::Open(in_flight) };
                         let answer = session.ask_by_result(ticket, None, round).await;
                         return ControlFlow::Break(AttemptResult::answered(answer));
                     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::configured::ConfiguredSession;
-use super::discovery::{self, AskedSources, ListResult, ListedItems};
+use super::discovery::{self, DiscoveryResults, ListResult, ListedItems};
 use super::listing::Listing;
 use crate::context::Upstream;
 use crate::item::ItemKind;
@@ -105,7 +105,7 @@ impl ConfiguredSession {
                 None => upstreams.push(upstream),
             }
         }
-        let AskedSources { mut answered, pending } =
+        let DiscoveryResults { mut answered, pending } =
             discovery::ask_all(upstreams, &self.context, &self.caller, &self.client(), kind).await;
         answered.extend(absent);
         if let Some(before) = place.as_ref() {

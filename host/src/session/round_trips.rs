@@ -7,7 +7,7 @@ use super::execution::Execution;
 use super::in_flight::InFlightCall;
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
-use super::rounds::{AgentQuestion, RequestStateError, Round, Then};
+use super::rounds::{AfterAnswers, AgentQuestion, RequestStateError, Round};
 use crate::call::{Outcome, Params};
 use crate::digest::Digest;
 use crate::gate::Ticket;
@@ -64,7 +64,7 @@ impl Execution<'_> {
                 return Err(refusal);
             }
         };
-        let round = Round { about: self.about(), questions, then: Then::Again(state) };
+        let round = Round { about: self.about(), questions, then: AfterAnswers::Again(state) };
         let modern = session.agent.era == Era::Modern;
         if modern && (self.resumed || !round.is_answered_by(params)) {
             return Err(session.ask_by_result(ticket, Some(result), round).await);
@@ -90,7 +90,7 @@ impl Execution<'_> {
         if questions.is_empty() {
             return Answer::Error(error);
         }
-        session.ask_again(Round { about: self.about(), questions, then: Then::Afresh(error) })
+        session.ask_again(Round { about: self.about(), questions, then: AfterAnswers::Afresh(error) })
     }
 
     /// Puts the answers that a retry brings into the request. Each has to pass the gate. Returns the call, if it is
@@ -99,12 +99,12 @@ impl Execution<'_> {
         let session = self.request.session;
         let responses = self.request.params.input_responses().cloned().unwrap_or_else(Json::empty_object);
         let all = round.questions.iter().all(|question| responses.get(&question.key).is_some());
-        if !all && !matches!(round.then, Then::Again(_)) {
+        if !all && !matches!(round.then, AfterAnswers::Again(_)) {
             return Err(session.ask_again(round));
         }
         let response = |question: &AgentQuestion| responses.get(&question.key).unwrap_or_else(Json::null);
         match round.then {
-            Then::Again(state) => {
+            AfterAnswers::Again(state) => {
                 let mut passed = Vec::new();
                 for question in round.questions {
                     let Some(response) = responses.get(&question.key) else { continue };
@@ -113,7 +113,7 @@ impl Execution<'_> {
                 self.resume(state, Some(passed));
                 Ok(None)
             }
-            Then::Open(in_flight) => {
+            AfterAnswers::Open(in_flight) => {
                 for question in round.questions {
                     let response = Outcome::Answered(Answer::Result(response(&question)));
                     let answer = question.ticket.release(response).await;
@@ -125,7 +125,7 @@ impl Execution<'_> {
                 self.resume(None, None);
                 Ok(Some(in_flight))
             }
-            Then::Afresh(error) => {
+            AfterAnswers::Afresh(error) => {
                 for question in round.questions {
                     let response = response(&question);
                     let response = released(question.ticket, Answer::Result(response)).await?;
@@ -147,7 +147,7 @@ impl Execution<'_> {
             Ok((question.key, released(question.ticket, answer).await?))
         });
         let answered: Result<Vec<_>, Answer> = futures_util::future::join_all(asked).await.into_iter().collect();
-        let state = if let Then::Again(state) = round.then { state } else { None };
+        let state = if let AfterAnswers::Again(state) = round.then { state } else { None };
         self.resume(state, Some(answered?));
         Ok(None)
     }

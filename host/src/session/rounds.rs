@@ -51,11 +51,11 @@ pub(super) struct Round {
     /// The questions that were asked.
     pub(super) questions: Vec<AgentQuestion>,
     /// The continuation of the call.
-    pub(super) then: Then,
+    pub(super) then: AfterAnswers,
 }
 
 /// The continuation of a call when the agent has answered.
-pub(super) enum Then {
+pub(super) enum AfterAnswers {
     /// The request is sent again, with the source's own state.
     Again(Option<Json>),
     /// The call is open at the source.
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn round() -> Round {
-        Round { about: Digest::of(b"x"), questions: Vec::new(), then: Then::Again(None) }
+        Round { about: Digest::of(b"x"), questions: Vec::new(), then: AfterAnswers::Again(None) }
     }
 
     #[tokio::test]

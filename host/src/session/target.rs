@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::configured::ConfiguredSession;
 use super::listing::{Listing, VisibleItem, may_see};
-use super::refresh::removed;
 use super::request::SessionRequest;
 use super::shortened;
 use super::tasks::{has_tasks, lists_tasks};
+use super::tool_refresh::removed;
 use crate::call::{Params, Risk};
 use crate::catalog::{ItemFilter, ResolvedUri, exposed_uri, resolve_uri};
 use crate::config::Naming;

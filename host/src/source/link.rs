@@ -21,21 +21,21 @@ use crate::protocol::meta::LOG_LEVEL;
 use crate::protocol::{Era, Json, Message, Method, Notification};
 use crate::sync::Mutex;
 
+mod call_deadline;
 mod control_queue;
 mod handshake;
 mod meta;
 mod pending;
 mod route;
 mod subscribers;
-mod time;
 
+pub(crate) use call_deadline::CallDeadline;
 use control_queue::OutboundNotification;
 use handshake::HandshakeResult;
-pub(crate) use handshake::{Deadlines, Opening};
+pub(crate) use handshake::{Deadlines, EraChoice};
 use meta::RequestFacts;
 use pending::{LinkShared, NoResponse, ReplyRoute};
 pub(crate) use subscribers::Subscribers;
-pub(crate) use time::CallTime;
 pub(crate) use url_elicitations::needed as url_elicitations_needed;
 
 /// The most short messages of the broker's own (cancellations, answers to pings) that wait to be sent. Further ones are
@@ -70,7 +70,7 @@ pub(crate) struct LinkConfig {
     /// The source's configured name, which notifications and requests to sessions carry.
     pub(crate) source: SourceName,
     /// The era in which the connection is made.
-    pub(crate) opening: Opening,
+    pub(crate) opening: EraChoice,
     /// The client capabilities that are declared to a legacy source.
     pub(crate) capabilities: Json,
     /// The members of an agent's `_meta` that the source may see.
@@ -172,7 +172,7 @@ impl Link {
         params: &Json,
         client: &Arc<dyn SourceClient>,
         events: CallEventSender,
-        time: CallTime,
+        time: CallDeadline,
     ) -> Outcome {
         // If that fails, the call goes on, with fewer log messages.
         let _ = timeout(time.left() / 2, self.set_level(params)).await;

@@ -18,13 +18,13 @@ use crate::call::Cause;
 use crate::protocol::{Message, MessageError};
 use crate::sync::Mutex;
 use lines::{SourceLine, SourceLines};
-use pieces::Pieces;
+use partial_line::PartialLine;
 pub(crate) use stderr::RedactedValues;
 pub(super) use stderr::escape;
 use stderr::{LastWords, capture};
 
 mod lines;
-mod pieces;
+mod partial_line;
 mod stderr;
 #[cfg(test)]
 mod tests;
@@ -329,7 +329,7 @@ impl Drop for Pipe {
 /// Writes the queued lines until the queue is closed or the source no longer reads.
 async fn write(mut input: Box<dyn AsyncWrite + Send + Unpin>, mut queue: mpsc::Receiver<Outgoing>) {
     while let Some((line, tell)) = queue.recv().await {
-        let mut left = Pieces::of_line(line);
+        let mut left = PartialLine::of_line(line);
         let broken = loop {
             match input.write_vectored(&left.slices()).await {
                 Ok(written) if written > 0 => left.advance(written),

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::time::timeout_at;
 
-use super::link::{CallTime, Deadlines, Link, LinkConfig};
+use super::link::{CallDeadline, Deadlines, Link, LinkConfig};
 use super::{
     CallEventSender, ConcurrencyLimit, ConnectionHealth, DRAIN_DEADLINE, Discovery, Listed, Source, SourceClient,
     SourceError, Status,
@@ -27,17 +27,17 @@ use crate::ledger::EventCallback;
 use crate::name::SourceName;
 use crate::protocol::{Era, Notification};
 use connection::Connection;
-use drive::{Begin, drive};
-use slot::{ConnectionSlot, WaitPolicy, Wanted};
+use drive::{FirstStep, drive};
+use slot::{ConnectionSlot, SlotAnswer, WaitPolicy};
 use state::SupervisorState;
 
 mod connection;
 mod drive;
 mod eras;
 mod machine;
-mod own;
 mod recent_discoveries;
 mod session_settings;
+mod session_slots;
 mod slot;
 mod state;
 
@@ -136,7 +136,7 @@ impl<D: Connect> Source for Supervised<D> {
 
     async fn call(&self, permit: Permit, client: &Arc<dyn SourceClient>, events: CallEventSender) -> Outcome {
         let state = &self.state;
-        let time = CallTime::of(state.timeout);
+        let time = CallDeadline::of(state.timeout);
         let _guard = match state.supervision.concurrency.acquire(permit.method(), time.until).await {
             Ok(turn) => turn,
             Err(busy) => return Outcome::NotSent(busy),
@@ -314,13 +314,15 @@ impl<D: Connect> Supervised<D> {
                 _ => slot.failures(),
             };
             let start = || {
-                let begin = Begin::Attempt(state.made_for(client, &slot));
+                let begin = FirstStep::Attempt(state.made_for(client, &slot));
                 tokio::spawn(drive(Arc::clone(state), Arc::clone(&slot), begin))
             };
             match slot.want(patience, seen, start) {
-                Wanted::Open(connection, discovery) => return Ok((connection, discovery.map(|discovery| *discovery))),
-                Wanted::Refused(error) => return Err(error),
-                Wanted::Wait => {}
+                SlotAnswer::Open(connection, discovery) => {
+                    return Ok((connection, discovery.map(|discovery| *discovery)));
+                }
+                SlotAnswer::Refused(error) => return Err(error),
+                SlotAnswer::Wait => {}
             }
             // Never an error: the slot holds the sender.
             let _ = changes.changed().await;

@@ -89,7 +89,7 @@ impl std::fmt::Debug for ComponentAccess {
 }
 
 /// A component's access, with what enforces its limits across instances.
-pub(crate) struct Confinement {
+pub(crate) struct EnforcedAccess {
     pub access: ComponentAccess,
     /// True if the component imports any WASI interface.
     pub wasi: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Confinement {
     descriptors: Descriptors,
 }
 
-impl Confinement {
+impl EnforcedAccess {
     pub(crate) fn new(access: ComponentAccess, imports: &[String], descriptors: &Descriptors) -> Self {
         let turns = Arc::new(Semaphore::new(access.instances as usize));
         let wasi = imports.iter().any(|name| wasi(name).is_some());

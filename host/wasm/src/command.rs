@@ -14,7 +14,7 @@ use wasmtime_wasi::I32Exit;
 use wasmtime_wasi::cli::{AsyncStdinStream, AsyncStdoutStream};
 use wasmtime_wasi::p2::bindings::{Command as CommandBindings, CommandPre};
 
-use super::access::Confinement;
+use super::access::EnforcedAccess;
 use super::error::{FailureCode, PluginError, PluginFailure};
 use super::guest::{GuestState, arm, failure, guard, out_of_time};
 use super::load::{self, Allowed, ComponentInterface, Wasm};
@@ -24,14 +24,14 @@ use super::{Host, PluginIdentity};
 
 /// A loaded program that is not running. Clones share it.
 #[derive(Clone)]
-pub struct CommandComponent(Arc<Loaded>);
+pub struct CommandComponent(Arc<LoadedCode>);
 
-struct Loaded {
+struct LoadedCode {
     host: Arc<Host>,
     identity: PluginIdentity,
     pre: CommandPre<GuestState>,
     weight: u32,
-    confinement: Arc<Confinement>,
+    confinement: Arc<EnforcedAccess>,
 }
 
 /// A running program. Dropping it stops the program.
@@ -60,11 +60,11 @@ impl CommandComponent {
         wasm: &Wasm,
         manifest: &ComponentInterface,
         allowed: &Allowed,
-        confinement: Arc<Confinement>,
+        confinement: Arc<EnforcedAccess>,
         identity: PluginIdentity,
     ) -> Result<Self, PluginError> {
         let (pre, weight) = load::foreign(host, wasm, manifest, allowed, CommandPre::new)?;
-        Ok(Self(Arc::new(Loaded { host: Arc::clone(host), identity, pre, weight, confinement })))
+        Ok(Self(Arc::new(LoadedCode { host: Arc::clone(host), identity, pre, weight, confinement })))
     }
 
     /// Returns which component it is.
@@ -122,7 +122,7 @@ impl CommandComponent {
         I: AsyncRead + Send + Sync + 'static,
         O: AsyncWrite + Send + Sync + 'static,
     {
-        let Loaded { host, identity, pre, confinement, .. } = &*self.0;
+        let LoadedCode { host, identity, pre, confinement, .. } = &*self.0;
         let facts = Facts { plugin: identity.name.as_str().into(), ..Facts::default() };
         let CommandStreams { input, output, error } = streams;
         let share = confinement.share().await?;

@@ -72,7 +72,7 @@ struct Header {
 }
 
 /// The reason why a file is not the expected precompiled component.
-pub(crate) enum Unfit {
+pub(crate) enum PrecompiledMismatch {
     /// Its digest is this one, which differs.
     Changed(Digest),
     /// It was not made by `portcullis plugin compile`, or was made by another version of it.
@@ -81,14 +81,14 @@ pub(crate) enum Unfit {
 
 impl Precompiled {
     /// Reads a file that must have the digest `pinned`.
-    pub(crate) fn open(file: Vec<u8>, pinned: Digest) -> Result<Self, Unfit> {
+    pub(crate) fn open(file: Vec<u8>, pinned: Digest) -> Result<Self, PrecompiledMismatch> {
         let found = Digest::of(&file);
         if found != pinned {
-            return Err(Unfit::Changed(found));
+            return Err(PrecompiledMismatch::Changed(found));
         }
-        let end = memchr::memchr(b'\n', &file).ok_or(Unfit::Foreign)?;
+        let end = memchr::memchr(b'\n', &file).ok_or(PrecompiledMismatch::Foreign)?;
         let header = file.get(..end).and_then(|line| serde_json::from_slice::<Header>(line).ok());
-        let header = header.filter(|header| header.portcullis == VERSION).ok_or(Unfit::Foreign)?;
+        let header = header.filter(|header| header.portcullis == VERSION).ok_or(PrecompiledMismatch::Foreign)?;
         Ok(Self { file, digest: found, code: end + 1, header })
     }
 

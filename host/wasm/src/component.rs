@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portcullis_config::PluginRef;
 use portcullis_core::protocol::Json;
 
-use super::access::{self, ComponentAccess, Confinement, GrantedImports, KEY_VALUE};
+use super::access::{self, ComponentAccess, EnforcedAccess, GrantedImports, KEY_VALUE};
 use super::load::{Allowed, ComponentInterface, Wasm, comma_separated, interface};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
 use super::{CommandComponent, FunctionsComponent, PluginError, PluginIdentity, Plugins, ToolsComponent, blocking};
@@ -70,7 +70,7 @@ impl Component {
         let has_store = access.key_value.is_some();
         let offers_resources = ToolsWorld::offers_resources(&manifest.exports);
         let imports = access::opened(&manifest.imports, &access);
-        let confinement = Arc::new(Confinement::new(access, &manifest.imports, &plugins.host.descriptors));
+        let confinement = Arc::new(EnforcedAccess::new(access, &manifest.imports, &plugins.host.descriptors));
         let allowed = Allowed { grant: grant.to_vec(), confinement: Some(Arc::clone(&confinement)) };
         let kind = match shape {
             Shape::Tools => {

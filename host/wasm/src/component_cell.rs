@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portcullis_cell::{Aspect, CellGrant, Strength, display_size, paths_as_text};
+use portcullis_cell::{CellGrant, IsolationAspect, Strength, display_size, paths_as_text};
 use portcullis_core::digest::Digest;
 use serde_json::json;
 
@@ -40,7 +40,7 @@ impl ComponentCell {
 
     /// Returns what is enforced, in the order of [`IsolationReport::aspects`](portcullis_cell::IsolationReport::aspects).
     #[must_use]
-    pub fn aspects(&self) -> Vec<Aspect> {
+    pub fn aspects(&self) -> Vec<IsolationAspect> {
         let CellGrant { read, write, limits: spend, .. } = &self.grant;
         let files = match (read.len(), write.len()) {
             (0, 0) => "there are none".to_owned(),
@@ -68,7 +68,7 @@ impl ComponentCell {
             ("cpu", cpu),
             ("kill-tree", "it is dropped with its memory".to_owned()),
         ]
-        .map(|(subject, mechanism)| Aspect { subject, strength: Strength::Enforced, mechanism })
+        .map(|(subject, mechanism)| IsolationAspect { subject, strength: Strength::Enforced, mechanism })
         .into()
     }
 

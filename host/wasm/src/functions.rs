@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use wasmtime::component::types::{ComponentFunc, ComponentItem, Type};
 use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 
-use super::access::Confinement;
+use super::access::EnforcedAccess;
 use super::error::{FailureCode, PluginError, PluginFailure};
 use super::guest::{GuestState, arm, guard};
 use super::load::{self, Allowed, ComponentInterface, Wasm};
@@ -28,14 +28,14 @@ mod value;
 
 /// A loaded component of functions. Clones share it.
 #[derive(Clone)]
-pub struct FunctionsComponent(Arc<Loaded>);
+pub struct FunctionsComponent(Arc<LoadedCode>);
 
-struct Loaded {
+struct LoadedCode {
     host: Arc<Host>,
     identity: PluginIdentity,
     pre: InstancePre<GuestState>,
     weight: u32,
-    confinement: Arc<Confinement>,
+    confinement: Arc<EnforcedAccess>,
     /// The functions by tool name.
     functions: BTreeMap<String, Function>,
 }
@@ -55,7 +55,7 @@ impl FunctionsComponent {
         wasm: &Wasm,
         manifest: &ComponentInterface,
         allowed: &Allowed,
-        confinement: Arc<Confinement>,
+        confinement: Arc<EnforcedAccess>,
         identity: PluginIdentity,
     ) -> Result<Self, PluginError> {
         let plugin = &wasm.plugin;
@@ -88,7 +88,7 @@ impl FunctionsComponent {
         for why in refused {
             tracing::warn!(%plugin, "a function is not offered as a tool: {why}");
         }
-        Ok(Self(Arc::new(Loaded { host: Arc::clone(host), identity, pre, weight, confinement, functions })))
+        Ok(Self(Arc::new(LoadedCode { host: Arc::clone(host), identity, pre, weight, confinement, functions })))
     }
 
     /// Returns which component it is.
@@ -130,7 +130,7 @@ impl FunctionsComponent {
         let Ok(Ok(_slot)) = timeout(limits::SLOT_WAIT, slots).await else {
             return Err(PluginFailure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
         };
-        let Loaded { host, identity, pre, confinement, .. } = &*self.0;
+        let LoadedCode { host, identity, pre, confinement, .. } = &*self.0;
         let kept = confinement.access.key_value.as_ref().map(|stores| stores.of(profile));
         let facts = Facts { plugin: identity.name.as_str().into(), kept, ..Facts::default() };
         let share = confinement.share().await?;

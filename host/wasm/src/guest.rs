@@ -13,7 +13,7 @@ use wasmtime::component::ResourceTableError;
 use wasmtime::{Engine, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline};
 use wasmtime_wasi::WasiCtxBuilder;
 
-use super::access::{Confinement, Wasi};
+use super::access::{EnforcedAccess, Wasi};
 use super::clock::{ClockGuard, EpochClock};
 use super::error::{FailureCode, PluginFailure};
 use super::meter::{Meter, OutOfTime};
@@ -94,7 +94,7 @@ impl GuestState {
         engine: &Engine,
         clock: &Arc<EpochClock>,
         facts: Facts,
-        confinement: &Confinement,
+        confinement: &EnforcedAccess,
     ) -> Result<Store<Self>, PluginFailure> {
         Self::confined_with(engine, clock, facts, confinement, |_| {})
     }
@@ -104,10 +104,10 @@ impl GuestState {
         engine: &Engine,
         clock: &Arc<EpochClock>,
         facts: Facts,
-        confinement: &Confinement,
+        confinement: &EnforcedAccess,
         streams: impl FnOnce(&mut WasiCtxBuilder),
     ) -> Result<Store<Self>, PluginFailure> {
-        let Confinement { access, wasi, .. } = confinement;
+        let EnforcedAccess { access, wasi, .. } = confinement;
         let mut store = Self::store(engine, clock, facts);
         let state = store.data_mut();
         (state.memory_limit, state.configured) = (access.memory(), true);
@@ -148,13 +148,13 @@ impl ResourceLimiter for GuestState {
 }
 
 /// A configured instance that is ready for its call, and the slot that it occupies.
-pub(crate) struct Live<W> {
+pub(crate) struct ReadyInstance<W> {
     pub world: W,
     pub store: Store<GuestState>,
     _slot: OwnedSemaphorePermit,
 }
 
-impl<W> Live<W> {
+impl<W> ReadyInstance<W> {
     pub(crate) fn new(world: W, store: Store<GuestState>, slot: OwnedSemaphorePermit) -> Self {
         Self { world, store, _slot: slot }
     }

@@ -8,10 +8,10 @@ use portcullis_core::sync::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime::Engine;
 
-use super::access::Confinement;
+use super::access::EnforcedAccess;
 use super::clock::EpochClock;
 use super::error::{FailureCode, PluginError, PluginFailure};
-use super::guest::{GuestState, Live, arm, guard};
+use super::guest::{GuestState, ReadyInstance, arm, guard};
 use super::load::LinkedComponent;
 use super::v0_1::{Facts, World};
 
@@ -25,19 +25,19 @@ struct Shared<W: World> {
     slots: Arc<Semaphore>,
     /// The slots that must stay free for calls. Instances are made in advance only while more are free.
     reserve: usize,
-    ready: Mutex<Vec<Live<W>>>,
+    ready: Mutex<Vec<ReadyInstance<W>>>,
     refilling: AtomicBool,
 }
 
 /// The slots for plugins of one kind.
 #[derive(Clone)]
-pub(crate) struct Slots {
+pub(crate) struct InstanceSlots {
     pub free: Arc<Semaphore>,
     /// The slots that stay free for calls, however many plugins there are.
     reserve: usize,
 }
 
-impl Slots {
+impl InstanceSlots {
     pub(crate) fn new(slots: u32) -> Self {
         Self { free: Arc::new(Semaphore::new(slots as usize)), reserve: slots as usize / 2 }
     }
@@ -73,9 +73,9 @@ impl<W: World> InstancePool<W> {
         engine: Engine,
         clock: Arc<EpochClock>,
         linked: LinkedComponent<W>,
-        slots: Slots,
+        slots: InstanceSlots,
     ) -> Result<Self, PluginError> {
-        let Slots { free: slots, reserve } = slots;
+        let InstanceSlots { free: slots, reserve } = slots;
         let (ready, refilling) = (Mutex::default(), AtomicBool::new(false));
         let shared = Shared { engine, clock, linked, slots, reserve, ready, refilling };
         match shared.fresh().await {
@@ -92,12 +92,12 @@ impl<W: World> InstancePool<W> {
     }
 
     /// Returns the confinement of the component of a source; `None` for other plugins.
-    pub(crate) fn confinement(&self) -> Option<&Confinement> {
+    pub(crate) fn confinement(&self) -> Option<&EnforcedAccess> {
         self.0.linked.confinement.as_deref()
     }
 
     /// Returns a configured instance that has served no call yet. Cancellation safe.
-    pub(crate) async fn take(&self) -> Result<Live<W>, PluginFailure> {
+    pub(crate) async fn take(&self) -> Result<ReadyInstance<W>, PluginFailure> {
         let ready = self.0.lock().pop();
         self.refill();
         match ready {
@@ -144,7 +144,7 @@ impl<W: World> Drop for Refilling<W> {
 }
 
 impl<W: World> Shared<W> {
-    async fn fresh(&self) -> Result<Live<W>, InstantiateError> {
+    async fn fresh(&self) -> Result<ReadyInstance<W>, InstantiateError> {
         let busy = |_| PluginFailure::new(FailureCode::Busy, "every slot for plugin instances is in use");
         let slot = self.slots.clone().acquire_many_owned(self.linked.weight);
         let slot =
@@ -152,7 +152,7 @@ impl<W: World> Shared<W> {
         self.instance(slot.map_err(busy).map_err(InstantiateError::Failed)?).await
     }
 
-    async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<Live<W>, InstantiateError> {
+    async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<ReadyInstance<W>, InstantiateError> {
         let facts = Facts { plugin: self.linked.plugin.clone(), ..Facts::default() };
         let mut store = match &self.linked.confinement {
             None => GuestState::store(&self.engine, &self.clock, facts),
@@ -172,7 +172,7 @@ impl<W: World> Shared<W> {
             Ok(configured.map(|()| world))
         };
         match guard(armed, world).await {
-            Ok(Ok(world)) => Ok(Live::new(world, store, slot)),
+            Ok(Ok(world)) => Ok(ReadyInstance::new(world, store, slot)),
             Ok(Err(reason)) => Err(InstantiateError::Refused(reason)),
             Err(failure) => Err(InstantiateError::Failed(failure)),
         }
@@ -184,11 +184,11 @@ impl<W: World> Shared<W> {
         shares && self.slots.available_permits() > self.reserve
     }
 
-    fn put(&self, live: Live<W>) {
+    fn put(&self, live: ReadyInstance<W>) {
         self.lock().push(live);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Live<W>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<ReadyInstance<W>>> {
         self.ready.lock()
     }
 }

@@ -68,8 +68,8 @@ use clock::EpochClock;
 #[cfg(feature = "compiler")]
 use compiled::Cache;
 use descriptors::Descriptors;
-use instance_pool::{InstancePool, Slots};
-use load::{Allowed, Loaded, Wasm};
+use instance_pool::{InstancePool, InstanceSlots};
+use load::{Allowed, LoadedCode, Wasm};
 use v0_1::World;
 
 /// The plugin host: one engine with its clock, the loaded code, the cache of compiled code, and the slots for
@@ -89,12 +89,12 @@ impl std::fmt::Debug for Plugins {
 struct Host {
     engine: Engine,
     clock: Arc<EpochClock>,
-    loaded: Loaded,
+    loaded: LoadedCode,
     descriptors: Descriptors,
     #[cfg(feature = "compiler")]
     compiled: Option<Cache>,
-    decisions: Slots,
-    tools: Slots,
+    decisions: InstanceSlots,
+    tools: InstanceSlots,
     commands: Arc<Semaphore>,
 }
 
@@ -230,12 +230,12 @@ impl Plugins {
         let host = Host {
             engine,
             clock,
-            loaded: Loaded::default(),
+            loaded: LoadedCode::default(),
             descriptors: Descriptors::of_this_process(),
             #[cfg(feature = "compiler")]
             compiled,
-            decisions: Slots::new(limits::DECISION_SLOTS),
-            tools: Slots::new(limits::TOOL_SLOTS),
+            decisions: InstanceSlots::new(limits::DECISION_SLOTS),
+            tools: InstanceSlots::new(limits::TOOL_SLOTS),
             commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
         };
         Ok(Self { host: Arc::new(host), reader: Arc::new(reader) })
@@ -343,7 +343,7 @@ impl Plugins {
         wasm: Wasm,
         settings: &serde_json::Value,
         allowed: Allowed,
-        slots: &Slots,
+        slots: &InstanceSlots,
     ) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
         let host = self.host.clone();
         let settings = Json::of(settings);

@@ -9,7 +9,7 @@ use portcullis_core::sync::Mutex;
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
 
-use super::access::{self, Confinement, KEY_VALUE};
+use super::access::{self, EnforcedAccess, KEY_VALUE};
 #[cfg(feature = "compiler")]
 use super::compile;
 use super::compiled::Precompiled;
@@ -53,7 +53,7 @@ impl Wasm {
     }
 }
 
-/// The origin of compiled code; the key of [`Loaded`].
+/// The origin of compiled code; the key of [`LoadedCode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Code {
     /// A component with this digest.
@@ -67,9 +67,9 @@ pub(super) enum Code {
 
 /// The code that a host has loaded. Code is most of the memory of an idle plugin, so equal plugins share it.
 #[derive(Default)]
-pub(super) struct Loaded(Mutex<HashMap<Code, Component>>);
+pub(super) struct LoadedCode(Mutex<HashMap<Code, Component>>);
 
-impl Loaded {
+impl LoadedCode {
     pub(super) fn get(&self, code: Code) -> Option<Component> {
         self.0.lock().get(&code).cloned()
     }
@@ -89,7 +89,7 @@ pub(crate) struct LinkedComponent<W: World> {
     /// The settings that each instance is to be given; `None` if instances start configured.
     pub settings: Option<String>,
     /// The confinement of the component of a source.
-    pub(crate) confinement: Option<Arc<Confinement>>,
+    pub(crate) confinement: Option<Arc<EnforcedAccess>>,
 }
 
 /// The imports that the configuration allows a component in addition to those that its kind may always have.
@@ -98,7 +98,7 @@ pub(crate) struct Allowed {
     /// The words of `grant`.
     pub grant: Vec<String>,
     /// The confinement of the component of a source.
-    pub(crate) confinement: Option<Arc<Confinement>>,
+    pub(crate) confinement: Option<Arc<EnforcedAccess>>,
 }
 
 /// Makes bytes into a linked component. If the plugin can be configured once for all instances, it is configured here.

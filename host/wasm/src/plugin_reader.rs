@@ -13,7 +13,7 @@ use portcullis_core::digest::Digest;
 use portcullis_core::lockfile::Lockfile;
 use portcullis_net::oci::{self, ComponentStore, OciError};
 
-use super::compiled::{self, Precompiled, Unfit};
+use super::compiled::{self, Precompiled, PrecompiledMismatch};
 use super::load::Wasm;
 use super::{PluginError, blocking, builtin, limits};
 
@@ -118,11 +118,11 @@ impl Pin {
         let found = if is_compiled(path) {
             match Precompiled::open(bytes, pinned) {
                 Ok(code) => return Ok(Wasm::precompiled(plugin, code)),
-                Err(Unfit::Foreign) => {
+                Err(PrecompiledMismatch::Foreign) => {
                     let reason = "it is not what `portcullis plugin compile` makes".to_owned();
                     return Err(PluginError::OtherEngine { plugin, reason });
                 }
-                Err(Unfit::Changed(found)) => found,
+                Err(PrecompiledMismatch::Changed(found)) => found,
             }
         } else {
             let wasm = Wasm::new(plugin.clone(), bytes);

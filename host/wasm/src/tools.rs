@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::PluginIdentity;
 use super::error::{FailureCode, PluginError, PluginFailure};
-use super::guest::Live;
+use super::guest::ReadyInstance;
 use super::instance_pool::InstancePool;
 use super::v0_1::{ToolSession, ToolsWorld, array, object};
 
@@ -52,7 +52,7 @@ struct Session {
 
 /// The instance of one session; empty before its first call, and after one that trapped, exceeded a limit or was
 /// cancelled.
-type SessionInstance = Arc<tokio::sync::Mutex<Option<(Live<ToolsWorld>, ToolSession)>>>;
+type SessionInstance = Arc<tokio::sync::Mutex<Option<(ReadyInstance<ToolsWorld>, ToolSession)>>>;
 
 impl ToolsComponent {
     pub(super) async fn start(
@@ -183,14 +183,14 @@ impl ToolsComponent {
     }
 
     /// Returns an instance that has the store of a profile.
-    async fn take(&self, profile: Option<&ProfileName>) -> Result<Live<ToolsWorld>, PluginFailure> {
+    async fn take(&self, profile: Option<&ProfileName>) -> Result<ReadyInstance<ToolsWorld>, PluginFailure> {
         let mut live = self.instance_pool.take().await?;
         let stores = self.instance_pool.confinement().and_then(|confinement| confinement.access.key_value.as_ref());
         live.store.data_mut().facts.kept = stores.zip(profile).map(|(stores, profile)| stores.of(profile));
         Ok(live)
     }
 
-    async fn open(&self, caller: &Caller) -> Result<(Live<ToolsWorld>, ToolSession), PluginFailure> {
+    async fn open(&self, caller: &Caller) -> Result<(ReadyInstance<ToolsWorld>, ToolSession), PluginFailure> {
         let mut live = self.take(Some(&caller.profile)).await?;
         let session = live.open().await?;
         Ok((live, session))

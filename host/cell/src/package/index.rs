@@ -16,7 +16,7 @@ const MAX_PAGE_BYTES: usize = 16 << 20;
 
 /// The hosts at which the files of a package are, as its index names them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Links {
+pub(super) struct FileHosts {
     /// The hosts of the files, as `host:port`. Empty if the index has no such page; the files are then at the index
     /// itself.
     pub(super) hosts: Vec<String>,
@@ -26,11 +26,11 @@ pub(super) struct Links {
 }
 
 /// Asks an index where the files of a package are.
-pub(super) async fn links(index: &str, package: &str) -> Links {
-    let none = Links { hosts: Vec::new(), reach: Reach::Public };
+pub(super) async fn links(index: &str, package: &str) -> FileHosts {
+    let none = FileHosts { hosts: Vec::new(), reach: Reach::Public };
     let Ok(page) = Url::parse(&format!("{}/{package}/", index.trim_end_matches('/'))) else { return none };
     match self::page(&page, HTML).await {
-        Ok((text, reach)) => Links { hosts: hosts(&page, &text), reach },
+        Ok((text, reach)) => FileHosts { hosts: hosts(&page, &text), reach },
         Err(why) => {
             tracing::debug!(%why, "the index does not say where its files are");
             none
@@ -133,9 +133,9 @@ mod tests {
             String::from_utf8_lossy(&request[..size]).into_owned()
         });
         let found = links(&index, "server").await;
-        assert_eq!(found, Links { hosts: vec!["10.0.0.5:80".to_owned()], reach: Reach::Private });
+        assert_eq!(found, FileHosts { hosts: vec!["10.0.0.5:80".to_owned()], reach: Reach::Private });
         assert!(answers.join().unwrap().starts_with("GET /simple/server/ "));
         let nowhere = links("http://127.0.0.1:1/simple", "server").await;
-        assert_eq!(nowhere, Links { hosts: Vec::new(), reach: Reach::Public });
+        assert_eq!(nowhere, FileHosts { hosts: Vec::new(), reach: Reach::Public });
     }
 }

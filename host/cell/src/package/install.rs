@@ -18,7 +18,7 @@ use url::Url;
 
 use super::super::{CellError, CellFactory, Installation, ProgramSearch};
 use super::known::look_up;
-use super::provenance::Released;
+use super::provenance::PackageRelease;
 use super::registry::{Configured, PackageRegistry};
 use super::store::{InstallLock, PackageStore};
 use super::{PackageCommand, PackageManager, index, npm, uv};
@@ -73,8 +73,8 @@ pub struct PackageUpdate {
 
 impl InstalledPackage {
     /// Returns the version that is installed.
-    pub(crate) fn released(&self) -> Released<'_> {
-        Released { name: &self.name, version: &self.version, integrity: &self.integrity }
+    pub(crate) fn released(&self) -> PackageRelease<'_> {
+        PackageRelease { name: &self.name, version: &self.version, integrity: &self.integrity }
     }
 }
 
@@ -177,7 +177,7 @@ impl<'a> Installer<'a> {
         if pinned.is_none_or(|pin| pin.version != main.version) {
             let before = pinned.map(|pin| (&pin.name, &pin.version, &pin.integrity));
             for (name, version, integrity) in before.into_iter().chain([(&main.name, &main.version, &main.integrity)]) {
-                let found = self.provenance(Released { name, version, integrity }).await?;
+                let found = self.provenance(PackageRelease { name, version, integrity }).await?;
                 provenance.push(format!("{version} {found}"));
             }
         }

@@ -55,7 +55,7 @@ impl fmt::Display for Provenance {
 
 /// One version of a package, by the hash that its bytes must have.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Released<'a> {
+pub(crate) struct PackageRelease<'a> {
     pub(crate) name: &'a str,
     pub(crate) version: &'a str,
     pub(crate) integrity: &'a str,
@@ -66,7 +66,7 @@ impl Installer<'_> {
     ///
     /// # Errors
     /// [`CellError`] if no registry is known.
-    pub(crate) async fn provenance(&self, released: Released<'_>) -> Result<Provenance, CellError> {
+    pub(crate) async fn provenance(&self, released: PackageRelease<'_>) -> Result<Provenance, CellError> {
         let registry = self.registry().await?;
         let of_scope = |scope: &str| registry.scopes.iter().find(|(known, _)| known == scope);
         let scope = released.name.split_once('/').and_then(|(scope, _)| of_scope(scope));
@@ -76,7 +76,7 @@ impl Installer<'_> {
 }
 
 /// Asks a registry at an address. An error says why it did not say.
-async fn ask(package: &PackageCommand, address: &str, released: Released<'_>) -> Result<Provenance, String> {
+async fn ask(package: &PackageCommand, address: &str, released: PackageRelease<'_>) -> Result<Provenance, String> {
     let address = address.trim_end_matches('/');
     let (path, format) = match package.kind {
         PackageManager::Npm => (released.name.replace('/', "%2f"), NPM),
@@ -93,7 +93,7 @@ async fn ask(package: &PackageCommand, address: &str, released: Released<'_>) ->
 }
 
 /// Reads what an npm registry says of a version. It must be about the bytes that are installed.
-fn of_npm(text: &str, released: Released<'_>) -> Result<Provenance, String> {
+fn of_npm(text: &str, released: PackageRelease<'_>) -> Result<Provenance, String> {
     #[derive(Deserialize)]
     struct Document {
         versions: HashMap<String, Version>,
@@ -155,8 +155,8 @@ mod tests {
 
     use super::*;
 
-    fn released(name: &str) -> Released<'_> {
-        Released { name, version: "1.2.0", integrity: "sha512-a" }
+    fn released(name: &str) -> PackageRelease<'_> {
+        PackageRelease { name, version: "1.2.0", integrity: "sha512-a" }
     }
 
     fn said(result: Result<Provenance, String>) -> String {

@@ -12,7 +12,7 @@ use url::Url;
 
 use super::super::{CellError, ProgramSearch};
 use super::command::PackageManager;
-use super::index::Links;
+use super::index::FileHosts;
 
 /// The largest configuration file that is read.
 const MAX_BYTES: u64 = 1 << 20;
@@ -75,7 +75,7 @@ pub(crate) struct PackageRegistry {
 
 impl PackageRegistry {
     /// Adds the hosts that keep the registry's files, if those are on other hosts.
-    pub(super) fn links_to(&mut self, Links { hosts, reach }: Links) {
+    pub(super) fn links_to(&mut self, FileHosts { hosts, reach }: FileHosts) {
         if reach == Reach::Public {
             self.must_be_public = hosts.iter().filter(|host| !self.hosts.contains(host)).cloned().collect();
         }
@@ -216,8 +216,8 @@ mod tests {
             assert!(!registry.has_credentials);
             let hosts = vec!["files.example.com:443".to_owned(), "default.example.com:443".to_owned()];
             let mut near = registry.clone();
-            registry.links_to(Links { hosts: hosts.clone(), reach: Reach::Public });
-            near.links_to(Links { hosts, reach: Reach::Private });
+            registry.links_to(FileHosts { hosts: hosts.clone(), reach: Reach::Public });
+            near.links_to(FileHosts { hosts, reach: Reach::Private });
             for registry in [&registry, &near] {
                 assert_eq!(registry.hosts, ["default.example.com:443", "files.example.com:443"]);
             }

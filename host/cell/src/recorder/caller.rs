@@ -42,7 +42,7 @@ const INET: u16 = 2;
 const INET6: u16 = 10;
 
 /// A system call as it is seen from inside the cell.
-pub(super) struct Seen {
+pub(super) struct SeenSyscall {
     action: Action,
     subject: Subject,
     /// The answer of the cell, or `None` for a path that is to be looked up outside.
@@ -59,30 +59,30 @@ pub(super) struct Seen {
 ///
 /// # Errors
 /// If the memory or the root of the caller cannot be read, or if it has ended.
-pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched) -> io::Result<Vec<Seen>> {
+pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched) -> io::Result<Vec<SeenSyscall>> {
     let Some(known) = recorded_call(call.number) else {
         let name = denied_call(call.number).unwrap_or("socket");
-        return Ok(vec![Seen::plain(Action::Call, Subject::Call(name), Availability::Denied)]);
+        return Ok(vec![SeenSyscall::plain(Action::Call, Subject::Call(name), Availability::Denied)]);
     };
     let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
     match known.operation {
         Operation::Signal => {
             // A process group or process 1: everything that is not one known process.
             let to_others = argument(0).cast_signed() as i32 <= 1 && argument(1) != 0;
-            let kill = || Seen::plain(Action::Call, Subject::Call("kill"), Availability::Granted);
+            let kill = || SeenSyscall::plain(Action::Call, Subject::Call("kill"), Availability::Granted);
             Ok(to_others.then(kill).into_iter().collect())
         }
         Operation::Connect => {
             let memory = File::open(format!("/proc/{}/mem", call.thread))?;
             let length = known.flags.map(argument).unwrap_or_default();
             let address = address(&memory, argument(known.path), length);
-            still(listener, call, address.map(|to| Seen::connection(to, call)).into_iter().collect())
+            still(listener, call, address.map(|to| SeenSyscall::connection(to, call)).into_iter().collect())
         }
         Operation::Send => {
             let memory = File::open(format!("/proc/{}/mem", call.thread))?;
             let count = known.flags.map_or(1, argument);
             let addresses = named_by_messages(&memory, argument(known.path), count);
-            still(listener, call, addresses.into_iter().map(|to| Seen::connection(to, call)).collect())
+            still(listener, call, addresses.into_iter().map(|to| SeenSyscall::connection(to, call)).collect())
         }
         operation => {
             let caller = Caller::of(call)?;
@@ -99,17 +99,17 @@ pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched
             let may_make = makes || flags & CREATE != 0;
             let (inside, known) = caller.availability(&path, action, may_make, watched);
             let (is_watched, subject) = (known.is_some(), Subject::Path(known.unwrap_or(path)));
-            still(listener, call, vec![Seen { action, subject, inside, makes, may_make, is_watched }])
+            still(listener, call, vec![SeenSyscall { action, subject, inside, makes, may_make, is_watched }])
         }
     }
 }
 
 /// Returns what was seen, if the caller still waits: otherwise its memory may be that of another process.
-fn still(listener: &SyscallListener, call: &Syscall, seen: Vec<Seen>) -> io::Result<Vec<Seen>> {
+fn still(listener: &SyscallListener, call: &Syscall, seen: Vec<SeenSyscall>) -> io::Result<Vec<SeenSyscall>> {
     if listener.still_waits(call) { Ok(seen) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-impl Seen {
+impl SeenSyscall {
     fn plain(action: Action, subject: Subject, inside: Availability) -> Self {
         Self { action, subject, inside: Some(inside), makes: false, may_make: false, is_watched: false }
     }

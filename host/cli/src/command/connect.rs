@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::command::trust;
-use crate::connect::changed::Sign;
+use crate::connect::changed::DiffSide;
 use crate::connect::client::{Client, FileSyntax};
 use crate::connect::client_file::ClientFile;
 use crate::connect::{changed, edit, entry};
@@ -178,8 +178,8 @@ fn agree(args: &Args, file: &ClientFile, before: &str, after: &str) -> anyhow::R
     let parts = changed::parts(before, after);
     for (sign, part) in &parts {
         let sign = match sign {
-            Sign::Removed => '-',
-            Sign::Inserted => '+',
+            DiffSide::Removed => '-',
+            DiffSide::Inserted => '+',
         };
         for line in part.lines().filter(|line| !line.trim().is_empty()) {
             output::note(&format!("  {sign} {}", escape_hidden(&line.replace('\t', "    "))));

@@ -3,13 +3,13 @@
 mod component;
 mod false_home;
 mod observe;
+mod package_review;
 mod placeholders;
 mod remote;
 mod report_files;
 mod run;
 mod server;
 mod show;
-mod supply;
 mod update_osv;
 
 use std::path::{Path, PathBuf};
@@ -31,9 +31,9 @@ use crate::cli::Global;
 use crate::output;
 use crate::{report, runtime};
 use observe::Candidate;
+use package_review::PackageReview;
 pub(crate) use placeholders::Placeholders;
 use report_files::ReportFiles;
-use supply::Supply;
 
 /// The exit code of a server that cannot be judged.
 const NOT_JUDGED: u8 = 2;
@@ -190,26 +190,26 @@ pub(crate) async fn evaluate(
         candidate.variables.clone_from(&bundle.variables);
         about.clone_from(&bundle.about);
     }
-    let (mut inside, mut supply) = match observe::prepare(&candidate).await {
+    let (mut inside, mut review) = match observe::prepare(&candidate).await {
         Ok((inside, Some((package, provenance)))) => {
-            let mut supply = supply::look(&package.folder, Some(&package.name), osv.as_deref())?;
-            supply::look_at_lock(&package, &mut supply);
-            supply::compare_with_pins(&package, config, &mut supply.known);
-            supply::say_provenance(&package, &provenance, &mut supply.known);
-            (inside, supply)
+            let mut review = package_review::look(&package.folder, Some(&package.name), osv.as_deref())?;
+            package_review::look_at_lock(&package, &mut review);
+            package_review::compare_with_pins(&package, config, &mut review.known);
+            package_review::say_provenance(&package, &provenance, &mut review.known);
+            (inside, review)
         }
-        Ok((inside, None)) if bundle.is_none() => (inside, Supply::of_no_package()),
-        Ok((inside, None)) => (inside, Supply::default()),
-        Err(CellError::Malicious { record, database, .. }) => (Vec::new(), supply::refused(&record, &database)),
+        Ok((inside, None)) if bundle.is_none() => (inside, PackageReview::of_no_package()),
+        Ok((inside, None)) => (inside, PackageReview::default()),
+        Err(CellError::Malicious { record, database, .. }) => (Vec::new(), package_review::refused(&record, &database)),
         Err(error) => return Err(error.into()),
     };
     if let Some(bundle) = &bundle {
-        supply.take_in(supply::look(&bundle.folder, None, osv.as_deref())?);
-        supply.known.unchecked.push("who made the bundle: a signature is not verified".to_owned());
+        review.take_in(package_review::look(&bundle.folder, None, osv.as_deref())?);
+        review.known.unchecked.push("who made the bundle: a signature is not verified".to_owned());
         inside.push(bundle.folder.clone());
     }
-    supply.known.about.splice(0..0, about);
-    let observations = match supply.malicious {
+    review.known.about.splice(0..0, about);
+    let observations = match review.malicious {
         true => Vec::new(),
         false => {
             let candidate = Arc::new(candidate);
@@ -221,7 +221,7 @@ pub(crate) async fn evaluate(
         }
     };
     let facts = SourceFacts { named, inside, home: home() };
-    let (command, known) = (command.to_vec(), supply.known);
+    let (command, known) = (command.to_vec(), review.known);
     judged(move || Evaluation::of(&command, &observations, EvaluationTarget::Program(&facts), known)).await
 }
 

@@ -3,28 +3,28 @@
 
 /// The side of a change that a part is on: in the new text only, or in the old one only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub(crate) enum DiffSide {
     Inserted,
     Removed,
 }
 
 /// Returns the parts in which two texts differ, in their order.
-pub(crate) fn parts<'a>(before: &'a str, after: &'a str) -> Vec<(Sign, &'a str)> {
+pub(crate) fn parts<'a>(before: &'a str, after: &'a str) -> Vec<(DiffSide, &'a str)> {
     let start = common_beginning(before, after);
     let (old, new) = (before.get(start..).unwrap_or_default(), after.get(start..).unwrap_or_default());
     let end = common_end(old, new);
     let (old, new) = (start..before.len() - end, start..after.len() - end);
     let (old_text, new_text) = (part(before, &old), part(after, &new));
     if let Some(runs) = additions(old_text, new_text) {
-        return found(Sign::Inserted, after, start, &runs);
+        return found(DiffSide::Inserted, after, start, &runs);
     }
     if let Some(runs) = additions(new_text, old_text) {
-        return found(Sign::Removed, before, start, &runs);
+        return found(DiffSide::Removed, before, start, &runs);
     }
     // An entry of ours replaces another one: whole words are easier to read than the letters that differ.
     vec![
-        (Sign::Removed, part(before, &whole_words(before, &old))),
-        (Sign::Inserted, part(after, &whole_words(after, &new))),
+        (DiffSide::Removed, part(before, &whole_words(before, &old))),
+        (DiffSide::Inserted, part(after, &whole_words(after, &new))),
     ]
 }
 
@@ -62,7 +62,7 @@ fn additions(shorter: &str, longer: &str) -> Option<Vec<Range>> {
 }
 
 /// Returns the parts of a text at these ranges, which count from `start`.
-fn found<'a>(sign: Sign, text: &'a str, start: usize, runs: &[Range]) -> Vec<(Sign, &'a str)> {
+fn found<'a>(sign: DiffSide, text: &'a str, start: usize, runs: &[Range]) -> Vec<(DiffSide, &'a str)> {
     let place = |run: &Range| start + run.start..start + run.end;
     let places: Vec<_> = match runs {
         [only] => vec![from_its_beginning(text, place(only))],
@@ -98,7 +98,7 @@ fn whole_words(text: &str, range: &Range) -> Range {
 
 #[cfg(test)]
 mod tests {
-    use super::{Sign, parts};
+    use super::{DiffSide, parts};
 
     #[test]
     fn only_what_is_inserted_or_removed_is_shown() {
@@ -109,19 +109,19 @@ mod tests {
             (format!("{{\"mcpServers\": {{{others}, {ours}}}}}"), format!(", {ours}")),
             (format!("{{\"mcpServers\": {{{ours}, {others}}}}}"), format!("{ours}, ")),
         ] {
-            assert_eq!(parts(&without, &with), [(Sign::Inserted, shown.as_str())]);
-            assert_eq!(parts(&with, &without), [(Sign::Removed, shown.as_str())]);
+            assert_eq!(parts(&without, &with), [(DiffSide::Inserted, shown.as_str())]);
+            assert_eq!(parts(&with, &without), [(DiffSide::Removed, shown.as_str())]);
         }
         let three = format!("{{{others}, {ours}, \"z\": 1}}");
         let two = format!("{{{others}, \"z\": 1}}");
-        assert_eq!(parts(&three, &two), [(Sign::Removed, format!(", {ours}").as_str())]);
+        assert_eq!(parts(&three, &two), [(DiffSide::Removed, format!(", {ours}").as_str())]);
     }
 
     #[test]
     fn a_comment_between_a_comma_and_the_entry_is_not_shown() {
         let (before, after) = ("{ \"a\": 1 // sk-a\n}", "{ \"a\": 1, // sk-a\n  \"b\": 2\n}");
-        assert_eq!(parts(before, after), [(Sign::Inserted, ","), (Sign::Inserted, "\n  \"b\": 2")]);
-        assert_eq!(parts(after, before), [(Sign::Removed, ","), (Sign::Removed, "\n  \"b\": 2")]);
+        assert_eq!(parts(before, after), [(DiffSide::Inserted, ","), (DiffSide::Inserted, "\n  \"b\": 2")]);
+        assert_eq!(parts(after, before), [(DiffSide::Removed, ","), (DiffSide::Removed, "\n  \"b\": 2")]);
     }
 
     #[test]
@@ -130,9 +130,9 @@ mod tests {
         let (old, new) = (text("/usr/bin"), text("/opt/sbin"));
         assert_eq!(
             parts(&old, &new),
-            [(Sign::Removed, "/usr/bin/portcullis"), (Sign::Inserted, "/opt/sbin/portcullis")]
+            [(DiffSide::Removed, "/usr/bin/portcullis"), (DiffSide::Inserted, "/opt/sbin/portcullis")]
         );
         assert_eq!(parts(&old, &old), []);
-        assert_eq!(parts("", "é"), [(Sign::Inserted, "é")]);
+        assert_eq!(parts("", "é"), [(DiffSide::Inserted, "é")]);
     }
 }

@@ -15,7 +15,7 @@ pub struct ExpansionContext<'a> {
 
 /// A text in which variables were replaced.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Expanded {
+pub(super) struct ExpandedText {
     pub text: String,
     /// The variables that stand for nothing here. They are left as they were written.
     pub missing: Vec<String>,
@@ -24,14 +24,14 @@ pub(super) struct Expanded {
 impl ExpansionContext<'_> {
     /// Replaces `${workspaceFolder}`, `${userHome}`, `${env:NAME}`, `${NAME}`, `${NAME:-default}` and a leading `~`, as
     /// clients do, and a text that is `$NAME` and nothing else.
-    pub(super) fn expand(&self, text: &str) -> Expanded {
+    pub(super) fn expand(&self, text: &str) -> ExpandedText {
         let whole = |name: &&str| {
             !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
         };
         if let Some(name) = text.strip_prefix('$').filter(whole) {
             let value = (self.variable)(name);
             let missing = if value.is_some() { Vec::new() } else { vec![name.to_owned()] };
-            return Expanded { text: value.unwrap_or_else(|| text.to_owned()), missing };
+            return ExpandedText { text: value.unwrap_or_else(|| text.to_owned()), missing };
         }
         let (mut out, mut missing, mut rest) = (String::new(), Vec::new(), text);
         if let (Some(below), Some(home)) = (text.strip_prefix("~/"), self.home.and_then(Path::to_str)) {
@@ -51,7 +51,7 @@ impl ExpansionContext<'_> {
             rest = next;
         }
         out.push_str(rest);
-        Expanded { text: out, missing }
+        ExpandedText { text: out, missing }
     }
 
     /// Returns the folder against which a relative path is resolved, and the path there.

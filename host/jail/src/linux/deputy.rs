@@ -26,7 +26,7 @@ use rustix::thread::UnshareFlags;
 
 use self::caller::WaitingCaller;
 use self::place::{FilePlace, PathTarget, kind, own_link, path_of};
-use super::landlock::{self, Holder};
+use super::landlock::{self, RestrictedProcess};
 use super::performed::{FileRequest, PathArgument};
 use super::sys;
 use super::syscall_listener::{ForwardedCall, Syscall, SyscallAnswer, SyscallListener};
@@ -104,7 +104,7 @@ impl Deputy {
         if cell.protected_names.is_empty() || !sys::listeners_are_killable() || memory_is_closed(cell.tier) {
             return Ok(None);
         }
-        if landlock::apply(cell, Holder::Deputy)? == 0 {
+        if landlock::apply(cell, RestrictedProcess::Deputy)? == 0 {
             return Ok(None);
         }
         Ok(Some(Self {

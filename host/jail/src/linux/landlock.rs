@@ -28,7 +28,7 @@ const READ_ONLY_DEVICES: [&str; 3] = ["/dev/zero", "/dev/random", "/dev/urandom"
 
 /// The process that is restricted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(super) enum RestrictedProcess {
     /// A source.
     Source,
     /// A source whose deputy makes its changes in the folders that [`guarded`] returns.
@@ -39,7 +39,7 @@ pub(super) enum Holder {
 
 /// Restricts this process and all that it will start. Returns the version of Landlock that the kernel has, 0 for none.
 /// Needs `no_new_privs`.
-pub(super) fn apply(cell: &Cell, holder: Holder) -> Result<u32, CellRefusal> {
+pub(super) fn apply(cell: &Cell, holder: RestrictedProcess) -> Result<u32, CellRefusal> {
     let status = fence(cell, holder)?.restrict_self().map_err(failed)?;
     let version = match status.landlock {
         LandlockStatus::Available { effective_abi, kernel_abi } => {
@@ -71,11 +71,11 @@ fn private(cell: &Cell) -> Vec<&Path> {
     more.iter().map(Path::new).chain([cell.home.as_path()]).collect()
 }
 
-fn fence(cell: &Cell, holder: Holder) -> Result<RulesetCreated, CellRefusal> {
+fn fence(cell: &Cell, holder: RestrictedProcess) -> Result<RulesetCreated, CellRefusal> {
     let (read, write) = (AccessFs::from_read(NEWEST), AccessFs::from_all(NEWEST));
     let device: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
-    let guarded = if holder == Holder::DeputizedSource { guarded(cell) } else { Vec::new() };
-    let granted = if holder == Holder::DeputizedSource { read | AccessFs::IoctlDev } else { write };
+    let guarded = if holder == RestrictedProcess::DeputizedSource { guarded(cell) } else { Vec::new() };
+    let granted = if holder == RestrictedProcess::DeputizedSource { read | AccessFs::IoctlDev } else { write };
     let mut ruleset = handled(cell.tier, holder)?;
     for mount in &cell.mounts {
         // The rule names the opened file, so that changing where the path leads has no effect.
@@ -96,7 +96,7 @@ fn fence(cell: &Cell, holder: Holder) -> Result<RulesetCreated, CellRefusal> {
     if cell.tier != Tier::Reduced {
         // Everything else in the root was put there for the source.
         ruleset = ruleset.add_rules(path_beneath_rules(["/"], read)).map_err(failed)?;
-    } else if holder == Holder::Deputy {
+    } else if holder == RestrictedProcess::Deputy {
         // It looks at the source's processes. It opens nothing there for the source.
         ruleset = ruleset.add_rules(path_beneath_rules(["/proc"], read)).map_err(failed)?;
     }
@@ -107,10 +107,10 @@ fn fence(cell: &Cell, holder: Holder) -> Result<RulesetCreated, CellRefusal> {
 }
 
 /// Returns a ruleset that denies everything it can handle, except what rules allow.
-fn handled(tier: Tier, holder: Holder) -> Result<RulesetCreated, CellRefusal> {
+fn handled(tier: Tier, holder: RestrictedProcess) -> Result<RulesetCreated, CellRefusal> {
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     let ruleset = ruleset.handle_access(AccessFs::from_all(NEWEST)).map_err(failed)?;
-    if holder == Holder::Deputy {
+    if holder == RestrictedProcess::Deputy {
         return ruleset.create().map_err(failed);
     }
     let ruleset = ruleset.scope(Scope::from_all(NEWEST)).map_err(failed)?;

@@ -20,7 +20,7 @@ const SHARED_OUT: [&str; 3] = ["Pss_Anon:", "Pss_Shmem:", "SwapPss:"];
 
 /// A finding about the memory of a cell, for which the cell is ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Excess {
+pub(super) enum MemoryExcess {
     /// All processes together hold this many bytes, more than is allowed.
     Held(u64),
     /// The memory of this living process could not be read twice in a row.
@@ -37,7 +37,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Checks once. To be called every [`PAUSE`].
-    pub(super) fn check(&mut self, allowed: u64) -> Option<Excess> {
+    pub(super) fn check(&mut self, allowed: u64) -> Option<MemoryExcess> {
         let mut sum = together(|task| count(&task.join("status"), &HELD));
         if sum.held > allowed {
             // Slower, but fair to processes that have forked. Some processes have no rollup to read.
@@ -51,9 +51,9 @@ impl Watcher {
         }
         let before = std::mem::replace(&mut self.unread, sum.unread);
         if let Some(process) = self.unread.intersection(&before).next() {
-            return Some(Excess::Unreadable(*process));
+            return Some(MemoryExcess::Unreadable(*process));
         }
-        (sum.held > allowed).then_some(Excess::Held(sum.held))
+        (sum.held > allowed).then_some(MemoryExcess::Held(sum.held))
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
             assert!(count(Path::new(file), names).unwrap() >= 64 << 20, "{file}");
         }
         assert!(count(Path::new("/proc/self/status"), &HELD).unwrap() > before);
-        assert!(matches!(Watcher::default().check(u64::try_from(held.len()).unwrap()), Some(Excess::Held(_))));
+        assert!(matches!(Watcher::default().check(u64::try_from(held.len()).unwrap()), Some(MemoryExcess::Held(_))));
         assert_eq!(count(Path::new("/proc/self/absent"), &HELD), None);
         assert_eq!(Watcher::default().check(u64::MAX), None);
     }

@@ -18,7 +18,7 @@ use rustix::thread::{
 use serde::{Deserialize, Serialize};
 
 use super::deputy::WORKERS;
-use super::landlock::Holder;
+use super::landlock::RestrictedProcess;
 use super::{landlock, limits, seccomp, sys};
 use crate::cell::Tier;
 use crate::launch::{Ask, Launch};
@@ -93,7 +93,7 @@ fn restrict(
     // In a recorded cell the recorder's listener serves the deputy too.
     let listener = if deputized && !recorded { deputize()? } else { None };
     let deputized = deputized && (recorded || listener.is_some());
-    let holder = if deputized { Holder::DeputizedSource } else { Holder::Source };
+    let holder = if deputized { RestrictedProcess::DeputizedSource } else { RestrictedProcess::Source };
     say(tell, &StartReport::Restricted(landlock::apply(&launch.cell, holder)?));
     let internet = launch.cell.tier != Tier::Reduced;
     let rules = seccomp::Rules { internet, pinned: processors.is_some(), counted: ask.cgroup, recorded, deputized };

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 
-use super::memory::{self, Excess, Watcher};
+use super::memory::{self, MemoryExcess, Watcher};
 use crate::launch::TERMINATE;
 
 /// The limit on the memory of all processes of a cell together, if only this process enforces it.
@@ -71,16 +71,16 @@ pub(super) fn supervise(
 }
 
 impl Watch {
-    fn complain(&mut self, excess: &Excess) {
+    fn complain(&mut self, excess: &MemoryExcess) {
         let given = self.memory >> 20;
         let said = match excess {
-            Excess::Held(held) => {
+            MemoryExcess::Held(held) => {
                 let held = held >> 20;
                 format!(
                     "portcullis: ended, as its processes hold {held} MiB together and its cell allows {given} MiB\n"
                 )
             }
-            Excess::Unreadable(process) => format!(
+            MemoryExcess::Unreadable(process) => format!(
                 "portcullis: ended, as the memory of its process {process} cannot be read and its cell allows {given} MiB\n"
             ),
         };

@@ -243,7 +243,7 @@ async fn an_intent_whose_grant_is_spent_leaves_the_others() {
     let ledger = Ledger::open_with(dir.path(), started(), setup).await.unwrap();
     let absent = GrantUse {
         grant: "absent".into(),
-        binding: Binding {
+        binding: GrantBinding {
             principal: String::new(),
             source: String::new(),
             definition: Digest::of(b""),

@@ -6,8 +6,8 @@ use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn binding() -> Binding {
-    Binding {
+fn binding() -> GrantBinding {
+    GrantBinding {
         principal: "local".into(),
         source: "files".into(),
         definition: Digest::of(b"definition"),
@@ -22,7 +22,7 @@ async fn add(ledger: &Ledger, grant: &ApprovalGrant) {
     ledger.add_grant(grant.clone(), event(EventKind::GrantAdded)).await.unwrap();
 }
 
-async fn used(ledger: &Ledger, grant: &ApprovalGrant, binding: &Binding) -> Result<u64, LedgerError> {
+async fn used(ledger: &Ledger, grant: &ApprovalGrant, binding: &GrantBinding) -> Result<u64, LedgerError> {
     let consume = GrantUse { grant: grant.id.clone(), binding: binding.clone() };
     intend(ledger, event(EventKind::CallIntent), Some(consume)).await
 }
@@ -40,7 +40,7 @@ async fn any_changed_fact_voids_a_grant() {
     assert_eq!(ledger.grants(&bound).await.unwrap(), grants);
 
     let other = Digest::of(b"other");
-    let all_void: [fn(&mut Binding, Digest); 5] = [
+    let all_void: [fn(&mut GrantBinding, Digest); 5] = [
         |b, _| b.principal = "cli".into(),
         |b, _| b.source = "files2".into(),
         |b, other| b.definition = other,
@@ -55,10 +55,10 @@ async fn any_changed_fact_voids_a_grant() {
             assert_eq!(used(&ledger, grant, &changed).await, Err(LedgerError::GrantSpent(grant.id.clone())));
         }
     }
-    let other_arguments = Binding { arguments: other, ..bound.clone() };
+    let other_arguments = GrantBinding { arguments: other, ..bound.clone() };
     assert_eq!(ledger.grants(&other_arguments).await.unwrap(), grants[1..]);
     assert!(used(&ledger, &grants[0], &other_arguments).await.is_err());
-    let other_session = Binding { session: SessionId::new(), ..bound.clone() };
+    let other_session = GrantBinding { session: SessionId::new(), ..bound.clone() };
     assert_eq!(ledger.grants(&other_session).await.unwrap(), [grants[0].clone(), grants[2].clone()]);
     assert!(used(&ledger, &grants[1], &other_session).await.is_err());
     assert!(!kinds(dir.path()).contains(&"call.intent".to_owned()), "no intent where the grant was void");

@@ -20,7 +20,7 @@ pub(super) enum Class {
 
 /// The reason why an address is refused, and what the user can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Objection {
+pub(super) struct AddressRefusal {
     pub(super) what: &'static str,
     pub(super) hint: &'static str,
 }
@@ -38,11 +38,11 @@ impl Class {
     }
 
     /// Returns why the address may not be reached, or `None` if it may.
-    pub(super) fn objection(self, reach: Reach) -> Option<Objection> {
+    pub(super) fn objection(self, reach: Reach) -> Option<AddressRefusal> {
         match (self, reach) {
             (Self::Public, _) | (Self::Nearby(_), Reach::Private) => None,
-            (Self::Nearby(what), Reach::Public) => Some(Objection { what, hint: OPT_IN }),
-            (Self::Never(what), _) => Some(Objection { what, hint: "no setting allows it" }),
+            (Self::Nearby(what), Reach::Public) => Some(AddressRefusal { what, hint: OPT_IN }),
+            (Self::Never(what), _) => Some(AddressRefusal { what, hint: "no setting allows it" }),
         }
     }
 

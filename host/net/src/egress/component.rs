@@ -17,7 +17,7 @@ use portcullis_ledger::Event;
 use reqwest::{Request, Response};
 use tokio::time::timeout;
 
-use super::address::{Class, Objection};
+use super::address::{AddressRefusal, Class};
 use super::dial::MAX_ADDRESSES;
 use super::proxy::journal::{self, EgressLog, EgressRefusal, Via};
 use super::{AllowedDestinations, CONNECT_TIMEOUT, Destination, Egress, EgressError, HttpClient, Reach, resolver};
@@ -26,8 +26,8 @@ use super::{AllowedDestinations, CONNECT_TIMEOUT, Destination, Egress, EgressErr
 const DNS: u16 = 53;
 
 /// The reason and the hint that are given for a host that is not declared.
-const NOT_DECLARED: Objection =
-    Objection { what: "not declared", hint: "add it to `network` in the source's cell if that is intended" };
+const NOT_DECLARED: AddressRefusal =
+    AddressRefusal { what: "not declared", hint: "add it to `network` in the source's cell if that is intended" };
 
 /// The egress of one component. It reaches the declared destinations and nothing else, and those only at public
 /// addresses, unless `reach` allows nearby ones.
@@ -42,7 +42,7 @@ pub struct ComponentEgress {
 
 /// The names that one instance has looked up, with the addresses of the last answer.
 #[derive(Debug, Default)]
-pub struct Found(Mutex<BTreeMap<String, Vec<IpAddr>>>);
+pub struct LookedUpNames(Mutex<BTreeMap<String, Vec<IpAddr>>>);
 
 impl ComponentEgress {
     /// Opens the egress. Each attempt, allowed or refused, goes to `record`; repeats are counted and reported later.
@@ -83,7 +83,7 @@ impl ComponentEgress {
     /// # Errors
     /// [`EgressError::Refused`] for a name that is not declared or has an address that may not be reached;
     /// [`EgressError::Dns`].
-    pub async fn look_up(&self, found: &Found, name: &str) -> Result<Vec<IpAddr>, EgressError> {
+    pub async fn look_up(&self, found: &LookedUpNames, name: &str) -> Result<Vec<IpAddr>, EgressError> {
         let Some(to) = Destination::new(name, DNS).filter(|to| self.declared.has_host(to.host())) else {
             self.journal.refused(Via::Dns, name, DNS, &EgressRefusal::NotDeclared);
             return Err(EgressError::refused(name, None, NOT_DECLARED));
@@ -103,7 +103,7 @@ impl ComponentEgress {
 
     /// Reports whether a connection to this address may be made: it was looked up for a name that is declared with this
     /// port, or is declared itself.
-    pub fn admits(&self, found: &Found, to: SocketAddr) -> bool {
+    pub fn admits(&self, found: &LookedUpNames, to: SocketAddr) -> bool {
         let (address, port) = (to.ip().to_canonical(), to.port());
         let via = Via::of(port);
         let named = found.names_of(address);
@@ -161,7 +161,7 @@ impl ComponentEgress {
     }
 }
 
-impl Found {
+impl LookedUpNames {
     fn names_of(&self, address: IpAddr) -> Vec<String> {
         let found = self.lock();
         found.iter().filter(|(_, addresses)| addresses.contains(&address)).map(|(name, _)| name.clone()).collect()

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use url::Url;
 
-use super::address::Objection;
+use super::address::AddressRefusal;
 use super::target::shown;
 
 /// An error that says why a request was not sent, or got no response. Each message names the host or URL.
@@ -81,8 +81,8 @@ pub enum EgressError {
 }
 
 impl EgressError {
-    pub(super) fn refused(host: &str, address: Option<IpAddr>, objection: Objection) -> Self {
-        let Objection { what, hint } = objection;
+    pub(super) fn refused(host: &str, address: Option<IpAddr>, objection: AddressRefusal) -> Self {
+        let AddressRefusal { what, hint } = objection;
         Self::Refused { host: host.to_owned(), address, what, hint }
     }
 

@@ -231,7 +231,7 @@ async fn connection(shared: &Arc<Shared>, stream: idle::Watched<TcpStream>, port
     let Ok(address) = stream.get_ref().local_addr() else { return };
     match (address.ip().to_canonical(), port) {
         (LOCALHOST, RESOLVER_PORT) => names::serve_stream(shared, stream).await,
-        (LOCALHOST, PROXY_PORT) => http::serve(shared, stream, http::Role::Proxy).await,
+        (LOCALHOST, PROXY_PORT) => http::serve(shared, stream, http::ProxyRole::Proxy).await,
         (address, port) => match shared.declared.at(address, port) {
             Ok(destination) => tunnel::forward(shared, stream, destination.clone(), None).await,
             Err(Some(name)) => shared.journal.refused(Via::of(port), name, port, &EgressRefusal::NotDeclared),

@@ -19,10 +19,10 @@ pub(crate) trait Lookup: Send + Sync {
 }
 
 /// The system's resolver: `/etc/hosts`, DNS, and whatever else the machine is configured with.
-pub(super) struct System;
+pub(super) struct SystemResolver;
 
 #[async_trait]
-impl Lookup for System {
+impl Lookup for SystemResolver {
     async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         Ok(tokio::net::lookup_host((name, port)).await?.collect())
     }

@@ -2,7 +2,7 @@
 
 use url::{Host, Url};
 
-use super::address::{Class, OPT_IN, Objection};
+use super::address::{AddressRefusal, Class, OPT_IN};
 use super::{EgressError, Reach};
 
 /// Checks a URL before it is requested. Names are checked again, by address, when they are resolved; an address that is
@@ -49,7 +49,7 @@ fn check_name(name: &str, url: &Url, reach: Reach) -> Result<(), EgressError> {
     }
     let local = name == "localhost" || name.ends_with(".localhost");
     if local && reach == Reach::Public {
-        return Err(EgressError::refused(name, None, Objection { what: "a name of this machine", hint: OPT_IN }));
+        return Err(EgressError::refused(name, None, AddressRefusal { what: "a name of this machine", hint: OPT_IN }));
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ struct Descriptor {
 
 /// The layer that contains the component.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Layer {
+pub(super) struct ComponentLayer {
     pub(super) digest: Digest,
     /// The size of the layer in bytes, which is within the limit for components.
     pub(super) size: u64,
@@ -42,7 +42,7 @@ impl OciManifest {
             .map_err(|error| OciError::NoComponent(format!("its manifest cannot be parsed: {error}")))
     }
 
-    pub(super) fn component(&self) -> Result<Layer, OciError> {
+    pub(super) fn component(&self) -> Result<ComponentLayer, OciError> {
         let refuse = |why: String| Err(OciError::NoComponent(why));
         let Some(layers) = &self.layers else {
             return refuse("it is an index of several artifacts; name one of those".to_owned());
@@ -57,7 +57,7 @@ impl OciManifest {
             return refuse(format!("it has {} bytes; the limit is {}", layer.size, limits::COMPONENT_BYTES));
         }
         match layer.digest.parse() {
-            Ok(digest) => Ok(Layer { digest, size: layer.size }),
+            Ok(digest) => Ok(ComponentLayer { digest, size: layer.size }),
             Err(error) => refuse(format!("the digest of its layer is not supported: {error}")),
         }
     }

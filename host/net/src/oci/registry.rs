@@ -9,7 +9,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
-use super::manifest::{Layer, MEDIA_TYPES};
+use super::manifest::{ComponentLayer, MEDIA_TYPES};
 use super::{MAX_MANIFEST_BYTES, OciError, Reference};
 use crate::egress::{Challenge, Egress, EgressError, HttpClient, Outgoing, shown};
 
@@ -45,7 +45,7 @@ impl OciRegistry {
     }
 
     /// Downloads the bytes of a layer.
-    pub(super) async fn layer(&mut self, layer: &Layer) -> Result<Vec<u8>, OciError> {
+    pub(super) async fn layer(&mut self, layer: &ComponentLayer) -> Result<Vec<u8>, OciError> {
         let (url, response) = self.get(&format!("blobs/{}", layer.digest)).await?;
         let (bytes, found) = whole(&url, response, layer.size).await?;
         verified(&url, bytes, found, layer.digest)

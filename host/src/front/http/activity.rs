@@ -10,7 +10,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::reply::HttpRefusal;
-use super::shared_limit::{Share, SharedLimit};
+use super::shared_limit::{LimitShare, SharedLimit};
 
 /// A clock that the accept loop advances, so that a request need not read the system's clock. It counts ticks.
 #[derive(Clone, Default)]
@@ -113,7 +113,7 @@ fn word(phase: ConnectionPhase, since: u64) -> u64 {
 /// A request in progress, with the place that it holds among its caller's requests.
 pub(crate) struct InProgress {
     activity: Arc<Activity>,
-    share: Option<Share>,
+    share: Option<LimitShare>,
 }
 
 impl InProgress {
@@ -146,8 +146,8 @@ impl InProgress {
     }
 
     /// Returns the body, which holds the request's place until it ends.
-    pub(super) fn until_end_of(self, body: Body) -> Answering {
-        Answering { body, _request: self }
+    pub(super) fn until_end_of(self, body: Body) -> AnswerBody {
+        AnswerBody { body, _request: self }
     }
 }
 
@@ -158,12 +158,12 @@ impl Drop for InProgress {
 }
 
 /// The body of an answer. Its request is in progress until the body is dropped.
-pub(super) struct Answering {
+pub(super) struct AnswerBody {
     body: Body,
     _request: InProgress,
 }
 
-impl HttpBody for Answering {
+impl HttpBody for AnswerBody {
     type Data = Bytes;
     type Error = axum::Error;
 

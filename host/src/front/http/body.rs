@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 
 use super::reply::HttpRefusal;
-use super::shared_limit::{Share, SharedLimit};
+use super::shared_limit::{LimitShare, SharedLimit};
 use crate::protocol::{MessageBuffer, MessageError, RpcError};
 
 /// The number of bodies of the largest size for which there is room at once, for all callers together: 256 MiB unless
@@ -48,7 +48,7 @@ enum Unread {
 /// A body and its part of the budget, which is given back with the memory, however many slices of the body there are.
 struct Held {
     text: MessageBuffer,
-    _share: Option<Share>,
+    _share: Option<LimitShare>,
 }
 
 impl AsRef<[u8]> for Held {
@@ -139,7 +139,7 @@ impl Bodies {
         Ok(Bytes::from_owner(Held { text, _share: place }))
     }
 
-    async fn room(&self, principal: &Arc<str>, size: usize) -> Result<Share, Unread> {
+    async fn room(&self, principal: &Arc<str>, size: usize) -> Result<LimitShare, Unread> {
         self.room.take(principal, size as u64, ROOM_TIMEOUT).await.ok_or(Unread::NoRoom)
     }
 }

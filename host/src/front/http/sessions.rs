@@ -9,10 +9,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use tokio::sync::{OnceCell, mpsc};
 
 use super::admission::AdmittedCaller;
+use super::expiring_table::{ExpiringTable, InUse, SessionEntry};
 use super::headers;
 use super::reply::{HttpRefusal, Resumable};
 use super::streams::{EventId, SessionStreams, StreamReader};
-use super::table::{InUse, SessionEntry, Table};
 use crate::agent::Agent;
 use crate::front::DRAIN;
 use crate::front::protocol::agent_channel::{OUT_QUEUE, Out};
@@ -45,15 +45,15 @@ type ModernKey = (AdmittedCaller, Arc<str>, Json);
 
 /// All sessions of the front.
 pub(crate) struct Sessions {
-    legacy: Table<String, LegacySession>,
-    modern: Table<ModernKey, OnceCell<SessionHandle>>,
+    legacy: ExpiringTable<String, LegacySession>,
+    modern: ExpiringTable<ModernKey, OnceCell<SessionHandle>>,
 }
 
 impl Default for Sessions {
     fn default() -> Self {
         Self {
-            legacy: Table::new(LEGACY_IDLE, |_, session| &session.caller.principal),
-            modern: Table::new(MODERN_IDLE, |(caller, ..), _| &caller.principal),
+            legacy: ExpiringTable::new(LEGACY_IDLE, |_, session| &session.caller.principal),
+            modern: ExpiringTable::new(MODERN_IDLE, |(caller, ..), _| &caller.principal),
         }
     }
 }

@@ -31,7 +31,7 @@ impl SharedLimit {
     }
 
     /// Takes `count` for a principal, or returns `None` if that is more than its share.
-    pub(crate) fn try_take(self: &Arc<Self>, principal: &Arc<str>, count: u64) -> Option<Share> {
+    pub(crate) fn try_take(self: &Arc<Self>, principal: &Arc<str>, count: u64) -> Option<LimitShare> {
         let mut held = self.lock();
         let all = held.all.checked_add(count)?;
         let free = self.limit.checked_sub(all)?;
@@ -44,11 +44,16 @@ impl SharedLimit {
             }
         }
         held.all = all;
-        Some(Share { limit: self.clone(), principal: principal.clone(), count })
+        Some(LimitShare { limit: self.clone(), principal: principal.clone(), count })
     }
 
     /// Takes `count` for a principal, or returns `None` after having waited for `timeout`. Cancellation safe.
-    pub(crate) async fn take(self: &Arc<Self>, principal: &Arc<str>, count: u64, timeout: Duration) -> Option<Share> {
+    pub(crate) async fn take(
+        self: &Arc<Self>,
+        principal: &Arc<str>,
+        count: u64,
+        timeout: Duration,
+    ) -> Option<LimitShare> {
         let taken = async {
             loop {
                 // Registered before the attempt, so that nothing freed after it is missed.
@@ -83,13 +88,13 @@ impl SharedLimit {
 }
 
 /// A part of a limit, which is given back when it is dropped.
-pub(crate) struct Share {
+pub(crate) struct LimitShare {
     limit: Arc<SharedLimit>,
     principal: Arc<str>,
     count: u64,
 }
 
-impl Share {
+impl LimitShare {
     /// Gives back all but `count`.
     pub(crate) fn shrink(&mut self, count: u64) {
         if let Some(surplus) = self.count.checked_sub(count).filter(|surplus| *surplus > 0) {
@@ -104,7 +109,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for LimitShare {
     fn drop(&mut self) {
         self.limit.release(&self.principal, self.count);
     }

@@ -29,7 +29,7 @@ pub(crate) struct AgentChannel {
     out: Out,
     era: Era,
     elicitation: Elicitation,
-    asks: Asks,
+    asks: OpenQuestions,
     /// The id of the agent's request, or `None` for messages that belong to no request.
     id: Option<Id>,
     /// True once a source may have the call.
@@ -37,7 +37,7 @@ pub(crate) struct AgentChannel {
 }
 
 impl AgentChannel {
-    pub(crate) fn new(out: Out, client: &ClientInfo, asks: Asks, id: Option<Id>) -> Self {
+    pub(crate) fn new(out: Out, client: &ClientInfo, asks: OpenQuestions, id: Option<Id>) -> Self {
         let handed_over = AtomicBool::new(false);
         Self { out, era: client.agent.era, elicitation: client.elicitation, asks, id, handed_over }
     }
@@ -105,7 +105,7 @@ fn lost() -> Answer {
 
 /// The questions that are open at one agent.
 #[derive(Clone, Default)]
-pub(crate) struct Asks(Arc<Open>);
+pub(crate) struct OpenQuestions(Arc<Open>);
 
 #[derive(Default)]
 struct Open {
@@ -119,7 +119,7 @@ struct Waiting {
     closed: bool,
 }
 
-impl Asks {
+impl OpenQuestions {
     /// Passes a response of the agent to the call that waits for it. A response that no call waits for is dropped: its
     /// question was withdrawn, or it was never asked.
     pub(crate) fn settle(&self, response: Response) {
@@ -163,7 +163,7 @@ struct Ask {
     number: u64,
     answer: oneshot::Receiver<Answer>,
     settled: bool,
-    asks: Asks,
+    asks: OpenQuestions,
     out: Out,
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::agent_channel::{AgentChannel, Asks, Out};
-use super::calls::Calls;
+use super::agent_channel::{AgentChannel, OpenQuestions, Out};
 use super::client::ClientInfo;
+use super::open_calls::OpenCalls;
 use super::session_handle::SessionHandle;
 use super::{NextStep, instructions, method_not_found, server_info};
 use crate::agent::{NoAgent, TransportKind};
@@ -18,8 +18,8 @@ pub(crate) struct Legacy {
     handle: SessionHandle,
     version: &'static str,
     client: ClientInfo,
-    calls: Calls,
-    asks: Asks,
+    calls: OpenCalls,
+    asks: OpenQuestions,
 }
 
 impl Legacy {
@@ -43,7 +43,7 @@ impl Legacy {
             "serverInfo": server_info(),
             "instructions": instructions(&offers),
         });
-        let agent = Self { handle, version, client, calls: Calls::default(), asks: Asks::default() };
+        let agent = Self { handle, version, client, calls: OpenCalls::default(), asks: OpenQuestions::default() };
         Ok((agent, Json::of(&result)))
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::agent_channel::{AgentChannel, Asks, Out};
-use super::calls::Calls;
+use super::agent_channel::{AgentChannel, OpenQuestions, Out};
 use super::client::ClientInfo;
+use super::open_calls::OpenCalls;
 use super::session_handle::SessionHandle;
 use super::{NextStep, instructions, method_not_found, server_info};
 use crate::protocol::{Answer, Era, Json, Method, Request, RpcError, meta, revision};
@@ -48,7 +48,7 @@ pub(crate) fn serve(
     client: &ClientInfo,
     request: Request,
     out: &Out,
-    calls: &Calls,
+    calls: &OpenCalls,
 ) -> NextStep {
     if request.method == Method::ServerDiscover {
         return handle.work(request.id, 0, discover(handle.clone()), calls, None);
@@ -57,6 +57,6 @@ pub(crate) fn serve(
         return NextStep::Answer(method_not_found(request));
     }
     // In this era a server sends no requests of its own, so no answer is ever awaited.
-    let channel = AgentChannel::new(out.clone(), client, Asks::default(), Some(request.id.clone()));
+    let channel = AgentChannel::new(out.clone(), client, OpenQuestions::default(), Some(request.id.clone()));
     handle.serve(Era::Modern, request, channel, calls)
 }

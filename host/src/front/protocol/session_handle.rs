@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use super::agent_channel::AgentChannel;
-use super::calls::Calls;
+use super::open_calls::OpenCalls;
 use super::{NextStep, dialect, page};
 use crate::agent::{AgentPeer, NoAgent};
 use crate::front::backend::FrontSession;
@@ -58,7 +58,7 @@ impl SessionHandle {
     }
 
     /// Starts a request for the session.
-    pub(crate) fn serve(&self, era: Era, request: Request, channel: AgentChannel, calls: &Calls) -> NextStep {
+    pub(crate) fn serve(&self, era: Era, request: Request, channel: AgentChannel, calls: &OpenCalls) -> NextStep {
         let Request { id, method, params } = request;
         let (session, params) = (self.session.clone(), params.unwrap_or_else(Json::empty_object));
         let (size, channel) = (params.as_str().len(), Arc::new(channel));
@@ -80,7 +80,7 @@ impl SessionHandle {
         id: Id,
         size: usize,
         future: impl Future<Output = Answer> + Send + 'static,
-        calls: &Calls,
+        calls: &OpenCalls,
         channel: Option<Arc<AgentChannel>>,
     ) -> NextStep {
         let work = self.admit(size).and_then(|(place, turn)| {

@@ -11,7 +11,7 @@ use super::acceptance::{ALWAYS, AcceptableTool};
 use super::{AskSummary, GivenAnswer, InboxError};
 use crate::call::{CallId, SessionId, now_millis};
 use crate::digest::Digest;
-use crate::ledger::{Binding, Event, EventKind, Ledger};
+use crate::ledger::{Event, EventKind, GrantBinding, Ledger};
 use crate::plugin::{AnswerScope, Offer};
 
 /// The scope by which a person chooses an answer that ends after an hour, where no other time can be given.
@@ -59,7 +59,7 @@ pub(in crate::gate) struct OpenQuestion {
     pub(in crate::gate) id: String,
     pub(super) key: Digest,
     pub(super) summary: Arc<AskSummary>,
-    pub(super) binding: Binding,
+    pub(super) binding: GrantBinding,
     pub(super) offer: Offer,
     pub(super) acceptable: Option<AcceptableTool>,
     /// True if only a person outside the agent's channel may answer.
@@ -195,8 +195,8 @@ pub(in crate::gate) fn word(scope: AnswerScope) -> &'static str {
 }
 
 /// Returns the digest of what a call binds, by which identical questions are known.
-pub(super) fn key(binding: &Binding) -> Digest {
-    let Binding { principal, source, definition, tool, policies, arguments, session } = binding;
+pub(super) fn key(binding: &GrantBinding) -> Digest {
+    let GrantBinding { principal, source, definition, tool, policies, arguments, session } = binding;
     Digest::of(
         json!([principal, source, definition, tool, policies, arguments, session.as_str()]).to_string().as_bytes(),
     )

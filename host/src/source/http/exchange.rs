@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::egress_cause;
 use super::headers;
 use super::sse::{SseParser, TooLarge};
-use super::status::{self, Instead};
+use super::status::{self, SubstituteAnswer};
 use super::transport::TransportShared;
 use crate::call::Cause;
 use crate::egress::{EgressError, Outgoing};
@@ -85,7 +85,7 @@ impl Exchange {
                     "" => why.then(" with no content"),
                     other => why.said(" with `", other.escape_debug().to_string(), "`"),
                 };
-                self.spoil(id, Instead::of(why.then(" instead of JSON or an event stream"))).await;
+                self.spoil(id, SubstituteAnswer::of(why.then(" instead of JSON or an event stream"))).await;
             }
         }
     }
@@ -190,24 +190,24 @@ impl Exchange {
             "the answer of `{}` has {size} bytes or more, over the limit of {limit} bytes",
             self.shared.shown()
         );
-        self.spoil(id, Instead::of(Cause::own(why))).await;
+        self.spoil(id, SubstituteAnswer::of(Cause::own(why))).await;
     }
 
     async fn garbage(&self, id: &Id, what: Cause) {
         let why = format!("`{}` answered with something that is not a valid answer: ", self.shared.shown());
-        self.spoil(id, Instead::of(what.under(why))).await;
+        self.spoil(id, SubstituteAnswer::of(what.under(why))).await;
     }
 
     /// Ends a request to which the server gave no valid answer. The outcome of a call is then unknown, because it was
     /// sent; a request that changes nothing fails with the error.
-    async fn spoil(&self, id: &Id, instead: Instead) {
+    async fn spoil(&self, id: &Id, instead: SubstituteAnswer) {
         match &self.method {
             Some(method) if !changes_nothing(method) => self.lose(instead.cause).await,
             _ => self.answer(id, &instead).await,
         }
     }
 
-    async fn answer(&self, id: &Id, instead: &Instead) {
+    async fn answer(&self, id: &Id, instead: &SubstituteAnswer) {
         let error = instead.to_error();
         self.shared.deliver(Ok(Message::Response(Response::error(Some(id.clone()), &error)).into())).await;
     }

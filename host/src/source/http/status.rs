@@ -11,12 +11,12 @@ use crate::protocol::RpcError;
 use crate::source::transport::LOGIN;
 
 /// The answer that a request gets in place of one from the server.
-pub(super) struct Instead {
+pub(super) struct SubstituteAnswer {
     pub(super) cause: Cause,
     data: Option<serde_json::Value>,
 }
 
-impl Instead {
+impl SubstituteAnswer {
     pub(super) fn of(cause: Cause) -> Self {
         Self { cause, data: None }
     }
@@ -32,7 +32,12 @@ impl Instead {
 
 /// Returns the error for a status that is not a success, if the server gave none of its own. `advice` says what helps,
 /// if that is known.
-pub(super) fn error(source: &SourceName, asked: &Url, response: &HttpResponse, advice: Option<&str>) -> Instead {
+pub(super) fn error(
+    source: &SourceName,
+    asked: &Url,
+    response: &HttpResponse,
+    advice: Option<&str>,
+) -> SubstituteAnswer {
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or("without a name");
     let hint = match status {
@@ -59,7 +64,7 @@ pub(super) fn error(source: &SourceName, asked: &Url, response: &HttpResponse, a
         Some(_) => serde_json::json!({ "httpStatus": status, LOGIN: true }),
         None => serde_json::json!({ "httpStatus": status }),
     };
-    Instead { cause, data: Some(data) }
+    SubstituteAnswer { cause, data: Some(data) }
 }
 
 fn retry_after(response: &HttpResponse) -> String {

@@ -51,7 +51,7 @@ impl Default for Deadlines {
 
 /// The era in which a connection is made to a source that may speak both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub(crate) enum EraChoice {
     /// The newest era that the source speaks.
     Newest,
     /// The legacy era, with `initialize`; if the source refuses that, the modern one, with `server/discover`.
@@ -85,8 +85,8 @@ impl Default for HandshakeResult {
 /// Agrees on an era and a revision.
 pub(super) async fn agree(shared: &LinkShared, deadlines: &Deadlines) -> Result<HandshakeResult, SourceError> {
     match shared.config.opening {
-        Opening::Newest => agree_on_newest(shared, deadlines).await,
-        Opening::LegacyFirst => match initialize(shared, deadlines.handshake).await {
+        EraChoice::Newest => agree_on_newest(shared, deadlines).await,
+        EraChoice::LegacyFirst => match initialize(shared, deadlines.handshake).await {
             // The source may have refused the era. If it refused for another reason, that reason is the more helpful
             // error.
             Err(error @ SourceError::Protocol(_)) if deadlines.probe.is_some() => {
@@ -94,7 +94,7 @@ pub(super) async fn agree(shared: &LinkShared, deadlines: &Deadlines) -> Result<
             }
             agreed => agreed,
         },
-        Opening::Modern => discover(shared, deadlines.handshake).await,
+        EraChoice::Modern => discover(shared, deadlines.handshake).await,
     }
 }
 

@@ -75,7 +75,7 @@ fn config() -> LinkConfig {
     let source = "far".parse().unwrap();
     LinkConfig {
         source,
-        opening: Opening::Newest,
+        opening: EraChoice::Newest,
         capabilities: Json::empty_object(),
         context: ["x", "a", "vendor/y"].map(str::to_owned).into(),
         client: None,
@@ -114,7 +114,7 @@ fn call(link: &Arc<Link>, params: &str) -> JoinHandle<Outcome> {
             &params,
             &no_client(),
             silent(),
-            CallTime::of(Duration::from_secs(60)),
+            CallDeadline::of(Duration::from_secs(60)),
         )
         .await
     })
@@ -292,7 +292,13 @@ async fn a_notification_without_a_call_on_a_shared_connection_goes_to_the_only_s
     let events = CallEventSender { token: None, out };
     let waiting = tokio::spawn(async move {
         shared
-            .call(&crate::protocol::Method::ToolsCall, &params, &client, events, CallTime::of(Duration::from_secs(60)))
+            .call(
+                &crate::protocol::Method::ToolsCall,
+                &params,
+                &client,
+                events,
+                CallDeadline::of(Duration::from_secs(60)),
+            )
             .await
     });
     let request = far.hear("tools/call").await;

@@ -15,7 +15,7 @@ use super::{Connect, SupervisorState};
 use crate::call::Cause;
 use crate::item::ItemKind;
 use crate::protocol::Notification;
-use crate::source::link::{Ended, Link, Opening};
+use crate::source::link::{Ended, EraChoice, Link};
 use crate::source::{DRAIN_DEADLINE, Discovery, SourceClient};
 
 /// The interval at which a remote source is sent a ping, so that fewer connections are dropped on the way for being
@@ -32,7 +32,7 @@ const MAX_SILENCES: u32 = 2;
 const RESTORE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The step with which a driver begins.
-pub(super) enum Begin {
+pub(super) enum FirstStep {
     /// An attempt to connect, for the client that asked, if there is one.
     Attempt(Option<Weak<dyn SourceClient>>),
     /// An open connection, to be watched.
@@ -58,26 +58,26 @@ pub(super) struct SlotEnd {
 pub(super) fn drive<D: Connect>(
     state: Arc<SupervisorState<D>>,
     slot: Arc<ConnectionSlot>,
-    begin: Begin,
+    begin: FirstStep,
 ) -> BoxFuture<'static, ()> {
     Box::pin(work(state, slot, begin))
 }
 
-async fn work<D: Connect>(state: Arc<SupervisorState<D>>, slot: Arc<ConnectionSlot>, begin: Begin) {
+async fn work<D: Connect>(state: Arc<SupervisorState<D>>, slot: Arc<ConnectionSlot>, begin: FirstStep) {
     let mut made = match begin {
-        Begin::Attempt(client) => attempt(&state, &slot, client).await,
-        Begin::Keep(connection) => Made::Here(connection),
-        Begin::End(end) => {
+        FirstStep::Attempt(client) => attempt(&state, &slot, client).await,
+        FirstStep::Keep(connection) => AttemptOutcome::Here(connection),
+        FirstStep::End(end) => {
             let again = end.again;
             finish(&slot, end).await;
-            if again { attempt(&state, &slot, None).await } else { Made::Elsewhere }
+            if again { attempt(&state, &slot, None).await } else { AttemptOutcome::Elsewhere }
         }
     };
     loop {
         let needless = match made {
-            Made::Here(connection) => keep(&state, &slot, connection).await,
-            Made::Not => false,
-            Made::Elsewhere => true,
+            AttemptOutcome::Here(connection) => keep(&state, &slot, connection).await,
+            AttemptOutcome::Not => false,
+            AttemptOutcome::Elsewhere => true,
         };
         if needless || !state.wants(&slot) {
             return state.leave(&slot);
@@ -100,7 +100,7 @@ async fn finish(slot: &ConnectionSlot, end: SlotEnd) {
 }
 
 /// The result of an attempt.
-enum Made {
+enum AttemptOutcome {
     /// A connection on this slot.
     Here(Arc<Connection>),
     /// Nothing for this slot: the connection belongs to another slot, or none may be made.
@@ -114,21 +114,21 @@ async fn attempt<D: Connect>(
     state: &Arc<SupervisorState<D>>,
     slot: &Arc<ConnectionSlot>,
     whom: Option<Weak<dyn SourceClient>>,
-) -> Made {
-    let Some(due) = slot.next_attempt_at() else { return Made::Elsewhere };
+) -> AttemptOutcome {
+    let Some(due) = slot.next_attempt_at() else { return AttemptOutcome::Elsewhere };
     sleep_until(due).await;
     let Some(client) = whom.and_then(|client| client.upgrade()).or_else(|| slot.client()) else {
-        return Made::Elsewhere;
+        return AttemptOutcome::Elsewhere;
     };
     let from_nothing = slot.is_last_try();
     if !slot.begin("wanted") {
-        return Made::Elsewhere;
+        return AttemptOutcome::Elsewhere;
     }
     match state.connect(&client, slot.opening(), &slot.subscribers, from_nothing).await {
         Ok((link, discovery)) => settle(state, slot, &client, link, discovery).await,
         Err(error) => {
             slot.refused(error);
-            Made::Not
+            AttemptOutcome::Not
         }
     }
 }
@@ -140,7 +140,7 @@ async fn settle<D: Connect>(
     client: &Arc<dyn SourceClient>,
     link: Link,
     discovery: Discovery,
-) -> Made {
+) -> AttemptOutcome {
     let (modern, stateful, owned) = (link.is_modern(), link.keeps_state(), link.has_owner());
     let connection = Arc::new(Connection::new(link, &discovery.tools));
     // The first connection may show that the source cannot be shared, or speaks only one era.
@@ -149,7 +149,7 @@ async fn settle<D: Connect>(
             let own = state.own_slot(client).filter(|own| state.place(own).is_ok());
             Some((own, "the source keeps state for each session"))
         }
-        true if modern && slot.opening() == Opening::LegacyFirst => {
+        true if modern && slot.opening() == EraChoice::LegacyFirst => {
             Some((Some(Arc::clone(&state.shared)), "the source speaks only the newest era"))
         }
         true if !modern && !Arc::ptr_eq(slot, state.slot_with_initialize()) => {
@@ -162,14 +162,14 @@ async fn settle<D: Connect>(
             Some(home) if home.begin("opened by a discovery") => {
                 state.remember(&connection, &discovery);
                 home.opened(&connection, discovery);
-                home.driven_by(tokio::spawn(drive(Arc::clone(state), Arc::clone(&home), Begin::Keep(connection))));
+                home.driven_by(tokio::spawn(drive(Arc::clone(state), Arc::clone(&home), FirstStep::Keep(connection))));
             }
             // That slot has a connection already, or may have none.
             _ => connection.link.close().await,
         }
         state.learn(slot.opening(), modern, stateful);
         slot.handed_over(cause);
-        return Made::Elsewhere;
+        return AttemptOutcome::Elsewhere;
     }
     state.learn(slot.opening(), modern, stateful);
     restore(slot, &connection).await;
@@ -181,7 +181,7 @@ async fn settle<D: Connect>(
     if anew {
         announce(state, slot, &connection).await;
     }
-    Made::Here(connection)
+    AttemptOutcome::Here(connection)
 }
 
 /// Restores a session's settings on its new connection. A refusal of the source is ignored.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::protocol::Era;
 use crate::source::SourceClient;
-use crate::source::link::Opening;
+use crate::source::link::EraChoice;
 
 /// The eras that a source speaks.
 #[derive(Debug, Default)]
@@ -40,22 +40,22 @@ impl Eras {
     }
 
     /// Returns how a connection for this client begins.
-    pub(super) fn opening_for(&self, client: &dyn SourceClient) -> Opening {
+    pub(super) fn opening_for(&self, client: &dyn SourceClient) -> EraChoice {
         match self.only_era() {
-            None if client.era() == Some(Era::Legacy) => Opening::LegacyFirst,
-            _ => Opening::Newest,
+            None if client.era() == Some(Era::Legacy) => EraChoice::LegacyFirst,
+            _ => EraChoice::Newest,
         }
     }
 
     /// Reports whether it is known that a connection for this client begins with `initialize`.
     pub(super) fn is_legacy_for(&self, client: &dyn SourceClient) -> bool {
-        let wanted = self.only_era() == Some(Era::Legacy) || self.opening_for(client) == Opening::LegacyFirst;
+        let wanted = self.only_era() == Some(Era::Legacy) || self.opening_for(client) == EraChoice::LegacyFirst;
         wanted && self.legacy_met.load(Ordering::Relaxed)
     }
 
-    /// Returns `opening`, or [`Opening::Modern`] if that is the only era configured.
-    pub(super) fn settled(&self, opening: Opening) -> Opening {
-        if self.fixed == Some(Era::Modern) { Opening::Modern } else { opening }
+    /// Returns `opening`, or [`EraChoice::Modern`] if that is the only era configured.
+    pub(super) fn settled(&self, opening: EraChoice) -> EraChoice {
+        if self.fixed == Some(Era::Modern) { EraChoice::Modern } else { opening }
     }
 
     /// Reports whether to try the newest era before `initialize`. With `from_nothing`, what was learned does not count.
@@ -64,18 +64,18 @@ impl Eras {
     }
 
     /// Remembers the era in which a connection was made that began with `opening`.
-    pub(super) fn learn(&self, opening: Opening, modern: bool) {
+    pub(super) fn learn(&self, opening: EraChoice, modern: bool) {
         let note = |fact: &AtomicBool, is| fact.store(is, Ordering::Relaxed);
         if modern {
             note(&self.modern_missing, false);
-            if opening == Opening::LegacyFirst {
+            if opening == EraChoice::LegacyFirst {
                 note(&self.legacy_missing, true);
                 note(&self.legacy_met, false);
             }
         } else {
             note(&self.legacy_met, true);
             note(&self.legacy_missing, false);
-            if opening == Opening::Newest {
+            if opening == EraChoice::Newest {
                 note(&self.modern_missing, true);
             }
         }

@@ -18,7 +18,7 @@ use super::session_settings::SessionSettings;
 use crate::call::{Cause, SessionId, now_millis};
 use crate::ledger::{self, EventCallback};
 use crate::name::SourceName;
-use crate::source::link::{Opening, Subscribers};
+use crate::source::link::{EraChoice, Subscribers};
 use crate::source::{Discovery, SourceClient, SourceError, Status};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -61,7 +61,7 @@ pub(super) enum WaitPolicy {
 }
 
 /// The answer to a caller that wants a connection.
-pub(super) enum Wanted {
+pub(super) enum SlotAnswer {
     /// An open connection, and what the source said when it was made, unless another caller has taken that already.
     Open(Arc<Connection>, Option<Box<Discovery>>),
     /// The reason why there is no connection.
@@ -76,7 +76,7 @@ pub(super) struct ConnectionSlot {
     /// The session that owns the slot, or `None` for a shared one.
     whose: Option<Owner>,
     /// The era in which its connections are made.
-    opening: Opening,
+    opening: EraChoice,
     /// The sessions that are notified of changes, if the slot is shared.
     pub(super) subscribers: Arc<Subscribers>,
     state: Mutex<SlotState>,
@@ -115,7 +115,7 @@ struct SlotState {
 }
 
 impl ConnectionSlot {
-    pub(super) fn new(counters: &Arc<HealthCounters>, whose: Option<Owner>, opening: Opening) -> Arc<Self> {
+    pub(super) fn new(counters: &Arc<HealthCounters>, whose: Option<Owner>, opening: EraChoice) -> Arc<Self> {
         let (state_changed, subscribers) = (watch::Sender::new(()), Arc::new(Subscribers::counting(&counters.changes)));
         Arc::new(Self {
             counters: Arc::clone(counters),
@@ -145,7 +145,7 @@ impl ConnectionSlot {
         self.whose.is_none()
     }
 
-    pub(super) fn opening(&self) -> Opening {
+    pub(super) fn opening(&self) -> EraChoice {
         self.opening
     }
 
@@ -205,29 +205,29 @@ impl ConnectionSlot {
 
     /// Returns the connection, or says whether to wait for one. `seen` is the number of failures when the wait began.
     /// If no driver runs, `start` starts one.
-    pub(super) fn want(&self, patience: WaitPolicy, seen: u64, start: impl FnOnce() -> JoinHandle<()>) -> Wanted {
+    pub(super) fn want(&self, patience: WaitPolicy, seen: u64, start: impl FnOnce() -> JoinHandle<()>) -> SlotAnswer {
         let mut state = self.state();
         if patience == WaitPolicy::List && state.machine.is_doubted() {
-            return Wanted::Refused(SourceError::Closed(Cause::own(format!(
+            return SlotAnswer::Refused(SourceError::Closed(Cause::own(format!(
                 "it has left {TIMEOUTS} requests in a row unanswered, and is restarted unless it answers a `ping`"
             ))));
         }
         if let Some(connection) = state.connection.as_ref().filter(|connection| connection.link.is_open()) {
             let connection = Arc::clone(connection);
-            return Wanted::Open(connection, state.discovery.take().map(Box::new));
+            return SlotAnswer::Open(connection, state.discovery.take().map(Box::new));
         }
         let error = || state.error.clone().unwrap_or_else(|| SourceError::Closed("it did not start".into()));
         match state.machine.status() {
             Status::Stopped => {
-                return Wanted::Refused(SourceError::Closed("the source was stopped".into()));
+                return SlotAnswer::Refused(SourceError::Closed("the source was stopped".into()));
             }
             // The circuit breaker is open, and the next attempt is not due.
             Status::Failed if state.machine.not_before().is_some_and(|at| Instant::now() < at) => {
                 let wait = state.machine.not_before().map(|at| at.saturating_duration_since(Instant::now()));
-                return Wanted::Refused(error().left_alone(ATTEMPTS, wait.unwrap_or_default()));
+                return SlotAnswer::Refused(error().left_alone(ATTEMPTS, wait.unwrap_or_default()));
             }
             _ if state.failures > seen && (patience != WaitPolicy::Reconnect || !state.machine.was_connected()) => {
-                return Wanted::Refused(error());
+                return SlotAnswer::Refused(error());
             }
             _ => {}
         }
@@ -242,7 +242,7 @@ impl ConnectionSlot {
         if state.driver.is_none() {
             state.driver = Some(start());
         }
-        refused.map_or(Wanted::Wait, Wanted::Refused)
+        refused.map_or(SlotAnswer::Wait, SlotAnswer::Refused)
     }
 
     /// Returns when the next connection may be begun, or `None` if the slot is stopped.

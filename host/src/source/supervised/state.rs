@@ -10,19 +10,19 @@ use tokio::task::JoinHandle;
 use tokio::time::{timeout, timeout_at};
 
 use super::connection::Connection;
-use super::drive::{Begin, SlotEnd, drive};
+use super::drive::{FirstStep, SlotEnd, drive};
 use super::eras::Eras;
 use super::machine::ConnectionEvent;
-use super::own::{Full, MAX_OF_ONE, MAX_OWN, Own, REUSE_FROM};
 use super::recent_discoveries::RecentDiscoveries;
 use super::session_settings;
+use super::session_slots::{AllSlotsInUse, MAX_OF_ONE, MAX_OWN, REUSE_FROM, SessionSlots};
 use super::slot::{ConnectionSlot, HealthCounters, Owner, WaitPolicy};
 use super::{Connect, SupervisionConfig};
 use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
 use crate::limits::CLOSE_DEADLINE;
 use crate::protocol::{Era, Json};
-use crate::source::link::{CallTime, Deadlines, Link, LinkConfig, Opening, Subscribers};
+use crate::source::link::{CallDeadline, Deadlines, EraChoice, Link, LinkConfig, Subscribers};
 use crate::source::{CallEventSender, Discovery, SourceClient, SourceError, Status};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -37,7 +37,7 @@ pub(in crate::source) struct SupervisorState<D> {
     pub(super) shared: Arc<ConnectionSlot>,
     /// The slot that legacy agents share, at a source that may speak both eras. Made when the first of them comes.
     shared_by_legacy: OnceLock<Arc<ConnectionSlot>>,
-    own: Mutex<Own>,
+    own: Mutex<SessionSlots>,
     recent_discoveries: Mutex<RecentDiscoveries>,
     /// Places for calls that each have a connection of their own.
     single: Arc<Semaphore>,
@@ -53,13 +53,13 @@ pub(in crate::source) struct SupervisorState<D> {
 
 /// A connection for one use, and its place. However that use ends, queued control messages are sent before the
 /// connection is closed.
-pub(super) struct Single<D> {
+pub(super) struct SingleUseConnection<D> {
     state: Arc<SupervisorState<D>>,
     pub(super) connection: Arc<Connection>,
     room: Option<OwnedSemaphorePermit>,
 }
 
-impl<D> Drop for Single<D> {
+impl<D> Drop for SingleUseConnection<D> {
     fn drop(&mut self) {
         let (connection, room) = (Arc::clone(&self.connection), self.room.take());
         self.state.close_later(async move {
@@ -86,7 +86,7 @@ impl<D> SupervisorState<D> {
             deadlines: Deadlines::default(),
             timeout: supervision.timeout,
             supervision,
-            shared: ConnectionSlot::new(&counters, None, Opening::Newest),
+            shared: ConnectionSlot::new(&counters, None, EraChoice::Newest),
             shared_by_legacy: OnceLock::new(),
             counters,
             own: Mutex::default(),
@@ -108,7 +108,7 @@ impl<D: Connect> SupervisorState<D> {
         permit: &Permit,
         client: &Arc<dyn SourceClient>,
         events: CallEventSender,
-        time: CallTime,
+        time: CallDeadline,
     ) -> Outcome {
         match timeout_at(time.until, connection.objection(permit.call())).await {
             Ok(None) => connection.link.call(permit.method(), permit.source_params(), client, events, time).await,
@@ -137,7 +137,7 @@ impl<D: Connect> SupervisorState<D> {
     pub(super) async fn single(
         self: &Arc<Self>,
         client: &Arc<dyn SourceClient>,
-    ) -> Result<(Single<D>, Discovery), SourceError> {
+    ) -> Result<(SingleUseConnection<D>, Discovery), SourceError> {
         let full = || Cause::own(format!("{MAX_OWN} calls have a connection to this source already"));
         let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| SourceError::Start(full()))?;
         let opening = self.eras.opening_for(&**client);
@@ -145,13 +145,13 @@ impl<D: Connect> SupervisorState<D> {
         let (link, discovery) = connected.inspect_err(|_| self.counters.failed())?;
         self.learn(opening, link.is_modern(), link.keeps_state());
         let connection = Arc::new(Connection::new(link, &discovery.tools));
-        Ok((Single { state: Arc::clone(self), connection, room: Some(room) }, discovery))
+        Ok((SingleUseConnection { state: Arc::clone(self), connection, room: Some(room) }, discovery))
     }
 
     pub(super) async fn connect(
         &self,
         client: &Arc<dyn SourceClient>,
-        opening: Opening,
+        opening: EraChoice,
         subscribers: &Arc<Subscribers>,
         from_nothing: bool,
     ) -> Result<(Link, Discovery), SourceError> {
@@ -165,12 +165,12 @@ impl<D: Connect> SupervisorState<D> {
             subscribers: Arc::clone(subscribers),
         };
         let unprobed = Deadlines { probe: None, ..self.deadlines.clone() };
-        if opening == Opening::Newest && !self.eras.probes(from_nothing) {
+        if opening == EraChoice::Newest && !self.eras.probes(from_nothing) {
             return self.connector.connect(unprobed, config).await;
         }
         match self.connector.connect(self.deadlines.clone(), config.clone()).await {
             // Older SDKs end the connection if the first message is not `initialize`.
-            Err(SourceError::Closed(why)) if opening == Opening::Newest => {
+            Err(SourceError::Closed(why)) if opening == EraChoice::Newest => {
                 tracing::debug!(%why, "a source ended when probed; connecting again without the probe");
                 self.connector.connect(unprobed, config).await
             }
@@ -224,8 +224,8 @@ impl<D: Connect> SupervisorState<D> {
     pub(super) fn place(self: &Arc<Self>, slot: &Arc<ConnectionSlot>) -> Result<(), SourceError> {
         let (new, leaving) = self.own().place(slot).map_err(|full| {
             let (count, whose) = match full {
-                Full::Share => (MAX_OF_ONE, "the sessions of one caller"),
-                Full::All => (MAX_OWN, "several callers' sessions"),
+                AllSlotsInUse::Share => (MAX_OF_ONE, "the sessions of one caller"),
+                AllSlotsInUse::All => (MAX_OWN, "several callers' sessions"),
             };
             SourceError::Start(Cause::own(format!(
                 "{count} connections to this source are in use by {whose}, which is the limit; wait until one of \
@@ -254,7 +254,7 @@ impl<D: Connect> SupervisorState<D> {
     ) {
         slot.take_over(|before, connection| {
             let end = SlotEnd { before, connection, event, cause: Cause::own(cause.to_owned()), drain_time, again };
-            tokio::spawn(drive(Arc::clone(self), Arc::clone(slot), Begin::End(end)))
+            tokio::spawn(drive(Arc::clone(self), Arc::clone(slot), FirstStep::End(end)))
         });
     }
 }
@@ -316,15 +316,15 @@ impl<D> SupervisorState<D> {
     /// Returns the shared slot that a client would use.
     fn shared_slot_for(&self, client: &Arc<dyn SourceClient>) -> Arc<ConnectionSlot> {
         let slot = match self.eras.opening_for(&**client) {
-            Opening::LegacyFirst => match self.shared_by_legacy.get() {
+            EraChoice::LegacyFirst => match self.shared_by_legacy.get() {
                 Some(slot) => slot,
                 // The source is being closed: this slot is stopped, and a new one would not be.
                 None if *self.closes.borrow() => &self.shared,
                 None => self
                     .shared_by_legacy
-                    .get_or_init(|| ConnectionSlot::new(&self.counters, None, Opening::LegacyFirst)),
+                    .get_or_init(|| ConnectionSlot::new(&self.counters, None, EraChoice::LegacyFirst)),
             },
-            Opening::Newest | Opening::Modern => self.main_slot(),
+            EraChoice::Newest | EraChoice::Modern => self.main_slot(),
         };
         Arc::clone(slot)
     }
@@ -361,7 +361,7 @@ impl<D> SupervisorState<D> {
     }
 
     /// Remembers what a new connection has shown of the source.
-    pub(super) fn learn(&self, opening: Opening, modern: bool, stateful: bool) {
+    pub(super) fn learn(&self, opening: EraChoice, modern: bool, stateful: bool) {
         self.eras.learn(opening, modern);
         self.stateful.fetch_or(stateful, Ordering::Relaxed);
     }
@@ -379,7 +379,7 @@ impl<D> SupervisorState<D> {
         self.closing.lock()
     }
 
-    pub(super) fn own(&self) -> MutexGuard<'_, Own> {
+    pub(super) fn own(&self) -> MutexGuard<'_, SessionSlots> {
         self.own.lock()
     }
 }

@@ -4,7 +4,7 @@
 
 mod eras;
 mod ill;
-mod own;
+mod session_slots;
 mod soak;
 mod world;
 

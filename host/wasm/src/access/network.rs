@@ -8,7 +8,7 @@ use std::vec;
 
 use http_body_util::BodyExt as _;
 use hyper::{Method, Request, Response};
-use portcullis_net::egress::{ComponentEgress, EgressError, Found};
+use portcullis_net::egress::{ComponentEgress, EgressError, LookedUpNames};
 use reqwest::Body;
 use tokio::time::timeout;
 use url::Url;
@@ -30,7 +30,7 @@ pub(super) struct Reachable(Option<Route>);
 #[derive(Clone)]
 struct Route {
     egress: Arc<ComponentEgress>,
-    found: Arc<Found>,
+    found: Arc<LookedUpNames>,
 }
 
 impl Reachable {

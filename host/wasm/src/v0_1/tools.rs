@@ -3,7 +3,7 @@
 use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, ResourceAny};
 
-use super::super::guest::{CallBudget, GuestState, Live, arm, guard};
+use super::super::guest::{CallBudget, GuestState, ReadyInstance, arm, guard};
 use super::super::load::interface;
 use super::super::{PluginFailure, ToolFailure};
 use super::{World, convert};
@@ -94,7 +94,7 @@ impl World for ToolsWorld {
 #[derive(Clone, Copy)]
 pub(crate) struct ToolSession(ResourceAny);
 
-impl Live<ToolsWorld> {
+impl ReadyInstance<ToolsWorld> {
     fn arm(&mut self) -> CallBudget {
         let limits = self.store.data().tool;
         arm(&mut self.store, limits)

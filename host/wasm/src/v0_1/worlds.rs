@@ -4,7 +4,7 @@ use portcullis_core::limits::CallLimits;
 use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, Resource};
 
-use super::super::guest::{GuestState, Live, arm, guard};
+use super::super::guest::{GuestState, ReadyInstance, arm, guard};
 use super::super::{FailureCode, PluginFailure, Settlement, TransformDecision, Verdict};
 use super::{World, convert};
 
@@ -103,7 +103,7 @@ fn own_error<T>(result: Result<T, String>) -> Result<T, PluginFailure> {
     result.map_err(|text| PluginFailure::new(FailureCode::Error, text))
 }
 
-impl Live<PolicyWorld> {
+impl ReadyInstance<PolicyWorld> {
     /// Judges the call whose facts are in the store.
     pub(crate) async fn check(&mut self) -> Result<Verdict, PluginFailure> {
         let armed = arm(&mut self.store, CallLimits::DECISION);
@@ -113,7 +113,7 @@ impl Live<PolicyWorld> {
     }
 }
 
-impl Live<TransformWorld> {
+impl ReadyInstance<TransformWorld> {
     /// Rewrites the arguments or the outcome of the call whose facts are in the store.
     pub(crate) async fn rewrite(&mut self) -> Result<TransformDecision, PluginFailure> {
         let armed = arm(&mut self.store, CallLimits::REWRITE);
@@ -123,7 +123,7 @@ impl Live<TransformWorld> {
     }
 }
 
-impl Live<ApprovalWorld> {
+impl ReadyInstance<ApprovalWorld> {
     /// Settles the ask whose facts are in the store.
     pub(crate) async fn settle(&mut self) -> Result<Settlement, PluginFailure> {
         let armed = arm(&mut self.store, CallLimits::DECISION);
@@ -133,7 +133,7 @@ impl Live<ApprovalWorld> {
     }
 }
 
-impl Live<SinkWorld> {
+impl ReadyInstance<SinkWorld> {
     /// Takes a batch, and returns the lines that the plugin wrote.
     pub(crate) async fn deliver(&mut self, records: &[String]) -> Result<String, PluginFailure> {
         let armed = arm(&mut self.store, CallLimits::DELIVER);

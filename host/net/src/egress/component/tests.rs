@@ -45,7 +45,7 @@ fn address(text: &str) -> SocketAddr {
 async fn a_component_connects_to_what_was_looked_up_for_a_declared_name_and_to_nothing_else() {
     let answers: [(&str, &[&str]); 2] = [("api.test", &["93.184.216.34"]), ("evil.test", &["93.184.216.35"])];
     let bench = Bench::new(&["api.test:443", "1.1.1.1:53"], Reach::Public, &answers);
-    let found = Found::default();
+    let found = LookedUpNames::default();
     let egress = &bench.egress;
     assert!(!egress.admits(&found, address("93.184.216.34:443")), "nobody looked it up");
     assert_eq!(egress.look_up(&found, "API.test").await.unwrap(), ["93.184.216.34".parse::<IpAddr>().unwrap()]);
@@ -63,7 +63,7 @@ async fn a_component_connects_to_what_was_looked_up_for_a_declared_name_and_to_n
     ] {
         assert!(!egress.admits(&found, address(refused)), "{refused}");
     }
-    assert!(!egress.admits(&Found::default(), address("93.184.216.34:443")), "another instance did");
+    assert!(!egress.admits(&LookedUpNames::default(), address("93.184.216.34:443")), "another instance did");
     let asked = bench.names.asked.load(Ordering::SeqCst);
     for name in ["evil.test", "secret.evil.test", "127.0.0.1", "localhost", "api.test.", ""] {
         let error = egress.look_up(&found, name).await.unwrap_err().to_string();
@@ -80,7 +80,7 @@ async fn a_name_that_resolves_differently_after_the_check_opens_nothing() {
     let answers: [(&str, &[&str]); 1] = [("api.test", &["93.184.216.34", "127.0.0.1", "169.254.169.254"])];
     for (reach, near) in [(Reach::Public, false), (Reach::Private, true)] {
         let bench = Bench::new(&["api.test:80"], reach, &answers);
-        let found = Found::default();
+        let found = LookedUpNames::default();
         bench.egress.look_up(&found, "api.test").await.unwrap();
         assert!(!bench.egress.admits(&found, address("127.0.0.1:80")));
         let second = bench.egress.look_up(&found, "api.test").await;
@@ -91,8 +91,8 @@ async fn a_name_that_resolves_differently_after_the_check_opens_nothing() {
         assert!(!bench.egress.admits(&found, address("169.254.169.254:80")));
     }
     let declared = Bench::new(&["169.254.169.254:80", "10.0.0.1:80"], Reach::Public, &[]);
-    assert!(!declared.egress.admits(&Found::default(), address("169.254.169.254:80")));
-    assert!(!declared.egress.admits(&Found::default(), address("10.0.0.1:80")));
+    assert!(!declared.egress.admits(&LookedUpNames::default(), address("169.254.169.254:80")));
+    assert!(!declared.egress.admits(&LookedUpNames::default(), address("10.0.0.1:80")));
     assert!(declared.reasons().iter().any(|told| told.contains("a cloud metadata address; no setting allows it")));
 }
 

@@ -39,7 +39,7 @@ const HOP_BY_HOP: [&str; 7] = [
 ];
 
 /// The role of the broker on a connection from the source.
-pub(super) enum Role {
+pub(super) enum ProxyRole {
     /// The source takes the broker for the host itself.
     Origin { host: Destination, dialled: Option<TcpStream> },
     /// The source uses the broker as a proxy.
@@ -47,13 +47,13 @@ pub(super) enum Role {
 }
 
 /// Serves one connection until either side ends it.
-pub(super) async fn serve<S>(shared: &Arc<Shared>, stream: S, role: Role)
+pub(super) async fn serve<S>(shared: &Arc<Shared>, stream: S, role: ProxyRole)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (host, dialled) = match role {
-        Role::Origin { host, dialled } => (Some(host), dialled),
-        Role::Proxy => (None, None),
+        ProxyRole::Origin { host, dialled } => (Some(host), dialled),
+        ProxyRole::Proxy => (None, None),
     };
     let exchange =
         Exchange { shared, host, kept: tokio::sync::Mutex::new(Kept { dialled, open: None }), after: Mutex::default() };

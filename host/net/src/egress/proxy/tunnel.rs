@@ -23,7 +23,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     match Via::of(to.port()) {
-        Via::Http => http::serve(shared, stream, http::Role::Origin { host: to, dialled }).await,
+        Via::Http => http::serve(shared, stream, http::ProxyRole::Origin { host: to, dialled }).await,
         Via::Tls => tls(shared, stream, &to, dialled).await,
         via => {
             if let Ok(upstream) = shared.dial(via, &to, dialled).await {

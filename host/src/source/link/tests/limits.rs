@@ -142,7 +142,7 @@ async fn a_log_level_that_is_not_answered_delays_one_call_by_half_its_time_and_n
     let four = Duration::from_secs(4);
     let params = Json::parse(r#"{"name":"a","_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#).unwrap();
     let call = async || {
-        link.call(&crate::protocol::Method::ToolsCall, &params, &no_client(), silent(), CallTime::of(four)).await
+        link.call(&crate::protocol::Method::ToolsCall, &params, &no_client(), silent(), CallDeadline::of(four)).await
     };
     let begun = Instant::now();
     let silence = async {
@@ -163,7 +163,7 @@ async fn a_log_level_that_is_not_answered_delays_one_call_by_half_its_time_and_n
     });
     assert!(matches!(outcome, Outcome::Unknown(_)));
     let over = link
-        .call(&crate::protocol::Method::ToolsCall, &params, &no_client(), silent(), CallTime::of(Duration::ZERO))
+        .call(&crate::protocol::Method::ToolsCall, &params, &no_client(), silent(), CallDeadline::of(Duration::ZERO))
         .await;
     assert!(matches!(over, Outcome::NotSent(why) if why.contains("nothing was sent")));
 }

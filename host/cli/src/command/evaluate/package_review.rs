@@ -23,18 +23,18 @@ const SCRIPTS: [&str; 3] = ["preinstall", "install", "postinstall"];
 
 /// The result of a look at packages.
 #[derive(Default)]
-pub(super) struct Supply {
+pub(super) struct PackageReview {
     pub(super) known: PriorKnowledge,
     /// True if a record says that the server, or something that it needs, is malicious.
     pub(super) malicious: bool,
 }
 
-impl Supply {
+impl PackageReview {
     /// Returns what is known of a program that no package manager installed.
     pub(super) fn of_no_package() -> Self {
-        let mut supply = Self::default();
-        supply.known.unchecked.push("where it comes from: not checked, as no package was installed".to_owned());
-        supply
+        let mut review = Self::default();
+        review.known.unchecked.push("where it comes from: not checked, as no package was installed".to_owned());
+        review
     }
 
     /// Takes in what is known of another part of the same server.
@@ -48,17 +48,17 @@ impl Supply {
 
 /// Judges the packages in a folder, by the database if there is one. `asked_for` is the name of the one that a person
 /// typed.
-pub(super) fn look(folder: &Path, asked_for: Option<&str>, database: Option<&Path>) -> anyhow::Result<Supply> {
-    let mut supply = Supply::default();
+pub(super) fn look(folder: &Path, asked_for: Option<&str>, database: Option<&Path>) -> anyhow::Result<PackageReview> {
+    let mut review = PackageReview::default();
     let (mut packages, mut left_out) = (Vec::new(), 0);
     installed(folder, 0, &mut packages, &mut left_out);
     if left_out > 0 {
         let limits = format!("more than {MAX_PACKAGES} of them or {MAX_DEPTH} folders deep");
-        supply.known.unchecked.push(format!("folders with packages that were not looked at, {limits}: {left_out}"));
+        review.known.unchecked.push(format!("folders with packages that were not looked at, {limits}: {left_out}"));
     }
     for package in &packages {
         let is = |name: &str| package.ecosystem.normal(&package.name) == package.ecosystem.normal(name);
-        package.judge(asked_for.is_some_and(is), &mut supply.known.findings);
+        package.judge(asked_for.is_some_and(is), &mut review.known.findings);
     }
     // What lies inside another package's archive is installed, too, although nothing resolved it.
     let database = database.map(OsvDatabase::open).transpose()?.flatten();
@@ -73,32 +73,32 @@ pub(super) fn look(folder: &Path, asked_for: Option<&str>, database: Option<&Pat
             check.database = found.database;
         }
     }
-    judge_by_records(&check.matches, &mut supply.known.findings);
-    supply.malicious = check.malicious().is_some();
-    supply.known.unchecked.push(match &check.database {
+    judge_by_records(&check.matches, &mut review.known.findings);
+    review.malicious = check.malicious().is_some();
+    review.known.unchecked.push(match &check.database {
         None => check.summary(),
         Some(_) => format!("{}; what it does not list is not known", check.summary()),
     });
     let others = if asked_for.is_some() { "the packages that it needs" } else { "the packages" };
-    supply.known.unchecked.push(format!("who built {others} (provenance): not checked"));
-    Ok(supply)
+    review.known.unchecked.push(format!("who built {others} (provenance): not checked"));
+    Ok(review)
 }
 
 /// Returns what is known of a package that was not installed, because a record calls it malicious.
-pub(super) fn refused(record: &OsvMatch, database: &OsvEdition) -> Supply {
-    let mut supply = Supply { malicious: true, ..Supply::default() };
-    judge_by_records(std::slice::from_ref(record), &mut supply.known.findings);
-    supply
+pub(super) fn refused(record: &OsvMatch, database: &OsvEdition) -> PackageReview {
+    let mut review = PackageReview { malicious: true, ..PackageReview::default() };
+    judge_by_records(std::slice::from_ref(record), &mut review.known.findings);
+    review
         .known
         .unchecked
         .push(format!("everything else: nothing was installed or started, because of {record} in {database}"));
-    supply
+    review
 }
 
 /// Adds what is known of the packages by the names and versions that the registry gave, whatever they say themselves.
-pub(super) fn look_at_lock(phase: &InstalledPackage, supply: &mut Supply) {
-    judge_by_records(&phase.osv.matches, &mut supply.known.findings);
-    supply.malicious |= phase.osv.malicious().is_some();
+pub(super) fn look_at_lock(phase: &InstalledPackage, review: &mut PackageReview) {
+    judge_by_records(&phase.osv.matches, &mut review.known.findings);
+    review.malicious |= phase.osv.malicious().is_some();
 }
 
 /// Compares an installed package with what the lock file of a configuration pins: the named one, or the one that would
@@ -215,8 +215,8 @@ mod tests {
         fs::create_dir_all(folder.join("lib/site-packages/Py_Dep-2.0.dist-info")).unwrap();
     }
 
-    fn rules(supply: Supply) -> Vec<(String, String)> {
-        supply
+    fn rules(review: PackageReview) -> Vec<(String, String)> {
+        review
             .known
             .findings
             .finish(&[])
@@ -229,13 +229,13 @@ mod tests {
     fn a_package_that_a_database_calls_malicious_is_known_before_it_is_started() {
         let (folder, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         install(folder.path());
-        let supply = look(folder.path(), Some("@me/server"), None).unwrap();
+        let review = look(folder.path(), Some("@me/server"), None).unwrap();
         assert!(
-            supply.known.unchecked[0].contains("not checked; `portcullis evaluate --update-osv`"),
+            review.known.unchecked[0].contains("not checked; `portcullis evaluate --update-osv`"),
             "{:?}",
-            supply.known.unchecked
+            review.known.unchecked
         );
-        assert_eq!(rules(supply), [("install-script".to_owned(), "@me/server 1.2.3".to_owned())]);
+        assert_eq!(rules(review), [("install-script".to_owned(), "@me/server 1.2.3".to_owned())]);
 
         let file = database.path().join("state/osv.sqlite");
         let with = |id: &str, ecosystem: &str, name: &str| {
@@ -245,26 +245,26 @@ mod tests {
             OsvDatabase::build(&file, &[database.path()]).unwrap();
             look(folder.path(), Some("@me/server"), Some(&file)).unwrap()
         };
-        let supply = with("GHSA-1", "PyPI", "py-dep");
+        let review = with("GHSA-1", "PyPI", "py-dep");
         assert!(
-            !supply.malicious && supply.known.unchecked[0].starts_with("5 packages looked up"),
+            !review.malicious && review.known.unchecked[0].starts_with("5 packages looked up"),
             "{:?}",
-            supply.known.unchecked
+            review.known.unchecked
         );
-        assert!(rules(supply).contains(&("known-vulnerable".to_owned(), "Py_Dep 2.0".to_owned())));
-        let supply = with("MAL-1", "npm", "dep");
-        assert!(supply.malicious);
-        assert_eq!(rules(supply)[0], ("known-malicious".to_owned(), "dep 0.1.0".to_owned()));
-        let supply = with("MAL-2", "npm", "liar");
-        assert!(supply.malicious, "what a package says of itself does not hide it");
+        assert!(rules(review).contains(&("known-vulnerable".to_owned(), "Py_Dep 2.0".to_owned())));
+        let review = with("MAL-1", "npm", "dep");
+        assert!(review.malicious);
+        assert_eq!(rules(review)[0], ("known-malicious".to_owned(), "dep 0.1.0".to_owned()));
+        let review = with("MAL-2", "npm", "liar");
+        assert!(review.malicious, "what a package says of itself does not hide it");
     }
 
     #[test]
     fn folders_that_are_too_deep_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("d/".repeat(MAX_DEPTH + 2))).unwrap();
-        let supply = look(folder.path(), None, None).unwrap();
-        assert!(supply.known.unchecked[0].ends_with("12 folders deep: 1"), "{:?}", supply.known.unchecked);
+        let review = look(folder.path(), None, None).unwrap();
+        assert!(review.known.unchecked[0].ends_with("12 folders deep: 1"), "{:?}", review.known.unchecked);
     }
 
     #[test]
@@ -286,8 +286,8 @@ mod tests {
             osv: OsvCheck { matches: vec![record], ..OsvCheck::default() },
             folder: "/nowhere".into(),
         };
-        let mut supply = Supply::default();
-        look_at_lock(&phase, &mut supply);
-        assert_eq!(rules(supply), [("known-vulnerable".to_owned(), "server 1.0.0".to_owned())]);
+        let mut review = PackageReview::default();
+        look_at_lock(&phase, &mut review);
+        assert_eq!(rules(review), [("known-vulnerable".to_owned(), "server 1.0.0".to_owned())]);
     }
 }

@@ -35,7 +35,7 @@ const SHOWN: usize = 16;
 
 /// The sources whose tools are being refreshed.
 #[derive(Default)]
-pub(super) struct Refresh {
+pub(super) struct ToolRefresh {
     running: Mutex<HashMap<SourceName, Stage>>,
     /// Held while one list replaces another. No source is asked meanwhile.
     turn: tokio::sync::Mutex<()>,
@@ -48,7 +48,7 @@ enum Stage {
     Again,
 }
 
-impl Refresh {
+impl ToolRefresh {
     /// Notes that a refresh is wanted. Returns true if the caller must begin it.
     fn begin(&self, source: &SourceName) -> bool {
         let mut running = self.lock();
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn however_many_changes_come_meanwhile_one_more_refresh_follows() {
-        let (refresh, one, other) = (Refresh::default(), "one".parse().unwrap(), "other".parse().unwrap());
+        let (refresh, one, other) = (ToolRefresh::default(), "one".parse().unwrap(), "other".parse().unwrap());
         assert!(refresh.begin(&one));
         assert!(!refresh.begin(&one) && !refresh.begin(&one));
         assert!(refresh.begin(&other), "none waits for another");

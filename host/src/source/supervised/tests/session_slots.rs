@@ -6,7 +6,7 @@ use serde_json::{Value as Data, json};
 use super::*;
 use crate::call::Params;
 use crate::protocol::{Answer, Json, Method, Notification, Request};
-use crate::source::supervised::own::{MAX_OF_ONE, MAX_OWN, REUSE_FROM};
+use crate::source::supervised::session_slots::{MAX_OF_ONE, MAX_OWN, REUSE_FROM};
 
 /// A session of a principal, which declares capabilities.
 struct Peer {

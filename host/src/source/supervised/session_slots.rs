@@ -22,7 +22,7 @@ pub(super) const REUSE_FROM: usize = 16;
 
 /// The connection slots of the sessions that need their own.
 #[derive(Default)]
-pub(super) struct Own {
+pub(super) struct SessionSlots {
     /// All slots, including those without a connection: they keep the settings that the next connection must be told.
     slots: HashMap<SessionId, Arc<ConnectionSlot>>,
     /// The slots that have a connection, or make one.
@@ -31,14 +31,14 @@ pub(super) struct Own {
 
 /// The error that all places are taken by connections that are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Full {
+pub(super) enum AllSlotsInUse {
     /// The principal that wants another has its full share, all in use.
     Share,
     /// All places are in use, by several principals.
     All,
 }
 
-impl Own {
+impl SessionSlots {
     pub(super) fn get(&self, session: &SessionId) -> Option<&Arc<ConnectionSlot>> {
         self.slots.get(session)
     }
@@ -75,21 +75,24 @@ impl Own {
     /// least needed slot of this principal if it has its full share, otherwise of the principal that has the most.
     ///
     /// # Errors
-    /// [`Full`] if every slot that could give up its place is in use.
-    pub(super) fn place(&mut self, slot: &Arc<ConnectionSlot>) -> Result<(bool, Option<Arc<ConnectionSlot>>), Full> {
+    /// [`AllSlotsInUse`] if every slot that could give up its place is in use.
+    pub(super) fn place(
+        &mut self,
+        slot: &Arc<ConnectionSlot>,
+    ) -> Result<(bool, Option<Arc<ConnectionSlot>>), AllSlotsInUse> {
         let Some(owner) = slot.owner() else { return Ok((false, None)) };
         if self.placed.contains_key(&owner.session) {
             return Ok((false, None));
         }
         let leaving = if self.count(&owner.principal) >= MAX_OF_ONE {
-            Some(self.least_needed(Some(&owner.principal)).ok_or(Full::Share)?)
+            Some(self.least_needed(Some(&owner.principal)).ok_or(AllSlotsInUse::Share)?)
         } else if self.placed.len() >= MAX_OWN {
             let mut counts: HashMap<&str, usize> = HashMap::new();
             for placed in self.placed.values().filter_map(|slot| slot.owner()) {
                 *counts.entry(&placed.principal).or_default() += 1;
             }
             let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(principal, _)| principal);
-            Some(self.least_needed(most).or_else(|| self.least_needed(None)).ok_or(Full::All)?)
+            Some(self.least_needed(most).or_else(|| self.least_needed(None)).ok_or(AllSlotsInUse::All)?)
         } else {
             None
         };

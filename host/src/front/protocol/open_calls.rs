@@ -13,7 +13,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// The calls that are open, by the agent's ids and by the stream within which these are unique.
 #[derive(Clone, Default)]
-pub(crate) struct Calls {
+pub(crate) struct OpenCalls {
     shared: Arc<Shared>,
     stream: u64,
 }
@@ -28,7 +28,7 @@ struct Shared {
 /// that has happened and until the call has ended.
 type Open = HashMap<(u64, Id), Option<oneshot::Sender<()>>>;
 
-impl Calls {
+impl OpenCalls {
     /// Returns a handle to the same calls for another stream, which has ids of its own.
     pub(crate) fn stream(&self) -> Self {
         let stream = self.shared.last_stream.fetch_add(1, Ordering::Relaxed) + 1;
@@ -126,7 +126,7 @@ fn cut(handed_over: bool) -> Answer {
 /// The entry of a call in the table, which is removed however the call ends.
 struct Entry {
     key: (u64, Id),
-    calls: Calls,
+    calls: OpenCalls,
 }
 
 impl Drop for Entry {

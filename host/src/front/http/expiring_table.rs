@@ -15,7 +15,7 @@ use crate::protocol::RpcError;
 use crate::sync::{Mutex, MutexGuard};
 
 /// A table whose entries are removed after they have not been used for a time.
-pub(super) struct Table<K, V> {
+pub(super) struct ExpiringTable<K, V> {
     entries: Mutex<HashMap<K, Arc<SessionEntry<V>>>>,
     idle: Duration,
     principal: PrincipalOf<K, V>,
@@ -32,7 +32,7 @@ pub(super) struct SessionEntry<V> {
 /// An entry in use, and the entries that were removed to make room for it.
 pub(super) type InsertResult<V> = (InUse<V>, Vec<Arc<SessionEntry<V>>>);
 
-impl<K: Hash + Eq + Clone, V> Table<K, V> {
+impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
     pub(super) fn new(idle: Duration, principal: PrincipalOf<K, V>) -> Self {
         Self { entries: Mutex::default(), idle, principal }
     }
@@ -168,16 +168,16 @@ mod tests {
     /// The principal's name, and a number.
     type Key = (Arc<str>, usize);
 
-    fn table(idle: Duration) -> Table<Key, ()> {
-        Table::new(idle, |(principal, _), ()| principal)
+    fn table(idle: Duration) -> ExpiringTable<Key, ()> {
+        ExpiringTable::new(idle, |(principal, _), ()| principal)
     }
 
-    fn enter(table: &Table<Key, ()>, principal: &str, number: usize) -> Result<InUse<()>, HttpRefusal> {
+    fn enter(table: &ExpiringTable<Key, ()>, principal: &str, number: usize) -> Result<InUse<()>, HttpRefusal> {
         let principal = Arc::from(principal);
         Ok(table.entry((Arc::clone(&principal), number), &principal, || ())?.0)
     }
 
-    fn has(table: &Table<Key, ()>, principal: &str, number: usize) -> bool {
+    fn has(table: &ExpiringTable<Key, ()>, principal: &str, number: usize) -> bool {
         table.lock().contains_key(&(Arc::from(principal), number))
     }
 

@@ -24,9 +24,9 @@ const NOTIFY: &str = "notify-send";
 
 /// The tasks that announce questions. Dropping it ends them.
 #[derive(Debug)]
-pub(super) struct Announcer(Vec<JoinHandle<()>>);
+pub(super) struct QuestionNotifier(Vec<JoinHandle<()>>);
 
-impl Announcer {
+impl QuestionNotifier {
     /// Starts to announce the questions of an inbox. It connects to nothing before there is a question.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Announcer {
     }
 }
 
-impl Drop for Announcer {
+impl Drop for QuestionNotifier {
     fn drop(&mut self) {
         self.0.iter().for_each(JoinHandle::abort);
     }

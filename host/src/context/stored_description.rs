@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::scans::Flags;
+use super::scan_cache::Flags;
 use super::upstream::{DiscoveredSource, OfferedItems, Upstream};
 use crate::catalog;
 use crate::config::ScanMode;
@@ -27,7 +27,7 @@ const MAX_BYTES: u64 = 512 << 10;
 
 /// What a source said of itself when it last connected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Announcement {
+pub(super) struct StoredDescription {
     /// The digest of what the source was.
     identity: Digest,
     /// `ServerCapabilities`
@@ -44,7 +44,7 @@ pub(super) struct Announcement {
     pub(super) only_era: Option<Era>,
 }
 
-impl Announcement {
+impl StoredDescription {
     pub(super) fn new(
         identity: Digest,
         capabilities: &Json,
@@ -101,7 +101,7 @@ impl Upstream {
         instructions: Option<&Item>,
     ) {
         let said = instructions.and_then(Item::instructions);
-        let mut now = Announcement::new(self.identity, capabilities, tools, said, self.source.only_era());
+        let mut now = StoredDescription::new(self.identity, capabilities, tools, said, self.source.only_era());
         if self.is_sealed() {
             now.destructive.clear();
         }
@@ -120,7 +120,7 @@ impl Upstream {
     /// Returns what the source said of itself when it last connected, perhaps to an earlier broker, and no tools. `None`
     /// if it never did.
     pub(crate) async fn announced(&self) -> Option<DiscoveredSource> {
-        let Announcement { capabilities, instructions, .. } = self.announced.lock().clone()?;
+        let StoredDescription { capabilities, instructions, .. } = self.announced.lock().clone()?;
         let instructions = instructions.map(|text| self.instructions(&text));
         let flags = match self.config.scan {
             ScanMode::Off => Flags::default(),
@@ -157,7 +157,7 @@ impl Upstream {
 
 /// Returns the names under which a source's tools were exposed when it last connected, whatever the source was then.
 pub(crate) fn announced_names(data_dir: &Path, source: &SourceName) -> BTreeSet<String> {
-    Announcement::read(data_dir, source).map(|kept| kept.tools).unwrap_or_default()
+    StoredDescription::read(data_dir, source).map(|kept| kept.tools).unwrap_or_default()
 }
 
 fn path(data_dir: &Path, source: &SourceName) -> PathBuf {
@@ -173,26 +173,27 @@ mod tests {
     fn an_announcement_counts_only_for_the_source_that_made_it() {
         let dir = tempfile::tempdir().unwrap();
         let (source, identity) = ("files".parse().unwrap(), Digest::of(b"one program"));
-        assert_eq!(Announcement::load(dir.path(), &source, identity), None);
+        assert_eq!(StoredDescription::load(dir.path(), &source, identity), None);
         let capabilities = Json::of(&serde_json::json!({ "prompts": {} }));
-        let announced = Announcement::new(identity, &capabilities, &[], Some("be kind".to_owned()), Some(Era::Legacy));
+        let announced =
+            StoredDescription::new(identity, &capabilities, &[], Some("be kind".to_owned()), Some(Era::Legacy));
         announced.save(dir.path(), &source).unwrap();
-        let kept = Announcement::load(dir.path(), &source, identity).unwrap();
+        let kept = StoredDescription::load(dir.path(), &source, identity).unwrap();
         assert_eq!(kept, announced);
-        assert_eq!(Announcement::load(dir.path(), &source, Digest::of(b"another program")), None);
-        assert_eq!(Announcement::load(dir.path(), &"others".parse().unwrap(), identity), None);
+        assert_eq!(StoredDescription::load(dir.path(), &source, Digest::of(b"another program")), None);
+        assert_eq!(StoredDescription::load(dir.path(), &"others".parse().unwrap(), identity), None);
     }
 
     #[test]
     fn a_damaged_or_huge_announcement_counts_as_none() {
         let dir = tempfile::tempdir().unwrap();
         let (source, identity) = ("files".parse().unwrap(), Digest::of(b"one program"));
-        let announced = |text: String| Announcement::new(identity, &Json::empty_object(), &[], Some(text), None);
+        let announced = |text: String| StoredDescription::new(identity, &Json::empty_object(), &[], Some(text), None);
         announced("x".repeat(1 << 20)).save(dir.path(), &source).unwrap();
-        assert_eq!(Announcement::load(dir.path(), &source, identity), None);
+        assert_eq!(StoredDescription::load(dir.path(), &source, identity), None);
         announced("short".to_owned()).save(dir.path(), &source).unwrap();
-        assert!(Announcement::load(dir.path(), &source, identity).is_some());
+        assert!(StoredDescription::load(dir.path(), &source, identity).is_some());
         std::fs::write(path(dir.path(), &source), "{").unwrap();
-        assert_eq!(Announcement::load(dir.path(), &source, identity), None);
+        assert_eq!(StoredDescription::load(dir.path(), &source, identity), None);
     }
 }

@@ -11,14 +11,14 @@ const WRITTEN: [&str; 10] = ["out", "write", "dest", "save", "log", "db", "data"
 
 /// The paths of a server's command, sorted into those that its cell may be given and those that a person must decide.
 #[derive(Default)]
-pub(crate) struct Guess {
+pub(crate) struct PathGuess {
     /// The lines of the cell, each with its reason as evidence.
     pub(crate) lines: Vec<CellLine>,
     /// Paths that are not proposed, each with the reason.
     pub(crate) refused: Vec<String>,
 }
 
-impl Guess {
+impl PathGuess {
     /// Guesses from the arguments and the working directory. The broker's own files are given to no source.
     pub(crate) fn of(source: &SourceConfig, own: &[PathBuf]) -> Self {
         let mut guess = Self::default();

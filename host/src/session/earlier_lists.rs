@@ -15,7 +15,7 @@ use crate::name::SourceName;
 use crate::protocol::Era;
 
 /// The lists that an agent was shown under an earlier configuration.
-pub(super) struct Carried {
+pub(super) struct EarlierLists {
     listings: HashMap<ItemKind, Arc<Listing>>,
     /// The lists that are out of date, by kind and source.
     stale: HashSet<(ItemKind, SourceName)>,
@@ -34,7 +34,7 @@ pub(super) struct PreviousAnswers {
 
 impl ConfiguredSession {
     /// Returns what the next configuration takes over. `None` if the agent was shown nothing.
-    pub(super) fn to_carry(&self) -> Option<Carried> {
+    pub(super) fn to_carry(&self) -> Option<EarlierLists> {
         let earlier = self.carried.lock().clone();
         let mut listings = earlier.as_ref().map_or_else(HashMap::new, |earlier| earlier.listings.clone());
         let tools = self.lock_tools().get().and_then(|tools| tools.clone().ok());
@@ -43,7 +43,7 @@ impl ConfiguredSession {
         let mut stale = self.lists.all_stale();
         stale.extend(self.refresh.running().into_iter().map(|source| (ItemKind::Tool, source)));
         stale.extend(earlier.iter().flat_map(|earlier| earlier.stale.iter().cloned()));
-        (!listings.is_empty()).then_some(Carried { listings, stale })
+        (!listings.is_empty()).then_some(EarlierLists { listings, stale })
     }
 
     /// Sorts the sources of this session by what is known of them.
@@ -87,7 +87,7 @@ impl ConfiguredSession {
         });
     }
 
-    async fn tell_differences(&self, carried: &Carried) {
+    async fn tell_differences(&self, carried: &EarlierLists) {
         for kind in [ItemKind::Tool].into_iter().chain(KINDS) {
             let Some(before) = carried.listings.get(&kind) else { continue };
             match self.listing(kind).await {

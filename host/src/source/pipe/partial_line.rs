@@ -5,12 +5,12 @@ use std::io::IoSlice;
 use bytes::Bytes;
 
 /// A line in pieces, of which a part may have been written.
-pub(super) struct Pieces {
+pub(super) struct PartialLine {
     left: Vec<Bytes>,
     written: usize,
 }
 
-impl Pieces {
+impl PartialLine {
     /// Returns a line that ends in a line feed.
     pub(super) fn of_line(mut line: Vec<Bytes>) -> Self {
         // With the piece before it, so that a short line is one write.
@@ -55,7 +55,7 @@ mod tests {
         let text = b"{\"a\":[1,2]}\n";
         for step in 1..=text.len() {
             let pieces = [&b"{"[..], b"\"a\":", b"[1,2]", b"}"];
-            let mut left = Pieces::of_line(pieces.map(Bytes::from_static).into());
+            let mut left = PartialLine::of_line(pieces.map(Bytes::from_static).into());
             assert!(left.is_whole());
             let mut written = Vec::new();
             while !left.is_empty() {

@@ -8,14 +8,14 @@ use crate::call::Cause;
 
 /// The time limit of one call, including everything that happens before it is sent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CallTime {
+pub(crate) struct CallDeadline {
     /// The whole time, as configured.
     pub(super) whole: Duration,
     /// The deadline.
     pub(crate) until: Instant,
 }
 
-impl CallTime {
+impl CallDeadline {
     /// Returns the time of a call that begins now.
     pub(crate) fn of(whole: Duration) -> Self {
         Self { whole, until: Instant::now() + whole }
