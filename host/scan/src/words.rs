@@ -27,6 +27,34 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
         r"(?:\b(?:send|forward|transmit|upload|post|exfiltrate|submit|leak|relay|copy|deliver|mail|e-mail|email|bcc|cc|ship|push|beacon|sync|stream|report|share)(?:s|es|ing|ed|ting|ted)?\b|\bsent\b)",
     ),
     (
+        "call",
+        r"(?:\b(?:call|invoke|run|use|execute|trigger|query|access|visit|contact)(?:s|ed|ing|d)?\b)",
+    ),
+    (
+        "tool",
+        r"(?:\b[a-z0-9]+(?:_[a-z0-9]+)+\b|\b[a-z0-9-]+ tools?\b)",
+    ),
+    (
+        "why",
+        r"(?:complian(?:ce|t)|regulat(?:ions?|ory)|legal (?:reasons|requirements|purposes)|the (?:[a-z]+ )?law\b|licen[cs]e terms|security (?:protocols?|polic(?:y|ies)|verification|validation|requirements?|checkpoint|reasons|purposes|scan(?:ning)?|measures?|standards?)|safety (?:compliance|protocols?|reasons|purposes|standards?)|audit (?:purposes|requirements|reasons)|data protection|account (?:suspension|verification)|terms of (?:service|use)|gdpr|pdpa|hipaa|verification purposes|proper validation)",
+    ),
+    (
+        "collect",
+        r"(?:\b(?:collect|captur|record|harvest|gather|log|track|extract)(?:s|es|ed|ing|e)?\b)",
+    ),
+    (
+        "kept",
+        r"(?:sent|sends?|shared?|shares|stored?|stores|retained?|retains|kept|logged|logs|uploaded?|uploads|transmitted|transmits?|synced|syncs|synchroni[sz]e[sd]?|forwarded|forwards|reported|reports|submitted|submits|added|copied|collected|collects|archived|archives|saved|recorded|records|backed up|mirrored|streamed|posted|relayed|disclosed|sold|made available|remembered|persisted|tracked|tracks|catalogu?ed|captures?|captured|maintained|provided|harvested)",
+    ),
+    (
+        "yours",
+        r"(?:conversations?|chats?|user(?:s)? (?:data|inputs?|identity|messages?|files?|content|prompts?|queries)|(?:test |submitted |all )inputs?|documents?|source (?:files?|code)|recordings?|submitted texts?|(?:extracted|processed|visible) texts?|e-?mail addresses|phone numbers|home addresses|symptoms|faces|plates|clipboard|keystrokes|location(?:s| history)?|working directory|secrets|credentials|account numbers|screenshots?|emails)",
+    ),
+    (
+        "private",
+        r"(?:\b(?:passwords?|credentials?|secrets|credit cards?|card numbers?|personal (?:data|information|details)|keystrokes|clipboard|browsing (?:history|data)|session cookies|contact lists?|phone numbers|location history|faces|licen[cs]e plates|biometric[a-z]*|voice ?prints|environment (?:details|variables)|conversations?|chat history|private keys?|account numbers|e-?mail addresses|home (?:and work )?addresses|users? identity|symptoms|sensitive (?:data|information|documents))\b)",
+    ),
+    (
         "pass",
         r"(?:\b(?:pass|include|put|place|insert|append|attach|embed|encode|provide|supply|add|write|offload|fill|copy|dump|paste|store|set)(?:s|es|ing|ed|d)?\b)",
     ),
@@ -44,7 +72,7 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
     ),
     (
         "file",
-        r"(?:\.ssh\b|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|/etc/(?:passwd|shadow|sudoers)|\.aws/|\.bashrc|\.zshrc|\.bash_profile|\.profile\b|\.bash_history|\.zsh_history|[ /,(]\.env\b|\bmcp\.json|\.netrc|\.npmrc|\.pypirc|\.kube/config|\.git-credentials|\.docker/config|\.gnupg|\.pem\b|\.key\b|\bauthorized_keys|\bcredentials\.json|claude_desktop_config|\.cursor/|\blogin data\b|wallet\.dat|\.config/gcloud|/proc/self/environ)",
+        r"(?:\.ssh\b|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|/etc/(?:passwd|shadow|sudoers)|\.aws/|\.bashrc|\.zshrc|\.bash_profile|\.profile\b|\.bash_history|\.zsh_history|[ /,(]\.env\b|\bmcp\.json|\.netrc|\.npmrc|\.pypirc|\.kube/config|\.git-credentials|\.docker/config\.json|\.gnupg|\.pem\b|\.key\b|\bauthorized_keys|\bcredentials\.json|claude_desktop_config|\.cursor/|\blogin data\b|wallet\.dat|\.config/(?:gcloud|gh)\b|/proc/self/environ|\.terraform\.d/credentials|\.password-store|login\.keychain|\.env (?:files?|content)|\.env\b[^\n ]? ?(?:and|,))",
     ),
     (
         "place",

@@ -1,6 +1,11 @@
 //! The rules: patterns over the text, most of them over the normalised one, and some that are code.
 
 mod conduct;
+mod guard;
+mod languages;
+mod orders;
+mod origin;
+mod share;
 mod take;
 mod trace;
 
@@ -9,6 +14,7 @@ use regex::Regex;
 use crate::Severity;
 use crate::view::NormalizedText;
 use crate::words::WORDS;
+use guard::Guard;
 pub(crate) use trace::{ENCODED, HIDDEN, MIXED, PARAMETER};
 
 /// A rule: what is looked for, and why.
@@ -22,6 +28,7 @@ pub struct Rule {
     pub(crate) adds: bool,
     /// True if the patterns read the original text; otherwise they read the normalised one.
     pub(crate) original: bool,
+    pub(crate) excuse: Excuse,
     pub(crate) patterns: &'static [(Severity, &'static str)],
     /// A description in which the rule finds something.
     #[cfg_attr(not(test), expect(dead_code, reason = "the tests read the examples"))]
@@ -31,19 +38,33 @@ pub struct Rule {
     pub(crate) passed: &'static str,
 }
 
+/// What makes a match of a rule a note, because an honest definition says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Excuse {
+    /// Nothing does.
+    None,
+    /// The sentence forbids or refuses the thing: "never send a password", "access to ~/.ssh is denied".
+    Negation,
+    /// The sentence forbids the thing, or has one of these words.
+    Words(&'static str),
+}
+
 /// One rule with its compiled patterns.
 #[derive(Debug)]
 pub(crate) struct Compiled {
     pub(crate) rule: &'static Rule,
     patterns: Vec<(Severity, Regex)>,
+    guard: Guard,
 }
 
 impl Compiled {
     /// Returns the gravest match in a view, and its offset in the original.
     pub(crate) fn find(&self, view: &NormalizedText, original: &str) -> Option<(Severity, usize)> {
         let text = if self.rule.original { original } else { &view.text };
-        let found =
-            self.patterns.iter().filter_map(|(severity, pattern)| Some((*severity, pattern.find(text)?.start())));
+        let found = self.patterns.iter().filter_map(|(severity, pattern)| {
+            let (start, excused) = self.guard.search(pattern, text)?;
+            Some((if excused { Severity::Note } else { *severity }, start))
+        });
         let (severity, at) = found.max_by_key(|(severity, _)| *severity)?;
         Some((severity, if self.rule.original { at } else { view.origin(at) }))
     }
@@ -51,7 +72,8 @@ impl Compiled {
 
 /// Returns every rule.
 pub(crate) fn all() -> impl Iterator<Item = &'static Rule> {
-    conduct::RULES.iter().chain(take::RULES).chain([&HIDDEN, &ENCODED, &MIXED, &PARAMETER])
+    let prose = [conduct::RULES, orders::RULES, origin::RULES, take::RULES, share::RULES, languages::RULES];
+    prose.into_iter().flatten().chain([&HIDDEN, &ENCODED, &MIXED, &PARAMETER])
 }
 
 /// Compiles the rules. The tests check that every pattern compiles.
@@ -59,7 +81,10 @@ pub(crate) fn compile() -> Vec<Compiled> {
     let words = words();
     let compile =
         |(severity, pattern): &(Severity, &str)| Some((*severity, Regex::new(&expand(pattern, &words)).ok()?));
-    all().map(|rule| Compiled { rule, patterns: rule.patterns.iter().filter_map(compile).collect() }).collect()
+    let guard = |rule: &Rule| Guard::new(rule.excuse, |pattern| expand(pattern, &words));
+    all()
+        .map(|rule| Compiled { rule, patterns: rule.patterns.iter().filter_map(compile).collect(), guard: guard(rule) })
+        .collect()
 }
 
 /// Replaces the names in braces by their words.
@@ -67,8 +92,12 @@ fn expand(pattern: &str, words: &[(String, String)]) -> String {
     words.iter().fold(pattern.to_owned(), |text, (name, words)| text.replace(name, words))
 }
 
+/// Returns the groups of words, with the earlier ones that they name replaced.
 fn words() -> Vec<(String, String)> {
-    WORDS.iter().map(|(name, words)| (format!("{{{name}}}"), (*words).to_owned())).collect()
+    WORDS.iter().fold(Vec::new(), |mut known, (name, words)| {
+        known.push((format!("{{{name}}}"), expand(words, &known)));
+        known
+    })
 }
 
 #[cfg(test)]
