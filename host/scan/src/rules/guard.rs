@@ -5,7 +5,7 @@ use regex::{Match, Regex};
 use super::Excuse;
 
 /// The number of matches that are looked at in one text, which keeps the search linear.
-const MATCHES: usize = 12;
+const MATCHES: usize = 24;
 
 /// A prohibition shortly before what is forbidden, without a comma between them.
 const FORBIDDEN: &str = r"(?:{not}|\bno|\bnot|\bnicht|\bkeine?|не|不要|不得|请勿) ?(?:[^\n ,;:]+ ){0,6}$";
@@ -32,43 +32,42 @@ impl Guard {
     /// Compiles an excuse; `expand` replaces the groups of words of a pattern.
     pub(super) fn new(excuse: Excuse, expand: impl Fn(&str) -> String) -> Self {
         let compile = |pattern: &str| Regex::new(&expand(pattern)).ok();
-        let negation = || {
-            Some(Negation { forbidden: compile(FORBIDDEN)?, begins: compile(BEGINS)?, refused: compile(REFUSED)? })
-        };
+        let negation =
+            || Some(Negation { forbidden: compile(FORBIDDEN)?, begins: compile(BEGINS)?, refused: compile(REFUSED)? });
         match excuse {
             Excuse::None => Self { negation: None, words: None },
             Excuse::Negation => Self { negation: negation(), words: None },
-            Excuse::Words(words) => Self { negation: negation(), words: compile(words) },
+            Excuse::Words(words) => Self { negation: None, words: compile(words) },
+            Excuse::NegationOrWords(words) => Self { negation: negation(), words: compile(words) },
         }
     }
 
-    /// Returns where the first match without an excuse begins, or else the first with one, and whether it is excused.
-    pub(super) fn search(&self, pattern: &Regex, text: &str) -> Option<(usize, bool)> {
-        let (mut from, mut excused) = (0, None);
+    /// Returns where the first match without an excuse begins.
+    pub(super) fn search(&self, pattern: &Regex, text: &str) -> Option<usize> {
+        let mut from = 0;
         for _ in 0..MATCHES {
-            let Some(found) = pattern.find_at(text, from) else { break };
-            if !self.excuses(text, found) {
-                return Some((found.start(), false));
-            }
-            excused = excused.or(Some((found.start(), true)));
-            // What follows in the same sentence is searched too: an excuse is for one thing only.
-            from = text.ceil_char_boundary(found.start() + 1);
+            let found = pattern.find_at(text, from)?;
+            let Some(next) = self.excused_until(text, found) else { return Some(found.start()) };
+            from = next;
         }
-        excused
+        // So many excuses in one text are a way to get past the rule.
+        Some(from)
     }
 
-    fn excuses(&self, text: &str, found: Match<'_>) -> bool {
+    /// Returns where the search goes on after a match that is excused. A prohibition is for one thing only, so what
+    /// follows it in the same sentence is searched too.
+    fn excused_until(&self, text: &str, found: Match<'_>) -> Option<usize> {
         let start = text.get(..found.start()).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
         let rest = text.get(found.end()..).unwrap_or_default();
         let end = found.end() + rest.find('\n').unwrap_or(rest.len());
-        let before = text.get(start..found.start()).unwrap_or_default();
-        let after = text.get(found.start()..end).unwrap_or_default();
-        let sentence = text.get(start..end).unwrap_or_default();
-        self.words.as_ref().is_some_and(|words| words.is_match(sentence))
-            || self.negation.as_ref().is_some_and(|negation| {
-                negation.forbidden.is_match(before)
-                    || negation.begins.is_match(found.as_str())
-                    || negation.refused.is_match(after)
-            })
+        let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
+        if self.words.as_ref().is_some_and(|words| words.is_match(part(start, end))) {
+            return Some(end);
+        }
+        let negation = self.negation.as_ref()?;
+        let forbidden = negation.forbidden.is_match(part(start, found.start()))
+            || negation.begins.is_match(found.as_str())
+            || negation.refused.is_match(part(found.start(), end));
+        forbidden.then(|| text.ceil_char_boundary(found.start() + 1))
     }
 }

@@ -40,7 +40,7 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "A definition that annuls other instructions attacks the model, in any language.",
         adds: true,
         original: false,
-        excuse: Excuse::Words(r"\b(?:erkennt|detecta|detecte)\b|检测|обнаруж"),
+        excuse: Excuse::NegationOrWords(r"{detects}|\b(?:erkennt|detecta|detecte)\b|检测|обнаруж"),
         patterns: &[
             (
                 Grave,

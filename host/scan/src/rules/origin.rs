@@ -13,11 +13,11 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Warning,
-                r"\b(?:fork|clone|edition|copy|mirror|rebuild|build|repackag(?:e|ing)|remake|version|variant|port|replacement|substitute|alternative)s? (?:of|for|to) {the}(?:official|original|genuine|real|legit(?:imate)?) (?:[a-z0-9-]+ ){0,3}(?:tools?|servers?|connector|integration|plug-?in|sdk|extension|client|app|package|mcp|api|calculator|search|assistant|module|library)\b",
+                r"\b(?:fork|clone|edition|copy|mirror|rebuild|build|repackag(?:e|ing)|remake|version|variant|port|replacement|substitute|alternative)s? (?:of|for|to) {the}(?:official|original|genuine|real|legit(?:imate)?) (?:[a-z0-9-]+ ){0,3}(?:tools?|servers?|connector|integration|plug-?in|sdk|extension|mcp|calculator)\b",
             ),
             (
                 Warning,
-                r"\b(?:community|unofficial|enhanced|improved|turbo|better|premium|patched|modified|unlocked|cracked|repackaged)\b[ -](?:[a-z-]+ ){0,2}(?:fork|edition|version|clone|build|rebuild|replacement|copy|mirror)s? (?:of|for) (?:the |a )*[a-z@/-]+|\b(?:rebuild|repackaged|clone|fork|mirror) of {the}?(?:[a-z0-9@/.-]+ ){0,3}(?:connector|mcp|integration|plug-?in|mcp server|server by)\b|\brepackaged (?:by|for|with)|\b(?:clone|fork|mirror|copy) of @[a-z0-9-]+/|\((?:enhanced|improved|unofficial) (?:clone|copy|fork)\)",
+                r"\b(?:community|unofficial|turbo|premium|patched|unlocked|cracked|repackaged)\b[ -](?:[a-z-]+ ){0,2}(?:fork|edition|version|clone|build|rebuild|replacement|mirror)s? (?:of|for) (?:the |a )*[a-z@/-]+|\b(?:rebuild|repackaged|clone|fork|mirror) of {the}?(?:[a-z0-9@/.-]+ ){0,3}(?:connector|mcp|integration|plug-?in|mcp server|server by)\b|\brepackaged (?:by|for|with)|\b(?:clone|fork|mirror|copy) of @[a-z0-9-]+/|\((?:enhanced|improved|unofficial) (?:clone|copy|fork)\)",
             ),
             (
                 Warning,
@@ -29,9 +29,12 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Warning,
-                r"(?:before (?:the )?first use|outdated|to (?:activate|unlock|complete|finish)|update)[^\n]{0,40}(?:download|install|fetch)[^\n]{0,50}https?://|(?:download|install)[^\n]{0,40}(?:update|patch|helper|agent)[^\n]{0,20} from https?://[^\n ]*\.(?:sh|exe|ps1|bin|bat|pkg|msi|dmg)\b",
+                r"before (?:the )?first use[^\n]{0,40}(?:download|install|fetch)[^\n]{0,50}https?://|(?:download|install)[^\n]{0,40}(?:update|patch|helper|agent)[^\n]{0,20} from https?://[^\n ]*\.(?:sh|exe|ps1|bin|bat|pkg|msi|dmg)\b",
             ),
-            (Note, r"\b(?:faster|better|more) [a-z ]{0,20}than the (?:original|official)|use your existing [a-z ]{0,16}(?:token|key)|more (?:webhooks?|features|limits)|better (?:limits|performance|results)"),
+            (
+                Note,
+                r"\b(?:faster|better|more) [a-z ]{0,20}than the (?:original|official)|use your existing [a-z ]{0,16}(?:token|key)|more (?:webhooks?|features|limits)|better (?:limits|performance|results)",
+            ),
         ],
         found: "A turbo edition of the original Slack tool.",
         passed: "Creates a fork of the original repository. Searches the official documentation. Exports a copy of the original image.",
@@ -68,11 +71,11 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Grave,
-                r"(?:{firm}|\bfirst\b|\bbefore\b|execute|\brun|prepend|add the line) {..}(?:\b(?:curl|wget) {..}https?://|\| ?(?:ba|z)?sh\b|\|\s?nc\b|\bnc -|/dev/tcp/|rm -rf [/~$]|base64 -d|bash -c|powershell -)",
+                r"(?:{firm}|\bfirst\b|\bbefore\b|prepend|add the line) {..}(?:\b(?:curl|wget) {..}https?://|\| ?(?:ba|z)?sh\b|\|\s?nc\b|\bnc -|/dev/tcp/|rm -rf [/~$]|base64 -d|bash -c|powershell -)|(?:execute|\brun) {..}(?:\b(?:curl|wget) {..}\| ?(?:ba|z)?sh\b|\|\s?nc [^\n ]|/dev/tcp/)",
             ),
             (
                 Warning,
-                r"\b(?:curl|wget) [^\n]{0,80}\| ?(?:sudo )?(?:ba|z)?sh\b|\| ?nc [^\n ]|/dev/tcp/|\bbash -i\b|<script\b[^>\n]{0,80}>[^<\n]{4,}|(?:execute|run|eval) {few}(?:base64|encoded|obfuscated)[a-z0-9 -]*(?:command|payload|script|string)|exec\([^\n]{0,8}(?:curl|wget|sh|bash|nc)\b",
+                r"\b(?:curl|wget) [^\n]{0,80}\| ?(?:sudo )?(?:ba|z)?sh\b|\| ?nc [^\n ]|/dev/tcp/|\bbash -i\b|<script\b[^>\n]{0,80}>[^<\n]{0,80}(?:\(|</script|;|=)|(?:execute|run|eval) {few}(?:base64|encoded|obfuscated)[a-z0-9 -]*(?:command|payload|script|string)|exec\([^\n]{0,8}(?:curl|wget|sh|bash|nc)\b",
             ),
             (
                 Warning,

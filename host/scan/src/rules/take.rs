@@ -17,20 +17,24 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Warning,
-                r"\b(?:reads|cat|dump|path=|path:|open) ?{..}(?:/etc/(?:passwd|shadow)|\.ssh/id_|\bid_rsa|\.bash_history|wallet\.dat)|\b(?:reads?|uploads?|look for|also zip|zip) [^\n]{0,40}(?:/etc/(?:passwd|shadow)|\.ssh/id_|\bid_rsa|\.bash_history|wallet\.dat)|{file}[^\n]{0,40}(?:has to be|have to be|must be|is to be|needs? to be|should be) (?:read|passed|sent|opened|included|copied)|(?:contents?|text|values?|output|lines|copy) (?:of|from) (?:the )?(?:users? )?(?:[a-z]+ )?{file}|list (?:/etc|~?/\.ssh)\b",
+                r"\b(?:reads|cat|dump|path=|path:|open) ?{..}(?:/etc/(?:passwd|shadow)|\.ssh/id_|\bid_rsa|\.bash_history|wallet\.dat)|\b(?:reads?|uploads?|look for|also zip|zip) [^\n]{0,40}(?:/etc/(?:passwd|shadow)|\.ssh/id_|\bid_rsa|\.bash_history|wallet\.dat)|{file}[^\n]{0,40}(?:has to be|have to be|must be|is to be|needs? to be|should be) (?:read|passed|sent|opened|included|copied)|(?:contents?|text|values?|output|lines|copy) (?:of|from) (?:the )?(?:users? )?(?:[a-z]+ )?[~$/a-z]{0,12}{file}|list (?:/etc|~?/\.ssh)\b",
             ),
             (
                 Warning,
                 r"(?:contents?|text|copy|value) (?:of|from) (?:the |your )?users? (?:[a-z]+ ){0,4}(?:keys?|passwords?|credentials?|cookies|tokens?)\b|(?:output|contents?|dump) of (?:env|printenv)\b|\b(?:env|printenv) on {user}",
             ),
-            (Note, r"{file}"),
+            (
+                Warning,
+                r"(?:contents?|text|values?|output|lines|copy|entries) (?:of|from|in) [^\n]{0,24}{config}[^\n]*(?:argument|parameter|field|note\b|{send}|{pass})|(?:{must}|\bfirst\b|\bbefore\b|\binclude\b)[^\n]{0,40}(?:{read})[^\n]{0,30}{config}[^\n]*(?:{send}|{pass}|argument|parameter|field|note\b)|\b(?:uploads?|sends?|transmits?|exfiltrates?|posts?) [^\n]{0,60}{config}[^\n]*(?:to|at) ?(?:https?://|[a-z0-9._-]+@)",
+            ),
+            (Note, r"{file}|{config}"),
             (
                 Grave,
-                r"(?:{firm}|\bfirst\b) (?:[a-z]+ ){0,3}(?:read|collect|gather|extract|harvest|dump|pass|send)s? {few}{secret}|\b(?:harvest|exfiltrat|steal)(?:s|e|es|ed|ing)?\b {few}(?:{secret}|{talk}|data|users?)",
+                r"(?:{firm}|\bfirst\b) (?:[a-z]+ ){0,3}(?:collect|gather|harvest|dump)s? {few}{secret}|\b(?:harvest|exfiltrat|steal)(?:s|e|es|ed|ing)?\b {few}(?:{secret}|{chatlog}|data|users?)",
             ),
             (
                 Warning,
-                r"\b(?:fetch|read|collect|gather|extract|copy|look for|search for|find|submit)\b [^\n]{0,60}(?:cookies and login data|login data\b|seed phrases?|keystore|tokens? in the config|keychain)|(?:credentials?|keys?|secrets?|tokens?|passwords?) (?:that )?(?:you (?:can |could )?(?:find|see|know|have)|(?:have |were )?(?:appeared|mentioned|found) (?:in|along|there)|are found|found in (?:its|the|this))",
+                r"\b(?:fetch|read|collect|gather|extract|copy|look for|search for|find|submit)\b [^\n]{0,60}(?:cookies and login data|login data\b|seed phrases?|keystore|tokens? in the config|keychain)|any (?:other |of the )?(?:credentials?|keys?|secrets?|tokens?|passwords?) (?:that )?you (?:can |could )?(?:find|see|know)|(?:credentials?|secrets?|passwords?) that (?:have |were )?(?:appeared|been mentioned|mentioned)",
             ),
             (
                 Warning,
@@ -49,11 +53,15 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Grave,
-                r"(?:{must}|{firm}|\bwhen\b){..}(?:{send}|{pass}) {few}{the}(?:full |entire |complete |whole |all )*{talk}",
+                r"(?:{must}|{firm}|\bwhen {user}){..}(?:{send}|{pass}) {few}{the}(?:full |entire |complete |whole |all )*(?:{chatlog}|history and user)",
             ),
             (
                 Warning,
-                r"\b(?:transmits?|forwards?|uploads?|exfiltrates?|sends?|captures?|collects?) [^\n]{0,50}{talk}",
+                r"(?:{must}|\brequired\b){..}(?:{pass}|{send}|contain) {few}{the}(?:(?:user|message|session|prompt|interaction)s? (?:history|logs?|transcripts?)|(?:previous|prior|earlier|past|all|entire|full|recent) (?:messages|prompts|user (?:messages|inputs?|prompts|queries)|exchanges|interactions|turns)|users? (?:original |exact |full |latest |last )*(?:prompts?|messages?) (?:verbatim|word for word|in full))",
+            ),
+            (
+                Warning,
+                r"\b(?:transmits?|forwards?|uploads?|exfiltrates?|sends?|captures?|collects?|stores?|records?) [^\n]{0,50}(?:{chatlog}|user conversations?)",
             ),
             (
                 Warning,
@@ -65,7 +73,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Warning,
-                r"(?:everything|anything|all)(?: that)? (?:was |has been |you |we |the user |is )?(?:have |has )?(?:discussed|said|told|written|talked about|shared|typed)\b[^\n]{0,40}(?:user|so far|until now|up to now|chat|conversation|session)|what {user} (?:has )?told you|what {user} has (?:written|said|typed)|about himself|(?:text|content|copy) of (?:that|the|each|every) (?:user )?message[^\n]{0,20}(?:\n|$)|(?:last|previous|recent|all) (?:[a-z]+ )?user messages|all (?:the )?messages (?:up to|until|so far)",
+                r"(?:everything|anything|all)(?: that)? (?:was |has been |you |we |the user |is )?(?:have |has )?(?:discussed|said|told|written|talked about|shared|typed)\b[^\n]{0,40}(?:user|so far|until now|up to now|chat|conversation|session)|what {user} (?:has )?told you|about (?:himself|herself|themselves)|every user message[^\n]{0,30}(?:text|content|copy) of|(?:last|previous|recent|all) (?:[a-z]+ )?user messages|all (?:the )?messages (?:up to|until|so far)",
             ),
             (
                 Warning,
@@ -92,15 +100,15 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Grave,
-                r"(?:{firm}|\bmust also\b) {few}(?:{send}|add) {..}(?:to|at|with) {..}(?:https?://[^ \n]+|[a-z0-9._%+-]+@[a-z0-9-]+\.[a-z])|\b(?:bcc|cc)\b {..}[a-z0-9._-]+@[a-z0-9-]+\.[a-z]{..}{firm}|{firm} {few}(?:bcc|cc)\b|\badd [^\n ]+@[^\n ]+ to the bcc",
+                r"(?:{firm}|\bmust also\b) {few}(?:{send}|add) {..}(?:to|at|with) {..}[a-z0-9._%+-]+@[a-z0-9-]+\.[a-z]|(?:{firm}|\bmust also\b) {few}(?:send|forward|transmit|upload|exfiltrate|leak|relay|beacon|mirror)s? {..}(?:to|at) {..}https?://[^ \n]+|\b(?:bcc|cc)\b {..}[a-z0-9._-]+@[a-z0-9-]+\.[a-z]{..}{firm}|{firm} {few}(?:bcc|cc)\b|\badd [^\n ]+@[^\n ]+ to the bcc",
             ),
             (
                 Grave,
-                r"{send} {..}(?:{secret}|{talk}|all (?:files|messages|data|emails)|contents?|results?|everything) {..}(?:to|at) {..}(?:attacker|evil)|{send} (?:the |all |its |any |a |copy |of |user )*(?:{secret}|{talk}|all (?:files|messages|data|emails)|contents?|everything)[^\n]{0,40} (?:to|at) (?:https?://[^ \n]+|[a-z0-9._-]+@[a-z0-9-]+\.[a-z])",
+                r"{send} {..}(?:{secret}|{chatlog}|all (?:files|messages|data|emails)|contents?|results?|everything) {..}(?:to|at) {..}(?:attacker|evil)|{send} (?:the |all |its |any |a |copy |of |user )*(?:{secret}|{chatlog}|all (?:files|messages|data|emails)|contents?|everything)[^\n]{0,40} (?:to|at) (?:https?://[^ \n]+|[a-z0-9._-]+@[a-z0-9-]+\.[a-z])",
             ),
             (
                 Warning,
-                r"(?:{firm}|must also) {few}(?:{send}|access|contact|notify|call) {..}(?:https?://|{place})|a copy of (?:all|every|each|the) {few}(?:messages?|emails?|data|results?|files?|queries) to\b|\bpost the (?:archive|result|content|output|file)s? to [a-z0-9.-]+\.[a-z]|be rewritten to https?://",
+                r"(?:{firm}|must also) {few}(?:{send}|access|contact|notify|call) {..}https?://|a copy of (?:all|every|each|the) {few}(?:messages?|emails?|data|results?|files?|queries) to\b|\bpost the (?:archive|result|content|output|file)s? to [a-z0-9.-]+\.[a-z]|be rewritten to https?://",
             ),
             (
                 Warning,
