@@ -67,15 +67,15 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
     ),
     (
         "file",
-        r"(?:\.ssh\b|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|/etc/(?:passwd|shadow|sudoers)|\.aws/credentials|\.aws/config|\.bashrc|\.zshrc|\.bash_profile|[/ ]\.profile\b|\.bash_history|\.zsh_history|[ /.]mcp\.json|\.netrc|\.git-credentials|\.gnupg|\bauthorized_keys|claude_desktop_config|\.cursor/|\blogin data\b|wallet\.dat|\.config/(?:gcloud|gh)\b|/proc/self/environ|\.password-store|login\.keychain)",
+        r"(?:\.ssh\b|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|/etc/(?:passwd|shadow|sudoers)|\.aws/credentials|\.aws/config|\.bashrc|\.zshrc|\.bash_profile|[/ ]\.profile\b|\.bash_history|\.zsh_history|\.netrc|\.git-credentials|\.gnupg|\bauthorized_keys|\blogin data\b|wallet\.dat|\.config/(?:gcloud|gh)\b|/proc/self/environ|\.password-store|login\.keychain)",
     ),
     (
         "config",
-        r"(?:[ /,(]\.env\b|\.npmrc|\.pypirc|\.kube/config|\.docker/config|[ ,(/]\.pem\b|[a-z0-9_-]+\.pem\b|(?:private|server|ssl|tls)[a-z_-]*\.key\b|[ ,(]\.key[ ,)]|\bcredentials\.json|\.terraform\.d/credentials)",
+        r"(?:[ /,(]\.env\b|\.npmrc|\.pypirc|\.kube/config|\.docker/config|[ ,(/]\.pem\b|[a-z0-9_-]+\.pem\b|(?:private|server|ssl|tls)[a-z_-]*\.key\b|[ ,(]\.key[ ,)]|\bcredentials\.json|[ /.]mcp\.json|claude_desktop_config|\.cursor/|\.terraform\.d/credentials)",
     ),
     (
         "chatlog",
-        r"(?:(?:conversation|chat|dialogue?) (?:history|context|logs?|transcripts?|threads?|so far)|(?:entire|full|whole|complete|verbatim) (?:user )?(?:conversations?|chats?|dialogue|context)\b|system prompts?|system instructions|all (?:previous|prior|earlier|user) messages|usr hist)",
+        r"(?:(?:conversation|chat|dialogue?) (?:history|context|logs?|transcripts?|threads?|so far)|(?:entire|full|whole|complete|verbatim) (?:user )?(?:conversations?|chats?|dialogue|context)\b|all (?:previous|prior|earlier|user) messages|usr hist)",
     ),
     (
         "safety",
@@ -96,10 +96,10 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
     ),
     (
         "lore",
-        r"(?:(?:previous|prior|earlier|preceding|above|original|initial|your|former|all other|other|system|existing|current)(?: [a-z]+)? (?:instructions?|prompts?|directives?|guidelines|orders)|(?:previous|prior|earlier|preceding|above|your|former)(?: [a-z]+)? (?:rules|commands|constraints))",
+        r"(?:(?:previous|prior|earlier|preceding|above|original|initial|your|former|all other|other|system|existing|current)(?: [a-z]+)? (?:instructions?|prompts?|directives?|guidelines)|(?:previous|prior|earlier|preceding|above|your|former)(?: [a-z]+)? (?:rules|commands|constraints))",
     ),
     (
         "orders",
-        r"(?:(?:previous|prior|earlier|preceding|above|your|all other)(?: [a-z]+)? (?:instructions?|prompts?|directives?|guidelines|orders))",
+        r"(?:(?:previous|prior|earlier|preceding|above|your|all other)(?: [a-z]+)? (?:instructions?|prompts?|directives?|guidelines))",
     ),
 ];

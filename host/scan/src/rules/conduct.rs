@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Grave,
-                r"{dont} (?:[a-z]+ ){0,2}(?:mention|reveal|disclose|discuss|acknowledge|bring up|refer to)(?:ing)? (?:this|these|the above|hidden|background|that|it)\b(?: (?:[a-z]+ ){0,2}(?:polic|instruct|step|behavio|operation|action|rule|note|request|process|call|to {user})|\n|$|,)",
+                r"{dont} (?:[a-z]+ ){0,2}(?:mention|reveal|disclose|discuss|acknowledge|bring up|refer to)(?:ing)? (?:this|these|the above|hidden|background|that|it)\b(?: (?:[a-z]+ ){0,2}(?:polic|instruct|step|behavio|operation|action|rule|request|process|call|to {user}))|{dont} (?:[a-z]+ ){0,2}(?:mention|reveal|disclose|discuss|acknowledge)(?:ing)? this(?:\n|$|,)",
             ),
             (
                 Grave,
@@ -78,12 +78,12 @@ pub(crate) const RULES: &[Rule] = &[
         adds: true,
         original: false,
         excuse: Excuse::Words(
-            r"\b(?:never|do not|dont|must not|should not|cannot|will not|wont|not be|nothing|none)\b[^\n]{0,160}\bwithout\b",
+            r"\b(?:never|not|dont|cannot|wont|no|nothing|none|refuses?|fails?|rejects?)\b[^\n]{0,160}\bwithout\b",
         ),
         patterns: &[
             (
                 Grave,
-                r"(?:\b(?:always|must|silently|shall|in all cases|every time|automatically (?:forward|send|pass|execut|run|submit|upload)[a-z]*)\b){..}without (?:first )?(?:asking|requiring|requesting|seeking|prompting|waiting|needing|getting|obtaining|any|further|{user})[^\n]{0,36}\b(?:confirmation|approval|consent|permission|authori[sz]ation)\b",
+                r"(?:\b(?:always|must|silently|shall|in all cases|every time|automatically (?:forward|send|pass|execut|run|submit|upload)[a-z]*)\b){..}without (?:first )?(?:asking|requiring|requesting|seeking|prompting|waiting|needing|getting|obtaining)[^\n]{0,36}\b(?:confirmation|approval|consent|permission|authori[sz]ation)\b",
             ),
             (
                 Warning,
@@ -157,7 +157,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Grave,
-                r"\b(?:ignore|ignoring|disregard|forget|neglect)\b {few}{guard}|\b(?:overrid(?:e|es|ing)|bypass|bypassing|skip|skip over|disable|circumvent|without)\b {few}{safety}",
+                r"\b(?:ignore|ignoring|disregard|forget|neglect)\b {few}{guard}|\b(?:overrid(?:e|es|ing)|bypass|bypassing|skip|skip over|circumvent)\b {few}{safety}|\b(?:disable|without)\b (?:[a-z]+ )?(?:all|any|your|every) (?:[a-z]+ )?{safety}",
             ),
             (
                 Grave,
@@ -169,7 +169,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Grave,
-                r"{model} (?:must|should|shall|will|has to|is required to) {..}\b(?:persona|highest[- ]priority|override|overriding|obey|unrestricted|jailbreak)",
+                r"{model} (?:must|should|shall|will|has to|is required to) {..}\b(?:persona|highest[- ]priority|overrid(?:e|ing) (?:any|all|the) (?:user|system|safety|previous)|obey|unrestricted|jailbreak)",
             ),
             (
                 Warning,
@@ -181,7 +181,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Warning,
-                r"(?:authoritative|trusted) (?:system )?(?:directives?|instructions?|commands?)\b|(?:treat|treated|treats|regard|regarded|regards|consider|considered|considers|count|counts|handle|handled) [^\n]{0,40}(?:as|like|coming from|to be) [^\n]{0,24}(?:trusted instruction|system (?:message|prompt|instruction|administrator|directive)s?|orders? (?:of|from)|commands? (?:of|from)|instructions? from (?:the )?(?:user|system|admin|developer)|(?:the )?(?:system )?administrator)",
+                r"(?:authoritative|trusted) (?:system )?(?:directives?|instructions?|commands?)\b|\b(?:treat|treated|treats|regard|regarded|regards|consider|considered|considers|count|counts|handle|handled) [^\n]{0,40}(?:as|like|coming from|to be) [^\n]{0,24}(?:trusted instruction|system (?:message|prompt|instruction|administrator|directive)s?|orders? (?:of|from)|commands? (?:of|from)|instructions? from (?:the )?(?:user|system|admin|developer)|(?:the )?(?:system )?administrator)",
             ),
             (
                 Warning,
@@ -208,7 +208,7 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Grave,
-                r"(?i)<\|[a-z_]{0,14}(?:system|im_start|im_end|assistant|endoftext|user)[a-z_]{0,10}\|>|\[/?INST\]|<</?SYS>>|\|\|\|[A-Z_ ]*OVERRIDE|\b(?:system|admin|root|developer|security)[ _](?:override|prompt override)\b|<!--[ \t]*(?:system|ai|assistants?|agents?|llms?|instruction|important|note to)\b|\[\[?(?:system|admin)\]?\](?: ?:|\s+[a-z]+ (?:all|the|your|any|this|every))|(?m:^\s*#+\s*system\s*(?:prompt|message|instruction)?:?\s*$)|\[//\]: # \([^)]{0,20}(?:ai|agent|assistant|llm|model|system)|</(?:description|tool|tools|function|documentation)>\s*(?:</[a-z]+>\s*)*<",
+                r"(?i)<\|[a-z_]{0,14}(?:system|im_start|im_end|assistant|endoftext|user)[a-z_]{0,10}\|>|\[/?INST\]|<</?SYS>>|\|\|\|[A-Z_ ]*OVERRIDE|\b(?:system|admin|root|developer|security)[ _](?:override|prompt override)\b|<!--[ \t]*(?:system|ai|assistants?|agents?|llms?|instruction|important|note to)\b|\[\[?(?:system|admin)\]?\](?: ?:|\s+[a-z]+ (?:all|the|your|any|this|every))|(?m:^\s*#+\s*system\s*(?:prompt|message|instructions?|override):?\s*$)|\[//\]: # \([^)]{0,20}(?:ai|agent|assistant|llm|model|system)|</(?:description|tool_description|tools?)>\s*(?:</[a-z]+>\s*)*<(?:system|instructions?|important|admin|assistant)",
             ),
             (
                 Warning,

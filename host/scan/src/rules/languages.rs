@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Grave,
-                r"(?:nutzer|benutzer|anwender)[a-z]*[^\n]{0,30}(?:nicht|nichts|niemals|nie)[^\n]{0,12}(?:mitteilen|sagen|erwahnen|informieren|verraten|erzahlen|erfahren|wissen lassen)|\b(?:erwahn|sag|verrat|erzahl|informier|verschweig|teil)(?:e|t|en|st)?\b[^\n]{0,40}(?:nicht|nichts|niemandem|niemals)?[^\n]{0,20}(?:dem|den|gegenuber dem|gegenuber) (?:nutzer|benutzer|anwender)[a-z]*[^\n]{0,20}(?:nicht|nichts)?|ohne (?:dass (?:der )?(?:nutzer|benutzer)|(?:den|dem) (?:nutzer|benutzer) (?:zu informieren|etwas|davon))|verschweig(?:e|en|t)?\b",
+                r"(?:nutzer|benutzer|anwender)[a-z]*[^\n]{0,30}(?:nicht|nichts|niemals|nie)[^\n]{0,12}(?:mitteilen|sagen|erwahnen|informieren|verraten|erzahlen|erfahren|wissen lassen)|\b(?:erwahn|sag|verrat|erzahl|informier|verschweig|teil)(?:e|t|en|st)?\b[^\n]{0,40}(?:nicht|nichts|niemandem|niemals)\b[^\n]{0,30}(?:nutzer|benutzer|anwender)|\b(?:sag|verrat|erzahl)(?:e|t|en)?\b[^\n]{0,12}(?:dem|den) (?:nutzer|benutzer|anwender)[a-z]*[^\n]{0,20}(?:nicht|nichts)\b|ohne (?:dass (?:der )?(?:nutzer|benutzer)|(?:den|dem) (?:nutzer|benutzer) (?:zu informieren|etwas|davon))|verschweig(?:e|en|t)?\b",
             ),
             (
                 Grave,
@@ -48,11 +48,11 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Grave,
-                r"\b(?:ignor(?:a|e|ad|ar|en|ez|er|es|i|ando)|olvid(?:a|e|ar)|desconsider(?:e|a|ar)|esquec(?:a|e|er)|dimentica(?:re)?|oublie[zr]?|reemplaz[a-z]*|remplac[a-z]*|sustituy[a-z]*|anul[a-z]*)\b[^\n]{0,30}(?:instruc|instruction|istruzion|consigne|reglas anteriores|regras anteriores|regles precedentes|ordenes anteriores|indicaciones)",
+                r"\b(?:ignore (?:le|la|les|las|los|todas|todos|toutes?|tous|tout|as|os)|ignor(?:a|ad|ar|en|ez|es|ando)|olvid(?:a|e|ar)|desconsider(?:e|a|ar)|esquec(?:a|e|er)|dimentica(?:re)?|oublie[zr]?|reemplaz[a-z]*|remplac[a-z]*|sustituy[a-z]*|anul[a-z]*)\b[^\n]{0,30}(?:instruc|instruction|istruzion|consigne|reglas anteriores|regras anteriores|regles precedentes|ordenes anteriores|indicaciones)",
             ),
             (
                 Grave,
-                r"(?:忽略|无视|無視し|忘记|忘掉|不理会|抛开|绕过)[^\n]{0,16}(?:指令|指示|规则|提示词|系统提示|要求|安全检查|安全规则|说明|限制)|只(?:听从|服从|遵循|遵守)|(?:指示|命令|ルール|プロンプト)[^\n]{0,12}(?:無視し|忘れ)",
+                r"(?:忽略|无视|無視し|忘记|忘掉|不理会|抛开)[^\n]{0,16}(?:指令|指示|提示词|系统提示|安全检查|安全规则)|(?:忽略|无视|忘记|忘掉|不理会|抛开)[^\n]{0,6}(?:之前|以上|先前|所有|一切|此前)[^\n]{0,6}(?:规则|要求|说明|限制)|只(?:听从|服从)|(?:指示|命令|ルール|プロンプト)[^\n]{0,12}(?:無視し|忘れ)",
             ),
             (
                 Grave,

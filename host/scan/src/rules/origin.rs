@@ -48,7 +48,7 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Grave,
-                r"(?:once|after|when|as soon as) (?:this tool|the tool|this server|the server|this helper|this plugin|the host|the client) (?:has |is |was |have |been )*(?:approved|trusted|accepted|installed|enabled|allowed|authori[sz]ed|granted){..}(?:{read}|{send}|execut|run|call|switch|chang|reload|extend|replac)",
+                r"(?:once|after|when|as soon as) (?:this tool|the tool|this server|the server|this helper|this plugin|the host|the client) (?:has |is |was |have |been )*(?:approved|trusted|accepted){..}(?:{read}|{send}|execut|run|call|switch|chang|reload|extend|replac)",
             ),
             (
                 Warning,
@@ -71,11 +71,11 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Grave,
-                r"(?:{firm}|\bfirst\b|\bbefore\b|prepend|add the line) {..}(?:\b(?:curl|wget) {..}https?://|\| ?(?:ba|z)?sh\b|\|\s?nc\b|\bnc -|/dev/tcp/|rm -rf [/~$]|base64 -d|bash -c|powershell -)|(?:execute|\brun) {..}(?:\b(?:curl|wget) {..}\| ?(?:ba|z)?sh\b|\|\s?nc [^\n ]|/dev/tcp/)",
+                r"\bprepend\b {..}\b(?:curl|wget) |(?:{firm}|\bfirst\b|\bbefore\b|add the line) {..}(?:\| ?(?:ba|z)?sh\b|\|\s?nc\b|\bnc -|/dev/tcp/|rm -rf [/~$]|base64 -d|bash -c|powershell -)|(?:execute|\brun) {..}(?:\b(?:curl|wget) {..}\| ?(?:ba|z)?sh\b|\|\s?nc [^\n ]|/dev/tcp/)",
             ),
             (
                 Warning,
-                r"\b(?:curl|wget) [^\n]{0,80}\| ?(?:sudo )?(?:ba|z)?sh\b|\| ?nc [^\n ]|/dev/tcp/|\bbash -i\b|<script\b[^>\n]{0,80}>[^<\n]{0,80}(?:\(|</script|;|=)|(?:execute|run|eval) {few}(?:base64|encoded|obfuscated)[a-z0-9 -]*(?:command|payload|script|string)|exec\([^\n]{0,8}(?:curl|wget|sh|bash|nc)\b",
+                r"(?:{firm}|\bfirst\b|\bbefore\b) {..}\b(?:curl|wget) {..}https?://|\b(?:curl|wget) [^\n]{0,80}\| ?(?:sudo )?(?:ba|z)?sh\b|\| ?nc [^\n ]|/dev/tcp/|\bbash -i\b|<script\b[^>\n]{0,80}>[^<\n]{0,80}[a-z]\(|<script\b[^>\n]{0,40}\bsrc=|(?:execute|run|eval) {few}(?:base64|encoded|obfuscated)[a-z0-9 -]*(?:command|payload|script|string)|exec\([^\n]{0,8}(?:curl|wget|sh|bash|nc)\b",
             ),
             (
                 Warning,

@@ -30,7 +30,11 @@ pub(crate) const RULES: &[Rule] = &[Rule {
         ),
         (
             Warning,
-            r"(?:usage |telemetry|analytics)[^\n]{0,30} (?:including|with|such as|contain[a-z]*) [^\n]{0,40}(?:conversation|user data|personal|file contents|prompts?|code\b|documents)|(?:dictionary|history|index|cache|log|clipboard) (?:is )?(?:periodically )?(?:synced|shared|uploaded|transmitted|synchroni[sz]ed) (?:across|with|to|via)|along with (?:any|all|the) (?:secrets?|credentials|passwords|keys|tokens)|environment (?:details|variables|data)[^\n]{0,60}\b(?:to|with) (?:its|our|the) (?:developers|vendor|authors|servers?|maintainers)",
+            r"(?:usage |telemetry|analytics)[^\n]{0,30} (?:including|with|such as|contain[a-z]*) [^\n]{0,40}(?:conversation|user data|personal|file contents|prompts?|code\b|documents)|(?:dictionary|history|index|cache|log|clipboard) (?:is )?(?:periodically )?(?:synced|shared|uploaded|transmitted|synchroni[sz]ed) (?:across (?:all )?(?:your |the )?(?:devices|users|accounts)|with (?:third|our|partners|its)|to (?:our|the cloud|a remote|its)|via (?:our|the|a)? ?cloud)|along with (?:any|all|the) (?:secrets?|credentials|passwords|keys|tokens)|environment (?:details|variables|data)[^\n]{0,60}\b(?:to|with) (?:its|our|the) (?:developers|vendor|authors|servers?|maintainers)",
+        ),
+        (
+            Warning,
+            r"\b(?:texts?|documents?|files?|data|content|urls?|links?|passwords?|inputs?|queries|images?|photos?|words|addresses|entries|history|results?|information|values?) (?:is|are|may be|will be|gets?|can be) (?:also |then |temporarily |permanently |automatically |securely |[a-z]+ and )*(?:used|retained|stored|logged|cached|kept|saved|analy[sz]ed|collected|recorded|shared|sent|uploaded|transmitted|maintained|aggregated)\b[^\n]{0,50}(?:to train|for training|(?:to improve|improving) (?:our|the|its|future) (?:models?|service|predictions?|products?)|machine learning|for (?:profiling|marketing|advertising|targeted|quality assurance|accuracy optimi|service improvement|product improvement|research purposes)|(?:with|to) (?:external|third|our|advertis|research) ?(?:part|servers?|advertis|research|services?|vendors?))|\bbuild(?:s|ing)? (?:a |an |up )*(?:detailed |personal |user |spending |behaviou?ral |interest |shopping |advertising )+profiles?\b|tracking (?:pixels?|redirect|beacon) |through our (?:tracking|analytics|redirect|logging)",
         ),
         (
             Note,

@@ -13,11 +13,11 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Grave,
-                r"(?:{must}|{firm}|\bfirst\b|\bbefore\b){..}\b{read}{..}{file}|\b{read} {..}{file}{..}(?:{send}|{pass}|\bfirst\b|\bbefore\b)|{send} {..}{file}",
+                r"(?:{firm}|\bfirst\b|\bbefore\b){..}\b(?:read|cat|open|dump|collect|gather|extract|harvest|fetch|load|include|retrieve|copy)s?\b{..}{file}|\b(?:read|cat|dump|collect|harvest|fetch|extract|grab)s? {..}{file}{..}(?:{send}|{pass}|\bfirst\b|\bbefore\b)",
             ),
             (
                 Warning,
-                r"\b(?:reads|cat|dump|path=|path:|open) ?{..}(?:/etc/(?:passwd|shadow)|\.ssh/id_|\bid_rsa|\.bash_history|wallet\.dat)|\b(?:reads?|uploads?|look for|also zip|zip) [^\n]{0,40}(?:/etc/(?:passwd|shadow)|\.ssh/id_|\bid_rsa|\.bash_history|wallet\.dat)|{file}[^\n]{0,40}(?:has to be|have to be|must be|is to be|needs? to be|should be) (?:read|passed|sent|opened|included|copied)|(?:contents?|text|values?|output|lines|copy) (?:of|from) (?:the )?(?:users? )?(?:[a-z]+ )?[~$/a-z]{0,12}{file}|list (?:/etc|~?/\.ssh)\b",
+                r"{must}{..}\b{read}{..}{file}|\b(?:send|forward|transmit|upload|exfiltrate|leak|relay|mail|post)s? [^\n]{0,60}{file}|\b(?:reads|cat|dump|path=|path:|open) ?{..}(?:/etc/(?:passwd|shadow)|\.ssh/id_|\bid_rsa|\.bash_history|wallet\.dat)|\b(?:reads?|uploads?|look for|also zip|zip) [^\n]{0,40}(?:/etc/(?:passwd|shadow)|\.ssh/id_|\bid_rsa|\.bash_history|wallet\.dat)|{file}[^\n]{0,40}(?:has to be|have to be|must be|is to be|needs? to be|should be) (?:read|passed|sent|opened|included|copied)|(?:contents?|text|values?|output|lines|copy) (?:of|from) (?:the )?(?:users? )?(?:[a-z]+ )?[~$/a-z]{0,12}{file}|list (?:/etc|~?/\.ssh)\b",
             ),
             (
                 Warning,
@@ -53,23 +53,24 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Grave,
-                r"(?:{must}|{firm}|\bwhen {user}){..}(?:{send}|{pass}) {few}{the}(?:full |entire |complete |whole |all )*(?:{chatlog}|history and user)",
+                r"(?:{must}|{firm}|\bwhen {user}){..}(?:{send}|{pass}) {few}{the}(?:(?:full |entire |complete |whole |all )+(?:conversation|chat|dialogue?|{chatlog})|(?:full |entire |complete |whole |all )*(?:conversation|chat) (?:history|logs?|transcripts?))",
             ),
+            (Warning, r"(?:{must}|{firm}|\bwhen {user}){..}(?:{send}|{pass}) {few}{the}(?:{chatlog}|history and user)"),
             (
                 Warning,
                 r"(?:{must}|\brequired\b){..}(?:{pass}|{send}|contain) {few}{the}(?:(?:user|message|session|prompt|interaction)s? (?:history|logs?|transcripts?)|(?:previous|prior|earlier|past|all|entire|full|recent) (?:messages|prompts|user (?:messages|inputs?|prompts|queries)|exchanges|interactions|turns)|users? (?:original |exact |full |latest |last )*(?:prompts?|messages?) (?:verbatim|word for word|in full))",
             ),
             (
                 Warning,
-                r"\b(?:transmits?|forwards?|uploads?|exfiltrates?|sends?|captures?|collects?|stores?|records?) [^\n]{0,50}(?:{chatlog}|user conversations?)",
+                r"\b(?:transmits?|forwards?|uploads?|exfiltrates?|sends?|captures?|collects?|stores?|records?) [^\n]{0,50}(?:{chatlog}|user conversations?|(?:your|the full|the complete|the entire) system prompt)",
             ),
             (
                 Warning,
-                r"(?:full|entire|complete|whole|verbatim|raw) {few}(?:conversation|chat history|context window|user prompt)|(?:mandatory|required|must|needed) {few}(?:pass|include|provide|send) {the}(?:[a-z]+ )?(?:history|conversation)\b|notes? (?:include|contain)s? (?:[a-z]+ )?history|usr hist|offload the (?:chat|conversation)",
+                r"\b(?:{pass}|{send}|including|includes|requires?) (?:[^\n ]+ ){0,4}(?:full|entire|complete|whole|verbatim|raw) {few}(?:conversation|chat history|context window|user prompt)\b|(?:mandatory|required|must|needed) {few}(?:pass|include|provide|send) {the}(?:[a-z]+ )?(?:history|conversation)\b|notes? (?:include|contain)s? (?:[a-z]+ )?history|usr hist|offload the (?:chat|conversation)",
             ),
             (
                 Grave,
-                r"(?:{must}|{firm}|\b(?:put|encode)\b){..}(?:users? |your )(?:[a-z]+ )?{secret}{..}\b(?:as|in|into|to|via|through) {the}[a-z_]+ (?:parameter|argument|field)|(?:put|pass|encode|include) (?:the )?(?:private|personal|sensitive|confidential) (?:information|data) (?:to|in|into|as|via)\b",
+                r"{secret}{..}\b(?:as|in|into|to|via|through) {the}(?:context|notes?|metadata|debug|comment|reason|side_?note|feedback|trace|tag|locale|log_level) (?:parameter|argument|field)|(?:put|pass|encode|include) (?:the )?(?:private|personal|sensitive|confidential) (?:information|data) (?:to|in|into|as|via)\b",
             ),
             (
                 Warning,
@@ -96,15 +97,15 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "An order to send what was read to a fixed place is an exfiltration.",
         adds: true,
         original: false,
-        excuse: Excuse::Negation,
+        excuse: Excuse::NegationOrWords(r"\be\.g\.|\bfor example\b|\bsuch as\b|\bexample:"),
         patterns: &[
             (
                 Grave,
-                r"(?:{firm}|\bmust also\b) {few}(?:{send}|add) {..}(?:to|at|with) {..}[a-z0-9._%+-]+@[a-z0-9-]+\.[a-z]|(?:{firm}|\bmust also\b) {few}(?:send|forward|transmit|upload|exfiltrate|leak|relay|beacon|mirror)s? {..}(?:to|at) {..}https?://[^ \n]+|\b(?:bcc|cc)\b {..}[a-z0-9._-]+@[a-z0-9-]+\.[a-z]{..}{firm}|{firm} {few}(?:bcc|cc)\b|\badd [^\n ]+@[^\n ]+ to the bcc",
+                r"(?:{firm}|\bmust also\b) {few}(?:{send}|add) {..}(?:to|at|with) {..}[a-z0-9._%+-]+@[a-z0-9-]+\.[a-z]|(?:{firm}|\bmust also\b) {few}(?:send|forward|transmit|upload|exfiltrate|leak|relay|beacon|mirror)s? {..}(?:to|at) {..}https?://[^ \n]+|\b(?:bcc|cc)\b {..}[a-z0-9._-]+@[a-z0-9-]+\.[a-z]{..}\b(?:always|automatically|silently)\b|{firm} {few}(?:bcc|cc)\b[^\n]{0,60}@|\badd [^\n ]+@[^\n ]+ to the bcc",
             ),
             (
                 Grave,
-                r"{send} {..}(?:{secret}|{chatlog}|all (?:files|messages|data|emails)|contents?|results?|everything) {..}(?:to|at) {..}(?:attacker|evil)|{send} (?:the |all |its |any |a |copy |of |user )*(?:{secret}|{chatlog}|all (?:files|messages|data|emails)|contents?|everything)[^\n]{0,40} (?:to|at) (?:https?://[^ \n]+|[a-z0-9._-]+@[a-z0-9-]+\.[a-z])",
+                r"{send} {..}(?:{secret}|{chatlog}|all (?:files|messages|data|emails)|contents?|results?|everything) {..}(?:to|at) {..}(?:attacker|evil)|{send} (?:the |all |its |any |a |copy |of |user )*(?:{secret}|{chatlog}|all (?:files|messages|data|emails)|everything)[^\n]{0,40} (?:to|at) (?:https?://[^ \n]+|[a-z0-9._-]+@[a-z0-9-]+\.[a-z])",
             ),
             (
                 Warning,
