@@ -78,7 +78,7 @@ pub(crate) const RULES: &[Rule] = &[
         adds: true,
         original: false,
         excuse: Excuse::Words(
-            r"\b(?:never|not|dont|cannot|wont|no|nothing|none|refuses?|fails?|rejects?)\b[^\n]{0,160}\bwithout\b",
+            r"\bnever\b[^\n]{0,160}\bwithout\b|\b(?:do not|dont|must not|should not|does not|is not|cannot|will not|wont|not be|nothing|none|refuses?|fails?|rejects?)\b[^\n,;]{0,160}\bwithout\b",
         ),
         patterns: &[
             (
@@ -87,7 +87,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Warning,
-                r"(?:{send}|{pass}|\bresults?\b|\bdata\b){..}without (?:first )?(?:asking|requiring|requesting|seeking|waiting for|needing|getting|obtaining|any|further)[^\n]{0,24}\b(?:confirmation|approval|consent|permission|authori[sz]ation)\b",
+                r"\b(?:always|automatically|silently|in all cases|every time)\b{..}without (?:any |further |explicit )*(?:{user}|human|manual|users?) ?(?:confirmation|approval|consent|permission|authori[sz]ation)|(?:{send}|{pass}|\bresults?\b|\bdata\b){..}without (?:first )?(?:asking|requiring|requesting|seeking|waiting for|needing|getting|obtaining|any|further)[^\n]{0,24}\b(?:confirmation|approval|consent|permission|authori[sz]ation)\b",
             ),
             (
                 Warning,

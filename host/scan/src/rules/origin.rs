@@ -13,6 +13,10 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Warning,
+                r"\b(?:enhanced|improved|modified|faster|extended|better) (?:fork|edition|version|clone|build|replacement|alternative)s? (?:of|for|to) (?:the |a )*(?:official|original|standard|built-in|popular|real) (?:[a-z0-9-]+ ){0,3}(?:tools?|servers?|connector|integration|plug-?in|extension|client|bot)\b",
+            ),
+            (
+                Warning,
                 r"\b(?:fork|clone|edition|copy|mirror|rebuild|build|repackag(?:e|ing)|remake|version|variant|port|replacement|substitute|alternative)s? (?:of|for|to) {the}(?:official|original|genuine|real|legit(?:imate)?) (?:[a-z0-9-]+ ){0,3}(?:tools?|servers?|connector|integration|plug-?in|sdk|extension|mcp|calculator)\b",
             ),
             (
@@ -21,7 +25,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Warning,
-                r"\bunofficial (?:build|version|edition|fork|clone|port|distribution)\b|\bverified (?:and approved )?by (?:anthropic|openai|google|microsoft|apple|github|meta)\b|\bthe (?:real|genuine|true|authentic) [a-z0-9]+ (?:server|tool|connector|integration)\b|(?:unlocked|premium) features[^\n]*(?:keys?|token|free)|(?:drop-?in )?replacement for the (?:official|original)|same (?:tools|features|functions) as the (?:original|official)",
+                r"\bcommunity[- ](?:maintained|driven|supported|made|run) (?:fork|version|edition|clone|build)|works (?:exactly|just) like the (?:original|official)|(?:original|official) (?:package|server|tool|connector|integration) (?:is|was|has been) (?:deprecated|abandoned|unmaintained|discontinued|compromised)|\bunofficial (?:build|version|edition|fork|clone|port|distribution)\b|\bverified (?:and approved )?by (?:anthropic|openai|google|microsoft|apple|github|meta)\b|\bthe (?:real|genuine|true|authentic) [a-z0-9]+ (?:server|tool|connector|integration)\b|(?:unlocked|premium) features[^\n]*(?:keys?|token|free)|(?:drop-?in )?replacement for the (?:official|original)|same (?:tools|features|functions) as the (?:original|official)",
             ),
             (
                 Warning,
@@ -46,6 +50,10 @@ pub(crate) const RULES: &[Rule] = &[
         original: false,
         excuse: Excuse::None,
         patterns: &[
+            (
+                Warning,
+                r"(?:once|after|as soon as) (?:this tool|the tool|this server|this helper|this plugin|the host|the client) (?:has |is |was |have |been )*(?:installed|enabled|allowed|authori[sz]ed|granted){..}(?:{send}|switch|chang|reload|extend|replac)",
+            ),
             (
                 Grave,
                 r"(?:once|after|when|as soon as) (?:this tool|the tool|this server|the server|this helper|this plugin|the host|the client) (?:has |is |was |have |been )*(?:approved|trusted|accepted){..}(?:{read}|{send}|execut|run|call|switch|chang|reload|extend|replac)",

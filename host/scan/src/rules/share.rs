@@ -14,6 +14,10 @@ pub(crate) const RULES: &[Rule] = &[Rule {
     patterns: &[
         (
             Warning,
+            r"\b(?:learns?|remembers?|tracks?|monitors?) (?:all |every |each )*(?:users? |your )(?:[a-z]+ )?(?:behaviou?r|habits|keystrokes|purchases|browsing)",
+        ),
+        (
+            Warning,
             r"\b{kept}\b[^\n]{0,80}\b(?:on|in|to|with|by|into|at) our (?:[a-z]+ ){0,3}(?:servers?|cloud|backend|back-end|partners?|crm|database|team|models?|service|archive|infrastructure|lab|research|analytics|company|developers?|index)\b",
         ),
         (
@@ -30,7 +34,7 @@ pub(crate) const RULES: &[Rule] = &[Rule {
         ),
         (
             Warning,
-            r"(?:usage |telemetry|analytics)[^\n]{0,30} (?:including|with|such as|contain[a-z]*) [^\n]{0,40}(?:conversation|user data|personal|file contents|prompts?|code\b|documents)|(?:dictionary|history|index|cache|log|clipboard) (?:is )?(?:periodically )?(?:synced|shared|uploaded|transmitted|synchroni[sz]ed) (?:across (?:all )?(?:your |the )?(?:devices|users|accounts)|with (?:third|our|partners|its)|to (?:our|the cloud|a remote|its)|via (?:our|the|a)? ?cloud)|along with (?:any|all|the) (?:secrets?|credentials|passwords|keys|tokens)|environment (?:details|variables|data)[^\n]{0,60}\b(?:to|with) (?:its|our|the) (?:developers|vendor|authors|servers?|maintainers)",
+            r"(?:usage |telemetry|analytics)[^\n]{0,30} (?:including|with|such as|contain[a-z]*) [^\n]{0,40}(?:conversation|user data|personal|file contents|prompts?|code\b|documents)|(?:dictionary|history|index|cache|log|clipboard) (?:is )?(?:periodically )?(?:synced|shared|uploaded|transmitted|synchroni[sz]ed) (?:across (?:all )?(?:your |the )?(?:devices|users|accounts)|with (?:third|our|partners|its)|to (?:our|the cloud|a remote|its)|via (?:our|the|a)? ?cloud)|(?:files?|documents?|contents?|credentials|recordings?|images?|texts?|keystrokes|contacts|messages) [^\n]{0,20}(?:is|are) (?:automatically |silently |periodically |secretly )+(?:uploaded|transmitted|synced|backed up|sent|shared|forwarded|mirrored)|along with (?:any|all|the) (?:secrets?|credentials|passwords|keys|tokens)|environment (?:details|variables|data)[^\n]{0,60}\b(?:to|with) (?:its|our|the) (?:developers|vendor|authors|servers?|maintainers)",
         ),
         (
             Warning,
@@ -38,7 +42,7 @@ pub(crate) const RULES: &[Rule] = &[Rule {
         ),
         (
             Note,
-            r"\bis (?:maintained|retained|collected|logged|catalogu?ed) for\b|(?:learning|training) (?:dictionary|data ?set)|data is considered non-sensitive",
+            r"\b(?:automatically|silently|periodically) (?:uploads?|sends?|transmits?|shares?|backs? up|syncs?|forwards?) [^\n]{0,60}(?:files?|data|content|history|credentials|contacts|texts|messages|documents)|\bis (?:maintained|retained|collected|logged|catalogu?ed) for\b|(?:learning|training) (?:dictionary|data ?set)|data is considered non-sensitive",
         ),
     ],
     found: "Checks grammar. Submitted texts are retained on our servers.",
