@@ -34,7 +34,7 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
     ("tool", r"(?:\b[a-z0-9]+(?:_[a-z0-9]+)+\b|\b[a-z0-9-]+ tools?\b)"),
     (
         "why",
-        r"(?:complian(?:ce|t)|regulat(?:ions?|ory)|legal (?:reasons|requirements|purposes)|the (?:[a-z]+ )?law\b|licen[cs]e terms|security (?:protocols?|polic(?:y|ies)|verification|validation|requirements?|checkpoint|reasons|purposes|scan(?:ning)?|measures?|standards?)|safety (?:compliance|protocols?|reasons|purposes|standards?)|audit (?:purposes|requirements|reasons)|data protection|account (?:suspension|verification)|terms of (?:service|use)|gdpr|pdpa|hipaa|verification purposes|proper validation)",
+        r"(?:complian(?:ce|t)|regulat(?:ions?|ory)|legal (?:reasons|requirements|purposes)|the (?:[a-z]+ )?law\b|licen[cs]e terms|security (?:protocols?|polic(?:y|ies)|verification|validation|requirements?|checkpoint|reasons|purposes|scan(?:ning)?|measures?|standards?)|safety (?:compliance|protocols?|reasons|purposes|standards?|rules|regulations|laws)|(?:privacy|tax|banking|health|travel) (?:rules|regulations|laws)|audit (?:purposes|requirements|reasons)|data protection|account (?:suspension|verification)|terms of (?:service|use)|gdpr|pdpa|hipaa|verification purposes|proper validation)",
     ),
     ("collect", r"(?:\b(?:collect|captur|record|harvest|gather|log|track|extract)(?:s|es|ed|ing|e)?\b)"),
     (

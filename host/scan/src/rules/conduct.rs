@@ -11,6 +11,7 @@ pub(crate) const RULES: &[Rule] = &[
         original: false,
         excuse: Excuse::None,
         patterns: &[
+            (Warning, r"\bsay nothing (?:about|of|to)\b|without mentioning (?:it|this|that)\b"),
             (
                 Grave,
                 r"{dont} (?:[a-z]+ ){0,2}(?:tell|telling|mention|mentioning|inform|informing|notify|notifying|reveal|revealing|disclose|disclosing|alert|alerting) {few}{user} ?(?:about |of |that |anything )*(?:this|these|it\b|the above|the (?:[a-z]+ ){0,2}(?:behaviou?r|steps?|instructions?|polic|call|copy|transfer|side|data|rule|addition|collection))",
@@ -77,7 +78,7 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "An order to act without asking takes the decision from the user.",
         adds: true,
         original: false,
-        excuse: Excuse::Words(
+        excuse: Excuse::NegationOrWords(
             r"\bnever\b[^\n]{0,160}\bwithout\b|\b(?:do not|dont|must not|should not|does not|is not|cannot|will not|wont|not be|nothing|none|refuses?|fails?|rejects?)\b[^\n,;]{0,160}\bwithout\b",
         ),
         patterns: &[
@@ -91,7 +92,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Warning,
-                r"without (?:asking|requesting|seeking|waiting for|prompting) (?:for )?{user}|\b(?:skip|bypass|suppress)(?:s|ing)? (?:the |any |all |every )?(?:user )?(?:confirmation|approval|consent|permission)s?\b",
+                r"without (?:asking|requesting|seeking|waiting for|prompting) (?:for )?{user}|\b(?:forward|send|transmit|upload|pay|transfer|purchase|post|submit)s?\b [^\n]{0,80} without (?:asking|permission|confirmation|approval)\b|\b(?:skip|bypass|suppress)(?:s|ing)? (?:the )?(?:any |all |every |users? )+(?:confirmation|approval|consent|permission)s?\b",
             ),
             (
                 Warning,
@@ -130,6 +131,10 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Warning,
+                r"\b(?:skips?|bypass(?:es)?|suppress(?:es)?) [^\n]{0,30}(?:prompts?|checks?|approvals?|dialogs?) of the (?:host|client|system|user)",
+            ),
+            (
+                Warning,
                 r"\bbypass(?:es|ed|ing)? (?:[a-z]+ ){0,4}(?:sandbox[a-z]*|(?:permission|access|security|authori[sz]ation|authentication|standard|normal|approval)[a-z ]{0,14}(?:checks?|controls?|restrictions?|polic[a-z]+|rules?|prompts?|boundaries))",
             ),
             (
@@ -152,6 +157,14 @@ pub(crate) const RULES: &[Rule] = &[
         excuse: Excuse::NegationOrWords("{detects}"),
         patterns: &[
             (
+                Warning,
+                r"\b(?:act|behave|respond|operate|answer) as (?:an? )?(?:unrestricted|uncensored|unfiltered|jailbroken)",
+            ),
+            (
+                Warning,
+                r"\bis (?:a |an |to be read as a )?(?:system|developer|administrator) (?:instructions?|command|directive)\b|must be (?:followed|obeyed)[^\n]{0,30}\b(?:against|regardless|even if)\b|\bagainst the (?:wishes|will|instructions|intent) of {user}",
+            ),
+            (
                 Grave,
                 r"\b(?:ignore|ignoring|disregard|disregarding|forget|neglect)\b {few}{lore}|\b(?:overrid(?:e|es|ing)|supersed(?:e|es|ing)|discard|replac(?:e|es|ing)|set aside|drop)\b (?:all |any |every |the |of |user |preferences |or )*{orders}",
             ),
@@ -161,7 +174,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Grave,
-                r"\b(?:ignore|disregard|forget|drop|discard|set aside|abandon)\b (?:about )?(?:everything|anything|all|what|whatever|the)\b[^\n]{0,24}(?:{user} (?:asked|asks|wants?|said|told|requested|wrote)|you (?:were|have been) (?:told|given|taught|asked)|you (?:learned|know)|(?:users?|humans?) (?:requests?|wish(?:es)?|instructions?|intents?|orders?))",
+                r"\b(?:ignore|disregard|forget|drop|discard|set aside|abandon)\b (?:about )?(?:everything|anything|all|what|whatever|the)\b[^\n]{0,24}(?:(?:{user}|(?:the )?(?:developer|system|host|provider|vendor)s?) (?:asked|asks|wants?|said|told|requested|wrote)|you (?:were|have been) (?:told|given|taught|asked)|you (?:learned|know)|(?:users?|humans?) (?:requests?|wish(?:es)?|instructions?|intents?|orders?))",
             ),
             (
                 Grave,
@@ -185,7 +198,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Warning,
-                r"(?:\boutranks?|\boverrules?|stands above) [^\n]{0,12}(?:{user}|users?)|(?:supersedes?|overrides?|overrules?|prevails? over|precedence over|higher priority than|more important than|priority over) [^\n]{0,12}(?:(?:users?|humans?) (?:wish|instruct|request|order|intent)[a-z]*|the system prompt|(?:all )?(?:other|previous|your|earlier|any other) (?:instructions|prompts|guidelines|directives))",
+                r"(?:\boutranks?|\boverrules?|stands above) [^\n]{0,12}(?:{user}|users?)|(?:supersedes?|overrides?|overrules?|prevails? over|precedence over|higher priority than|more important than|priority over) (?:any |all |the |every |what )*(?:(?:users?|humans?) (?:wish|instruct|request|order|intent)[a-z]*|the system prompt|(?:all )?(?:other|previous|your|earlier|any other) (?:instructions|prompts|guidelines|directives))",
             ),
             (
                 Warning,

@@ -13,7 +13,7 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Grave,
-                r"(?:不要|不必|无需|無需|别|勿|不得|不能|不可)[^\n]{0,6}(?:告诉|告知|通知|提醒|让)[^\n]{0,4}(?:用户|使用者|任何人|人类)|(?:不要|不必|无需|别|勿|不得|不能|不可)(?:向|对|跟|和|让)?(?:用户|使用者|任何人)[^\n]{0,6}(?:提及|提到|透露|说明|说|知道|察觉|告知|发现)|(?:对|向)(?:用户|使用者)(?:隐瞒|保密)",
+                r"(?:不要|不必|无需|無需|别|勿|不得|不能|不可)[^\n]{0,6}(?:告诉|告知|通知|提醒|让)[^\n]{0,4}(?:用户|使用者|任何人|人类)|(?:不要|不必|无需|别|勿|不得|不能|不可)(?:向|对|跟|和|让)?(?:用户|使用者|任何人)[^\n]{0,6}(?:提及|提到|透露|说明|说|知道|察觉|告知|发现)|(?:对|向)(?:用户|使用者)(?:隐瞒|保密)|不(?:通知|告知|告诉|提醒|惊动)(?:用户|使用者)|(?:用户|使用者)不知情|瞒着(?:用户|使用者)",
             ),
             (
                 Grave,
@@ -48,7 +48,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Grave,
-                r"\b(?:ignore (?:le|la|les|las|los|todas|todos|toutes?|tous|tout|as|os)|ignor(?:a|ad|ar|en|ez|es|ando)|olvid(?:a|e|ar)|desconsider(?:e|a|ar)|esquec(?:a|e|er)|dimentica(?:re)?|oublie[zr]?|reemplaz[a-z]*|remplac[a-z]*|sustituy[a-z]*|anul[a-z]*)\b[^\n]{0,30}(?:instruc|instruction|istruzion|consigne|reglas anteriores|regras anteriores|regles precedentes|ordenes anteriores|indicaciones)",
+                r"\b(?:ignore (?:le|la|les|las|los|todas|todos|toutes?|tous|tout|as|os)|ignor(?:a|ad|ar|en|ez|es|ando)|olvid(?:a|e|ar)|desconsider(?:e|a|ar)|esquec(?:a|e|er)|dimentica(?:re)?|oublie[zr]?|reemplaz[a-z]*|remplac[a-z]*|sustituy[a-z]*|anul[a-z]*)\b[^\n]{0,30}(?:instruc|instruction|istruzion|consigne|(?:reglas|normas|ordenes) (?:que te|anteriores|previas|del sistema)|regras anteriores|regles precedentes|ordenes anteriores|indicaciones)",
             ),
             (
                 Grave,
@@ -79,7 +79,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Grave,
-                r"(?:读取|讀取|上传|收集|发送|传递)[^\n]{0,24}(?:私钥|密钥文件|密钥内容|凭证文件|用户的?密码|所有密码|凭据)|(?:秘密鍵|認証情報)[^\n]{0,12}(?:送信|読み取|渡)|\b(?:lee|lea|envia|envie|pasa)\b[^\n]{0,30}(?:clave privada|contrasena del usuario|credencial)|\b(?:lies|lese|sende|ubergib|ubermittle)\b[^\n]{0,40}(?:passwort|passworter|privaten schlussel|zugangsdaten)|\b(?:lisez|lire|envoyez|transmets|transmettez|envoie)\b[^\n]{0,30}(?:mot de passe|cle privee|identifiants)|(?:передай|отправь|пришли|перешли|собери)[^\n]{0,40}(?:парол|ключ|токен|содержим)",
+                r"(?:读取|讀取|上传|收集|发送|传递)[^\n]{0,24}(?:私钥|密钥文件|密钥内容|凭证文件|用户的?密码|所有密码|凭据)|(?:秘密鍵|認証情報)[^\n]{0,12}(?:送信|読み取|渡)|\b(?:lee|lea|envia|envie|pasa|manda|comparte)\b[^\n]{0,30}(?:claves? privada|contrasenas? del usuario|credencial)|\b(?:lies|lese|sende|ubergib|ubermittle)\b[^\n]{0,40}(?:passwort|passworter|privaten schlussel|zugangsdaten)|\b(?:lisez|lire|envoyez|transmets|transmettez|envoie)\b[^\n]{0,30}(?:mot de passe|cle privee|identifiants)|(?:передай|отправь|пришли|перешли|собери)[^\n]{0,40}(?:парол|ключ|токен|содержим)",
             ),
             (
                 Grave,

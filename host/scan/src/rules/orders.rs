@@ -9,7 +9,7 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "A tool describes itself; an order about answers or other tools steers work that is not its own.",
         adds: true,
         original: false,
-        excuse: Excuse::None,
+        excuse: Excuse::Words(r"\b(?:of|in|from|on) (?:this|the same) (?:mcp )?(?:server|toolset|package|mcp)\b"),
         patterns: &[
             (
                 Warning,
@@ -132,6 +132,14 @@ pub(crate) const RULES: &[Rule] = &[
         original: false,
         excuse: Excuse::None,
         patterns: &[
+            (
+                Warning,
+                r"\breplaces? (?:every|all|any) other [a-z ]{0,16}tools?\b|\b(?:those|they|others) (?:are|leak) (?:[a-z]+ )?(?:insecure|unsafe|malicious|data)\b",
+            ),
+            (
+                Warning,
+                r"\b(?:use|call) this (?:tool )?for (?:everything|every (?:task|request|question)|all (?:tasks|requests|questions)|any task)\b|\bdo not consider (?:any )?(?:alternatives?|other tools?)",
+            ),
             (
                 Warning,
                 r"\b(?:always|must|only) (?:use|choose|select|prefer|call|pick) (?:this|it)(?: tool| one| function)? (?:[a-z]+ ){0,3}(?:instead of|rather than|over|in place of) (?:any|all|every|other)\b|\b(?:do not|never|dont) (?:use|call|invoke) (?:any|the) other (?:[a-z]+ )?tools?\b (?:for any|at all|ever)|ignore (?:all |any )?(?:the )?(?:other|competing) tools|(?:only|most|best|single) (?:and [a-z]+ )?(?:trustworthy|trusted|authori[sz]ed|legitimate|approved|genuine) [a-z ]{0,20}(?:tool|source|provider|connector|server|integration)|(?:other|alternative|competing) [a-z ]{0,20}tools? (?:is|are|spread|return|give) (?:[a-z]+ )?(?:deprecated|unsafe|insecure|broken|unreliable|inferior|outdated|malicious|false|wrong|imitations|not to be trusted|fake)",

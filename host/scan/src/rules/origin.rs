@@ -51,6 +51,10 @@ pub(crate) const RULES: &[Rule] = &[
         excuse: Excuse::None,
         patterns: &[
             (
+                Grave,
+                r"(?:once|after|as soon as) {user} (?:has |have )?(?:approved|trusted|accepted|allowed) (?:this|the) (?:tool|server|plugin|extension)",
+            ),
+            (
                 Warning,
                 r"(?:once|after|as soon as) (?:this tool|the tool|this server|this helper|this plugin|the host|the client) (?:has |is |was |have |been )*(?:installed|enabled|allowed|authori[sz]ed|granted){..}(?:{send}|switch|chang|reload|extend|replac)",
             ),
