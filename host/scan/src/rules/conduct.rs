@@ -112,6 +112,10 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Warning,
+                r"\bno (?:reason|need|point) (?:to|in) (?:check(?:ing)? with|ask(?:ing)?|consult(?:ing)?|confirm(?:ing)? with) (?:them|him|her|{user})",
+            ),
+            (
+                Warning,
                 r"(?:do not|dont|never|no need to) (?:wait for|ask for|request|seek|bother with|require) (?:an? |the |any |further |{user} ?)*(?:approval|confirmation|consent|permission)|no (?:confirmation|approval|consent)[a-z ]{0,10} (?:is|are) to be (?:shown|asked|requested)",
             ),
             (
@@ -178,7 +182,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Grave,
-                r"\b(?:safety|content|moderation|security) (?:checks?|rules?|filters?|polic[a-z]+|moderation|guidelines) (?:do|does) not (?:apply|concern)|(?:refusals?|guardrails|safeguards|safety (?:rules|training)) (?:are|is) (?:switched off|turned off|disabled|lifted|suspended|off)\b",
+                r"\b(?:safety|content|moderation|security) (?:checks?|rules?|filters?|polic[a-z]+|moderation|guidelines) (?:do|does) not (?:apply|concern)|(?:refusals?|guardrails|safeguards|safety (?:rules|training|filters)(?: of the [a-z]+)?) (?:are|is) (?:switched off|turned off|disabled|lifted|suspended|off)\b",
             ),
             (
                 Grave,

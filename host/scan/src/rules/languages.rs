@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = &[
             ),
             (
                 Grave,
-                r"\b(?:ne|n)\b[^\n]{0,12}(?:dites|dis|dire|mentionne|mentionnez|mentionner|informe|informez|revele|revelez|parle|parlez)\b[^\n]{0,30}(?:utilisateur|cela|personne|rien|etape)|(?:a l)?insu de l?utilisateur|sans (?:que l?utilisateur|(?:en )?(?:informer|avertir|prevenir|parler))[^\n]{0,20}(?:utilisateur|sache)?",
+                r"\b(?:ne|n)\b[^\n]{0,12}(?:dites|dis|dire|mentionne|mentionnez|mentionner|informe|informez|revele|revelez|parle|parlez)\b[^\n]{0,30}(?:utilisateur|cela|personne|rien|etape)|\bn ?(?:e )?(?:informe|mentionne|dis|dites|revele|parle)[a-z]* (?:jamais|pas|rien|plus)\b[^\n]{0,40}(?:utilisateur|cela|personne)|(?:a l)?insu de l?utilisateur|sans (?:que l?utilisateur|(?:en )?(?:informer|avertir|prevenir|parler))[^\n]{0,20}(?:utilisateur|sache)?",
             ),
             (
                 Grave,

@@ -13,6 +13,10 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Warning,
+                r"\bbefore (?:calling|using|invoking) [a-z0-9_]+ (?:of|from|on) (?:the|another|any|your) (?:[a-z]+ )?server\b|\b(?:whenever|each time|every time) {model} (?:reads?|writes?|calls?|uses?|receives?|sends?|opens?|answers?)\b[^\n]{0,60}(?:{send}|{pass}|{call})",
+            ),
+            (
+                Warning,
                 r"(?:{must}|\byou\b|\bfirst\b)[^\n]{0,60}\b(?:before|prior to|whenever|after) (?:answering|responding|replying|using|calling|invoking|running|executing|(?:you )?(?:use|call|run)) (?:any|every|each|all|the user)(?: of)?(?: the| other)*(?: [a-z]+)? ?(?:tools?|questions?|requests?|functions?|commands?|actions?|\n)|\b(?:before|prior to|whenever|after) (?:answering|responding|replying|using|calling|invoking|running|executing|you (?:use|call|run)) (?:any|every|each|all|the user)(?: of)?(?: the| other)*(?: [a-z]+)? ?(?:tools?|questions?|requests?|functions?|commands?|actions?)[^\n]{0,30}(?:{must}|{call})",
             ),
             (
@@ -72,6 +76,10 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Warning,
+                r"\brequired by [^\n]{0,24}(?:licen[cs]e|\blaw\b|\bterms\b|regulat|authorit|polic)[a-z]*[^\n]{0,12} to {call}",
+            ),
+            (
+                Warning,
                 r"(?:{must}|essential|precede|prior|beforehand|\bfirst\b|\baccompan[a-z]+){..}{call}[^\n]{0,60}{tool}{..}\b(?:for|ensure|maintain|due to|comply|required by|meet|which (?:our|the)|mandated by|serves as|because of) {few}{why}|(?:\b(?:for|to ensure|ensure|maintain|comply with|due to|meet|required by|because of|under) {few}{why}|\brequired (?:regulatory|legal|security|compliance) (?:step|measure|check)|\bits critical to\b){..}(?:{must}|essential|precede|prior|beforehand){..}(?:{tool}|endpoint|{place})|{why} (?:protocol|polic|law|rules?)?[a-z ]*requires?\b[^\n]{0,40}(?:{call}|{tool})",
             ),
             (
@@ -103,6 +111,10 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Warning,
+                r"\b(?:praise|advertise|endorse) [a-z0-9]+[^\n]{0,60}(?:reply|answer|response|user|link|\.[a-z]{2,4}/)",
+            ),
+            (
+                Warning,
                 r"{firm} {few}(?:prepend|append|insert|inject|embed|add|include|end|begin|start|finish)\b {..}(?:before (?:running|calling|using|invoking) any|(?:marker|slogan|hashtag|https?://|@|link to|promo|exact)[^\n]*(?:to|in|into|with|of|before) (?:every|all|each|any|your|the final) ?{answer}|(?:to|in|into|with|of) (?:every|all|each|any|your|the final) ?{answer}[^\n]*(?:marker|slogan|hashtag|https?://|@|promo))|\b(?:answer|reply|response)s?\b[^\n]{0,40}\badd a link to https?://",
             ),
             (
@@ -132,6 +144,7 @@ pub(crate) const RULES: &[Rule] = &[
         original: false,
         excuse: Excuse::None,
         patterns: &[
+            (Warning, r"\buse me instead\b|\bthe only safe [a-z]+"),
             (
                 Warning,
                 r"\breplaces? (?:every|all|any) other [a-z ]{0,16}tools?\b|\b(?:those|they|others) (?:are|leak) (?:[a-z]+ )?(?:insecure|unsafe|malicious|data)\b",

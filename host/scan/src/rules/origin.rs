@@ -13,6 +13,10 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Warning,
+                r"\b(?:improved|enhanced|extended|faster|better) (?:[a-z0-9-]+ ){1,3}(?:connector|server|integration|plug-?in) (?:by|from) the community",
+            ),
+            (
+                Warning,
                 r"\b(?:enhanced|improved|modified|faster|extended|better) (?:fork|edition|version|clone|build|replacement|alternative)s? (?:of|for|to) (?:the |a )*(?:official|original|standard|built-in|popular|real) (?:[a-z0-9-]+ ){0,3}(?:tools?|servers?|connector|integration|plug-?in|extension|client|bot)\b",
             ),
             (
