@@ -31,6 +31,7 @@ pub(crate) fn payloads(text: &str) -> Vec<(usize, String)> {
         found.extend(bytes.and_then(|bytes| text_of(&bytes)).map(|decoded| (from, decoded)));
     }
     found.extend(unescaped(text).map(|decoded| (0, decoded)));
+    found.extend(rotated(text).map(|decoded| (0, decoded)));
     found
 }
 
@@ -59,6 +60,20 @@ fn hex(run: &str) -> Option<Vec<u8>> {
         .map(|pair| pair.iter().try_fold(0, |sum, b| Some(sum * 16 + digit(*b)?)))
         .map(|byte| byte.and_then(|byte: u32| u8::try_from(byte).ok()))
         .collect()
+}
+
+/// Rotates the letters by thirteen if a text says that some of them are rotated.
+fn rotated(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    let rotate = |c: char| match c {
+        'a'..='m' | 'A'..='M' => char::from_u32(u32::from(c) + 13),
+        'n'..='z' | 'N'..='Z' => char::from_u32(u32::from(c) - 13),
+        _ => None,
+    };
+    ["rot13", "rot-13", "rot 13"]
+        .iter()
+        .any(|name| lower.contains(name))
+        .then(|| text.chars().map(|c| rotate(c).unwrap_or(c)).collect())
 }
 
 /// Decodes `%41`, `\x41`, `\u0041` and `&#65;` if a text has at least eight of them.

@@ -4,12 +4,25 @@ use portcullis_core::escape::is_hidden;
 
 use crate::Severity;
 
+/// The flags of England, Scotland and Wales are a black flag and a region in characters that are hidden elsewhere.
+const FLAGS: &[&str] = &[
+    "\u{1f3f4}\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}",
+    "\u{1f3f4}\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f}",
+    "\u{1f3f4}\u{e0067}\u{e0062}\u{e0077}\u{e006c}\u{e0073}\u{e007f}",
+];
+
 /// Returns how grave the hidden characters of a text are, and where the first of that gravity is.
 pub(crate) fn find(text: &str) -> Option<(Severity, usize)> {
     let mut worst: Option<(Severity, usize)> = None;
     let (mut before, mut spaces, mut seen) = (' ', 0_usize, false);
+    let mut flag_ends = 0;
     for (at, c) in text.char_indices() {
+        if c == '\u{1f3f4}' {
+            let flag = FLAGS.iter().find(|flag| text.get(at..).is_some_and(|rest| rest.starts_with(**flag)));
+            flag_ends = at + flag.map_or(0, |flag| flag.len());
+        }
         let severity = match c {
+            '\u{e0020}'..='\u{e007f}' if at < flag_ends => None,
             '\u{e0000}'..='\u{e0fff}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => Some(Severity::Grave),
             '\u{1b}' => Some(Severity::Grave),
             // A joiner is part of emoji and of several scripts, and a mark at the start is an editor's.

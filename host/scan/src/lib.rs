@@ -5,6 +5,7 @@
 //! This crate is internal to the library `portcullis` and promises no stability; use the types that the library
 //! exports.
 
+mod broken;
 mod decode;
 mod hidden;
 mod parameter;
@@ -13,13 +14,15 @@ mod strings;
 mod view;
 mod words;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use portcullis_core::escape::escape_hidden;
 use serde::Serialize;
 use serde_json::Value;
 
 pub use rules::Rule;
 use rules::{Compiled, ENCODED, HIDDEN, MIXED, PARAMETER};
-use strings::{ScannedString, StringPlace};
+use strings::ScannedString;
 use view::NormalizedText;
 
 /// The number of findings that one scan returns at most; the gravest are kept.
@@ -85,60 +88,75 @@ impl Scanner {
     #[must_use]
     pub fn scan(&self, definition: &Value) -> Vec<Finding> {
         let mut findings = Findings::default();
-        strings::each(definition, &mut |text| self.scan_text(&text, &mut findings));
+        let mut texts = Vec::new();
+        strings::each(definition, &mut |text| texts.push(text));
+        let views: Vec<_> = texts.iter().map(|text| text.is_prose().then(|| NormalizedText::of(&text.text))).collect();
+        let joined: String = views.iter().flatten().flat_map(|view| [view.text.as_str(), "\n"]).collect();
+        let rules: Vec<_> = self.rules.iter().filter(|rule| rule.concerns(&joined)).collect();
+        let own = parameter::is_about_conversations(definition);
+        for (text, view) in texts.iter().zip(&views) {
+            if let Some((severity, at)) = hidden::find(&text.text) {
+                findings.add(&HIDDEN, severity, &text.pointer, cut(&text.text, at));
+            }
+            // A name or a key is a word; only prose can give an order. Keys are also searched: prose can be a key.
+            let Some(view) = view else { continue };
+            apply(&rules, view, text, &mut findings, None);
+            self.look_behind(view, text, &mut findings);
+        }
+        if own {
+            findings.excuse(&["takes-conversation"]);
+        }
         for (severity, pointer, excerpt) in parameter::asked_for(definition) {
             findings.add(&PARAMETER, severity, &pointer, excerpt);
         }
         findings.finish()
     }
 
-    fn scan_text(&self, text: &ScannedString<'_>, findings: &mut Findings) {
-        if let Some((severity, at)) = hidden::find(text.text) {
-            findings.add(&HIDDEN, severity, text.pointer, cut(text.text, at));
+    /// Looks for orders that are encoded, spelt with digits, or broken into pieces.
+    fn look_behind(&self, view: &NormalizedText, text: &ScannedString<'_>, findings: &mut Findings) {
+        if let Some(view) = NormalizedText::unspelled(&text.text) {
+            apply(&self.rules, &view, text, findings, Some(Severity::Warning));
         }
-        // A name or a key is a word; only prose can give an order. Keys are also searched, because prose can be a key.
-        if text.place == StringPlace::Word {
-            return;
+        if broken::has_order(&view.text) {
+            findings.add(&MIXED, Severity::Warning, &text.pointer, cut(&text.text, 0));
         }
-        let view = NormalizedText::of(text.text);
-        self.apply(&view, text, findings, None);
-        if let Some(view) = NormalizedText::unspelled(text.text) {
-            self.apply(&view, text, findings, Some(Severity::Warning));
-        }
-        if view::hides_order_in_spacing(&view) {
-            findings.add(&MIXED, Severity::Warning, text.pointer, cut(text.text, 0));
-        }
-        for (at, decoded) in decode::payloads(text.text) {
+        for (at, decoded) in decode::payloads(&text.text) {
             let mut inside = Findings::default();
-            let decoded_text = ScannedString { text: &decoded, ..*text };
-            self.apply(&NormalizedText::of(&decoded), &decoded_text, &mut inside, None);
-            let worst = inside.0.iter().map(|finding| finding.severity).max();
-            let severity = if worst >= Some(Severity::Note) { Severity::Grave } else { Severity::Note };
-            if severity == Severity::Grave || decode::is_prose(&decoded) {
+            let decoded_text =
+                ScannedString { text: decoded.as_str().into(), pointer: text.pointer.clone(), place: text.place };
+            apply(&self.rules, &NormalizedText::of(&decoded), &decoded_text, &mut inside, None);
+            // What can be read without decoding is found without it.
+            let plain = |finding: &&Finding| findings.0.iter().any(|known| known.rule == finding.rule);
+            let severity = match inside.0.iter().filter(|finding| !plain(finding)).map(|finding| finding.severity).max()
+            {
+                Some(Severity::Warning | Severity::Grave) => Severity::Grave,
+                Some(Severity::Note) => Severity::Warning,
+                None => Severity::Note,
+            };
+            if severity > Severity::Note || decode::is_prose(&decoded) {
                 findings.add(
                     &ENCODED,
                     severity,
-                    text.pointer,
-                    format!("{} = {}", cut(text.text, at), cut(&decoded, 0)),
+                    &text.pointer,
+                    format!("{} = {}", cut(&text.text, at), cut(&decoded, 0)),
                 );
             }
         }
     }
+}
 
-    /// Applies all rules to one view of a text. `at_least` raises what is found, for a text that had to be unspelled.
-    fn apply(
-        &self,
-        view: &NormalizedText,
-        text: &ScannedString<'_>,
-        findings: &mut Findings,
-        at_least: Option<Severity>,
-    ) {
-        for rule in &self.rules {
-            if let Some((severity, at)) = rule.find(view, text.text) {
-                let raised =
-                    at_least.filter(|_| severity > Severity::Note).map_or(severity, |least| severity.max(least));
-                findings.add(rule.rule, raised, text.pointer, cut(text.text, at));
-            }
+/// Applies rules to one view of a text. `at_least` raises what is found, for a text that had to be unspelled.
+fn apply<R: std::borrow::Borrow<Compiled>>(
+    rules: &[R],
+    view: &NormalizedText,
+    text: &ScannedString<'_>,
+    findings: &mut Findings,
+    at_least: Option<Severity>,
+) {
+    for rule in rules.iter().map(std::borrow::Borrow::borrow) {
+        if let Some((severity, at)) = rule.find(view, &text.text) {
+            let raised = at_least.filter(|_| severity > Severity::Note).map_or(severity, |least| severity.max(least));
+            findings.add(rule.rule, raised, &text.pointer, cut(&text.text, at));
         }
     }
 }
@@ -165,16 +183,25 @@ impl Findings {
         self.0.truncate(MAX_FINDINGS);
     }
 
-    /// Two notes of different rules about orders weigh as much as a warning together.
+    /// Makes the warnings of some rules notes.
+    fn excuse(&mut self, rules: &[&str]) {
+        for finding in self.0.iter_mut().filter(|finding| rules.contains(&finding.rule)) {
+            if finding.severity == Severity::Warning {
+                finding.severity = Severity::Note;
+            }
+        }
+    }
+
+    /// Two notes of different rules about one string weigh as much as a warning together.
     fn finish(mut self) -> Vec<Finding> {
-        let adds = |finding: &Finding| {
-            finding.severity == Severity::Note && rules::all().any(|rule| rule.name == finding.rule && rule.adds)
-        };
-        let mut names: Vec<_> = self.0.iter().filter(|finding| adds(finding)).map(|finding| finding.rule).collect();
-        names.sort_unstable();
-        names.dedup();
-        if names.len() >= 2 {
-            for finding in self.0.iter_mut().filter(|finding| adds(finding)) {
+        let adds: BTreeSet<_> = rules::all().filter(|rule| rule.adds).map(|rule| rule.name).collect();
+        let adds = |finding: &Finding| finding.severity == Severity::Note && adds.contains(finding.rule);
+        let mut rules: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for finding in self.0.iter().filter(|finding| adds(finding)) {
+            rules.entry(finding.pointer.clone()).or_default().insert(finding.rule);
+        }
+        for finding in self.0.iter_mut().filter(|finding| adds(finding)) {
+            if rules.get(&finding.pointer).is_some_and(|names| names.len() >= 2) {
                 finding.severity = Severity::Warning;
             }
         }

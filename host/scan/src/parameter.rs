@@ -24,6 +24,14 @@ pub(crate) fn asked_for(definition: &Value) -> Vec<(Severity, String, String)> {
     found
 }
 
+/// Reports whether the name of a definition says that conversations or models are its subject.
+pub(crate) fn is_about_conversations(definition: &Value) -> bool {
+    const OWN: &[&str] =
+        &["chat", "conversation", "prompt", "llm", "memory", "transcript", "dialog", "handoff", "agent"];
+    let mut names = ["name", "title"].iter().filter_map(|key| definition.get(*key)?.as_str());
+    names.any(|name| OWN.iter().any(|word| name.to_lowercase().contains(word)))
+}
+
 fn asks(name: &str) -> bool {
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     const TAKEN: &[&str] = &[

@@ -1,13 +1,23 @@
 //! All strings of a definition.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
+/// The shortest list of words that can be a sentence.
+const SENTENCE_WORDS: usize = 3;
+
 /// One string, its place and what it can hold.
-#[derive(Clone, Copy)]
 pub(crate) struct ScannedString<'a> {
-    pub(crate) text: &'a str,
-    pub(crate) pointer: &'a str,
+    pub(crate) text: Cow<'a, str>,
+    pub(crate) pointer: String,
     pub(crate) place: StringPlace,
+}
+
+impl ScannedString<'_> {
+    pub(crate) fn is_prose(&self) -> bool {
+        self.place == StringPlace::Prose
+    }
 }
 
 /// The kind of text that a string can hold.
@@ -19,16 +29,23 @@ pub(crate) enum StringPlace {
     Prose,
 }
 
-/// Calls `each` for every string and every key. The recursion is bounded by the nesting that the protocol admits.
-pub(crate) fn each(value: &Value, each: &mut impl FnMut(ScannedString<'_>)) {
+/// Calls `each` for every string and every key, and for the words of every list as one text, since a sentence can be
+/// spread over them. The recursion is bounded by the nesting that the protocol admits.
+pub(crate) fn each<'a>(value: &'a Value, each: &mut impl FnMut(ScannedString<'a>)) {
     walk(value, &mut String::new(), each);
 }
 
-fn walk(value: &Value, pointer: &mut String, each: &mut impl FnMut(ScannedString<'_>)) {
+fn walk<'a>(value: &'a Value, pointer: &mut String, each: &mut impl FnMut(ScannedString<'a>)) {
     let length = pointer.len();
     match value {
-        Value::String(text) => each(ScannedString { text, pointer, place: place(text) }),
+        Value::String(text) => each(ScannedString { text: text.into(), pointer: pointer.clone(), place: place(text) }),
         Value::Array(items) => {
+            let words: Vec<&str> =
+                items.iter().filter_map(Value::as_str).filter(|word| place(word) == StringPlace::Word).collect();
+            if words.len() >= SENTENCE_WORDS {
+                let text = words.join(" ").into();
+                each(ScannedString { text, pointer: pointer.clone(), place: StringPlace::Prose });
+            }
             for (index, item) in items.iter().enumerate() {
                 pointer.push_str(&format!("/{index}"));
                 walk(item, pointer, each);
@@ -39,7 +56,7 @@ fn walk(value: &Value, pointer: &mut String, each: &mut impl FnMut(ScannedString
             for (key, member) in members {
                 pointer.push('/');
                 pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
-                each(ScannedString { text: key, pointer, place: place(key) });
+                each(ScannedString { text: key.into(), pointer: pointer.clone(), place: place(key) });
                 walk(member, pointer, each);
                 pointer.truncate(length);
             }

@@ -1,8 +1,5 @@
 //! Views of a text in which the same order has the same letters: lower case, without marks, one sentence to a line.
 
-use std::sync::LazyLock;
-
-use aho_corasick::AhoCorasick;
 use portcullis_core::escape::is_hidden;
 
 /// A sentence longer than this is broken at the next space, so that words that are far apart do not meet.
@@ -26,6 +23,7 @@ impl NormalizedText {
     /// Reads digits and signs inside words as letters (`c0mmand`), if the text has such words.
     pub(crate) fn unspelled(text: &str) -> Option<Self> {
         let spelled = |word: &str| {
+            let word = word.trim_end_matches(['!', '.', ',', '?', ':', ';']);
             word.bytes().any(|byte| leet(byte as char).is_some())
                 && word.bytes().filter(u8::is_ascii_alphabetic).count() * 2 >= word.len()
                 && !word.contains(['_', '/', '.'])
@@ -63,6 +61,10 @@ impl NormalizedText {
                 } else if !view.text.ends_with([' ', '\n']) {
                     view.text.push(' ');
                 }
+            } else if matches!(c, '\u{2010}'..='\u{2015}' | '\u{2022}' | '\u{2212}') {
+                view.text.push('-');
+            } else if matches!(c, '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}' | '\u{fe0f}') {
+                // A pictogram says nothing to a rule.
             } else if !is_hidden(c) && !matches!(c, '`' | '*' | '"' | '\'' | '\u{2018}'..='\u{201d}') {
                 let inside = before.is_ascii_alphabetic() || next.is_ascii_alphabetic();
                 for c in read(c, inside).to_lowercase() {
@@ -83,62 +85,6 @@ impl NormalizedText {
         *start = self.text.len();
     }
 }
-
-/// Reports whether the text gives a well-known order once its spaces are taken away, and does not give it with them:
-/// words were broken so that nobody searching for them finds them.
-pub(crate) fn hides_order_in_spacing(view: &NormalizedText) -> bool {
-    // Few texts have several fragments of two letters in a row, so few are squeezed.
-    let mut short = 0_usize;
-    let broken = view.text.split([' ', '\n']).filter(|word| {
-        short = if (1..=3).contains(&word.len()) { short + 1 } else { 0 };
-        word.len() <= 2 && short >= 1 && !COMMON.contains(word)
-    });
-    if broken.take(2).count() < 2 {
-        return false;
-    }
-    let squeezed: String = view.text.chars().filter(|c| c.is_alphanumeric()).collect();
-    SQUEEZED.as_ref().is_some_and(|orders| orders.is_match(&squeezed) && !spaced(&view.text))
-}
-
-fn spaced(text: &str) -> bool {
-    PHRASES.iter().any(|phrase| text.contains(phrase))
-}
-
-const COMMON: &[&str] = &[
-    "a", "i", "an", "as", "at", "be", "by", "do", "go", "if", "in", "is", "it", "me", "my", "no", "of", "on", "or",
-    "so", "to", "up", "us", "we", "id", "ip", "ai", "-", "ok", "e", "g", "=", "|", "ui", "vs", "am", "pm", "s", "t",
-    ":", "",
-];
-
-const PHRASES: &[&str] = &[
-    "tell the user",
-    "ignore previous",
-    "ignore all",
-    "disregard previous",
-    "user conversation",
-    "conversation history",
-    "chat history",
-    "system prompt",
-    "private key",
-    "user data",
-    "without asking",
-    "before using any",
-    "safety check",
-    "safety instructions",
-    "id_rsa",
-    "api keys",
-    "credentials to",
-    "inform the user",
-    "mention this",
-    "all passwords",
-    "environment variables",
-    "from the user",
-];
-
-static SQUEEZED: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    let squeezed = PHRASES.iter().map(|phrase| phrase.chars().filter(|c| c.is_alphanumeric()).collect::<String>());
-    AhoCorasick::new(squeezed).ok()
-});
 
 fn leet(c: char) -> Option<char> {
     Some(match c {

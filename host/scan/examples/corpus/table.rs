@@ -34,6 +34,7 @@ impl<'a> LabelledRow<'a> {
         let Self(row) = self;
         json!({
             "name": row.get("tool_name"), "description": row.get("description"), "inputSchema": row.get("input_schema"),
+            "outputSchema": row.get("output_schema"), "_meta": row.get("meta"),
         })
     }
 
