@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::LedgerError;
 use super::chain::ChainTip;
-use super::record::{ChainedRecord, Hash};
+use super::record::{ChainedRecord, RecordHash};
 use super::removed::RemovedRecords;
 
 /// A place where chains are kept.
@@ -26,13 +26,13 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read.
-    fn last_place(&self, chain: &str) -> Result<Place, LedgerError>;
+    fn last_place(&self, chain: &str) -> Result<ChainPosition, LedgerError>;
 
     /// Returns a reader of a chain from a place onwards. A chain that does not exist has no records.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read.
-    fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError>;
+    fn read(&self, chain: &str, from: ChainPosition) -> Result<Box<dyn ChainReader>, LedgerError>;
 
     /// Returns what is left of the first records of a chain, if they were removed. A reader begins after them.
     ///
@@ -77,7 +77,7 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be written.
-    fn finish(&self, chain: &str, end: Place, is_clean: bool) -> Result<(), LedgerError>;
+    fn finish(&self, chain: &str, end: ChainPosition, is_clean: bool) -> Result<(), LedgerError>;
 }
 
 /// A lock on a storage, which is released when it is dropped.
@@ -130,13 +130,13 @@ pub(super) trait ChainReader: Send {
     fn end(&mut self) -> Result<ChainEnd, LedgerError>;
 
     /// Returns the place of the next records, from which another reader can go on.
-    fn place(&self) -> Place;
+    fn place(&self) -> ChainPosition;
 }
 
 /// A place in a chain between two batches; the default is its beginning. A place among records that were removed stands
 /// for the first one that is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Place {
+pub(super) struct ChainPosition {
     /// The segment, or what else a storage divides a chain into; 0 stands for the first.
     pub(super) segment: u32,
     /// The offset in it, in bytes.
@@ -146,7 +146,7 @@ pub(super) struct Place {
 /// Records that were appended together, and the place where they begin.
 #[derive(Debug)]
 pub(super) struct StoredBatch {
-    pub(super) place: Place,
+    pub(super) place: ChainPosition,
     pub(super) records: Vec<ChainedRecord>,
 }
 
@@ -154,14 +154,14 @@ pub(super) struct StoredBatch {
 #[derive(Debug)]
 pub(super) struct SkippedBatch {
     /// The place where they begin.
-    pub(super) place: Place,
+    pub(super) place: ChainPosition,
     /// The last of them.
     pub(super) tip: ChainTip,
     /// The hash of each.
-    pub(super) hashes: Vec<Hash>,
+    pub(super) hashes: Vec<RecordHash>,
 }
 
-/// How the stored records of a chain end.
+/// The state of the end of a chain's stored records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChainEnd {
     /// Nothing follows.

@@ -14,12 +14,12 @@ use rusqlite::Connection;
 use super::chain;
 use super::evidence::{self, PublicKey, SignedCheckpoint};
 use super::index::{self, IndexCheck};
-use super::record::Hash;
+use super::record::RecordHash;
 use super::segment::Segments;
 use super::state::{self, SCHEMA, schema_of};
-use super::storage::{ChainEnd, Place, Storage, StorageLimits};
+use super::storage::{ChainEnd, ChainPosition, Storage, StorageLimits};
 use super::{LedgerError, is_live, legacy};
-use walk::{RecordedRemoval, RecordedSeal, Walk, begun};
+use walk::{RecordedRemoval, RecordedSeal, VerificationPass, begun};
 
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -53,7 +53,7 @@ pub struct ChainReport {
     /// The number of records that signed checkpoints confirm, from the first: those of this chain, or of one that
     /// sealed it.
     pub confirmed: u64,
-    /// The same of the checkpoints that were given, which were kept elsewhere.
+    /// The number of records, from the first, that the given checkpoints from elsewhere confirm.
     pub confirmed_elsewhere: u64,
     /// The number of the first bad record, and what is wrong with it.
     pub bad: Option<(u64, String)>,
@@ -130,7 +130,7 @@ pub(super) fn verify_in(
     let live: BTreeSet<String> = locks.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
     let (ended, sealed) = (chain::ended(data_dir)?, chain::sealed(data_dir)?);
     let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
-    let mut walk = Walk { witnesses, ..Walk::default() };
+    let mut walk = VerificationPass { witnesses, ..VerificationPass::default() };
     let elsewhere = checkpoints.iter().map(|signed| (signed, true));
     for (SignedCheckpoint { checkpoint, .. }, is_elsewhere) in
         elsewhere.chain(kept.iter().map(|signed| (signed, false)))
@@ -144,7 +144,7 @@ pub(super) fn verify_in(
         walk.chains.entry(chain.clone()).or_insert_with(|| begun(chain.clone()));
     }
     let unrecorded = unrecorded_removals(removed, &walk.removals);
-    let Walk { mut chains, seals, witnesses, checkpoints, .. } = walk;
+    let VerificationPass { mut chains, seals, witnesses, checkpoints, .. } = walk;
     for chain in unrecorded {
         if let Some((report, _)) = chains.get_mut(&chain).filter(|(report, _)| report.bad.is_none()) {
             let reason =
@@ -199,7 +199,10 @@ pub(super) fn verify_in(
 }
 
 /// Takes in what is left of removed records. Returns it for each chain: the number of the last, and the digest.
-fn begin_after_removed(storage: &dyn Storage, walk: &mut Walk) -> Result<BTreeMap<String, (u64, String)>, LedgerError> {
+fn begin_after_removed(
+    storage: &dyn Storage,
+    walk: &mut VerificationPass,
+) -> Result<BTreeMap<String, (u64, String)>, LedgerError> {
     let mut all = BTreeMap::new();
     for chain in storage.removed_chains()? {
         match storage.removed(&chain) {
@@ -238,7 +241,10 @@ fn unrecorded_removals(
 }
 
 /// Confirms the chains whose seals stand in records that are confirmed themselves.
-fn confirm_sealed(chains: &mut BTreeMap<String, (ChainReport, Hash)>, seals: &BTreeMap<String, Vec<RecordedSeal>>) {
+fn confirm_sealed(
+    chains: &mut BTreeMap<String, (ChainReport, RecordHash)>,
+    seals: &BTreeMap<String, Vec<RecordedSeal>>,
+) {
     let mut goes_on = true;
     while goes_on {
         goes_on = false;
@@ -278,7 +284,7 @@ fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<ChainStatus> {
 }
 
 /// Returns what is wrong with a chain that another broker sealed: the number of the first bad record, and the reason.
-fn compare(seal: &RecordedSeal, records: u64, end: &Hash) -> Option<(u64, String)> {
+fn compare(seal: &RecordedSeal, records: u64, end: &RecordHash) -> Option<(u64, String)> {
     let RecordedSeal { at, by, .. } = seal;
     if records < at.seq {
         let reason = format!("chain {by} sealed it at record {}, and it ends at record {records}", at.seq);
@@ -295,7 +301,7 @@ fn compare(seal: &RecordedSeal, records: u64, end: &Hash) -> Option<(u64, String
 fn check_chains(
     data_dir: &Path,
     storage: &Arc<dyn Storage>,
-    walk: &mut Walk,
+    walk: &mut VerificationPass,
 ) -> Result<Vec<(String, String)>, LedgerError> {
     let mut index = IndexCheck::open(data_dir, storage)?;
     for chain in storage.chains()? {
@@ -310,10 +316,10 @@ fn check_chains(
 fn check_chain(
     chain: &str,
     storage: &dyn Storage,
-    walk: &mut Walk,
+    walk: &mut VerificationPass,
     index: &mut IndexCheck,
 ) -> Result<ChainEnd, LedgerError> {
-    let mut reader = storage.read(chain, Place::default())?;
+    let mut reader = storage.read(chain, ChainPosition::default())?;
     while let Some(batch) = reader.next()? {
         for record in &batch.records {
             walk.step(chain, record.seq, record.text.as_bytes(), &record.hash);
@@ -326,7 +332,7 @@ fn check_chain(
 /// Checks the file of the state, and the records that format 1 wrote into it. Returns what is wrong with the file.
 fn check_state(
     data_dir: &Path,
-    walk: &mut Walk,
+    walk: &mut VerificationPass,
     locks: &BTreeSet<String>,
     storage: &dyn Storage,
 ) -> Result<Option<String>, LedgerError> {
@@ -345,7 +351,7 @@ fn check_state(
 }
 
 /// Checks the records first, so that a bad one is named even if the file around it is damaged too.
-fn check_file(conn: &Connection, walk: &mut Walk) -> rusqlite::Result<Option<String>> {
+fn check_file(conn: &Connection, walk: &mut VerificationPass) -> rusqlite::Result<Option<String>> {
     // One snapshot serves all queries; it ends with the connection.
     conn.execute_batch("BEGIN")?;
     let has_records = legacy::is_present(conn)?;

@@ -1,7 +1,7 @@
 //! The risk of a call, and whether it alone is a reason to ask.
 
 use super::GateInput;
-use super::approval::Approved;
+use super::approval::ApprovalOutcome;
 use crate::call::{Call, Risk};
 use crate::config::{Approve, Durability, SourceConfig};
 use crate::item::{Item, ItemKind};
@@ -35,8 +35,8 @@ pub fn risk_of(tool: &Item, source: &SourceConfig, sealed: bool, acceptance: &Ac
 
 /// Returns whether a call waits until its intent is on disk. Only a call that can have no effect may go ahead, and only if
 /// nobody was asked about it: the record of an approval must be followed by that of the call.
-pub(super) fn intent_durability(call: &Call, circumstances: &GateInput<'_>, approved: &Approved) -> IntentDurability {
-    let GateInput { durability, sealed, resumed, .. } = circumstances;
+pub(super) fn intent_durability(call: &Call, input: &GateInput<'_>, approved: &ApprovalOutcome) -> IntentDurability {
+    let GateInput { durability, sealed, resumed, .. } = input;
     let has_no_effect = *sealed && call.risk == Risk::Harmless;
     if *durability == Durability::Effects && has_no_effect && !approved.by_person && !resumed {
         IntentDurability::Queued
@@ -58,18 +58,18 @@ pub(super) fn too_high_for_the_agents_channel(call: &Call, acceptance: &Acceptan
 }
 
 /// Reports whether [`reason`] would have none if a person accepted the item.
-pub(super) fn lock_settles(circumstances: &GateInput<'_>) -> bool {
-    circumstances.approve != Approve::Always
+pub(super) fn lock_settles(input: &GateInput<'_>) -> bool {
+    input.approve != Approve::Always
 }
 
 /// Returns why a person must be asked although no policy says so.
-pub(super) fn reason(call: &Call, circumstances: &GateInput<'_>) -> Option<String> {
+pub(super) fn reason(call: &Call, input: &GateInput<'_>) -> Option<String> {
     // A pinned definition that changed asks whatever the profile says: `approve = "never"` was meant for the old one.
-    if let Acceptance::Changed(changes) = circumstances.acceptance {
+    if let Acceptance::Changed(changes) = input.acceptance {
         let changes = changes.join("; ");
         return Some(format!("the {} is not the one that was accepted: {changes}", call.item.kind.as_str()));
     }
-    match circumstances.approve {
+    match input.approve {
         Approve::Never => None,
         Approve::Always => Some("the profile asks before every call".to_owned()),
         Approve::Risky => (call.risk == Risk::Risky).then(|| {

@@ -83,7 +83,7 @@ impl Bench {
         let (call, gate, vault, sealed) = (self.call(params), self.gate.clone(), self.vault.clone(), self.sealed);
         let peer: Arc<dyn AgentPeer> = Arc::new(Agent(elicitation));
         tokio::spawn(async move {
-            let circumstances = GateInput {
+            let input = GateInput {
                 vault: &vault,
                 approve,
                 record: Detail::Full,
@@ -96,7 +96,7 @@ impl Bench {
                 sealed,
                 resumed: false,
             };
-            gate.admit(call, &circumstances).await
+            gate.admit(call, &input).await
         })
     }
 

@@ -1,4 +1,4 @@
-//! Whether the index says what the records say.
+//! Checks that the index agrees with the records.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -8,14 +8,14 @@ use rusqlite::params;
 
 use super::{IndexedFacts, LEGACY, RecordIndex};
 use crate::LedgerError;
-use crate::storage::{Place, Storage, StoredBatch};
+use crate::storage::{ChainPosition, Storage, StoredBatch};
 
 /// A comparison of the index with the records, chain by chain. Records that the index does not have yet are not compared.
 pub(crate) struct IndexCheck {
     /// `None` if there is no index.
     index: Option<RecordIndex>,
-    /// How far the index has come in each chain.
-    known: HashMap<String, (Place, bool)>,
+    /// The position that the index has reached in each chain.
+    known: HashMap<String, (ChainPosition, bool)>,
     /// The number of records of the present chain that were compared.
     compared: u64,
     /// The first difference of each chain, in words.
@@ -83,7 +83,7 @@ impl IndexCheck {
             let records = index.legacy_after(after, super::COMMIT_AFTER)?;
             let Some(next) = records.last().map(|record| record.row) else { break };
             for record in records.iter().filter(|record| record.row <= last) {
-                let place = Place { segment: LEGACY, offset: record.row.cast_unsigned() };
+                let place = ChainPosition { segment: LEGACY, offset: record.row.cast_unsigned() };
                 let seq = record.seq.cast_unsigned();
                 let found = index.entries(&record.chain, seq, seq)?;
                 compared += 1;
@@ -104,12 +104,17 @@ impl IndexCheck {
 
 impl RecordIndex {
     /// Returns what the index says of records of a chain: for each number, where it is and its facts.
-    fn entries(&self, chain: &str, first: u64, last: u64) -> Result<HashMap<u64, (Place, IndexedFacts)>, LedgerError> {
+    fn entries(
+        &self,
+        chain: &str,
+        first: u64,
+        last: u64,
+    ) -> Result<HashMap<u64, (ChainPosition, IndexedFacts)>, LedgerError> {
         let sql = "SELECT seq, segment, offset, at, kind, run, call, principal, profile, error, outcome FROM events \
                    WHERE chain = (SELECT id FROM chains WHERE chain = ?1) AND seq BETWEEN ?2 AND ?3";
         let found = self.conn.prepare_cached(sql).and_then(|mut query| {
             let rows = query.query_map(params![chain, first.cast_signed(), last.cast_signed()], |row| {
-                let place = Place { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
+                let place = ChainPosition { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
                 let facts = IndexedFacts {
                     at: row.get::<_, i64>(3)?.cast_unsigned(),
                     kind: row.get(4)?,
@@ -128,7 +133,7 @@ impl RecordIndex {
     }
 
     /// Returns the number of records of a chain that the index has before a place.
-    fn count_before(&self, chain: &str, place: Place) -> Result<u64, LedgerError> {
+    fn count_before(&self, chain: &str, place: ChainPosition) -> Result<u64, LedgerError> {
         let sql = "SELECT count(*) FROM events WHERE chain = (SELECT id FROM chains WHERE chain = ?1) \
                    AND (segment, offset) < (?2, ?3)";
         let count =

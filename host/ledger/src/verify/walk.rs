@@ -10,15 +10,15 @@ use super::ChainReport;
 use crate::chain::{self, ChainTip};
 use crate::evidence::{Checkpoint, MerkleTree};
 use crate::intent;
-use crate::record::{EventKind, Hash, RecordMembers, VERSION, hash};
+use crate::record::{EventKind, RecordHash, RecordMembers, VERSION, hash};
 use crate::removed::RemovedRecords;
 use crate::storage::ChainEnd;
 
 /// The state of the pass over all records.
 #[derive(Default)]
-pub(super) struct Walk {
+pub(super) struct VerificationPass {
     /// Each chain's report, with the hash of its last good record.
-    pub(super) chains: BTreeMap<String, (ChainReport, Hash)>,
+    pub(super) chains: BTreeMap<String, (ChainReport, RecordHash)>,
     /// The seals, by the chain that is sealed. A chain has one, and a second one may contradict it.
     pub(super) seals: BTreeMap<String, Vec<RecordedSeal>>,
     /// The last record of each chain, according to its lock file.
@@ -34,10 +34,10 @@ pub(super) struct Walk {
 pub(super) struct CoveredChain {
     tree: MerkleTree,
     /// The roots at each number of records, each with whether it was kept elsewhere.
-    roots: BTreeMap<u64, BTreeSet<(Hash, bool)>>,
+    roots: BTreeMap<u64, BTreeSet<(RecordHash, bool)>>,
     /// The number of records that the largest checkpoint covers which was found to be true.
     pub(super) confirmed: u64,
-    /// The same of the checkpoints that were kept elsewhere.
+    /// The number of records that the largest correct checkpoint kept elsewhere covers.
     pub(super) confirmed_elsewhere: u64,
 }
 
@@ -53,7 +53,7 @@ impl CoveredChain {
 
     /// Takes in the next record. Returns what is wrong if a checkpoint covers other records than those so far, with the
     /// number of the first that may be meant.
-    fn push(&mut self, hash: &Hash) -> Option<(u64, String)> {
+    fn push(&mut self, hash: &RecordHash) -> Option<(u64, String)> {
         self.tree.push(hash);
         self.compare()
     }
@@ -106,11 +106,11 @@ pub(super) struct RecordedRemoval {
 }
 
 /// Returns the report of a chain of which no record was read yet.
-pub(super) fn begun(chain: String) -> (ChainReport, Hash) {
-    (ChainReport { chain, ..ChainReport::default() }, Hash::default())
+pub(super) fn begun(chain: String) -> (ChainReport, RecordHash) {
+    (ChainReport { chain, ..ChainReport::default() }, RecordHash::default())
 }
 
-impl Walk {
+impl VerificationPass {
     pub(super) fn legacy_step(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
         let name = String::from_utf8_lossy(bytes(row.get_ref(0)?)).into_owned();
         let seq = match row.get_ref(1)? {
@@ -221,8 +221,8 @@ fn check<'a>(
     seq: u64,
     text: &'a [u8],
     found: &[u8],
-    before: &Hash,
-) -> Result<(Hash, RecordMembers<'a>), String> {
+    before: &RecordHash,
+) -> Result<(RecordHash, RecordMembers<'a>), String> {
     let expected = report.records + 1;
     if seq != expected {
         return Err(format!("record {expected} is missing: record {seq} stands in its place"));

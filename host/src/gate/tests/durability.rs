@@ -21,7 +21,7 @@ async fn recorded(case: Case) -> serde_json::Value {
     let peer: Arc<dyn AgentPeer> = Arc::new(Agent(Elicitation::None));
     let metrics = SourceMetrics::default();
     let Case { durability, sealed, risk, resumed } = case;
-    let input = way::circumstances(&bench, &peer, &metrics, None);
+    let input = way::input(&bench, &peer, &metrics, None);
     let input = GateInput { durability, sealed, resumed, ..input };
     let call = Call { risk, ..bench.call(CALL) };
     drop(bench.gate.admit(call, &input).await.unwrap());
