@@ -8,7 +8,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures_util::future::join_all;
 use portcullis::call::{CallId, SessionId};
 use portcullis::digest::Digest;
-use portcullis::ledger::{ChainStart, Event, EventKind, Ledger};
+use portcullis::ledger::{ChainStart, Event, EventKind, IntentDurability, Ledger};
 use serde_json::json;
 
 /// As many agents as a busy team has.
@@ -34,8 +34,8 @@ async fn call(ledger: &Ledger, run: &SessionId) {
         "source": "files", "tool": "files__read_file", "verdicts": [],
     });
     let intent = Event::new(EventKind::CallIntent, intent).in_run(run).to_call(&call);
-    let (pending, slot) = ledger.intent(intent, None).await.unwrap();
-    pending.durable().await.unwrap();
+    let (pending, slot) = ledger.intent(intent, None, IntentDurability::BeforeCall).await.unwrap();
+    pending.unwrap().durable().await.unwrap();
     slot.record(Event::new(EventKind::ToolCompleted, outcome).in_run(run).to_call(&call));
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use crate::agent::AgentPeer;
 use crate::call::{Call, CallView, Params, Phase};
-use crate::config::{Approve, Detail};
+use crate::config::{Approve, Detail, Durability};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, Ledger};
 use crate::lockfile::Acceptance;
@@ -82,6 +82,10 @@ pub struct GateInput<'a> {
     pub budget: Option<&'a Arc<Budget>>,
     /// The counters of the source's calls.
     pub(crate) metrics: &'a SourceMetrics,
+    /// The calls that wait until their intent is on disk.
+    pub durability: Durability,
+    /// True if the source can neither change nor disclose anything, as its cell enforces.
+    pub sealed: bool,
     /// The way back to the agent.
     pub peer: &'a Arc<dyn AgentPeer>,
     /// True if the call was let through before, and comes again with answers to its source's questions. No person is
@@ -143,15 +147,20 @@ impl Gate {
             call: Some(call.id.clone()),
             body,
         };
-        let queued = match self.ledger.intent(event, approved.consume).await {
+        let durability = risk::intent_durability(&call, input, &approved);
+        let queued = match self.ledger.intent(event, approved.consume, durability).await {
             Ok((intent, slot)) => {
                 // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an
                 // outcome too.
                 undecided.decided = true;
                 let mut ticket = Ticket::new(self, call.clone(), series.clone(), input, slot);
-                match intent.durable().await {
-                    Ok(_) => {
-                        ticket.intent_is_durable();
+                let waited = match intent {
+                    Some(intent) => intent.durable().await.map(drop),
+                    None => Ok(()),
+                };
+                match waited {
+                    Ok(()) => {
+                        ticket.opens();
                         Ok(ticket)
                     }
                     Err(error) => {

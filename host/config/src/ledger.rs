@@ -15,10 +15,23 @@ const RETENTION_MOST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// The settings of the ledger: `[ledger]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LedgerConfig {
+    /// The calls that wait until their intent is on disk.
+    pub durability: Durability,
     /// The time for which records are kept, from a day to 100 years; `None` keeps them for ever.
     pub retention: Option<Duration>,
     /// The places that get each signed checkpoint, beside the data folder.
     pub witnesses: Vec<WitnessConfig>,
+}
+
+/// The calls that wait until their intent is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Every call that can have an effect: all but those of a source whose cell can neither write nor reach a network.
+    #[default]
+    Effects,
+    /// Every call.
+    All,
 }
 
 /// A place that keeps signed checkpoints of the ledger.
@@ -35,7 +48,7 @@ pub(super) fn ledger(raw: &RawLedger, base: &Path, faults: &mut ProblemCollector
     let retention = raw.retention.as_ref();
     let retention = retention.and_then(|at| faults.keep(value::duration_within(at, RETENTION_LEAST, RETENTION_MOST)));
     let witnesses = raw.witnesses.iter().filter_map(|at| faults.keep(witness(at, base))).collect();
-    LedgerConfig { retention, witnesses }
+    LedgerConfig { durability: raw.durability.unwrap_or_default(), retention, witnesses }
 }
 
 /// Reads where checkpoints are sent: an address, or a path.

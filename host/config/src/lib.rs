@@ -55,7 +55,7 @@ pub use effects::data_dir_switch;
 pub use error::{ConfigError, Problem, most_similar};
 pub use find::{ConfigCandidate, TrustStatus, find_text, real_file, user_trust};
 pub use group::Membership;
-pub use ledger::{LedgerConfig, WitnessConfig};
+pub use ledger::{Durability, LedgerConfig, WitnessConfig};
 pub use literal::LiteralVariable;
 pub use oauth::OAuthConfig;
 pub use other_configs::PossibleWriter;

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Approve, Destructive, Detail, Exposure};
+use super::{Approve, Destructive, Detail, Durability, Exposure};
 
 pub(super) use super::raw_source::*;
 
@@ -134,6 +134,10 @@ pub(super) struct RawBroker {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Ledger")]
 pub(super) struct RawLedger {
+    /// The calls that wait until their intent is on disk. "effects": all but those of a source whose cell can neither
+    /// write nor reach a network. Their intents are written within milliseconds, and a crash before that loses the record
+    /// of such calls, never of others; "all": every call. Default: "effects".
+    pub durability: Option<Durability>,
     /// The time for which records are kept, from "1d" to "100y". Brokers then remove older ones, in whole files: those of
     /// brokers that ended, and of one that runs all but the file that it writes, which is a month old at most. What is
     /// removed leaves its hashes, so that the rest can be verified as before. Default: records are kept for ever.

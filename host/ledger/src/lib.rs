@@ -26,6 +26,7 @@ mod files;
 mod grant;
 mod health;
 mod index;
+mod intent;
 mod key;
 mod legacy;
 mod queue;
@@ -64,6 +65,7 @@ pub use evidence::{
 };
 pub use grant::{ApprovalGrant, GrantBinding, GrantScope, GrantUse};
 pub use health::LedgerTrouble;
+pub use intent::IntentDurability;
 pub use queue::{OutcomeSlot, PendingIntent};
 pub use read::{CallOrRun, CallRow, CallState, LedgerReader, PositionedRecord, RecordFilter, RunRow, RunState, Tail};
 pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
@@ -222,6 +224,9 @@ impl Ledger {
     /// Takes one use of a grant, if the call needs one, and queues the intent of the call. The returned
     /// [`PendingIntent`] waits for the disk, and the [`OutcomeSlot`] reserves the place for the outcome of the call.
     ///
+    /// Without a [`PendingIntent`] there is nothing to wait for: `durability` is [`IntentDurability::Queued`], the call
+    /// uses up no grant, and the ledger can be written as far as is known. The record then says so.
+    ///
     /// Cancellation: nothing is queued; the use of the grant may be taken.
     ///
     /// # Errors
@@ -231,8 +236,11 @@ impl Ledger {
         &self,
         event: Event,
         consume: Option<GrantUse>,
-    ) -> Result<(PendingIntent, OutcomeSlot), LedgerError> {
+        durability: IntentDurability,
+    ) -> Result<(Option<PendingIntent>, OutcomeSlot), LedgerError> {
         let asked = Instant::now();
+        let is_queued = durability == IntentDurability::Queued && consume.is_none() && self.trouble().is_none();
+        let event = if is_queued { intent::marked(event) } else { event };
         let draft = event.draft(Some(&self.config))?;
         if let Some(consume) = consume {
             let grant = consume.grant.clone();
@@ -240,8 +248,13 @@ impl Ledger {
                 return Err(LedgerError::GrantSpent(grant));
             }
         }
+        let slot = OutcomeSlot::new(self.clone());
+        if is_queued {
+            self.inner.queue.intent(draft).await?;
+            return Ok((None, slot));
+        }
         let answer = self.inner.queue.append(Some(draft)).await?;
-        Ok(PendingIntent::new(self.clone(), asked, answer))
+        Ok((Some(PendingIntent::new(self.clone(), asked, answer)), slot))
     }
 
     /// Stores a grant, after the record that says who gave it.

@@ -39,8 +39,15 @@ impl QueueSender {
     pub(super) async fn append(&self, draft: Option<UnchainedRecord>) -> Result<oneshot::Receiver<Reply>, LedgerError> {
         let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        self.work.push(WriteUnit { draft, reply: Some(reply), outcome: false, _room: Some(room) })?;
+        self.work.push(WriteUnit { draft, reply: Some(reply), is_kept: false, _room: Some(room) })?;
         Ok(answer)
+    }
+
+    /// Queues the intent of a call that does not wait for it, as soon as there is a place for it. It is kept until it
+    /// can be written.
+    pub(super) async fn intent(&self, draft: UnchainedRecord) -> Result<(), LedgerError> {
+        let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
+        self.work.push(WriteUnit { is_kept: true, ..WriteUnit::of(draft, Some(room)) })
     }
 
     /// Queues a record that nobody waits for, if there is a place for it. A record that is lost is counted.
@@ -60,7 +67,7 @@ impl QueueSender {
         let kind = event.kind.as_str();
         let queued = event
             .draft(Some(config))
-            .and_then(|draft| self.work.push(WriteUnit { outcome: true, ..WriteUnit::of(draft, None) }));
+            .and_then(|draft| self.work.push(WriteUnit { is_kept: true, ..WriteUnit::of(draft, None) }));
         if let Err(error) = queued {
             self.health.count_lost(kind, &error);
         }
@@ -88,9 +95,8 @@ pub struct PendingIntent {
 }
 
 impl PendingIntent {
-    pub(super) fn new(ledger: Ledger, asked: Instant, answer: oneshot::Receiver<Reply>) -> (Self, OutcomeSlot) {
-        let slot = OutcomeSlot(ledger.clone());
-        (Self { ledger, asked, answer }, slot)
+    pub(super) fn new(ledger: Ledger, asked: Instant, answer: oneshot::Receiver<Reply>) -> Self {
+        Self { ledger, asked, answer }
     }
 
     /// Waits until the intent is on disk and returns its number. Only then may the source see any byte of the call.
@@ -110,6 +116,10 @@ impl PendingIntent {
 pub struct OutcomeSlot(Ledger);
 
 impl OutcomeSlot {
+    pub(super) fn new(ledger: Ledger) -> Self {
+        Self(ledger)
+    }
+
     /// Records how the call ended, in order with all other records, without waiting. It is never refused for lack of
     /// space, and is kept until it can be written. Needs no runtime, so it can be called from `Drop`.
     pub fn record(self, event: Event) {
@@ -126,6 +136,6 @@ impl fmt::Debug for OutcomeSlot {
 impl WriteUnit {
     /// Creates the item for a record that nobody waits for.
     pub(super) fn of(draft: UnchainedRecord, room: Option<OwnedSemaphorePermit>) -> Self {
-        Self { draft: Some(draft), reply: None, outcome: false, _room: room }
+        Self { draft: Some(draft), reply: None, is_kept: false, _room: room }
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod calls;
+mod durability;
 mod evidence;
 mod faults;
 mod files;
@@ -43,8 +44,8 @@ const SHORT: LedgerSetup =
 
 /// Records an intent and waits until it is durable.
 async fn intend(ledger: &Ledger, event: Event, consume: Option<GrantUse>) -> Result<u64, LedgerError> {
-    let (intent, _slot) = ledger.intent(event, consume).await?;
-    intent.durable().await
+    let (intent, _slot) = ledger.intent(event, consume, IntentDurability::BeforeCall).await?;
+    intent.unwrap().durable().await
 }
 
 fn folder() -> TempDir {

@@ -45,6 +45,9 @@ pub struct ChainReport {
     pub live: bool,
     /// True if the chain ends with `broker.stopped`.
     pub stopped: bool,
+    /// True if calls that can have no effect did not wait for their intents: if the chain's broker crashed, such calls of
+    /// its last moments may be missing.
+    pub queued_intents: bool,
     /// The number of its last record, if another chain has sealed it.
     pub sealed: Option<u64>,
     /// The number of records that signed checkpoints confirm, from the first: those of this chain, or of one that
@@ -54,6 +57,15 @@ pub struct ChainReport {
     pub confirmed_elsewhere: u64,
     /// The number of the first bad record, and what is wrong with it.
     pub bad: Option<(u64, String)>,
+}
+
+impl ChainReport {
+    /// Reports whether the chain's broker crashed, and calls that can have no effect may be missing from its last moments:
+    /// they did not wait for their intents.
+    #[must_use]
+    pub fn may_miss_calls(&self) -> bool {
+        self.queued_intents && !self.stopped && !self.live
+    }
 }
 
 /// The verdict on a ledger or a chain.

@@ -31,8 +31,9 @@ pub(super) struct WriteUnit {
     pub(super) draft: Option<UnchainedRecord>,
     /// The channel to which the result is sent, or `None` if nobody waits for it.
     pub(super) reply: Option<oneshot::Sender<Result<u64, LedgerError>>>,
-    /// True if the record is the outcome of a call, which is kept until it can be written.
-    pub(super) outcome: bool,
+    /// True if the record is kept until it can be written: the outcome of a call, or the intent of one that did not
+    /// wait for it.
+    pub(super) is_kept: bool,
     /// The item's place in the queue, released when the item is written or lost.
     pub(super) _room: Option<OwnedSemaphorePermit>,
 }

@@ -73,9 +73,9 @@ struct Writer {
     health: Arc<LedgerHealth>,
     /// The reason why the last records could not be written; `None` while writing succeeds.
     cause: Option<LedgerError>,
-    /// Outcomes that could not be written yet, in the order in which their calls ended. While the ledger cannot be
-    /// written, the gate lets no call through, so these belong to calls that were in flight, or whose callers went away
-    /// while their intents were being written.
+    /// Outcomes, and intents that nobody waited for, which could not be written yet, in their order. While the ledger
+    /// cannot be written, the gate lets no call through, so these belong to calls that were in flight, or whose callers
+    /// went away while their intents were being written.
     outstanding: Vec<WriteUnit>,
     published: watch::Sender<u64>,
 }
@@ -172,7 +172,7 @@ impl Writer {
             }
             Err(error) => {
                 let room = QUEUE.saturating_sub(self.outstanding.len());
-                let (mut kept, mut refused): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.outcome);
+                let (mut kept, mut refused): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.is_kept);
                 refused.extend(kept.drain(room.min(kept.len())..));
                 self.outstanding.append(&mut kept);
                 self.health.failed(&error, refused.iter().filter(|item| item.draft.is_some()).count() as u64);

@@ -186,6 +186,7 @@ async fn what_came_of_each_call_is_counted_once() {
     }
     assert!(!text.contains("calc__power") && !text.contains(r#"method="tools/list""#), "{text}");
     let appended = text.lines().find_map(|line| line.strip_prefix("portcullis_ledger_append_duration_seconds_count "));
-    assert!(appended.unwrap().parse::<u64>().unwrap() >= 4, "{text}");
+    // The refusal was waited for, and no intent: the component can have no effect.
+    assert!(appended.unwrap().parse::<u64>().unwrap() >= 1, "{text}");
     broker.shutdown().await;
 }

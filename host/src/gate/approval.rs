@@ -63,12 +63,14 @@ impl ApprovalQuestion<'_> {
 #[derive(Debug)]
 pub(super) struct ApprovalOutcome {
     pub(super) consume: Option<GrantUse>,
+    /// True if a person approved the call, or an earlier answer of one covers it.
+    pub(super) by_person: bool,
     how: serde_json::Value,
 }
 
 impl ApprovalOutcome {
     pub(super) fn without_asking() -> Self {
-        Self { consume: None, how: json!("not asked") }
+        Self { consume: None, by_person: false, how: json!("not asked") }
     }
 
     pub(super) fn describe(&self) -> serde_json::Value {
@@ -116,7 +118,7 @@ impl Approvals {
         match self.plan(&question, &binding).await? {
             Plan::Remembered(grant) => {
                 let how = json!({ "grant": grant });
-                Ok(ApprovalOutcome { consume: Some(GrantUse { grant, binding }), how })
+                Ok(ApprovalOutcome { consume: Some(GrantUse { grant, binding }), by_person: true, how })
             }
             Plan::Ask(offer) => {
                 let elicitation = if question.out_of_band { Elicitation::None } else { peer.elicitation() };
@@ -221,7 +223,8 @@ impl Approvals {
                 "the approval was for one call, and an identical one has used it; send it again to be asked again",
             )),
             Some(QuestionState::Approved { scope, by }) => {
-                Ok(ApprovalOutcome { consume: None, how: json!({ "ask": pending.id, "scope": scope, "by": by }) })
+                let how = json!({ "ask": pending.id, "scope": scope, "by": by });
+                Ok(ApprovalOutcome { consume: None, by_person: true, how })
             }
             Some(QuestionState::Refused { by }) if by == "expiry" => {
                 Err(CallRefusal::denied("approval-expired", "nobody answered in time"))

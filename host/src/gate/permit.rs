@@ -7,7 +7,8 @@ use crate::call::{Call, Params};
 use crate::protocol::{Json, Method};
 use crate::telemetry::Span;
 
-/// The proof that a call passed the gate and that its intent is durable. Only the gate makes one, and a source takes it
+/// The proof that a call passed the gate and that its intent is in the ledger: on disk if the call can have an effect.
+/// Only the gate makes one, and a source takes it
 /// by value: one permit, one call.
 #[derive(Debug)]
 pub struct Permit {

@@ -70,7 +70,7 @@ impl Ticket {
     }
 
     /// Marks that a source may be called from now on.
-    pub(super) fn intent_is_durable(&mut self) {
+    pub(super) fn opens(&mut self) {
         (self.state, self.opened) = (CallProgress::Open, Instant::now());
     }
 

@@ -1,9 +1,11 @@
 //! The risk of a call, and whether it alone is a reason to ask.
 
 use super::GateInput;
+use super::approval::ApprovalOutcome;
 use crate::call::{Call, Risk};
-use crate::config::{Approve, SourceConfig};
+use crate::config::{Approve, Durability, SourceConfig};
 use crate::item::{Item, ItemKind};
+use crate::ledger::IntentDurability;
 use crate::lockfile::Acceptance;
 
 /// Returns the risk of an item's calls. It comes from the cell: the calls of a source that is `sealed`, which can
@@ -29,6 +31,18 @@ pub fn risk_of(tool: &Item, source: &SourceConfig, sealed: bool, acceptance: &Ac
         }
     };
     if harmless { Risk::Harmless } else { Risk::Risky }
+}
+
+/// Returns whether a call waits until its intent is on disk. Only a call that can have no effect may go ahead, and only if
+/// nobody was asked about it: the record of an approval must be followed by that of the call.
+pub(super) fn intent_durability(call: &Call, input: &GateInput<'_>, approved: &ApprovalOutcome) -> IntentDurability {
+    let GateInput { durability, sealed, resumed, .. } = input;
+    let has_no_effect = *sealed && call.risk == Risk::Harmless;
+    if *durability == Durability::Effects && has_no_effect && !approved.by_person && !resumed {
+        IntentDurability::Queued
+    } else {
+        IntentDurability::BeforeCall
+    }
 }
 
 /// Reports whether a question about the call must never be put through the agent. Elicitation uses the agent's own

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod approvals;
+mod durability;
 mod risk;
 mod vault;
 mod way;
@@ -13,7 +14,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::agent::Elicitation;
-use crate::call::{CallId, Cause, Outcome, Params, SessionId};
+use crate::call::{CallId, Cause, Outcome, Params, Risk, SessionId};
 use crate::config::BudgetConfig;
 use crate::item::{Item, ToolAnnotations};
 use crate::ledger::{ChainStart, LedgerReader};
@@ -29,6 +30,8 @@ struct Bench {
     session: SessionId,
     /// The annotations of the called tool.
     hints: ToolAnnotations,
+    /// True if the source is sealed, and its calls are harmless.
+    sealed: bool,
     dir: TempDir,
 }
 
@@ -50,6 +53,7 @@ impl Bench {
             vault: Arc::default(),
             session: SessionId::new(),
             hints: ToolAnnotations::default(),
+            sealed: false,
             dir,
         }
     }
@@ -60,7 +64,8 @@ impl Bench {
         let caller = Arc::new(crate::call::Caller { session: self.session.clone(), ..(*call.caller).clone() });
         let arguments = params.arguments().clone();
         let item = Arc::new(Item { hints: self.hints, ..Item::clone(&call.item) });
-        Call { id: CallId::new(), caller, item, params, arguments, ..call }
+        let risk = if self.sealed { Risk::Harmless } else { call.risk };
+        Call { id: CallId::new(), caller, item, params, arguments, risk, ..call }
     }
 
     /// Admits a call as a task of its own, so that it can wait and be dropped.
@@ -75,7 +80,7 @@ impl Bench {
         elicitation: Elicitation,
         acceptance: Acceptance,
     ) -> Admitting {
-        let (call, gate, vault) = (self.call(params), self.gate.clone(), self.vault.clone());
+        let (call, gate, vault, sealed) = (self.call(params), self.gate.clone(), self.vault.clone(), self.sealed);
         let peer: Arc<dyn AgentPeer> = Arc::new(Agent(elicitation));
         tokio::spawn(async move {
             let input = GateInput {
@@ -87,6 +92,8 @@ impl Bench {
                 budget: None,
                 metrics: &SourceMetrics::default(),
                 peer: &peer,
+                durability: Durability::Effects,
+                sealed,
                 resumed: false,
             };
             gate.admit(call, &input).await

@@ -21,6 +21,7 @@ impl<'a> GateInput<'a> {
             budget: session.context.budget(&session.caller.profile),
             approve: session.profile.approve,
             acceptance: &target.acceptance,
+            sealed: target.upstream.is_sealed(),
             ..Self::of_question(session, &target.upstream, peer)
         }
     }
@@ -40,6 +41,9 @@ impl<'a> GateInput<'a> {
             identity: upstream.identity,
             budget: None,
             metrics: &upstream.metrics,
+            durability: session.context.config.ledger.durability,
+            // A question goes to the agent, whom no cell holds.
+            sealed: false,
             peer,
             resumed: false,
         }

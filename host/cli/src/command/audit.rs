@@ -253,7 +253,7 @@ fn verify(folder: &Path, checkpoints: &[SignedCheckpoint], keys: &[PublicKey], j
         found.chains.iter().map(|chain| counted(chain).saturating_sub(chain.removed)).sum()
     };
     let records = left(|chain| chain.records);
-    let lines: Vec<String> = match &*found.findings {
+    let mut lines: Vec<String> = match &*found.findings {
         [] => {
             let chains = found.chains.len();
             let (kept, given) = (left(|chain| chain.confirmed), left(|chain| chain.confirmed_elsewhere));
@@ -274,6 +274,14 @@ fn verify(folder: &Path, checkpoints: &[SignedCheckpoint], keys: &[PublicKey], j
         }
         findings => findings.iter().map(finding).collect(),
     };
+    let crashed = found.chains.iter().filter(|chain| chain.may_miss_calls()).count();
+    if crashed > 0 {
+        lines.push(format!(
+            "{crashed} of {} chains ended in a crash: calls that can have no effect may be missing from their last moments, as \
+             `durability = \"effects\"` says",
+            found.chains.len()
+        ));
+    }
     if !json {
         output::text(&format!("{}\n", lines.join("\n")))?;
     }

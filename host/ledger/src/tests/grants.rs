@@ -6,7 +6,7 @@ use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn binding() -> GrantBinding {
+pub(super) fn binding() -> GrantBinding {
     GrantBinding {
         principal: "local".into(),
         source: "files".into(),

@@ -8,8 +8,9 @@ fn outcome() -> Event {
 }
 
 async fn intended(ledger: &Ledger) -> OutcomeSlot {
-    let (intent, slot) = ledger.intent(event(EventKind::CallIntent), None).await.unwrap();
-    intent.durable().await.unwrap();
+    let intent = event(EventKind::CallIntent);
+    let (intent, slot) = ledger.intent(intent, None, IntentDurability::BeforeCall).await.unwrap();
+    intent.unwrap().durable().await.unwrap();
     slot
 }
 

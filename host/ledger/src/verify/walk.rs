@@ -9,6 +9,7 @@ use rusqlite::types::ValueRef;
 use super::ChainReport;
 use crate::chain::{self, ChainTip};
 use crate::evidence::{Checkpoint, MerkleTree};
+use crate::intent;
 use crate::record::{EventKind, RecordHash, RecordMembers, VERSION, hash};
 use crate::removed::RemovedRecords;
 use crate::storage::ChainEnd;
@@ -143,6 +144,7 @@ impl VerificationPass {
                     return;
                 }
                 report.stopped = record.kind == EventKind::BrokerStopped.as_str();
+                report.queued_intents = report.queued_intents || intent::is_queued(&record);
                 self.take_in(name, seq, &record, false);
             }
             // A gap is named by the number of the missing record, anything else by that of the bad record: it is the

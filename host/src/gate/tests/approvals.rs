@@ -4,7 +4,7 @@ use super::*;
 
 const CALL: &str = r#"{"name":"files__read","arguments":{"path":"/a"}}"#;
 
-async fn answer(bench: &Bench, approve: bool, scope: Option<&str>) -> AnswerResult {
+pub(super) async fn answer(bench: &Bench, approve: bool, scope: Option<&str>) -> AnswerResult {
     let id = bench.inbox.list()[0].id.clone();
     let answer = GivenAnswer { approve, scope: scope.map(str::to_owned), until: None };
     bench.inbox.answer(&id, &answer, "test", false).await.unwrap()

@@ -12,7 +12,7 @@ async fn admitted(bench: &Bench, params: &str) -> AdmittedCall {
     bench.admit(params, Approve::Never, Elicitation::None).await.unwrap().unwrap()
 }
 
-fn input<'a>(
+pub(super) fn input<'a>(
     bench: &'a Bench,
     peer: &'a Arc<dyn AgentPeer>,
     metrics: &'a SourceMetrics,
@@ -28,6 +28,8 @@ fn input<'a>(
         budget,
         metrics,
         peer,
+        durability: Durability::Effects,
+        sealed: false,
         resumed: false,
     }
 }
