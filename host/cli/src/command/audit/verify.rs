@@ -1,5 +1,6 @@
 //! `portcullis audit verify`
 
+use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -92,8 +93,16 @@ fn finding(finding: &ChainStatus) -> String {
     }
 }
 
+/// Forgets what earlier verifications found in a folder that was there before and has another ledger now.
+pub(super) fn forget(folder: &Path) {
+    if let Some(path) = remembered(folder).path() {
+        // It is not there if nothing was verified; otherwise the verification says what is missing.
+        let _ = fs::remove_file(path);
+    }
+}
+
 /// Returns what earlier verifications found good; nothing if the user has no state folder.
-pub(super) fn remembered(folder: &Path) -> VerifiedSegments {
+fn remembered(folder: &Path) -> VerifiedSegments {
     let Some(state_dir) = user_state_dir() else { return VerifiedSegments::default() };
     VerifiedSegments::load(&state_dir, folder).unwrap_or_else(|error| {
         output::note(&format!("everything is verified anew: {error}"));
