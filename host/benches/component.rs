@@ -8,7 +8,7 @@ use std::time::Instant;
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::call::{Caller, SessionId, TrustLevel};
 use portcullis::config::PluginRef;
-use portcullis::plugin::{ComponentAccess, ComponentKind, Plugins};
+use portcullis::plugin::{ComponentAccess, ComponentKind, PluginHost};
 use portcullis::protocol::Json;
 use portcullis_test_support::{guest, outside};
 use serde_json::json;
@@ -16,7 +16,7 @@ use serde_json::json;
 fn component(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let cache = tempfile::tempdir().unwrap();
-    let plugins = Plugins::new(Some(&cache.path().join("compiled"))).unwrap();
+    let plugins = PluginHost::new(Some(&cache.path().join("compiled"))).unwrap();
     let caller = Caller {
         principal: "bench".into(),
         profile: "default".parse().unwrap(),
@@ -40,14 +40,14 @@ fn component(criterion: &mut Criterion) {
         components.extend(component.is_file().then_some((name, PluginRef::Path(component), "count", &text)));
     }
     for (name, plugin, tool, arguments) in components {
-        let load = |plugins: &Plugins| {
+        let load = |plugins: &PluginHost| {
             let begin = Instant::now();
             let granted = ["log".to_owned()];
             let loaded = runtime.block_on(plugins.component(&plugin, &json!({}), &granted, ComponentAccess::default()));
             (loaded.unwrap(), begin.elapsed())
         };
         let ((loaded, compiled), (_, again)) = (load(&plugins), load(&plugins));
-        let next_start = load(&Plugins::new(Some(&cache.path().join("compiled"))).unwrap()).1;
+        let next_start = load(&PluginHost::new(Some(&cache.path().join("compiled"))).unwrap()).1;
         println!("{name}: compiled in {compiled:?}; a second time {again:?}; at the next start {next_start:?}");
         criterion.bench_function(&format!("component/{name}"), |bencher| {
             bencher.iter(|| match &loaded.kind {

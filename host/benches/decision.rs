@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::call::{CallView, Phase};
 use portcullis::config::{PluginConfig, PluginRef};
-use portcullis::plugin::{Plugins, Verdict};
+use portcullis::plugin::{PluginHost, Verdict};
 use portcullis_core::testing;
 use portcullis_test_support::guest;
 use serde_json::json;
 
 fn decision(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let plugins = Plugins::new(None).unwrap();
+    let plugins = PluginHost::new(None).unwrap();
     let view = view();
     let plain = config(PluginRef::Path(guest("plain")), json!({ "refuse": "evil" }));
     let rules = config(

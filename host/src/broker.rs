@@ -4,6 +4,7 @@
 //! first session that may see them.
 
 mod announced;
+mod broker_core;
 mod cells;
 mod components;
 mod connect;
@@ -15,7 +16,6 @@ mod metrics;
 mod operator;
 #[cfg(feature = "process")]
 mod packages;
-mod parts;
 mod policy_schema;
 mod problems;
 mod question_notifier;
@@ -57,16 +57,16 @@ use crate::telemetry::Telemetry;
 pub use crate::context::{BrokerState, BuildError, FlagState, FlaggedDefinition, SourceHealth};
 use crate::context::{Context, Upstream};
 pub use announced::announced_tools;
+use broker_core::{BrokerCore, PreparedConfig};
 pub use components::AcceptedComponent;
-pub use connect::NoneConnected;
+pub use connect::ConnectAllError;
 pub use definitions::SourceDefinitions;
 pub use lock_comparison::{ComparedDefinition, LockComparison, LockState};
-use parts::{BrokerCore, Prepared};
 pub use problems::ServingProblem;
 use question_notifier::QuestionNotifier;
-use rejected::Rejections;
-pub use reload::{ReloadError, Reloaded};
-use witness::Witnesses;
+use rejected::RejectionRecorder;
+pub use reload::{ReloadError, ReloadSummary};
+use witness::WitnessTasks;
 
 /// A running broker. Cheap to clone; all clones share one broker.
 #[derive(Debug, Clone)]
@@ -89,8 +89,8 @@ struct Inner {
     retired: Mutex<Vec<Weak<Upstream>>>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
     continuations: ContinuationStore,
-    rejections: Arc<Rejections>,
-    /// The way of connections over the control socket to the front that serves them, if there is one.
+    rejections: Arc<RejectionRecorder>,
+    /// The channel that passes control-socket connections to the front that serves them, if there is one.
     local_connections: Mutex<Option<mpsc::Sender<LocalConnection>>>,
     started: Instant,
 }
@@ -99,8 +99,8 @@ struct Inner {
 #[derive(Debug)]
 struct Background {
     feeds: tokio::sync::Mutex<Option<feed::SinkTasks>>,
-    witnesses: tokio::sync::Mutex<Option<Witnesses>>,
-    announcer: Mutex<Option<QuestionNotifier>>,
+    witnesses: tokio::sync::Mutex<Option<WitnessTasks>>,
+    question_notifier: Mutex<Option<QuestionNotifier>>,
     control: tokio::sync::Mutex<Option<ControlSocket>>,
 }
 
@@ -111,7 +111,7 @@ impl Broker {
     /// # Errors
     /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then.
     pub async fn build(config: Config, launcher: Launcher) -> Result<Self, BuildError> {
-        let prepared = Prepared::of(config, None, None).await?;
+        let prepared = PreparedConfig::of(config, None, None).await?;
         let sinks = feed::load(&prepared.plugins, &prepared.config).await?;
         let telemetry = prepared.config.telemetry.as_ref();
         let telemetry = telemetry.map(|config| Telemetry::start(config, &prepared.secrets)).transpose();
@@ -120,12 +120,15 @@ impl Broker {
         let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
         let lasting = BrokerCore::new(launcher, &prepared, ledger, telemetry);
         let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
-        let announcer = QuestionNotifier::start(questions, secrets, &lasting.inbox).map_err(BuildError::Questions);
-        let made = match announcer {
-            Ok(announcer) => lasting.context(prepared, None).await.map(|context| (announcer, Arc::new(context))),
+        let question_notifier =
+            QuestionNotifier::start(questions, secrets, &lasting.inbox).map_err(BuildError::Questions);
+        let made = match question_notifier {
+            Ok(question_notifier) => {
+                lasting.context(prepared, None).await.map(|context| (question_notifier, Arc::new(context)))
+            }
             Err(error) => Err(error),
         };
-        let (announcer, context) = match made {
+        let (question_notifier, context) = match made {
             Ok(made) => made,
             Err(error) => {
                 lasting.ledger.close().await;
@@ -133,8 +136,8 @@ impl Broker {
             }
         };
         let feeds = feed::SinkTasks::start(sinks, &lasting.ledger);
-        let witnesses = Witnesses::start(&context.config.ledger.witnesses, &lasting.ledger);
-        let rejections = Arc::new(Rejections::new(lasting.ledger.clone()));
+        let witnesses = WitnessTasks::start(&context.config.ledger.witnesses, &lasting.ledger);
+        let rejections = Arc::new(RejectionRecorder::new(lasting.ledger.clone()));
         let inner = Arc::new(Inner {
             lasting,
             context: watch::Sender::new(context),
@@ -158,7 +161,7 @@ impl Broker {
         let background = Background {
             feeds: Some(feeds).into(),
             witnesses: tokio::sync::Mutex::new(Some(witnesses)),
-            announcer: Mutex::new(Some(announcer)),
+            question_notifier: Mutex::new(Some(question_notifier)),
             control: Some(control).into(),
         };
         let broker = Self { inner, background: Arc::new(background) };
@@ -219,7 +222,8 @@ impl Broker {
         let context = self.inner.context();
         let Some(known) = context.profiles.get(profile) else {
             let known: Vec<_> = context.profiles.keys().map(ProfileName::as_str).collect();
-            let text = format!("no profile `{profile}` is configured; there is {}", known.join(", "));
+            let text =
+                format!("no profile `{profile}` is configured; the configured profiles are {}", known.join(", "));
             return Err(RpcError::new(RpcError::INVALID_REQUEST, text));
         };
         let caller = Caller {
@@ -317,7 +321,7 @@ impl Broker {
     /// chain. Idempotent.
     pub async fn shutdown(&self) {
         drop(self.background.control.lock().await.take());
-        drop(self.background.announcer.lock().take());
+        drop(self.background.question_notifier.lock().take());
         let sessions: Vec<_> = {
             let sessions = self.inner.sessions.lock();
             sessions.values().filter_map(Weak::upgrade).collect()
@@ -375,8 +379,9 @@ fn start_eager<'a>(upstreams: impl Iterator<Item = &'a Arc<Upstream>>) {
     }
 }
 
-/// Returns the first record's contents: the version, and the digest of the configuration as it was read, in which
-/// secrets stand by name; and the key that signs checkpoints. Without a key there are none, and nothing else is missing.
+/// Returns the contents of the first record: the version, the digest of the configuration (with secrets by name), and
+/// the key that signs checkpoints. Without a key, the chain has no signed checkpoints. Without a key there are none,
+/// and nothing else is missing.
 fn started(config: &Config) -> ChainStart {
     let key = config.state_dir.as_deref().map(CheckpointKey::open).transpose();
     let key = key.unwrap_or_else(|error| {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::item::{Item, ItemKind};
 use crate::name::SourceName;
 
-pub use collect::{Collected, Remark, items_of};
+pub use collect::{CollectedItems, Remark, items_of};
 pub(crate) use filter::is_match;
 pub use filter::{FilterError, ItemFilter};
 pub use naming::{MAX_EXPOSED_BYTES, MAX_URI_BYTES, NamingError};

@@ -1,9 +1,9 @@
 //! The context of sessions: one configuration in force, with its gate, its sources and its profiles.
 
+mod destructive_tools;
 mod error;
-mod explain;
+mod failure_hints;
 mod flagged;
-mod off;
 mod scan_cache;
 mod state;
 mod stored_description;
@@ -21,11 +21,11 @@ use crate::ledger::Ledger;
 use crate::lockfile::Lockfile;
 use crate::metrics::Histogram;
 use crate::name::{ProfileName, SourceName};
-use crate::plugin::Plugins;
+use crate::plugin::PluginHost;
 use crate::telemetry::Telemetry;
 
 pub use error::BuildError;
-pub(crate) use explain::CallCountGuard;
+pub(crate) use failure_hints::CallCountGuard;
 pub use flagged::{FlagState, FlaggedDefinition};
 pub use state::{BrokerState, SourceHealth};
 pub(crate) use stored_description::announced_names;
@@ -43,7 +43,7 @@ pub(crate) struct Context {
     pub(crate) ledger: Ledger,
     pub(crate) upstreams: BTreeMap<SourceName, Arc<Upstream>>,
     pub(crate) profiles: BTreeMap<ProfileName, Profile>,
-    pub(crate) plugins: Plugins,
+    pub(crate) plugins: PluginHost,
     pub(crate) telemetry: Option<Telemetry>,
     /// The packages that are being installed.
     pub(crate) installations: Installations,
@@ -102,7 +102,7 @@ pub(crate) async fn upstreams(
         let builder = SourceBuilder { config: source, parts, data_dir: &config.data_dir };
         let before = before.and_then(|before| before.upstreams.get(&source.name));
         let fingerprint = builder.fingerprint().await;
-        let upstream = match before.filter(|before| before.is_as(fingerprint)) {
+        let upstream = match before.filter(|before| before.has_fingerprint(fingerprint)) {
             Some(same) => Arc::clone(same),
             None => Arc::new(Upstream::new(&builder, fingerprint, before.map(|before| &before.metrics)).await?),
         };

@@ -4,13 +4,13 @@
 //! Invariants kept here (ARCHITECTURE.md): a plugin that fails denies (2); any deny denies, else any ask asks (3); no
 //! intent in the ledger, no permit (4); after a rewrite whatever was derived from the old value is derived again (8).
 
+mod ambiguity;
 mod approval;
 mod budget;
 mod form;
 mod inbox;
 mod judge;
 mod permit;
-mod plain;
 mod records;
 mod refusal;
 mod release;
@@ -30,14 +30,14 @@ use crate::metrics::{Decisions, SourceMetrics};
 use crate::plugin::{Approval, PluginIdentity, Policy, Transform, TransformDecision};
 use crate::protocol::{CanonicalError, canonical, check_canonical};
 
-use approval::{ApprovalQuestion, Approvals, Approved};
+pub(crate) use ambiguity::fold;
+use approval::{ApprovalOutcome, ApprovalQuestion, Approvals};
 pub use budget::Budget;
 pub use form::scope_in_words;
 pub use inbox::{AnswerResult, AskSummary, GivenAnswer, Inbox, InboxError, QuestionEvent};
-use judge::{DecisionTrail, Reason, judge};
+use judge::{AskReason, DecisionTrail, judge};
 pub use permit::Permit;
-pub(crate) use plain::fold;
-use records::{Undecided, set_member};
+use records::{UndecidedCall, set_member};
 pub use refusal::CallRefusal;
 pub use release::Ticket;
 pub(crate) use release::asks_for_input;
@@ -121,25 +121,21 @@ impl Gate {
     ///
     /// # Errors
     /// [`CallRefusal`] if the call is denied, waits for a person, or cannot be recorded.
-    pub async fn admit(
-        self: &Arc<Self>,
-        call: Call,
-        circumstances: &GateInput<'_>,
-    ) -> Result<AdmittedCall, CallRefusal> {
-        let mut trail = DecisionTrail::new(circumstances.record);
-        let series = call.series(circumstances.metrics);
+    pub async fn admit(self: &Arc<Self>, call: Call, input: &GateInput<'_>) -> Result<AdmittedCall, CallRefusal> {
+        let mut trail = DecisionTrail::new(input.record);
+        let series = call.series(input.metrics);
         let mut call = Arc::new(call);
-        let mut undecided = Undecided { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
-        let outcome = self.pass_within_budget(&mut call, circumstances, &mut trail).await;
+        let mut undecided = UndecidedCall { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
+        let outcome = self.pass_within_budget(&mut call, input, &mut trail).await;
         let approved = match outcome {
             Ok(approved) => approved,
             Err(refusal) => {
                 undecided.decided = true;
-                self.record_refusal(&call, circumstances, &series, &refusal, trail).await?;
+                self.record_refusal(&call, input, &series, &refusal, trail).await?;
                 return Err(refusal);
             }
         };
-        let mut body = self.describe(&call, circumstances, trail);
+        let mut body = self.describe(&call, input, trail);
         set_member(&mut body, "approval", approved.describe());
         let event = Event {
             kind: EventKind::CallIntent,
@@ -152,14 +148,14 @@ impl Gate {
                 // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an
                 // outcome too.
                 undecided.decided = true;
-                let mut ticket = Ticket::new(self, call.clone(), series.clone(), circumstances, slot);
+                let mut ticket = Ticket::new(self, call.clone(), series.clone(), input, slot);
                 match intent.durable().await {
                     Ok(_) => {
                         ticket.intent_is_durable();
                         Ok(ticket)
                     }
                     Err(error) => {
-                        ticket.void();
+                        ticket.discard();
                         Err(error)
                     }
                 }
@@ -167,14 +163,11 @@ impl Gate {
             Err(error) => Err(error),
         };
         match queued {
-            Ok(ticket) => {
-                Ok(AdmittedCall { permit: Permit::new(call, circumstances.vault, circumstances.resumed), ticket })
-            }
+            Ok(ticket) => Ok(AdmittedCall { permit: Permit::new(call, input.vault, input.resumed), ticket }),
             Err(error) => {
                 undecided.decided = true;
                 let refusal = CallRefusal::from_ledger(error);
-                self.record_refusal(&call, circumstances, &series, &refusal, DecisionTrail::new(circumstances.record))
-                    .await?;
+                self.record_refusal(&call, input, &series, &refusal, DecisionTrail::new(input.record)).await?;
                 Err(refusal)
             }
         }
@@ -215,16 +208,16 @@ impl Gate {
     async fn pass_within_budget(
         &self,
         call: &mut Arc<Call>,
-        circumstances: &GateInput<'_>,
+        input: &GateInput<'_>,
         trail: &mut DecisionTrail,
-    ) -> Result<Approved, CallRefusal> {
-        let Some(budget) = circumstances.budget.filter(|_| !circumstances.resumed && call.method.is_work()) else {
-            return self.pass(call, circumstances, trail).await;
+    ) -> Result<ApprovalOutcome, CallRefusal> {
+        let Some(budget) = input.budget.filter(|_| !input.resumed && call.method.is_work()) else {
+            return self.pass(call, input, trail).await;
         };
         // Checked first, so that no person is asked in vain, and paid last, as other calls may have spent the budget
         // meanwhile.
         budget.check()?;
-        let approved = self.pass(call, circumstances, trail).await?;
+        let approved = self.pass(call, input, trail).await?;
         budget.take(call.arguments.as_bytes().len())?;
         Ok(approved)
     }
@@ -232,11 +225,11 @@ impl Gate {
     async fn pass(
         &self,
         call: &mut Arc<Call>,
-        circumstances: &GateInput<'_>,
+        input: &GateInput<'_>,
         trail: &mut DecisionTrail,
-    ) -> Result<Approved, CallRefusal> {
+    ) -> Result<ApprovalOutcome, CallRefusal> {
         // Duplicate keys mean one thing to a policy and another to a source.
-        let unknown = plain::check(&call.method, call.params.as_json())
+        let unknown = ambiguity::check(&call.method, call.params.as_json())
             .map_err(|why| CallRefusal::quoting("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
         if !unknown.is_empty() {
             *call = Arc::new(call.without(&unknown));
@@ -244,29 +237,29 @@ impl Gate {
         check_canonical(&call.arguments).map_err(|error| {
             CallRefusal::quoting("arguments-ambiguous", format!("the arguments are ambiguous: {error}"))
         })?;
-        if !circumstances.resumed {
+        if !input.resumed {
             self.approvals.check_state(call)?;
         }
         let mut asks = self.judge_call(call, trail).await?;
         let ambiguous = |error: CanonicalError| CallRefusal::quoting("plugin-output", error.to_string());
-        if self.rewrite(call, circumstances.vault, trail).await? {
+        if self.rewrite(call, input.vault, trail).await? {
             check_canonical(&call.arguments).map_err(ambiguous)?;
             asks = self.judge_call(call, trail).await?;
         }
-        let lock_settles = asks.is_empty() && risk::lock_settles(circumstances);
-        asks.extend(risk::reason(call, circumstances).map(Reason::ours));
-        if asks.is_empty() || circumstances.resumed {
-            return Ok(Approved::without_asking());
+        let lock_settles = asks.is_empty() && risk::lock_settles(input);
+        asks.extend(risk::reason(call, input).map(AskReason::ours));
+        if asks.is_empty() || input.resumed {
+            return Ok(ApprovalOutcome::without_asking());
         }
-        let out_of_band = risk::too_high_for_the_agents_channel(call, circumstances.acceptance);
+        let out_of_band = risk::too_high_for_the_agents_channel(call, input.acceptance);
         let arguments_digest = Digest::of(canonical(&call.arguments).map_err(ambiguous)?.as_bytes());
-        let (identity, record) = (circumstances.identity, circumstances.record);
+        let (identity, record) = (input.identity, input.record);
         let question =
             ApprovalQuestion { call, reasons: asks, arguments_digest, identity, out_of_band, lock_settles, record };
-        self.approvals.settle(question, circumstances.peer).await
+        self.approvals.settle(question, input.peer).await
     }
 
-    async fn judge_call(&self, call: &Arc<Call>, trail: &mut DecisionTrail) -> Result<Vec<Reason>, CallRefusal> {
+    async fn judge_call(&self, call: &Arc<Call>, trail: &mut DecisionTrail) -> Result<Vec<AskReason>, CallRefusal> {
         let view = CallView::before(call, Phase::Call);
         judge(&self.policies, &view, &self.ledger, trail).await
     }

@@ -81,7 +81,7 @@ pub use portcullis_net::{egress, oci};
 pub use portcullis_scan as scan;
 pub use portcullis_wasm as plugin;
 
-use portcullis_core::{metrics, private, seal, sync};
+use portcullis_core::{metrics, private, sealing_key, sync};
 use portcullis_wasm::key_value;
 
 pub use portcullis_jail::Launcher;

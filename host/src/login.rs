@@ -30,7 +30,7 @@ const OFFLINE: &str = "offline_access";
 /// The result of a login.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct LoggedIn {
+pub struct LoginOutcome {
     /// The issuer of the token.
     pub issuer: String,
     /// The scopes of the token, as far as the server says.
@@ -55,7 +55,7 @@ pub async fn login(
     source: &SourceName,
     port: Option<u16>,
     show: impl FnOnce(&str),
-) -> Result<LoggedIn, OAuthError> {
+) -> Result<LoginOutcome, OAuthError> {
     let target = Target::of(config, source)?;
     let logins = Logins::new(&config.data_dir);
     let open = target.probe(config).await?;
@@ -105,7 +105,7 @@ pub async fn login(
         expires_at: tokens.expires_at,
     };
     let now = Timestamp::now().as_second();
-    let logged_in = LoggedIn {
+    let logged_in = LoginOutcome {
         issuer: login.issuer.clone(),
         scopes: login.scopes.clone(),
         lasts: login.expires_at.and_then(|at| u64::try_from(at - now).ok()).map(Duration::from_secs),

@@ -22,7 +22,7 @@ pub(crate) mod token;
 pub(crate) use bearer::Bearer;
 pub use error::OAuthError;
 pub(crate) use http::OAuthHttp;
-pub use logout::{LoggedOut, logout};
+pub use logout::{LogoutOutcome, logout};
 
 /// Returns what a person does about a source that needs a login.
 pub(crate) fn hint(source: &crate::name::SourceName) -> String {

@@ -6,7 +6,7 @@
 
 mod agent_notifications;
 mod ask;
-mod client;
+mod change_throttle;
 mod configured;
 mod continuations;
 mod deferred;
@@ -26,10 +26,10 @@ mod listen;
 mod listing;
 mod lists;
 mod offers;
-mod recent_changes;
+mod pending_rounds;
 mod request;
 mod round_trips;
-mod rounds;
+mod source_client;
 mod subscription_filter;
 mod target;
 mod tasks;
@@ -50,7 +50,7 @@ use crate::context::Context;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 
-use configured::{AgentSide, ConfiguredSession};
+use configured::{AgentState, ConfiguredSession};
 pub(crate) use continuations::ContinuationStore;
 use continuations::Continuations;
 pub use direct::Tool;
@@ -62,7 +62,7 @@ const MAX_NAME_SHOWN: usize = 128;
 
 /// One agent's connection under one profile; a *run* in the ledger.
 pub struct Session {
-    agent_side: Arc<AgentSide>,
+    agent_side: Arc<AgentState>,
     current: watch::Sender<Arc<ConfiguredSession>>,
 }
 
@@ -71,7 +71,7 @@ pub struct Session {
 pub struct ListPage {
     /// MCP `Tool`, `Prompt`, `Resource` or `ResourceTemplate` objects under their exposed names, in a fixed order.
     pub items: Arc<[Json]>,
-    /// For how many milliseconds all sources say that the list stays as it is.
+    /// The time in milliseconds for which the source says that the list is valid.
     pub ttl_ms: u64,
     /// True if the list is the same for everybody who may ask this broker (2026-07-28, "Caching").
     pub public: bool,
@@ -89,7 +89,7 @@ impl Session {
         (context, continuations): (Arc<Context>, Arc<Continuations>),
     ) -> Arc<Self> {
         Arc::new_cyclic(|me: &Weak<Self>| {
-            let agent_side = Arc::new(AgentSide::new(me.clone(), caller.clone(), agent, continuations));
+            let agent_side = Arc::new(AgentState::new(me.clone(), caller.clone(), agent, continuations));
             let configured = ConfiguredSession::new(Arc::clone(&agent_side), caller, profile, context, None);
             Self { agent_side, current: watch::Sender::new(configured) }
         })
@@ -147,7 +147,9 @@ impl Session {
     ) -> Result<ListPage, RpcError> {
         let configured = self.current();
         let token = Params::parse(&kind.list_method(), params.clone()).progress_token();
-        configured.telling_installations(token, &*peer, |source| configured.uses(source), configured.list(kind)).await
+        configured
+            .report_installations_during(token, &*peer, |source| configured.uses(source), configured.list(kind))
+            .await
     }
 
     /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, whole. The

@@ -54,7 +54,7 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError>;
+    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<ListedDefinitions, SourceError>;
 
     /// Sends one permitted call to the source and waits for its answer. What the source says meanwhile goes to `events`,
     /// in order. Dropping the future cancels the call at the source and leaves the connection usable.
@@ -93,7 +93,7 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`SourceError`] if the next connection cannot be made, or if there is nothing that could be ended.
-    async fn restart(&self, _cause: &str, _timeout: Duration) -> Result<Status, SourceError> {
+    async fn restart(&self, _cause: &str, _timeout: Duration) -> Result<SourceStatus, SourceError> {
         let why = "it is a component that is made anew for each call, so that there is nothing to restart";
         Err(SourceError::Start(why.into()))
     }
@@ -113,7 +113,7 @@ pub fn log_file(data_dir: &Path, source: &SourceName) -> PathBuf {
 /// The state of a source in its life cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-pub enum Status {
+pub enum SourceStatus {
     /// It is not connected, and no session needs it to be.
     #[default]
     Idle,
@@ -131,7 +131,7 @@ pub enum Status {
     Stopped,
 }
 
-impl Status {
+impl SourceStatus {
     /// All states.
     pub(crate) const ALL: [Self; 7] =
         [Self::Idle, Self::Starting, Self::Ready, Self::Degraded, Self::BackingOff, Self::Failed, Self::Stopped];
@@ -171,7 +171,7 @@ impl Status {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConnectionHealth {
     /// The state in its life cycle.
-    pub status: Status,
+    pub status: SourceStatus,
     /// True if a connection is open.
     pub connected: bool,
     /// The time at which the source last answered a ping, in milliseconds since the Unix epoch.
@@ -269,15 +269,15 @@ pub struct Discovery {
     /// The instructions, if any.
     pub instructions: Option<String>,
     /// The tools.
-    pub tools: Listed,
+    pub tools: ListedDefinitions,
 }
 
 /// A list of a source: definitions in its order, byte for byte.
 #[derive(Debug, Clone, Default)]
-pub struct Listed {
+pub struct ListedDefinitions {
     /// MCP `Tool`, `Prompt`, `Resource` or `ResourceTemplate` objects.
     pub items: Vec<Json>,
-    /// For how many milliseconds the source says that the list stays as it is; 0 where it says nothing.
+    /// The time in milliseconds for which the source says that the list is valid.
     pub ttl_ms: u64,
     /// True if the source says that the list is the same for everybody.
     pub public: bool,

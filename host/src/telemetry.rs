@@ -58,7 +58,7 @@ struct Facts {
 
 /// The revision and the transport in which the broker speaks with a source.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct UpstreamPeer {
     /// The negotiated revision of the protocol.
     pub(crate) revision: Option<String>,
     pub(crate) transport: Option<TransportKind>,
@@ -113,7 +113,7 @@ impl Telemetry {
     }
 
     /// Begins the span of a call that is about to reach its source.
-    pub(crate) fn calling(&self, call: &Call, peer: Peer) -> Option<Span> {
+    pub(crate) fn calling(&self, call: &Call, peer: UpstreamPeer) -> Option<Span> {
         let more = [
             ("mcp.protocol.version", peer.revision),
             ("network.transport", peer.transport.map(|transport| transport.as_str().to_owned())),

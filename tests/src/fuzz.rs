@@ -10,7 +10,7 @@ use std::path::Path;
 
 use portcullis::config::Config;
 use portcullis::digest::Digest;
-use portcullis::egress::{self, AllowedDestinations, Destination, Hello, Reach};
+use portcullis::egress::{self, AllowedDestinations, ClientHelloState, Destination, Reach};
 use portcullis::protocol::{Json, Message, canonical};
 use url::{Host, Url};
 
@@ -90,7 +90,10 @@ pub fn wire(data: &[u8]) {
     let whole = egress::client_hello(data);
     for end in 0..data.len().min(64) {
         let part = data.get(..end).map(egress::client_hello);
-        assert!(part.is_none_or(|part| part == Hello::Part || part == whole), "more bytes change what was read");
+        assert!(
+            part.is_none_or(|part| part == ClientHelloState::Part || part == whole),
+            "more bytes change what was read"
+        );
     }
 }
 

@@ -6,14 +6,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 use std::sync::{Arc, OnceLock};
 
-use portcullis_jail::{BuiltCell, CellControl, CellRefusal, Launch, Launcher, StartedCell};
+use portcullis_jail::{BuiltCell, CellControl, CellRefusal, LaunchSpec, Launcher, StartedCell};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::recorder::Recording;
 
 /// A started cell. Dropping it kills every process in the cell.
-pub struct Child {
+pub struct CellProcess {
     control: Arc<CellControl>,
     ended: watch::Receiver<Option<End>>,
 }
@@ -47,12 +47,12 @@ struct End {
     at: Instant,
 }
 
-impl Child {
+impl CellProcess {
     /// Starts the source and waits until its cell is built. Dropping the future kills what was started.
     ///
     /// A cell that is recorded reports to `recording`.
     pub async fn start(
-        launch: Launch,
+        launch: LaunchSpec,
         launcher: Launcher,
         recording: Option<Arc<Recording>>,
     ) -> Result<(Self, ChildStreams, BuiltCell), CellStartError> {
@@ -84,7 +84,7 @@ impl Child {
     }
 
     /// Returns how the source ended, if it has: "exited with status 1", "was killed by signal 9".
-    pub fn fate(&self) -> Option<String> {
+    pub fn exit_description(&self) -> Option<String> {
         (*self.ended.borrow()).map(|end| describe(end.status))
     }
 
@@ -117,17 +117,17 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for CellProcess {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
 /// A cell that was started, and a receiver that later gets whether it was built.
-type Begun = (Child, ChildStreams, oneshot::Receiver<Result<BuiltCell, CellRefusal>>);
+type Begun = (CellProcess, ChildStreams, oneshot::Receiver<Result<BuiltCell, CellRefusal>>);
 
 struct Order {
-    launch: Launch,
+    launch: LaunchSpec,
     launcher: Launcher,
     recording: Option<Arc<Recording>>,
     reply: oneshot::Sender<io::Result<Begun>>,
@@ -141,7 +141,7 @@ fn spawner() -> Option<&'static std::sync::mpsc::Sender<Order>> {
         let (orders, queue) = std::sync::mpsc::channel::<Order>();
         let run = move || {
             for Order { launch, launcher, recording, reply } in queue {
-                let started = launch.start(&launcher).and_then(|started| Child::watch(started, recording));
+                let started = launch.start(&launcher).and_then(|started| CellProcess::watch(started, recording));
                 // If the caller has gone away, the unsent reply drops the child, which kills it.
                 let _ = reply.send(started);
             }

@@ -71,7 +71,7 @@ impl CellGrant {
             read.iter().map(|path| ("read", path)).chain(write.iter().map(|path| ("write", path))).collect();
         for (key, path) in &named {
             sound(key, path)?;
-            apart_from(key, path, &own)?;
+            refuse_broker_files(key, path, &own)?;
         }
         disjoint(&named)?;
         let mut default = CellLimits::default();
@@ -179,7 +179,7 @@ fn sound(key: &'static str, path: &Path) -> Result<(), CellError> {
 }
 
 /// Refuses a path that would open the broker's own files, which no source gets (ARCHITECTURE.md, invariant 6).
-fn apart_from(key: &'static str, path: &Path, own: &[PathBuf]) -> Result<(), CellError> {
+fn refuse_broker_files(key: &'static str, path: &Path, own: &[PathBuf]) -> Result<(), CellError> {
     let Some(file) = own.iter().find(|own| own.starts_with(path) || path.starts_with(own)) else { return Ok(()) };
     Err(CellError::Path {
         key,

@@ -32,7 +32,7 @@ impl Installations {
     #[cfg(feature = "process")]
     #[must_use]
     pub fn of(&self, source: &SourceName) -> Installation {
-        Installation { all: self.clone(), source: source.clone(), is_told: AtomicBool::new(false) }
+        Installation { all: self.clone(), source: source.clone(), is_reported: AtomicBool::new(false) }
     }
 }
 
@@ -44,14 +44,14 @@ pub struct Installation {
     all: Installations,
     source: SourceName,
     /// True if the present step of the source is this one's.
-    is_told: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 #[cfg(feature = "process")]
 impl Installation {
     /// Says what is done now.
     pub fn step(&self, step: String) {
-        self.is_told.store(true, Ordering::Relaxed);
+        self.is_reported.store(true, Ordering::Relaxed);
         self.all.0.send_modify(|steps| drop(steps.insert(self.source.clone(), step)));
     }
 
@@ -60,7 +60,7 @@ impl Installation {
         self.all.0.send_if_modified(|steps| {
             let is_free = !steps.contains_key(&self.source);
             if is_free {
-                self.is_told.store(true, Ordering::Relaxed);
+                self.is_reported.store(true, Ordering::Relaxed);
                 steps.insert(self.source.clone(), format!("waiting for {what}"));
             }
             is_free
@@ -71,7 +71,7 @@ impl Installation {
 #[cfg(feature = "process")]
 impl Drop for Installation {
     fn drop(&mut self) {
-        if self.is_told.load(Ordering::Relaxed) {
+        if self.is_reported.load(Ordering::Relaxed) {
             self.all.0.send_if_modified(|steps| steps.remove(&self.source).is_some());
         }
     }

@@ -3,13 +3,13 @@
 use std::io;
 use std::time::Duration;
 
-use portcullis_jail::{BuiltCell, Launch, Launcher};
+use portcullis_jail::{BuiltCell, LaunchSpec, Launcher};
 use portcullis_net::egress::EgressProxy;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::timeout;
 
-use super::child::{Child, ChildStreams};
+use super::child::{CellProcess, ChildStreams};
 
 /// The number of bytes of a program's output that are kept, from the end: errors come last.
 const KEPT_BYTES: usize = 8 * 1024;
@@ -21,12 +21,13 @@ const KEPT_BYTES: usize = 8 * 1024;
 /// If the program was not started, did not end within the deadline, or failed. If it failed, the text ends with the
 /// last of its output.
 pub(crate) async fn run_to_end(
-    launch: Launch,
+    launch: LaunchSpec,
     launcher: Launcher,
     deadline: Duration,
     serve: impl FnOnce(BuiltCell) -> io::Result<Option<EgressProxy>>,
 ) -> Result<String, String> {
-    let (child, streams, ready) = Child::start(launch, launcher, None).await.map_err(|error| error.to_string())?;
+    let (child, streams, ready) =
+        CellProcess::start(launch, launcher, None).await.map_err(|error| error.to_string())?;
     let ChildStreams { input, output, error } = streams;
     drop(input);
     let proxy = serve(ready).map_err(|error| error.to_string())?;
@@ -37,14 +38,14 @@ pub(crate) async fn run_to_end(
         return Err(format!("it did not end within {} s", deadline.as_secs()));
     };
     drop(proxy);
-    match child.fate() {
-        Some(fate) if child.succeeded() => {
-            tracing::debug!(fate, "an installer has ended");
+    match child.exit_description() {
+        Some(exit_description) if child.succeeded() => {
+            tracing::debug!(exit_description, "an installer has ended");
             Ok(output)
         }
-        fate => {
+        exit_description => {
             let said = if error.trim().is_empty() { output } else { error };
-            Err(format!("it {}: {}", fate.unwrap_or_else(|| "ended".to_owned()), said.trim()))
+            Err(format!("it {}: {}", exit_description.unwrap_or_else(|| "ended".to_owned()), said.trim()))
         }
     }
 }

@@ -43,7 +43,7 @@ use std::path::PathBuf;
 
 pub use cell_factory::CellFactory;
 #[cfg(feature = "process")]
-pub use child::{CellStartError, Child, ChildStreams};
+pub use child::{CellProcess, CellStartError, ChildStreams};
 #[cfg(feature = "process")]
 pub use credentials::{decides_what_starts, is_credential, is_key_file};
 pub use grant::CellGrant;
@@ -55,7 +55,7 @@ pub(crate) use installer_process::run_to_end;
 #[cfg(feature = "process")]
 pub use missing_access::{MissingAccess, variables_in};
 #[cfg(feature = "process")]
-pub use package::{InstalledPackage, PackageUpdate, Provenance, package_name};
+pub use package::{InstallReport, PackageUpdate, Provenance, package_name};
 #[cfg(feature = "process")]
 pub use plan::{AvailableTiers, Plan};
 #[cfg(feature = "process")]
@@ -70,7 +70,7 @@ pub use program_needs::{ProgramNeeds, Runtime};
 #[cfg(feature = "process")]
 pub use program_search::ProgramSearch;
 #[cfg(feature = "process")]
-pub use recorder::{Action, Availability, CellUsage, RecordedAttempt, Recording, Subject};
+pub use recorder::{Action, AttemptAvailability, AttemptSubject, CellUsage, RecordedAttempt, Recording};
 pub use report::paths_as_text;
 pub use report::{IsolationAspect, IsolationReport, Strength, display_size};
 

@@ -9,8 +9,8 @@
 mod command;
 mod index;
 mod install;
-mod known;
 mod npm;
+mod osv_lookup;
 mod provenance;
 mod registry;
 mod store;
@@ -19,8 +19,8 @@ mod uv;
 use std::path::Path;
 
 pub(crate) use command::{PackageCommand, PackageManager};
-pub(crate) use install::{Installed, Installer};
-pub use install::{InstalledPackage, PackageUpdate};
+pub use install::{InstallReport, PackageUpdate};
+pub(crate) use install::{Installer, ReadyPackage};
 pub use provenance::Provenance;
 
 /// Returns the package that an `npx` or `uvx` command runs, without a version and with its ecosystem: `npm:tavily-mcp`,

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use portcullis_core::trust::KEPT_NAMES;
-use portcullis_jail::{Cell, Enforced, Launch, Listener, Mount, MountAccess, Network, Probe, Tier};
+use portcullis_jail::{Cell, EnforcementReport, LaunchSpec, Listener, Mount, MountAccess, Network, ProbeReport, Tier};
 
 use super::program_needs::Runtime;
 use super::{CellError, CellGrant, IsolationReport, ProgramNeeds, system_mounts};
@@ -29,12 +29,12 @@ const ETC: [(&str, &str); 6] = [
 #[derive(Debug, Clone)]
 pub struct AvailableTiers {
     /// The result of the probe, or `None` if the probe itself failed.
-    probe: Option<Probe>,
+    probe: Option<ProbeReport>,
 }
 
 impl AvailableTiers {
     /// Returns the platform that a probe has found.
-    pub fn new(probe: Option<Probe>) -> Self {
+    pub fn new(probe: Option<ProbeReport>) -> Self {
         Self { probe }
     }
 
@@ -44,10 +44,10 @@ impl AvailableTiers {
     /// # Errors
     /// [`CellError::NoTier`] with the step that failed and the remedy; [`CellError::Path`] for a writable folder that
     /// contains something that only a full cell can protect.
-    pub(crate) fn tier_for(&self, grant: &CellGrant) -> Result<(Tier, &Enforced), CellError> {
+    pub(crate) fn tier_for(&self, grant: &CellGrant) -> Result<(Tier, &EnforcementReport), CellError> {
         let unknown =
             || CellError::NoTier("the probe for cells on this machine failed; start the broker again".to_owned());
-        let Probe { full, bwrap, reduced } = self.probe.as_ref().ok_or_else(unknown)?;
+        let ProbeReport { full, bwrap, reduced } = self.probe.as_ref().ok_or_else(unknown)?;
         let refusal = match (full, bwrap) {
             (Ok(enforced), _) => return Ok((Tier::Full, enforced)),
             (Err(_), Ok(enforced)) => return Ok((Tier::FullViaBwrap, enforced)),
@@ -74,7 +74,7 @@ impl AvailableTiers {
 /// The conditions of a plan besides the grant and the needs of the program.
 pub(crate) struct PlanContext<'a> {
     pub tier: Tier,
-    pub enforced: &'a Enforced,
+    pub enforced: &'a EnforcementReport,
     /// A private folder outside, which is the home in the one tier without a root of its own.
     pub(crate) outside_home: &'a Path,
     /// The sockets in the cell's network that the broker serves.
@@ -87,7 +87,7 @@ pub(crate) struct PlanContext<'a> {
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The order to the launcher: the program, its environment and its cell.
-    pub launch: Launch,
+    pub launch: LaunchSpec,
     /// The report on what is enforced, and by what.
     pub report: IsolationReport,
 }
@@ -134,7 +134,7 @@ impl Plan {
             protected_names: if grant.write.is_empty() { Vec::new() } else { KEPT_NAMES.map(str::to_owned).into() },
             recorded,
         };
-        let launch = Launch {
+        let launch = LaunchSpec {
             program: needs.program.clone(),
             arguments: arguments.iter().map(OsString::from).collect(),
             environment,

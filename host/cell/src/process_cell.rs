@@ -14,13 +14,13 @@ use portcullis_jail::{BuiltCell, Tier};
 use portcullis_net::egress::{AllowedDestinations, EgressProxy, ProxyListeners, RefusedHosts};
 use serde_json::json;
 
-use super::package::{Installed, InstalledPackage, Installer, PackageCommand, PackageUpdate, Provenance};
+use super::package::{InstallReport, Installer, PackageCommand, PackageUpdate, Provenance, ReadyPackage};
 use super::plan::PlanContext;
 use super::report::paths_as_text;
 use super::{CellError, CellFactory, CellGrant, IsolationReport, MissingAccess, Plan, ProgramNeeds, Recording};
 
 /// The largest number of different entries that people are told of, for each source.
-const MAX_TOLD: usize = 64;
+const MAX_REPORTED: usize = 64;
 
 /// The cell of one process source.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub struct ProcessCell {
     recording: Option<Arc<Recording>>,
     /// The hosts that it was refused.
     refused: Arc<RefusedHosts>,
-    /// What people were told that the cell may lack, each with whether it exists outside.
+    /// The missing accesses that were reported to people, each with whether it exists outside the cell.
     told: Arc<Mutex<BTreeMap<MissingAccess, bool>>>,
 }
 
@@ -51,7 +51,7 @@ pub struct PreparedSource {
     /// The report on what is enforced.
     pub report: IsolationReport,
     /// The package that it was installed from, or `None` for a program that was already there.
-    pub package: Option<InstalledPackage>,
+    pub package: Option<InstallReport>,
 }
 
 /// The facts about a source that are known without installing or starting anything.
@@ -141,7 +141,7 @@ impl ProcessCell {
     pub(crate) fn tell(&self, missing: &[MissingAccess]) {
         for access in missing {
             let mut told = self.told.lock();
-            if told.contains_key(access) || told.len() >= MAX_TOLD {
+            if told.contains_key(access) || told.len() >= MAX_REPORTED {
                 continue;
             }
             told.insert(access.clone(), false);
@@ -183,7 +183,7 @@ impl ProcessCell {
             None => (argv.clone(), None),
             Some(package) => {
                 let installer = Installer::new(&self.cells, self.source(), &package);
-                let Installed { argv, phase, held } = installer.ready().await?;
+                let ReadyPackage { argv, phase, held } = installer.ready().await?;
                 self.trees.lock().insert(phase.folder.clone(), held);
                 (argv, Some(phase))
             }
@@ -228,7 +228,7 @@ impl ProcessCell {
     ///
     /// # Errors
     /// [`CellError`]; what was unpacked so far is used by the next attempt only if it is whole.
-    pub async fn install(&self) -> Result<Option<InstalledPackage>, CellError> {
+    pub async fn install(&self) -> Result<Option<InstallReport>, CellError> {
         let Some(package) = self.package()? else { return Ok(None) };
         let installed = Installer::new(&self.cells, self.source(), &package).ready().await?;
         Ok(Some(installed.phase))
@@ -248,7 +248,7 @@ impl ProcessCell {
     ///
     /// # Errors
     /// [`CellError`] if no registry is known.
-    pub async fn provenance(&self, phase: &InstalledPackage) -> Result<Provenance, CellError> {
+    pub async fn provenance(&self, phase: &InstallReport) -> Result<Provenance, CellError> {
         match self.package()? {
             Some(package) => Installer::new(&self.cells, self.source(), &package).provenance(phase.released()).await,
             None => Ok(Provenance::Unknown("no package is installed".to_owned())),
@@ -268,7 +268,7 @@ impl ProcessCell {
     ///
     /// # Errors
     /// [`CellError`]; the pin is unchanged then.
-    pub async fn renew(&self) -> Result<Option<(Option<LockedPackage>, InstalledPackage)>, CellError> {
+    pub async fn renew(&self) -> Result<Option<(Option<LockedPackage>, InstallReport)>, CellError> {
         let Some(package) = self.package()? else { return Ok(None) };
         let (before, installed) = Installer::new(&self.cells, self.source(), &package).renew().await?;
         Ok(Some((before, installed.phase)))

@@ -1,4 +1,4 @@
-//! What a program itself needs to run, found by looking at files. Nothing is executed to find out.
+//! Finds the files that a program needs to run, by inspecting files. Nothing is executed.
 //!
 //! The system's own programs need nothing: every cell has `/usr`. Programs elsewhere (a toolchain in the home, a
 //! virtual environment, a server's folder) are opened read-only, as narrowly as their kind allows.
@@ -92,7 +92,7 @@ impl ProgramNeeds {
         let (program, arguments) =
             argv.split_first().ok_or_else(|| CellError::Program("an empty `command`; name a program".to_owned()))?;
         let program = programs.resolve(program)?;
-        unfit(&program, arguments)?;
+        refuse_unsupported(&program, arguments)?;
         let mut search = Search { programs, directory, needs: Self::fresh(program.clone()), steps: 0 };
         search.needs.runtime = search.program(&program)?;
         search.argument(arguments);
@@ -113,7 +113,7 @@ impl ProgramNeeds {
         }
     }
 
-    /// Adds what another program needs, one that this program starts.
+    /// Merges the needs of another program, which this program starts.
     pub fn take_in(&mut self, other: Self) {
         self.read.extend(other.read);
         self.links.extend(other.links);
@@ -134,8 +134,8 @@ impl ProgramNeeds {
     }
 }
 
-/// Refuses programs that hand their work to something outside the cell, or that fetch what they run.
-fn unfit(program: &Path, arguments: &[String]) -> Result<(), CellError> {
+/// Refuses programs that delegate work to a process outside the cell, or that download the program that they run.
+fn refuse_unsupported(program: &Path, arguments: &[String]) -> Result<(), CellError> {
     let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let first = arguments.iter().map(String::as_str).find(|word| !word.starts_with('-'));
     let why = match (name.as_str(), first) {
@@ -166,7 +166,7 @@ fn is_remote(word: &str) -> bool {
     ["npm:", "jsr:", "http://", "https://"].iter().any(|scheme| word.starts_with(scheme))
 }
 
-/// The search for what a program needs, with those found so far.
+/// A search for the needs of a program, with the needs found so far.
 struct Search<'a> {
     programs: &'a ProgramSearch,
     directory: Option<&'a Path>,

@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use portcullis_core::sync::Mutex;
-use portcullis_jail::ListenerHandle;
+use portcullis_jail::SyscallListenerHandle;
 use portcullis_ledger::{Event, EventKind};
 
 pub use usage::CellUsage;
@@ -47,7 +47,7 @@ const LOOK_WAIT: Duration = Duration::from_secs(1);
 
 /// The file, address, host or system call that an attempt concerns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Subject {
+pub enum AttemptSubject {
     /// A file, a folder or a program, by its absolute path as the source named it.
     Path(PathBuf),
     /// An address of the internet.
@@ -58,16 +58,16 @@ pub enum Subject {
     Call(&'static str),
 }
 
-/// The use of a [`Subject`] that is attempted.
+/// The use of a [`AttemptSubject`] that is attempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// To look whether it exists, and at its attributes.
+    /// Checking whether the subject exists, or reading its attributes.
     Look,
-    /// To read it.
+    /// Reading the subject.
     Read,
-    /// To make, change or remove it.
+    /// Creating, changing or removing the subject.
     Write,
-    /// To execute it.
+    /// Executing the subject.
     Execute,
     /// To connect to it, or to resolve its name.
     Connect,
@@ -77,7 +77,7 @@ pub enum Action {
 
 /// The answer of a cell to an attempt: whether it has what was attempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Availability {
+pub enum AttemptAvailability {
     /// It is in the cell, and may be used so.
     Granted,
     /// It is neither in the cell nor outside.
@@ -96,9 +96,9 @@ pub struct RecordedAttempt {
     /// The use that was attempted.
     pub action: Action,
     /// The thing that it was attempted on.
-    pub subject: Subject,
+    pub subject: AttemptSubject,
     /// The answer of the cell.
-    pub availability: Availability,
+    pub availability: AttemptAvailability,
     /// The number of times.
     pub count: u64,
     /// The time from the beginning of the recording to the first attempt.
@@ -126,7 +126,7 @@ pub struct Recording {
 
 #[derive(Debug, Default)]
 struct SeenSyscall {
-    attempts: BTreeMap<(Action, Subject, Availability), Times>,
+    attempts: BTreeMap<(Action, AttemptSubject, AttemptAvailability), Times>,
     /// The bytes of all paths and names in `attempts`.
     bytes: usize,
     /// The number of attempts that are missing here.
@@ -166,13 +166,15 @@ impl Recording {
         let waiting = self.looked_up.wait_timeout_while(self.seen.lock(), LOOK_WAIT, |seen| seen.waiting > 0);
         let (seen, _) = waiting.unwrap_or_else(std::sync::PoisonError::into_inner);
         let attempt =
-            |((action, subject, availability), times): (&(Action, Subject, Availability), &Times)| RecordedAttempt {
-                action: *action,
-                subject: subject.clone(),
-                availability: *availability,
-                count: times.count,
-                after: times.after,
-                program: times.program.clone(),
+            |((action, subject, availability), times): (&(Action, AttemptSubject, AttemptAvailability), &Times)| {
+                RecordedAttempt {
+                    action: *action,
+                    subject: subject.clone(),
+                    availability: *availability,
+                    count: times.count,
+                    after: times.after,
+                    program: times.program.clone(),
+                }
             };
         let mut attempts: Vec<_> = seen.attempts.iter().map(attempt).collect();
         attempts.sort_by_key(|attempt| attempt.after);
@@ -223,18 +225,18 @@ impl Recording {
         self.follows_unix_sockets.store(true, Ordering::Relaxed);
     }
 
-    fn is_watched(&self, subject: &Subject) -> bool {
-        matches!(subject, Subject::Path(path) if self.watched.lock().values().any(|known| known == path))
+    fn is_watched(&self, subject: &AttemptSubject) -> bool {
+        matches!(subject, AttemptSubject::Path(path) if self.watched.lock().values().any(|known| known == path))
     }
 
     /// Adds one attempt.
-    pub fn note(&self, action: Action, subject: Subject, availability: Availability, program: String) {
+    pub fn note(&self, action: Action, subject: AttemptSubject, availability: AttemptAvailability, program: String) {
         let after = self.began.elapsed();
         let mut seen = self.seen.lock();
         let bytes = match &subject {
-            Subject::Path(path) => path.as_os_str().len(),
-            Subject::Host(host, _) => host.len(),
-            Subject::Address(_) | Subject::Call(_) => 0,
+            AttemptSubject::Path(path) => path.as_os_str().len(),
+            AttemptSubject::Host(host, _) => host.len(),
+            AttemptSubject::Address(_) | AttemptSubject::Call(_) => 0,
         };
         let (part, of) = match action {
             Action::Look => LOOKS_PART,
@@ -267,8 +269,8 @@ impl Recording {
     /// Adds an attempt that the egress proxy recorded.
     pub(crate) fn note_egress(&self, event: &Event) {
         let availability = match event.kind {
-            EventKind::EgressAllowed => Availability::Granted,
-            EventKind::EgressRefused => Availability::Denied,
+            EventKind::EgressAllowed => AttemptAvailability::Granted,
+            EventKind::EgressRefused => AttemptAvailability::Denied,
             _ => return,
         };
         let text = |key| event.body.get(key).and_then(|value| value.as_str());
@@ -276,13 +278,13 @@ impl Recording {
         // The port of a query is the resolver's.
         let port = port.filter(|_| text("via") != Some("dns"));
         if let Some(host) = text("host").filter(|host| !host.is_empty()) {
-            self.note(Action::Connect, Subject::Host(host.to_owned(), port), availability, String::new());
+            self.note(Action::Connect, AttemptSubject::Host(host.to_owned(), port), availability, String::new());
         }
     }
 
     /// Listens to a cell, on a thread of its own, until every process in it has ended.
     #[cfg(target_os = "linux")]
-    pub(crate) fn listen(self: Arc<Self>, listener: ListenerHandle) {
+    pub(crate) fn listen(self: Arc<Self>, listener: SyscallListenerHandle) {
         let listener = portcullis_jail::SyscallListener::new(listener);
         let (to_look, looked): (SyncSender<(caller::SeenSyscall, String)>, _) = sync_channel(LOOK_QUEUE);
         let recording = Arc::clone(&self);
@@ -340,9 +342,9 @@ impl Recording {
         let _ = std::thread::Builder::new().name("cell-lookup".to_owned()).spawn(look);
     }
 
-    /// Only Linux cells are recorded, so none is ever listened to elsewhere.
+    /// Does nothing: cells are recorded only on Linux.
     #[cfg(not(target_os = "linux"))]
-    pub(crate) fn listen(self: Arc<Self>, listener: ListenerHandle) {
+    pub(crate) fn listen(self: Arc<Self>, listener: SyscallListenerHandle) {
         drop(listener);
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use portcullis_core::trust::KEPT_NAMES;
-use portcullis_jail::{Enforced, Tier};
+use portcullis_jail::{EnforcementReport, Tier};
 use serde::{Serialize, Serializer};
 
 use super::CellGrant;
@@ -68,7 +68,7 @@ pub struct IsolationReport {
 impl IsolationReport {
     /// Returns the report of a grant in a tier, given what the platform was found to enforce.
     #[must_use]
-    pub fn of(grant: &CellGrant, tier: Tier, enforced: &Enforced) -> Self {
+    pub fn of(grant: &CellGrant, tier: Tier, enforced: &EnforcementReport) -> Self {
         let delegated = enforced.cgroup;
         let aspects = vec![
             aspect("environment", Strength::Enforced, "cleared, then listed".to_owned()),
@@ -102,7 +102,7 @@ fn is_full(tier: Tier) -> bool {
 /// The mechanisms that restrict files and network where the source has no root and no network namespace of its own.
 const FILTERS: [&str; 2] = if cfg!(target_os = "macos") { ["Seatbelt", "Seatbelt"] } else { ["Landlock", "seccomp"] };
 
-fn files(grant: &CellGrant, tier: Tier, enforced: &Enforced) -> IsolationAspect {
+fn files(grant: &CellGrant, tier: Tier, enforced: &EnforcementReport) -> IsolationAspect {
     let [filter, _] = FILTERS;
     let mechanism = match (is_full(tier), enforced.landlock > 0) {
         (true, true) => "a private root, read-only except for grants; Landlock".to_owned(),
@@ -226,8 +226,8 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
     use super::*;
 
-    const fn enforced(cgroup: bool) -> Enforced {
-        Enforced { landlock: 7, cgroup, protects_names: true, user: 1000 }
+    const fn enforced(cgroup: bool) -> EnforcementReport {
+        EnforcementReport { landlock: 7, cgroup, protects_names: true, user: 1000 }
     }
 
     fn strength(report: &IsolationReport, subject: &str) -> Strength {
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_mechanism_that_the_kernel_lacks_is_not_reported() {
-        let old = Enforced { landlock: 0, ..enforced(false) };
+        let old = EnforcementReport { landlock: 0, ..enforced(false) };
         let report = IsolationReport::of(&CellGrant::nothing(), Tier::Full, &old);
         assert!(report.aspects.iter().any(|aspect| aspect.mechanism.contains("has no Landlock")), "{report:?}");
     }
@@ -264,8 +264,10 @@ mod tests {
     #[test]
     fn a_report_says_whether_a_writable_folder_can_get_a_configuration() {
         let grant = CellGrant { write: vec!["/work".into()], ..CellGrant::nothing() };
-        let old = Enforced { protects_names: false, ..enforced(false) };
-        let says = |enforced: &Enforced| IsolationReport::of(&grant, Tier::Full, enforced).aspects[2].mechanism.clone();
+        let old = EnforcementReport { protects_names: false, ..enforced(false) };
+        let says = |enforced: &EnforcementReport| {
+            IsolationReport::of(&grant, Tier::Full, enforced).aspects[2].mechanism.clone()
+        };
         assert!(says(&enforced(false)).ends_with("but not under the names portcullis.toml and .portcullis"));
         assert!(says(&old).contains("also under the names"), "{}", says(&old));
     }

@@ -8,14 +8,14 @@ const MAX_LINKS: usize = 40;
 
 /// A path without links, and the links that an empty root needs so that the path as written leads there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Followed {
+pub(super) struct ResolvedPath {
     pub(super) real: PathBuf,
     /// The real path of each link, with its target as written in the link.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
 }
 
 /// Follows an absolute path one component at a time, as the kernel does.
-pub(super) fn follow(path: &Path) -> io::Result<Followed> {
+pub(super) fn follow(path: &Path) -> io::Result<ResolvedPath> {
     let mut real = PathBuf::from("/");
     let mut links: Vec<(PathBuf, PathBuf)> = Vec::new();
     let mut left: Vec<PathBuf> = parts(path);
@@ -39,7 +39,7 @@ pub(super) fn follow(path: &Path) -> io::Result<Followed> {
         left.extend(parts(&target));
         links.push((next, target));
     }
-    Ok(Followed { real, links })
+    Ok(ResolvedPath { real, links })
 }
 
 /// Returns the components of a path, the last one first.

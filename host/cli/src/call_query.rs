@@ -44,8 +44,8 @@ pub(crate) struct CallQuery {
     }))]
     pub(crate) outcome: Option<RecordedOutcome>,
 
-    /// Calls with this text in their records, in any case: a code, a name, or an argument if the profile says
-    /// `record = "full"`
+    /// Calls with this text in their records, ignoring case: a code, a name, or an argument if the profile says `record
+    /// = "full"`
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
 }

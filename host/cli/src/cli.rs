@@ -40,7 +40,7 @@ Files:
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -48,7 +48,7 @@ pub(crate) struct Cli {
 
 /// The options that every command takes.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Global {
+pub(crate) struct GlobalArgs {
     /// The configuration [default: $PORTCULLIS_CONFIG; portcullis.toml here or in the nearest folder above if you trust
     /// it; the one in the user's configuration folder]
     #[arg(long, global = true, value_name = "FILE")]
@@ -59,7 +59,7 @@ pub(crate) struct Global {
     pub(crate) json: bool,
 }
 
-impl Global {
+impl GlobalArgs {
     /// Loads the configuration that the arguments name, or the one that was found. On a terminal the user is asked
     /// whether to trust the latter.
     pub(crate) fn load(&self) -> Result<portcullis::config::Config, portcullis::config::ConfigError> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use portcullis::config::{Config, ConfigCandidate, TrustStatus, find_text, user_trust};
 use portcullis::digest::Digest;
-use portcullis::trust::Trusted;
+use portcullis::trust::TrustRecord;
 
 use crate::command::trust;
 use crate::output::{self, escape_hidden};
@@ -23,7 +23,7 @@ pub(crate) struct ConfigFile {
     path: PathBuf,
     text: String,
     /// The user's trust in the file as it was read, or `None` if it does not count.
-    trusted: Option<Trusted>,
+    trusted: Option<TrustRecord>,
     /// `None` for a user without a home folder.
     _lock: Option<File>,
 }

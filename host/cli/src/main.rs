@@ -3,6 +3,7 @@
 
 mod bundle;
 mod call_query;
+mod cell_proposals;
 mod cli;
 mod command;
 mod completion;
@@ -11,7 +12,6 @@ mod connect;
 mod flagged;
 mod isolation;
 mod json_text;
-mod known;
 mod manual;
 mod moment;
 mod output;

@@ -28,7 +28,7 @@ pub(crate) fn after(duration: &str) -> Result<u64, String> {
 
 /// Returns the moment in the future that the text names, in milliseconds since the Unix epoch. A time without a day is
 /// that of today, where this program runs.
-pub(crate) fn upcoming(text: &str) -> Result<u64, String> {
+pub(crate) fn future_moment(text: &str) -> Result<u64, String> {
     ahead(text, &Zoned::now()).map(millis)
 }
 

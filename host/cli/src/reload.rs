@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
-use portcullis::broker::{Broker, Reloaded};
+use portcullis::broker::{Broker, ReloadSummary};
 use portcullis::config::{Config, ConfigCandidate};
 use portcullis::lockfile::Lockfile;
 use portcullis::name::SourceName;
@@ -123,8 +123,8 @@ fn read(named: Option<&Path>, file: &Path) -> anyhow::Result<Config> {
 }
 
 /// Returns one line that says what a reload changed.
-fn described(reloaded: &Reloaded) -> String {
-    let Reloaded { added, removed, changed, other, at_next_start } = reloaded;
+fn described(reloaded: &ReloadSummary) -> String {
+    let ReloadSummary { added, removed, changed, other, at_next_start } = reloaded;
     let listed = |what: &str, names: Vec<String>| (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")));
     let sources = |names: &BTreeSet<SourceName>| names.iter().map(ToString::to_string).collect();
     let parts = [

@@ -11,7 +11,7 @@ use portcullis::name::{ProfileName, SourceName};
 use portcullis_jail::Launcher;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::output::{self, escape_hidden};
 
 /// Runs a future to its end on a runtime of its own.
@@ -127,7 +127,7 @@ pub(crate) fn hangups() -> anyhow::Result<Signal> {
 
 /// Returns the data folders that a command about brokers looks into: the named one, or else that of the configuration
 /// and the user's own (where `wrap` keeps its ledger).
-pub(crate) fn data_dirs(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn data_dirs(global: &GlobalArgs, named: Option<&PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
     if let Some(named) = named {
         return Ok(vec![named.clone()]);
     }

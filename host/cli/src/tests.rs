@@ -43,7 +43,10 @@ fn everything_after_the_dashes_is_the_wrapped_command() {
     let words = ["wrap", "--read", ".", "--env", "A=b=c", "--approve", "never", "--", "npx", "--read", "x"];
     let args = Wrap::try_parse_from(words).unwrap().args;
     assert_eq!((args.command, args.read), (vec!["npx".into(), "--read".into(), "x".into()], vec![".".to_owned()]));
-    assert_eq!((args.env, args.approve), (vec![("A".into(), "b=c".into())], Some(crate::command::wrap::When::Never)));
+    assert_eq!(
+        (args.env, args.approve),
+        (vec![("A".into(), "b=c".into())], Some(crate::command::wrap::ApproveArg::Never))
+    );
     assert_eq!((args.names.is_none(), args.write.len(), args.network.len()), (true, 0, 0));
     assert!(Wrap::try_parse_from(["wrap", "npx"]).is_err(), "the dashes tell the options of both apart");
 }

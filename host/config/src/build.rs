@@ -11,7 +11,7 @@ use portcullis_core::protocol::MAX_MESSAGE_BYTES;
 use portcullis_core::trust::DATA_FOLDER;
 
 use super::cell;
-use super::error::{Fault, suggest};
+use super::error::{UnlocatedProblem, suggest};
 use super::raw::{Located, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
     Approve, Config, Destructive, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group,
@@ -38,11 +38,11 @@ const MAX_ENTRIES: usize = 256;
 
 /// The problems that were found so far.
 #[derive(Debug, Default)]
-pub(super) struct Faults(pub Vec<Fault>);
+pub(super) struct ProblemCollector(pub Vec<UnlocatedProblem>);
 
-impl Faults {
+impl ProblemCollector {
     /// Returns the value, or records the fault.
-    pub(super) fn keep<T>(&mut self, result: Result<T, Fault>) -> Option<T> {
+    pub(super) fn keep<T>(&mut self, result: Result<T, UnlocatedProblem>) -> Option<T> {
         result.map_err(|fault| self.0.push(fault)).ok()
     }
 }
@@ -53,24 +53,24 @@ pub(super) fn within<T: std::fmt::Debug>(
     at: &Located<T>,
     what: &str,
     help: &str,
-    faults: &mut Faults,
+    faults: &mut ProblemCollector,
 ) -> bool {
     if !good {
-        faults.0.push(Fault::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
+        faults.0.push(UnlocatedProblem::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
     }
     good
 }
 
 /// Builds the configuration, with paths relative to `base`, or returns everything that is wrong with it.
-pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Result<Config, Vec<Fault>> {
-    let mut faults = Faults::default();
+pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Result<Config, Vec<UnlocatedProblem>> {
+    let mut faults = ProblemCollector::default();
     let data_dir = raw.broker.data_dir.as_ref().and_then(|at| faults.keep(value::path(at, base)));
     let data_dir = data_dir.unwrap_or_else(|| value::normal(&base.join(DATA_FOLDER)));
     let ask_timeout = raw.broker.ask_timeout.as_ref();
     let ask_timeout = ask_timeout
         .and_then(|at| faults.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
         .unwrap_or(ASK_TIMEOUT);
-    let own = cell::OwnFiles { file: file.as_deref(), data_dir: &data_dir };
+    let own = cell::BrokerFiles { file: file.as_deref(), data_dir: &data_dir };
     let mut sources = sources(raw, base, &own, &mut faults);
     group::build(raw, &mut sources, &mut faults);
     let max_message = raw.broker.max_message.as_ref().and_then(|at| max_message(at, &mut faults));
@@ -106,24 +106,30 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     ];
     let most = [(raw.sources.len(), MAX_SOURCES)].into_iter().chain(counts.map(|count| (count, MAX_ENTRIES)));
     for (_, most) in most.filter(|(count, most)| count > most).take(1) {
-        faults.0.push(Fault::new(0..0, format!("more than {most} entries of one kind")).help("use several brokers"));
+        faults.0.push(
+            UnlocatedProblem::new(0..0, format!("more than {most} entries of one kind")).help("use several brokers"),
+        );
     }
     if faults.0.is_empty() { Ok(config) } else { Err(faults.0) }
 }
 
-fn max_message(at: &Located<String>, faults: &mut Faults) -> Option<usize> {
+fn max_message(at: &Located<String>, faults: &mut ProblemCollector) -> Option<usize> {
     let bytes = faults.keep(value::size(at))?;
     if !MESSAGE_LIMITS.contains(&bytes) {
-        let fault = Fault::new(at.span(), format!("`max-message` of {:?} is out of range", at.as_str()));
+        let fault = UnlocatedProblem::new(at.span(), format!("`max-message` of {:?} is out of range", at.as_str()));
         faults.0.push(fault.help("from 1MiB to 1GiB are possible; 64MiB is the default"));
     }
     usize::try_from(bytes).ok()
 }
 
-fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults: &mut Faults) -> ServeConfig {
+fn serve(
+    raw: &RawServe,
+    profiles: &BTreeMap<ProfileName, ProfileConfig>,
+    faults: &mut ProblemCollector,
+) -> ServeConfig {
     let listen = raw.listen.as_ref().and_then(|at| {
         faults.keep(at.parse::<SocketAddr>().map_err(|_| {
-            Fault::new(at.span(), format!("{:?} is not an IP address and port", at.as_str()))
+            UnlocatedProblem::new(at.span(), format!("{:?} is not an IP address and port", at.as_str()))
                 .help("write numbers, like \"127.0.0.1:8765\" or \"[::1]:8765\"")
         }))
     });
@@ -133,12 +139,13 @@ fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults
     let dangerous_no_token = raw.dangerous_no_token.as_ref().is_some_and(|at| **at);
     if let (true, Some(at)) = (dangerous_no_token, &raw.token) {
         faults.0.push(
-            Fault::new(at.span(), "`token` and `dangerous-no-token` exclude each other").help("take one of them out"),
+            UnlocatedProblem::new(at.span(), "`token` and `dangerous-no-token` exclude each other")
+                .help("take one of them out"),
         );
     }
     let hosts = raw.hosts.iter().filter_map(|at| {
         let fault = || {
-            Fault::new(at.span(), format!("{:?} is not a host name", at.as_str()))
+            UnlocatedProblem::new(at.span(), format!("{:?} is not a host name", at.as_str()))
                 .help("write the name alone, without scheme, port or wildcard, like \"broker.example.com\"")
         };
         faults.keep(if portcullis_net::egress::is_host(at) { Ok(at.to_ascii_lowercase()) } else { Err(fault()) })
@@ -165,11 +172,11 @@ fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults
 }
 
 /// Validates a web origin, in the form in which browsers send it.
-fn origin(at: &Located<String>) -> Result<String, Fault> {
+fn origin(at: &Located<String>) -> Result<String, UnlocatedProblem> {
     let parsed = url::Url::parse(at).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let origin = parsed.map(|url| url.origin().ascii_serialization());
     origin.filter(|origin| origin.eq_ignore_ascii_case(at)).ok_or_else(|| {
-        Fault::new(at.span(), format!("{:?} is not a web origin", at.as_str()))
+        UnlocatedProblem::new(at.span(), format!("{:?} is not a web origin", at.as_str()))
             .help("write scheme and host as browsers send them, like \"https://app.example.com\"")
     })
 }
@@ -177,14 +184,15 @@ fn origin(at: &Located<String>) -> Result<String, Fault> {
 fn sources(
     raw: &RawConfig,
     base: &Path,
-    own: &cell::OwnFiles<'_>,
-    faults: &mut Faults,
+    own: &cell::BrokerFiles<'_>,
+    faults: &mut ProblemCollector,
 ) -> BTreeMap<SourceName, SourceConfig> {
     let mut sources = BTreeMap::new();
     for (at, raw) in &raw.sources {
         // The rest of a source is also checked if its name is wrong, so that all problems are reported at once.
         let name = faults.keep(at.parse::<SourceName>().map_err(|error| {
-            Fault::new(at.span(), format!("source {error}")).help("rename the source, such as to \"my-files\"")
+            UnlocatedProblem::new(at.span(), format!("source {error}"))
+                .help("rename the source, such as to \"my-files\"")
         }));
         let source = source::build(at, name.as_ref(), raw, base, own, faults);
         sources.extend(name.zip(source));
@@ -192,7 +200,7 @@ fn sources(
     sources
 }
 
-fn policies(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginConfig> {
+fn policies(raw: &RawConfig, base: &Path, faults: &mut ProblemCollector) -> Vec<PluginConfig> {
     let build = |raw: &super::raw::RawPolicy| {
         let common = (&raw.plugin, raw.settings.as_ref(), raw.grant.as_slice());
         let on = on(raw.on.as_ref(), &[Phase::Call], &[Phase::Call, Phase::Result, Phase::List], faults);
@@ -201,7 +209,7 @@ fn policies(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginConf
     raw.policies.iter().filter_map(build).collect()
 }
 
-fn transforms(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginConfig> {
+fn transforms(raw: &RawConfig, base: &Path, faults: &mut ProblemCollector) -> Vec<PluginConfig> {
     let both = [Phase::Call, Phase::Result];
     let build = |raw: &super::raw::RawTransform| {
         let common = (&raw.plugin, raw.settings.as_ref(), raw.grant.as_slice());
@@ -210,12 +218,12 @@ fn transforms(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginCo
     raw.transforms.iter().filter_map(build).collect()
 }
 
-fn approvals(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginConfig> {
+fn approvals(raw: &RawConfig, base: &Path, faults: &mut ProblemCollector) -> Vec<PluginConfig> {
     let build = |raw: &super::raw::RawApproval| plugin((&raw.plugin, raw.settings.as_ref(), &raw.grant), base, faults);
     raw.approvals.iter().filter_map(build).collect()
 }
 
-fn sinks(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginConfig> {
+fn sinks(raw: &RawConfig, base: &Path, faults: &mut ProblemCollector) -> Vec<PluginConfig> {
     let build = |raw: &super::raw::RawSink| {
         let file = raw.file.as_ref().and_then(|at| faults.keep(value::path(at, base)));
         Some(PluginConfig { file, ..plugin((&raw.plugin, raw.settings.as_ref(), &raw.grant), base, faults)? })
@@ -225,7 +233,7 @@ fn sinks(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginConfig>
 
 type Common<'a> = (&'a Located<String>, Option<&'a Located<toml::Table>>, &'a [Located<String>]);
 
-fn plugin((plugin, settings, grant): Common<'_>, base: &Path, faults: &mut Faults) -> Option<PluginConfig> {
+fn plugin((plugin, settings, grant): Common<'_>, base: &Path, faults: &mut ProblemCollector) -> Option<PluginConfig> {
     let settings = faults.keep(json_settings(settings));
     let grant = grant_list(grant, faults);
     let plugin = faults.keep(plugin::parse(plugin, base))?;
@@ -233,12 +241,13 @@ fn plugin((plugin, settings, grant): Common<'_>, base: &Path, faults: &mut Fault
 }
 
 /// Validates names of capabilities. Which capabilities exist is known only where components are loaded.
-pub(super) fn grant_list(list: &[Located<String>], faults: &mut Faults) -> Vec<String> {
+pub(super) fn grant_list(list: &[Located<String>], faults: &mut ProblemCollector) -> Vec<String> {
     let check = |at: &Located<String>| {
         if !at.is_empty() && at.bytes().all(|b| b.is_ascii_graphic()) {
             return Ok(at.to_string());
         }
-        Err(Fault::new(at.span(), format!("{:?} names no capability", at.as_str())).help("name the imported interface"))
+        Err(UnlocatedProblem::new(at.span(), format!("{:?} names no capability", at.as_str()))
+            .help("name the imported interface"))
     };
     list.iter().filter_map(|at| faults.keep(check(at))).collect()
 }
@@ -247,13 +256,13 @@ fn on(
     at: Option<&Located<Vec<Located<Phase>>>>,
     default: &[Phase],
     possible: &[Phase],
-    faults: &mut Faults,
+    faults: &mut ProblemCollector,
 ) -> Vec<Phase> {
     let Some(at) = at else { return default.to_vec() };
     let names = || possible.iter().map(|phase| format!("{:?}", phase.as_str())).collect::<Vec<_>>().join(", ");
     if at.is_empty() {
         faults.0.push(
-            Fault::new(at.span(), "`on` is empty, so the plugin would never be asked")
+            UnlocatedProblem::new(at.span(), "`on` is empty, so the plugin would never be asked")
                 .help(format!("name some of {}", names())),
         );
     }
@@ -261,7 +270,7 @@ fn on(
     for phase in at.iter() {
         if !possible.contains(phase) {
             let message = format!("a plugin of this kind is not asked on {:?}", phase.as_str());
-            faults.0.push(Fault::new(phase.span(), message).help(format!("possible here: {}", names())));
+            faults.0.push(UnlocatedProblem::new(phase.span(), message).help(format!("possible here: {}", names())));
         } else if !phases.contains(&**phase) {
             phases.push(**phase);
         }
@@ -270,11 +279,11 @@ fn on(
 }
 
 /// Converts settings to the JSON object that a plugin receives.
-pub(super) fn json_settings(at: Option<&Located<toml::Table>>) -> Result<serde_json::Value, Fault> {
+pub(super) fn json_settings(at: Option<&Located<toml::Table>>) -> Result<serde_json::Value, UnlocatedProblem> {
     let Some(at) = at else { return Ok(serde_json::Value::Object(serde_json::Map::new())) };
     let json = at.iter().map(|(key, value)| Some((key.clone(), json(value)?))).collect::<Option<_>>();
     json.map(serde_json::Value::Object).ok_or_else(|| {
-        Fault::new(at.span(), "these settings hold `nan` or `inf`, which JSON cannot express")
+        UnlocatedProblem::new(at.span(), "these settings hold `nan` or `inf`, which JSON cannot express")
             .help("write a finite number")
     })
 }
@@ -299,12 +308,13 @@ fn json(value: &toml::Value) -> Option<serde_json::Value> {
 fn profiles(
     raw: &BTreeMap<Located<String>, RawProfile>,
     sources: &BTreeMap<SourceName, SourceConfig>,
-    faults: &mut Faults,
+    faults: &mut ProblemCollector,
 ) -> BTreeMap<ProfileName, ProfileConfig> {
     let mut profiles = BTreeMap::new();
     for (at, raw) in raw {
         let name = faults.keep(at.parse::<ProfileName>().map_err(|error| {
-            Fault::new(at.span(), format!("profile {error}")).help("rename the profile, such as to \"review\"")
+            UnlocatedProblem::new(at.span(), format!("profile {error}"))
+                .help("rename the profile, such as to \"review\"")
         }));
         let profile = profile(raw, sources, faults);
         profiles.extend(name.map(|name| (name, profile)));
@@ -315,18 +325,24 @@ fn profiles(
     profiles
 }
 
-fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, faults: &mut Faults) -> ProfileConfig {
+fn profile(
+    raw: &RawProfile,
+    sources: &BTreeMap<SourceName, SourceConfig>,
+    faults: &mut ProblemCollector,
+) -> ProfileConfig {
     for at in raw.sources.iter().flatten() {
         if let Some(matcher) = faults.keep(value::glob(at))
             && at.as_str() != "*"
             && !sources.values().any(|source| source.names().any(|name| matcher.is_match(name.as_str())))
         {
             let known: Vec<&str> = sources.values().flat_map(SourceConfig::names).map(SourceName::as_str).collect();
-            faults.0.push(Fault::new(at.span(), format!("{:?} matches no source", at.as_str())).help(suggest(
-                at,
-                &known,
-                "configured sources",
-            )));
+            faults.0.push(
+                UnlocatedProblem::new(at.span(), format!("{:?} matches no source", at.as_str())).help(suggest(
+                    at,
+                    &known,
+                    "configured sources",
+                )),
+            );
         }
     }
     let approve = raw.approve.unwrap_or(Approve::Risky);

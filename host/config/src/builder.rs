@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::error::{ConfigError, Fault};
+use super::error::{ConfigError, UnlocatedProblem};
 use super::{Config, build, value};
 
 /// A builder that collects configuration tables. Each table is an object with the keys that the same table of
@@ -89,7 +89,7 @@ impl Builder {
     /// [`ConfigError`] with every problem found: unknown keys, values that are not valid, JSON that TOML cannot express
     /// (`null`).
     pub fn build(self) -> Result<Config, ConfigError> {
-        let refuse = |faults: Vec<Fault>| ConfigError::of(faults, None, "");
+        let refuse = |faults: Vec<UnlocatedProblem>| ConfigError::of(faults, None, "");
         let unreadable = |message: String| ConfigError::without_place(message, "write it as in `portcullis.toml`");
         // The tables pass through TOML text, so that there is one parser for both.
         let text = toml::to_string(&self.tables).map_err(|error| unreadable(error.to_string()))?;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use portcullis_core::name::ProfileName;
 
-use super::build::Faults;
-use super::error::{Fault, suggest};
+use super::build::ProblemCollector;
+use super::error::{UnlocatedProblem, suggest};
 use super::raw::{Located, RawJwt, RawServe, RawValue};
 use super::{ConfigValue, ProfileConfig, oauth, value};
 
@@ -47,7 +47,7 @@ type Profiles = BTreeMap<ProfileName, ProfileConfig>;
 pub(super) fn callers(
     raw: &RawServe,
     profiles: &Profiles,
-    faults: &mut Faults,
+    faults: &mut ProblemCollector,
 ) -> (BTreeMap<String, CallerConfig>, Option<JwtConfig>) {
     let open = raw.dangerous_no_token.as_ref().is_some_and(|at| **at);
     let named = raw.callers.keys().next().map(|at| (at.span(), "callers"));
@@ -56,7 +56,7 @@ pub(super) fn callers(
     let people = raw.people.keys().next().map(|at| (at.span(), "people"));
     for (span, what) in [named, issued, metrics, people].into_iter().flatten().filter(|_| open) {
         faults.0.push(
-            Fault::new(span, format!("`{what}` and `dangerous-no-token` exclude each other"))
+            UnlocatedProblem::new(span, format!("`{what}` and `dangerous-no-token` exclude each other"))
                 .help("take one of them out"),
         );
     }
@@ -73,7 +73,7 @@ pub(super) fn callers(
 }
 
 /// Validates the people who may answer questions over HTTP; every problem is added to `faults`.
-pub(super) fn people(raw: &RawServe, faults: &mut Faults) -> BTreeMap<String, ConfigValue> {
+pub(super) fn people(raw: &RawServe, faults: &mut ProblemCollector) -> BTreeMap<String, ConfigValue> {
     let people = raw.people.iter().filter_map(|(at, raw)| {
         let token = faults.keep(token(&raw.token, "name a secret: `token = { secret = \"alice-token\" }`"));
         faults.keep(name(at)).zip(token)
@@ -81,30 +81,31 @@ pub(super) fn people(raw: &RawServe, faults: &mut Faults) -> BTreeMap<String, Co
     people.collect()
 }
 
-fn name(at: &Located<String>) -> Result<String, Fault> {
+fn name(at: &Located<String>) -> Result<String, UnlocatedProblem> {
     let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let fits = (1..=MAX_NAME_BYTES).contains(&at.len()) && at.bytes().all(good);
     fits.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("{:?} is not valid as a name", at.as_str()))
+        UnlocatedProblem::new(at.span(), format!("{:?} is not valid as a name", at.as_str()))
             .help(format!("1 to {MAX_NAME_BYTES} ASCII letters, digits, `-`, `_` and `.`"))
     })
 }
 
 /// Validates a bearer token. Messages do not repeat the token.
-pub(super) fn token(at: &Located<RawValue>, help: &'static str) -> Result<ConfigValue, Fault> {
+pub(super) fn token(at: &Located<RawValue>, help: &'static str) -> Result<ConfigValue, UnlocatedProblem> {
     match value::value(at)? {
         ConfigValue::Plain(text) if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) => {
-            Err(Fault::new(at.span(), "the token is empty or has other characters than visible ASCII").help(help))
+            Err(UnlocatedProblem::new(at.span(), "the token is empty or has other characters than visible ASCII")
+                .help(help))
         }
         token => Ok(token),
     }
 }
 
-fn profile(at: &Located<String>, profiles: &Profiles) -> Result<ProfileName, Fault> {
+fn profile(at: &Located<String>, profiles: &Profiles) -> Result<ProfileName, UnlocatedProblem> {
     let known: Vec<&str> = profiles.keys().map(ProfileName::as_str).collect();
     let found = profiles.keys().find(|name| name.as_str() == at.as_str()).cloned();
     found.ok_or_else(|| {
-        Fault::new(at.span(), format!("profile {:?} is not configured", at.as_str())).help(suggest(
+        UnlocatedProblem::new(at.span(), format!("profile {:?} is not configured", at.as_str())).help(suggest(
             at,
             &known,
             "configured profiles",
@@ -112,7 +113,7 @@ fn profile(at: &Located<String>, profiles: &Profiles) -> Result<ProfileName, Fau
     })
 }
 
-fn jwt(at: &Located<RawJwt>, profiles: &Profiles, faults: &mut Faults) -> Option<JwtConfig> {
+fn jwt(at: &Located<RawJwt>, profiles: &Profiles, faults: &mut ProblemCollector) -> Option<JwtConfig> {
     let raw = &**at;
     let issuer = faults.keep(oauth::issuer(&raw.issuer));
     let resource = faults.keep(web(&raw.resource, "https://broker.example.com/mcp"));
@@ -126,7 +127,7 @@ fn jwt(at: &Located<RawJwt>, profiles: &Profiles, faults: &mut Faults) -> Option
         (None, None) => None,
         _ => {
             faults.0.push(
-                Fault::new(at.span(), "`profile-claim` and `profiles` go together")
+                UnlocatedProblem::new(at.span(), "`profile-claim` and `profiles` go together")
                     .help("name the claim, and the profile for each of its values, or leave both out"),
             );
             None
@@ -144,11 +145,11 @@ fn jwt(at: &Located<RawJwt>, profiles: &Profiles, faults: &mut Faults) -> Option
     })
 }
 
-pub(super) fn web(at: &Located<String>, example: &str) -> Result<url::Url, Fault> {
+pub(super) fn web(at: &Located<String>, example: &str) -> Result<url::Url, UnlocatedProblem> {
     let url = url::Url::parse(at).ok().filter(|url| matches!(url.scheme(), "https" | "http") && url.has_host());
     url.filter(|url| url.fragment().is_none() && url.username().is_empty() && url.password().is_none()).ok_or_else(
         || {
-            Fault::new(at.span(), "this is not an http or https URL without credentials and fragment")
+            UnlocatedProblem::new(at.span(), "this is not an http or https URL without credentials and fragment")
                 .help(format!("write it like {example:?}"))
                 .hidden_if(at.contains('@'))
         },

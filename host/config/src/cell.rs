@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use portcullis_core::limits::SOURCE_INSTANCES_MOST;
 
-use super::build::{Faults, within};
-use super::error::Fault;
+use super::build::{ProblemCollector, within};
+use super::error::UnlocatedProblem;
 use super::raw::{Located, RawCell};
 use super::{CellConfig, value};
 
@@ -26,16 +26,16 @@ const MAX_CPU: f64 = 4096.0;
 const OUTPUT_LIMITS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
 
 /// The broker's own files, which may not be granted to any source (ARCHITECTURE.md, invariant 6).
-pub(super) struct OwnFiles<'a> {
+pub(super) struct BrokerFiles<'a> {
     pub file: Option<&'a Path>,
     pub data_dir: &'a Path,
 }
 
 /// Validates a cell; every problem is added to `faults`.
-pub(super) fn cell(raw: &RawCell, base: &Path, own: &OwnFiles<'_>, faults: &mut Faults) -> CellConfig {
+pub(super) fn cell(raw: &RawCell, base: &Path, own: &BrokerFiles<'_>, faults: &mut ProblemCollector) -> CellConfig {
     let read = paths(&raw.read, base, own, PathAccess::Read, faults);
     let write = paths(&raw.write, base, own, PathAccess::Write, faults);
-    let size = |at: &Option<Located<String>>, faults: &mut Faults| {
+    let size = |at: &Option<Located<String>>, faults: &mut ProblemCollector| {
         let at = at.as_ref()?;
         let bytes = faults.keep(value::size(at))?;
         within(MEMORY_LIMITS.contains(&bytes), at, "size", "from 1MiB to 4096GiB are possible", faults).then_some(bytes)
@@ -77,7 +77,7 @@ pub(super) fn cell(raw: &RawCell, base: &Path, own: &OwnFiles<'_>, faults: &mut 
 }
 
 /// Returns a fault for each key of a cell that does not apply to a source of this kind.
-pub(super) fn inapplicable_keys<'a>(raw: &'a RawCell, kind: &'a str) -> impl Iterator<Item = Fault> + 'a {
+pub(super) fn inapplicable_keys<'a>(raw: &'a RawCell, kind: &'a str) -> impl Iterator<Item = UnlocatedProblem> + 'a {
     let (command, component) = ("command", "component");
     let keys = [
         (command, "processes", raw.processes.as_ref().map(Located::span), "a component cannot start any"),
@@ -98,8 +98,10 @@ pub(super) fn inapplicable_keys<'a>(raw: &'a RawCell, kind: &'a str) -> impl Ite
         ),
     ];
     keys.into_iter().filter(move |(belongs, ..)| *belongs != kind).filter_map(move |(belongs, key, span, why)| {
-        let fault =
-            Fault::new(span?, format!("`{key}` belongs to the cell of a `{belongs}`, and this source has `{kind}`"));
+        let fault = UnlocatedProblem::new(
+            span?,
+            format!("`{key}` belongs to the cell of a `{belongs}`, and this source has `{kind}`"),
+        );
         Some(fault.help(format!("take `{key}` out: {why}")))
     })
 }
@@ -114,14 +116,15 @@ enum PathAccess {
 fn paths(
     list: &[Located<String>],
     base: &Path,
-    own: &OwnFiles<'_>,
+    own: &BrokerFiles<'_>,
     access: PathAccess,
-    faults: &mut Faults,
+    faults: &mut ProblemCollector,
 ) -> Vec<PathBuf> {
     let check = |at: &Located<String>| {
         let path = value::path(at, base)?;
-        let refuse =
-            |what: &str, help: &str| Err(Fault::new(at.span(), format!("path {:?} {what}", at.as_str())).help(help));
+        let refuse = |what: &str, help: &str| {
+            Err(UnlocatedProblem::new(at.span(), format!("path {:?} {what}", at.as_str())).help(help))
+        };
         if own.data_dir.starts_with(&path) || path.starts_with(own.data_dir) {
             return refuse(
                 "would open the broker's data folder, with its secrets and its ledger, to the source",

@@ -25,7 +25,7 @@ pub enum EditError {
     #[error("it has a source `{0}` already: choose another name, or run `portcullis remove {0}` first")]
     Exists(String),
     /// The key cannot be set.
-    #[error("`{0}` is no dotted key, such as `sources.files.timeout`: {1}")]
+    #[error("`{0}` is not a dotted key such as `sources.files.timeout`: {1}")]
     Key(String, String),
     /// Something stands where the key belongs.
     #[error("`{0}` is no {1} there; change it by hand")]

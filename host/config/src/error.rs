@@ -41,11 +41,11 @@ impl ConfigError {
 
     /// Returns an error with one problem that has no place in a file.
     pub(super) fn without_place(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { problems: vec![Fault::new(0..0, message).help(help).place(None)], missing: false }
+        Self { problems: vec![UnlocatedProblem::new(0..0, message).help(help).place(None)], missing: false }
     }
 
     /// Returns an error with the faults found in a text. `file` is `None` if the configuration was made in memory.
-    pub(super) fn of(mut faults: Vec<Fault>, file: Option<&Path>, content: &str) -> Self {
+    pub(super) fn of(mut faults: Vec<UnlocatedProblem>, file: Option<&Path>, content: &str) -> Self {
         faults.sort_by_key(|fault| (fault.span.start, fault.span.end));
         faults.dedup_by(|a, b| a.span == b.span && a.message == b.message);
         faults.truncate(MAX_PROBLEMS);
@@ -66,7 +66,7 @@ impl ConfigError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", .fault.message)]
 pub struct Problem {
-    fault: Fault,
+    fault: UnlocatedProblem,
     text: Option<Arc<NamedSource<String>>>,
 }
 
@@ -109,7 +109,7 @@ impl Diagnostic for Problem {
 
 /// A problem before its file is known.
 #[derive(Debug, Clone)]
-pub(super) struct Fault {
+pub(super) struct UnlocatedProblem {
     span: Range<usize>,
     message: String,
     label: &'static str,
@@ -117,7 +117,7 @@ pub(super) struct Fault {
     hidden: bool,
 }
 
-impl Fault {
+impl UnlocatedProblem {
     /// Creates a fault. The message is lower case, without a full stop, and contains the value.
     pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { span, message: message.into(), label: "here", help: None, hidden: false }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use portcullis_core::digest::Digest;
 use portcullis_core::escape::escape_hidden;
-use portcullis_core::trust::{CONFIG_FILE, DataFolder, TrustStore, Trusted};
+use portcullis_core::trust::{CONFIG_FILE, DataFolder, TrustRecord, TrustStore};
 
 use super::error::ConfigError;
-use super::others::{self, PossibleWriter};
+use super::other_configs::{self, PossibleWriter};
 use super::{Config, MAX_FILE_BYTES, owner, search, unreadable};
 
 /// A configuration that was read, before it is known whether it may be used.
@@ -36,7 +36,7 @@ pub enum TrustStatus {
     /// The user has never trusted this file.
     Unknown,
     /// The file or its data folder is not the one that the user trusted.
-    Changed(Trusted),
+    Changed(TrustRecord),
 }
 
 impl ConfigCandidate {
@@ -77,20 +77,20 @@ impl ConfigCandidate {
     ///
     /// # Errors
     /// As for [`ConfigCandidate::trust_status`].
-    pub fn trusted(&self) -> Result<Option<Trusted>, ConfigError> {
+    pub fn trusted(&self) -> Result<Option<TrustRecord>, ConfigError> {
         self.trust()?.get(&self.file).map_err(unusable)
     }
 
     /// Reports whether the file is as the user trusted it, and its data folder is the same one as then or does not
     /// exist.
     #[must_use]
-    pub fn matches(&self, trusted: &Trusted) -> bool {
+    pub fn matches(&self, trusted: &TrustRecord) -> bool {
         trusted.digest == self.digest && !self.has_unknown_data_folder(Some(trusted))
     }
 
     /// Reports whether a data folder exists that is not the one that the user trusted with this configuration.
     #[must_use]
-    pub fn has_unknown_data_folder(&self, trusted: Option<&Trusted>) -> bool {
+    pub fn has_unknown_data_folder(&self, trusted: Option<&TrustRecord>) -> bool {
         self.data.is_some() && self.data.as_ref() != trusted.and_then(|trusted| trusted.data.as_ref())
     }
 
@@ -154,7 +154,7 @@ impl ConfigCandidate {
     /// As for [`ConfigCandidate::trust_status`].
     pub fn writers(&self) -> Result<Vec<PossibleWriter>, ConfigError> {
         let all = self.trust()?.list().map_err(unusable)?;
-        Ok(others::writers(&self.file, &all))
+        Ok(other_configs::writers(&self.file, &all))
     }
 
     /// Returns the configuration, whether it may be used or not: to be shown, not to be used.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use portcullis_core::name::SourceName;
 
-use super::build::Faults;
-use super::error::{ConfigError, Fault, suggest};
+use super::build::ProblemCollector;
+use super::error::{ConfigError, UnlocatedProblem, suggest};
 use super::raw::{Located, RawConfig, RawGroup};
 use super::{Config, SourceConfig};
 
@@ -92,15 +92,17 @@ impl Config {
 }
 
 /// Makes the sources that groups name members of those groups.
-pub(super) fn build(raw: &RawConfig, sources: &mut BTreeMap<SourceName, SourceConfig>, faults: &mut Faults) {
+pub(super) fn build(raw: &RawConfig, sources: &mut BTreeMap<SourceName, SourceConfig>, faults: &mut ProblemCollector) {
     for (at, group) in &raw.groups {
         let name = at.parse::<SourceName>().map_err(|error| {
-            Fault::new(at.span(), format!("group {error}")).help("rename the group, such as to \"search\"")
+            UnlocatedProblem::new(at.span(), format!("group {error}")).help("rename the group, such as to \"search\"")
         });
         let Some(name) = faults.keep(name) else { continue };
         if sources.contains_key(&name) {
             let message = format!("group {:?} has the name of a source", at.as_str());
-            faults.0.push(Fault::new(at.span(), message).help("rename one of them: tools are called `NAME__tool`"));
+            faults.0.push(
+                UnlocatedProblem::new(at.span(), message).help("rename one of them: tools are called `NAME__tool`"),
+            );
             continue;
         }
         let members = members(at, group, sources, faults);
@@ -108,7 +110,7 @@ pub(super) fn build(raw: &RawConfig, sources: &mut BTreeMap<SourceName, SourceCo
             let raw = raw.sources.iter().find(|(at, _)| at.as_str() == member.as_str()).map(|(_, raw)| raw);
             let required = raw.and_then(|raw| raw.required) == Some(true);
             let Some(source) = sources.get_mut(&member) else { continue };
-            let refuse = |message: String, help: &str| Fault::new(span.clone(), message).help(help);
+            let refuse = |message: String, help: &str| UnlocatedProblem::new(span.clone(), message).help(help);
             if let Some(other) = &source.group {
                 let message = format!("source `{member}` is in group `{}` already", other.group);
                 faults.0.push(refuse(message, "a source is in one group: take it out of the other"));
@@ -120,7 +122,7 @@ pub(super) fn build(raw: &RawConfig, sources: &mut BTreeMap<SourceName, SourceCo
             }
             if let Some(names) = raw.and_then(|raw| raw.names.as_ref()) {
                 let message = format!("source `{member}` has `names`, and its tools are named after group `{name}`");
-                faults.0.push(Fault::new(names.span(), message).help("take `names` out"));
+                faults.0.push(UnlocatedProblem::new(names.span(), message).help("take `names` out"));
             }
             source.group = Some(Membership { group: name.clone(), place });
             source.required = false;
@@ -134,7 +136,7 @@ fn members(
     at: &Located<String>,
     group: &RawGroup,
     sources: &BTreeMap<SourceName, SourceConfig>,
-    faults: &mut Faults,
+    faults: &mut ProblemCollector,
 ) -> Vec<Spanned> {
     let mut members: Vec<Spanned> = Vec::new();
     let mut add = |source: &SourceConfig, at: &Located<String>| {
@@ -148,24 +150,26 @@ fn members(
             Some(source) => add(source, name),
             None => {
                 let help = suggest(name, &known, "configured sources");
-                faults.0.push(Fault::new(name.span(), format!("{:?} is not a source", name.as_str())).help(help));
+                faults.0.push(
+                    UnlocatedProblem::new(name.span(), format!("{:?} is not a source", name.as_str())).help(help),
+                );
             }
         }
     }
     for tag in &group.tags {
         let tagged: Vec<_> = sources.values().filter(|source| source.tags.contains(&**tag)).collect();
         if tagged.is_empty() {
-            let fault = Fault::new(tag.span(), format!("no source has the tag {:?}", tag.as_str()));
+            let fault = UnlocatedProblem::new(tag.span(), format!("no source has the tag {:?}", tag.as_str()));
             faults.0.push(fault.help("tag the members: `tags = [\"…\"]` in each source"));
         }
         tagged.into_iter().for_each(|source| add(source, tag));
     }
     if group.sources.is_empty() && group.tags.is_empty() {
-        let fault = Fault::new(at.span(), format!("group {:?} has no members", at.as_str()));
+        let fault = UnlocatedProblem::new(at.span(), format!("group {:?} has no members", at.as_str()));
         faults.0.push(fault.help("name them: `sources = [\"…\"]`, or `tags = [\"…\"]`"));
     }
     if members.len() > MAX_MEMBERS {
-        let fault = Fault::new(at.span(), format!("group {:?} has {} members", at.as_str(), members.len()));
+        let fault = UnlocatedProblem::new(at.span(), format!("group {:?} has {} members", at.as_str(), members.len()));
         faults.0.push(fault.help(format!("{MAX_MEMBERS} are possible")));
     }
     members

@@ -53,7 +53,7 @@ pub enum ImportError {
 
 /// The result of an import.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportResult {
     /// The tables of the new sources, each of which [`Config::parse`] accepts. Empty if there is none to add.
     pub sources: String,
     /// The secrets that the sources name.
@@ -104,7 +104,7 @@ pub fn import(
     around: &ExpansionContext<'_>,
     file: &Path,
     present: Option<&Config>,
-) -> Result<Imported, ImportError> {
+) -> Result<ImportResult, ImportError> {
     if text.len() > MAX_FILE_BYTES {
         return Err(ImportError::TooLong);
     }
@@ -125,7 +125,13 @@ pub fn import(
         sources.push_str(&toml);
         known.push((name, endpoint));
     }
-    Ok(Imported { sources, secrets: import.secrets, notes: import.notes, to_do: import.to_do, present: import.present })
+    Ok(ImportResult {
+        sources,
+        secrets: import.secrets,
+        notes: import.notes,
+        to_do: import.to_do,
+        present: import.present,
+    })
 }
 
 /// Returns a source with its table and endpoint, or adds a note that says why it is left out.

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::build::Faults;
-use super::error::Fault;
+use super::build::ProblemCollector;
+use super::error::UnlocatedProblem;
 use super::raw::{Located, RawLedger};
 use super::{callers, value};
 
@@ -31,7 +31,7 @@ pub enum WitnessConfig {
 }
 
 /// Validates the settings of the ledger; every problem is added to `faults`.
-pub(super) fn ledger(raw: &RawLedger, base: &Path, faults: &mut Faults) -> LedgerConfig {
+pub(super) fn ledger(raw: &RawLedger, base: &Path, faults: &mut ProblemCollector) -> LedgerConfig {
     let retention = raw.retention.as_ref();
     let retention = retention.and_then(|at| faults.keep(value::duration_within(at, RETENTION_LEAST, RETENTION_MOST)));
     let witnesses = raw.witnesses.iter().filter_map(|at| faults.keep(witness(at, base))).collect();
@@ -39,7 +39,7 @@ pub(super) fn ledger(raw: &RawLedger, base: &Path, faults: &mut Faults) -> Ledge
 }
 
 /// Reads where checkpoints are sent: an address, or a path.
-fn witness(at: &Located<String>, base: &Path) -> Result<WitnessConfig, Fault> {
+fn witness(at: &Located<String>, base: &Path) -> Result<WitnessConfig, UnlocatedProblem> {
     if at.contains("://") {
         return callers::web(at, "https://witness.example.com/checkpoints").map(WitnessConfig::Server);
     }

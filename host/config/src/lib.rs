@@ -17,8 +17,7 @@ pub mod import;
 mod ledger;
 mod literal;
 mod oauth;
-mod offer;
-mod others;
+mod other_configs;
 mod owner;
 mod plugin;
 mod profile;
@@ -33,6 +32,7 @@ mod source;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod tool_sources;
 mod value;
 mod variable;
 mod wrap;
@@ -58,7 +58,7 @@ pub use group::Membership;
 pub use ledger::{LedgerConfig, WitnessConfig};
 pub use literal::LiteralVariable;
 pub use oauth::OAuthConfig;
-pub use others::PossibleWriter;
+pub use other_configs::PossibleWriter;
 pub use plugin::{PluginConfig, PluginRef};
 pub use profile::{Approve, Destructive, Detail, Exposure, ProfileConfig};
 pub use questions::{QuestionsConfig, WebhookConfig};
@@ -68,7 +68,7 @@ pub use search::{environment_variable, named_by_environment, user_config_dir, us
 pub use secret_values::{looks_secret, secret_arguments};
 pub use source::{OWN_HEADERS, TIMEOUT};
 pub use telemetry::TelemetryConfig;
-pub use wrap::Wrap;
+pub use wrap::WrapOptions;
 
 /// The largest configuration file, in bytes: a thousand times an ordinary one.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -127,7 +127,7 @@ impl Config {
     /// [`ConfigError`] with every problem found: bad TOML, unknown keys, and values that are not valid.
     pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
         let refuse = |faults| ConfigError::of(faults, Some(file), text);
-        let raw = toml::from_str(text).map_err(|error| refuse(vec![error::Fault::of_toml(&error)]))?;
+        let raw = toml::from_str(text).map_err(|error| refuse(vec![error::UnlocatedProblem::of_toml(&error)]))?;
         let absolute = std::path::absolute(file).map_err(|error| unreadable(file, &error))?;
         let absolute = value::normal(&absolute);
         let base = absolute.parent().unwrap_or(Path::new("/")).to_owned();
@@ -138,7 +138,7 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError`] with every problem found, or if the user has no home folder.
-    pub fn for_wrap(wrap: &Wrap) -> Result<Self, ConfigError> {
+    pub fn for_wrap(wrap: &WrapOptions) -> Result<Self, ConfigError> {
         Ok(Self { state_dir: user_state_dir(), ..wrap::config(wrap)? })
     }
 

@@ -1,7 +1,7 @@
 //! Validates the `oauth` of a source.
 
-use super::build::Faults;
-use super::error::Fault;
+use super::build::ProblemCollector;
+use super::error::UnlocatedProblem;
 use super::raw::{Located, RawOAuth};
 use super::{ConfigValue, value};
 
@@ -19,10 +19,10 @@ pub struct OAuthConfig {
 }
 
 /// Validates the login settings; every problem is added to `faults`.
-pub(super) fn oauth(at: &Located<RawOAuth>, has_header: bool, faults: &mut Faults) -> OAuthConfig {
+pub(super) fn oauth(at: &Located<RawOAuth>, has_header: bool, faults: &mut ProblemCollector) -> OAuthConfig {
     if has_header {
         faults.0.push(
-            Fault::new(at.span(), "`oauth` and an `Authorization` among `headers` exclude each other")
+            UnlocatedProblem::new(at.span(), "`oauth` and an `Authorization` among `headers` exclude each other")
                 .help("take one of them out"),
         );
     }
@@ -30,17 +30,23 @@ pub(super) fn oauth(at: &Located<RawOAuth>, has_header: bool, faults: &mut Fault
     let issuer = raw.issuer.as_ref().and_then(|at| faults.keep(issuer(at)));
     let secret = raw.client_secret.as_ref().and_then(|at| faults.keep(value::value(at)));
     if let (Some(at), None) = (&raw.client_secret, &raw.client_id) {
-        faults.0.push(Fault::new(at.span(), "`client-secret` is set without `client-id`").help("add the `client-id`"));
+        faults.0.push(
+            UnlocatedProblem::new(at.span(), "`client-secret` is set without `client-id`").help("add the `client-id`"),
+        );
     }
     if let (Some(at), None) = (&raw.client_id, &raw.issuer) {
         faults.0.push(
-            Fault::new(at.span(), "`client-id` is set without `issuer`, so its secret could go to any server")
-                .help("add `issuer = \"https://…\"`, the authorization server that the client is registered at"),
+            UnlocatedProblem::new(
+                at.span(),
+                "`client-id` is set without `issuer`, so its secret could go to any server",
+            )
+            .help("add `issuer = \"https://…\"`, the authorization server that the client is registered at"),
         );
     }
     if let (Some(at), Some(_)) = (&raw.client_metadata, &raw.client_id) {
         faults.0.push(
-            Fault::new(at.span(), "`client-metadata` and `client-id` exclude each other").help("take one of them out"),
+            UnlocatedProblem::new(at.span(), "`client-metadata` and `client-id` exclude each other")
+                .help("take one of them out"),
         );
     }
     OAuthConfig {
@@ -52,38 +58,39 @@ pub(super) fn oauth(at: &Located<RawOAuth>, has_header: bool, faults: &mut Fault
 }
 
 /// Validates an issuer identifier (RFC 8414, section 2). It is kept as written, since issuers are compared as text.
-pub(super) fn issuer(at: &Located<String>) -> Result<String, Fault> {
+pub(super) fn issuer(at: &Located<String>) -> Result<String, UnlocatedProblem> {
     let good = url::Url::parse(at).is_ok_and(|url| {
         let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
         matches!(url.scheme(), "https" | "http") && url.has_host() && bare && url.password().is_none()
     });
     good.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("{:?} is not an issuer", at.as_str()))
+        UnlocatedProblem::new(at.span(), format!("{:?} is not an issuer", at.as_str()))
             .help("write it as the server does, like \"https://login.example.com\", without query and fragment")
     })
 }
 
-fn client_id(at: &Located<String>) -> Result<String, Fault> {
+fn client_id(at: &Located<String>) -> Result<String, UnlocatedProblem> {
     let good = (1..=1024).contains(&at.len()) && at.bytes().all(|b| (b' '..=b'~').contains(&b));
     good.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("{:?} is not a client id", at.as_str())).help("write it as the server gave it")
+        UnlocatedProblem::new(at.span(), format!("{:?} is not a client id", at.as_str()))
+            .help("write it as the server gave it")
     })
 }
 
-fn document(at: &Located<String>) -> Result<url::Url, Fault> {
+fn document(at: &Located<String>) -> Result<url::Url, UnlocatedProblem> {
     let url =
         url::Url::parse(at).ok().filter(|url| url.scheme() == "https" && url.path() != "/" && url.fragment().is_none());
     url.ok_or_else(|| {
-        Fault::new(at.span(), format!("{:?} cannot be a client id", at.as_str()))
+        UnlocatedProblem::new(at.span(), format!("{:?} cannot be a client id", at.as_str()))
             .help("write an https URL with a path, like \"https://example.com/portcullis.json\"")
     })
 }
 
 /// Validates a scope (RFC 6749, section 3.3).
-fn scope(at: &Located<String>) -> Result<String, Fault> {
+fn scope(at: &Located<String>) -> Result<String, UnlocatedProblem> {
     let good = !at.is_empty() && at.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\'));
     good.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("{:?} is not a scope", at.as_str()))
+        UnlocatedProblem::new(at.span(), format!("{:?} is not a scope", at.as_str()))
             .help("write each scope as a string of its own")
     })
 }

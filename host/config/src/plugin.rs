@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use portcullis_core::call::Phase;
 use portcullis_core::digest::Digest;
-use portcullis_net::oci::{Reference, ReferenceError};
+use portcullis_net::oci::{ComponentReference, ReferenceError};
 
-use super::error::Fault;
+use super::error::UnlocatedProblem;
 use super::raw::Located;
 use super::{Config, Endpoint, value};
 
@@ -22,7 +22,7 @@ pub enum PluginRef {
     /// A file with exactly these bytes: `PATH@sha256:…`.
     Pinned(PathBuf, Digest),
     /// A component in a registry: `oci://REGISTRY/NAME@sha256:…`, or with a tag that the lock file pins.
-    Oci(Reference),
+    Oci(ComponentReference),
 }
 
 impl fmt::Display for PluginRef {
@@ -69,8 +69,9 @@ pub struct PluginConfig {
 
 /// Parses `builtin:NAME`, `oci://…`, or the path of a `.wasm` or `.cwasm` file with or without the digest of its
 /// content.
-pub(super) fn parse(at: &Located<String>, base: &Path) -> Result<PluginRef, Fault> {
-    let refuse = |help: String| Fault::new(at.span(), format!("{:?} names no plugin", at.as_str())).help(help);
+pub(super) fn parse(at: &Located<String>, base: &Path) -> Result<PluginRef, UnlocatedProblem> {
+    let refuse =
+        |help: String| UnlocatedProblem::new(at.span(), format!("{:?} names no plugin", at.as_str())).help(help);
     if at.starts_with("oci:") {
         return at.parse().map(PluginRef::Oci).map_err(|error: ReferenceError| refuse(error.to_string()));
     }

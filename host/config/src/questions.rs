@@ -1,6 +1,6 @@
 //! Validates `[questions]`.
 
-use super::build::Faults;
+use super::build::ProblemCollector;
 use super::raw::RawQuestions;
 use super::{ConfigValue, callers};
 
@@ -25,7 +25,7 @@ pub struct WebhookConfig {
 }
 
 /// Validates how people hear of questions; every problem is added to `faults`.
-pub(super) fn questions(raw: &RawQuestions, faults: &mut Faults) -> QuestionsConfig {
+pub(super) fn questions(raw: &RawQuestions, faults: &mut ProblemCollector) -> QuestionsConfig {
     let webhook = raw.webhook.as_ref().and_then(|raw| {
         let url = faults.keep(callers::web(&raw.url, "https://hooks.example.com/portcullis"));
         let secret = faults.keep(callers::token(&raw.secret, "name a secret: `secret = { secret = \"webhook\" }`"));

@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::build::Faults;
-use super::error::Fault;
+use super::build::ProblemCollector;
+use super::error::UnlocatedProblem;
 use super::raw::{Located, RawBudget, RawSource};
 use super::value;
 
@@ -48,32 +48,34 @@ pub struct Rate {
 }
 
 /// Parses the concurrency of a source. `None` means no limit.
-pub(super) fn concurrency(raw: &RawSource, faults: &mut Faults) -> Option<ConcurrencyConfig> {
+pub(super) fn concurrency(raw: &RawSource, faults: &mut ProblemCollector) -> Option<ConcurrencyConfig> {
     let concurrency = raw.concurrency.as_ref().and_then(|at| faults.keep(number(at, "concurrency", 1..=MOST)));
     let queue = raw.queue.as_ref().and_then(|at| faults.keep(number(at, "queue", 0..=MOST)));
     if let (None, Some(at)) = (&raw.concurrency, &raw.queue) {
-        let fault =
-            Fault::new(at.span(), "`queue` has no effect without `concurrency`: calls never wait for such a source");
+        let fault = UnlocatedProblem::new(
+            at.span(),
+            "`queue` has no effect without `concurrency`: calls never wait for such a source",
+        );
         faults.0.push(fault.help("say how many calls it has at once, such as `concurrency = 8`"));
     }
     Some(ConcurrencyConfig { concurrency: concurrency?, queue: queue.unwrap_or(QUEUE) })
 }
 
 /// Parses the priority of a source in its group.
-pub(super) fn priority(raw: &RawSource, faults: &mut Faults) -> u8 {
+pub(super) fn priority(raw: &RawSource, faults: &mut ProblemCollector) -> u8 {
     raw.priority.as_ref().and_then(|at| faults.keep(number(at, "priority", 0..=100))).unwrap_or(PRIORITY)
 }
 
-fn number<T: TryFrom<i64>>(at: &Located<i64>, key: &str, possible: RangeInclusive<i64>) -> Result<T, Fault> {
+fn number<T: TryFrom<i64>>(at: &Located<i64>, key: &str, possible: RangeInclusive<i64>) -> Result<T, UnlocatedProblem> {
     let number = possible.contains(&**at).then(|| T::try_from(**at).ok()).flatten();
     number.ok_or_else(|| {
         let help = format!("from {} to {} are possible", possible.start(), possible.end());
-        Fault::new(at.span(), format!("`{key} = {}` is out of range", **at)).help(help)
+        UnlocatedProblem::new(at.span(), format!("`{key} = {}` is out of range", **at)).help(help)
     })
 }
 
 /// Parses the budget of a profile.
-pub(super) fn budget(at: &Located<RawBudget>, faults: &mut Faults) -> BudgetConfig {
+pub(super) fn budget(at: &Located<RawBudget>, faults: &mut ProblemCollector) -> BudgetConfig {
     let calls = |at: &Located<String>| at.parse::<u32>().ok().map(f64::from);
     let bytes = |at: &Located<String>| value::size(at).ok().map(|bytes| bytes as f64);
     let time = |at: &Located<String>| value::duration(at).ok().map(|time| time.as_secs_f64());
@@ -83,14 +85,18 @@ pub(super) fn budget(at: &Located<RawBudget>, faults: &mut Faults) -> BudgetConf
         time: at.time.as_ref().and_then(|at| faults.keep(rate(at, time, "30m/h"))),
     };
     if at.calls.is_none() && at.bytes.is_none() && at.time.is_none() {
-        let fault = Fault::new(at.span(), "`budget` sets no limit");
+        let fault = UnlocatedProblem::new(at.span(), "`budget` sets no limit");
         faults.0.push(fault.help("write some of `calls = \"1000/h\"`, `bytes = \"100MiB/h\"`, `time = \"30m/h\"`"));
     }
     budget
 }
 
 /// Parses a rate: an amount, a slash and a unit of time.
-fn rate(at: &Located<String>, amount: impl Fn(&Located<String>) -> Option<f64>, example: &str) -> Result<Rate, Fault> {
+fn rate(
+    at: &Located<String>,
+    amount: impl Fn(&Located<String>) -> Option<f64>,
+    example: &str,
+) -> Result<Rate, UnlocatedProblem> {
     let read = || {
         let (much, unit) = at.split_once('/')?;
         let seconds = match unit {
@@ -105,6 +111,6 @@ fn rate(at: &Located<String>, amount: impl Fn(&Located<String>) -> Option<f64>, 
     };
     read().ok_or_else(|| {
         let help = format!("write it like {example:?}: for each s, m, h or d");
-        Fault::new(at.span(), format!("{:?} is not a valid budget", at.as_str())).help(help)
+        UnlocatedProblem::new(at.span(), format!("{:?} is not a valid budget", at.as_str())).help(help)
     })
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use portcullis_core::name::SourceName;
 use portcullis_core::protocol::{Era, header};
 
-use super::build::{Faults, grant_list, json_settings};
-use super::cell::{self, OwnFiles};
-use super::error::{Fault, suggest};
+use super::build::{ProblemCollector, grant_list, json_settings};
+use super::cell::{self, BrokerFiles};
+use super::error::{UnlocatedProblem, suggest};
 use super::raw::{Located, RawCommand, RawDiscovery, RawEra, RawLifecycle, RawSource, RawStart, RawValue};
 use super::{
     ConfigValue, ConnectionReuse, Endpoint, HttpTransportKind, ScanMode, SourceConfig, ToolListUpdates, plugin, quota,
@@ -52,8 +52,8 @@ pub(super) fn build(
     name: Option<&SourceName>,
     raw: &RawSource,
     base: &Path,
-    own: &OwnFiles<'_>,
-    faults: &mut Faults,
+    own: &BrokerFiles<'_>,
+    faults: &mut ProblemCollector,
 ) -> Option<SourceConfig> {
     let endpoint = endpoint(at, raw, base, faults);
     let mut cell = raw.cell.as_ref().map(|raw| cell::cell(raw, base, own, faults)).unwrap_or_default();
@@ -96,7 +96,7 @@ pub(super) fn build(
     })
 }
 
-fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Faults) -> Option<Endpoint> {
+fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut ProblemCollector) -> Option<Endpoint> {
     let given =
         [("command", raw.command.is_some()), ("url", raw.url.is_some()), ("component", raw.component.is_some())];
     let given: Vec<&str> = given.into_iter().filter_map(|(key, is)| is.then_some(key)).collect();
@@ -114,7 +114,7 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Fau
                 "make a source of each, or keep one",
             ),
         };
-        faults.0.push(Fault::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
+        faults.0.push(UnlocatedProblem::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
         return None;
     };
     let confined_kind = if *kind == "url" { "command" } else { kind };
@@ -130,7 +130,7 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Fau
     ] {
         if let Some(span) = span.filter(|_| *kind != belongs) {
             let message = format!("`{key}` belongs to a source with `{belongs}`, and this one has `{kind}`");
-            faults.0.push(Fault::new(span, message).help(format!("take `{key}` out")));
+            faults.0.push(UnlocatedProblem::new(span, message).help(format!("take `{key}` out")));
         }
     }
     faults.0.extend(raw.cell.as_ref().into_iter().flat_map(|raw| cell::inapplicable_keys(raw, kind)));
@@ -164,7 +164,7 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Fau
 
 /// Returns program and arguments. A program with a slash in its name is relative to the file; any other is looked up in
 /// `PATH`.
-fn argv(at: &Located<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
+fn argv(at: &Located<RawCommand>, base: &Path) -> Result<Vec<String>, UnlocatedProblem> {
     let as_array = |line: &str| {
         let words: Vec<String> = line.split_whitespace().map(|word| format!("{word:?}")).collect();
         format!("write it as an array: command = [{}]", words.join(", "))
@@ -172,21 +172,20 @@ fn argv(at: &Located<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
     let words = match &**at {
         RawCommand::Argv(words) => words,
         RawCommand::Line(line) => {
-            return Err(Fault::new(at.span(), "`command` is one string, and no shell splits it").help(as_array(line)));
+            return Err(UnlocatedProblem::new(at.span(), "`command` is one string, and no shell splits it")
+                .help(as_array(line)));
         }
     };
     let Some(program) = words.first().filter(|program| !program.trim().is_empty()) else {
-        return Err(
-            Fault::new(at.span(), "`command` names no program").help("write `command = [\"program\", \"argument\"]`")
-        );
+        return Err(UnlocatedProblem::new(at.span(), "`command` names no program")
+            .help("write `command = [\"program\", \"argument\"]`"));
     };
     if words.len() == 1 && !program.contains('/') && program.contains(char::is_whitespace) {
-        return Err(
-            Fault::new(program.span(), format!("no program is called {:?}", program.as_str())).help(as_array(program))
-        );
+        return Err(UnlocatedProblem::new(program.span(), format!("no program is called {:?}", program.as_str()))
+            .help(as_array(program)));
     }
     if let Some(word) = words.iter().find(|word| word.contains('\0')) {
-        return Err(Fault::new(word.span(), "this argument has a NUL character in it")
+        return Err(UnlocatedProblem::new(word.span(), "this argument has a NUL character in it")
             .help("take it out: no program could receive it"));
     }
     let mut argv: Vec<String> = words.iter().map(|word| word.to_string()).collect();
@@ -196,7 +195,10 @@ fn argv(at: &Located<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
     Ok(argv)
 }
 
-fn variables(env: &BTreeMap<Located<String>, Located<RawValue>>, faults: &mut Faults) -> BTreeMap<String, ConfigValue> {
+fn variables(
+    env: &BTreeMap<Located<String>, Located<RawValue>>,
+    faults: &mut ProblemCollector,
+) -> BTreeMap<String, ConfigValue> {
     let mut variables = BTreeMap::new();
     for (name, at) in env {
         let good = faults.keep(variable::check(name));
@@ -208,23 +210,24 @@ fn variables(env: &BTreeMap<Located<String>, Located<RawValue>>, faults: &mut Fa
 
 pub(super) fn headers(
     raw: &BTreeMap<Located<String>, Located<RawValue>>,
-    faults: &mut Faults,
+    faults: &mut ProblemCollector,
 ) -> BTreeMap<String, ConfigValue> {
     let mut headers = BTreeMap::new();
     for (name, at) in raw {
         let value = faults.keep(header(name, at));
         let lower = name.to_ascii_lowercase();
         if headers.contains_key(&lower) {
-            faults
-                .0
-                .push(Fault::new(name.span(), format!("header {:?} is given twice", name.as_str())).help("keep one"));
+            faults.0.push(
+                UnlocatedProblem::new(name.span(), format!("header {:?} is given twice", name.as_str()))
+                    .help("keep one"),
+            );
         }
         headers.extend(value.map(|value| (lower, value)));
     }
     headers
 }
 
-fn header(name: &Located<String>, at: &Located<RawValue>) -> Result<ConfigValue, Fault> {
+fn header(name: &Located<String>, at: &Located<RawValue>) -> Result<ConfigValue, UnlocatedProblem> {
     let value = value::value(at)?;
     let plain = match &value {
         ConfigValue::Plain(text) => text,
@@ -232,7 +235,9 @@ fn header(name: &Located<String>, at: &Located<RawValue>) -> Result<ConfigValue,
     };
     match header_problem(name, plain) {
         None => Ok(value),
-        Some((why, help)) => Err(Fault::new(name.span(), format!("header {:?} {why}", name.as_str())).help(help)),
+        Some((why, help)) => {
+            Err(UnlocatedProblem::new(name.span(), format!("header {:?} {why}", name.as_str())).help(help))
+        }
     }
 }
 
@@ -254,22 +259,20 @@ pub(super) fn header_problem(name: &str, value: &str) -> Option<(&'static str, &
     None
 }
 
-fn transport_kind(at: &Located<String>) -> Result<HttpTransportKind, Fault> {
+fn transport_kind(at: &Located<String>) -> Result<HttpTransportKind, UnlocatedProblem> {
     match at.as_str() {
         "http" => Ok(HttpTransportKind::Http),
         "sse" => Ok(HttpTransportKind::Sse),
-        other => Err(Fault::new(at.span(), format!("unknown value {other:?} for `transport`")).help(suggest(
-            other,
-            &["http", "sse"],
-            "leave it out to find out, or write one of",
-        ))),
+        other => Err(UnlocatedProblem::new(at.span(), format!("unknown value {other:?} for `transport`"))
+            .help(suggest(other, &["http", "sse"], "leave it out to find out, or write one of"))),
     }
 }
 
-fn url(at: &Located<String>) -> Result<url::Url, Fault> {
+fn url(at: &Located<String>) -> Result<url::Url, UnlocatedProblem> {
     // The message does not repeat the URL, which may contain a password.
-    let refuse =
-        |why: &str, help: &str| Fault::new(at.span(), format!("this URL {why}")).help(help).hidden_if(at.contains('@'));
+    let refuse = |why: &str, help: &str| {
+        UnlocatedProblem::new(at.span(), format!("this URL {why}")).help(help).hidden_if(at.contains('@'))
+    };
     let example = "write it like \"https://mcp.example.com/mcp\"";
     let url = url::Url::parse(at).map_err(|error| refuse(&format!("is not valid: {error}"), example))?;
     if !matches!(url.scheme(), "http" | "https") {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::build::Faults;
+use super::build::ProblemCollector;
 use super::raw::RawTelemetry;
 use super::{ConfigValue, callers, source};
 
@@ -16,7 +16,7 @@ pub struct TelemetryConfig {
 }
 
 /// Validates where spans are sent; every problem is added to `faults`.
-pub(super) fn telemetry(raw: &RawTelemetry, faults: &mut Faults) -> Option<TelemetryConfig> {
+pub(super) fn telemetry(raw: &RawTelemetry, faults: &mut ProblemCollector) -> Option<TelemetryConfig> {
     let otlp = faults.keep(callers::web(&raw.otlp, "http://127.0.0.1:4318"));
     let headers = source::headers(&raw.headers, faults);
     Some(TelemetryConfig { otlp: otlp?, headers })

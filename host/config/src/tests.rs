@@ -120,7 +120,7 @@ fn a_file_that_is_missing_long_or_no_text_is_refused() {
 
 #[test]
 fn a_wrapped_command_is_checked_like_a_written_one() {
-    let wrap = Wrap {
+    let wrap = WrapOptions {
         argv: ["npx", "-y", "@modelcontextprotocol/server-filesystem@1.2", "."].map(str::to_owned).to_vec(),
         read: vec![".".into()],
         network: vec!["api.example.com:443".into()],
@@ -128,7 +128,7 @@ fn a_wrapped_command_is_checked_like_a_written_one() {
         approve: Some(Approve::Never),
         data_dir: Some("/home/a/.local/share/portcullis".into()),
         base: "/home/a/work".into(),
-        ..Wrap::default()
+        ..WrapOptions::default()
     };
     let config = Config::for_wrap(&wrap).unwrap();
     let source = config.sources.values().next().unwrap().clone();
@@ -140,21 +140,23 @@ fn a_wrapped_command_is_checked_like_a_written_one() {
         config.profiles.values().map(|p| (p.approve, p.sampling)).collect::<Vec<_>>(),
         [(Approve::Never, false)]
     );
-    let sampling = Config::for_wrap(&Wrap { sampling: true, ..wrap.clone() }).unwrap();
+    let sampling = Config::for_wrap(&WrapOptions { sampling: true, ..wrap.clone() }).unwrap();
     assert!(sampling.profiles.values().all(|profile| profile.sampling));
 
-    let refused = |wrap: Wrap| Config::for_wrap(&wrap).unwrap_err().to_string();
-    assert!(refused(Wrap { argv: Vec::new(), ..wrap.clone() }).contains("names no program"));
-    assert!(refused(Wrap { env: vec![("LD_PRELOAD".into(), "x".into())], ..wrap.clone() }).contains("LD_PRELOAD"));
-    assert!(refused(Wrap { write: vec!["/home".into()], ..wrap.clone() }).contains("data folder"));
-    assert!(refused(Wrap { network: vec!["example.com".into()], ..wrap }).contains("no port"));
+    let refused = |wrap: WrapOptions| Config::for_wrap(&wrap).unwrap_err().to_string();
+    assert!(refused(WrapOptions { argv: Vec::new(), ..wrap.clone() }).contains("names no program"));
+    assert!(
+        refused(WrapOptions { env: vec![("LD_PRELOAD".into(), "x".into())], ..wrap.clone() }).contains("LD_PRELOAD")
+    );
+    assert!(refused(WrapOptions { write: vec!["/home".into()], ..wrap.clone() }).contains("data folder"));
+    assert!(refused(WrapOptions { network: vec!["example.com".into()], ..wrap }).contains("no port"));
 }
 
 #[test]
 fn wrapped_commands_get_a_telling_name() {
     let name = |argv: &[&str]| {
         let argv = argv.iter().map(|word| (*word).to_owned()).collect();
-        let wrap = Wrap { argv, data_dir: Some("/d".into()), base: "/w".into(), ..Wrap::default() };
+        let wrap = WrapOptions { argv, data_dir: Some("/d".into()), base: "/w".into(), ..WrapOptions::default() };
         Config::for_wrap(&wrap).unwrap().sources.into_keys().next().unwrap().to_string()
     };
     let telling = |argv: &[&str]| name(argv).rsplit_once('-').unwrap().0.to_owned();
@@ -172,7 +174,7 @@ fn wrapped_commands_get_a_telling_name() {
 fn no_wrapped_package_takes_the_name_of_another() {
     let name = |argv: &[&str], base: &str| {
         let argv = argv.iter().map(|word| (*word).to_owned()).collect();
-        let wrap = Wrap { argv, data_dir: Some("/d".into()), base: base.into(), ..Wrap::default() };
+        let wrap = WrapOptions { argv, data_dir: Some("/d".into()), base: base.into(), ..WrapOptions::default() };
         Config::for_wrap(&wrap).unwrap().sources.into_keys().next().unwrap().to_string()
     };
     let others: [&[&str]; 7] = [
@@ -195,7 +197,8 @@ fn no_wrapped_package_takes_the_name_of_another() {
 fn a_private_address_that_is_written_for_a_wrapped_command_is_meant() {
     let allows = |host: &str| {
         let (argv, network) = (vec!["server".to_owned()], vec!["api.example.com:443".to_owned(), host.to_owned()]);
-        let wrap = Wrap { argv, network, data_dir: Some("/d".into()), base: "/w".into(), ..Wrap::default() };
+        let wrap =
+            WrapOptions { argv, network, data_dir: Some("/d".into()), base: "/w".into(), ..WrapOptions::default() };
         Config::for_wrap(&wrap).unwrap().sources.into_values().next().unwrap().cell.dangerous_allow_private
     };
     for host in ["127.0.0.1:5432", "localhost:5432", "[::1]:80", "10.1.2.3:443"] {

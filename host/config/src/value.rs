@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portcullis_net::egress::is_host;
 
-use super::error::{Fault, suggest};
+use super::error::{UnlocatedProblem, suggest};
 use super::raw::{Located, RawNames, RawValue};
 use super::{ConfigValue, Naming};
 
@@ -19,8 +19,9 @@ const MAX_GLOB_BYTES: usize = 256;
 const MAX_PREFIX_BYTES: usize = portcullis_core::name::MAX_NAME_BYTES;
 
 /// Parses a size, which is a number and a unit: `512MiB`.
-pub(super) fn size(at: &Located<String>) -> Result<u64, Fault> {
-    let refuse = |why: &str, help: String| Fault::new(at.span(), format!("size {:?} {why}", at.as_str())).help(help);
+pub(super) fn size(at: &Located<String>) -> Result<u64, UnlocatedProblem> {
+    let refuse =
+        |why: &str, help: String| UnlocatedProblem::new(at.span(), format!("size {:?} {why}", at.as_str())).help(help);
     let (number, unit) = split_number(at);
     let factor: u64 = match unit {
         "B" => 1,
@@ -43,9 +44,9 @@ pub(super) fn size(at: &Located<String>) -> Result<u64, Fault> {
 }
 
 /// Parses a duration, which is a number and a unit: `10m`.
-pub(super) fn duration(at: &Located<String>) -> Result<Duration, Fault> {
+pub(super) fn duration(at: &Located<String>) -> Result<Duration, UnlocatedProblem> {
     let refuse = |why: &str| {
-        Fault::new(at.span(), format!("duration {:?} {why}", at.as_str()))
+        UnlocatedProblem::new(at.span(), format!("duration {:?} {why}", at.as_str()))
             .help("write it like \"30s\" or \"10m\": ms, s, m, h, d or y")
     };
     let (number, unit) = split_number(at);
@@ -63,12 +64,16 @@ pub(super) fn duration(at: &Located<String>) -> Result<Duration, Fault> {
 }
 
 /// Parses a duration and checks that it is within limits.
-pub(super) fn duration_within(at: &Located<String>, least: Duration, most: Duration) -> Result<Duration, Fault> {
+pub(super) fn duration_within(
+    at: &Located<String>,
+    least: Duration,
+    most: Duration,
+) -> Result<Duration, UnlocatedProblem> {
     let duration = duration(at)?;
     if (least..=most).contains(&duration) {
         return Ok(duration);
     }
-    Err(Fault::new(at.span(), format!("duration {:?} is out of range", at.as_str())).help(format!(
+    Err(UnlocatedProblem::new(at.span(), format!("duration {:?} is out of range", at.as_str())).help(format!(
         "from {} to {} seconds are possible here",
         least.as_secs(),
         most.as_secs()
@@ -81,9 +86,9 @@ fn split_number(text: &str) -> (&str, &str) {
 }
 
 /// Makes a path absolute and removes `.` and `..`. Whether it exists is checked by `portcullis check`.
-pub(super) fn path(at: &Located<String>, base: &Path) -> Result<PathBuf, Fault> {
+pub(super) fn path(at: &Located<String>, base: &Path) -> Result<PathBuf, UnlocatedProblem> {
     let text = at.as_str();
-    let refuse = |why: &str, help: &str| Fault::new(at.span(), format!("path {text:?} {why}")).help(help);
+    let refuse = |why: &str, help: &str| UnlocatedProblem::new(at.span(), format!("path {text:?} {why}")).help(help);
     if text.is_empty() {
         return Err(refuse("is empty", "write `.` for the folder of this file"));
     }
@@ -115,14 +120,14 @@ pub(super) fn normal(path: &Path) -> PathBuf {
 }
 
 /// Validates a list of globs.
-pub(super) fn globs(list: &[Located<String>]) -> Result<Vec<String>, Fault> {
+pub(super) fn globs(list: &[Located<String>]) -> Result<Vec<String>, UnlocatedProblem> {
     list.iter().map(|at| glob(at).map(|_| at.to_string())).collect()
 }
 
 /// Compiles one glob.
-pub(super) fn glob(at: &Located<String>) -> Result<globset::GlobMatcher, Fault> {
+pub(super) fn glob(at: &Located<String>) -> Result<globset::GlobMatcher, UnlocatedProblem> {
     let refuse = |why: &dyn std::fmt::Display| {
-        Fault::new(at.span(), format!("glob {:?} is not valid: {why}", at.as_str()))
+        UnlocatedProblem::new(at.span(), format!("glob {:?} is not valid: {why}", at.as_str()))
             .help("`*` stands for any characters, `?` for one, `[ab]` and `{one,two}` for a choice")
     };
     if at.is_empty() {
@@ -135,18 +140,17 @@ pub(super) fn glob(at: &Located<String>) -> Result<globset::GlobMatcher, Fault> 
 }
 
 /// Parses how a source's tools are named.
-pub(super) fn names(at: &Located<RawNames>) -> Result<Naming, Fault> {
+pub(super) fn names(at: &Located<RawNames>) -> Result<Naming, UnlocatedProblem> {
     match &**at {
-        RawNames::Style(style) => match style.as_str() {
-            "source" => Ok(Naming::Source),
-            "mcp" => Ok(Naming::Mcp),
-            "plain" => Ok(Naming::Plain),
-            _ => Err(Fault::new(at.span(), format!("unknown value {style:?} for `names`")).help(suggest(
-                style,
-                &["source", "mcp", "plain"],
-                "beside `{ prefix = \"…\" }` there are",
-            ))),
-        },
+        RawNames::Style(style) => {
+            match style.as_str() {
+                "source" => Ok(Naming::Source),
+                "mcp" => Ok(Naming::Mcp),
+                "plain" => Ok(Naming::Plain),
+                _ => Err(UnlocatedProblem::new(at.span(), format!("unknown value {style:?} for `names`"))
+                    .help(suggest(style, &["source", "mcp", "plain"], "beside `{ prefix = \"…\" }` there are"))),
+            }
+        }
         RawNames::Prefix(raw) => {
             let prefix = &raw.prefix;
             let good = (1..=MAX_PREFIX_BYTES).contains(&prefix.len())
@@ -156,23 +160,25 @@ pub(super) fn names(at: &Located<RawNames>) -> Result<Naming, Fault> {
                 "up to {MAX_PREFIX_BYTES} ASCII letters, digits, `-` and `_`, without `__`: that separates source and tool"
             );
             good.then(|| Naming::Prefix(prefix.clone()))
-                .ok_or_else(|| Fault::new(at.span(), format!("prefix {prefix:?} is not valid")).help(help))
+                .ok_or_else(|| UnlocatedProblem::new(at.span(), format!("prefix {prefix:?} is not valid")).help(help))
         }
     }
 }
 
 /// Validates a tag, a label that policies can read.
-pub(super) fn tag(at: &Located<String>) -> Result<String, Fault> {
+pub(super) fn tag(at: &Located<String>) -> Result<String, UnlocatedProblem> {
     let good = (1..=64).contains(&at.len()) && !at.contains(portcullis_core::escape::is_hidden);
     good.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("tag {:?} is not valid", at.as_str())).help("1 to 64 visible characters")
+        UnlocatedProblem::new(at.span(), format!("tag {:?} is not valid", at.as_str()))
+            .help("1 to 64 visible characters")
     })
 }
 
 /// Validates a key of `_meta` that is passed to the source, or the name of a part of `deps`.
-pub(super) fn meta_key(at: &Located<String>) -> Result<String, Fault> {
-    let refuse =
-        |why: &str, help: &str| Err(Fault::new(at.span(), format!("context {:?} {why}", at.as_str())).help(help));
+pub(super) fn meta_key(at: &Located<String>) -> Result<String, UnlocatedProblem> {
+    let refuse = |why: &str, help: &str| {
+        Err(UnlocatedProblem::new(at.span(), format!("context {:?} {why}", at.as_str())).help(help))
+    };
     if !(1..=MAX_META_BYTES).contains(&at.len()) || !at.bytes().all(|b| b.is_ascii_graphic()) {
         return refuse("is not a key of `_meta`", "write 1 to 128 visible ASCII characters, without a wildcard");
     }
@@ -189,26 +195,26 @@ pub(super) fn meta_key(at: &Located<String>) -> Result<String, Fault> {
 }
 
 /// Validates a literal value, or the name of a secret.
-pub(super) fn value(at: &Located<RawValue>) -> Result<ConfigValue, Fault> {
+pub(super) fn value(at: &Located<RawValue>) -> Result<ConfigValue, UnlocatedProblem> {
     match &**at {
         RawValue::Plain(text) if text.contains('\0') => {
-            Err(Fault::new(at.span(), "the value has a NUL character in it")
+            Err(UnlocatedProblem::new(at.span(), "the value has a NUL character in it")
                 .help("take it out: no program could receive it"))
         }
         RawValue::Plain(text) => Ok(ConfigValue::Plain(text.clone())),
         RawValue::Secret(raw) => match portcullis_core::secret::check_name(&raw.secret) {
             Ok(()) => Ok(ConfigValue::Secret(raw.secret.clone())),
-            Err(error) => {
-                Err(Fault::new(at.span(), error.to_string()).help("name it as `portcullis secret set NAME` does"))
-            }
+            Err(error) => Err(UnlocatedProblem::new(at.span(), error.to_string())
+                .help("name it as `portcullis secret set NAME` does")),
         },
     }
 }
 
 /// Parses `host:port` and returns it in lower case.
-pub(super) fn network(at: &Located<String>) -> Result<String, Fault> {
+pub(super) fn network(at: &Located<String>) -> Result<String, UnlocatedProblem> {
     let text = at.as_str();
-    let refuse = |why: &str, help: String| Fault::new(at.span(), format!("network entry {text:?} {why}")).help(help);
+    let refuse =
+        |why: &str, help: String| UnlocatedProblem::new(at.span(), format!("network entry {text:?} {why}")).help(help);
     let example = "write it like \"api.example.com:443\"";
     if let Some((scheme, rest)) = text.split_once("://") {
         let host = rest.split('/').next().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The environment variables that a source may be given: which names are refused, and why.
 
-use super::error::Fault;
+use super::error::UnlocatedProblem;
 use super::raw::Located;
 
 /// The longest name of a variable, in bytes. Real names are shorter than 60.
@@ -138,11 +138,12 @@ const DANGEROUS: [(&str, &[&str]); 8] = [
 ];
 
 /// Checks whether a source may be given a variable of this name.
-pub(super) fn check(name: &Located<String>) -> Result<(), Fault> {
+pub(super) fn check(name: &Located<String>) -> Result<(), UnlocatedProblem> {
     match refusal(name) {
         None => Ok(()),
         Some((why, help)) => {
-            Err(Fault::new(name.span(), format!("environment variable {:?} {why}", name.as_str())).help(help))
+            Err(UnlocatedProblem::new(name.span(), format!("environment variable {:?} {why}", name.as_str()))
+                .help(help))
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use portcullis_core::digest::Digest;
 use portcullis_core::protocol::Era;
 
-use super::error::{ConfigError, Fault};
+use super::error::{ConfigError, UnlocatedProblem};
 use super::raw::{
     Located, RawApproval, RawBroker, RawCell, RawCommand, RawConfig, RawDiscovery, RawEra, RawNames, RawProfile,
     RawSource, RawValue,
@@ -15,7 +15,7 @@ use super::{Approve, Config, Destructive, Naming, build, search, value};
 
 /// The arguments of `portcullis wrap`.
 #[derive(Debug, Clone, Default)]
-pub struct Wrap {
+pub struct WrapOptions {
     /// Program and arguments.
     pub argv: Vec<String>,
     /// Files and folders that the program may read.
@@ -43,7 +43,7 @@ pub struct Wrap {
 }
 
 /// Builds the configuration from the command line, with the same checks as for a file.
-pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
+pub(super) fn config(wrap: &WrapOptions) -> Result<Config, ConfigError> {
     let data_dir = wrap.data_dir.clone().or_else(search::user_data_dir).ok_or_else(|| {
         ConfigError::without_place("there is no home folder to keep the ledger in", "set HOME or XDG_DATA_HOME")
     })?;
@@ -101,7 +101,7 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
         )]),
         ..RawConfig::default()
     };
-    let refuse = |faults: Vec<Fault>| ConfigError::of(faults, None, "");
+    let refuse = |faults: Vec<UnlocatedProblem>| ConfigError::of(faults, None, "");
     let mut config = build::build(&raw, None, &wrap.base).map_err(refuse)?;
     if let Some(names) = &wrap.names {
         config.sources.values_mut().for_each(|source| source.names = names.clone());

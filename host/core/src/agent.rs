@@ -106,7 +106,7 @@ pub trait AgentPeer: Send + Sync {
     async fn request(&self, method: &Method, params: Option<Json>) -> Answer;
 }
 
-/// Tells an agent how far a request is that it follows under a progress token, as the broker itself knows it.
+/// Reports the broker's own progress on a request for which the agent sent a progress token.
 ///
 /// The value increases with each report of this process, as the protocol demands ("Progress"), and it is negative: a source
 /// that reports the progress of the same request later begins at zero or above.

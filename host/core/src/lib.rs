@@ -15,7 +15,7 @@ pub mod metrics;
 pub mod name;
 pub mod private;
 pub mod protocol;
-pub mod seal;
+pub mod sealing_key;
 pub mod secret;
 pub mod sync;
 pub mod trust;

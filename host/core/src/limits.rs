@@ -67,7 +67,8 @@ pub const CORE_INSTANCES_PER_COMPONENT: u32 = 64;
 /// Bytes that may pass between guest and host in one call, whichever of them makes the call: a decision is short.
 pub const DECISION_OUTPUT_BYTES: usize = 64 << 10;
 
-/// The same limit for calls that carry payload: rewritten values, tool results, ledger lines.
+/// Bytes that may pass between guest and host in one call that carries payload: rewritten values, tool results, ledger
+/// lines.
 pub const PAYLOAD_OUTPUT_BYTES: usize = 8 << 20;
 
 /// Calls of the guest to the host within one call of the host to the guest. A policy reads each fact once or twice; a

@@ -42,7 +42,7 @@ pub struct Lockfile {
     version: u32,
     /// Ordered by source, kind and name. Version 1 has only tools.
     #[serde(default, rename = "item", alias = "tool", skip_serializing_if = "Vec::is_empty")]
-    items: Vec<Locked>,
+    items: Vec<LockedItem>,
     #[serde(default, rename = "package", skip_serializing_if = "Vec::is_empty")]
     packages: Vec<LockedPackage>,
     #[serde(default, rename = "component", skip_serializing_if = "Vec::is_empty")]
@@ -64,7 +64,7 @@ pub struct LockedComponent {
 /// An item that was accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Locked {
+pub struct LockedItem {
     /// The source's configured name.
     pub source: String,
     /// The digest of what the source is: its command, address or component.
@@ -108,7 +108,7 @@ pub struct LockedPackage {
     pub units: Vec<PackageVersion>,
 }
 
-impl Locked {
+impl LockedItem {
     fn place(&self) -> Place<'_> {
         (&self.source, self.kind, &self.name)
     }
@@ -246,14 +246,14 @@ impl Lockfile {
 
     /// Returns the accepted items, ordered by source, kind and name.
     #[must_use]
-    pub fn items(&self) -> &[Locked] {
+    pub fn items(&self) -> &[LockedItem] {
         &self.items
     }
 
     /// Accepts a definition, and replaces any earlier one of that item.
     pub fn accept(&mut self, item: &Item, identity: Digest) {
         self.items.retain(|entry| entry.place() != place(item));
-        self.items.push(Locked {
+        self.items.push(LockedItem {
             source: item.source.to_string(),
             identity,
             kind: item.kind,

@@ -59,7 +59,7 @@ pub enum TrustError {
 /// A configuration as the user trusted it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Trusted {
+pub struct TrustRecord {
     /// The path of the file, for people: bytes that are not UTF-8 are replaced.
     pub path: String,
     /// The digest of its bytes.
@@ -76,7 +76,7 @@ pub struct Trusted {
 }
 
 /// The trusted configurations by the digest of their path, which may not be valid UTF-8.
-type All = BTreeMap<String, Trusted>;
+type All = BTreeMap<String, TrustRecord>;
 
 /// The records of what one user trusts.
 #[derive(Debug, Clone)]
@@ -95,7 +95,7 @@ impl TrustStore {
     ///
     /// # Errors
     /// If the state folder cannot be used.
-    pub fn get(&self, file: &Path) -> Result<Option<Trusted>, TrustError> {
+    pub fn get(&self, file: &Path) -> Result<Option<TrustRecord>, TrustError> {
         Ok(self.read()?.remove(&key(file)))
     }
 
@@ -103,7 +103,7 @@ impl TrustStore {
     ///
     /// # Errors
     /// If the state folder cannot be used.
-    pub fn list(&self) -> Result<Vec<Trusted>, TrustError> {
+    pub fn list(&self) -> Result<Vec<TrustRecord>, TrustError> {
         let mut all: Vec<_> = self.read()?.into_values().collect();
         all.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(all)
@@ -121,7 +121,7 @@ impl TrustStore {
         data: DataFolder,
     ) -> Result<(), TrustError> {
         let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let trusted = Trusted { path: file.to_string_lossy().into_owned(), digest, at, effects, data: Some(data) };
+        let trusted = TrustRecord { path: file.to_string_lossy().into_owned(), digest, at, effects, data: Some(data) };
         self.change(|all| Ok(all.insert(key(file), trusted))).map(drop)
     }
 
@@ -154,7 +154,7 @@ impl TrustStore {
         let overlaps = |path: &Path| folders.iter().any(|folder| path.starts_with(folder) || folder.starts_with(path));
         let mut known = Vec::new();
         let mut gone = Vec::new();
-        for (key, Trusted { path, data, .. }) in if folders.is_empty() { All::new() } else { self.read()? } {
+        for (key, TrustRecord { path, data, .. }) in if folders.is_empty() { All::new() } else { self.read()? } {
             let file = PathBuf::from(path);
             let beside = KEPT_NAMES.map(|name| file.with_file_name(name));
             let there = |path: &PathBuf| overlaps(path) && path.canonicalize().is_ok_and(|real| real == *path);

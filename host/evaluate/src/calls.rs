@@ -24,7 +24,7 @@ const MAX_VALUES: usize = 24;
 /// The largest number of calls with particular values that are made of all tools together.
 const MAX_VALUE_CALLS: usize = 240;
 
-/// Words on which something hidden may wait.
+/// Argument values that may trigger hidden behaviour.
 const WORDS: [&str; 8] = ["", "admin", "root", "password", "secret", "production", "debug", "*"];
 
 /// The longest arguments that a call is made with, and the longest value that a schema names for one property, in bytes.

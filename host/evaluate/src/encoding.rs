@@ -21,7 +21,7 @@ const ENOUGH: usize = 8;
 
 /// All encoded forms of some canaries.
 #[derive(Debug)]
-pub(crate) struct Needles {
+pub(crate) struct CanaryPatterns {
     /// One bit for each of the first [`FILTER_BITS`] bits of a hash: set if a piece in `windows` has it. Nearly all
     /// pieces of other texts are told apart by it.
     filter: Vec<u64>,
@@ -53,7 +53,7 @@ pub(crate) struct FoundCanary {
     pub(crate) encoding: String,
 }
 
-impl Needles {
+impl CanaryPatterns {
     /// Encodes the canaries in every way.
     #[must_use]
     pub(crate) fn of(canaries: &[Canary]) -> Self {
@@ -234,14 +234,14 @@ mod tests {
 
     use super::*;
 
-    fn found(needles: &Needles, text: &[u8]) -> Option<String> {
+    fn found(needles: &CanaryPatterns, text: &[u8]) -> Option<String> {
         needles.find(text).into_iter().next().map(|found| found.encoding)
     }
 
     #[test]
     fn a_secret_is_found_in_every_encoding_at_every_offset_and_in_two_at_once() {
         let canaries = Canary::make_all().unwrap();
-        let needles = Needles::of(&canaries);
+        let needles = CanaryPatterns::of(&canaries);
         let secret = canaries[0].secret.as_bytes();
         assert_eq!(found(&needles, &[b"before ", secret, b" after"].concat()).as_deref(), Some("plain"));
         for offset in 0..6 {
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_part_is_enough_and_what_is_no_canary_is_not_found() {
         let canaries = Canary::make_all().unwrap();
-        let needles = Needles::of(&canaries);
+        let needles = CanaryPatterns::of(&canaries);
         assert!(found(&needles, &canaries[1].secret.as_bytes()[..20]).is_some());
         assert!(found(&needles, &canaries[1].secret.as_bytes()[..10]).is_none());
         let others = Canary::make_all().unwrap();
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_long_list_of_numbers_that_holds_no_canary_is_not_found() {
-        let needles = Needles::of(&Canary::make_all().unwrap());
+        let needles = CanaryPatterns::of(&Canary::make_all().unwrap());
         // Every pair of bytes that text has stands in it, and nearly every three.
         let text: Vec<u8> =
             (0_u32..60_000).map(|at| b' ' + (at.wrapping_mul(2_654_435_761) >> 16) as u8 % 95).collect();

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use portcullis_cell::{Action, Availability, RecordedAttempt, Subject};
+use portcullis_cell::{Action, AttemptAvailability, AttemptSubject, RecordedAttempt};
 use portcullis_core::escape::escape_hidden;
 use portcullis_core::protocol::revision::MODERN;
 use portcullis_learn::{CellKey, Proposal, SourceFacts};
-use portcullis_net::egress::Channel;
+use portcullis_net::egress::MessageProtocol;
 use serde::Serialize;
 
 use crate::finding::{EvaluationFinding, FindingLevel, FindingList};
@@ -20,7 +20,7 @@ use crate::observation::{Condition, Observation};
 pub enum Judgement {
     /// Nothing was seen that a person should look at. That is not the same as harmless.
     NothingSeen,
-    /// Something was.
+    /// Something was seen that a person should look at.
     Findings,
     /// The source could not be judged.
     NotJudged,
@@ -29,7 +29,7 @@ pub enum Judgement {
 /// One run, as it is reported.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunSummary {
-    /// Under which condition, in words after "when".
+    /// The condition of the run, in words that follow "when".
     pub condition: String,
     /// The number of calls.
     pub calls: usize,
@@ -205,7 +205,7 @@ impl EvaluationCoverage {
         if observations.iter().any(|run| run.condition == Condition::LaterClock && !run.clock_moved) {
             not.push("its clock could not be moved: only that of Node and of Python can".to_owned());
         }
-        if observations.iter().flat_map(|run| &run.sent).any(|message| message.channel == Channel::Tls) {
+        if observations.iter().flat_map(|run| &run.sent).any(|message| message.channel == MessageProtocol::Tls) {
             not.push(
                 "some TLS connections did not trust the false internet; of them only the beginning is known".to_owned(),
             );
@@ -250,18 +250,18 @@ fn smallest_cell(observations: &[Observation], situation: &SourceFacts) -> Propo
     let mut attempts = Vec::new();
     for run in observations {
         let of_the_machine = |attempt: &&RecordedAttempt| match &attempt.subject {
-            Subject::Path(path) => !path.starts_with(&run.home),
+            AttemptSubject::Path(path) => !path.starts_with(&run.home),
             // Where there is an internet, names are taken from what was sent there.
-            Subject::Host(..) | Subject::Address(_) => run.condition == Condition::Bare,
-            Subject::Call(_) => true,
+            AttemptSubject::Host(..) | AttemptSubject::Address(_) => run.condition == Condition::Bare,
+            AttemptSubject::Call(_) => true,
         };
         attempts.extend(run.attempts.iter().filter(of_the_machine).cloned());
         attempts.extend(run.sent.iter().map(|message| {
-            let port = Some(message.port).filter(|_| message.channel != Channel::Dns);
+            let port = Some(message.port).filter(|_| message.channel != MessageProtocol::Dns);
             RecordedAttempt {
                 action: Action::Connect,
-                subject: Subject::Host(message.host.clone(), port),
-                availability: Availability::Denied,
+                subject: AttemptSubject::Host(message.host.clone(), port),
+                availability: AttemptAvailability::Denied,
                 count: 1,
                 after: Duration::ZERO,
                 program: String::new(),

@@ -22,4 +22,4 @@ pub use evaluation::{
 pub use finding::{EvaluationFinding, FindingLevel, FindingList, JudgeRule, RULES};
 pub use observation::{Condition, Observation, ObservedCall, ObservedListing, SETTLE};
 pub use report::{html, sarif};
-pub use supply::{AuditedPackage, PinnedBefore, judge_by_records};
+pub use supply::{AuditedPackage, PinnedVersion, judge_by_records};

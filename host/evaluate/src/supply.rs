@@ -67,7 +67,7 @@ impl AuditedPackage {
 
 /// The version and the hash that a lock file pins a package to, for a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PinnedBefore {
+pub struct PinnedVersion {
     /// The source.
     pub source: String,
     /// The pinned version.
@@ -76,7 +76,7 @@ pub struct PinnedBefore {
     pub integrity: String,
 }
 
-impl PinnedBefore {
+impl PinnedVersion {
     /// Compares the pin with what the registry has now. Returns the result in a sentence.
     #[must_use]
     pub fn compare(&self, name: &str, version: &str, integrity: &str, findings: &mut FindingList) -> String {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_same_version_with_other_bytes_than_were_pinned_is_found() {
-        let pin = PinnedBefore { source: "far".to_owned(), version: "1".to_owned(), integrity: "sha512-a".to_owned() };
+        let pin = PinnedVersion { source: "far".to_owned(), version: "1".to_owned(), integrity: "sha512-a".to_owned() };
         for (version, integrity, said, found) in [
             ("1", "sha512-a", "the same bytes", 0),
             ("1", "sha512-b", "other bytes", 1),

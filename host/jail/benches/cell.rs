@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis_jail::{Cell, Launch, Launcher, Mount, Tier};
+use portcullis_jail::{Cell, LaunchSpec, Launcher, Mount, Tier};
 
 /// Runs of each variant of a pair; the two alternate.
 const PAIRS: usize = 21;
@@ -50,7 +50,7 @@ fn ask(mut input: impl Write, output: impl Read) {
 }
 
 /// Starts a program without a cell. Returns the time until it has answered.
-fn plain(launch: &Launch) -> Duration {
+fn plain(launch: &LaunchSpec) -> Duration {
     let begun = Instant::now();
     let mut command = Command::new(&launch.program);
     command.args(&launch.arguments).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -64,7 +64,7 @@ fn plain(launch: &Launch) -> Duration {
 }
 
 /// Starts a program in a cell. Returns the time until it has answered.
-fn caged(launch: &Launch, launcher: &Launcher) -> Duration {
+fn caged(launch: &LaunchSpec, launcher: &Launcher) -> Duration {
     let begun = Instant::now();
     let mut started = launch.start(launcher).unwrap();
     started.control.ready(drop).unwrap();
@@ -76,12 +76,12 @@ fn caged(launch: &Launch, launcher: &Launcher) -> Duration {
 }
 
 /// Returns the launch of a program of the system, or of one that also needs the paths in `more`.
-fn launch(program: impl Into<PathBuf>, arguments: &[&str], more: &[PathBuf]) -> Launch {
+fn launch(program: impl Into<PathBuf>, arguments: &[&str], more: &[PathBuf]) -> LaunchSpec {
     let links = ["bin", "lib", "lib64"].map(|name| (Path::new("/").join(name), Path::new("usr").join(name)));
     let mut mounts = vec![Mount::public("/usr"), Mount::public("/etc/ld.so.cache")];
     mounts.extend(more.iter().map(Mount::read));
     let cell = Cell { mounts, links: links.into(), ..Cell::default() };
-    Launch {
+    LaunchSpec {
         program: program.into(),
         arguments: arguments.iter().map(Into::into).collect(),
         environment: Vec::new(),
@@ -91,7 +91,7 @@ fn launch(program: impl Into<PathBuf>, arguments: &[&str], more: &[PathBuf]) -> 
 }
 
 /// Returns the real servers that are installed.
-fn servers() -> Vec<(&'static str, Launch)> {
+fn servers() -> Vec<(&'static str, LaunchSpec)> {
     let installed = target().join("interop");
     if !installed.join("installed").exists() {
         println!("NOT MEASURED: real servers, as {} is empty; run tests/interop/setup.sh", installed.display());

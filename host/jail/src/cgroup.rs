@@ -107,7 +107,7 @@ impl ControlGroup {
     }
 
     /// Opens the file by which processes enter the group: a process that writes `0` to it enters.
-    pub(crate) fn entrance(&self) -> io::Result<File> {
+    pub(crate) fn open_procs_file(&self) -> io::Result<File> {
         OpenOptions::new().write(true).open(self.folder.join("cgroup.procs"))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::os::unix::net::UnixStream;
 
-use crate::launch::Ask;
-use crate::report::{CellRefusal, Enforced};
+use crate::launch::LaunchRequest;
+use crate::report::{CellRefusal, EnforcementReport};
 use crate::wire;
 
 /// Refuses the request that comes over standard input. Returns the exit status.
@@ -18,8 +18,8 @@ pub(crate) fn run() -> i32 {
     if let Ok(line) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) {
         let control = UnixStream::from(line);
         // A broker that is gone needs no answer.
-        let _ = wire::receive::<Ask>(&control);
-        let _ = wire::send(&control, &Err::<Enforced, _>(refusal), &[]);
+        let _ = wire::receive::<LaunchRequest>(&control);
+        let _ = wire::send(&control, &Err::<EnforcementReport, _>(refusal), &[]);
     }
     126
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::{Cell, Launcher, Network};
 #[cfg(target_os = "linux")]
 use crate::cgroup::ControlGroup;
-use crate::report::{CellRefusal, Enforced};
+use crate::report::{CellRefusal, EnforcementReport};
 use crate::wire;
 #[cfg(not(target_os = "linux"))]
 use without_cgroups::ControlGroup;
@@ -44,7 +44,7 @@ impl Launcher {
 /// The program to start, with its arguments, environment, directory and cell. The source gets no environment variable
 /// and no descriptor that is not listed here, besides the three standard streams.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Launch {
+pub struct LaunchSpec {
     /// The program's absolute path inside the cell. No search path is used.
     pub program: PathBuf,
     /// The arguments, without the program's name.
@@ -59,7 +59,7 @@ pub struct Launch {
 
 /// The request to the launcher. It is sent over standard input and not on the command line, which others can read.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Ask {
+pub(crate) struct LaunchRequest {
     /// The broker's process id. If the broker has ended before the launcher is ready, nothing starts.
     pub(crate) parent: i32,
     /// True to take every step but the last: nothing is executed.
@@ -68,10 +68,10 @@ pub(crate) struct Ask {
     pub(crate) cgroup: bool,
     /// True if the namespaces already exist (bubblewrap); the control connection is sent along with the streams.
     pub(crate) inside: bool,
-    pub(crate) launch: Launch,
+    pub(crate) launch: LaunchSpec,
 }
 
-impl Launch {
+impl LaunchSpec {
     /// Starts the launcher, which builds the cell and becomes the program. Returns at once; [`CellControl::ready`]
     /// waits until the cell is built.
     ///
@@ -89,15 +89,16 @@ impl Launch {
         ours.set_write_timeout(Some(BUILD_DEADLINE))?;
         let ((input, to_input), (from_output, output), (from_error, error)) = (io::pipe()?, io::pipe()?, io::pipe()?);
         let group = ControlGroup::new(&self.cell.limits)?;
-        let entrance = group.as_ref().map(ControlGroup::entrance).transpose()?;
+        let open_procs_file = group.as_ref().map(ControlGroup::open_procs_file).transpose()?;
         let mut command = Command::new(launcher.program());
         command.arg(ASK).env_clear().stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         let mut process = command.spawn()?;
         drop(command);
         let parent = i32::try_from(std::process::id()).unwrap_or_default();
-        let ask = Ask { parent, rehearsal, cgroup: entrance.is_some(), inside: false, launch: self.clone() };
+        let ask =
+            LaunchRequest { parent, rehearsal, cgroup: open_procs_file.is_some(), inside: false, launch: self.clone() };
         let streams = [input.as_fd(), output.as_fd(), error.as_fd()];
-        let passed: Vec<_> = streams.into_iter().chain(entrance.as_ref().map(AsFd::as_fd)).collect();
+        let passed: Vec<_> = streams.into_iter().chain(open_procs_file.as_ref().map(AsFd::as_fd)).collect();
         let sent = wire::send(&ours, &ask, &passed);
         // If the launcher does not even read, `CellControl::ready` reports that.
         if let Err(error) =
@@ -123,7 +124,7 @@ impl Launch {
     }
 }
 
-impl std::fmt::Debug for Launch {
+impl std::fmt::Debug for LaunchSpec {
     // The environment and the arguments may hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Launch").field("program", &self.program).field("cell", &self.cell).finish_non_exhaustive()
@@ -171,7 +172,7 @@ pub struct CellControl {
 #[derive(Debug)]
 pub struct BuiltCell {
     /// The mechanisms that the launcher enforces on the cell, as far as they differ between machines.
-    pub enforced: Enforced,
+    pub enforced: EnforcementReport,
     /// The sockets of [`Network::Listeners`], in their order. They keep the cell's network alive: drop them with the
     /// source.
     pub listeners: Vec<OwnedFd>,
@@ -179,7 +180,7 @@ pub struct BuiltCell {
 
 /// The descriptors of a recorded cell, of which [`SyscallListener`](crate::SyscallListener) makes a listener.
 #[derive(Debug)]
-pub struct ListenerHandle {
+pub struct SyscallListenerHandle {
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "no other system records cells"))]
     pub(crate) listener: OwnedFd,
     /// The connection to the cell's deputy, if it has one.
@@ -194,15 +195,16 @@ impl CellControl {
     ///
     /// # Errors
     /// Why the cell was refused. No code of the source has run then.
-    pub fn ready(&self, record: impl FnOnce(ListenerHandle)) -> Result<BuiltCell, CellRefusal> {
+    pub fn ready(&self, record: impl FnOnce(SyscallListenerHandle)) -> Result<BuiltCell, CellRefusal> {
         if self.recorded {
             let (begun, descriptors) = self.receive::<()>()?;
             begun?;
             let mut descriptors = descriptors.into_iter();
-            let listener = descriptors.next().map(|listener| ListenerHandle { listener, deputy: descriptors.next() });
+            let listener =
+                descriptors.next().map(|listener| SyscallListenerHandle { listener, deputy: descriptors.next() });
             listener.map(record);
         }
-        let (built, listeners) = self.receive::<Enforced>()?;
+        let (built, listeners) = self.receive::<EnforcementReport>()?;
         let enforced = built?;
         if listeners.len() == self.listeners {
             Ok(BuiltCell { enforced, listeners })
@@ -258,7 +260,7 @@ mod without_cgroups {
             Ok(None)
         }
 
-        pub(super) fn entrance(&self) -> io::Result<File> {
+        pub(super) fn open_procs_file(&self) -> io::Result<File> {
             match *self {}
         }
     }

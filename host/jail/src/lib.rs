@@ -1,7 +1,7 @@
 //! The launcher that becomes a source's process, and the cell around it.
 //!
 //! The broker never starts a source itself. It starts this launcher, a fresh and single-threaded process, which drops
-//! everything that it could have inherited, builds the cell, and then becomes the source by `exec`. [`Launch`] is the
+//! everything that it could have inherited, builds the cell, and then becomes the source by `exec`. [`LaunchSpec`] is the
 //! broker's side: what is to be started, in which [`Cell`]. [`main_if_asked`] is the launcher's side. [`CellControl`]
 //! is the connection between them: when it closes, everything in the cell is killed.
 //!
@@ -34,7 +34,7 @@ pub use cell::{Cell, CellLimits, Launcher, Listener, Mount, MountAccess, Network
 #[cfg(all(feature = "launch", not(any(target_os = "linux", target_os = "macos"))))]
 use elsewhere::run;
 #[cfg(feature = "launch")]
-pub use launch::{BuiltCell, CellControl, Launch, ListenerHandle, StartedCell};
+pub use launch::{BuiltCell, CellControl, LaunchSpec, StartedCell, SyscallListenerHandle};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 use linux::run;
 #[cfg(all(feature = "launch", target_os = "linux"))]
@@ -43,7 +43,7 @@ pub use linux::{Operation, RecordedSyscall, Syscall, SyscallListener, denied_cal
 use macos::run;
 #[cfg(feature = "launch")]
 pub use probe::probe;
-pub use report::{CellRefusal, Enforced, Probe};
+pub use report::{CellRefusal, EnforcementReport, ProbeReport};
 
 /// Becomes the source if the program was started as the launcher, and then never returns. Otherwise does nothing.
 ///

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
 
 use crate::cell::Tier;
-use crate::launch::Ask;
+use crate::launch::LaunchRequest;
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 use crate::wire;
@@ -61,7 +61,7 @@ pub(crate) fn run() -> i32 {
 
 /// The request that came over standard input, with its descriptors.
 struct Received {
-    ask: Ask,
+    ask: LaunchRequest,
     streams: SourceStreams,
     /// The control connection to the broker.
     control: UnixStream,
@@ -76,8 +76,8 @@ fn build(Received { ask, streams, control, outside, cgroup }: Received) -> Resul
         return bwrap::inside(&ask, &control, streams, outside);
     }
     detach(ask.parent)?;
-    if let Some(mut entrance) = cgroup {
-        entrance.write_all(b"0").step("own cgroup")?;
+    if let Some(mut open_procs_file) = cgroup {
+        open_procs_file.write_all(b"0").step("own cgroup")?;
     }
     match ask.launch.cell.tier {
         Tier::Full => full::run(&ask, control, streams),
@@ -91,7 +91,7 @@ fn receive_request() -> io::Result<Received> {
     sys::close_from(3)?;
     let line = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
     rustix::stdio::dup2_stdin(rustix::stdio::stdout())?;
-    let (ask, descriptors) = wire::receive::<Ask>(&line)?;
+    let (ask, descriptors) = wire::receive::<LaunchRequest>(&line)?;
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or(io::Error::from(io::ErrorKind::InvalidData));
     let streams = SourceStreams { input: next()?, output: next()?, error: next()? };
@@ -129,5 +129,5 @@ fn die_with_parent(parent: i32) -> Result<(), CellRefusal> {
 
 fn refuse(control: &UnixStream, refusal: CellRefusal) {
     // A broker that is gone needs no answer.
-    let _ = wire::send(control, &Err::<crate::report::Enforced, _>(refusal), &[]);
+    let _ = wire::send(control, &Err::<crate::report::EnforcementReport, _>(refusal), &[]);
 }

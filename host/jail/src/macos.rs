@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
 
 use crate::cell::{CellLimits, Network, Tier};
-use crate::launch::{Ask, TERMINATE};
-use crate::report::{CellRefusal, Enforced};
+use crate::launch::{LaunchRequest, TERMINATE};
+use crate::report::{CellRefusal, EnforcementReport};
 use crate::seatbelt::profile;
 use crate::step::{StepExt, refused};
 use crate::wire;
@@ -39,11 +39,11 @@ pub(crate) fn run() -> i32 {
         Ok(child) => child,
         Err(refusal) => {
             // A broker that is gone needs no answer.
-            let _ = wire::send(&control, &Err::<Enforced, _>(refusal), &[]);
+            let _ = wire::send(&control, &Err::<EnforcementReport, _>(refusal), &[]);
             return FAILED;
         }
     };
-    let enforced = Enforced {
+    let enforced = EnforcementReport {
         landlock: 0,
         cgroup: false,
         protects_names: !ask.launch.cell.protected_names.is_empty(),
@@ -54,7 +54,7 @@ pub(crate) fn run() -> i32 {
     supervise(child, control)
 }
 
-fn receive_request() -> io::Result<(Ask, UnixStream, [Stdio; 3])> {
+fn receive_request() -> io::Result<(LaunchRequest, UnixStream, [Stdio; 3])> {
     close_descriptors();
     let control = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
     rustix::stdio::dup2_stdin(rustix::stdio::stdout())?;
@@ -67,7 +67,7 @@ fn receive_request() -> io::Result<(Ask, UnixStream, [Stdio; 3])> {
     Ok((ask, control, streams.map(Stdio::from)))
 }
 
-fn start(ask: &Ask, [input, output, error]: [Stdio; 3]) -> Result<Child, CellRefusal> {
+fn start(ask: &LaunchRequest, [input, output, error]: [Stdio; 3]) -> Result<Child, CellRefusal> {
     let launch = &ask.launch;
     if launch.cell.tier != Tier::Reduced {
         let remedy = "accept the reduced tier with `dangerous-allow-reduced`, or run the broker on Linux";

@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use crate::cell::{Cell, Launcher, Mount, Tier};
-use crate::launch::Launch;
-use crate::report::{CellRefusal, Enforced, Probe};
+use crate::launch::LaunchSpec;
+use crate::report::{CellRefusal, EnforcementReport, ProbeReport};
 
 /// Tries the tiers, the strongest first, until one can be built. Executes no program in them. Blocks for some
 /// milliseconds, or for as long as [`CellControl::ready`](crate::CellControl::ready) does.
 #[must_use]
-pub fn probe(launcher: &Launcher) -> Probe {
+pub fn probe(launcher: &Launcher) -> ProbeReport {
     let full = rehearse(launcher, Tier::Full);
     let bwrap = if full.is_ok() { Err(not_tried(Tier::Full)) } else { rehearse(launcher, Tier::FullViaBwrap) };
     let better = if full.is_ok() { Some(Tier::Full) } else { bwrap.is_ok().then_some(Tier::FullViaBwrap) };
     let reduced = better.map_or_else(|| rehearse(launcher, Tier::Reduced), |better| Err(not_tried(better)));
-    Probe { full, bwrap, reduced }
+    ProbeReport { full, bwrap, reduced }
 }
 
 fn not_tried(better: Tier) -> CellRefusal {
@@ -22,11 +22,11 @@ fn not_tried(better: Tier) -> CellRefusal {
     CellRefusal { step: "probe".to_owned(), cause, errno: None, setting: None, remedy: None }
 }
 
-fn rehearse(launcher: &Launcher, tier: Tier) -> Result<Enforced, CellRefusal> {
+fn rehearse(launcher: &Launcher, tier: Tier) -> Result<EnforcementReport, CellRefusal> {
     let home = if tier == Tier::Reduced { std::env::temp_dir() } else { Cell::default().home };
     // The tier that executes the launcher again needs the launcher's libraries in the cell.
     let (links, mounts) = if tier == Tier::FullViaBwrap { system() } else { Default::default() };
-    let launch = Launch {
+    let launch = LaunchSpec {
         program: PathBuf::from("/"),
         arguments: Vec::new(),
         environment: Vec::new(),

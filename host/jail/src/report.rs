@@ -30,16 +30,16 @@ impl CellRefusal {
 
 /// The tiers that this machine can build, found by building them up to the last step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Probe {
+pub struct ProbeReport {
     /// The result for [`Tier::Full`].
-    pub full: Result<Enforced, CellRefusal>,
+    pub full: Result<EnforcementReport, CellRefusal>,
     /// The result for [`Tier::FullViaBwrap`]. It is tried only if the full tier is refused.
-    pub bwrap: Result<Enforced, CellRefusal>,
+    pub bwrap: Result<EnforcementReport, CellRefusal>,
     /// The result for [`Tier::Reduced`]. It is tried only if neither of the others can be built.
-    pub reduced: Result<Enforced, CellRefusal>,
+    pub reduced: Result<EnforcementReport, CellRefusal>,
 }
 
-impl Probe {
+impl ProbeReport {
     /// Returns the strongest tier that can be built. The operator must accept [`Tier::Reduced`] before it is used.
     #[must_use]
     pub fn best(&self) -> Option<Tier> {
@@ -50,7 +50,7 @@ impl Probe {
 
 /// The mechanisms that enforce a cell that was built, as far as they differ between machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Enforced {
+pub struct EnforcementReport {
     /// The version of Landlock; 0 if the kernel has none, which only the full tiers accept.
     pub landlock: u32,
     /// True if a delegated cgroup limits memory, processes and processors of all the cell's processes together.

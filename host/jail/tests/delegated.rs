@@ -23,7 +23,7 @@ mod linux {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    use portcullis_jail::{Cell, Launch, Launcher, Mount};
+    use portcullis_jail::{Cell, LaunchSpec, Launcher, Mount};
     use rustix::mount::{MountFlags, mount};
     use rustix::system::RebootCommand;
 
@@ -95,7 +95,7 @@ mod linux {
         let mut cell = Cell { links: links.into(), ..Cell::default() };
         cell.mounts = ["/usr", "/etc/ld.so.cache"].map(Mount::public).into();
         cell.limits.memory = 100 << 20;
-        let launch = Launch {
+        let launch = LaunchSpec {
             program: "/usr/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
             environment: vec![("PATH".to_owned(), "/usr/bin".into())],

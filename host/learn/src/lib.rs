@@ -8,12 +8,12 @@
 //! used ones.
 
 pub mod calls;
-mod known;
+mod known_servers;
 mod noise;
 mod proposal;
 mod variables;
 
-pub use known::KnownServer;
+pub use known_servers::KnownServer;
 pub use portcullis_cell::variables_in;
 pub use proposal::{CellKey, CellLine, Proposal, SourceFacts};
 pub use variables::{VariableUse, variables_read};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use portcullis_cell::{Action, Availability, RecordedAttempt, Subject, is_credential, is_key_file};
+use portcullis_cell::{Action, AttemptAvailability, AttemptSubject, RecordedAttempt, is_credential, is_key_file};
 use portcullis_net::egress::Destination;
 use serde::{Deserialize, Serialize};
 
@@ -113,18 +113,18 @@ impl Proposal {
         for attempt in attempts {
             match &attempt.subject {
                 // No cell has Unix sockets.
-                Subject::Path(_) if attempt.action == Action::Connect => {}
-                Subject::Path(path) => wanted.path(path, attempt, facts),
-                Subject::Host(host, port) if attempt.availability == Availability::Denied => {
+                AttemptSubject::Path(_) if attempt.action == Action::Connect => {}
+                AttemptSubject::Path(path) => wanted.path(path, attempt, facts),
+                AttemptSubject::Host(host, port) if attempt.availability == AttemptAvailability::Denied => {
                     wanted.host(host, *port, attempt);
                 }
-                Subject::Address(address) if attempt.availability == Availability::Denied => {
+                AttemptSubject::Address(address) if attempt.availability == AttemptAvailability::Denied => {
                     // Port 0 is how the C library asks which of its addresses would be used.
                     if address.port() != 0 {
                         wanted.host(&address.ip().to_string(), Some(address.port()), attempt);
                     }
                 }
-                Subject::Host(..) | Subject::Address(_) | Subject::Call(_) => {}
+                AttemptSubject::Host(..) | AttemptSubject::Address(_) | AttemptSubject::Call(_) => {}
             }
         }
         wanted.proposal(facts)
@@ -193,8 +193,8 @@ struct Wanted {
 impl Wanted {
     fn path(&mut self, path: &Path, attempt: &RecordedAttempt, facts: &SourceFacts) {
         let needs = match (attempt.action, attempt.availability) {
-            (Action::Write, Availability::Hidden | Availability::ReadOnly) => CellKey::Write,
-            (_, Availability::Hidden) => CellKey::Read,
+            (Action::Write, AttemptAvailability::Hidden | AttemptAvailability::ReadOnly) => CellKey::Write,
+            (_, AttemptAvailability::Hidden) => CellKey::Read,
             _ => return,
         };
         let home = facts.home.as_deref();
@@ -322,11 +322,11 @@ fn outermost(found: BTreeMap<PathBuf, Vec<String>>) -> BTreeMap<PathBuf, Vec<Str
 fn said(attempt: &RecordedAttempt) -> String {
     let RecordedAttempt { action, subject, availability, count, program, .. } = attempt;
     let what = match subject {
-        Subject::Path(path) => path.display().to_string(),
-        Subject::Address(address) => address.to_string(),
-        Subject::Host(host, Some(port)) => format!("{host}:{port}"),
-        Subject::Host(host, None) => host.clone(),
-        Subject::Call(name) => (*name).to_owned(),
+        AttemptSubject::Path(path) => path.display().to_string(),
+        AttemptSubject::Address(address) => address.to_string(),
+        AttemptSubject::Host(host, Some(port)) => format!("{host}:{port}"),
+        AttemptSubject::Host(host, None) => host.clone(),
+        AttemptSubject::Call(name) => (*name).to_owned(),
     };
     let action = match action {
         Action::Look => "looked at",
@@ -337,11 +337,11 @@ fn said(attempt: &RecordedAttempt) -> String {
         Action::Call => "called",
     };
     let outcome = match availability {
-        Availability::Granted => "",
-        Availability::Absent => ", which does not exist",
-        Availability::Hidden => ", which exists outside",
-        Availability::ReadOnly => ", which it may only read",
-        Availability::Denied => ", which was refused",
+        AttemptAvailability::Granted => "",
+        AttemptAvailability::Absent => ", which does not exist",
+        AttemptAvailability::Hidden => ", which exists outside",
+        AttemptAvailability::ReadOnly => ", which it may only read",
+        AttemptAvailability::Denied => ", which was refused",
     };
     let who = if program.is_empty() { "the source" } else { program };
     let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };

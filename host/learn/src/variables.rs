@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
-use portcullis_cell::{Action, Availability, RecordedAttempt, Subject};
+use portcullis_cell::{Action, AttemptAvailability, AttemptSubject, RecordedAttempt};
 
 /// The largest number of files that are searched, and the longest part of one, in bytes.
 const MAX_FILES: usize = 400;
@@ -100,7 +100,7 @@ pub struct VariableUse {
 pub fn variables_read(attempts: &[RecordedAttempt], package: Option<&str>, named: &[PathBuf]) -> Vec<VariableUse> {
     let mut uses: BTreeMap<String, (PathBuf, usize)> = BTreeMap::new();
     let loaded = attempts.iter().filter(|attempt| {
-        attempt.availability == Availability::Granted && matches!(attempt.action, Action::Read | Action::Look)
+        attempt.availability == AttemptAvailability::Granted && matches!(attempt.action, Action::Read | Action::Look)
     });
     let mut files: Vec<PathBuf> = loaded.filter_map(|attempt| source_file(&attempt.subject)).collect();
     files.sort();
@@ -116,8 +116,8 @@ pub fn variables_read(attempts: &[RecordedAttempt], package: Option<&str>, named
 }
 
 /// Returns the path of code in JavaScript or Python. A compiled module of Python stands for its source.
-fn source_file(subject: &Subject) -> Option<PathBuf> {
-    let Subject::Path(path) = subject else { return None };
+fn source_file(subject: &AttemptSubject) -> Option<PathBuf> {
+    let AttemptSubject::Path(path) = subject else { return None };
     match path.extension()?.to_str()? {
         "js" | "mjs" | "cjs" | "ts" | "mts" | "py" => Some(path.clone()),
         "pyc" => {

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::LedgerError;
 use super::files::names_in;
-use super::record::Hash;
+use super::record::RecordHash;
 
 /// The folder of the chains' lock files, in the data folder.
 pub(super) const FOLDER: &str = "chains";
@@ -37,7 +37,7 @@ const UNFINISHED_AGE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ChainTip {
     pub(super) seq: u64,
-    pub(super) hash: Hash,
+    pub(super) hash: RecordHash,
 }
 
 /// The lock on the chain that this broker writes. Dropping it releases the chain.
@@ -165,8 +165,8 @@ fn read_position(path: &Path) -> Option<ChainTip> {
 }
 
 /// Parses a hash of 64 hexadecimal digits.
-pub(super) fn hash_of(digits: &str) -> Option<Hash> {
-    let mut hash = Hash::default();
+pub(super) fn hash_of(digits: &str) -> Option<RecordHash> {
+    let mut hash = RecordHash::default();
     if digits.len() != 2 * hash.len() {
         return None;
     }

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::storage::{Place, Storage};
+use super::storage::{ChainPosition, Storage};
 use super::{Ledger, LedgerError};
 
 /// The maximum record text in one batch, in bytes; a larger record is a batch of its own.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
 /// The place in the chain of each sink's next record, so that a batch need not be looked for from the beginning.
-pub(super) type FeedPlaces = HashMap<String, Place>;
+pub(super) type SinkPositions = HashMap<String, ChainPosition>;
 
 impl Ledger {
     /// Returns the next records for a sink, at most `max`, each as its number and its text as `audit tail --json`
@@ -49,10 +49,10 @@ impl Ledger {
 pub(super) fn next(
     storage: &dyn Storage,
     chain: &str,
-    from: Place,
+    from: ChainPosition,
     wanted: std::ops::Range<u64>,
     max: usize,
-) -> Result<(Place, Vec<(u64, String)>), LedgerError> {
+) -> Result<(ChainPosition, Vec<(u64, String)>), LedgerError> {
     let mut reader = storage.read(chain, from)?;
     let (mut place, mut batch, mut size) = (from, Vec::new(), 0);
     while let Some(stored) = reader.next()? {

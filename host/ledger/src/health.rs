@@ -25,7 +25,7 @@ pub struct LedgerTrouble {
 
 impl LedgerHealth {
     /// Counts a record that could not even be queued. The first one since the last gap is logged.
-    pub(super) fn lose(&self, kind: &'static str, error: &LedgerError) {
+    pub(super) fn count_lost(&self, kind: &'static str, error: &LedgerError) {
         if self.lost.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::error!(kind, %error, "a record was lost; `ledger.gap` will count it and those that follow");
         }

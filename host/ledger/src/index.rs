@@ -17,7 +17,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 pub(super) use self::check::{IndexCheck, IndexComparison, IndexPlaces};
 use self::facts::IndexedFacts;
 use super::record::ChainedRecord;
-use super::storage::{ChainEnd, ChainReader, Place, Storage};
+use super::storage::{ChainEnd, ChainPosition, ChainReader, Storage};
 use super::{LedgerError, chain, legacy, state};
 
 /// The SQL that creates the tables, indices and views.
@@ -47,7 +47,7 @@ struct Pending {
     state: ChainState,
     reader: Box<dyn ChainReader>,
     /// The place of the records that were read together and are being added.
-    place: Place,
+    place: ChainPosition,
     records: std::vec::IntoIter<ChainedRecord>,
     next: Option<(ChainedRecord, IndexedFacts)>,
     /// The number of the last record that is in the index or was read.
@@ -61,7 +61,7 @@ struct ChainState {
     is_ended: bool,
     /// The last record that is certainly durable: while a chain is written, what follows may still be replaced.
     last: u64,
-    /// How far it had come, according to its lock file.
+    /// The number of the last record according to the chain's lock file.
     written: u64,
 }
 
@@ -216,7 +216,7 @@ impl RecordIndex {
             let records = self.legacy_records(COMMIT_AFTER)?;
             let Some(LegacyRecord { row: last, .. }) = records.last() else { return Ok(()) };
             for LegacyRecord { row, chain, seq, text } in &records {
-                let place = Place { segment: LEGACY, offset: row.cast_unsigned() };
+                let place = ChainPosition { segment: LEGACY, offset: row.cast_unsigned() };
                 self.insert(self.chain_id(chain)?, seq.cast_unsigned(), place, &IndexedFacts::of(text))?;
             }
             self.conn.execute("UPDATE legacy SET row = ?1", [last]).map_err(|error| self.failed(&error))?;
@@ -247,7 +247,7 @@ impl RecordIndex {
         found.map_err(|error| state::error(&self.data_dir, &error))
     }
 
-    fn insert(&self, chain: i64, seq: u64, place: Place, facts: &IndexedFacts) -> Result<(), LedgerError> {
+    fn insert(&self, chain: i64, seq: u64, place: ChainPosition, facts: &IndexedFacts) -> Result<(), LedgerError> {
         let sql = "INSERT OR IGNORE INTO events \
                    (chain, seq, segment, offset, at, kind, run, call, principal, profile, error, outcome) \
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
@@ -280,11 +280,11 @@ impl RecordIndex {
     }
 
     /// Returns how far each known chain has come, and whether all of it is here.
-    fn known(&self) -> Result<HashMap<String, (Place, bool)>, LedgerError> {
+    fn known(&self) -> Result<HashMap<String, (ChainPosition, bool)>, LedgerError> {
         let known =
             self.conn.prepare_cached("SELECT chain, segment, offset, complete FROM chains").and_then(|mut query| {
                 let rows = query.query_map([], |row| {
-                    let place = Place { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
+                    let place = ChainPosition { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
                     Ok((row.get(0)?, (place, row.get(3)?)))
                 })?;
                 rows.collect()

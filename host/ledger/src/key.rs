@@ -19,9 +19,9 @@ const KEY_BYTES: usize = 32;
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The key from `<data-dir>/ledger.key`, ready to use.
-pub(super) struct Key(Hmac<Sha256>);
+pub(super) struct FingerprintKey(Hmac<Sha256>);
 
-impl Key {
+impl FingerprintKey {
     /// Reads the key, or creates one. Brokers that start at the same time get the same key.
     pub(super) fn open(data_dir: &Path) -> Result<Self, LedgerError> {
         let bytes = secret_file(data_dir, "ledger.key", "lose the link between old and new fingerprints")?;
@@ -78,8 +78,8 @@ mod tests {
     fn a_key_of_the_ledger_that_others_may_read_or_that_is_a_link_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger.key");
-        let refused = || Key::open(dir.path()).map(drop).unwrap_err().to_string();
-        Key::open(dir.path()).map(drop).unwrap();
+        let refused = || FingerprintKey::open(dir.path()).map(drop).unwrap_err().to_string();
+        FingerprintKey::open(dir.path()).map(drop).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         assert!(refused().contains("chmod 600"), "{}", refused());
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();

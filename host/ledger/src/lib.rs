@@ -67,14 +67,14 @@ pub use health::LedgerTrouble;
 pub use queue::{OutcomeSlot, PendingIntent};
 pub use read::{CallOrRun, CallRow, CallState, LedgerReader, PositionedRecord, RecordFilter, RunRow, RunState, Tail};
 pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
-pub use retention::Removal;
+pub use retention::RemovalResult;
 pub use shape::shape;
 pub use verify::{ChainReport, ChainStatus, Verification, VerifiedSegments, verify, verify_after, verify_against};
 
 use evidence::CheckpointWriter;
-use feed::FeedPlaces;
+use feed::SinkPositions;
 use health::LedgerHealth;
-use queue::Queue;
+use queue::QueueSender;
 use segment::Segments;
 use state::State;
 use storage::{Storage, StorageLimits, StorageProbe};
@@ -98,12 +98,12 @@ pub struct Ledger {
 struct Inner {
     data_dir: PathBuf,
     chain: Arc<str>,
-    queue: Queue,
+    queue: QueueSender,
     storage: Arc<dyn Storage>,
     /// Grants and cursors; `None` once the ledger is closed.
     state: Mutex<Option<State>>,
-    places: Mutex<FeedPlaces>,
-    key: key::Key,
+    places: Mutex<SinkPositions>,
+    key: key::FingerprintKey,
     health: Arc<LedgerHealth>,
     probe: StorageProbe,
     tip: watch::Receiver<u64>,
@@ -112,7 +112,7 @@ struct Inner {
     appended: Histogram,
 }
 
-/// What tests change: times, and where chains are kept.
+/// The settings that tests override: timeouts and the storage of chains.
 #[derive(Debug, Clone)]
 struct LedgerSetup {
     /// The longest wait for another program's lock on the state.
@@ -154,7 +154,7 @@ impl Ledger {
         let config = started.config.to_string().into();
         blocking(move || {
             let data_dir = state::prepare(&data_dir)?;
-            let key = key::Key::open(&data_dir)?;
+            let key = key::FingerprintKey::open(&data_dir)?;
             let state = State::open(&data_dir, setup.busy)?;
             let storage = setup.storage.unwrap_or_else(|| Arc::new(Segments::new(&data_dir, StorageLimits::default())));
             state.run(grant::delete_expired)?;
@@ -180,7 +180,7 @@ impl Ledger {
                 },
                 &started,
             )?;
-            let queue = Queue::new(work, Arc::clone(&health));
+            let queue = QueueSender::new(work, Arc::clone(&health));
             let (state, places, appended) = (Mutex::new(Some(state)), Mutex::default(), Histogram::new(DECISION));
             let inner =
                 Inner { data_dir, chain, queue, storage, state, places, key, health, probe, tip, signed, appended };

@@ -21,14 +21,14 @@ pub(super) const QUEUE: usize = 4096;
 type Reply = Result<u64, LedgerError>;
 
 /// The sending side of the queue. Dropping it ends the writer, and leaves the chain without an end.
-pub(super) struct Queue {
+pub(super) struct QueueSender {
     work: Arc<WorkQueue>,
     appends: Arc<Semaphore>,
     notes: Arc<Semaphore>,
     health: Arc<LedgerHealth>,
 }
 
-impl Queue {
+impl QueueSender {
     pub(super) fn new(work: Arc<WorkQueue>, health: Arc<LedgerHealth>) -> Self {
         let room = || Arc::new(Semaphore::new(QUEUE));
         Self { work, appends: room(), notes: room(), health }
@@ -51,7 +51,7 @@ impl Queue {
             self.work.push(WriteUnit::of(draft, Some(room)))
         });
         if let Err(error) = queued {
-            self.health.lose(kind, &error);
+            self.health.count_lost(kind, &error);
         }
     }
 
@@ -62,7 +62,7 @@ impl Queue {
             .draft(Some(config))
             .and_then(|draft| self.work.push(WriteUnit { outcome: true, ..WriteUnit::of(draft, None) }));
         if let Err(error) = queued {
-            self.health.lose(kind, &error);
+            self.health.count_lost(kind, &error);
         }
     }
 
@@ -72,7 +72,7 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
+impl Drop for QueueSender {
     fn drop(&mut self) {
         self.work.abandon();
     }

@@ -15,7 +15,7 @@ use self::texts::RecordTexts;
 use super::index::{self, RecordIndex};
 use super::record::Record;
 use super::segment::Segments;
-use super::storage::{Place, Storage, StorageLimits};
+use super::storage::{ChainPosition, Storage, StorageLimits};
 use super::{LedgerError, blocking, is_live};
 
 /// The interval at which [`Tail`] polls. SQLite cannot wake another process, and a person does not notice a quarter of
@@ -266,7 +266,7 @@ impl LedgerReader {
         values.push(limit(n).into());
         let found = self.connection().prepare_cached(&sql).and_then(|mut query| {
             let rows = query.query_map(rusqlite::params_from_iter(values), |row| {
-                let place = Place { segment: row.get(3)?, offset: row.get::<_, i64>(4)?.cast_unsigned() };
+                let place = ChainPosition { segment: row.get(3)?, offset: row.get::<_, i64>(4)?.cast_unsigned() };
                 Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?, place))
             })?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
@@ -284,7 +284,7 @@ impl LedgerReader {
     }
 
     /// Reads the text of a record from the place that the index names.
-    fn text(&self, chain: &str, seq: u64, place: Place) -> Result<String, LedgerError> {
+    fn text(&self, chain: &str, seq: u64, place: ChainPosition) -> Result<String, LedgerError> {
         let missing = || LedgerError::Damaged {
             path: self.data_dir.clone(),
             cause: format!("record {seq} of chain {chain} is not where it was"),

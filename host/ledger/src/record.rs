@@ -21,7 +21,7 @@ pub const MAX_RECORD_BYTES: usize = 4 * 1024 * 1024;
 const DOMAIN: &[u8] = b"portcullis ledger v1\0";
 
 /// The hash of a record: 32 bytes. The first record of a chain follows a hash of zeros.
-pub(super) type Hash = [u8; 32];
+pub(super) type RecordHash = [u8; 32];
 
 /// An event to be recorded.
 #[derive(Debug, Clone)]
@@ -215,11 +215,11 @@ pub(super) struct ChainedRecord {
     /// The canonical text.
     pub(super) text: String,
     /// The hash, which covers the text and the hash of the record before.
-    pub(super) hash: Hash,
+    pub(super) hash: RecordHash,
 }
 
 /// Returns the hash of a record with this text that follows a record with the hash `before`.
-pub(super) fn hash(before: &Hash, text: &[u8]) -> Hash {
+pub(super) fn hash(before: &RecordHash, text: &[u8]) -> RecordHash {
     let mut sha = Sha256::new();
     sha.update(DOMAIN);
     sha.update(before);

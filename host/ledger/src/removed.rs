@@ -7,7 +7,7 @@ use serde_json::json;
 use super::LedgerError;
 use super::chain::{ChainTip, hash_of};
 use super::evidence::MerkleTree;
-use super::record::{ChainedRecord, Event, EventKind, Hash, Record, hash};
+use super::record::{ChainedRecord, Event, EventKind, Record, RecordHash, hash};
 
 /// The first records of a chain, which were removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl RemovedRecords {
     pub(super) fn parse(text: &str, chain: &str) -> Option<Self> {
         let Stored { chain: named, seq, hash, segment, until, stopped, tree, kept } =
             serde_json::from_str(text.strip_suffix('\n')?).ok()?;
-        let roots: Option<Vec<Hash>> = tree.iter().map(|root| hash_of(root)).collect();
+        let roots: Option<Vec<RecordHash>> = tree.iter().map(|root| hash_of(root)).collect();
         let (tip, tree) = (ChainTip { seq, hash: hash_of(&hash)? }, MerkleTree::of(seq, roots?)?);
         let removed = Self { chain: named, tip, segment, until, is_stopped: stopped, tree, kept };
         (removed.chain == chain && removed.to_text() == text).then_some(removed)

@@ -18,7 +18,7 @@ pub const PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 
 /// A counter of events by kind.
-pub struct Repeats<K>(Mutex<Counts<K>>);
+pub struct RepeatCounter<K>(Mutex<Counts<K>>);
 
 struct Counts<K> {
     /// The number of repeats of each kind since it was recorded.
@@ -35,7 +35,7 @@ pub struct RepeatReport<K> {
     pub others: u64,
 }
 
-impl<K: Clone + Eq + Hash> Repeats<K> {
+impl<K: Clone + Eq + Hash> RepeatCounter<K> {
     /// Counts an event. Returns true if it is the first of its kind, which the caller then records.
     pub fn is_first(&self, kind: &K) -> bool {
         let mut counts = self.0.lock();
@@ -70,7 +70,7 @@ pub fn next_pause(pause: Duration, quiet: bool) -> Duration {
     if quiet { PAUSE } else { (2 * pause).min(LONGEST_PAUSE) }
 }
 
-impl<K> Default for Repeats<K> {
+impl<K> Default for RepeatCounter<K> {
     fn default() -> Self {
         Self(Mutex::default())
     }

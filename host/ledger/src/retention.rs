@@ -4,12 +4,12 @@
 use super::chain::{self, ChainTip};
 use super::record::Record;
 use super::removed::RemovedRecords;
-use super::storage::{ChainEnd, Place, Storage};
+use super::storage::{ChainEnd, ChainPosition, Storage};
 use super::{Ledger, LedgerError, blocking};
 
 /// The result of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Removal {
+pub struct RemovalResult {
     /// The number of records that were removed.
     pub records: u64,
     /// The number of chains of which some or all were removed.
@@ -26,9 +26,11 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError`]: what was removed until then is recorded.
-    pub async fn remove_before(&self, moment: u64) -> Result<Removal, LedgerError> {
+    pub async fn remove_before(&self, moment: u64) -> Result<RemovalResult, LedgerError> {
         let storage = self.inner.storage.clone();
-        let Some(_alone) = blocking(move || storage.lock_for_removal()).await? else { return Ok(Removal::default()) };
+        let Some(_alone) = blocking(move || storage.lock_for_removal()).await? else {
+            return Ok(RemovalResult::default());
+        };
         let (storage, data_dir, own) =
             (self.inner.storage.clone(), self.inner.data_dir.clone(), self.inner.chain.clone());
         let chains = blocking(move || {
@@ -40,7 +42,7 @@ impl Ledger {
             Ok(storage.chains()?.into_iter().filter(may_go).collect::<Vec<_>>())
         })
         .await?;
-        let mut done = Removal::default();
+        let mut done = RemovalResult::default();
         for chain in chains {
             let inner = self.inner.clone();
             let found = blocking(move || {
@@ -80,7 +82,7 @@ fn due(
     let left = storage.removed(chain).map_err(|error| named(&error))?;
     let mut so_far = left.unwrap_or_else(|| RemovedRecords::none(chain));
     let before = so_far.tip.seq;
-    let mut reader = storage.read(chain, Place::default()).map_err(|error| named(&error))?;
+    let mut reader = storage.read(chain, ChainPosition::default()).map_err(|error| named(&error))?;
     let mut due = None;
     while let Some(batch) = reader.next().map_err(|error| named(&error))? {
         if batch.place.segment != so_far.segment {

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::chain::{self, ChainTip, UnsealedChainLock};
 use super::record::{Event, EventKind, Record};
 use super::state::State;
-use super::storage::{ChainEnd, ChainReader, Place, SkippedBatch, Storage};
+use super::storage::{ChainEnd, ChainPosition, ChainReader, SkippedBatch, Storage};
 use super::{LedgerError, legacy};
 
 /// The end of the chain of a broker that is gone.
@@ -86,7 +86,7 @@ fn end_of(storage: &dyn Storage, chain: &str) -> Result<FoundEnd, LedgerError> {
     let mut reader = storage.read(chain, storage.last_place(chain)?)?;
     let mut last = last_batch(&mut *reader)?;
     if last.is_none() {
-        reader = storage.read(chain, Place::default())?;
+        reader = storage.read(chain, ChainPosition::default())?;
         last = last_batch(&mut *reader)?;
     }
     let record = match &last {

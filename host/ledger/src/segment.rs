@@ -21,7 +21,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use super::chain::ChainTip;
 use super::files::names_in;
 use super::removed::RemovedRecords;
-use super::storage::{ChainReader, ChainWriter, Place, SegmentDigest, Storage, StorageLimits, StorageLock};
+use super::storage::{ChainPosition, ChainReader, ChainWriter, SegmentDigest, Storage, StorageLimits, StorageLock};
 use super::{LedgerError, chain};
 
 /// The version of the format of segments and records.
@@ -99,17 +99,17 @@ impl Storage for Segments {
         Ok(names.iter().filter_map(|name| parse(name)).map(|(chain, _)| chain.to_owned()).collect())
     }
 
-    fn last_place(&self, chain: &str) -> Result<Place, LedgerError> {
+    fn last_place(&self, chain: &str) -> Result<ChainPosition, LedgerError> {
         let first = self.removed(chain)?.map_or(1, |removed| removed.segment + 1);
         // A chain has few segments, and the folder may have those of thousands of chains.
         let following = (first + 1..).take_while(|number| path(&self.data_dir, chain, *number).exists());
-        Ok(Place { segment: following.last().unwrap_or(first), offset: 0 })
+        Ok(ChainPosition { segment: following.last().unwrap_or(first), offset: 0 })
     }
 
-    fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
+    fn read(&self, chain: &str, from: ChainPosition) -> Result<Box<dyn ChainReader>, LedgerError> {
         let removed = self.removed(chain)?;
         let (segment, tip) = removed.map_or((1, ChainTip::default()), |removed| (removed.segment + 1, removed.tip));
-        let first = Place { segment, offset: 0 };
+        let first = ChainPosition { segment, offset: 0 };
         let (from, tip) = if from <= first { (first, Some(tip)) } else { (from, None) };
         Ok(Box::new(reader::SegmentReader::open(&self.data_dir, chain, from, tip)?))
     }
@@ -159,11 +159,11 @@ impl Storage for Segments {
         self.lock(FlockOperation::LockShared)
     }
 
-    fn digest(&self, chain: &str, upto: Place) -> Result<Option<(SegmentDigest, bool)>, LedgerError> {
+    fn digest(&self, chain: &str, upto: ChainPosition) -> Result<Option<(SegmentDigest, bool)>, LedgerError> {
         digest::read(&path(&self.data_dir, chain, upto.segment), upto)
     }
 
-    fn finish(&self, chain: &str, end: Place, is_clean: bool) -> Result<(), LedgerError> {
+    fn finish(&self, chain: &str, end: ChainPosition, is_clean: bool) -> Result<(), LedgerError> {
         let path = path(&self.data_dir, chain, end.segment.max(1));
         let finished = OpenOptions::new().write(true).open(&path).and_then(|file| {
             // Its writer holds this lock while it lives.

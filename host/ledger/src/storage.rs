@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::LedgerError;
 use super::chain::ChainTip;
-use super::record::{ChainedRecord, Hash};
+use super::record::{ChainedRecord, RecordHash};
 use super::removed::RemovedRecords;
 
 /// A place where chains are kept.
@@ -28,13 +28,13 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read.
-    fn last_place(&self, chain: &str) -> Result<Place, LedgerError>;
+    fn last_place(&self, chain: &str) -> Result<ChainPosition, LedgerError>;
 
     /// Returns a reader of a chain from a place onwards. A chain that does not exist has no records.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read.
-    fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError>;
+    fn read(&self, chain: &str, from: ChainPosition) -> Result<Box<dyn ChainReader>, LedgerError>;
 
     /// Returns what is left of the first records of a chain, if they were removed. A reader begins after them.
     ///
@@ -79,7 +79,7 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read.
-    fn digest(&self, _chain: &str, _upto: Place) -> Result<Option<(SegmentDigest, bool)>, LedgerError> {
+    fn digest(&self, _chain: &str, _upto: ChainPosition) -> Result<Option<(SegmentDigest, bool)>, LedgerError> {
         Ok(None)
     }
 
@@ -88,7 +88,7 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be written.
-    fn finish(&self, chain: &str, end: Place, is_clean: bool) -> Result<(), LedgerError>;
+    fn finish(&self, chain: &str, end: ChainPosition, is_clean: bool) -> Result<(), LedgerError>;
 }
 
 /// A lock on a storage, which is released when it is dropped.
@@ -141,7 +141,7 @@ pub(super) trait ChainReader: Send {
     fn end(&mut self) -> Result<ChainEnd, LedgerError>;
 
     /// Returns the place of the next records, from which another reader can go on.
-    fn place(&self) -> Place;
+    fn place(&self) -> ChainPosition;
 
     /// Digests what is read from now on. The digest is that of what is stored before the reader's place.
     fn keep_digest(&mut self, _before: SegmentDigest) {}
@@ -160,14 +160,14 @@ pub(super) trait ChainReader: Send {
 /// The digest of a segment from its beginning to a place. It can go on from there.
 #[derive(Debug, Clone)]
 pub(super) struct SegmentDigest {
-    pub(super) place: Place,
+    pub(super) place: ChainPosition,
     sha: Sha256,
 }
 
 impl SegmentDigest {
     /// Begins the digest of a segment, of which nothing was read yet.
     pub(super) fn of(segment: u32) -> Self {
-        Self { place: Place { segment, offset: 0 }, sha: Sha256::new() }
+        Self { place: ChainPosition { segment, offset: 0 }, sha: Sha256::new() }
     }
 
     /// Takes in the next bytes of the segment.
@@ -177,7 +177,7 @@ impl SegmentDigest {
     }
 
     /// Returns the SHA-256 of what was taken in.
-    pub(super) fn value(&self) -> Hash {
+    pub(super) fn value(&self) -> RecordHash {
         self.sha.clone().finalize().into()
     }
 }
@@ -185,7 +185,7 @@ impl SegmentDigest {
 /// A place in a chain between two batches; the default is its beginning. A place among records that were removed stands
 /// for the first one that is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Place {
+pub(super) struct ChainPosition {
     /// The segment, or what else a storage divides a chain into; 0 stands for the first.
     pub(super) segment: u32,
     /// The offset in it, in bytes.
@@ -195,7 +195,7 @@ pub(super) struct Place {
 /// Records that were appended together, and the place where they begin.
 #[derive(Debug)]
 pub(super) struct StoredBatch {
-    pub(super) place: Place,
+    pub(super) place: ChainPosition,
     pub(super) records: Vec<ChainedRecord>,
 }
 
@@ -203,14 +203,14 @@ pub(super) struct StoredBatch {
 #[derive(Debug)]
 pub(super) struct SkippedBatch {
     /// The place where they begin.
-    pub(super) place: Place,
+    pub(super) place: ChainPosition,
     /// The last of them.
     pub(super) tip: ChainTip,
     /// The hash of each.
-    pub(super) hashes: Vec<Hash>,
+    pub(super) hashes: Vec<RecordHash>,
 }
 
-/// How the stored records of a chain end.
+/// The state of the end of a chain's stored records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChainEnd {
     /// Nothing follows.

@@ -25,8 +25,8 @@ use portcullis_core::call::{CallId, SessionId};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::record::{ChainedRecord, Hash, UnchainedRecord, hash};
-use super::storage::{ChainEnd, ChainWriter, Place};
+use super::record::{ChainedRecord, RecordHash, UnchainedRecord, hash};
+use super::storage::{ChainEnd, ChainPosition, ChainWriter};
 use super::*;
 use faults::FaultyStorage;
 
@@ -84,7 +84,7 @@ fn segment(dir: &Path, chain: &str) -> PathBuf {
 
 /// Reads all records of a chain from its storage, and how it ends.
 fn stored(storage: &dyn Storage, chain: &str) -> (Vec<ChainedRecord>, ChainEnd) {
-    let mut reader = storage.read(chain, Place::default()).unwrap();
+    let mut reader = storage.read(chain, ChainPosition::default()).unwrap();
     let mut records = Vec::new();
     while let Some(batch) = reader.next().unwrap() {
         records.extend(batch.records);
@@ -95,7 +95,7 @@ fn stored(storage: &dyn Storage, chain: &str) -> (Vec<ChainedRecord>, ChainEnd) 
 
 /// Puts drafts into a chain.
 fn chained(chain: &str, drafts: &[UnchainedRecord]) -> Vec<ChainedRecord> {
-    let mut before = Hash::default();
+    let mut before = RecordHash::default();
     let mut records = Vec::new();
     for (seq, draft) in (1..).zip(drafts) {
         let text = draft.text(chain, seq);

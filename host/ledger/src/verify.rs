@@ -25,7 +25,7 @@ use judge::{compare, confirm_sealed, judge, unrecorded_removals};
 pub use memory::VerifiedSegments;
 use resume::check_chains;
 use state_file::check_state;
-use walk::{CheckpointOrigin, Walk, begun};
+use walk::{CheckpointOrigin, VerificationPass, begun};
 
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -56,7 +56,7 @@ pub struct ChainReport {
     /// The number of records that signed checkpoints confirm, from the first: those of this chain, or of one that
     /// sealed it.
     pub confirmed: u64,
-    /// The same of the checkpoints that were given, which were kept elsewhere.
+    /// The number of records, from the first, that the given checkpoints from elsewhere confirm.
     pub confirmed_elsewhere: u64,
     /// The number of records that an earlier verification found good and whose segments are unchanged, so that they were
     /// not read again. They count among the good ones.
@@ -143,7 +143,7 @@ pub(super) fn verify_in(
     let live: BTreeSet<String> = locks.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
     let (ended, sealed) = (chain::ended(data_dir)?, chain::sealed(data_dir)?);
     let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
-    let mut walk = Walk { witnesses, ..Walk::default() };
+    let mut walk = VerificationPass { witnesses, ..VerificationPass::default() };
     let elsewhere = checkpoints.iter().map(|signed| (signed, CheckpointOrigin::Elsewhere));
     let kept = kept.iter().map(|signed| (signed, CheckpointOrigin::DataFolder));
     for (SignedCheckpoint { checkpoint, .. }, origin) in elsewhere.chain(kept) {
@@ -161,7 +161,7 @@ pub(super) fn verify_in(
         walk.chains.entry(chain.clone()).or_insert_with(|| begun(chain.clone()));
     }
     let unrecorded = unrecorded_removals(removed, &walk.removals);
-    let Walk { mut chains, seals, witnesses, checkpoints, .. } = walk;
+    let VerificationPass { mut chains, seals, witnesses, checkpoints, .. } = walk;
     for chain in unrecorded {
         if let Some((report, _)) = chains.get_mut(&chain).filter(|(report, _)| report.bad.is_none()) {
             let reason =
@@ -218,7 +218,10 @@ pub(super) fn verify_in(
 }
 
 /// Takes in what is left of removed records. Returns it for each chain: the number of the last, and the digest.
-fn begin_after_removed(storage: &dyn Storage, walk: &mut Walk) -> Result<BTreeMap<String, (u64, String)>, LedgerError> {
+fn begin_after_removed(
+    storage: &dyn Storage,
+    walk: &mut VerificationPass,
+) -> Result<BTreeMap<String, (u64, String)>, LedgerError> {
     let mut all = BTreeMap::new();
     for chain in storage.removed_chains()? {
         match storage.removed(&chain) {

@@ -54,7 +54,7 @@ struct State {
     ending: Option<WriterEnd>,
 }
 
-/// Whether the writer's thread sleeps.
+/// The sleep state of the writer's thread.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Sleep {
     /// It does not, or was woken.
@@ -66,7 +66,7 @@ enum Sleep {
     Long,
 }
 
-/// Why the work ends.
+/// The reason why the writer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriterEnd {
     /// The ledger was closed: the chain gets its end.
@@ -75,7 +75,7 @@ pub(super) enum WriterEnd {
     Dropped,
 }
 
-/// What the writer does next.
+/// The next action of the writer.
 pub(super) enum WriterStep {
     /// It writes these items; none of them if it is time to try again what could not be written.
     Write(Vec<WriteUnit>),

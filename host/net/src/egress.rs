@@ -38,14 +38,14 @@ pub use component::LookedUpNames;
 pub use document::read_document;
 pub use error::EgressError;
 #[cfg(feature = "false-internet")]
-pub use false_internet::{Channel, FalseAddresses, FalseInternet, FalseInternetGuard, SentMessage};
+pub use false_internet::{FalseAddresses, FalseInternet, FalseInternetGuard, MessageProtocol, SentMessage};
 pub use host::is_host;
 pub use proxy::{
-    AllowedDestinations, Destination, DestinationParseError, DnsReply, EgressProxy, Hello, ProxyListeners,
+    AllowedDestinations, ClientHelloState, Destination, DestinationParseError, DnsReply, EgressProxy, ProxyListeners,
     RefusedHosts, client_hello,
 };
 pub use request::Outgoing;
-pub(crate) use resolver::Lookup;
+pub(crate) use resolver::NameResolver;
 pub use target::check;
 pub use target::{is_private, shown};
 
@@ -71,7 +71,7 @@ pub enum Reach {
 /// A factory for HTTP clients.
 #[derive(Clone)]
 pub struct Egress {
-    lookup: Arc<dyn Lookup>,
+    lookup: Arc<dyn NameResolver>,
 }
 
 impl Default for Egress {
@@ -87,7 +87,7 @@ impl Egress {
     }
 
     /// Creates an egress that uses another resolver, whose answers are checked in the same way.
-    pub(crate) fn with_lookup(lookup: Arc<dyn Lookup>) -> Self {
+    pub(crate) fn with_lookup(lookup: Arc<dyn NameResolver>) -> Self {
         Self { lookup }
     }
 

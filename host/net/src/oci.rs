@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use portcullis_core::digest::Digest;
 
-pub use reference::{Reference, ReferenceError};
+pub use reference::{ComponentReference, ReferenceError};
 pub use store::ComponentStore;
 
 use crate::egress::EgressError;
@@ -86,7 +86,7 @@ pub enum OciError {
         error: std::io::Error,
     },
     /// The download took too long.
-    #[error("it did not come within {} s", DEADLINE.as_secs())]
+    #[error("the download did not finish within {} s", DEADLINE.as_secs())]
     TimedOut,
 }
 
@@ -106,7 +106,11 @@ impl From<EgressError> for OciError {
 ///
 /// # Errors
 /// See [`OciError`].
-pub async fn fetch(store: &ComponentStore, reference: &Reference, digest: Digest) -> Result<Vec<u8>, OciError> {
+pub async fn fetch(
+    store: &ComponentStore,
+    reference: &ComponentReference,
+    digest: Digest,
+) -> Result<Vec<u8>, OciError> {
     let mut registry = None;
     let manifest = match store.get(digest).await? {
         Some(bytes) => bytes,
@@ -124,7 +128,7 @@ pub async fn fetch(store: &ComponentStore, reference: &Reference, digest: Digest
 ///
 /// # Errors
 /// See [`OciError`].
-pub async fn resolve(store: &ComponentStore, reference: &Reference) -> Result<Digest, OciError> {
+pub async fn resolve(store: &ComponentStore, reference: &ComponentReference) -> Result<Digest, OciError> {
     let mut registry = OciRegistry::of(reference)?;
     let bytes = within(registry.manifest(None)).await?;
     let digest = Digest::of(&bytes);
@@ -135,7 +139,7 @@ pub async fn resolve(store: &ComponentStore, reference: &Reference) -> Result<Di
 
 async fn layer(
     store: &ComponentStore,
-    reference: &Reference,
+    reference: &ComponentReference,
     registry: Option<OciRegistry>,
     manifest: &[u8],
 ) -> Result<Vec<u8>, OciError> {

@@ -36,7 +36,7 @@ impl Ecosystem {
 
 /// A package and its affected versions, as a record lists them.
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct Affected {
+pub(crate) struct AffectedPackage {
     #[serde(default, skip_serializing)]
     pub(crate) package: Option<Package>,
     #[serde(default)]
@@ -69,7 +69,7 @@ struct Event {
     last_affected: Option<String>,
 }
 
-impl Affected {
+impl AffectedPackage {
     /// Reports whether a version is one of the affected ones. A record without versions is about all of them.
     pub(crate) fn concerns(&self, ecosystem: Ecosystem, version: &str) -> bool {
         // A range of type GIT names commits.
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     fn concerns(ecosystem: Ecosystem, affected: serde_json::Value, version: &str) -> bool {
-        serde_json::from_value::<Affected>(affected).unwrap().concerns(ecosystem, version)
+        serde_json::from_value::<AffectedPackage>(affected).unwrap().concerns(ecosystem, version)
     }
 
     #[test]

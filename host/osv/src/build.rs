@@ -9,7 +9,7 @@ use rusqlite::{Connection, Transaction};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::affected::{Affected, Ecosystem};
+use crate::affected::{AffectedPackage, Ecosystem};
 use crate::archive::open_archive;
 use crate::database::FORMAT;
 use crate::{OsvDatabase, OsvEdition, OsvError};
@@ -39,7 +39,7 @@ struct Record {
     #[serde(default)]
     withdrawn: Option<IgnoredAny>,
     #[serde(default)]
-    affected: Option<Vec<Affected>>,
+    affected: Option<Vec<AffectedPackage>>,
 }
 
 impl OsvDatabase {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use portcullis_core::private;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::affected::{Affected, Ecosystem};
+use crate::affected::{AffectedPackage, Ecosystem};
 use crate::{OsvCheck, OsvEdition, OsvError, OsvMatch};
 
 /// The version of the file's tables.
@@ -70,7 +70,7 @@ impl OsvDatabase {
             let mut rows = query.query((ecosystem.as_str(), ecosystem.normal(name))).map_err(damaged)?;
             while let Some(row) = rows.next().map_err(damaged)? {
                 let text = |column: usize| row.get::<_, String>(column).map_err(damaged);
-                let affected: Affected =
+                let affected: AffectedPackage =
                     serde_json::from_str(&text(2)?).map_err(|error| OsvError::damaged(&self.path, error))?;
                 let id = text(0)?;
                 let known = check

@@ -105,7 +105,7 @@ impl Scanner {
         if let Some(view) = NormalizedText::unspelled(text.text) {
             self.apply(&view, text, findings, Some(Severity::Warning));
         }
-        if view::squeezed_order(&view) {
+        if view::hides_order_in_spacing(&view) {
             findings.add(&MIXED, Severity::Warning, text.pointer, cut(text.text, 0));
         }
         for (at, decoded) in decode::payloads(text.text) {

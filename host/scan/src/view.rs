@@ -86,7 +86,7 @@ impl NormalizedText {
 
 /// Reports whether the text gives a well-known order once its spaces are taken away, and does not give it with them:
 /// words were broken so that nobody searching for them finds them.
-pub(crate) fn squeezed_order(view: &NormalizedText) -> bool {
+pub(crate) fn hides_order_in_spacing(view: &NormalizedText) -> bool {
     // Few texts have several fragments of two letters in a row, so few are squeezed.
     let mut short = 0_usize;
     let broken = view.text.split([' ', '\n']).filter(|word| {

@@ -9,7 +9,7 @@ use crate::source::SourceError;
 /// The error of a broker none of whose sources could be connected. It holds the error of each.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no source could be connected: {}", causes(.0))]
-pub struct NoneConnected(pub BTreeMap<SourceName, SourceError>);
+pub struct ConnectAllError(pub BTreeMap<SourceName, SourceError>);
 
 fn causes(all: &BTreeMap<SourceName, SourceError>) -> String {
     all.iter().map(|(name, why)| format!("`{name}`: {why}")).collect::<Vec<_>>().join("; ")
@@ -21,11 +21,11 @@ impl Broker {
     /// connected when a session first needs them. Cancellation safe.
     ///
     /// # Errors
-    /// [`NoneConnected`] if no source could be connected.
-    pub async fn connect_all(&self) -> Result<BTreeMap<SourceName, SourceError>, NoneConnected> {
+    /// [`ConnectAllError`] if no source could be connected.
+    pub async fn connect_all(&self) -> Result<BTreeMap<SourceName, SourceError>, ConnectAllError> {
         let met = self.discover().await;
         let all = met.len();
         let failed: BTreeMap<_, _> = met.into_iter().filter_map(|(name, met)| Some((name, met.err()?))).collect();
-        if failed.len() == all { Err(NoneConnected(failed)) } else { Ok(failed) }
+        if failed.len() == all { Err(ConnectAllError(failed)) } else { Ok(failed) }
     }
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::default_sink_file;
 use crate::config::Config;
 use crate::ledger::Ledger;
-use crate::plugin::{PluginError, Plugins, Sink};
+use crate::plugin::{PluginError, PluginHost, Sink};
 
 /// The largest number of records that a sink gets at a time.
 const BATCH: usize = 256;
@@ -33,7 +33,7 @@ pub(super) struct SinkTasks {
 }
 
 /// Loads the configured sinks under names that are stable across restarts.
-pub(super) async fn load(plugins: &Plugins, config: &Config) -> Result<Vec<(String, Sink)>, PluginError> {
+pub(super) async fn load(plugins: &PluginHost, config: &Config) -> Result<Vec<(String, Sink)>, PluginError> {
     let mut sinks = Vec::with_capacity(config.sinks.len());
     // A sink's file is opened without following links, and the path of the data folder may contain one.
     let data_dir = config.data_dir.canonicalize().unwrap_or_else(|_| config.data_dir.clone());

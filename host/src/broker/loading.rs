@@ -8,14 +8,14 @@ use super::{BuildError, default_sink_file};
 use crate::config::{Config, Endpoint, PluginRef, WitnessConfig, real_file};
 use crate::ledger::LedgerError;
 use crate::lockfile::Lockfile;
-use crate::plugin::{PluginReader, Plugins};
+use crate::plugin::{PluginHost, PluginReader};
 use crate::private::{self, NotPrivate};
 
 /// The folder of compiled code within the state folder.
 const COMPILED: &str = "compiled";
 
 /// Makes the data folder, checks what is in it and beside it, and starts the plugin host, unless `host` runs already.
-pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&Plugins>) -> Result<Plugins, BuildError> {
+pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&PluginHost>) -> Result<PluginHost, BuildError> {
     let made = DirBuilder::new().recursive(true).mode(private::FOLDER_MODE).create(&config.data_dir);
     made.map_err(|error| LedgerError::File { act: "create", path: config.data_dir.clone(), cause: error.to_string() })?;
     private::narrow_folder(&config.data_dir.join("logs"))?;
@@ -27,7 +27,7 @@ pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&Plugins>) 
     // A build without a compiler keeps no compiled code.
     let state_dir = config.state_dir.as_deref().filter(|_| cfg!(feature = "compiler"));
     let compiled = state_dir.map(compiled_in).transpose()?.flatten();
-    Ok(Plugins::with_reader(compiled.as_deref(), reader)?)
+    Ok(PluginHost::with_reader(compiled.as_deref(), reader)?)
 }
 
 /// Returns the folder of compiled code. `None` where none can be kept, which only costs time. A folder that other users

@@ -1,5 +1,4 @@
-//! What sources list, compared with the lock file, for people who decide what to accept: of a broker that was built for
-//! that, or of one that runs, over its control socket.
+//! Compares the definitions that sources list with the lock file, for people who decide what to accept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +26,8 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(8);
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LockComparison {
-    /// Every tool; of the other kinds, what was asked for, what was accepted before, and what the scanner found something in.
+    /// The definitions: every tool, and those prompts, resources and templates that were asked for, were accepted
+    /// before, or have findings.
     pub definitions: Vec<ComparedDefinition>,
     /// The sources that do not answer, and why.
     pub missing: BTreeMap<SourceName, String>,
@@ -51,7 +51,7 @@ pub struct ComparedDefinition {
     pub digest: Digest,
     /// True if the source says that the tool may destroy something or reach beyond the source, or does not deny it.
     pub may_do_harm: bool,
-    /// What the lock file says of it.
+    /// The state of the definition in the lock file.
     pub state: LockState,
     /// The lines that say what changed since it was accepted, if it did.
     pub changes: Vec<String>,
@@ -69,7 +69,7 @@ impl ComparedDefinition {
     }
 }
 
-/// What the lock file says of a definition.
+/// The state of a definition in the lock file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LockState {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Broker, Inner};
 use crate::context::{Context, Upstream};
 use crate::metrics::{LabelledSeries, Labels, MetricsEncoder, text};
-use crate::source::Status;
+use crate::source::SourceStatus;
 
 impl Broker {
     /// Returns all metrics in OpenMetrics' text format 1.0, which Prometheus reads. Durations are in seconds. The text
@@ -90,7 +90,7 @@ fn describe_sources(context: &Context, families: &mut MetricsEncoder<'_>) -> fmt
     let known: Vec<_> = context.upstreams.values().map(|upstream| (upstream, upstream.source.health())).collect();
     let states = known.iter().flat_map(|(upstream, health)| {
         let is = |status| usize::from(health.status == status);
-        Status::ALL
+        SourceStatus::ALL
             .map(|status| (vec![("source", upstream.config.name.as_str()), ("state", status.as_str())], is(status)))
     });
     families.gauge("portcullis_source_state", "1 for the state that the source is in", states)?;

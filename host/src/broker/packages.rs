@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::Broker;
-use crate::cell::{CellError, InstalledPackage, PackageUpdate, ProcessCell};
+use crate::cell::{CellError, InstallReport, PackageUpdate, ProcessCell};
 use crate::lockfile::{LockError, LockedPackage, Lockfile};
 use crate::name::SourceName;
 
@@ -16,7 +16,7 @@ type BySource<T> = BTreeMap<SourceName, Result<T, CellError>>;
 impl Broker {
     /// Installs the packages of these sources, or of all if none is named, as they are pinned, and starts none. What
     /// is not pinned yet is pinned to what its registry has now.
-    pub async fn install_packages(&self, sources: &[SourceName]) -> BySource<InstalledPackage> {
+    pub async fn install_packages(&self, sources: &[SourceName]) -> BySource<InstallReport> {
         let mut installed = BTreeMap::new();
         for (name, cell) in self.process_cells(sources) {
             installed.extend(cell.install().await.transpose().map(|phase| (name, phase)));
@@ -34,7 +34,7 @@ impl Broker {
 
     /// Pins the packages of these sources, or of all if none is named, to what their registries have now, and installs
     /// them. Returns what was pinned before and what is pinned now; where that fails, the pin is as before.
-    pub async fn renew_packages(&self, sources: &[SourceName]) -> BySource<(Option<LockedPackage>, InstalledPackage)> {
+    pub async fn renew_packages(&self, sources: &[SourceName]) -> BySource<(Option<LockedPackage>, InstallReport)> {
         let mut renewed = BTreeMap::new();
         for (name, cell) in self.process_cells(sources) {
             renewed.extend(cell.renew().await.transpose().map(|found| (name, found)));

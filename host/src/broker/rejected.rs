@@ -6,13 +6,13 @@ use std::sync::Weak;
 
 use serde_json::json;
 
-use crate::ledger::repeats::{self, Repeats};
+use crate::ledger::repeats::{self, RepeatCounter};
 use crate::ledger::{Event, EventKind, Ledger};
 
 /// Records the requests that fronts turned away.
-pub(super) struct Rejections {
+pub(super) struct RejectionRecorder {
     ledger: Ledger,
-    repeats: Repeats<Rejection>,
+    repeats: RepeatCounter<Rejection>,
 }
 
 /// Rejections that are counted together. Holds no text of the caller's.
@@ -22,9 +22,9 @@ struct Rejection {
     peer: IpAddr,
 }
 
-impl Rejections {
+impl RejectionRecorder {
     pub(super) fn new(ledger: Ledger) -> Self {
-        Self { ledger, repeats: Repeats::default() }
+        Self { ledger, repeats: RepeatCounter::default() }
     }
 
     /// Records the first rejection of a kind, and counts the others.
@@ -57,7 +57,7 @@ impl Rejections {
 }
 
 /// Records how often rejections were repeated, after pauses of a minute to an hour, for as long as the broker lives.
-pub(super) async fn report_repeats(rejections: Weak<Rejections>) {
+pub(super) async fn report_repeats(rejections: Weak<RejectionRecorder>) {
     let mut pause = repeats::PAUSE;
     loop {
         tokio::time::sleep(pause).await;
@@ -66,7 +66,7 @@ pub(super) async fn report_repeats(rejections: Weak<Rejections>) {
     }
 }
 
-impl std::fmt::Debug for Rejections {
+impl std::fmt::Debug for RejectionRecorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rejections").finish_non_exhaustive()
     }
@@ -85,7 +85,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let started = ChainStart { version: "0".to_owned(), config: Digest::of(b""), key: None };
         let ledger = Ledger::open(dir.path(), started).await.unwrap();
-        let rejections = Rejections::new(ledger.clone());
+        let rejections = RejectionRecorder::new(ledger.clone());
         let flood = 10_000;
         for n in 0..flood {
             rejections.add("token", IpAddr::from(u128::from(n % 1_000_u32).to_be_bytes()));

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::parts::Prepared;
+use super::broker_core::PreparedConfig;
 use super::{Broker, BuildError, Inner, start_eager};
 use crate::config::{Config, LedgerConfig};
 use crate::context::{Context, Upstream};
@@ -29,7 +29,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The differences that a reload made.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Reloaded {
+pub struct ReloadSummary {
     /// The sources that were added.
     pub added: BTreeSet<SourceName>,
     /// The sources that were removed or disabled.
@@ -74,7 +74,7 @@ pub enum ReloadError {
     Ledger(#[from] LedgerError),
 }
 
-impl Reloaded {
+impl ReloadSummary {
     fn between(before: &Context, after: &Context, at_next_start: Vec<&'static str>) -> Self {
         let names = |context: &Context| context.upstreams.keys().cloned().collect::<BTreeSet<_>>();
         let (old, new) = (names(before), names(after));
@@ -106,7 +106,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`ReloadError`]; the configuration before stays in force, and the refusal is recorded.
-    pub async fn reload(&self, config: Config) -> Result<Reloaded, ReloadError> {
+    pub async fn reload(&self, config: Config) -> Result<ReloadSummary, ReloadError> {
         let _one_at_a_time = self.inner.reloading.lock().await;
         let replaced = self.inner.replace(config).await;
         match &replaced {
@@ -133,12 +133,12 @@ impl Broker {
 }
 
 impl Inner {
-    async fn replace(&self, config: Config) -> Result<Reloaded, ReloadError> {
+    async fn replace(&self, config: Config) -> Result<ReloadSummary, ReloadError> {
         let before = self.context();
         let (config, at_next_start) = as_started(config, &before.config)?;
-        let prepared = Prepared::of(config, Some(&before.plugins), Some(&before)).await?;
+        let prepared = PreparedConfig::of(config, Some(&before.plugins), Some(&before)).await?;
         let after = Arc::new(self.lasting.context(prepared, Some(&before)).await?);
-        let reloaded = Reloaded::between(&before, &after, at_next_start);
+        let reloaded = ReloadSummary::between(&before, &after, at_next_start);
         if reloaded.added.is_empty() && reloaded.removed.is_empty() && reloaded.changed.is_empty() && !reloaded.other {
             return Ok(reloaded);
         }

@@ -32,7 +32,7 @@ const FINISH_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The tasks that send checkpoints. Dropping them ends them.
 #[derive(Debug)]
-pub(super) struct Witnesses(JoinSet<()>);
+pub(super) struct WitnessTasks(JoinSet<()>);
 
 /// A place that keeps checkpoints.
 enum Witness {
@@ -40,7 +40,7 @@ enum Witness {
     Server { client: HttpClient, url: Url },
 }
 
-impl Witnesses {
+impl WitnessTasks {
     /// Starts to send the checkpoints of a ledger. A witness that cannot be used is reported and left out.
     pub(super) fn start(witnesses: &[WitnessConfig], ledger: &Ledger) -> Self {
         let mut tasks = JoinSet::new();

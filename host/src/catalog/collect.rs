@@ -19,7 +19,7 @@ const MAX_SHOWN: usize = 128;
 
 /// The items of one kind that one source offers, and remarks on those that are not offered as they are.
 #[derive(Debug, Clone, Default)]
-pub struct Collected {
+pub struct CollectedItems {
     /// The items, in the source's own order.
     pub items: Vec<Arc<Item>>,
     /// Remarks on definitions that are offered under another name, or not at all.
@@ -75,13 +75,13 @@ struct Candidate<'a> {
 ///
 /// # Errors
 /// [`CatalogError::Limit`] if the source offers more than [`MAX_TOOLS_PER_SOURCE`] or [`MAX_ITEMS_PER_SOURCE`].
-pub fn items_of(kind: ItemKind, config: &SourceConfig, definitions: &[Json]) -> Result<Collected, CatalogError> {
+pub fn items_of(kind: ItemKind, config: &SourceConfig, definitions: &[Json]) -> Result<CollectedItems, CatalogError> {
     let limit = if kind == ItemKind::Tool { MAX_TOOLS_PER_SOURCE } else { MAX_ITEMS_PER_SOURCE };
     if definitions.len() > limit {
         let what = format!("offers {} {}, more than the limit of {limit}", definitions.len(), plural(kind));
         return Err(CatalogError::Limit { source_name: config.name.clone(), what });
     }
-    let mut collected = Collected::default();
+    let mut collected = CollectedItems::default();
     let (mut candidates, mut names) = (Vec::with_capacity(definitions.len()), HashSet::new());
     for definition in definitions {
         let name = definition.get_str(kind.key()).unwrap_or_default();
@@ -150,7 +150,7 @@ fn candidate<'a>(
     Ok(Candidate { name: name.to_owned(), exposed, definition, digest: Digest::of_json(definition)? })
 }
 
-impl Collected {
+impl CollectedItems {
     fn leave_out(&mut self, name: &str, flaw: &Flaw) {
         self.remark(name, None, flaw.to_string());
     }

@@ -1,5 +1,5 @@
-//! What a source said of itself when it last connected, kept between starts of the broker, so that the answer to an
-//! agent's handshake waits for no source.
+//! Stores the description that a source gave of itself when it last connected, so that the answer to an agent's
+//! handshake need not wait for the source after a restart.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -25,7 +25,7 @@ const FOLDER: &str = "announcements";
 /// are at most 1,000 tools.
 const MAX_BYTES: u64 = 512 << 10;
 
-/// What a source said of itself when it last connected.
+/// The description that a source gave of itself when it last connected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredDescription {
     /// The digest of what the source was.
@@ -35,7 +35,8 @@ pub(super) struct StoredDescription {
     /// The names under which its tools were exposed.
     #[serde(default)]
     tools: BTreeSet<String>,
-    /// Those of its tools that it called destructive and that its cell let be so: name and annotations.
+    /// The name and annotations of each tool that the source calls destructive and whose cell permits destructive
+    /// actions.
     #[serde(default)]
     destructive: Vec<serde_json::Value>,
     /// The source's instructions to the model about itself, if it gave any.

@@ -12,12 +12,12 @@ use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use super::BuildError;
-use super::explain::CallCounts;
+use super::failure_hints::CallCounts;
 use super::flagged::{FlagState, FlaggedItem};
 use super::scan_cache::{Flags, ScanCache};
 use super::stored_description::StoredDescription;
 use crate::call::{Cause, now_millis};
-use crate::catalog::{self, CatalogError, Collected, Remark};
+use crate::catalog::{self, CatalogError, CollectedItems, Remark};
 #[cfg(feature = "process")]
 use crate::cell::ProcessCell;
 use crate::config::{ScanMode, SourceConfig};
@@ -28,7 +28,7 @@ use crate::item::{Item, ItemKind};
 use crate::metrics::SourceMetrics;
 use crate::plugin::ComponentCell;
 use crate::protocol::{Era, Json};
-use crate::source::{Discovery, Listed, Source, SourceClient, SourceError, Status};
+use crate::source::{Discovery, ListedDefinitions, Source, SourceClient, SourceError, SourceStatus};
 use crate::sync::Mutex;
 
 pub(crate) use build::{SourceBuilder, SourceParts};
@@ -58,7 +58,7 @@ pub(crate) struct Upstream {
     /// The counts of the calls that the source has.
     pub(crate) open_calls: Arc<CallCounts>,
     last: Mutex<Last>,
-    /// What the source said of itself when it last connected, if it ever did.
+    /// The description that the source gave when it last connected, or `None` if it never connected.
     pub(super) announced: Mutex<Option<StoredDescription>>,
     pub(super) data_dir: PathBuf,
     /// The remarks on the last list of each kind, as they were logged.
@@ -83,19 +83,19 @@ pub(crate) const MAX_REMARKS: usize = 32;
 const MAX_INSTRUCTIONS: usize = 8 * 1024;
 
 /// The largest number of sets of client capabilities that are told apart: a source may show different tools to each.
-const MAX_MET: usize = 16;
+const MAX_CACHED_DISCOVERIES: usize = 16;
 
 /// The items of one kind that a source offers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OfferedItems {
     pub(crate) items: Arc<[Arc<Item>]>,
-    /// For how many milliseconds the source says that the list stays as it is.
+    /// The time in milliseconds for which the source says that the list is valid.
     pub(crate) ttl_ms: u64,
     /// True if the source says that the list is the same for every caller.
     pub(crate) public: bool,
     /// The items that are offered under another name than the source gives, or left out.
     pub(crate) remarks: Arc<[Remark]>,
-    /// The other members of the source's result: [`Listed::other_members`](crate::source::Listed::other_members).
+    /// The other members of the source's result: [`ListedDefinitions::other_members`](crate::source::Listed::other_members).
     pub(crate) other_members: Option<Json>,
     /// The scanner's findings in the items, and for tools also those in the source's instructions.
     pub(crate) flags: Flags,
@@ -176,31 +176,34 @@ impl Upstream {
     }
 
     /// Reports whether the source is still the one of this fingerprint. One that could not be made is tried again.
-    pub(super) fn is_as(&self, fingerprint: Digest) -> bool {
+    pub(super) fn has_fingerprint(&self, fingerprint: Digest) -> bool {
         self.usable && self.fingerprint == fingerprint
     }
 
     /// Returns what the source said to an earlier client with the same capabilities, if it was discovered and is in no
     /// group: another member stands in for one of a group that is away.
-    pub(crate) fn met_by(&self, client: &Arc<dyn SourceClient>) -> Option<DiscoveredSource> {
+    pub(crate) fn cached_discovery(&self, client: &Arc<dyn SourceClient>) -> Option<DiscoveredSource> {
         self.met.lock().get(&client.capabilities()).cloned()
     }
 
     /// Reports whether the source may be usable again soon.
     pub(crate) fn is_coming_back(&self) -> bool {
-        matches!(self.source.health().status, Status::BackingOff | Status::Starting | Status::Degraded)
+        matches!(
+            self.source.health().status,
+            SourceStatus::BackingOff | SourceStatus::Starting | SourceStatus::Degraded
+        )
     }
 
     /// Ends the source and starts it again. See [`Source::restart`].
-    pub(crate) async fn restart(&self, cause: &str, timeout: Duration) -> Result<Status, SourceError> {
+    pub(crate) async fn restart(&self, cause: &str, timeout: Duration) -> Result<SourceStatus, SourceError> {
         self.met.lock().clear();
         self.source.restart(cause, timeout).await
     }
 
-    fn keep_met(&self, client: &Arc<dyn SourceClient>, met: &DiscoveredSource) {
+    fn cache_discovery(&self, client: &Arc<dyn SourceClient>, met: &DiscoveredSource) {
         if self.config.group.is_none() {
             let mut all = self.met.lock();
-            if all.len() >= MAX_MET && !all.contains_key(&client.capabilities()) {
+            if all.len() >= MAX_CACHED_DISCOVERIES && !all.contains_key(&client.capabilities()) {
                 all.clear();
             }
             all.insert(client.capabilities(), met.clone());
@@ -223,7 +226,7 @@ impl Upstream {
             Err(error) => Err(error),
         };
         match &named {
-            Ok(met) => self.keep_met(client, met),
+            Ok(met) => self.cache_discovery(client, met),
             // An error that the source itself reports is shown by its own health for as long as it lasts.
             Err(error) => {
                 let broken = self.source.health().error;
@@ -235,7 +238,7 @@ impl Upstream {
 
     /// Names and scans what was discovered, and keeps it for `status`.
     async fn take_over(&self, discovery: Discovery) -> Result<DiscoveredSource, SourceError> {
-        let Listed { items: definitions, ttl_ms, public, other_members } = discovery.tools;
+        let ListedDefinitions { items: definitions, ttl_ms, public, other_members } = discovery.tools;
         let known = {
             let last = self.last.lock();
             last.tools.clone().filter(|_| last.definitions == definitions).map(|items| (items, last.remarks.clone()))
@@ -281,7 +284,7 @@ impl Upstream {
         let listed = self.source.list(client, kind).await?;
         let (items, remarks) = self.named(kind, &listed.items)?;
         let flags = self.scanned(kind, items.iter()).await?;
-        let Listed { ttl_ms, public, other_members, .. } = listed;
+        let ListedDefinitions { ttl_ms, public, other_members, .. } = listed;
         Ok(OfferedItems { items, ttl_ms, public, remarks, other_members, flags })
     }
 
@@ -301,7 +304,7 @@ impl Upstream {
 
     fn named(&self, kind: ItemKind, definitions: &[Json]) -> Result<Named, SourceError> {
         let collected = catalog::items_of(kind, &self.config, definitions);
-        let Collected { items, remarks } =
+        let CollectedItems { items, remarks } =
             collected.map_err(|error| SourceError::Protocol(unprefixed(error, &self.config)))?;
         let mut recorded_remarks = self.recorded_remarks.lock();
         if recorded_remarks.get(&kind) != Some(&remarks) {

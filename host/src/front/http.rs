@@ -35,12 +35,12 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use tokio::net::TcpListener;
 
-use self::activity::{AnswerBody, InProgress};
+use self::activity::{AnswerBody, RequestInProgress};
 use self::admission::Admission;
 pub use self::approvals::APPROVALS_PATH;
-use self::body::Bodies;
+use self::body::BodyBudget;
 use self::guard::RequestGuard;
-use self::jwt::Verifier;
+use self::jwt::JwtVerifier;
 use self::reply::HttpRefusal;
 use self::sessions::Sessions;
 use self::shared_limit::SharedLimit;
@@ -123,7 +123,7 @@ pub(crate) struct FrontShared {
     on_rejected: OnRejected,
     requests: Arc<SharedLimit>,
     streams: Arc<SharedLimit>,
-    bodies: Bodies,
+    bodies: BodyBudget,
     /// The open calls of the modern era. Those of the legacy era belong to their session.
     calls: OpenCalls,
 }
@@ -164,7 +164,7 @@ impl HttpFront {
         };
         let mut admission = Admission::new(profile, tokens);
         if let Some(jwt) = &serve.jwt {
-            let verifier = Verifier::new(jwt).map_err(FrontError::Keys)?;
+            let verifier = JwtVerifier::new(jwt).map_err(FrontError::Keys)?;
             admission = admission.issued(verifier, jwt.issuer.clone(), jwt.resource.clone());
         }
         let failed = |error: io::Error| match error.kind() {
@@ -182,7 +182,7 @@ impl HttpFront {
             on_rejected,
             requests: SharedLimit::new(MAX_REQUESTS),
             streams: SharedLimit::new(MAX_STREAMS),
-            bodies: Bodies::new(max_body),
+            bodies: BodyBudget::new(max_body),
             calls: OpenCalls::default(),
         };
         Ok(Self { listener, address, shared: Arc::new(shared) })
@@ -213,7 +213,7 @@ impl fmt::Debug for HttpFront {
 async fn handle(
     shared: Arc<FrontShared>,
     peer: SocketAddr,
-    mut in_progress: InProgress,
+    mut in_progress: RequestInProgress,
     request: Request,
 ) -> hyper::Response<AnswerBody> {
     let response = route(&shared, &mut in_progress, request).await.unwrap_or_else(|refusal| {
@@ -231,7 +231,7 @@ async fn handle(
 
 async fn route(
     shared: &Arc<FrontShared>,
-    in_progress: &mut InProgress,
+    in_progress: &mut RequestInProgress,
     request: Request,
 ) -> Result<Response, HttpRefusal> {
     let (parts, body) = request.into_parts();

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub(crate) use open_calls::{CallWork, OpenCalls};
 
-use self::agent_channel::Out;
+use self::agent_channel::MessageSender;
 use self::client::ClientInfo;
 use self::legacy::Legacy;
 use self::session_handle::SessionHandle;
@@ -45,7 +45,7 @@ fn instructions(offers: &AdvertisedCapabilities) -> String {
     }
 }
 
-/// What the front has to do after a message.
+/// The action that the front takes after a message.
 pub(crate) enum NextStep {
     /// An answer that is ready.
     Answer(Response),
@@ -81,7 +81,7 @@ impl AgentConnection {
 
     /// Takes a message. Messages that belong to the request go to `out`. Not cancellation safe: a session may have been
     /// opened.
-    pub(crate) async fn accept(&mut self, message: Message, out: &Out) -> NextStep {
+    pub(crate) async fn accept(&mut self, message: Message, out: &MessageSender) -> NextStep {
         match (&self.state, message) {
             (State::Legacy(legacy), Message::Notification(said)) if said.method == Method::NotificationsInitialized => {
                 // Before this notification the agent expects no messages.
@@ -115,7 +115,7 @@ impl AgentConnection {
         }
     }
 
-    async fn request(&mut self, request: Request, out: &Out) -> Result<NextStep, RpcError> {
+    async fn request(&mut self, request: Request, out: &MessageSender) -> Result<NextStep, RpcError> {
         let fresh = matches!(self.state, State::Fresh);
         match &request.method {
             Method::Initialize if fresh => {
@@ -140,7 +140,7 @@ impl AgentConnection {
         }
     }
 
-    async fn modern(&mut self, request: Request, out: &Out) -> Result<NextStep, RpcError> {
+    async fn modern(&mut self, request: Request, out: &MessageSender) -> Result<NextStep, RpcError> {
         let client = ClientInfo::from_meta(request.params.as_ref(), TransportKind::Pipe)?;
         if matches!(self.state, State::Fresh) {
             let mut handles = Vec::new();

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use self::lines::{AgentLine, AgentLines};
 use super::backend::Backend;
-use super::protocol::agent_channel::{OUT_QUEUE, Out};
+use super::protocol::agent_channel::{MessageSender, OUT_QUEUE};
 use super::protocol::{AgentConnection, NextStep, parse_error};
 use super::{CUT_ANSWER_TIMEOUT, DRAIN};
 use crate::broker::Broker;
@@ -139,7 +139,7 @@ async fn converse<R: AsyncRead + Unpin>(
     agent: &mut AgentConnection,
     calls: &mut JoinSet<()>,
     lines: AgentLines<R>,
-    out: &Out,
+    out: &MessageSender,
 ) -> io::Result<()> {
     let mut input = Input { lines, ahead: VecDeque::new(), ended: false };
     loop {
@@ -198,7 +198,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
 
     /// Reads ahead until a message has been taken. Returns `None` if the agent has disconnected: if the output is
     /// closed, or if the input has ended and the message takes longer than [`DRAIN`] from then on.
-    async fn meanwhile<T>(&mut self, taken_in: impl Future<Output = T>, out: &Out) -> io::Result<Option<T>> {
+    async fn meanwhile<T>(&mut self, taken_in: impl Future<Output = T>, out: &MessageSender) -> io::Result<Option<T>> {
         let mut taken_in = pin!(taken_in);
         while !self.ended {
             tokio::select! {

@@ -28,7 +28,7 @@ impl Events {
 /// A fake broker whose sessions have the tools `echo`, `slow`, `progress` and `ask`. The session of a client named
 /// `stuck` never says what it offers.
 #[derive(Clone)]
-pub(crate) struct Fake {
+pub(crate) struct FakeBroker {
     events: mpsc::UnboundedSender<String>,
     /// Lets `slow` end.
     pub(crate) release: Arc<Notify>,
@@ -36,7 +36,7 @@ pub(crate) struct Fake {
     stuck: bool,
 }
 
-impl Fake {
+impl FakeBroker {
     pub(crate) fn new() -> (Self, Events) {
         let (events, seen) = mpsc::unbounded_channel();
         (Self { events, release: Arc::default(), stuck: false }, Events(Mutex::new(seen)))
@@ -48,7 +48,7 @@ impl Fake {
 }
 
 #[async_trait]
-impl Backend for Fake {
+impl Backend for FakeBroker {
     async fn open(
         &self,
         profile: &ProfileName,
@@ -73,7 +73,7 @@ impl Backend for Fake {
 pub(crate) const ECHO: &str = r#"{"name":"echo", "inputSchema":{"type":"object"},"x-vendor":1E+40}"#;
 
 #[async_trait]
-impl FrontSession for Fake {
+impl FrontSession for FakeBroker {
     async fn offers(&self) -> AdvertisedCapabilities {
         if self.stuck {
             let _dropped = SayOnDrop(Some((self.clone(), "dropped")));
@@ -154,7 +154,7 @@ async fn ask(peer: &dyn AgentPeer) -> Answer {
     }
 }
 
-struct SayOnDrop(Option<(Fake, &'static str)>);
+struct SayOnDrop(Option<(FakeBroker, &'static str)>);
 
 impl SayOnDrop {
     fn forget(mut self) {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::form::{elicitation, read_elicitation};
 use super::inbox::{ALWAYS, AcceptableTool, MAX_TIMEOUT, NewQuestion, OpenQuestion, QuestionState, offered};
-use super::judge::{self, Reason};
+use super::judge::{self, AskReason};
 use super::{AskSummary, CallRefusal, Inbox, InboxError};
 use crate::agent::{AgentPeer, Elicitation, report_progress};
 use crate::call::{Call, CallView, Phase};
@@ -42,7 +42,7 @@ pub(super) struct Approvals {
 /// A call that needs a person.
 pub(super) struct ApprovalQuestion<'a> {
     pub(super) call: &'a Arc<Call>,
-    pub(super) reasons: Vec<Reason>,
+    pub(super) reasons: Vec<AskReason>,
     pub(super) arguments_digest: Digest,
     pub(super) identity: Digest,
     pub(super) out_of_band: bool,
@@ -61,12 +61,12 @@ impl ApprovalQuestion<'_> {
 
 /// The approval that a call needed, if it needed one.
 #[derive(Debug)]
-pub(super) struct Approved {
+pub(super) struct ApprovalOutcome {
     pub(super) consume: Option<GrantUse>,
     how: serde_json::Value,
 }
 
-impl Approved {
+impl ApprovalOutcome {
     pub(super) fn without_asking() -> Self {
         Self { consume: None, how: json!("not asked") }
     }
@@ -94,7 +94,7 @@ impl Approvals {
         &self,
         question: ApprovalQuestion<'_>,
         peer: &Arc<dyn AgentPeer>,
-    ) -> Result<Approved, CallRefusal> {
+    ) -> Result<ApprovalOutcome, CallRefusal> {
         let call = question.call;
         let binding = GrantBinding {
             principal: call.caller.principal.to_string(),
@@ -111,12 +111,12 @@ impl Approvals {
         let acceptable = self.acceptable(&question);
         // The session may have listed the tool before a person accepted it.
         if acceptable.as_ref().is_some_and(AcceptableTool::is_accepted) {
-            return Ok(Approved::without_asking());
+            return Ok(ApprovalOutcome::without_asking());
         }
         match self.plan(&question, &binding).await? {
             Plan::Remembered(grant) => {
                 let how = json!({ "grant": grant });
-                Ok(Approved { consume: Some(GrantUse { grant, binding }), how })
+                Ok(ApprovalOutcome { consume: Some(GrantUse { grant, binding }), how })
             }
             Plan::Ask(offer) => {
                 let elicitation = if question.out_of_band { Elicitation::None } else { peer.elicitation() };
@@ -181,7 +181,7 @@ impl Approvals {
     }
 
     /// Returns the approval that a retry brings (2026-07-28). `None` if it brings no answer, or none that still counts.
-    async fn retried(&self, call: &Call, binding: &GrantBinding) -> Result<Option<Approved>, CallRefusal> {
+    async fn retried(&self, call: &Call, binding: &GrantBinding) -> Result<Option<ApprovalOutcome>, CallRefusal> {
         let Some(ask) = self.check_state(call)? else { return Ok(None) };
         let Some(pending) = self.inbox.about(&ask, binding) else { return Ok(None) };
         let response = call.params.input_responses().and_then(|all| all.get(INPUT));
@@ -196,7 +196,7 @@ impl Approvals {
         pending: &Arc<OpenQuestion>,
         elicitation: Elicitation,
         peer: &Arc<dyn AgentPeer>,
-    ) -> Result<Approved, CallRefusal> {
+    ) -> Result<ApprovalOutcome, CallRefusal> {
         let state = match elicitation {
             Elicitation::InputRequired => return Err(CallRefusal::InputRequired(self.input_required(pending))),
             Elicitation::Request => {
@@ -214,14 +214,14 @@ impl Approvals {
         self.decided(pending, state)
     }
 
-    fn decided(&self, pending: &OpenQuestion, state: Option<QuestionState>) -> Result<Approved, CallRefusal> {
+    fn decided(&self, pending: &OpenQuestion, state: Option<QuestionState>) -> Result<ApprovalOutcome, CallRefusal> {
         match state {
             Some(QuestionState::Approved { .. }) if !pending.pass() => Err(CallRefusal::denied(
                 "approval-used",
                 "the approval was for one call, and an identical one has used it; send it again to be asked again",
             )),
             Some(QuestionState::Approved { scope, by }) => {
-                Ok(Approved { consume: None, how: json!({ "ask": pending.id, "scope": scope, "by": by }) })
+                Ok(ApprovalOutcome { consume: None, how: json!({ "ask": pending.id, "scope": scope, "by": by }) })
             }
             Some(QuestionState::Refused { by }) if by == "expiry" => {
                 Err(CallRefusal::denied("approval-expired", "nobody answered in time"))

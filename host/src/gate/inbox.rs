@@ -18,7 +18,7 @@ use tokio::sync::{broadcast, watch};
 use crate::call::{CallId, SessionId};
 use crate::ledger::{EventKind, GrantBinding, Ledger};
 use crate::plugin::Offer;
-use crate::seal::Seal;
+use crate::sealing_key::SealingKey;
 use crate::sync::{Mutex, MutexGuard};
 pub(super) use acceptance::{ALWAYS, AcceptableTool};
 pub use error::InboxError;
@@ -50,7 +50,7 @@ pub struct Inbox {
     /// The data folder, in whose lock file an answer may accept a tool; `None` if no answer may.
     pub(super) folder: Option<PathBuf>,
     /// Seals each `requestState`, so that an agent can neither make nor read one.
-    pub(super) seal: Seal,
+    pub(super) seal: SealingKey,
 }
 
 type Open = Mutex<HashMap<String, Arc<OpenQuestion>>>;
@@ -107,7 +107,7 @@ pub enum QuestionEvent {
         question: Arc<AskSummary>,
         /// True if the answer is yes.
         approved: bool,
-        /// Who answered, as the ledger names them; `expiry` if nobody did.
+        /// The name of the answering party in the ledger, or `expiry` if nobody answered.
         by: Arc<str>,
     },
 }
@@ -165,7 +165,7 @@ impl Default for Inbox {
             open: Arc::default(),
             events: broadcast::channel(MAX_EVENTS).0,
             folder: None,
-            seal: Seal::new("approval"),
+            seal: SealingKey::new("approval"),
         }
     }
 }

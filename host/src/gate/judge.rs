@@ -27,13 +27,13 @@ impl DecisionTrail {
 }
 
 /// A reason for which a person is asked.
-pub(super) struct Reason {
+pub(super) struct AskReason {
     pub(super) text: String,
     /// True if a plugin wrote it, which may repeat something of the call.
     pub(super) quotes: bool,
 }
 
-impl Reason {
+impl AskReason {
     /// Makes a reason of the broker's own.
     pub(super) fn ours(text: String) -> Self {
         Self { text, quotes: false }
@@ -52,7 +52,7 @@ pub(super) async fn judge(
     view: &CallView,
     ledger: &Ledger,
     trail: &mut DecisionTrail,
-) -> Result<Vec<Reason>, CallRefusal> {
+) -> Result<Vec<AskReason>, CallRefusal> {
     let mut asks = Vec::new();
     for policy in policies.iter().filter(|policy| policy.on(view.phase)) {
         let verdict = match policy.check(view).await {
@@ -66,7 +66,7 @@ pub(super) async fn judge(
         }
         match verdict {
             Verdict::Pass => {}
-            Verdict::Ask(reason) => asks.push(Reason { text: reason, quotes: true }),
+            Verdict::Ask(reason) => asks.push(AskReason { text: reason, quotes: true }),
             Verdict::Deny(denial) => return Err(CallRefusal::by_plugin(denial)),
         }
     }

@@ -1,5 +1,5 @@
-//! What the ledger keeps of a call before it is sent: the intent or the refusal, and payloads in the detail that the
-//! profile wants.
+//! Builds the ledger records of a call before it is sent: the intent or the refusal, with payloads in the detail that
+//! the profile asks for.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Gate {
     pub(super) async fn record_refusal(
         &self,
         call: &Call,
-        circumstances: &GateInput<'_>,
+        input: &GateInput<'_>,
         series: &Series,
         refusal: &CallRefusal,
         trail: DecisionTrail,
@@ -35,9 +35,9 @@ impl Gate {
         // A question that is still open is recorded as asked, by the inbox; its call has not ended.
         let CallRefusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
         series.denied();
-        let mut body = self.describe(call, circumstances, trail);
+        let mut body = self.describe(call, input, trail);
         set_member(&mut body, "code", json!(code));
-        set_member(&mut body, "message", recorded_text(&self.ledger, message, *quotes, circumstances.record));
+        set_member(&mut body, "message", recorded_text(&self.ledger, message, *quotes, input.record));
         let event = Event {
             kind: EventKind::CallDenied,
             run: Some(call.caller.session.clone()),
@@ -48,19 +48,14 @@ impl Gate {
     }
 
     /// Returns the members that every record of a call has.
-    pub(super) fn describe(
-        &self,
-        call: &Call,
-        circumstances: &GateInput<'_>,
-        trail: DecisionTrail,
-    ) -> serde_json::Value {
+    pub(super) fn describe(&self, call: &Call, input: &GateInput<'_>, trail: DecisionTrail) -> serde_json::Value {
         let mut body = json!({
             "method": &*call.method,
             call.item.kind.as_str(): &*call.item.exposed,
             "source": call.source(),
             "name": &*call.item.name,
             "definition": call.item.digest,
-            "identity": circumstances.identity,
+            "identity": input.identity,
             "principal": &*call.caller.principal,
             "profile": call.caller.profile,
             "client": &*call.caller.client,
@@ -68,7 +63,7 @@ impl Gate {
             "risk": call.risk.as_str(),
             "policies": self.policies_digest,
             "verdicts": trail.entries,
-            "arguments": recorded_payload(&self.ledger, &call.arguments, circumstances.record),
+            "arguments": recorded_payload(&self.ledger, &call.arguments, input.record),
         });
         if !call.dropped.is_empty() {
             // Their values are payload, and are neither sent nor recorded.
@@ -85,14 +80,14 @@ impl Gate {
 }
 
 /// A call that the gate has taken and not yet decided. If it is dropped in this state, its caller went away.
-pub(super) struct Undecided<'a> {
+pub(super) struct UndecidedCall<'a> {
     pub(super) call: Arc<Call>,
     pub(super) series: &'a Series,
     pub(super) ledger: &'a Ledger,
     pub(super) decided: bool,
 }
 
-impl Drop for Undecided<'_> {
+impl Drop for UndecidedCall<'_> {
     fn drop(&mut self) {
         if self.decided {
             return;

@@ -1,4 +1,4 @@
-//! The way back: a source's answer passes the gate too.
+//! Releases answers: a source's answer passes the gate before the agent gets it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,12 +51,11 @@ impl Ticket {
         gate: &Arc<Gate>,
         call: Arc<Call>,
         series: Arc<Series>,
-        circumstances: &GateInput<'_>,
+        input: &GateInput<'_>,
         slot: OutcomeSlot,
     ) -> Self {
         let gate = Arc::clone(gate);
-        let (record, vault, budget) =
-            (circumstances.record, Arc::clone(circumstances.vault), circumstances.budget.cloned());
+        let (record, vault, budget) = (input.record, Arc::clone(input.vault), input.budget.cloned());
         let started = Instant::now();
         let (slot, state) = (Some(slot), CallProgress::Intending);
         Self { gate, call, series, record, vault, slot, started, opened: started, budget, state }
@@ -76,7 +75,7 @@ impl Ticket {
     }
 
     /// Drops the ticket of a call that has no intent, and so no outcome.
-    pub(super) fn void(mut self) {
+    pub(super) fn discard(mut self) {
         self.slot = None;
     }
 

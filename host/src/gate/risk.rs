@@ -44,18 +44,18 @@ pub(super) fn too_high_for_the_agents_channel(call: &Call, acceptance: &Acceptan
 }
 
 /// Reports whether [`reason`] would have none if a person accepted the item.
-pub(super) fn lock_settles(circumstances: &GateInput<'_>) -> bool {
-    circumstances.approve != Approve::Always
+pub(super) fn lock_settles(input: &GateInput<'_>) -> bool {
+    input.approve != Approve::Always
 }
 
 /// Returns why a person must be asked although no policy says so.
-pub(super) fn reason(call: &Call, circumstances: &GateInput<'_>) -> Option<String> {
+pub(super) fn reason(call: &Call, input: &GateInput<'_>) -> Option<String> {
     // A pinned definition that changed asks whatever the profile says: `approve = "never"` was meant for the old one.
-    if let Acceptance::Changed(changes) = circumstances.acceptance {
+    if let Acceptance::Changed(changes) = input.acceptance {
         let changes = changes.join("; ");
         return Some(format!("the {} is not the one that was accepted: {changes}", call.item.kind.as_str()));
     }
-    match circumstances.approve {
+    match input.approve {
         Approve::Never => None,
         Approve::Always => Some("the profile asks before every call".to_owned()),
         Approve::Risky => (call.risk == Risk::Risky).then(|| {

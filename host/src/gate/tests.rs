@@ -78,7 +78,7 @@ impl Bench {
         let (call, gate, vault) = (self.call(params), self.gate.clone(), self.vault.clone());
         let peer: Arc<dyn AgentPeer> = Arc::new(Agent(elicitation));
         tokio::spawn(async move {
-            let circumstances = GateInput {
+            let input = GateInput {
                 vault: &vault,
                 approve,
                 record: Detail::Full,
@@ -89,7 +89,7 @@ impl Bench {
                 peer: &peer,
                 resumed: false,
             };
-            gate.admit(call, &circumstances).await
+            gate.admit(call, &input).await
         })
     }
 

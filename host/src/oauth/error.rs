@@ -41,7 +41,7 @@ pub enum OAuthError {
     #[error("{0}; the login is given up: start it again")]
     Callback(String),
     /// No answer came from the browser in time; the value is the timeout in seconds.
-    #[error("nobody came back from the browser within {0} s: start the login again")]
+    #[error("the browser did not return within {0} s: start the login again")]
     Abandoned(u64),
     /// The stored login cannot be read or written.
     #[error(transparent)]

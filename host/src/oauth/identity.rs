@@ -27,13 +27,13 @@ pub(crate) struct OAuthIdentity {
 /// The method by which a client authenticates at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum TokenEndpointAuth {
-    /// It has no secret to authenticate with.
+    /// The client does not authenticate.
     #[serde(rename = "none")]
     None,
-    /// By an `Authorization` header.
+    /// The client authenticates with an `Authorization` header.
     #[serde(rename = "client_secret_basic")]
     Basic,
-    /// By parameters in the request body.
+    /// The client authenticates with parameters in the request body.
     #[serde(rename = "client_secret_post")]
     Post,
 }

@@ -12,7 +12,7 @@ use crate::name::SourceName;
 /// The outcome of a logout for the tokens of the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum LoggedOut {
+pub enum LogoutOutcome {
     /// The server has revoked them.
     Revoked,
     /// The server does not support revocation: the tokens stay valid until they expire.
@@ -28,24 +28,24 @@ pub enum LoggedOut {
 ///
 /// # Errors
 /// [`OAuthError`] if the data folder cannot be used. A server that does not revoke the tokens is not an error.
-pub async fn logout(config: &Config, source: &SourceName) -> Result<Option<LoggedOut>, OAuthError> {
+pub async fn logout(config: &Config, source: &SourceName) -> Result<Option<LogoutOutcome>, OAuthError> {
     let (logins, name) = (Logins::new(&config.data_dir), source.clone());
     let forgotten = tokio::task::spawn_blocking(move || logins.forget(&name)).await;
     // Only a panic or the shutdown of the runtime ends the task early.
     let forgotten = forgotten.map_err(|error| OAuthError::Source(error.to_string()))??;
     let Some(record) = forgotten else { return Ok(None) };
     let Some((url, login)) = record else {
-        return Ok(Some(LoggedOut::NotRevoked("what was kept of it could not be read".to_owned())));
+        return Ok(Some(LogoutOutcome::NotRevoked("what was kept of it could not be read".to_owned())));
     };
-    let Some(endpoint) = &login.revocation else { return Ok(Some(LoggedOut::NotOffered)) };
+    let Some(endpoint) = &login.revocation else { return Ok(Some(LogoutOutcome::NotOffered)) };
     let near = config
         .sources
         .get(source)
         .is_some_and(|source| matches!(source.endpoint, Endpoint::Url { dangerous_allow_private: true, .. }));
     let reach = if near { Reach::Private } else { Reach::Public };
     Ok(Some(match revoke(&url, reach, endpoint, &login).await {
-        Ok(()) => LoggedOut::Revoked,
-        Err(error) => LoggedOut::NotRevoked(error.to_string()),
+        Ok(()) => LogoutOutcome::Revoked,
+        Err(error) => LogoutOutcome::NotRevoked(error.to_string()),
     }))
 }
 

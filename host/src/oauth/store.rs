@@ -17,7 +17,7 @@ use super::token::TokenSet;
 use crate::egress::Challenge;
 use crate::name::SourceName;
 use crate::private;
-use crate::seal::Seal;
+use crate::sealing_key::SealingKey;
 use crate::secret::{SecretError, io, open_private};
 
 /// The folder of logins, in the data folder.
@@ -103,7 +103,7 @@ impl Logins {
         let Some(file) = open_private(&path)? else { return Ok(None) };
         let mut text = String::new();
         let read = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
-        let seal = read.ok().and(self.key()?).map(|key| Seal::with_key(&key, FOLDER));
+        let seal = read.ok().and(self.key()?).map(|key| SealingKey::with_key(&key, FOLDER));
         let opened = seal.and_then(|seal| seal.open(text.trim_end())).map(Zeroizing::new);
         let record = opened.and_then(|json| serde_json::from_slice::<LoginRecord>(&json).ok());
         let record = record.filter(|record| record.source == source.as_str());
@@ -114,7 +114,7 @@ impl Logins {
     pub(crate) fn write(&self, source: &SourceName, record: &LoginRecord) -> Result<(), SecretError> {
         let path = self.file(source);
         let json = serde_json::to_vec(record).map(Zeroizing::new).map_err(|error| io(&path, error.into()))?;
-        let sealed = Seal::with_key(&*self.key_or_new()?, FOLDER).seal(&json);
+        let sealed = SealingKey::with_key(&*self.key_or_new()?, FOLDER).seal(&json);
         if sealed.is_empty() {
             return Err(io(&path, std::io::Error::other("the system gives no random numbers")));
         }

@@ -115,7 +115,7 @@ async fn a_login_is_sealed_private_and_for_one_address() {
     std::fs::remove_file(folder.join("key")).unwrap();
     assert!(logins.read(&web(), &url("/mcp")).unwrap_err().to_string().contains("portcullis logout web"));
     let unread = logout(&config, &web()).await.unwrap();
-    assert!(matches!(unread, Some(LoggedOut::NotRevoked(why)) if why.contains("could not be read")));
+    assert!(matches!(unread, Some(LogoutOutcome::NotRevoked(why)) if why.contains("could not be read")));
     assert_eq!(logout(&config, &web()).await.unwrap(), None);
     world.login("").await.unwrap();
     world.discover().await.unwrap();
@@ -164,17 +164,17 @@ async fn a_logout_forgets_at_once_and_has_the_server_take_both_tokens_back() {
         let revoked: Vec<_> = world.asked("/revoke").iter().map(|seen| seen.get("token").unwrap()).collect();
         match (offers, status) {
             (true, 200) => {
-                assert_eq!(logged_out, LoggedOut::Revoked);
+                assert_eq!(logged_out, LogoutOutcome::Revoked);
                 assert_eq!(revoked, ["refresh-1-s3cret", "access-1-s3cret"]);
                 let first = &world.asked("/revoke")[0];
                 assert_eq!(first.get("token_type_hint").as_deref(), Some("refresh_token"));
                 assert_eq!(first.get("client_id").as_deref(), Some("registered"));
             }
             (true, _) => {
-                let LoggedOut::NotRevoked(why) = logged_out else { panic!("{logged_out:?}") };
+                let LogoutOutcome::NotRevoked(why) = logged_out else { panic!("{logged_out:?}") };
                 assert!(why.contains("status 503") && !why.contains("s3cret"), "{why}");
             }
-            (false, _) => assert_eq!((logged_out, revoked.len()), (LoggedOut::NotOffered, 0)),
+            (false, _) => assert_eq!((logged_out, revoked.len()), (LogoutOutcome::NotOffered, 0)),
         }
         assert!(world.discover().await.unwrap_err().to_string().contains("needs login"));
     }

@@ -25,7 +25,7 @@ use crate::sync::{Mutex, MutexGuard};
 const MAX_AGENT_NOTIFICATIONS: usize = 64;
 
 /// The longest time that a session that ends waits for its agent's last notifications to be delivered.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The largest number of the agent's tasks that are remembered. Beyond it the oldest is forgotten.
 const MAX_TASKS: usize = 256;
@@ -36,11 +36,11 @@ const MAX_TASKS: usize = 256;
 pub(super) struct NotificationQueue(Mutex<Option<(mpsc::Sender<Notification>, JoinHandle<()>)>>);
 
 impl NotificationQueue {
-    /// Waits until the queue is delivered, for at most [`LAST_WORDS`].
+    /// Waits until the queue is delivered, for at most [`FINISH_TIMEOUT`].
     pub(super) async fn finish(&self) {
         let Some((queue, mut worker)) = self.lock().take() else { return };
         drop(queue);
-        if tokio::time::timeout(LAST_WORDS, &mut worker).await.is_err() {
+        if tokio::time::timeout(FINISH_TIMEOUT, &mut worker).await.is_err() {
             worker.abort();
         }
     }
@@ -65,10 +65,10 @@ struct Questions {
 
 impl SourceElicitations {
     /// Opens a question, which stays open until the returned guard is dropped.
-    pub(super) fn begin(&self, token: Json, source: &SourceName) -> Open<'_> {
+    pub(super) fn begin(&self, token: Json, source: &SourceName) -> OpenElicitation<'_> {
         let question = (token, source.clone());
         self.lock().open.push(question.clone());
-        Open { asking: self, question }
+        OpenElicitation { asking: self, question }
     }
 
     /// Remembers the task of an answer, if the agent answered with one (2025-11-25, "Tasks").
@@ -102,12 +102,12 @@ impl SourceElicitations {
 }
 
 /// An open question.
-pub(super) struct Open<'a> {
+pub(super) struct OpenElicitation<'a> {
     asking: &'a SourceElicitations,
     question: (Json, SourceName),
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenElicitation<'_> {
     fn drop(&mut self) {
         let mut questions = self.asking.lock();
         if let Some(at) = questions.open.iter().position(|question| *question == self.question) {
@@ -148,7 +148,7 @@ impl ConfiguredSession {
         });
         if let Err(full) = queue.try_send(notification) {
             let text = format!("{MAX_AGENT_NOTIFICATIONS} notifications of this agent wait already");
-            let _ = self.turned_away("too-many-notifications", ItemKind::Source, &full.into_inner().method, &text);
+            let _ = self.record_rejection("too-many-notifications", ItemKind::Source, &full.into_inner().method, &text);
         }
     }
 
@@ -164,13 +164,13 @@ impl ConfiguredSession {
             true => self.asked_by(&request.method, request.params.as_json()).map_err(refused)?,
             false => request.source().await.map_err(refused)?,
         };
-        let turned_away =
-            |code, text| Err(refused(self.turned_away(code, ItemKind::Source, &target.item.exposed, text)));
+        let record_rejection =
+            |code, text| Err(refused(self.record_rejection(code, ItemKind::Source, &target.item.exposed, text)));
         if !request.params.arguments().as_bytes().starts_with(b"{") {
-            return turned_away("invalid-params", "`params` must be an object or a list");
+            return record_rejection("invalid-params", "`params` must be an object or a list");
         }
         if self.ended() {
-            return turned_away("session-ended", "this session has ended");
+            return record_rejection("session-ended", "this session has ended");
         }
         // A notification has no answer, so a question can only be put to an agent that takes requests.
         if let Some(peer) = self.sink.now().filter(|_| self.agent.era == Era::Legacy) {

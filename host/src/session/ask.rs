@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::configured::ConfiguredSession;
-use super::rounds::AgentQuestion;
+use super::pending_rounds::AgentQuestion;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome, Params, Risk};
 use crate::context::Upstream;
@@ -102,8 +102,8 @@ impl ConfiguredSession {
         let params = params.map_err(|why| self.refuse_to_ask(upstream, method, &why))?;
         let item = Arc::new(upstream.whole_item());
         let call = Call::new(method, Params::parse(method, params), &self.caller, item, Risk::Harmless);
-        let circumstances = GateInput::of_question(self, upstream, peer);
-        let admitted = self.context.gate.admit(call, &circumstances).await;
+        let input = GateInput::of_question(self, upstream, peer);
+        let admitted = self.context.gate.admit(call, &input).await;
         let AdmittedCall { permit, ticket } = admitted.map_err(|refusal| refusal.to_answer())?;
         Ok(AgentQuestion { key, permit, ticket, reply: None })
     }
@@ -132,7 +132,8 @@ impl ConfiguredSession {
 
     fn refuse_to_ask(&self, upstream: &Upstream, method: &Method, why: &str) -> Answer {
         let item = upstream.whole_item();
-        let error = self.turned_away("not-asked", item.kind, &item.exposed, &format!("`{method}` is refused: {why}"));
+        let error =
+            self.record_rejection("not-asked", item.kind, &item.exposed, &format!("`{method}` is refused: {why}"));
         Answer::Error(Json::of(&RpcError { code: RpcError::INVALID_REQUEST, ..error }))
     }
 }

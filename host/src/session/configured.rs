@@ -10,14 +10,14 @@ use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 
 use super::agent_notifications::{NotificationQueue, SourceElicitations};
-use super::client::AgentSink;
+use super::change_throttle::ChangeThrottle;
 use super::continuations::Continuations;
 use super::discovery::{self, DiscoveryResults, PendingSource};
 use super::earlier_lists::EarlierLists;
 use super::listen::SubscriptionStreams;
-use super::listing::Listing;
-use super::lists::Lists;
-use super::recent_changes::RecentChanges;
+use super::listing::SessionCatalog;
+use super::lists::SessionLists;
+use super::source_client::AgentNotifier;
 use super::tool_refresh::ToolRefresh;
 use super::upstream_subscriptions::UpstreamSubscriptions;
 use super::{ListPage, Session, shortened};
@@ -32,14 +32,14 @@ use crate::source::{NoClient, SourceClient};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The agent's side of a session: who the agent is, the channels to it, and what it has begun.
-pub(super) struct AgentSide {
+pub(super) struct AgentState {
     pub(super) session: Weak<Session>,
     /// The caller as the session was opened. Each configuration has a trust level of its own for it.
     pub(super) opened_by: Caller,
     pub(super) agent: Agent,
     pub(super) continuations: Arc<Continuations>,
-    pub(super) sink: AgentSink,
-    pub(super) changes: RecentChanges,
+    pub(super) sink: AgentNotifier,
+    pub(super) changes: ChangeThrottle,
     pub(super) listeners: SubscriptionStreams,
     pub(super) upstream_subscriptions: UpstreamSubscriptions,
     pub(super) notifications: NotificationQueue,
@@ -48,7 +48,7 @@ pub(super) struct AgentSide {
     began: Instant,
 }
 
-impl AgentSide {
+impl AgentState {
     pub(super) fn new(
         session: Weak<Session>,
         opened_by: Caller,
@@ -60,8 +60,8 @@ impl AgentSide {
             opened_by,
             agent,
             continuations,
-            sink: AgentSink::default(),
-            changes: RecentChanges::default(),
+            sink: AgentNotifier::default(),
+            changes: ChangeThrottle::default(),
             listeners: SubscriptionStreams::default(),
             upstream_subscriptions: UpstreamSubscriptions::default(),
             notifications: NotificationQueue::default(),
@@ -89,31 +89,32 @@ impl AgentSide {
 /// A session under one configuration. A request keeps the one that it began with.
 pub(super) struct ConfiguredSession {
     pub(super) me: Weak<Self>,
-    side: Arc<AgentSide>,
+    side: Arc<AgentState>,
     pub(super) caller: Arc<Caller>,
     pub(super) profile: Arc<ProfileConfig>,
     pub(super) context: Arc<Context>,
     /// The tools that the session may call: listed once, and again only if a source is live or was absent, or if the
     /// agent wants to hear of changes.
-    tools: Mutex<Arc<Snapshot>>,
+    tools: Mutex<Arc<ToolSnapshot>>,
     pub(super) refresh: ToolRefresh,
     /// The sources that were not waited for when the tools were listed. `None` before that, and once another task waits
     /// for them.
     pending: Mutex<Option<Vec<PendingSource>>>,
     /// The prompts, resources and templates that the session may use.
-    pub(super) lists: Lists,
-    /// What the agent saw under the configuration before, until it has been told of what is different now.
+    pub(super) lists: SessionLists,
+    /// The lists that the agent was shown under the previous configuration, until it has been notified of the
+    /// differences.
     pub(super) carried: Mutex<Option<Arc<EarlierLists>>>,
     /// The task that discovers the sources for a handshake.
     discovery: Mutex<Option<AbortHandle>>,
 }
 
 /// The tools, or the error because of which there are none.
-pub(super) type Snapshot = OnceCell<Result<Arc<Listing>, RpcError>>;
+pub(super) type ToolSnapshot = OnceCell<Result<Arc<SessionCatalog>, RpcError>>;
 
 impl ConfiguredSession {
     pub(super) fn new(
-        side: Arc<AgentSide>,
+        side: Arc<AgentState>,
         caller: Caller,
         profile: Arc<ProfileConfig>,
         context: Arc<Context>,
@@ -128,7 +129,7 @@ impl ConfiguredSession {
             tools: Mutex::default(),
             refresh: ToolRefresh::default(),
             pending: Mutex::default(),
-            lists: Lists::default(),
+            lists: SessionLists::default(),
             carried: Mutex::new(carried.map(Arc::new)),
             discovery: Mutex::default(),
         })
@@ -139,11 +140,11 @@ impl ConfiguredSession {
         Ok(self.deferred(kind).unwrap_or_else(|| self.with_status(kind, listing.list_page())))
     }
 
-    pub(super) async fn listing(&self, kind: ItemKind) -> Result<Arc<Listing>, RpcError> {
+    pub(super) async fn listing(&self, kind: ItemKind) -> Result<Arc<SessionCatalog>, RpcError> {
         if kind == ItemKind::Tool { self.snapshot().await } else { self.list_of(kind).await }
     }
 
-    pub(super) async fn snapshot(&self) -> Result<Arc<Listing>, RpcError> {
+    pub(super) async fn snapshot(&self) -> Result<Arc<SessionCatalog>, RpcError> {
         let cell = Arc::clone(&self.lock_tools());
         let taken = cell.get_or_init(|| async {
             let mut carried = self.carried_answers(ItemKind::Tool);
@@ -184,7 +185,7 @@ impl ConfiguredSession {
         self.pending.lock()
     }
 
-    pub(super) fn lock_tools(&self) -> MutexGuard<'_, Arc<Snapshot>> {
+    pub(super) fn lock_tools(&self) -> MutexGuard<'_, Arc<ToolSnapshot>> {
         self.tools.lock()
     }
 
@@ -209,7 +210,7 @@ impl ConfiguredSession {
     }
 
     /// Records a request that is refused before it reaches the gate, and returns the error.
-    pub(super) fn turned_away(&self, code: &str, kind: ItemKind, name: &str, text: &str) -> RpcError {
+    pub(super) fn record_rejection(&self, code: &str, kind: ItemKind, name: &str, text: &str) -> RpcError {
         let event = Event {
             kind: ledger::EventKind::CallDenied,
             run: Some(self.caller.session.clone()),
@@ -245,9 +246,9 @@ impl ConfiguredSession {
 }
 
 impl Deref for ConfiguredSession {
-    type Target = AgentSide;
+    type Target = AgentState;
 
-    fn deref(&self) -> &AgentSide {
+    fn deref(&self) -> &AgentState {
         &self.side
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::rounds::Rounds;
+use super::pending_rounds::PendingRounds;
 use super::tasks::Tasks;
 use crate::agent::Agent;
 use crate::call::Caller;
@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 #[derive(Default)]
 pub(crate) struct Continuations {
     pub(super) vault: Arc<SessionVault>,
-    pub(super) rounds: Rounds,
+    pub(super) rounds: PendingRounds,
     pub(super) tasks: Tasks,
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 
 use super::configured::ConfiguredSession;
-use super::listing::{Listing, VisibleItem};
+use super::listing::{SessionCatalog, VisibleItem};
 use super::request::SessionRequest;
 use super::{ListPage, shortened};
 use crate::catalog::{Catalog, ContestedName, ToolQuery};
@@ -146,7 +146,7 @@ impl SessionRequest<'_> {
         let found = named.and_then(|name| params.edited(&[("name", Some(&name)), ("arguments", inner.as_ref())]));
         found.map(|params| self.with_params(params)).ok_or_else(|| {
             let text = format!("`params.arguments.name` of `{CALL}` must be the name of a tool, as `{FIND}` gives it");
-            self.session.turned_away("invalid-params", ItemKind::Tool, CALL, &text)
+            self.session.record_rejection("invalid-params", ItemKind::Tool, CALL, &text)
         })
     }
 }
@@ -167,7 +167,7 @@ fn default_limit() -> usize {
     DEFAULT_LIMIT
 }
 
-async fn find(listing: &Listing, arguments: &Json) -> Result<Json, String> {
+async fn find(listing: &SessionCatalog, arguments: &Json) -> Result<Json, String> {
     let asked: Find = arguments.read().map_err(|error| format!("the arguments of `{FIND}`: {error}"))?;
     let Find { query, source, tag, limit, offset } = asked;
     if !(1..=MAX_LIMIT).contains(&limit) {
@@ -194,7 +194,7 @@ fn summary(shown: &VisibleItem) -> Value {
     })
 }
 
-fn describe(listing: &Listing, arguments: &Json) -> Result<Json, String> {
+fn describe(listing: &SessionCatalog, arguments: &Json) -> Result<Json, String> {
     let name = arguments.get_str("name").ok_or_else(|| format!("`{DESCRIBE}` needs the `name` of a tool"))?;
     let unknown = || format!("unknown tool {:?}; `{FIND}` finds those there are", shortened(&name));
     listing.get(&name).map(|found| found.item.exposed_definition()).ok_or_else(unknown)

@@ -75,7 +75,7 @@ async fn ask(
     kind: ItemKind,
 ) -> (Result<ListedItems, SourceError>, Option<PendingSource>) {
     let required = upstream.config.required;
-    let before = if kind == ItemKind::Tool { upstream.met_by(client) } else { None };
+    let before = if kind == ItemKind::Tool { upstream.cached_discovery(client) } else { None };
     let before = before.map(|met| ListedItems { offer: met.tools.clone(), met: Some(met), old: true });
     let mut listed = question(upstream, client, kind);
     if required && before.is_none() {

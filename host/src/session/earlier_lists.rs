@@ -1,5 +1,5 @@
-//! What a session takes from one configuration into the next: the answers of the sources that stay, and what the agent
-//! was shown, so that it is told of what is different.
+//! Carries state of a session from one configuration to the next: the answers of the remaining sources, and the lists
+//! that the agent was shown, so that it can be notified of differences.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Session;
 use super::configured::ConfiguredSession;
 use super::discovery::ListResult;
-use super::listing::Listing;
+use super::listing::SessionCatalog;
 use super::lists::KINDS;
 use crate::context::Upstream;
 use crate::item::ItemKind;
@@ -16,7 +16,7 @@ use crate::protocol::Era;
 
 /// The lists that an agent was shown under an earlier configuration.
 pub(super) struct EarlierLists {
-    listings: HashMap<ItemKind, Arc<Listing>>,
+    listings: HashMap<ItemKind, Arc<SessionCatalog>>,
     /// The lists that are out of date, by kind and source.
     stale: HashSet<(ItemKind, SourceName)>,
 }

@@ -1,12 +1,13 @@
-//! One request at one target: gate, source, gate; and again with the agent's answers, if the source asks for input.
+//! Executes one request at one target: through the gate, to the source, and back through the gate. If the source asks
+//! for input, the request is repeated with the agent's answers.
 
 use std::ops::ControlFlow;
 
 use super::expose;
 use super::in_flight::{DriveEnd, InFlightCall};
 use super::listing::VisibleItem;
+use super::pending_rounds::{AfterAnswers, PendingRound};
 use super::request::SessionRequest;
-use super::rounds::{AfterAnswers, Round};
 use crate::call::{GroupAttempt, Outcome};
 use crate::gate::{AdmittedCall, Permit, Ticket, asks_for_input};
 use crate::protocol::{Answer, Json, Method, RpcError};
@@ -30,12 +31,12 @@ pub(super) struct AttemptResult {
     pub(super) status: AttemptStatus,
 }
 
-/// Whether an attempt ended with an answer, and if not, whether it was sent.
+/// The status of an attempt: answered, not sent, or unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttemptStatus {
     /// It was answered, by the source or, because it was refused, by the broker.
     Answered,
-    /// It was surely not sent.
+    /// The request was certainly not sent.
     NotSent,
     /// It may or may not have reached the source.
     Unknown,
@@ -95,14 +96,15 @@ impl<'a> Execution<'a> {
         let outcome = loop {
             let (token, name) = (self.request.params.progress_token(), &upstream.config.name);
             let driven = session.drive(&mut in_flight, peer);
-            match session.telling_installations(token, &**peer, |source| source == name, driven).await {
+            match session.report_installations_during(token, &**peer, |source| source == name, driven).await {
                 // Before the gate, so that result policies and the record see what is added.
                 DriveEnd::Ended(outcome) => break in_flight.explained(outcome),
                 DriveEnd::Asked(asked) => {
                     let questions = session.questions(upstream, asked, peer).await;
                     // If all were refused, the source has been told, and goes on.
                     if !questions.is_empty() {
-                        let round = Round { about: self.about(), questions, then: AfterAnswers::Open(in_flight) };
+                        let round =
+                            PendingRound { about: self.about(), questions, then: AfterAnswers::Open(in_flight) };
                         let answer = session.ask_by_result(ticket, None, round).await;
                         return ControlFlow::Break(AttemptResult::answered(answer));
                     }
@@ -155,12 +157,12 @@ impl SessionRequest<'_> {
     /// Refuses a request that must not reach the gate: one with invalid arguments, or of a session that has ended.
     pub(super) fn check(&self, target: &VisibleItem) -> Result<(), RpcError> {
         let (kind, name) = (target.item.kind, &target.item.exposed);
-        let turned_away = |code, text| Err(self.session.turned_away(code, kind, name, text));
+        let record_rejection = |code, text| Err(self.session.record_rejection(code, kind, name, text));
         if !self.params.arguments().as_bytes().starts_with(b"{") {
-            return turned_away("invalid-params", "`params.arguments` must be an object");
+            return record_rejection("invalid-params", "`params.arguments` must be an object");
         }
         if self.session.ended() {
-            return turned_away("session-ended", "this session has ended");
+            return record_rejection("session-ended", "this session has ended");
         }
         Ok(())
     }

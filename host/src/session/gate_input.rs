@@ -11,7 +11,7 @@ use crate::gate::GateInput;
 use crate::lockfile::Acceptance;
 
 impl<'a> GateInput<'a> {
-    /// Makes the circumstances of a call of the session's agent that comes for the first time.
+    /// Returns the gate's input for a new call of the session's agent.
     pub(super) fn of_call(
         session: &'a ConfiguredSession,
         target: &'a VisibleItem,
@@ -25,7 +25,7 @@ impl<'a> GateInput<'a> {
         }
     }
 
-    /// Makes the circumstances of a question that a source has for the session's agent.
+    /// Returns the gate's input for a question that a source puts to the session's agent.
     pub(super) fn of_question(
         session: &'a ConfiguredSession,
         upstream: &'a Upstream,

@@ -18,7 +18,7 @@ use crate::context::Upstream;
 use crate::lockfile::Acceptance;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Json, RpcError};
-use crate::source::{ConnectionHealth, Status};
+use crate::source::{ConnectionHealth, SourceStatus};
 
 /// The members that can serve a tool of a group.
 #[derive(Debug)]
@@ -66,12 +66,12 @@ impl ToolGroup {
             let ConnectionHealth { status, connected, error, .. } = member.upstream.source.health();
             let down = if connected || error.is_none() {
                 0
-            } else if status == Status::Failed {
+            } else if status == SourceStatus::Failed {
                 2
             } else {
                 1
             };
-            (down, Reverse(member.upstream.config.priority), status == Status::Degraded)
+            (down, Reverse(member.upstream.config.priority), status == SourceStatus::Degraded)
         });
         members
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
-use super::listing::{Listing, VisibleItem, may_see, off_sentence};
+use super::listing::{SessionCatalog, VisibleItem, may_see, off_sentence};
 use super::offers::{OfferedPart, Unavailable, merged};
 use super::{AdvertisedCapabilities, deferred};
 use crate::context::Upstream;
@@ -53,7 +53,7 @@ impl ConfiguredSession {
 
     /// Discovers the sources in a task of its own, which goes on after the handshake. Returns the tools if they are
     /// there in time.
-    async fn listing_in_time(&self) -> Option<Result<Arc<Listing>, RpcError>> {
+    async fn listing_in_time(&self) -> Option<Result<Arc<SessionCatalog>, RpcError>> {
         let me = self.me.upgrade()?;
         let upstreams: Vec<_> = self.upstreams().collect();
         // A broker before one source is that source to the agent, so it says exactly what the source says.
@@ -77,17 +77,19 @@ impl ConfiguredSession {
 
     /// Returns what the session offers as far as it is known before all sources have answered. `partial` is the list
     /// without those that have failed or are slow, if there is one.
-    async fn expected_offers(&self, partial: Option<&Listing>) -> AdvertisedCapabilities {
+    async fn expected_offers(&self, partial: Option<&SessionCatalog>) -> AdvertisedCapabilities {
         let lock = self.context.lockfile_or_empty();
         let (upstreams, mut known) = (Vec::from_iter(self.upstreams()), Vec::new());
         for upstream in &upstreams {
             known.extend(upstream.announced().await.map(|announced| (Arc::clone(upstream), announced)));
         }
-        let away = match partial {
+        let unavailable_sources = match partial {
             Some(partial) => {
                 Unavailable { missing: partial.missing(), starting: Vec::new(), off: partial.off_sentence() }
             }
-            None => Unavailable { off: off_sentence(&self.expected_off(&lock).await), ..away(&upstreams) },
+            None => {
+                Unavailable { off: off_sentence(&self.expected_off(&lock).await), ..unavailable_sources(&upstreams) }
+            }
         };
         let parts = known.iter().map(|(upstream, announced)| {
             let shown =
@@ -95,7 +97,7 @@ impl ConfiguredSession {
             let instructions = announced.instructions.as_deref().filter(shown);
             OfferedPart { name: &upstream.config.name, capabilities: &announced.capabilities, instructions }
         });
-        let mut offers = merged(self.agent.era, true, &away, parts);
+        let mut offers = merged(self.agent.era, true, &unavailable_sources, parts);
         if let Value::Object(capabilities) = &mut offers.capabilities
             && known.len() < upstreams.len()
         {
@@ -130,8 +132,8 @@ impl ConfiguredSession {
     }
 }
 
-/// Returns the sources of which it is known that they fail, and those that never connected and are being started.
-fn away(upstreams: &[Arc<Upstream>]) -> Unavailable<'_> {
+/// Returns the sources that are known to fail, and those that are starting and have never connected.
+fn unavailable_sources(upstreams: &[Arc<Upstream>]) -> Unavailable<'_> {
     let (mut missing, mut starting) = (BTreeSet::new(), BTreeSet::new());
     for upstream in upstreams {
         let health = upstream.source.health();

@@ -7,8 +7,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
-use super::client::is_severe_enough;
 use super::configured::ConfiguredSession;
+use super::source_client::is_severe_enough;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome};
 use crate::context::{CallCountGuard, Upstream};

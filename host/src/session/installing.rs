@@ -30,7 +30,7 @@ impl ConfiguredSession {
 
     /// Waits for some work of a request. Meanwhile the agent is told of each step of the installations for which the
     /// work may wait, if it listens to progress. Cancellation: as of the work.
-    pub(super) fn telling_installations<'a, T: Send + 'a>(
+    pub(super) fn report_installations_during<'a, T: Send + 'a>(
         &'a self,
         token: Option<Json>,
         peer: &'a dyn AgentPeer,

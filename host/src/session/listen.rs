@@ -11,9 +11,9 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::Session;
+use super::change_throttle::ChangeThrottle;
 use super::configured::ConfiguredSession;
 use super::listing::VisibleItem;
-use super::recent_changes::RecentChanges;
 use super::request::SessionRequest;
 use super::subscription_filter::SubscriptionFilter;
 use crate::agent::{AgentPeer, Elicitation, NoAgent};
@@ -204,7 +204,7 @@ impl ConfiguredSession {
         let target = VisibleItem::whole_source(upstream);
         let changes_to = ChangeTarget { session: self.me.clone(), upstream: Arc::clone(upstream), out };
         let receiver: Arc<dyn AgentPeer> =
-            Arc::new(ChangeReceiver { target: changes_to, changes: RecentChanges::default() });
+            Arc::new(ChangeReceiver { target: changes_to, changes: ChangeThrottle::default() });
         if era == Era::Modern {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
@@ -258,7 +258,7 @@ impl Drop for Subscribed {
 /// Receives the changes of a modern source: for one stream of the agent, or for a legacy agent.
 struct ChangeReceiver {
     target: ChangeTarget,
-    changes: RecentChanges,
+    changes: ChangeThrottle,
 }
 
 #[derive(Clone)]

@@ -26,10 +26,10 @@ const MAX_OFF_NAMED: usize = 8;
 
 /// The items of one kind that a session sees.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct SessionCatalog {
     shown: HashMap<Arc<str>, VisibleItem>,
     hidden: HashSet<Arc<str>>,
-    /// Those of `hidden` that a person may turn on, as their source calls them destructive.
+    /// The hidden tools that a person may turn on. They are hidden because their source calls them destructive.
     off: BTreeSet<Arc<str>>,
     listing: Arc<[Json]>,
     ttl_ms: u64,
@@ -39,7 +39,7 @@ pub(super) struct Listing {
     /// The result of asking each source. Those that failed are not required.
     pub(super) answered: Vec<ListResult>,
     /// The sources whose instructions are quarantined. For lists of tools only.
-    silenced: HashSet<SourceName>,
+    quarantined_instructions: HashSet<SourceName>,
     /// The names that an earlier list had and this one has not.
     removed: HashSet<Arc<str>>,
     /// The search index, made by the first search.
@@ -80,7 +80,7 @@ impl VisibleItem {
     }
 }
 
-impl Listing {
+impl SessionCatalog {
     pub(super) fn list_page(&self) -> ListPage {
         ListPage {
             items: self.listing.clone(),
@@ -125,7 +125,7 @@ impl Listing {
 
     /// Reports whether the instructions of a source are quarantined.
     pub(super) fn is_silenced(&self, source: &SourceName) -> bool {
-        self.silenced.contains(source)
+        self.quarantined_instructions.contains(source)
     }
 
     /// Reports whether an item was listed before, and its source has removed it.
@@ -153,13 +153,13 @@ impl Listing {
     }
 
     /// Returns why a source was not discovered. `None` if it was.
-    pub(super) fn absence(&self, source: &SourceName) -> Option<&Cause> {
+    pub(super) fn missing_cause(&self, source: &SourceName) -> Option<&Cause> {
         let (_, listed) = self.answered.iter().find(|(upstream, _)| upstream.config.name == *source)?;
         listed.as_ref().err()
     }
 
     /// Reports whether a source is absent, or has not answered this session.
-    pub(super) fn lacks(&self, source: &SourceName) -> bool {
+    pub(super) fn is_missing(&self, source: &SourceName) -> bool {
         let listed =
             self.answered.iter().find(|(upstream, _)| upstream.config.name == *source).map(|(_, listed)| listed);
         listed.is_some_and(|listed| listed.as_ref().map_or(true, |listed| listed.old))
@@ -180,7 +180,7 @@ impl Listing {
     }
 
     /// Returns the result of asking each source, with newer results in the place of some.
-    pub(super) fn answered_but(&self, other: Vec<ListResult>) -> Vec<ListResult> {
+    pub(super) fn with_newer_results(&self, other: Vec<ListResult>) -> Vec<ListResult> {
         let mut answered = self.answered.clone();
         for (upstream, listed) in other {
             match answered.iter_mut().find(|(before, _)| before.config.name == upstream.config.name) {

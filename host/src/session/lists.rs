@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::configured::ConfiguredSession;
 use super::discovery::{self, DiscoveryResults, ListResult, ListedItems};
-use super::listing::Listing;
+use super::listing::SessionCatalog;
 use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::name::SourceName;
@@ -19,22 +19,22 @@ pub(super) const KINDS: [ItemKind; 3] = [ItemKind::Prompt, ItemKind::Resource, I
 
 /// The prompts, resources and templates of a session. No kind waits for another.
 #[derive(Default)]
-pub(super) struct Lists {
-    prompts: tokio::sync::Mutex<Option<Arc<Listing>>>,
-    resources: tokio::sync::Mutex<Option<Arc<Listing>>>,
-    templates: tokio::sync::Mutex<Option<Arc<Listing>>>,
+pub(super) struct SessionLists {
+    prompts: tokio::sync::Mutex<Option<Arc<SessionCatalog>>>,
+    resources: tokio::sync::Mutex<Option<Arc<SessionCatalog>>>,
+    templates: tokio::sync::Mutex<Option<Arc<SessionCatalog>>>,
     /// The lists that are out of date, by kind and source.
     stale: Mutex<HashSet<(ItemKind, SourceName)>>,
 }
 
-impl Lists {
+impl SessionLists {
     /// Marks lists of a source as out of date.
     pub(super) fn expire(&self, kinds: &[ItemKind], source: &SourceName) {
         self.stale().extend(kinds.iter().map(|kind| (*kind, source.clone())));
     }
 
     /// Returns the list of a kind, if it was listed and is not being listed now.
-    pub(super) fn now(&self, kind: ItemKind) -> Option<Arc<Listing>> {
+    pub(super) fn now(&self, kind: ItemKind) -> Option<Arc<SessionCatalog>> {
         self.of(kind).try_lock().ok()?.clone()
     }
 
@@ -43,7 +43,7 @@ impl Lists {
         self.stale().clone()
     }
 
-    fn of(&self, kind: ItemKind) -> &tokio::sync::Mutex<Option<Arc<Listing>>> {
+    fn of(&self, kind: ItemKind) -> &tokio::sync::Mutex<Option<Arc<SessionCatalog>>> {
         match kind {
             ItemKind::Prompt => &self.prompts,
             ItemKind::Resource => &self.resources,
@@ -65,13 +65,13 @@ impl Lists {
 /// The sources whose list of a kind is out of date. Their marks come back if it is dropped before the lists were taken
 /// anew: the request may be cancelled, or fail.
 struct Stale<'a> {
-    lists: &'a Lists,
+    lists: &'a SessionLists,
     kind: ItemKind,
     sources: HashSet<SourceName>,
 }
 
 impl Stale<'_> {
-    /// Forgets the marks, as the lists have been taken anew.
+    /// Clears the marks, because the lists have been fetched again.
     fn clear(mut self) {
         self.sources.clear();
     }
@@ -88,7 +88,7 @@ impl Drop for Stale<'_> {
 impl ConfiguredSession {
     /// Returns the items of a kind other than tools that the session may use. A source that was asked before is asked
     /// again only if it said that its list has changed.
-    pub(super) async fn list_of(&self, kind: ItemKind) -> Result<Arc<Listing>, RpcError> {
+    pub(super) async fn list_of(&self, kind: ItemKind) -> Result<Arc<SessionCatalog>, RpcError> {
         // A source that cannot be discovered has no lists either.
         let tools = self.snapshot().await?;
         let mut place = self.lists.of(kind).lock().await;
@@ -100,7 +100,7 @@ impl ConfiguredSession {
         let admitted = self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream).filter(again);
         let (mut absent, mut upstreams) = (Vec::new(), Vec::new());
         for upstream in admitted {
-            match tools.absence(&upstream.config.name) {
+            match tools.missing_cause(&upstream.config.name) {
                 Some(why) => absent.push((upstream, Err(why.clone()))),
                 None => upstreams.push(upstream),
             }
@@ -109,7 +109,7 @@ impl ConfiguredSession {
             discovery::ask_all(upstreams, &self.context, &self.caller, &self.client(), kind).await;
         answered.extend(absent);
         if let Some(before) = place.as_ref() {
-            answered = before.answered_but(answered);
+            answered = before.with_newer_results(answered);
         }
         let listing = Arc::new(self.build_list(answered, kind).await?);
         *place = Some(Arc::clone(&listing));
@@ -132,7 +132,7 @@ impl ConfiguredSession {
         }
         let mut place = self.lists.of(kind).lock().await;
         let Some(before) = place.as_ref() else { return };
-        match self.build_list(before.answered_but(vec![(upstream, listed)]), kind).await {
+        match self.build_list(before.with_newer_results(vec![(upstream, listed)]), kind).await {
             Ok(listing) => *place = Some(Arc::new(listing)),
             Err(error) => return tracing::warn!(error = error.message, "a session keeps the lists that it has"),
         }
@@ -149,7 +149,7 @@ impl ConfiguredSession {
         }
     }
 
-    async fn build_list(&self, answered: Vec<ListResult>, kind: ItemKind) -> Result<Listing, RpcError> {
+    async fn build_list(&self, answered: Vec<ListResult>, kind: ItemKind) -> Result<SessionCatalog, RpcError> {
         let listing = self.build_listing(answered, true, kind).await;
         listing.map_err(|cause| RpcError::new(RpcError::INTERNAL, cause.to_string()))
     }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_list_stays_out_of_date_until_it_was_taken_anew() {
-        let lists = Lists::default();
+        let lists = SessionLists::default();
         lists.expire(&[ItemKind::Prompt], &"files".parse().unwrap());
         drop(lists.take_stale(ItemKind::Prompt));
         assert!(lists.take_stale(ItemKind::Resource).sources.is_empty());

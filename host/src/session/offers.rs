@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::AdvertisedCapabilities;
-use super::listing::Listing;
+use super::listing::SessionCatalog;
 use crate::item::Item;
 use crate::name::SourceName;
 use crate::protocol::{Era, Json};
 
-impl Listing {
+impl SessionCatalog {
     /// Returns the capabilities of the sources together. The tools of a legacy session are announced as unchanging,
     /// unless a source is live or missing; a modern agent subscribes if it wants to hear of changes.
     pub(super) fn offers(&self, era: Era) -> AdvertisedCapabilities {
@@ -33,7 +33,7 @@ impl Listing {
     }
 }
 
-/// What one source offers besides its items.
+/// The capabilities and instructions that one source offers besides its items.
 pub(super) struct OfferedPart<'a> {
     pub(super) name: &'a SourceName,
     /// `ServerCapabilities`
@@ -42,7 +42,7 @@ pub(super) struct OfferedPart<'a> {
     pub(super) instructions: Option<&'a Item>,
 }
 
-/// The sources and tools that the agent is told about because they are not there.
+/// The unavailable sources and tools that the answer to the handshake mentions.
 #[derive(Default)]
 pub(super) struct Unavailable<'a> {
     /// The sources that have failed.

@@ -99,8 +99,8 @@ impl<'a> SessionRequest<'a> {
     ) -> Result<AdmittedCall, Answer> {
         let Self { session, method, params, peer } = self;
         let call = Call::new(method, params.clone(), &session.caller, target.item.clone(), target.risk);
-        let circumstances = GateInput { resumed, ..GateInput::of_call(session, target, peer) };
-        let admitted = session.context.gate.admit(Call { attempt, ..call }, &circumstances).await;
+        let input = GateInput { resumed, ..GateInput::of_call(session, target, peer) };
+        let admitted = session.context.gate.admit(Call { attempt, ..call }, &input).await;
         admitted.map_err(|refusal| refusal.to_answer())
     }
 

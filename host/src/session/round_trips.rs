@@ -6,8 +6,8 @@ use super::configured::ConfiguredSession;
 use super::execution::Execution;
 use super::in_flight::InFlightCall;
 use super::listing::VisibleItem;
+use super::pending_rounds::{AfterAnswers, AgentQuestion, PendingRound, RequestStateError};
 use super::request::SessionRequest;
-use super::rounds::{AfterAnswers, AgentQuestion, RequestStateError, Round};
 use crate::call::{Outcome, Params};
 use crate::digest::Digest;
 use crate::gate::Ticket;
@@ -37,12 +37,12 @@ impl Execution<'_> {
 
     /// Returns the round that a retry goes on with. `None` for a first request, and for one that answers the broker's
     /// own question, which the gate reads.
-    fn begun(&self) -> Result<Option<Round>, RpcError> {
+    fn begun(&self) -> Result<Option<PendingRound>, RpcError> {
         let SessionRequest { session, params, .. } = &self.request;
         let Some(handle) = params.request_state() else { return Ok(None) };
         let refused = |why: &str| {
             let item = &self.target.item;
-            Err(session.turned_away("request-state", item.kind, &item.exposed, &format!("`requestState` {why}")))
+            Err(session.record_rejection("request-state", item.kind, &item.exposed, &format!("`requestState` {why}")))
         };
         match session.continuations.rounds.take(&handle) {
             Ok(round) if round.about == self.about() => Ok(Some(round)),
@@ -64,7 +64,7 @@ impl Execution<'_> {
                 return Err(refusal);
             }
         };
-        let round = Round { about: self.about(), questions, then: AfterAnswers::Again(state) };
+        let round = PendingRound { about: self.about(), questions, then: AfterAnswers::Again(state) };
         let modern = session.agent.era == Era::Modern;
         if modern && (self.resumed || !round.is_answered_by(params)) {
             return Err(session.ask_by_result(ticket, Some(result), round).await);
@@ -90,12 +90,12 @@ impl Execution<'_> {
         if questions.is_empty() {
             return Answer::Error(error);
         }
-        session.ask_again(Round { about: self.about(), questions, then: AfterAnswers::Afresh(error) })
+        session.ask_again(PendingRound { about: self.about(), questions, then: AfterAnswers::Afresh(error) })
     }
 
     /// Puts the answers that a retry brings into the request. Each has to pass the gate. Returns the call, if it is
     /// open at the source.
-    async fn go_on(&mut self, round: Round) -> Result<Option<InFlightCall>, Answer> {
+    async fn go_on(&mut self, round: PendingRound) -> Result<Option<InFlightCall>, Answer> {
         let session = self.request.session;
         let responses = self.request.params.input_responses().cloned().unwrap_or_else(Json::empty_object);
         let all = round.questions.iter().all(|question| responses.get(&question.key).is_some());
@@ -140,7 +140,7 @@ impl Execution<'_> {
     }
 
     /// Asks a legacy agent, and puts its answers into the request.
-    async fn ask_by_request(&mut self, round: Round) -> Result<Option<InFlightCall>, Answer> {
+    async fn ask_by_request(&mut self, round: PendingRound) -> Result<Option<InFlightCall>, Answer> {
         let peer = &self.request.peer;
         let asked = round.questions.into_iter().map(async |question| {
             let answer = question.put_to_agent(peer).await;
@@ -187,7 +187,7 @@ pub(super) async fn released(ticket: Ticket, answer: Answer) -> Result<Json, Ans
 
 impl ConfiguredSession {
     /// Asks a modern agent by the result of its request.
-    pub(super) async fn ask_by_result(&self, ticket: Ticket, result: Option<Json>, round: Round) -> Answer {
+    pub(super) async fn ask_by_result(&self, ticket: Ticket, result: Option<Json>, round: PendingRound) -> Answer {
         let result = result.unwrap_or_else(|| Json::of(&serde_json::json!({ "resultType": "input_required" })));
         let asked = round.asked();
         match released(ticket, Answer::Result(result)).await {
@@ -197,12 +197,12 @@ impl ConfiguredSession {
     }
 
     /// Asks by a result that holds nothing but the questions, for example again if not all were answered.
-    fn ask_again(&self, round: Round) -> Answer {
+    fn ask_again(&self, round: PendingRound) -> Answer {
         let asked = round.asked();
         self.handed_out(Json::of(&serde_json::json!({ "resultType": "input_required" })), asked, round)
     }
 
-    fn handed_out(&self, result: Json, asked: Option<Json>, round: Round) -> Answer {
+    fn handed_out(&self, result: Json, asked: Option<Json>, round: PendingRound) -> Answer {
         let Some(handle) = self.continuations.rounds.keep(&self.caller.session, round) else {
             let why = "too many requests of this caller already wait for the agent to come back";
             return Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::configured::ConfiguredSession;
-use super::listing::{Listing, VisibleItem, may_see};
+use super::listing::{SessionCatalog, VisibleItem, may_see};
 use super::request::SessionRequest;
 use super::shortened;
 use super::tasks::{has_tasks, lists_tasks};
@@ -32,14 +32,14 @@ impl SessionRequest<'_> {
     /// from the session and one that does not exist look the same.
     pub(super) async fn target(&self) -> Result<VisibleItem, RpcError> {
         let (session, token) = (self.session, self.params.progress_token());
-        session.telling_installations(token, &*self.peer, |source| session.uses(source), self.found()).await
+        session.report_installations_during(token, &*self.peer, |source| session.uses(source), self.found()).await
     }
 
     /// Returns the session's tools, once the sources have listed them.
-    pub(super) async fn listed(&self) -> Result<Arc<Listing>, RpcError> {
+    pub(super) async fn listed(&self) -> Result<Arc<SessionCatalog>, RpcError> {
         let (session, token) = (self.session, self.params.progress_token());
         let listed = session.listing(ItemKind::Tool);
-        session.telling_installations(token, &*self.peer, |source| session.uses(source), listed).await
+        session.report_installations_during(token, &*self.peer, |source| session.uses(source), listed).await
     }
 
     async fn found(&self) -> Result<VisibleItem, RpcError> {
@@ -59,7 +59,7 @@ impl SessionRequest<'_> {
                     "no method {:?}: the protocol has none of that name, and reserves names that look like its own",
                     shortened(method)
                 );
-                let error = session.turned_away("unknown-method", ItemKind::Source, "", &text);
+                let error = session.record_rejection("unknown-method", ItemKind::Source, "", &text);
                 Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error })
             }
             _ => self.source().await,
@@ -86,7 +86,7 @@ impl SessionRequest<'_> {
                 "method {:?} is not served here; if it is one of a source's own, name the source in `_meta` as {META_SOURCE:?}",
                 shortened(method)
             );
-            let error = session.turned_away(code, ItemKind::Source, named.as_deref().unwrap_or_default(), &text);
+            let error = session.record_rejection(code, ItemKind::Source, named.as_deref().unwrap_or_default(), &text);
             return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error });
         };
         let item = Arc::new(upstream.whole_item());
@@ -113,12 +113,12 @@ impl ConfiguredSession {
     }
 
     fn invalid(&self, text: &str) -> RpcError {
-        self.turned_away("invalid-params", ItemKind::Source, "", text)
+        self.record_rejection("invalid-params", ItemKind::Source, "", text)
     }
 
     async fn named(&self, kind: ItemKind, name: Option<&Json>, shown: &str) -> Result<VisibleItem, RpcError> {
         let Some(name) = name.and_then(|name| name.read::<String>().ok()) else {
-            return Err(self.turned_away("invalid-params", kind, "", &format!("`{shown}` must be a string")));
+            return Err(self.record_rejection("invalid-params", kind, "", &format!("`{shown}` must be a string")));
         };
         let listing = self.listing(kind).await?;
         if let Some(found) = listing.get(&name) {
@@ -127,21 +127,21 @@ impl ConfiguredSession {
         if listing.has_removed(&name) && !listing.hides(&name) {
             let text = removed(kind, &shortened(&name));
             return Err(self
-                .turned_away("tool-removed", kind, &name, &text)
+                .record_rejection("tool-removed", kind, &name, &text)
                 .with_data(json!({ "code": "tool-removed" })));
         }
         if let Some(why) = listing.why_absent(&name) {
-            let error = self.turned_away("not-sent", kind, &name, &why);
+            let error = self.record_rejection("not-sent", kind, &name, &why);
             return Err(RpcError { code: RpcError::INTERNAL, ..error }.with_data(json!({ "code": "not-sent" })));
         }
         if listing.is_off(&name) {
             let text = format!(
                 "tool `{name}` is off, as its source calls it destructive: a person turns it on with `portcullis lock accept {name}`"
             );
-            return Err(self.turned_away("tool-off", kind, &name, &text).with_data(json!({ "code": "tool-off" })));
+            return Err(self.record_rejection("tool-off", kind, &name, &text).with_data(json!({ "code": "tool-off" })));
         }
         let code = if listing.hides(&name) { "not-visible".to_owned() } else { format!("unknown-{}", kind.as_str()) };
-        Err(self.turned_away(&code, kind, &name, &format!("unknown {} {:?}", kind.as_str(), shortened(&name))))
+        Err(self.record_rejection(&code, kind, &name, &format!("unknown {} {:?}", kind.as_str(), shortened(&name))))
     }
 
     /// Returns a template by its exposed form, or a resource by its URI, as some clients complete the URI of a
@@ -158,7 +158,7 @@ impl ConfiguredSession {
     /// describes.
     async fn resource(&self, uri: Option<&Json>, shown: &str) -> Result<VisibleItem, RpcError> {
         let Some(uri) = uri.and_then(|uri| uri.read::<String>().ok()) else {
-            return Err(self.turned_away(
+            return Err(self.record_rejection(
                 "invalid-params",
                 ItemKind::Resource,
                 "",
@@ -186,7 +186,7 @@ impl ConfiguredSession {
     }
 
     fn no_resource(&self, code: &str, uri: &str) -> RpcError {
-        let error = self.turned_away(code, ItemKind::Resource, uri, "resource not found");
+        let error = self.record_rejection(code, ItemKind::Resource, uri, "resource not found");
         let code = if self.agent.era == Era::Modern { RpcError::INVALID_PARAMS } else { RpcError::RESOURCE_NOT_FOUND };
         RpcError { code, ..error }.with_data(serde_json::json!({ "uri": shortened(uri) }))
     }

@@ -9,9 +9,9 @@ use serde_json::json;
 use super::configured::ConfiguredSession;
 use super::execution::Execution;
 use super::listing::VisibleItem;
+use super::pending_rounds::AgentQuestion;
 use super::request::SessionRequest;
 use super::round_trips::released;
-use super::rounds::AgentQuestion;
 use super::target::names_source;
 use crate::agent::AgentPeer;
 use crate::call::Risk;
@@ -234,15 +234,19 @@ impl SessionRequest<'_> {
             return self.source().await;
         }
         if session.agent.era == Era::Modern && !session.agent.extends(meta::TASKS_EXTENSION) {
-            let error =
-                session.turned_away("missing-capability", ItemKind::Source, "", "the request does not declare tasks");
+            let error = session.record_rejection(
+                "missing-capability",
+                ItemKind::Source,
+                "",
+                "the request does not declare tasks",
+            );
             let needed = json!({ "requiredCapabilities": { "extensions": { meta::TASKS_EXTENSION: {} } } });
             return Err(RpcError { code: RpcError::MISSING_CAPABILITY, ..error }.with_data(needed));
         }
         let id = self.params.as_json().get_str("taskId").unwrap_or_default();
         let Some(upstream) = session.continuations.tasks.source(&id) else {
             let text = "no such task of this session";
-            return Err(session.turned_away("unknown-task", ItemKind::Source, "", text));
+            return Err(session.record_rejection("unknown-task", ItemKind::Source, "", text));
         };
         let item = Arc::new(upstream.whole_item());
         // The call that began the task passed the gate.

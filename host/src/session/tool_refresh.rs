@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
 use super::discovery::{self, ListResult, ListedItems, PendingSource};
-use super::listing::Listing;
+use super::listing::SessionCatalog;
 use super::lists::KINDS;
 use crate::config::ToolListUpdates;
 use crate::context::Upstream;
@@ -37,7 +37,7 @@ const SHOWN: usize = 16;
 #[derive(Default)]
 pub(super) struct ToolRefresh {
     running: Mutex<HashMap<SourceName, Stage>>,
-    /// Held while one list replaces another. No source is asked meanwhile.
+    /// The lock that is held while one list replaces another. No source is queried while it is held.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -57,7 +57,7 @@ impl ToolRefresh {
     }
 
     /// Ends a refresh. Returns true if the caller must refresh once more.
-    fn goes_on(&self, source: &SourceName) -> bool {
+    fn finish_refresh(&self, source: &SourceName) -> bool {
         let mut running = self.lock();
         let again = running.get(source) == Some(&Stage::Again);
         if again {
@@ -81,13 +81,13 @@ impl ToolRefresh {
 impl ConfiguredSession {
     /// Reports whether the session asks a source again when the source says that its tools have changed.
     pub(super) fn follows_tools(&self, upstream: &Upstream) -> bool {
-        upstream.config.discovery == ToolListUpdates::Live || self.listeners.want_tools() || self.lacks(upstream)
+        upstream.config.discovery == ToolListUpdates::Live || self.listeners.want_tools() || self.is_missing(upstream)
     }
 
     /// Reports whether the session has begun without a source, or with what the source said to an earlier session.
-    fn lacks(&self, upstream: &Upstream) -> bool {
+    fn is_missing(&self, upstream: &Upstream) -> bool {
         let cell = Arc::clone(&self.lock_tools());
-        cell.get().is_some_and(|taken| taken.as_ref().is_ok_and(|tools| tools.lacks(&upstream.config.name)))
+        cell.get().is_some_and(|taken| taken.as_ref().is_ok_and(|tools| tools.is_missing(&upstream.config.name)))
     }
 
     /// Refreshes the tools of a source soon, and once, however often it is called meanwhile.
@@ -100,11 +100,11 @@ impl ConfiguredSession {
         tokio::spawn(async move {
             loop {
                 let Some(session) = me.upgrade().filter(|session| !session.ended()) else { return };
-                session.take_anew(&upstream).await;
+                session.refresh_tools(&upstream).await;
                 // Dropped before the pause, so that the task does not keep an ended session alive.
                 drop(session);
                 tokio::time::sleep(PAUSE).await;
-                if !me.upgrade().is_some_and(|session| session.refresh.goes_on(&upstream.config.name)) {
+                if !me.upgrade().is_some_and(|session| session.refresh.finish_refresh(&upstream.config.name)) {
                     return;
                 }
             }
@@ -113,7 +113,7 @@ impl ConfiguredSession {
 
     /// Waits for the sources that the session had to begin without: those that are still being asked, and those that
     /// have come back since.
-    pub(super) fn await_absent(&self, tools: &Listing, pending: Vec<PendingSource>) {
+    pub(super) fn await_absent(&self, tools: &SessionCatalog, pending: Vec<PendingSource>) {
         let is_pending =
             |upstream: &Upstream| pending.iter().any(|pending| pending.upstream.config.name == upstream.config.name);
         for upstream in tools.absent().filter(|upstream| !is_pending(upstream)) {
@@ -136,20 +136,20 @@ impl ConfiguredSession {
                     return session.list_arrived(upstream, kind, listed).await;
                 }
                 if let Ok(listed) = discovery::noted(&session.context, &session.caller, kind, &upstream, listed) {
-                    session.take_in(&upstream, listed).await;
+                    session.replace_listed(&upstream, listed).await;
                 }
             });
         }
     }
 
-    async fn take_anew(&self, upstream: &Arc<Upstream>) {
+    async fn refresh_tools(&self, upstream: &Arc<Upstream>) {
         let source = &upstream.config.name;
         let asked = discovery::question(upstream, &self.client(), ItemKind::Tool);
         match timeout(LIST_TIMEOUT, asked).await {
             Ok(Ok(listed)) => {
                 let listed = discovery::noted(&self.context, &self.caller, ItemKind::Tool, upstream, Ok(listed));
                 if let Ok(listed) = listed {
-                    let changed = self.take_in(upstream, listed).await;
+                    let changed = self.replace_listed(upstream, listed).await;
                     // An agent that subscribed is told of each change that a source announces, even if it changes
                     // nothing that the agent sees.
                     if !changed && upstream.config.discovery == ToolListUpdates::Snapshot && self.listeners.want_tools()
@@ -167,13 +167,13 @@ impl ConfiguredSession {
 
     /// Replaces what a source offered with what it offers now, and tells the agent if that changes anything that it
     /// sees. Returns true if it does.
-    async fn take_in(&self, upstream: &Arc<Upstream>, listed: ListedItems) -> bool {
+    async fn replace_listed(&self, upstream: &Arc<Upstream>, listed: ListedItems) -> bool {
         let _turn = self.refresh.turn.lock().await;
         let Some(before) = self.present_tools().await else { return false };
         let source = &upstream.config.name;
-        let is_new = before.absence(source).is_some();
+        let is_new = before.missing_cause(source).is_some();
         let capabilities = listed.met.as_ref().map(|met| met.capabilities.clone());
-        let answered = before.answered_but(vec![(Arc::clone(upstream), Ok(listed))]);
+        let answered = before.with_newer_results(vec![(Arc::clone(upstream), Ok(listed))]);
         let Some(after) = self.replace_tools(&before, answered).await else { return false };
         if is_new {
             self.lists.expire(&KINDS, source);
@@ -202,7 +202,7 @@ impl ConfiguredSession {
 
     /// Returns the list of tools if there is one. Tools that have not been listed yet will be up to date anyway, unless
     /// they are carried over.
-    async fn present_tools(&self) -> Option<Arc<Listing>> {
+    async fn present_tools(&self) -> Option<Arc<SessionCatalog>> {
         let is_carried = self.carried.lock().is_some();
         if is_carried {
             return self.snapshot().await.ok();
@@ -211,7 +211,7 @@ impl ConfiguredSession {
     }
 
     /// Replaces the list of tools by one of these answers. Returns `None` if that is not possible; then it stays.
-    async fn replace_tools(&self, before: &Listing, answered: Vec<ListResult>) -> Option<Arc<Listing>> {
+    async fn replace_tools(&self, before: &SessionCatalog, answered: Vec<ListResult>) -> Option<Arc<SessionCatalog>> {
         match self.build_listing(answered, false, ItemKind::Tool).await {
             Ok(after) => {
                 let after = Arc::new(after.after(before));
@@ -227,7 +227,7 @@ impl ConfiguredSession {
 
     /// Tells the agent that a list has changed, and records how, if two lists differ in what the agent sees. Returns
     /// true if they do.
-    pub(super) fn tell_difference(&self, kind: ItemKind, before: &Listing, after: &Listing) -> bool {
+    pub(super) fn tell_difference(&self, kind: ItemKind, before: &SessionCatalog, after: &SessionCatalog) -> bool {
         let change = Change::between(before, after);
         if change.is_none() {
             return false;
@@ -261,7 +261,7 @@ struct Change {
 }
 
 impl Change {
-    fn between(before: &Listing, after: &Listing) -> Self {
+    fn between(before: &SessionCatalog, after: &SessionCatalog) -> Self {
         let mut change = Self::default();
         for shown in after.items() {
             let name = shown.item.exposed.clone();
@@ -300,8 +300,8 @@ mod tests {
         assert!(refresh.begin(&one));
         assert!(!refresh.begin(&one) && !refresh.begin(&one));
         assert!(refresh.begin(&other), "none waits for another");
-        assert!(refresh.goes_on(&one));
-        assert!(!refresh.goes_on(&one));
+        assert!(refresh.finish_refresh(&one));
+        assert!(!refresh.finish_refresh(&one));
         assert!(refresh.begin(&one));
     }
 }

@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    CallEventSender, ConcurrencyLimit, ConnectionHealth, Discovery, Listed, Source, SourceClient, SourceError, Status,
+    CallEventSender, ConcurrencyLimit, ConnectionHealth, Discovery, ListedDefinitions, Source, SourceClient,
+    SourceError, SourceStatus,
 };
 use crate::call::{Cause, Outcome, SessionId};
 use crate::config::SourceConfig;
@@ -120,19 +121,19 @@ impl Source for ComponentSource {
             protocol: PROTOCOL.into(),
             capabilities: Json::of(&capabilities),
             instructions: None,
-            tools: Listed { items: listed, ..Listed::default() },
+            tools: ListedDefinitions { items: listed, ..ListedDefinitions::default() },
         })
     }
 
-    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError> {
+    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<ListedDefinitions, SourceError> {
         let failed = |failure| SourceError::Protocol(cause("it lists no resources: ".to_owned(), failure));
         Ok(match (kind, &self.tools) {
             (ItemKind::Tool, _) => self.discover(client).await?.tools,
             (ItemKind::Resource, Callee::Tools(tools)) if tools.offers_resources() => {
                 let resources = self.in_time(&Method::ResourcesList, tools.resources(client.profile())).await?;
-                Listed { items: resources.map_err(failed)?, ..Listed::default() }
+                ListedDefinitions { items: resources.map_err(failed)?, ..ListedDefinitions::default() }
             }
-            _ => Listed::default(),
+            _ => ListedDefinitions::default(),
         })
     }
 
@@ -182,7 +183,7 @@ impl Source for ComponentSource {
 
     /// Returns `Ready`: a component that is loaded is available.
     fn health(&self) -> ConnectionHealth {
-        ConnectionHealth { status: Status::Ready, connected: true, ..ConnectionHealth::default() }
+        ConnectionHealth { status: SourceStatus::Ready, connected: true, ..ConnectionHealth::default() }
     }
 
     fn end_session(&self, session: &SessionId) {

@@ -22,7 +22,7 @@ pub(crate) struct ConcurrencyLimit {
     waiting: AtomicUsize,
 }
 
-/// The right to use the source, held by a call. Dropping it admits the next call.
+/// The permission of one call to use the source. Dropping it lets the next waiting call proceed.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyGuard(#[expect(dead_code, reason = "held, to be dropped")] Option<OwnedSemaphorePermit>);
 
@@ -36,8 +36,7 @@ impl ConcurrencyLimit {
     /// Waits for a turn, in the order of arrival, until `deadline`. Methods that continue a call that the source
     /// already has, or that stay open indefinitely, need no turn. Cancellation safe.
     ///
-    /// # Errors
-    /// A text for people: too many calls wait already, or the deadline has passed.
+    /// # Errors Returns a message for people if the queue is full or the deadline has passed.
     pub(crate) async fn acquire(&self, method: &Method, deadline: Instant) -> Result<ConcurrencyGuard, Cause> {
         let Some((most, places)) = self.concurrency.as_ref().filter(|_| method.is_work()) else {
             return Ok(ConcurrencyGuard(None));

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::link::{Deadlines, Link, LinkConfig};
-use super::supervised::{Connect, Supervised, SupervisionConfig};
+use super::link::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
+use super::supervised::{Connector, SupervisedSource, SupervisionConfig};
 use super::{Discovery, SourceError};
 use crate::call::Cause;
 use crate::config::{Endpoint, HttpTransportKind, OWN_HEADERS, SourceConfig};
@@ -30,7 +30,7 @@ mod status;
 mod transport;
 
 /// A source with a `url`.
-pub(crate) type HttpSource = Supervised<RemoteServer>;
+pub(crate) type HttpSource = SupervisedSource<RemoteServer>;
 
 /// The server of a source, and how it is reached.
 pub(crate) struct RemoteServer {
@@ -77,14 +77,18 @@ impl HttpSource {
 }
 
 #[async_trait]
-impl Connect for RemoteServer {
-    async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
+impl Connector for RemoteServer {
+    async fn connect(
+        &self,
+        deadlines: HandshakeDeadlines,
+        config: McpConnectionConfig,
+    ) -> Result<(McpConnection, Discovery), SourceError> {
         let explained = |error| self.explain(error);
         if self.transport_kind == HttpTransportKind::Sse || self.speaks_sse.load(Ordering::Relaxed) {
             return self.connect_sse(deadlines, config).await.map_err(explained);
         }
         let transport = Arc::new(HttpTransport::new(self.access.clone(), self.limit));
-        let refused = match Link::open(transport, deadlines.clone(), config.clone()).await {
+        let refused = match McpConnection::open(transport, deadlines.clone(), config.clone()).await {
             Err(SourceError::Protocol(why)) if self.transport_kind == HttpTransportKind::Detect => why,
             opened => return opened.map_err(explained),
         };
@@ -106,10 +110,14 @@ impl Connect for RemoteServer {
 }
 
 impl RemoteServer {
-    async fn connect_sse(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
+    async fn connect_sse(
+        &self,
+        deadlines: HandshakeDeadlines,
+        config: McpConnectionConfig,
+    ) -> Result<(McpConnection, Discovery), SourceError> {
         let (shared, inbox) = TransportShared::new(self.access.clone(), self.limit);
         let transport = Arc::new(LegacySse::open(shared, inbox).await?);
-        Link::open(transport, Deadlines { probe: None, ..deadlines }, config).await
+        McpConnection::open(transport, HandshakeDeadlines { probe: None, ..deadlines }, config).await
     }
 
     fn explain(&self, error: SourceError) -> SourceError {

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::transport::Transport;
-use super::{CallEventSender, Discovery, Listed, SourceClient, SourceError};
+use super::{CallEventSender, Discovery, ListedDefinitions, SourceClient, SourceError};
 use crate::call::{Cause, Outcome};
 use crate::item::ItemKind;
 use crate::name::SourceName;
@@ -32,9 +32,9 @@ mod subscribers;
 pub(crate) use call_deadline::CallDeadline;
 use control_queue::OutboundNotification;
 use handshake::HandshakeResult;
-pub(crate) use handshake::{Deadlines, EraChoice};
+pub(crate) use handshake::{EraChoice, HandshakeDeadlines};
 use meta::RequestFacts;
-use pending::{LinkShared, NoResponse, ReplyRoute};
+use pending::{McpConnectionState, NoResponse, ReplyRoute};
 pub(crate) use subscribers::Subscribers;
 pub(crate) use url_elicitations::needed as url_elicitations_needed;
 
@@ -46,10 +46,10 @@ const MAX_CONTROL_MESSAGES: usize = 64;
 const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// An open connection. Dropping it ends it.
-pub(crate) struct Link {
-    shared: Arc<LinkShared>,
+pub(crate) struct McpConnection {
+    shared: Arc<McpConnectionState>,
     agreed: HandshakeResult,
-    deadlines: Deadlines,
+    deadlines: HandshakeDeadlines,
     /// The log level that a legacy source was last asked for.
     level: tokio::sync::Mutex<Option<Json>>,
     tasks: [JoinHandle<()>; 2],
@@ -57,7 +57,7 @@ pub(crate) struct Link {
 
 /// The reason why a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct ConnectionEnd {
     /// A text for people, whose cause alone goes into the ledger.
     pub(crate) why: Cause,
     /// True if the source has forgotten the session, and would open another.
@@ -66,7 +66,7 @@ pub(crate) struct Ended {
 
 /// The parameters of a new connection.
 #[derive(Clone)]
-pub(crate) struct LinkConfig {
+pub(crate) struct McpConnectionConfig {
     /// The source's configured name, which notifications and requests to sessions carry.
     pub(crate) source: SourceName,
     /// The era in which the connection is made.
@@ -81,7 +81,7 @@ pub(crate) struct LinkConfig {
     pub(crate) subscribers: Arc<Subscribers>,
 }
 
-impl Link {
+impl McpConnection {
     /// Opens a connection: finds out which era the source speaks, agrees on a revision and lists the tools.
     /// Cancellation safe: dropping the future drops the connection. After an error the transport is closed.
     ///
@@ -89,12 +89,12 @@ impl Link {
     /// [`SourceError`]; if the connection ended, [`Transport::exit_reason`] says what the transport knows of it.
     pub(crate) async fn open(
         transport: Arc<dyn Transport>,
-        deadlines: Deadlines,
-        config: LinkConfig,
+        deadlines: HandshakeDeadlines,
+        config: McpConnectionConfig,
     ) -> Result<(Self, Discovery), SourceError> {
         let whole = deadlines.whole;
         let (control_queue, queue) = mpsc::channel(MAX_CONTROL_MESSAGES);
-        let shared = Arc::new(LinkShared {
+        let shared = Arc::new(McpConnectionState {
             transport: Arc::clone(&transport),
             config,
             owner: OnceLock::new(),
@@ -146,8 +146,8 @@ impl Link {
     /// Lists the items of one kind that the source offers.
     ///
     /// # Errors
-    /// As for [`Link::discover`].
-    pub(crate) async fn list(&self, kind: ItemKind) -> Result<Listed, SourceError> {
+    /// As for [`McpConnection::discover`].
+    pub(crate) async fn list(&self, kind: ItemKind) -> Result<ListedDefinitions, SourceError> {
         let whole = self.deadlines.whole;
         let listing = handshake::list(&self.shared, &self.agreed, kind, self.deadlines.list);
         let mut listed = timeout(whole, listing).await.map_err(|_| handshake::late(&kind.list_method(), whole))??;
@@ -256,10 +256,10 @@ impl Link {
     }
 
     /// Waits until the connection has ended, and returns why. Cancellation safe.
-    pub(crate) async fn ended(&self) -> Ended {
+    pub(crate) async fn ended(&self) -> ConnectionEnd {
         self.until(|pending| {
             let why = pending.ended.as_ref().or(pending.broken.as_ref())?.clone();
-            Some(Ended { why, expired: pending.expired })
+            Some(ConnectionEnd { why, expired: pending.expired })
         })
         .await
     }
@@ -346,7 +346,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for McpConnection {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -357,7 +357,7 @@ impl Drop for Link {
     }
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for McpConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("protocol", &self.agreed.protocol).field("open", &self.is_open()).finish()
     }

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::SourceError;
-use super::transport::{Received, Transport, TransportError};
+use super::transport::{ReceivedMessage, Transport, TransportError};
 use crate::call::Cause;
 use crate::protocol::{Message, MessageError};
 use crate::sync::Mutex;
@@ -21,7 +21,7 @@ use lines::{SourceLine, SourceLines};
 use partial_line::PartialLine;
 pub(crate) use stderr::RedactedValues;
 pub(super) use stderr::escape;
-use stderr::{LastWords, capture};
+use stderr::{StderrTail, capture};
 
 mod lines;
 mod partial_line;
@@ -59,7 +59,7 @@ pub(super) trait RunningProgram: Send + Sync {
     /// Ends the program by force.
     fn kill(&self);
     /// Returns how the program ended, if it has: "exited with status 1".
-    fn fate(&self) -> Option<String>;
+    fn exit_description(&self) -> Option<String>;
     /// Notes that a message is about to be sent to the program.
     fn sending(&self) {}
     /// Notes that a message came from the program.
@@ -83,7 +83,7 @@ pub(super) struct Pipe {
     /// The largest message, in bytes.
     limit: usize,
     secrets: RedactedValues,
-    words: LastWords,
+    words: StderrTail,
     /// Closes when standard error has been read to its end.
     captured: watch::Receiver<()>,
     /// `None` once the input is closed.
@@ -134,7 +134,7 @@ impl Pipe {
         PipeConfig { limit, log, secrets }: PipeConfig,
     ) -> Self {
         let lines = SourceLines::new(output, limit, limit.saturating_mul(MAX_SKIPPED));
-        let words = LastWords::default();
+        let words = StderrTail::default();
         let (outgoing, queue) = mpsc::channel(QUEUE);
         let (done, captured) = watch::channel(());
         let (kept, redacted_values) = (words.clone(), secrets.clone());
@@ -274,7 +274,7 @@ impl Transport for Pipe {
         written.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    async fn receive(&self) -> Option<Result<Received, TransportError>> {
+    async fn receive(&self) -> Option<Result<ReceivedMessage, TransportError>> {
         let mut incoming = self.incoming.lock().await;
         while !self.findings.lock().over {
             let line = tokio::select! {
@@ -287,7 +287,7 @@ impl Transport for Pipe {
                 None => self.findings.lock().over = true,
                 Some(line) => {
                     if let Some(received) = self.judge(&mut incoming, line) {
-                        return Some(received.map(Received::from));
+                        return Some(received.map(ReceivedMessage::from));
                     }
                 }
             }
@@ -312,8 +312,9 @@ impl Transport for Pipe {
         }
         let over = findings.over;
         drop(findings);
-        let fate = self.program.fate().or_else(|| over.then(|| "closed its standard output".to_owned()))?;
-        Some(self.remarked(Cause::own(format!("{} {fate}", self.label))))
+        let exit_description =
+            self.program.exit_description().or_else(|| over.then(|| "closed its standard output".to_owned()))?;
+        Some(self.remarked(Cause::own(format!("{} {exit_description}", self.label))))
     }
 }
 

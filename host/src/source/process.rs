@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 
-use super::link::{Deadlines, Link, LinkConfig};
+use super::link::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
 use super::pipe::{Pipe, PipeConfig, RedactedValues, escape};
-use super::supervised::{Connect, Supervised, SupervisionConfig};
+use super::supervised::{Connector, SupervisedSource, SupervisionConfig};
 use super::transport::Transport;
 use super::{Discovery, SourceError, log_file};
 use crate::call::Cause;
@@ -26,7 +26,7 @@ mod running;
 const SHOWN_CHARS: usize = 120;
 
 /// A source with a `command`. Dropping it kills everything in its cell.
-pub(crate) type ProcessSource = Supervised<ProcessProgram>;
+pub(crate) type ProcessSource = SupervisedSource<ProcessProgram>;
 
 /// The program of a source, and how it is started.
 pub(crate) struct ProcessProgram {
@@ -63,8 +63,12 @@ impl ProcessSource {
 }
 
 #[async_trait]
-impl Connect for ProcessProgram {
-    async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
+impl Connector for ProcessProgram {
+    async fn connect(
+        &self,
+        deadlines: HandshakeDeadlines,
+        config: McpConnectionConfig,
+    ) -> Result<(McpConnection, Discovery), SourceError> {
         let began = Instant::now();
         let plan = self.process_cell.plan(&self.env).await.map_err(|error| SourceError::Start(Cause::of(error)))?;
         tracing::info!(source = %self.process_cell.source(), program = %plan.launch.program.display(), "program of the source");
@@ -77,7 +81,7 @@ impl Connect for ProcessProgram {
         let (running, streams) = started.map_err(|error| self.not_started(error))?;
         let pipe = Arc::new(Pipe::with(Box::new(running), streams, self.label(), pipe_config));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
-        Link::open(transport, deadlines, config).await.map_err(|error| {
+        McpConnection::open(transport, deadlines, config).await.map_err(|error| {
             let error = pipe.explain(error);
             let missing = self.process_cell.missing_access_at_start(began, &error.to_string());
             missing.into_iter().fold(error, |error, access| error.said("; ", access.to_string()))

@@ -14,10 +14,10 @@ use async_trait::async_trait;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::time::timeout_at;
 
-use super::link::{CallDeadline, Deadlines, Link, LinkConfig};
+use super::link::{CallDeadline, HandshakeDeadlines, McpConnection, McpConnectionConfig};
 use super::{
-    CallEventSender, ConcurrencyLimit, ConnectionHealth, DRAIN_DEADLINE, Discovery, Listed, Source, SourceClient,
-    SourceError, Status,
+    CallEventSender, ConcurrencyLimit, ConnectionHealth, DRAIN_DEADLINE, Discovery, ListedDefinitions, Source,
+    SourceClient, SourceError, SourceStatus,
 };
 use crate::call::{Outcome, SessionId};
 use crate::config::{ConnectionReuse, SourceConfig};
@@ -43,15 +43,19 @@ mod state;
 
 /// The way to make a connection to one source.
 #[async_trait]
-pub(crate) trait Connect: Send + Sync + std::fmt::Debug + 'static {
+pub(crate) trait Connector: Send + Sync + std::fmt::Debug + 'static {
     /// Makes a connection. Cancellation safe: an incomplete connection is torn down.
-    async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError>;
+    async fn connect(
+        &self,
+        deadlines: HandshakeDeadlines,
+        config: McpConnectionConfig,
+    ) -> Result<(McpConnection, Discovery), SourceError>;
 
     /// Waits, when the source is closed, for work that must not be cut off.
     async fn settle(&self) {}
 }
 
-/// The settings by which a source is supervised.
+/// The settings for supervising a source.
 pub(crate) struct SupervisionConfig {
     pub(crate) name: SourceName,
     /// The time limit of each call.
@@ -91,11 +95,11 @@ impl SupervisionConfig {
 
 /// A source with a shared connection for each era that its agents speak, and one for each session that cannot share.
 /// Connects to nothing before the first discovery or call. Dropping it closes all connections.
-pub(crate) struct Supervised<D> {
+pub(crate) struct SupervisedSource<D> {
     state: Arc<SupervisorState<D>>,
 }
 
-impl<D: Connect> Supervised<D> {
+impl<D: Connector> SupervisedSource<D> {
     pub(super) fn of(supervision: SupervisionConfig, connector: D) -> Self {
         Self { state: Arc::new(SupervisorState::new(supervision, connector)) }
     }
@@ -111,7 +115,7 @@ impl<D: Connect> Supervised<D> {
 }
 
 #[async_trait]
-impl<D: Connect> Source for Supervised<D> {
+impl<D: Connector> Source for SupervisedSource<D> {
     async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError> {
         if self.state.supervision.lifecycle == ConnectionReuse::PerCall {
             return Ok(self.state.single(client).await?.1);
@@ -126,7 +130,7 @@ impl<D: Connect> Source for Supervised<D> {
         .await
     }
 
-    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError> {
+    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<ListedDefinitions, SourceError> {
         if self.state.supervision.lifecycle == ConnectionReuse::PerCall {
             let (single, _) = self.state.single(client).await?;
             return single.connection.link.list(kind).await;
@@ -150,10 +154,10 @@ impl<D: Connect> Source for Supervised<D> {
             return state.send_call(&single.connection, &permit, client, events, time).await;
         }
         let others = permit.call().attempt.is_some_and(|attempt| attempt.others);
-        let patience = if others { WaitPolicy::Elsewhere } else { WaitPolicy::Reconnect };
+        let wait_policy = if others { WaitPolicy::Elsewhere } else { WaitPolicy::Reconnect };
         let mut first = true;
         loop {
-            let connection = match timeout_at(time.until, self.connect(client, patience)).await {
+            let connection = match timeout_at(time.until, self.connect(client, wait_policy)).await {
                 Ok(Ok((connection, _))) => connection,
                 Ok(Err(error)) => return Outcome::NotSent(error.into_cause()),
                 Err(_) => return Outcome::NotSent(time.is_over()),
@@ -217,7 +221,7 @@ impl<D: Connect> Source for Supervised<D> {
         let own = state.own().placed();
         let slots = || own.iter().chain(state.shared_slots());
         ConnectionHealth {
-            status: Status::of_all(slots().map(|slot| slot.status())),
+            status: SourceStatus::of_all(slots().map(|slot| slot.status())),
             connected: slots().any(|slot| slot.open().is_some()),
             last_ping: u64::try_from(state.counters.last_ping.load(Ordering::Relaxed)).ok().filter(|at| *at > 0),
             error_count: state.counters.errors.load(Ordering::Relaxed),
@@ -235,7 +239,7 @@ impl<D: Connect> Source for Supervised<D> {
         join_all(pings).await;
     }
 
-    async fn restart(&self, cause: &str, timeout: Duration) -> Result<Status, SourceError> {
+    async fn restart(&self, cause: &str, timeout: Duration) -> Result<SourceStatus, SourceError> {
         let state = &self.state;
         state.forget();
         for slot in state.own().placed() {
@@ -243,16 +247,16 @@ impl<D: Connect> Source for Supervised<D> {
             state.end(&slot, machine::ConnectionEvent::Restarted, cause, DRAIN_DEADLINE, slot.must_stay());
         }
         let shared: Vec<_> = state.shared_slots().cloned().collect();
-        let wanted = |slot: &&Arc<ConnectionSlot>| slot.status() != Status::Idle || state.wants(slot);
+        let wanted = |slot: &&Arc<ConnectionSlot>| slot.status() != SourceStatus::Idle || state.wants(slot);
         let restarted = shared.iter().filter(wanted).map(|slot| {
             state.end(slot, machine::ConnectionEvent::Restarted, cause, DRAIN_DEADLINE, true);
         });
         if restarted.count() == 0 {
-            return Ok(Status::Idle);
+            return Ok(SourceStatus::Idle);
         }
         let no_client: Arc<dyn SourceClient> = Arc::new(super::NoClient);
         match tokio::time::timeout(timeout, self.connect(&no_client, WaitPolicy::Attempt)).await {
-            Ok(connected) => connected.map(|_| Status::Ready),
+            Ok(connected) => connected.map(|_| SourceStatus::Ready),
             Err(_) => Ok(state.main_slot().status()),
         }
     }
@@ -268,20 +272,20 @@ impl<D: Connect> Source for Supervised<D> {
     }
 }
 
-impl<D: Connect> Supervised<D> {
-    /// Does work over a connection that may be repeated. If the connection turns out to have ended, the work is
-    /// repeated once over a new one: a source that has forgotten a session says so only when it gets a request.
+impl<D: Connector> SupervisedSource<D> {
+    /// Runs `work` over a connection. `work` must be safe to repeat. If the connection turns out to have ended, the
+    /// work is repeated once over a new one: a source that has forgotten a session says so only when it gets a request.
     async fn over<T>(
         &self,
         client: &Arc<dyn SourceClient>,
         work: impl for<'a> Fn(&'a Connection, Option<Discovery>) -> BoxFuture<'a, Result<T, SourceError>>,
     ) -> Result<T, SourceError> {
         // Without a session, the caller wants to know the result of the next attempt.
-        let patience = if client.session().is_some() { WaitPolicy::List } else { WaitPolicy::Attempt };
-        let (connection, said) = self.connect(client, patience).await?;
+        let wait_policy = if client.session().is_some() { WaitPolicy::List } else { WaitPolicy::Attempt };
+        let (connection, said) = self.connect(client, wait_policy).await?;
         match work(&connection, said).await {
             Err(_) if !connection.link.is_open() => {
-                let (connection, said) = self.connect(client, patience).await?;
+                let (connection, said) = self.connect(client, wait_policy).await?;
                 work(&connection, said).await
             }
             done => done,
@@ -292,14 +296,14 @@ impl<D: Connect> Supervised<D> {
     async fn connect(
         &self,
         client: &Arc<dyn SourceClient>,
-        patience: WaitPolicy,
+        wait_policy: WaitPolicy,
     ) -> Result<(Arc<Connection>, Option<Discovery>), SourceError> {
         let state = &self.state;
         let mut waited: Option<(Arc<ConnectionSlot>, u64)> = None;
         loop {
-            let slot = state.slot_for(client, patience);
+            let slot = state.slot_for(client, wait_policy);
             if waited.is_none()
-                && !(patience == WaitPolicy::List && slot.is_doubted())
+                && !(wait_policy == WaitPolicy::List && slot.is_doubted())
                 && let Some(connection) = slot.open()
             {
                 return Ok((connection, None));
@@ -317,7 +321,7 @@ impl<D: Connect> Supervised<D> {
                 let begin = FirstStep::Attempt(state.made_for(client, &slot));
                 tokio::spawn(drive(Arc::clone(state), Arc::clone(&slot), begin))
             };
-            match slot.want(patience, seen, start) {
+            match slot.want(wait_policy, seen, start) {
                 SlotAnswer::Open(connection, discovery) => {
                     return Ok((connection, discovery.map(|discovery| *discovery)));
                 }
@@ -331,7 +335,7 @@ impl<D: Connect> Supervised<D> {
     }
 }
 
-impl<D> Drop for Supervised<D> {
+impl<D> Drop for SupervisedSource<D> {
     fn drop(&mut self) {
         let own = self.state.own().drain();
         own.iter().for_each(|slot| slot.drop_all());
@@ -340,7 +344,7 @@ impl<D> Drop for Supervised<D> {
     }
 }
 
-impl<D: std::fmt::Debug> std::fmt::Debug for Supervised<D> {
+impl<D: std::fmt::Debug> std::fmt::Debug for SupervisedSource<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.state.connector.fmt(f)
     }

@@ -15,7 +15,7 @@ pub(crate) trait Transport: Send + Sync {
     /// Sends one message. `Ok` means that it may have reached the source; an error means that it certainly has not.
     async fn send(&self, message: &Message) -> Result<(), TransportError>;
     /// Returns the next message from the source, or `None` once the connection has ended. Called by one task only.
-    async fn receive(&self) -> Option<Result<Received, TransportError>>;
+    async fn receive(&self) -> Option<Result<ReceivedMessage, TransportError>>;
     /// Tells the transport the protocol revision that was agreed, for its headers.
     fn agreed(&self, protocol: &str) {
         let _ = protocol;
@@ -32,13 +32,13 @@ pub(crate) trait Transport: Send + Sync {
 
 /// A message from the source.
 #[derive(Debug, Clone)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedMessage {
     pub(crate) message: Message,
     /// The broker's request on whose stream the message came, if the transport has a stream for each request.
     pub(crate) stream_of: Option<Id>,
 }
 
-impl From<Message> for Received {
+impl From<Message> for ReceivedMessage {
     fn from(message: Message) -> Self {
         Self { message, stream_of: None }
     }

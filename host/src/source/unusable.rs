@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{CallEventSender, ConnectionHealth, Discovery, Listed, Source, SourceClient, SourceError, Status};
+use super::{
+    CallEventSender, ConnectionHealth, Discovery, ListedDefinitions, Source, SourceClient, SourceError, SourceStatus,
+};
 use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
 use crate::item::ItemKind;
@@ -33,7 +35,7 @@ impl Source for UnusableSource {
         Err(self.error())
     }
 
-    async fn list(&self, _: &Arc<dyn SourceClient>, _: ItemKind) -> Result<Listed, SourceError> {
+    async fn list(&self, _: &Arc<dyn SourceClient>, _: ItemKind) -> Result<ListedDefinitions, SourceError> {
         Err(self.error())
     }
 
@@ -46,10 +48,14 @@ impl Source for UnusableSource {
     }
 
     fn health(&self) -> ConnectionHealth {
-        ConnectionHealth { status: Status::Failed, error: Some(self.cause.to_string()), ..ConnectionHealth::default() }
+        ConnectionHealth {
+            status: SourceStatus::Failed,
+            error: Some(self.cause.to_string()),
+            ..ConnectionHealth::default()
+        }
     }
 
-    async fn restart(&self, _: &str, _: Duration) -> Result<Status, SourceError> {
+    async fn restart(&self, _: &str, _: Duration) -> Result<SourceStatus, SourceError> {
         Err(self.error())
     }
 

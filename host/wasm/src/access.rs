@@ -30,7 +30,7 @@ use crate::key_value::KeyValue;
 mod files;
 mod network;
 
-use network::Reachable;
+use network::InstanceNetwork;
 
 /// The interface of key-value stores, which is also the word for it in `grant`.
 pub const KEY_VALUE: &str = "key-value";
@@ -122,7 +122,7 @@ impl EnforcedAccess {
                 PluginFailure::new(FailureCode::Start, detail)
             })?;
         }
-        let reachable = Reachable::by(egress.as_ref());
+        let reachable = InstanceNetwork::by(egress.as_ref());
         reachable.open(&mut builder);
         streams(&mut builder);
         let mut table = ResourceTable::new();
@@ -183,7 +183,7 @@ pub(crate) fn refusal(import: &str, access: &ComponentAccess) -> Option<String> 
 pub(crate) struct Wasi {
     context: WasiCtx,
     http: WasiHttpCtx,
-    reachable: Reachable,
+    reachable: InstanceNetwork,
     table: ResourceTable,
 }
 
@@ -215,13 +215,13 @@ impl GuestState {
         let nothing = || Wasi {
             context: WasiCtxBuilder::new().build(),
             http: WasiHttpCtx::new(),
-            reachable: Reachable::default(),
+            reachable: InstanceNetwork::default(),
             table: ResourceTable::new(),
         };
         self.wasi.get_or_insert_with(|| Box::new(nothing()))
     }
 
-    fn reachable(&mut self) -> &mut Reachable {
+    fn reachable(&mut self) -> &mut InstanceNetwork {
         &mut self.wasi().reachable
     }
 }

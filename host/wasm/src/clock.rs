@@ -32,7 +32,7 @@ impl EpochClock {
         Ok(Arc::new(Self { running, thread: thread.thread().clone() }))
     }
 
-    /// Keeps the clock ticking until the returned turn is dropped.
+    /// Keeps the clock ticking until the returned guard is dropped.
     pub(crate) fn guard(self: &Arc<Self>) -> ClockGuard {
         if self.running.fetch_add(1, Ordering::SeqCst) == 0 {
             self.thread.unpark();

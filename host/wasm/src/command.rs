@@ -17,9 +17,9 @@ use wasmtime_wasi::p2::bindings::{Command as CommandBindings, CommandPre};
 use super::access::EnforcedAccess;
 use super::error::{FailureCode, PluginError, PluginFailure};
 use super::guest::{GuestState, arm, failure, guard, out_of_time};
-use super::load::{self, Allowed, ComponentInterface, Wasm};
+use super::load::{self, AllowedImports, ComponentInterface, PluginBytes};
 use super::meter::{Meter, OutOfTime};
-use super::v0_1::Facts;
+use super::v0_1::GuestFacts;
 use super::{Host, PluginIdentity};
 
 /// A loaded program that is not running. Clones share it.
@@ -57,9 +57,9 @@ impl CommandComponent {
     /// Compiles and links the program, without running it.
     pub(super) fn load(
         host: &Arc<Host>,
-        wasm: &Wasm,
+        wasm: &PluginBytes,
         manifest: &ComponentInterface,
-        allowed: &Allowed,
+        allowed: &AllowedImports,
         confinement: Arc<EnforcedAccess>,
         identity: PluginIdentity,
     ) -> Result<Self, PluginError> {
@@ -98,15 +98,15 @@ impl CommandComponent {
         tokio::spawn(async move {
             let clock = Arc::clone(&store.data().clock);
             let run = measured.run_by(&clock, program.wasi_cli_run().call_run(&mut store));
-            let fate = tokio::select! {
+            let exit_description = tokio::select! {
                 biased;
                 () = stopped.cancelled() => "was ended".to_owned(),
-                result = run => fate(limits, result),
+                result = run => exit_description(limits, result),
             };
             // The memory is released before anyone learns that the program ended.
             drop(store);
             drop::<[OwnedSemaphorePermit; 2]>([slot, permit]);
-            let _ = tell.send(Some((Instant::now(), fate)));
+            let _ = tell.send(Some((Instant::now(), exit_description)));
         });
         Ok((
             RunningCommand { ended, stop, meter, owes_reply: AtomicBool::new(false) },
@@ -123,7 +123,7 @@ impl CommandComponent {
         O: AsyncWrite + Send + Sync + 'static,
     {
         let LoadedCode { host, identity, pre, confinement, .. } = &*self.0;
-        let facts = Facts { plugin: identity.name.as_str().into(), ..Facts::default() };
+        let facts = GuestFacts { plugin: identity.name.as_str().into(), ..GuestFacts::default() };
         let CommandStreams { input, output, error } = streams;
         let share = confinement.share().await?;
         let mut store = GuestState::confined_with(&host.engine, &host.clock, facts, confinement, |builder| {
@@ -174,8 +174,8 @@ impl RunningCommand {
     }
 
     /// Returns how the program ended, or `None` while it runs.
-    pub fn fate(&self) -> Option<String> {
-        self.ended.borrow().as_ref().map(|(_, fate)| fate.clone())
+    pub fn exit_description(&self) -> Option<String> {
+        self.ended.borrow().as_ref().map(|(_, exit_description)| exit_description.clone())
     }
 }
 
@@ -186,7 +186,7 @@ impl Drop for RunningCommand {
 }
 
 /// Describes for people how a program ended.
-fn fate(limits: CallLimits, result: Result<wasmtime::Result<Result<(), ()>>, OutOfTime>) -> String {
+fn exit_description(limits: CallLimits, result: Result<wasmtime::Result<Result<(), ()>>, OutOfTime>) -> String {
     match result {
         Err(OutOfTime) => format!("was stopped before it sent a message: {}", out_of_time(limits.deadline)),
         Ok(Ok(Ok(()))) => "exited with status 0".to_owned(),

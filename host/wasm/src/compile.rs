@@ -10,24 +10,24 @@ use super::bake::{BakeError, bake};
 use super::compiled::Precompiled;
 use super::guest::GuestState;
 use super::instance_pool::InstantiateError;
-use super::load::{Allowed, Code, ComponentInterface, Form, Wasm, link};
-use super::v0_1::{Facts, World};
+use super::load::{AllowedImports, CodeKey, ComponentInterface, PluginBytes, PluginCode, link};
+use super::v0_1::{GuestFacts, World};
 use super::{Host, PluginError, engine, limits};
 
 /// Returns a plugin that starts with its settings, or `None` if each instance must be configured.
 pub(super) fn configured<W: World>(
     host: &Host,
-    wasm: &Wasm,
-    allowed: &Allowed,
+    wasm: &PluginBytes,
+    allowed: &AllowedImports,
     settings: &String,
 ) -> Result<Option<Component>, PluginError> {
-    let Form::Wasm(bytes) = &wasm.form else { return Ok(None) };
+    let PluginCode::Wasm(bytes) = &wasm.form else { return Ok(None) };
     if allowed.confinement.as_ref().is_some_and(|confinement| confinement.wasi) {
         // It has a clock and random numbers, so two starts may differ.
         return Ok(None);
     }
     let digest = Digest::of(format!("{} {settings}", wasm.digest).as_bytes());
-    let code = Code::Configured(digest);
+    let code = CodeKey::Configured(digest);
     if let Some(component) = host.loaded.get(code) {
         return Ok(Some(component));
     }
@@ -35,7 +35,7 @@ pub(super) fn configured<W: World>(
         return Ok(Some(host.loaded.keep(code, component)));
     }
     let bytes = encoded(&wasm.plugin, bytes)?;
-    let facts = Facts { plugin: wasm.plugin.as_str().into(), ..Facts::default() };
+    let facts = GuestFacts { plugin: wasm.plugin.as_str().into(), ..GuestFacts::default() };
     let store = match &allowed.confinement {
         None => GuestState::store(&host.engine, &host.clock, facts),
         Some(confinement) => GuestState::confined(&host.engine, &host.clock, facts, confinement)
@@ -62,7 +62,7 @@ pub(super) fn configured<W: World>(
 }
 
 /// Compiles a plugin, or loads it from the cache.
-pub(super) fn component(host: &Host, wasm: &Wasm, bytes: &[u8]) -> Result<Component, PluginError> {
+pub(super) fn component(host: &Host, wasm: &PluginBytes, bytes: &[u8]) -> Result<Component, PluginError> {
     if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, &wasm.digest)) {
         return Ok(component);
     }
@@ -82,9 +82,9 @@ pub(super) fn component(host: &Host, wasm: &Wasm, bytes: &[u8]) -> Result<Compon
 }
 
 /// Compiles a plugin for hosts without a compiler: for this processor, or for the named target.
-pub(super) fn precompiled(wasm: &Wasm, target: Option<&str>) -> Result<Vec<u8>, PluginError> {
+pub(super) fn precompiled(wasm: &PluginBytes, target: Option<&str>) -> Result<Vec<u8>, PluginError> {
     let refuse = |reason: String| PluginError::NotAComponent { plugin: wasm.plugin.clone(), reason };
-    let Form::Wasm(bytes) = &wasm.form else { return Err(refuse("it is compiled already".into())) };
+    let PluginCode::Wasm(bytes) = &wasm.form else { return Err(refuse("it is compiled already".into())) };
     let engine = engine::compiler(target)?;
     let manifest = manifest(&wasm.plugin, bytes)?;
     let code =

@@ -73,7 +73,7 @@ struct Header {
 
 /// The reason why a file is not the expected precompiled component.
 pub(crate) enum PrecompiledMismatch {
-    /// Its digest is this one, which differs.
+    /// The file has this digest and not the expected one.
     Changed(Digest),
     /// It was not made by `portcullis plugin compile`, or was made by another version of it.
     Foreign,

@@ -6,9 +6,9 @@ use portcullis_config::PluginRef;
 use portcullis_core::protocol::Json;
 
 use super::access::{self, ComponentAccess, EnforcedAccess, GrantedImports, KEY_VALUE};
-use super::load::{Allowed, ComponentInterface, Wasm, comma_separated, interface};
+use super::load::{AllowedImports, ComponentInterface, PluginBytes, comma_separated, interface};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
-use super::{CommandComponent, FunctionsComponent, PluginError, PluginIdentity, Plugins, ToolsComponent, blocking};
+use super::{CommandComponent, FunctionsComponent, PluginError, PluginHost, PluginIdentity, ToolsComponent, blocking};
 
 /// A loaded component that is a source. None of it runs yet.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub enum ComponentKind {
 
 /// The kind of source, as the component's exports determine it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum DetectedKind {
     Tools,
     Command,
     Functions,
@@ -42,7 +42,7 @@ pub(super) enum Shape {
 
 impl Component {
     pub(super) async fn load(
-        plugins: &Plugins,
+        plugins: &PluginHost,
         plugin: &PluginRef,
         settings: &serde_json::Value,
         grant: &[String],
@@ -55,10 +55,10 @@ impl Component {
             Ok((wasm, manifest))
         };
         let (wasm, manifest) = blocking(scan).await?;
-        let shape = Shape::of(&wasm, &manifest)?;
+        let shape = DetectedKind::of(&wasm, &manifest)?;
         check_grants_are_used(&wasm, &manifest, &access)?;
         if let Some(import) = manifest.imports.iter().find(|name| interface(name) == Some(KEY_VALUE)) {
-            if shape == Shape::Command {
+            if shape == DetectedKind::Command {
                 let imports = format!(
                     "{import}, which a component that is an MCP server cannot have: it serves all profiles at once"
                 );
@@ -71,19 +71,19 @@ impl Component {
         let offers_resources = ToolsWorld::offers_resources(&manifest.exports);
         let imports = access::opened(&manifest.imports, &access);
         let confinement = Arc::new(EnforcedAccess::new(access, &manifest.imports, &plugins.host.descriptors));
-        let allowed = Allowed { grant: grant.to_vec(), confinement: Some(Arc::clone(&confinement)) };
+        let allowed = AllowedImports { grant: grant.to_vec(), confinement: Some(Arc::clone(&confinement)) };
         let kind = match shape {
-            Shape::Tools => {
+            DetectedKind::Tools => {
                 let (identity, instance_pool) =
                     plugins.load::<ToolsWorld>(wasm, settings, allowed, &plugins.host.tools).await?;
                 ComponentKind::Tools(ToolsComponent::start(identity, instance_pool, offers_resources).await?)
             }
-            Shape::Command | Shape::Functions => {
+            DetectedKind::Command | DetectedKind::Functions => {
                 let settings = no_settings(&wasm, settings)?;
                 let host = Arc::clone(&plugins.host);
                 let identity = PluginIdentity::new(&wasm, &settings);
                 let load = move || match shape {
-                    Shape::Functions => {
+                    DetectedKind::Functions => {
                         FunctionsComponent::load(&host, &wasm, &manifest, &allowed, confinement, identity)
                             .map(ComponentKind::Functions)
                     }
@@ -112,14 +112,14 @@ impl ComponentKind {
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
-            Self::Tools(_) => Shape::Tools.as_str(),
-            Self::Command(_) => Shape::Command.as_str(),
-            Self::Functions(_) => Shape::Functions.as_str(),
+            Self::Tools(_) => DetectedKind::Tools.as_str(),
+            Self::Command(_) => DetectedKind::Command.as_str(),
+            Self::Functions(_) => DetectedKind::Functions.as_str(),
         }
     }
 }
 
-impl Shape {
+impl DetectedKind {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -141,7 +141,7 @@ impl Shape {
         has(&foreign).then_some(Self::Functions)
     }
 
-    fn of(wasm: &Wasm, manifest: &ComponentInterface) -> Result<Self, PluginError> {
+    fn of(wasm: &PluginBytes, manifest: &ComponentInterface) -> Result<Self, PluginError> {
         let why = || {
             let ours = manifest.exports.iter().find_map(|name| interface(name));
             let http = manifest.exports.iter().any(|name| name.starts_with("wasi:http/"));
@@ -167,7 +167,7 @@ impl Shape {
 /// Checks that the component imports what each of its grants is for. Otherwise it could never use the grant, and would
 /// count as risky without need.
 fn check_grants_are_used(
-    wasm: &Wasm,
+    wasm: &PluginBytes,
     manifest: &ComponentInterface,
     access: &ComponentAccess,
 ) -> Result<(), PluginError> {
@@ -190,7 +190,7 @@ fn check_grants_are_used(
 }
 
 /// Refuses settings: only the `tools` world has a `configure` that takes them.
-fn no_settings(wasm: &Wasm, settings: &serde_json::Value) -> Result<Json, PluginError> {
+fn no_settings(wasm: &PluginBytes, settings: &serde_json::Value) -> Result<Json, PluginError> {
     match settings.as_object() {
         Some(settings) if !settings.is_empty() => Err(PluginError::NoSettings { plugin: wasm.plugin.clone() }),
         _ => Ok(Json::empty_object()),

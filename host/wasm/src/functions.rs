@@ -16,8 +16,8 @@ use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 use super::access::EnforcedAccess;
 use super::error::{FailureCode, PluginError, PluginFailure};
 use super::guest::{GuestState, arm, guard};
-use super::load::{self, Allowed, ComponentInterface, Wasm};
-use super::v0_1::Facts;
+use super::load::{self, AllowedImports, ComponentInterface, PluginBytes};
+use super::v0_1::GuestFacts;
 use super::{Host, PluginIdentity, ToolFailure};
 
 mod docs;
@@ -52,9 +52,9 @@ impl FunctionsComponent {
     /// Compiles and links the component and makes a tool of each function, without running any of it.
     pub(super) fn load(
         host: &Arc<Host>,
-        wasm: &Wasm,
+        wasm: &PluginBytes,
         manifest: &ComponentInterface,
-        allowed: &Allowed,
+        allowed: &AllowedImports,
         confinement: Arc<EnforcedAccess>,
         identity: PluginIdentity,
     ) -> Result<Self, PluginError> {
@@ -132,7 +132,7 @@ impl FunctionsComponent {
         };
         let LoadedCode { host, identity, pre, confinement, .. } = &*self.0;
         let kept = confinement.access.key_value.as_ref().map(|stores| stores.of(profile));
-        let facts = Facts { plugin: identity.name.as_str().into(), kept, ..Facts::default() };
+        let facts = GuestFacts { plugin: identity.name.as_str().into(), kept, ..GuestFacts::default() };
         let share = confinement.share().await?;
         let mut store = GuestState::confined(&host.engine, &host.clock, facts, confinement)?;
         store.data_mut().descriptors = share;

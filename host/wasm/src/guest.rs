@@ -17,11 +17,11 @@ use super::access::{EnforcedAccess, Wasi};
 use super::clock::{ClockGuard, EpochClock};
 use super::error::{FailureCode, PluginFailure};
 use super::meter::{Meter, OutOfTime};
-use super::v0_1::Facts;
+use super::v0_1::GuestFacts;
 
 /// The state of a store: the budget of the running call, and the facts that the guest may ask the host for.
 pub(crate) struct GuestState {
-    pub facts: Facts,
+    pub facts: GuestFacts,
     /// The WASI context of a component source.
     pub wasi: Option<Box<Wasi>>,
     /// The broker's descriptors that the guest may use.
@@ -54,7 +54,7 @@ enum Exceeded {
 
 impl GuestState {
     /// Creates a store for a fresh instance that can reach nothing: it has no memory yet, no time and no facts.
-    pub(crate) fn store(engine: &Engine, clock: &Arc<EpochClock>, facts: Facts) -> Store<Self> {
+    pub(crate) fn store(engine: &Engine, clock: &Arc<EpochClock>, facts: GuestFacts) -> Store<Self> {
         let clock = clock.clone();
         let state = Self {
             facts,
@@ -93,7 +93,7 @@ impl GuestState {
     pub(crate) fn confined(
         engine: &Engine,
         clock: &Arc<EpochClock>,
-        facts: Facts,
+        facts: GuestFacts,
         confinement: &EnforcedAccess,
     ) -> Result<Store<Self>, PluginFailure> {
         Self::confined_with(engine, clock, facts, confinement, |_| {})
@@ -103,7 +103,7 @@ impl GuestState {
     pub(crate) fn confined_with(
         engine: &Engine,
         clock: &Arc<EpochClock>,
-        facts: Facts,
+        facts: GuestFacts,
         confinement: &EnforcedAccess,
         streams: impl FnOnce(&mut WasiCtxBuilder),
     ) -> Result<Store<Self>, PluginFailure> {

@@ -5,8 +5,8 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 
 use super::access::{self, ComponentAccess};
-use super::component::Shape;
-use super::load::{ComponentInterface, GRANTS, Wasm, interface, remedy};
+use super::component::DetectedKind;
+use super::load::{ComponentInterface, GRANTS, PluginBytes, interface, remedy};
 use super::v0_1::{ApprovalWorld, PolicyWorld, SinkWorld, ToolsWorld, TransformWorld, World};
 
 /// A description of a plugin: what it is and what it needs.
@@ -38,10 +38,10 @@ pub struct Import {
     pub refused: Option<String>,
 }
 
-pub(super) fn inspect(engine: &Engine, wasm: &Wasm, component: &Component) -> Inspection {
+pub(super) fn inspect(engine: &Engine, wasm: &PluginBytes, component: &Component) -> Inspection {
     let ComponentInterface { imports, exports, .. } = ComponentInterface::of(engine, component);
-    let source = Shape::found(&exports);
-    let (world, free) = world(&exports).unwrap_or((source.map_or("none", Shape::as_str), &[]));
+    let source = DetectedKind::found(&exports);
+    let (world, free) = world(&exports).unwrap_or((source.map_or("none", DetectedKind::as_str), &[]));
     let access = source.map(|_| ComponentAccess::default());
     let imports = imports.into_iter().map(|name| import(name, free, access.as_ref())).collect();
     Inspection { plugin: wasm.plugin.clone(), digest: wasm.digest, size: wasm.size(), world, imports, exports }

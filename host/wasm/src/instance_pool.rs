@@ -13,7 +13,7 @@ use super::clock::EpochClock;
 use super::error::{FailureCode, PluginError, PluginFailure};
 use super::guest::{GuestState, ReadyInstance, arm, guard};
 use super::load::LinkedComponent;
-use super::v0_1::{Facts, World};
+use super::v0_1::{GuestFacts, World};
 
 /// A loaded plugin with the instances that are ready. Clones share them.
 pub(crate) struct InstancePool<W: World>(Arc<Shared<W>>);
@@ -153,7 +153,7 @@ impl<W: World> Shared<W> {
     }
 
     async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<ReadyInstance<W>, InstantiateError> {
-        let facts = Facts { plugin: self.linked.plugin.clone(), ..Facts::default() };
+        let facts = GuestFacts { plugin: self.linked.plugin.clone(), ..GuestFacts::default() };
         let mut store = match &self.linked.confinement {
             None => GuestState::store(&self.engine, &self.clock, facts),
             Some(confinement) => {

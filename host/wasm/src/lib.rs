@@ -69,18 +69,18 @@ use clock::EpochClock;
 use compiled::Cache;
 use descriptors::Descriptors;
 use instance_pool::{InstancePool, InstanceSlots};
-use load::{Allowed, LoadedCode, Wasm};
+use load::{AllowedImports, LoadedCode, PluginBytes};
 use v0_1::World;
 
 /// The plugin host: one engine with its clock, the loaded code, the cache of compiled code, and the slots for
 /// instances. Clones are cheap and share the host.
 #[derive(Clone)]
-pub struct Plugins {
+pub struct PluginHost {
     host: Arc<Host>,
     reader: Arc<PluginReader>,
 }
 
-impl std::fmt::Debug for Plugins {
+impl std::fmt::Debug for PluginHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Plugins").field("reader", &self.reader).finish_non_exhaustive()
     }
@@ -206,7 +206,7 @@ pub enum AnswerScope {
     Principal,
 }
 
-impl Plugins {
+impl PluginHost {
     /// Starts the engine and its clock. Compiled code is kept in `cache_dir`, which is created private; an existing
     /// folder must belong to this user alone. Without a folder every load compiles.
     ///
@@ -216,11 +216,11 @@ impl Plugins {
         Self::with_reader(cache_dir, PluginReader::default())
     }
 
-    /// Starts the engine and its clock, as [`Plugins::new`] does, and loads plugins only if they match
+    /// Starts the engine and its clock, as [`PluginHost::new`] does, and loads plugins only if they match
     /// the pins of `origin`.
     ///
     /// # Errors
-    /// The errors of [`Plugins::new`].
+    /// The errors of [`PluginHost::new`].
     pub fn with_reader(cache_dir: Option<&Path>, reader: PluginReader) -> Result<Self, PluginError> {
         #[cfg(feature = "compiler")]
         let compiled = cache_dir.map(cache).transpose()?;
@@ -334,15 +334,15 @@ impl Plugins {
 
     async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
         let wasm = self.reader.read(&config.plugin).await?;
-        let allowed = Allowed { grant: config.grant.clone(), confinement: None };
+        let allowed = AllowedImports { grant: config.grant.clone(), confinement: None };
         self.load(wasm, &config.settings, allowed, &self.host.decisions).await
     }
 
     async fn load<W: World>(
         &self,
-        wasm: Wasm,
+        wasm: PluginBytes,
         settings: &serde_json::Value,
-        allowed: Allowed,
+        allowed: AllowedImports,
         slots: &InstanceSlots,
     ) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
         let host = self.host.clone();
@@ -363,7 +363,7 @@ fn cache(folder: &Path) -> Result<Cache, PluginError> {
 }
 
 impl PluginIdentity {
-    fn new(wasm: &Wasm, settings: &Json) -> Self {
+    fn new(wasm: &PluginBytes, settings: &Json) -> Self {
         Self {
             name: wasm.plugin.clone(),
             digest: wasm.digest,

@@ -22,40 +22,40 @@ use super::{Host, limits};
 pub(crate) const GRANTS: [&str; 2] = ["log", KEY_VALUE];
 
 /// A plugin's bytes as they were read.
-pub(crate) struct Wasm {
+pub(crate) struct PluginBytes {
     pub plugin: String,
     /// The digest of the `.wasm` file, even if the plugin was compiled elsewhere.
     pub digest: Digest,
-    pub(super) form: Form,
+    pub(super) form: PluginCode,
 }
 
-pub(super) enum Form {
+pub(super) enum PluginCode {
     /// WebAssembly that is still to be compiled.
     Wasm(Vec<u8>),
     Precompiled(Precompiled),
 }
 
-impl Wasm {
+impl PluginBytes {
     pub(super) fn new(plugin: String, bytes: Vec<u8>) -> Self {
-        Self { plugin, digest: Digest::of(&bytes), form: Form::Wasm(bytes) }
+        Self { plugin, digest: Digest::of(&bytes), form: PluginCode::Wasm(bytes) }
     }
 
     pub(super) fn precompiled(plugin: String, code: Precompiled) -> Self {
-        Self { plugin, digest: code.wasm(), form: Form::Precompiled(code) }
+        Self { plugin, digest: code.wasm(), form: PluginCode::Precompiled(code) }
     }
 
     /// Returns the size of the file in bytes.
     pub(crate) fn size(&self) -> usize {
         match &self.form {
-            Form::Wasm(bytes) => bytes.len(),
-            Form::Precompiled(code) => code.size(),
+            PluginCode::Wasm(bytes) => bytes.len(),
+            PluginCode::Precompiled(code) => code.size(),
         }
     }
 }
 
 /// The origin of compiled code; the key of [`LoadedCode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Code {
+pub(super) enum CodeKey {
     /// A component with this digest.
     Plain(Digest),
     /// A component together with its settings.
@@ -67,14 +67,14 @@ pub(super) enum Code {
 
 /// The code that a host has loaded. Code is most of the memory of an idle plugin, so equal plugins share it.
 #[derive(Default)]
-pub(super) struct LoadedCode(Mutex<HashMap<Code, Component>>);
+pub(super) struct LoadedCode(Mutex<HashMap<CodeKey, Component>>);
 
 impl LoadedCode {
-    pub(super) fn get(&self, code: Code) -> Option<Component> {
+    pub(super) fn get(&self, code: CodeKey) -> Option<Component> {
         self.0.lock().get(&code).cloned()
     }
 
-    pub(super) fn keep(&self, code: Code, component: Component) -> Component {
+    pub(super) fn keep(&self, code: CodeKey, component: Component) -> Component {
         let mut loaded = self.0.lock();
         loaded.entry(code).or_insert(component).clone()
     }
@@ -94,7 +94,7 @@ pub(crate) struct LinkedComponent<W: World> {
 
 /// The imports that the configuration allows a component in addition to those that its kind may always have.
 #[derive(Clone, Default)]
-pub(crate) struct Allowed {
+pub(crate) struct AllowedImports {
     /// The words of `grant`.
     pub grant: Vec<String>,
     /// The confinement of the component of a source.
@@ -104,8 +104,8 @@ pub(crate) struct Allowed {
 /// Makes bytes into a linked component. If the plugin can be configured once for all instances, it is configured here.
 pub(crate) fn prepare<W: World>(
     host: &Host,
-    wasm: &Wasm,
-    allowed: &Allowed,
+    wasm: &PluginBytes,
+    allowed: &AllowedImports,
     settings: String,
 ) -> Result<LinkedComponent<W>, PluginError> {
     #[cfg(feature = "compiler")]
@@ -116,10 +116,10 @@ pub(crate) fn prepare<W: World>(
 }
 
 /// Returns the code of a plugin for this machine.
-pub(crate) fn compile(host: &Host, wasm: &Wasm) -> Result<Component, PluginError> {
+pub(crate) fn compile(host: &Host, wasm: &PluginBytes) -> Result<Component, PluginError> {
     let code = match &wasm.form {
-        Form::Precompiled(code) => Code::Precompiled(code.digest()),
-        Form::Wasm(_) => Code::Plain(wasm.digest),
+        PluginCode::Precompiled(code) => CodeKey::Precompiled(code.digest()),
+        PluginCode::Wasm(_) => CodeKey::Plain(wasm.digest),
     };
     match host.loaded.get(code) {
         Some(component) => Ok(component),
@@ -127,25 +127,25 @@ pub(crate) fn compile(host: &Host, wasm: &Wasm) -> Result<Component, PluginError
     }
 }
 
-fn load(host: &Host, wasm: &Wasm) -> Result<Component, PluginError> {
+fn load(host: &Host, wasm: &PluginBytes) -> Result<Component, PluginError> {
     match &wasm.form {
-        Form::Precompiled(code) => code.load(&host.engine).map_err(|error| {
+        PluginCode::Precompiled(code) => code.load(&host.engine).map_err(|error| {
             let (plugin, reason) = (wasm.plugin.clone(), format!("{error:#}"));
             PluginError::OtherEngine { plugin, reason }
         }),
         #[cfg(feature = "compiler")]
-        Form::Wasm(bytes) => compile::component(host, wasm, bytes),
+        PluginCode::Wasm(bytes) => compile::component(host, wasm, bytes),
         #[cfg(not(feature = "compiler"))]
-        Form::Wasm(_) => Err(PluginError::NoCompiler { plugin: wasm.plugin.clone() }),
+        PluginCode::Wasm(_) => Err(PluginError::NoCompiler { plugin: wasm.plugin.clone() }),
     }
 }
 
 /// Checks imports against the grants and exports against the world, and links.
 pub(super) fn link<W: World>(
     engine: &Engine,
-    wasm: &Wasm,
+    wasm: &PluginBytes,
     component: &Component,
-    allowed: &Allowed,
+    allowed: &AllowedImports,
     settings: Option<String>,
 ) -> Result<LinkedComponent<W>, PluginError> {
     let plugin = wasm.plugin.clone();
@@ -171,9 +171,9 @@ fn linker(
     plugin: &str,
     imports: &[String],
     free: &[&str],
-    allowed: &Allowed,
+    allowed: &AllowedImports,
 ) -> Result<Linker<GuestState>, PluginError> {
-    let Allowed { grant, confinement } = allowed;
+    let AllowedImports { grant, confinement } = allowed;
     let plugin = plugin.to_owned();
     let of_sources = |word: &str| word == KEY_VALUE && confinement.is_none();
     if let Some(grant) = grant.iter().find(|word| !GRANTS.contains(&word.as_str()) || of_sources(word)) {
@@ -195,7 +195,11 @@ fn linker(
 }
 
 /// Returns an import that is not available, with what to do about it; `None` if it is available.
-fn refusal<'a>(import: &'a str, free: &[&str], Allowed { grant, confinement }: &Allowed) -> Option<(&'a str, String)> {
+fn refusal<'a>(
+    import: &'a str,
+    free: &[&str],
+    AllowedImports { grant, confinement }: &AllowedImports,
+) -> Option<(&'a str, String)> {
     let remedy = match (interface(import), confinement) {
         (Some(name), _) if free.contains(&name) || grant.iter().any(|word| word == name) => return None,
         (None, Some(confinement)) => access::refusal(import, &confinement.access)?,
@@ -228,13 +232,13 @@ pub(crate) struct ComponentInterface {
 
 impl ComponentInterface {
     /// Reads the manifest of a plugin. WebAssembly is not compiled for it.
-    pub(crate) fn read(host: &Host, wasm: &Wasm) -> Result<Self, PluginError> {
+    pub(crate) fn read(host: &Host, wasm: &PluginBytes) -> Result<Self, PluginError> {
         let docs = match &wasm.form {
             #[cfg(feature = "compiler")]
-            Form::Wasm(bytes) => return compile::manifest(&wasm.plugin, bytes),
+            PluginCode::Wasm(bytes) => return compile::manifest(&wasm.plugin, bytes),
             #[cfg(not(feature = "compiler"))]
-            Form::Wasm(_) => None,
-            Form::Precompiled(code) => code.docs(),
+            PluginCode::Wasm(_) => None,
+            PluginCode::Precompiled(code) => code.docs(),
         };
         Ok(Self { docs, ..Self::of(&host.engine, &compile(host, wasm)?) })
     }
@@ -285,9 +289,9 @@ fn package(name: &str) -> String {
 /// instance takes.
 pub(crate) fn foreign<T>(
     host: &Host,
-    wasm: &Wasm,
+    wasm: &PluginBytes,
     manifest: &ComponentInterface,
-    allowed: &Allowed,
+    allowed: &AllowedImports,
     check: impl FnOnce(InstancePre<GuestState>) -> wasmtime::Result<T>,
 ) -> Result<(T, u32), PluginError> {
     let linker = linker(&host.engine, &wasm.plugin, &manifest.imports, &[], allowed)?;

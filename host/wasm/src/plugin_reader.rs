@@ -14,7 +14,7 @@ use portcullis_core::lockfile::Lockfile;
 use portcullis_net::oci::{self, ComponentStore, OciError};
 
 use super::compiled::{self, Precompiled, PrecompiledMismatch};
-use super::load::Wasm;
+use super::load::PluginBytes;
 use super::{PluginError, blocking, builtin, limits};
 
 /// The reader of plugins, which checks them against their pins. The default has no pins and keeps nothing that it
@@ -56,7 +56,7 @@ impl PluginReader {
         }
     }
 
-    /// Returns a digest that changes with the content of a plugin. See [`Plugins::content`](super::Plugins::content).
+    /// Returns a digest that changes with the content of a plugin. See [`PluginHost::content`](super::Plugins::content).
     pub(super) async fn content(&self, plugin: &PluginRef) -> Option<Digest> {
         match plugin {
             PluginRef::Path(path) | PluginRef::Pinned(path, _) => {
@@ -69,17 +69,17 @@ impl PluginReader {
     }
 
     /// Reads a plugin and checks it against its pin.
-    pub(super) async fn read(&self, plugin: &PluginRef) -> Result<Wasm, PluginError> {
+    pub(super) async fn read(&self, plugin: &PluginRef) -> Result<PluginBytes, PluginError> {
         let name = plugin.to_string();
         let (path, pin) = match plugin {
-            PluginRef::Builtin(builtin) => return Ok(Wasm::new(name, builtin::find(builtin)?.to_vec())),
+            PluginRef::Builtin(builtin) => return Ok(PluginBytes::new(name, builtin::find(builtin)?.to_vec())),
             PluginRef::Oci(reference) => {
                 let fetched = match reference.digest().or_else(|| self.pins.get(&name).copied()) {
                     Some(digest) => oci::fetch(&self.store, reference, digest).await,
                     None => Err(OciError::Unpinned),
                 };
                 return match fetched {
-                    Ok(bytes) => Ok(Wasm::new(name, bytes)),
+                    Ok(bytes) => Ok(PluginBytes::new(name, bytes)),
                     Err(error) => Err(PluginError::Fetch { plugin: name, error }),
                 };
             }
@@ -97,7 +97,7 @@ impl PluginReader {
         blocking(move || match pin {
             Some(pin) => pin.open(&path),
             None if is_compiled(&path) => Err(PluginError::Unpinned { plugin: name }),
-            None => Ok(Wasm::new(name, file(&path)?)),
+            None => Ok(PluginBytes::new(name, file(&path)?)),
         })
         .await
     }
@@ -112,12 +112,12 @@ struct Pin {
 }
 
 impl Pin {
-    fn open(self, path: &Path) -> Result<Wasm, PluginError> {
+    fn open(self, path: &Path) -> Result<PluginBytes, PluginError> {
         let Self { digest: pinned, by, hint } = self;
         let (plugin, bytes) = (path.display().to_string(), file(path)?);
         let found = if is_compiled(path) {
             match Precompiled::open(bytes, pinned) {
-                Ok(code) => return Ok(Wasm::precompiled(plugin, code)),
+                Ok(code) => return Ok(PluginBytes::precompiled(plugin, code)),
                 Err(PrecompiledMismatch::Foreign) => {
                     let reason = "it is not what `portcullis plugin compile` makes".to_owned();
                     return Err(PluginError::OtherEngine { plugin, reason });
@@ -125,7 +125,7 @@ impl Pin {
                 Err(PrecompiledMismatch::Changed(found)) => found,
             }
         } else {
-            let wasm = Wasm::new(plugin.clone(), bytes);
+            let wasm = PluginBytes::new(plugin.clone(), bytes);
             if wasm.digest == pinned {
                 return Ok(wasm);
             }

@@ -5,20 +5,20 @@ use std::sync::OnceLock;
 
 use portcullis_config::PluginRef;
 
-use super::{ComponentAccess, PluginError, Plugins, ToolsComponent};
+use super::{ComponentAccess, PluginError, PluginHost, ToolsComponent};
 
 /// Returns the one host for all tests of this process, as in a broker. The compiled code outlives the process.
-pub fn plugins() -> &'static Plugins {
-    static PLUGINS: OnceLock<Plugins> = OnceLock::new();
+pub fn plugins() -> &'static PluginHost {
+    static PLUGINS: OnceLock<PluginHost> = OnceLock::new();
     PLUGINS.get_or_init(|| {
         let cache = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guests/compiled");
-        Plugins::new(Some(&cache)).unwrap()
+        PluginHost::new(Some(&cache)).unwrap()
     })
 }
 
 /// Loads a component of tools that is granted nothing.
 pub async fn tools(
-    plugins: &Plugins,
+    plugins: &PluginHost,
     plugin: &PluginRef,
     settings: &serde_json::Value,
 ) -> Result<ToolsComponent, PluginError> {

@@ -14,7 +14,7 @@ mod tools;
 mod worlds;
 
 pub(crate) use convert::{array, object};
-pub(crate) use host::{Facts, link};
+pub(crate) use host::{GuestFacts, link};
 pub(crate) use tools::{ToolSession, ToolsWorld};
 pub(crate) use worlds::{ApprovalWorld, PolicyWorld, SinkWorld, TransformWorld};
 

@@ -1,5 +1,5 @@
-//! Asks a Python index where it keeps its files, which its own pages say (the simple API in HTML, PEP 503, which every
-//! index speaks).
+//! Finds the hosts of a Python index's files by reading its pages (the simple API in HTML, PEP 503, which every index
+//! supports).
 
 use std::string::FromUtf8Error;
 

@@ -17,9 +17,9 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::super::{CellError, CellFactory, Installation, ProgramSearch};
-use super::known::look_up;
+use super::osv_lookup::look_up;
 use super::provenance::PackageRelease;
-use super::registry::{Configured, PackageRegistry};
+use super::registry::{PackageRegistry, RegistryConfig};
 use super::store::{InstallLock, PackageStore};
 use super::{PackageCommand, PackageManager, index, npm, uv};
 
@@ -31,7 +31,7 @@ const SHOWN_CHANGES: usize = 6;
 
 /// The install phase of a source, as shown to people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct InstalledPackage {
+pub struct InstallReport {
     /// The package as the command asks for it.
     pub requested: String,
     /// The package's name.
@@ -71,7 +71,7 @@ pub struct PackageUpdate {
     pub provenance: Vec<String>,
 }
 
-impl InstalledPackage {
+impl InstallReport {
     /// Returns the version that is installed.
     pub(crate) fn released(&self) -> PackageRelease<'_> {
         PackageRelease { name: &self.name, version: &self.version, integrity: &self.integrity }
@@ -84,10 +84,10 @@ fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error>
 
 /// An installed package, ready to run.
 #[derive(Debug)]
-pub(crate) struct Installed {
+pub(crate) struct ReadyPackage {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    pub phase: InstalledPackage,
+    pub phase: InstallReport,
     /// A lock on the installed folder, which is not removed while this is open.
     pub held: File,
 }
@@ -97,7 +97,7 @@ pub(crate) struct Installer<'a> {
     cells: &'a Arc<CellFactory>,
     source: &'a SourceName,
     package: &'a PackageCommand,
-    configured: Configured,
+    configured: RegistryConfig,
     registry: OnceCell<PackageRegistry>,
     programs: ProgramSearch,
     store: PackageStore,
@@ -108,7 +108,7 @@ impl<'a> Installer<'a> {
     /// Returns an installer. Nothing is read from a registry and nothing is installed yet.
     pub(crate) fn new(cells: &'a Arc<CellFactory>, source: &'a SourceName, package: &'a PackageCommand) -> Self {
         let programs = cells.programs();
-        let configured = Configured::of(package.kind, &programs);
+        let configured = RegistryConfig::of(package.kind, &programs);
         let store = PackageStore::new(&cells.data_dir, source);
         let installation = Arc::new(cells.installations().of(source));
         Self { cells, source, package, configured, registry: OnceCell::new(), programs, store, installation }
@@ -136,7 +136,7 @@ impl<'a> Installer<'a> {
     ///
     /// # Errors
     /// [`CellError::Package`] if the registry's package differs from the pinned one, or a step fails.
-    pub(crate) async fn ready(&self) -> Result<Installed, CellError> {
+    pub(crate) async fn ready(&self) -> Result<ReadyPackage, CellError> {
         let turn = self.install_lock().await?;
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let requested = self.package.lock_key();
@@ -156,7 +156,7 @@ impl<'a> Installer<'a> {
     ///
     /// # Errors
     /// [`CellError::Package`] if a step fails.
-    pub(crate) async fn renew(&self) -> Result<(Option<LockedPackage>, Installed), CellError> {
+    pub(crate) async fn renew(&self) -> Result<(Option<LockedPackage>, ReadyPackage), CellError> {
         let turn = self.install_lock().await?;
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let before = lock.package(self.source.as_str(), &self.package.lock_key()).cloned();
@@ -191,7 +191,7 @@ impl<'a> Installer<'a> {
         })
     }
 
-    async fn renew_in_turn(&self, turn: &InstallLock) -> Result<Installed, CellError> {
+    async fn renew_in_turn(&self, turn: &InstallLock) -> Result<ReadyPackage, CellError> {
         let resolved = self.resolve(self.package.specs.clone(), Some(turn)).await?;
         let osv = self.look_up(&resolved.units, turn).await?;
         if !self.store.place(&resolved.tree).is_dir() {
@@ -334,7 +334,7 @@ impl<'a> Installer<'a> {
         self.store.stage().map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
 
-    fn installed(&self, pin: &LockedPackage, osv: OsvCheck, turn: &InstallLock) -> Result<Installed, CellError> {
+    fn installed(&self, pin: &LockedPackage, osv: OsvCheck, turn: &InstallLock) -> Result<ReadyPackage, CellError> {
         let held =
             self.store.hold(&pin.tree).map_err(|error| self.failed(&format!("is not where it was put: {error}")))?;
         self.store.sweep(&pin.tree);
@@ -347,7 +347,7 @@ impl<'a> Installer<'a> {
         };
         let words = words.map_err(|why| self.failed(&why))?;
         let words = words.into_iter().map(|word| word.to_string_lossy().into_owned());
-        let phase = InstalledPackage {
+        let phase = InstallReport {
             requested: pin.requested.clone(),
             name: pin.name.clone(),
             version: pin.version.clone(),
@@ -358,7 +358,7 @@ impl<'a> Installer<'a> {
             osv,
             folder,
         };
-        Ok(Installed { argv: words.chain(self.package.arguments.iter().cloned()).collect(), phase, held })
+        Ok(ReadyPackage { argv: words.chain(self.package.arguments.iter().cloned()).collect(), phase, held })
     }
 
     fn failed(&self, why: &str) -> CellError {

@@ -26,7 +26,7 @@ const PYPI: &str = "application/vnd.pypi.simple.v1+json";
 /// The longest time for the registry to answer.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What a registry says of the attestations of one version of a package.
+/// The attestations that a registry lists for one version of a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Provenance {
     /// The registry names attestations for some of the files of the version. They were not verified.

@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// The user's configuration of an installer: its registry, and whether credentials or a proxy are set.
 #[derive(Debug, Clone)]
-pub(super) struct Configured {
+pub(super) struct RegistryConfig {
     /// The registry's URL, or `None` for the installer's own default.
     pub(super) address: Option<String>,
     scopes: Vec<(String, String)>,
@@ -28,7 +28,7 @@ pub(super) struct Configured {
     has_proxy: bool,
 }
 
-impl Configured {
+impl RegistryConfig {
     /// Reads the user's configuration, from variables and files.
     pub(super) fn of(kind: PackageManager, programs: &ProgramSearch) -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -146,7 +146,7 @@ fn read(file: &Path) -> Option<String> {
     small.then(|| std::fs::read_to_string(file).ok()).flatten()
 }
 
-fn npm(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> Configured {
+fn npm(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> RegistryConfig {
     let find = |name: &str| settings.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
     let from_variable = |name: &str| {
         let spelled = [format!("npm_config_{name}"), format!("NPM_CONFIG_{}", name.to_uppercase())];
@@ -165,16 +165,16 @@ fn npm(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> Config
     let secret = |key: &str| ["_authToken", "_auth", "_password"].iter().any(|name| key.ends_with(name));
     let has_credentials = settings.iter().any(|(key, _)| secret(key));
     let has_proxy = ["proxy", "https-proxy"].iter().any(|key| find(key).is_some());
-    Configured { address, scopes, certificates, has_credentials, has_proxy }
+    RegistryConfig { address, scopes, certificates, has_credentials, has_proxy }
 }
 
-fn index(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> Configured {
+fn index(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> RegistryConfig {
     let find = |name: &str| settings.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
     let variables = ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"];
     let address = variables.iter().find_map(|name| variable(name)).or_else(|| find("index-url"));
     let certificates = variable("SSL_CERT_FILE").or_else(|| variable("PIP_CERT")).or_else(|| find("cert"));
     let has_proxy = find("proxy").is_some();
-    Configured { address, scopes: Vec::new(), certificates, has_credentials: false, has_proxy }
+    RegistryConfig { address, scopes: Vec::new(), certificates, has_credentials: false, has_proxy }
 }
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn known(configured: Configured) -> Result<PackageRegistry, CellError> {
+    fn known(configured: RegistryConfig) -> Result<PackageRegistry, CellError> {
         assert!(configured.address.is_some());
         configured.with_default("https://default.example.com/".to_owned())
     }

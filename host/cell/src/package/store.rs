@@ -70,7 +70,7 @@ impl PackageStore {
     pub(super) fn discard_cache(&self, _lock: &InstallLock) {
         let cache = self.folder.join(CACHE);
         if cache.is_dir() {
-            self.bury(&cache);
+            self.remove_tree(&cache);
         }
     }
 
@@ -102,14 +102,14 @@ impl PackageStore {
     pub(super) fn sweep(&self, kept: &Digest) {
         let kept = self.place(kept);
         for old in self.folders().filter(|path| *path != kept && is_tree(path) && is_free(path)) {
-            self.bury(&old);
+            self.remove_tree(&old);
         }
     }
 
     /// Removes a folder. It is renamed first, so that a half-removed one is never taken for a complete one; the next turn
     /// removes the rest.
-    fn bury(&self, folder: &Path) {
-        let moved = self.stage().and_then(|grave| fs::rename(folder, grave.path()));
+    fn remove_tree(&self, folder: &Path) {
+        let moved = self.stage().and_then(|trash| fs::rename(folder, trash.path()));
         if let Err(error) = moved {
             tracing::debug!(folder = %folder.display(), %error, "an old folder of packages cannot be removed");
         }

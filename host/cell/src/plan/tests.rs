@@ -4,7 +4,7 @@ use portcullis_jail::CellRefusal;
 use super::*;
 use crate::{ProgramSearch, Strength};
 
-const ENFORCED: Enforced = Enforced { landlock: 7, cgroup: false, protects_names: true, user: 1000 };
+const ENFORCED: EnforcementReport = EnforcementReport { landlock: 7, cgroup: false, protects_names: true, user: 1000 };
 
 fn refusal(step: &str) -> CellRefusal {
     CellRefusal { step: step.to_owned(), cause: "EPERM".to_owned(), errno: Some(1), setting: None, remedy: None }
@@ -12,7 +12,7 @@ fn refusal(step: &str) -> CellRefusal {
 
 fn machine_with(full: bool, bwrap: bool, reduced: bool) -> AvailableTiers {
     let built = |good: bool, step: &str| if good { Ok(ENFORCED) } else { Err(refusal(step)) };
-    AvailableTiers::new(Some(Probe {
+    AvailableTiers::new(Some(ProbeReport {
         full: built(full, "user namespace"),
         bwrap: built(bwrap, "bwrap"),
         reduced: built(reduced, "landlock"),

@@ -13,7 +13,7 @@ use portcullis_jail::{Operation, RecordedSyscall, Syscall, SyscallListener, deni
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstat, fstatvfs, openat, openat2};
 use rustix::io::Errno;
 
-use super::{Action, Availability, Subject, Watched};
+use super::{Action, AttemptAvailability, AttemptSubject, Watched};
 
 /// The longest path that the kernel takes, in bytes, with its terminator.
 const MAX_PATH_BYTES: usize = 4096;
@@ -44,9 +44,9 @@ const INET6: u16 = 10;
 /// A system call as it is seen from inside the cell.
 pub(super) struct SeenSyscall {
     action: Action,
-    subject: Subject,
+    subject: AttemptSubject,
     /// The answer of the cell, or `None` for a path that is to be looked up outside.
-    inside: Option<Availability>,
+    inside: Option<AttemptAvailability>,
     /// True if the call does nothing else than to make the path.
     makes: bool,
     /// True if the call may make the path.
@@ -62,14 +62,14 @@ pub(super) struct SeenSyscall {
 pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched) -> io::Result<Vec<SeenSyscall>> {
     let Some(known) = recorded_call(call.number) else {
         let name = denied_call(call.number).unwrap_or("socket");
-        return Ok(vec![SeenSyscall::plain(Action::Call, Subject::Call(name), Availability::Denied)]);
+        return Ok(vec![SeenSyscall::plain(Action::Call, AttemptSubject::Call(name), AttemptAvailability::Denied)]);
     };
     let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
     match known.operation {
         Operation::Signal => {
             // A process group or process 1: everything that is not one known process.
             let to_others = argument(0).cast_signed() as i32 <= 1 && argument(1) != 0;
-            let kill = || SeenSyscall::plain(Action::Call, Subject::Call("kill"), Availability::Granted);
+            let kill = || SeenSyscall::plain(Action::Call, AttemptSubject::Call("kill"), AttemptAvailability::Granted);
             Ok(to_others.then(kill).into_iter().collect())
         }
         Operation::Connect => {
@@ -98,7 +98,7 @@ pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched
             let makes = operation == Operation::Create;
             let may_make = makes || flags & CREATE != 0;
             let (inside, known) = caller.availability(&path, action, may_make, watched);
-            let (is_watched, subject) = (known.is_some(), Subject::Path(known.unwrap_or(path)));
+            let (is_watched, subject) = (known.is_some(), AttemptSubject::Path(known.unwrap_or(path)));
             still(listener, call, vec![SeenSyscall { action, subject, inside, makes, may_make, is_watched }])
         }
     }
@@ -110,7 +110,7 @@ fn still(listener: &SyscallListener, call: &Syscall, seen: Vec<SeenSyscall>) -> 
 }
 
 impl SeenSyscall {
-    fn plain(action: Action, subject: Subject, inside: Availability) -> Self {
+    fn plain(action: Action, subject: AttemptSubject, inside: AttemptAvailability) -> Self {
         Self { action, subject, inside: Some(inside), makes: false, may_make: false, is_watched: false }
     }
 
@@ -118,19 +118,19 @@ impl SeenSyscall {
         let address = match to {
             Named::Internet(address) => address,
             Named::Unix(name) => {
-                let subject = Subject::Path(in_folder_of(call.thread, &name));
-                return Self::plain(Action::Connect, subject, Availability::Denied);
+                let subject = AttemptSubject::Path(in_folder_of(call.thread, &name));
+                return Self::plain(Action::Connect, subject, AttemptAvailability::Denied);
             }
         };
         // The cell has no other interface than loopback.
         let loopback = address.ip().to_canonical().is_loopback();
-        let inside = if loopback { Availability::Granted } else { Availability::Denied };
-        Self::plain(Action::Connect, Subject::Address(address), inside)
+        let inside = if loopback { AttemptAvailability::Granted } else { AttemptAvailability::Denied };
+        Self::plain(Action::Connect, AttemptSubject::Address(address), inside)
     }
 
     /// Reports whether this is an attempt to connect to a Unix socket, which no cell has.
     pub(super) fn is_unix_socket(&self) -> bool {
-        self.action == Action::Connect && matches!(self.subject, Subject::Path(_))
+        self.action == Action::Connect && matches!(self.subject, AttemptSubject::Path(_))
     }
 
     /// Reports whether this is an attempt to look at a file that nobody watches.
@@ -139,17 +139,17 @@ impl SeenSyscall {
     }
 
     /// Returns the attempt. Looks outside for a path that the cell does not have.
-    pub(super) fn attempt(self) -> (Action, Subject, Availability) {
+    pub(super) fn attempt(self) -> (Action, AttemptSubject, AttemptAvailability) {
         let Self { action, subject, inside, makes, may_make, .. } = self;
-        let Subject::Path(path) = &subject else {
-            return (action, subject, inside.unwrap_or(Availability::Absent));
+        let AttemptSubject::Path(path) = &subject else {
+            return (action, subject, inside.unwrap_or(AttemptAvailability::Absent));
         };
         // What is there already is left as it is, as by `mkdir -p`.
         let action =
             if makes && path.symlink_metadata().is_ok_and(|about| about.is_dir()) { Action::Look } else { action };
         let exists = |path: &Path| path.symlink_metadata().is_ok();
         let made = may_make && path.parent().is_some_and(exists);
-        let outside = || if exists(path) || made { Availability::Hidden } else { Availability::Absent };
+        let outside = || if exists(path) || made { AttemptAvailability::Hidden } else { AttemptAvailability::Absent };
         let availability = inside.unwrap_or_else(outside);
         (action, subject, availability)
     }
@@ -203,10 +203,10 @@ impl Caller {
         action: Action,
         may_make: bool,
         watched: &Watched,
-    ) -> (Option<Availability>, Option<PathBuf>) {
+    ) -> (Option<AttemptAvailability>, Option<PathBuf>) {
         let granted = |file: &OwnedFd| match action {
-            Action::Write if is_read_only(file) => Availability::ReadOnly,
-            _ => Availability::Granted,
+            Action::Write if is_read_only(file) => AttemptAvailability::ReadOnly,
+            _ => AttemptAvailability::Granted,
         };
         match self.open(path) {
             Ok(file) => {
@@ -214,7 +214,7 @@ impl Caller {
                 let known = about.and_then(|about| watched.lock().get(&(about.st_dev, about.st_ino)).cloned());
                 (Some(granted(&file)), known)
             }
-            Err(Errno::ACCESS) => (Some(Availability::Denied), None),
+            Err(Errno::ACCESS) => (Some(AttemptAvailability::Denied), None),
             Err(_) if may_make => {
                 let folder = path.parent().and_then(|folder| self.open(folder).ok());
                 (folder.as_ref().map(granted), None)

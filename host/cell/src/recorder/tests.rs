@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn path(text: String) -> Subject {
-    Subject::Path(text.into())
+fn path(text: String) -> AttemptSubject {
+    AttemptSubject::Path(text.into())
 }
 
 #[test]
@@ -13,7 +13,7 @@ fn writes_executions_and_uses_of_watched_files_have_room_beside_a_flood() {
     std::fs::write(&key, "").unwrap();
     let recording = Recording::default();
     recording.watch(&key).unwrap();
-    let note = |action, subject| recording.note(action, subject, Availability::Granted, String::new());
+    let note = |action, subject| recording.note(action, subject, AttemptAvailability::Granted, String::new());
     for at in 0..MAX_ATTEMPTS {
         note(Action::Look, path(format!("/look/{at}")));
     }
@@ -27,7 +27,7 @@ fn writes_executions_and_uses_of_watched_files_have_room_beside_a_flood() {
         note(Action::Write, path(format!("/write/{at}")));
     }
     for action in [Action::Look, Action::Read] {
-        note(action, Subject::Path(key.clone()));
+        note(action, AttemptSubject::Path(key.clone()));
     }
     let kept = recording.attempts();
     let has = |action, at: &str| kept.iter().any(|one| one.action == action && one.subject == path(at.to_owned()));

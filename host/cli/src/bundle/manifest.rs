@@ -22,7 +22,7 @@ const MAX_FILLED_BYTES: usize = 64 << 10;
 /// The platform whose overrides count.
 const PLATFORM: &str = if cfg!(target_os = "macos") { "darwin" } else { "linux" };
 
-/// What the manifest says that matters here.
+/// The members of the manifest that are used here.
 #[derive(Deserialize)]
 pub(super) struct Manifest {
     #[serde(default)]
@@ -230,7 +230,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::command::evaluate::Placeholders;
+    use crate::command::evaluate::PlaceholderSettings;
 
     fn manifest(start: &Value) -> Manifest {
         serde_json::from_value(json!({
@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn command(start: &Value) -> anyhow::Result<FilledStart> {
-        manifest(start).command(Path::new("/bundle"), &mut Placeholders(Path::new("/home/alex/work").into()))
+        manifest(start).command(Path::new("/bundle"), &mut PlaceholderSettings(Path::new("/home/alex/work").into()))
     }
 
     #[test]

@@ -14,10 +14,10 @@ use portcullis::name::SourceName;
 
 use self::described::{DescribedSource, Settings};
 use crate::bundle;
-use crate::cli::Global;
+use crate::cell_proposals::UnmetNeeds;
+use crate::cli::GlobalArgs;
 use crate::command::{edit, init};
 use crate::config_file::ConfigFile;
-use crate::known::UnmetNeeds;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
 
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let (file, described) = match find_text(global.config.as_deref()) {
         Err(error) if error.is_missing() => {
             let file = real_file(Path::new(init::FILE));

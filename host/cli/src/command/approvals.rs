@@ -11,7 +11,7 @@ use portcullis::control::{self, ControlError, ControlRequest};
 use portcullis::gate::GivenAnswer;
 use serde_json::{Value, json};
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::output::{self, BOLD, escape_hidden};
 use crate::{moment, runtime};
 
@@ -63,7 +63,7 @@ enum Action {
         #[arg(long, value_name = "DURATION", value_parser = moment::after, conflicts_with = "until")]
         r#for: Option<u64>,
         /// The answer holds until then, such as `18:00` or `2026-11-22T18:00:00Z`: for the tool with any arguments
-        #[arg(long, value_name = "TIME", value_parser = moment::upcoming)]
+        #[arg(long, value_name = "TIME", value_parser = moment::future_moment)]
         until: Option<u64>,
     },
     /// Say no
@@ -85,7 +85,7 @@ struct Answered {
     batch: bool,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
     runtime::block_on(async {
         if args.watch && args.action.is_some() {
@@ -163,8 +163,8 @@ fn find<'a>(asks: &'a [Value], id: &str) -> anyhow::Result<&'a Value> {
     let mut found = asks.iter().filter(fits);
     match (found.next(), found.next()) {
         (Some(ask), None) => Ok(ask),
-        (Some(_), Some(_)) => bail!("{id:?} fits several open questions: give more of the id"),
-        _ => bail!("no open question {id:?}: it was answered, has expired, or never was"),
+        (Some(_), Some(_)) => bail!("{id:?} matches several open questions: give a longer part of the id"),
+        _ => bail!("no open question {id:?}: it was answered, has expired, or never existed"),
     }
 }
 

@@ -14,7 +14,7 @@ use clap::Subcommand;
 use portcullis::ledger::{LedgerReader, PositionedRecord, PublicKey, RecordFilter};
 
 use crate::call_query::CallQuery;
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::output::{self, BOLD, escape_hidden};
 use crate::runtime;
 
@@ -149,7 +149,7 @@ struct Verify {
     keys: Vec<PublicKey>,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let folder = || folder(global, args.data_dir.as_ref());
     let Some(action) = &args.action else {
         let form = if global.json { ListingForm::Json } else { ListingForm::Line };
@@ -186,7 +186,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the first data folder that has a ledger or had one. A folder whose ledger is lost must not be skipped.
-pub(crate) fn folder(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
+pub(crate) fn folder(global: &GlobalArgs, named: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
     let folders = runtime::data_dirs(global, named)?;
     let found = folders.iter().find(|folder| ["ledger.sqlite", "chains"].iter().any(|name| folder.join(name).exists()));
     let first = folders.first().cloned().unwrap_or_default();

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use portcullis::agent::{AgentPeer, Elicitation};
-use portcullis::broker::NoneConnected;
+use portcullis::broker::ConnectAllError;
 use portcullis::config::{Config, most_similar};
 use portcullis::name::{ProfileName, SourceName};
 use portcullis::protocol::{Answer, Json, Method, Notification, RpcError};
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::completion;
 use crate::output::{self, escape_hidden};
 use crate::running::RunningSession;
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     profile: Option<String>,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let arguments = arguments(&args.arguments)?;
     let profile = runtime::profile(args.profile.as_deref())?;
     let params = Json::of(&json!({ "name": args.tool, "arguments": arguments, "_meta": { "progressToken": "call" } }));
@@ -117,7 +117,7 @@ async fn in_own_broker(
         if !session.tools().await.is_ok_and(offers) {
             // A session does not wait long for a slow source, which may have the tool. Here nobody comes back for it.
             // The call itself fails if the tool is of one of these.
-            let missing = broker.connect_all().await.unwrap_or_else(|NoneConnected(all)| all);
+            let missing = broker.connect_all().await.unwrap_or_else(|ConnectAllError(all)| all);
             for (source, why) in missing {
                 output::note(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
             }

@@ -16,7 +16,7 @@ use portcullis::source::SourceError;
 use portcullis_osv::OsvCheck;
 use serde_json::{Value, json};
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::completion;
 use crate::flagged::{print_flagged, print_off};
 use crate::isolation::{fact, print_cell, print_known};
@@ -30,7 +30,7 @@ use crate::runtime;
 /// scans it. A source that fails alone is reported, and the others are served. The exit code is 1 if nothing can be
 /// served, if a required source or a whole group fails, or if names collide.
 ///
-/// A source that is well has one line. Of others it is shown what is wrong; what their cells are made of is shown of those
+/// A healthy source is shown on one line, any other with its problem. Details of a cell are shown only for the sources
 /// that are named.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -50,7 +50,7 @@ pub(crate) struct Args {
 
 type Discovered = BTreeMap<SourceName, Result<SourceDefinitions, SourceError>>;
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     runtime::sources(&config, &args.sources)?;
     let (report, good) = runtime::with_broker(config, async |broker| {
@@ -191,7 +191,7 @@ async fn progress<T>(broker: &Broker, work: impl Future<Output = T>) -> T {
             }
             _ = tick.tick() => {
                 let line = awaited(&broker.state(), began.elapsed());
-                output::status_line(&output::fitting(&line));
+                output::status_line(&output::truncate_to_terminal(&line));
             }
         }
     }
@@ -229,7 +229,7 @@ fn print_line(source: &Value) -> anyhow::Result<()> {
     };
     let (name, tools) = (plain_text(&source["name"]), &source["tools"]);
     let what: String = plain_text(&source["source"]).chars().take(60).collect();
-    let line = output::fitting(&format!("{name:16}  {tools:>4} tools  {kind:24}  {what}"));
+    let line = output::truncate_to_terminal(&format!("{name:16}  {tools:>4} tools  {kind:24}  {what}"));
     let rest = line.strip_prefix(&*name).unwrap_or_default();
     output::text(&format!("{BOLD}{name}{BOLD:#}{rest}\n"))
 }
@@ -296,7 +296,7 @@ fn print(report: &Value, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let mut brief = Vec::new();
     for source in detailed {
         let name = plain_text(&source["name"]);
-        let line = output::fitting(&format!("{name}  {}", plain_text(&source["source"])));
+        let line = output::truncate_to_terminal(&format!("{name}  {}", plain_text(&source["source"])));
         output::text(&format!("\n{BOLD}{name}{BOLD:#}{}\n", line.strip_prefix(&*name).unwrap_or_default()))?;
         match source["error"].as_str() {
             Some(error) => output::text(&format!("  {BAD}fails{BAD:#}        {}\n", escape_hidden(error)))?,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::command::trust;
 use crate::connect::changed::DiffSide;
 use crate::connect::client::{Client, FileSyntax};
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     yes: bool,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let client = args.client;
     if args.undo {
         return undo(args, &open(args)?, global);
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 /// Takes the entry out: back to the copy if nothing else has changed since, or else the entry alone.
-fn undo(args: &Args, file: &ClientFile, global: &Global) -> anyhow::Result<ExitCode> {
+fn undo(args: &Args, file: &ClientFile, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let (client, name) = (args.client, args.name.as_str());
     let refused = || format!("{} is left as it is", file.shown());
     let Some(entry) = edit::entry(file.text(), client, name).with_context(refused)? else {
@@ -133,7 +133,7 @@ fn undo(args: &Args, file: &ClientFile, global: &Global) -> anyhow::Result<ExitC
 }
 
 /// Returns how the client is to reach the broker.
-fn access(args: &Args, global: &Global) -> anyhow::Result<entry::BrokerAccess> {
+fn access(args: &Args, global: &GlobalArgs) -> anyhow::Result<entry::BrokerAccess> {
     let config = global.load()?;
     let file = config.file.clone().unwrap_or_default();
     let text = std::fs::read_to_string(&file).with_context(|| format!("{} cannot be read", file.display()))?;
@@ -208,7 +208,7 @@ fn hidden(text: &str, entry: &Value) -> String {
     }
 }
 
-fn done(global: &Global, file: &ClientFile, changed: bool, said: &str) -> anyhow::Result<ExitCode> {
+fn done(global: &GlobalArgs, file: &ClientFile, changed: bool, said: &str) -> anyhow::Result<ExitCode> {
     if global.json {
         output::json(&json!({ "file": file.real().to_string_lossy(), "changed": changed }))?;
     } else {

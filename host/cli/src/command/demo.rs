@@ -17,7 +17,7 @@ use portcullis::protocol::{Answer, Json, Method, Notification};
 use portcullis::session::Session;
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::command::call::to_error;
 use crate::output::{self, BOLD, escape_hidden};
 use crate::runtime;
@@ -49,7 +49,7 @@ plugin = "builtin:approval-memory"
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-pub(crate) fn run(_: &Args, _: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(_: &Args, _: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let folder = tempfile::tempdir().context("no temporary folder can be made")?;
     runtime::block_on(tour(folder.path()))?;
     Ok(ExitCode::SUCCESS)

@@ -8,10 +8,10 @@ use miette::Diagnostic as _;
 use portcullis::config::{ConfigCandidate, ConfigError, TrustStatus, user_data_dir, user_state_dir};
 use portcullis::control::{self, ControlRequest};
 use portcullis::ledger::{self, ChainStatus, LedgerError};
-use portcullis_jail::{CellRefusal, Launcher, Probe, Tier};
+use portcullis_jail::{CellRefusal, Launcher, ProbeReport, Tier};
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::command::status;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
@@ -65,7 +65,7 @@ impl Finding {
     }
 }
 
-pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(_: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let mut findings = vec![Finding::good("version", format!("portcullis {}", env!("CARGO_PKG_VERSION")))];
     findings.extend(cells(&portcullis_jail::probe(&Launcher::SelfExec)));
     findings.push(state_folder());
@@ -107,7 +107,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns what the cells of sources are worth on this machine.
-fn cells(probe: &Probe) -> Vec<Finding> {
+fn cells(probe: &ProbeReport) -> Vec<Finding> {
     let (tier, enforced) = match (&probe.full, &probe.bwrap, &probe.reduced) {
         (Ok(enforced), ..) => (Tier::Full, enforced),
         (_, Ok(enforced), _) => (Tier::FullViaBwrap, enforced),
@@ -285,7 +285,7 @@ fn print(finding: &Finding) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
-    use portcullis_jail::Enforced;
+    use portcullis_jail::EnforcementReport;
 
     use super::*;
 
@@ -302,22 +302,26 @@ mod tests {
 
     #[test]
     fn a_machine_without_full_cells_is_bad_and_the_way_out_is_named() {
-        let enforced = Enforced { landlock: 4, cgroup: false, protects_names: true, user: 1000 };
-        let full = cells(&Probe { full: Ok(enforced.clone()), bwrap: Err(refusal(None)), reduced: Err(refusal(None)) });
+        let enforced = EnforcementReport { landlock: 4, cgroup: false, protects_names: true, user: 1000 };
+        let full =
+            cells(&ProbeReport { full: Ok(enforced.clone()), bwrap: Err(refusal(None)), reduced: Err(refusal(None)) });
         assert_eq!((full[0].result, full[1].result), (CheckResult::Good, CheckResult::Warning));
         assert!(full[1].remedy.as_ref().unwrap().contains("systemd-run --user --scope"));
-        let old = Enforced { protects_names: false, ..enforced.clone() };
-        let old = cells(&Probe { full: Ok(old), bwrap: Err(refusal(None)), reduced: Err(refusal(None)) });
+        let old = EnforcementReport { protects_names: false, ..enforced.clone() };
+        let old = cells(&ProbeReport { full: Ok(old), bwrap: Err(refusal(None)), reduced: Err(refusal(None)) });
         assert_eq!((old[1].subject, old[1].result), ("names", CheckResult::Warning));
 
         let command = "run `sysctl user.max_user_namespaces=10000` as root";
         let reduced =
-            cells(&Probe { full: Err(refusal(Some(command))), bwrap: Err(refusal(None)), reduced: Ok(enforced) });
+            cells(&ProbeReport { full: Err(refusal(Some(command))), bwrap: Err(refusal(None)), reduced: Ok(enforced) });
         assert_eq!(reduced[0].result, CheckResult::Bad);
         let remedy = reduced[0].remedy.as_ref().unwrap();
         assert!(remedy.contains(command) && remedy.contains("`dangerous-allow-reduced = true`"), "{remedy}");
-        let none =
-            cells(&Probe { full: Err(refusal(None)), bwrap: Err(refusal(Some(command))), reduced: Err(refusal(None)) });
+        let none = cells(&ProbeReport {
+            full: Err(refusal(None)),
+            bwrap: Err(refusal(Some(command))),
+            reduced: Err(refusal(None)),
+        });
         assert_eq!((none[0].result, none[0].remedy.as_deref()), (CheckResult::Bad, Some(command)));
     }
 }

@@ -9,7 +9,7 @@ use portcullis::config::{Config, EditError, most_similar, remove_source, set_val
 use portcullis::name::SourceName;
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::completion;
 use crate::config_file::{ConfigFile, note_trust};
 use crate::output::{self, escape_hidden};
@@ -57,8 +57,8 @@ pub(crate) struct DisableArgs {
 
 /// Set one value in the configuration file
 ///
-/// KEY is a dotted key as in TOML, and `portcullis schema` lists all keys. VALUE is TOML; what is not is a text, so
-/// that few values need quotes. The file is changed only if it is valid afterwards.
+/// KEY is a dotted key as in TOML, and `portcullis schema` lists all keys. VALUE is TOML; anything that is not valid
+/// TOML is taken as a string, so few values need quotes. The file is changed only if it is valid afterwards.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -73,25 +73,25 @@ pub(crate) struct SetArgs {
     value: String,
 }
 
-pub(crate) fn remove(args: &RemoveArgs, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn remove(args: &RemoveArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let said = format!("source `{}` is removed from", escape_hidden(&args.source));
     change(global, &said, |text| remove_source(text, &args.source))
 }
 
-pub(crate) fn enable(args: &EnableArgs, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn enable(args: &EnableArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     set_enabled(global, &args.source, true)
 }
 
-pub(crate) fn disable(args: &DisableArgs, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn disable(args: &DisableArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     set_enabled(global, &args.source, false)
 }
 
-pub(crate) fn set(args: &SetArgs, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn set(args: &SetArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let said = format!("`{}` is set in", escape_hidden(&args.key));
     change(global, &said, |text| set_value(text, &args.key, &args.value))
 }
 
-fn set_enabled(global: &Global, source: &str, enabled: bool) -> anyhow::Result<ExitCode> {
+fn set_enabled(global: &GlobalArgs, source: &str, enabled: bool) -> anyhow::Result<ExitCode> {
     let said = format!("source `{}` is {} in", escape_hidden(source), if enabled { "enabled" } else { "disabled" });
     // A quoted key may hold any character.
     let key = format!("sources.{}.enabled", serde_json::Value::from(source));
@@ -100,7 +100,7 @@ fn set_enabled(global: &Global, source: &str, enabled: bool) -> anyhow::Result<E
 
 /// Changes the text of the configuration file and reports it. The file is left as it is if the new text is not valid.
 pub(crate) fn change(
-    global: &Global,
+    global: &GlobalArgs,
     said: &str,
     edit: impl FnOnce(&str) -> Result<String, EditError>,
 ) -> anyhow::Result<ExitCode> {
@@ -131,7 +131,7 @@ fn suggest(error: EditError, text: &str, file: &Path) -> anyhow::Error {
 }
 
 /// Reports what was done, with the file.
-pub(crate) fn report(global: &Global, said: &str, file: &Path) -> anyhow::Result<ExitCode> {
+pub(crate) fn report(global: &GlobalArgs, said: &str, file: &Path) -> anyhow::Result<ExitCode> {
     if global.json {
         output::json(&json!({ "file": file.to_string_lossy() }))?;
     } else {

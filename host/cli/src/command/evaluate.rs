@@ -27,12 +27,12 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use crate::bundle;
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::output;
 use crate::{report, runtime};
 use observe::Candidate;
 use package_review::PackageReview;
-pub(crate) use placeholders::Placeholders;
+pub(crate) use placeholders::PlaceholderSettings;
 use report_files::ReportFiles;
 
 /// The exit code of a server that cannot be judged.
@@ -44,7 +44,7 @@ const MAX_AT_ONCE: usize = 4;
 /// The longest wait for a server that does something later, in seconds.
 const MAX_IDLE: u64 = 600;
 
-/// Find out what a server does that nobody trusts yet, in sealed cells
+/// Run an untrusted server in sealed cells, and report what it does
 ///
 /// Runs the server several times in cells that are recorded, with a false home full of false secrets and a false
 /// internet that answers every name, and calls all its tools: many times, as several clients and users, with a later
@@ -76,7 +76,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// How long to wait after the last call for what the server does later
+    /// The time in seconds to wait after the last call for delayed actions of the server
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=MAX_IDLE))]
     idle: u64,
 
@@ -100,7 +100,7 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     if let Some(from) = &args.update_osv {
         update_osv::update(from)?;
         if args.command.is_empty() && args.target.is_none() {
@@ -171,7 +171,7 @@ pub(crate) async fn evaluate(
     }
     let bundle = match command {
         [file] if bundle::is_bundle(file) => Some({
-            let mut values = Placeholders(false_home::work_folder(Condition::Baseline));
+            let mut values = PlaceholderSettings(false_home::work_folder(Condition::Baseline));
             bundle::open(Path::new(file), &folder_path.join("bundle"), &mut values)?
         }),
         _ => None,
@@ -233,7 +233,7 @@ async fn judged(judge: impl FnOnce() -> Evaluation + Send + 'static) -> anyhow::
     judged.await.context("what was observed cannot be judged")
 }
 
-/// Does the work unless the user ends it before. What was started and made for it goes with it.
+/// Runs `work` until it is done or the user interrupts it. Everything that was started or created for it is cleaned up.
 async fn unless_ended<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::select! {
         done = work => done,

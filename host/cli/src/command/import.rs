@@ -12,11 +12,11 @@ use portcullis::secret::SecretStore;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cell_proposals::{self, Proposed};
+use crate::cli::GlobalArgs;
 use crate::command::{init, trust};
 use crate::config_file::ConfigFile;
 use crate::connect::client::Client;
-use crate::known::{self, Proposed};
 use crate::output::{self, escape_hidden};
 use input::Input;
 
@@ -64,7 +64,7 @@ struct Collected {
     files: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let inputs = input::inputs(args.from.as_deref())?;
     let destination = Destination::find(global)?;
     let before = destination.config("")?;
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         return report(args, global, &destination.file, None, &collected, &[]);
     }
     let text = destination.with(&collected.sources);
-    let proposed = known::propose(&text, &destination.file, &before)?;
+    let proposed = cell_proposals::propose(&text, &destination.file, &before)?;
     collected.notes.extend(proposed.notes.iter().cloned());
     let stored = if args.dry_run { Vec::new() } else { write(global, &destination, &text, &proposed, &mut collected)? };
     let after = Config::parse(&proposed.text, &destination.file)?;
@@ -128,7 +128,7 @@ fn collect(inputs: &[Input], destination: &Destination) -> anyhow::Result<Collec
 }
 
 impl Destination {
-    fn find(global: &Global) -> anyhow::Result<Self> {
+    fn find(global: &GlobalArgs) -> anyhow::Result<Self> {
         match find_text(global.config.as_deref()) {
             Ok((file, text)) => {
                 let text = Some(text).filter(|text| !text.trim().is_empty());
@@ -161,7 +161,7 @@ impl Destination {
 /// Writes the sources, then the secrets, then the proposed cells. The first are trusted if the file was, or is new;
 /// cells count only after a person has seen them. Returns the names of the secrets that are stored.
 fn write(
-    global: &Global,
+    global: &GlobalArgs,
     destination: &Destination,
     text: &str,
     proposed: &Proposed,
@@ -214,7 +214,7 @@ fn store(data_dir: &Path, collected: &mut Collected) -> anyhow::Result<Vec<Strin
 
 fn report(
     args: &Args,
-    global: &Global,
+    global: &GlobalArgs,
     file: &Path,
     proposed: Option<&Proposed>,
     collected: &Collected,

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use portcullis::config::{Config, real_file};
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::command::{edit, trust};
 use crate::output::{self, escape_hidden};
 
@@ -56,7 +56,7 @@ Examples:
   portcullis init && portcullis check")]
 pub(crate) struct Args {}
 
-pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(_: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let named = global.config.as_deref().unwrap_or(Path::new(FILE));
     let file = make(named, &format!("{HEAD}{BODY}"))?;
     edit::report(global, "a configuration is written to", &file)?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use portcullis::broker::Broker;
-use portcullis::cell::{Availability, CellUsage, RecordedAttempt, Recording, Subject};
+use portcullis::cell::{AttemptAvailability, AttemptSubject, CellUsage, RecordedAttempt, Recording};
 use portcullis::config::{
     Approve, CellConfig, Config, Destructive, Endpoint, ProfileConfig, add_to_cell, most_similar,
 };
@@ -23,15 +23,15 @@ use portcullis::secret::ConfigValue;
 use portcullis_learn::{CellLine, Proposal, SourceFacts};
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::completion;
 use crate::config_file::ConfigFile;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
 pub(crate) use cell_lines::has;
 use cell_lines::{add, minimal, opens};
-pub(crate) use drive::Script;
-use drive::{CallResult, Driven};
+pub(crate) use drive::CallScript;
+use drive::{CallResult, DriveResult};
 pub(crate) use show::described;
 use variables::WantedVariables;
 
@@ -82,9 +82,9 @@ struct Learned {
     /// Variables that the source's messages name or its code reads, and that it is not given.
     variables: WantedVariables,
     /// The last recorded round.
-    recorded: Driven,
+    recorded: DriveResult,
     /// The same calls without the recorder.
-    enforced: Driven,
+    enforced: DriveResult,
     /// The system calls that it made and that every cell denies.
     denied: BTreeSet<&'static str>,
     /// The number of attempts that could not be recorded.
@@ -97,8 +97,8 @@ struct Learned {
     cell: CellConfig,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let script = args.calls.as_deref().map(Script::read).transpose()?.unwrap_or(Script::Harmless);
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let script = args.calls.as_deref().map(CallScript::read).transpose()?.unwrap_or(CallScript::Harmless);
     let config = alone(global.load()?, &args.source)?;
     let file = config.file.clone();
     let learned = runtime::block_on(learn(config, &args.source, &script, args.yes))?;
@@ -143,7 +143,7 @@ pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Con
         let known: Vec<&str> = config.sources.keys().map(SourceName::as_str).collect();
         let near = most_similar(name.as_str(), known.iter().copied());
         let meant = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-        bail!("no source `{name}` is configured; there is {}{meant}", known.join(", "));
+        bail!("no source `{name}` is configured; the configured profiles are {}{meant}", known.join(", "));
     };
     if !matches!(source.endpoint, Endpoint::Command { .. }) {
         bail!("`{name}` is not started by a `command`: only a program has a cell that can be learned");
@@ -163,7 +163,7 @@ pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Con
 
 /// A run of a source in a recorded cell.
 pub(crate) struct RecordedRun {
-    driven: Driven,
+    driven: DriveResult,
     facts: SourceFacts,
     recording: Arc<Recording>,
     usage: CellUsage,
@@ -175,7 +175,7 @@ pub(crate) struct RecordedRun {
 pub(crate) async fn recorded_run(
     config: &mut Config,
     name: &SourceName,
-    script: &Script,
+    script: &CallScript,
 ) -> anyhow::Result<RecordedRun> {
     cell(config, name)?.recorded = true;
     let broker = runtime::broker(config.clone()).await?;
@@ -197,7 +197,7 @@ pub(crate) async fn recorded_run(
 }
 
 /// Runs the source in rounds, each with what the one before was seen to lack, and then without the recorder.
-async fn learn(mut config: Config, name: &SourceName, script: &Script, yes: bool) -> anyhow::Result<Learned> {
+async fn learn(mut config: Config, name: &SourceName, script: &CallScript, yes: bool) -> anyhow::Result<Learned> {
     let (mut lines, mut variables, mut open) = (Vec::new(), WantedVariables::of(&config, name), false);
     let (mut denied, mut unrecorded, mut usage) = (BTreeSet::new(), 0, CellUsage::default());
     let mut round = 1;
@@ -257,7 +257,7 @@ async fn learn(mut config: Config, name: &SourceName, script: &Script, yes: bool
 /// Returns the name of a system call that the cell denied.
 fn denied_call(attempt: &RecordedAttempt) -> Option<&'static str> {
     match attempt.subject {
-        Subject::Call(name) if attempt.availability == Availability::Denied => Some(name),
+        AttemptSubject::Call(name) if attempt.availability == AttemptAvailability::Denied => Some(name),
         _ => None,
     }
 }

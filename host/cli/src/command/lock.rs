@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use self::brokers::Brokers;
 use self::selection::Selection;
 use super::packages;
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::{completion, flagged, runtime};
 
@@ -61,7 +61,7 @@ enum Action {
         #[arg(value_name = "NAME", add = completion::tools())]
         tools: Vec<String>,
 
-        /// What the names stand for
+        /// The kind of item that the names refer to
         #[arg(long, value_enum, default_value_t = Kind::Tool)]
         kind: Kind,
 
@@ -106,7 +106,7 @@ enum Place {
     Folder(PathBuf),
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let json = global.json;
     let config = match (place(args, global)?, &args.action) {
         (Place::Configured(config), Action::Show) => return show(&config.data_dir, json),
@@ -151,7 +151,7 @@ impl Args {
 
 /// Returns the data folder that is named, or the configuration. Without one, it is the user's own data folder, since
 /// wrapped servers need no configuration.
-fn place(args: &Args, global: &Global) -> anyhow::Result<Place> {
+fn place(args: &Args, global: &GlobalArgs) -> anyhow::Result<Place> {
     if let Some(named) = &args.data_dir {
         ensure!(named.is_dir(), "{} is no folder: name the data folder of the wrapped server", named.display());
         return Ok(Place::Folder(named.clone()));

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use portcullis::login;
 use portcullis::name::SourceName;
-use portcullis::oauth::{self, LoggedOut};
+use portcullis::oauth::{self, LogoutOutcome};
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::{completion, output, runtime};
 
 /// Log in to a source that requires OAuth
@@ -45,7 +45,7 @@ pub(crate) struct LogoutArgs {
     source: SourceName,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     let show = |address: &str| {
         output::note(&format!(
@@ -78,14 +78,14 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn logout(args: &LogoutArgs, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn logout(args: &LogoutArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let (source, config) = (&args.source, global.load()?);
     let Some(logged_out) = runtime::block_on(async { Ok(oauth::logout(&config, source).await?) })? else {
         anyhow::bail!("there is no login of source {source}")
     };
     let why = match &logged_out {
-        LoggedOut::Revoked => None,
-        LoggedOut::NotRevoked(why) => Some(output::escape_hidden(why).into_owned()),
+        LogoutOutcome::Revoked => None,
+        LogoutOutcome::NotRevoked(why) => Some(output::escape_hidden(why).into_owned()),
         _ => Some("its server does not support that".to_owned()),
     };
     if global.json {

@@ -14,7 +14,7 @@ use portcullis::name::SourceName;
 use portcullis::source::log_file;
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::completion;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
@@ -50,7 +50,7 @@ pub(crate) struct Args {
 /// The interval at which `--follow` checks for new lines: short enough for a person.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
     let silent = || output::note(&format!("source `{}` has written nothing to standard error", args.source));
     let Some(path) = find(&args.source, &folders, global)? else {
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the log of a source, or `None` if the source is known and has no log yet.
-fn find(source: &str, folders: &[PathBuf], global: &Global) -> anyhow::Result<Option<PathBuf>> {
+fn find(source: &str, folders: &[PathBuf], global: &GlobalArgs) -> anyhow::Result<Option<PathBuf>> {
     let configured = global.load().map(|config| config.sources).unwrap_or_default();
     let name: Option<SourceName> = source.parse().ok();
     let logs = name.iter().flat_map(|name| folders.iter().map(|folder| log_file(folder, name)));

@@ -13,7 +13,7 @@ use portcullis::lockfile::differences;
 use portcullis::name::SourceName;
 use serde_json::{Value, json};
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::completion;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
@@ -37,7 +37,7 @@ pub(crate) struct InstallArgs {
     sources: Vec<String>,
 }
 
-/// List the packages of which the registry has another version than the pinned one
+/// List the packages for which the registry has a version other than the pinned one
 ///
 /// Nothing is installed, pinned or started. The exit code is 1 if a package is outdated or cannot be looked up.
 #[derive(Debug, clap::Args)]
@@ -72,7 +72,7 @@ pub(crate) struct UpgradeArgs {
     yes: bool,
 }
 
-pub(crate) fn install(args: &InstallArgs, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn install(args: &InstallArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     let sources = runtime::sources(&config, &args.sources)?;
     runtime::with_broker(config, async |broker| {
@@ -100,7 +100,7 @@ pub(crate) fn install(args: &InstallArgs, global: &Global) -> anyhow::Result<Exi
     })
 }
 
-pub(crate) fn outdated(args: &OutdatedArgs, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn outdated(args: &OutdatedArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     let sources = runtime::sources(&config, &args.sources)?;
     runtime::with_broker(config, async |broker| {
@@ -125,7 +125,7 @@ pub(crate) fn outdated(args: &OutdatedArgs, global: &Global) -> anyhow::Result<E
     })
 }
 
-pub(crate) fn upgrade(args: &UpgradeArgs, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn upgrade(args: &UpgradeArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     let sources = runtime::sources(&config, &args.sources)?;
     if !args.yes && !std::io::stdin().is_terminal() {

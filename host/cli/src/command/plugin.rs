@@ -7,10 +7,10 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use portcullis::config::PluginRef;
 use portcullis::digest::Digest;
-use portcullis::plugin::Plugins;
+use portcullis::plugin::PluginHost;
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::completion;
 use crate::output::{self, BOLD, escape_hidden};
 use crate::runtime;
@@ -51,7 +51,7 @@ enum Action {
     },
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Inspect { plugin } => inspect(&named(plugin)?, global.json),
         Action::Compile { plugin, file, target } => compile(&named(plugin)?, file, target.as_deref(), global.json),
@@ -70,7 +70,7 @@ fn compile(plugin: &PluginRef, file: &Path, target: Option<&str>, json: bool) ->
     if file.extension().is_none_or(|extension| extension != "cwasm") {
         bail!("{} does not end in .cwasm, the extension of compiled code", file.display());
     }
-    let compiled = runtime::block_on(async { Ok(Plugins::new(None)?.precompile(plugin, target).await?) })?;
+    let compiled = runtime::block_on(async { Ok(PluginHost::new(None)?.precompile(plugin, target).await?) })?;
     std::fs::write(file, &compiled).with_context(|| format!("cannot write {}", file.display()))?;
     let digest = Digest::of(&compiled);
     if json {
@@ -82,7 +82,7 @@ fn compile(plugin: &PluginRef, file: &Path, target: Option<&str>, json: bool) ->
 }
 
 fn inspect(plugin: &PluginRef, json: bool) -> anyhow::Result<ExitCode> {
-    let inspection = runtime::block_on(async { Ok(Plugins::new(None)?.inspect(plugin).await?) })?;
+    let inspection = runtime::block_on(async { Ok(PluginHost::new(None)?.inspect(plugin).await?) })?;
     let value = serde_json::to_value(&inspection)?;
     if json {
         output::json(&value)?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use portcullis::broker::Broker;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
 
@@ -24,13 +24,13 @@ enum Action {
     Schema,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Schema => schema(global),
     }
 }
 
-fn schema(global: &Global) -> anyhow::Result<ExitCode> {
+fn schema(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let found = runtime::with_broker(global.load()?, async |broker| Ok(broker.definitions().await))?;
     for (source, offered) in &found {
         if let Err(error) = offered {

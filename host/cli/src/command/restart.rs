@@ -7,16 +7,15 @@ use anyhow::bail;
 use portcullis::control::{self, ControlError, ControlRequest};
 use serde_json::{Value, json};
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::completion;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
 
 /// Stop a source of the running brokers and start it again
 ///
-/// Its open calls have 2 s to end. What sessions had subscribed to at the source is subscribed to again. The ledger
-/// records who asked for the restart. The exit code is 1 if no running broker has the source, or if it does not come
-/// back.
+/// Its open calls have 2 s to end. The subscriptions of sessions to the source are restored. The ledger records who
+/// asked for the restart. The exit code is 1 if no running broker has the source, or if it does not come back.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -32,7 +31,7 @@ pub(crate) struct Args {
     data_dir: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
     let request = ControlRequest::Restart { source: args.source.clone(), by };

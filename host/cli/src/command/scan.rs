@@ -11,7 +11,7 @@ use portcullis_scan::{Finding, Scanner, Severity};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::output::{self, BAD, escape_hidden};
 use crate::report;
 
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     file: PathBuf,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let definitions = match read(&args.file).and_then(|text| definitions(&text)) {
         Ok(definitions) => definitions,
         Err(error) => {

@@ -10,7 +10,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use secrecy::SecretString;
 use secrecy::zeroize::Zeroizing;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::output;
 
 /// Manage the secrets that sources get
@@ -48,7 +48,7 @@ enum What {
     },
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let secrets = SecretStore::open(&global.load()?.data_dir)?;
     match &args.what {
         What::Set { name } => {

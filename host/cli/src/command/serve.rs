@@ -10,7 +10,7 @@ use portcullis::front::http::{HttpFront, MCP_PATH, token};
 use portcullis::front::stdio::{serve_local, serve_stdio};
 use portcullis::name::ProfileName;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::reload::{self, ServeArguments};
 use crate::{completion, isolation, output, questions, runtime};
 
@@ -18,9 +18,9 @@ use crate::{completion, isolation, output, questions, runtime};
 ///
 /// Listens for HTTP at http://127.0.0.1:8765/mcp unless the configuration or --listen says otherwise; callers need the
 /// bearer token, which is made on first use and kept in the data folder. With --stdio, serves one agent over standard
-/// input and output. Sources start when the first agent asks for tools. A change of the configuration's file is put in
-/// force at once, and so it is on SIGHUP; a file with an error is refused, and `portcullis status` says why. Ctrl-C lets
-/// open calls finish, then ends; calls that take longer get an error that says so.
+/// input and output. Sources start when the first agent asks for tools. A change to the configuration file takes effect
+/// at once, or on SIGHUP; a file with an error is refused, and `portcullis status` says why. Ctrl-C lets open calls
+/// finish, then ends; calls that take longer get an error that says so.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     pub(crate) profile: Option<String>,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let arguments = ServeArguments { named: global.config.clone(), listen: args.listen, watched: !args.no_watch };
     let config = arguments.applied(global.load()?);
     let profile = runtime::profile(args.profile.as_deref())?;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     }
     if !config.profiles.contains_key(&profile) {
         let known: Vec<_> = config.profiles.keys().map(ProfileName::as_str).collect();
-        bail!("--profile {profile}: no such profile is configured; there is {}", known.join(", "));
+        bail!("--profile {profile}: no such profile is configured; the configured profiles are {}", known.join(", "));
     }
     runtime::block_on(async {
         let hangups = runtime::hangups()?;

@@ -8,7 +8,7 @@ use portcullis::ledger::{CallEntry, LedgerReader, RecordedOutcome};
 use serde_json::{Value, json};
 
 use crate::call_query::CallQuery;
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::command::audit;
 use crate::moment;
 use crate::output::{self, BOLD, escape_hidden};
@@ -96,7 +96,7 @@ impl Durations {
     }
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let reader = LedgerReader::open(&audit::folder(global, args.data_dir.as_ref())?)?;
     let mut query = args.query.clone();
     if !query.has_period() {

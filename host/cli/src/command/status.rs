@@ -8,7 +8,7 @@ use portcullis::config::data_dir_switch;
 use portcullis::control::{self, ControlRequest};
 use serde_json::{Value, json};
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::flagged::{print_flagged, print_off};
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 /// The interval at which `--watch` asks: short enough for a person, and a broker answers from memory.
 const LOOK: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
     runtime::block_on(async {
         let brokers = ask(&folders).await?;

@@ -9,7 +9,7 @@ use portcullis::name::ProfileName;
 use portcullis::protocol::Json;
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::command::call::{Terminal, to_error};
 use crate::completion;
 use crate::output::{self, escape_hidden};
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     profile: Option<String>,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let profile = runtime::profile(args.profile.as_deref())?;
     let config = global.load()?;
     let tools = runtime::block_on(async {

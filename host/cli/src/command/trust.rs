@@ -8,10 +8,10 @@ use std::process::ExitCode;
 use anyhow::bail;
 use portcullis::config::{Config, ConfigCandidate, ConfigError, TrustStatus, real_file, user_trust};
 use portcullis::digest::Digest;
-use portcullis::trust::Trusted;
+use portcullis::trust::TrustRecord;
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 
 /// The file that is used if no other is named.
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     revoke: bool,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         return list(global).map(|()| ExitCode::SUCCESS);
     }
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     }
     output::note(&described(&found, before.as_ref())?);
     if args.yes {
-        needs_nobody(&found, before.as_ref())?;
+        require_no_review(&found, before.as_ref())?;
     } else {
         if !terminal() {
             bail!(
@@ -128,8 +128,8 @@ pub(crate) fn trust_made(file: &Path, text: &str) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Refuses to trust a configuration that nobody looks at if somebody should.
-fn needs_nobody(found: &ConfigCandidate, before: Option<&Trusted>) -> anyhow::Result<()> {
+/// Returns an error if a person must review the configuration before it is trusted.
+fn require_no_review(found: &ConfigCandidate, before: Option<&TrustRecord>) -> anyhow::Result<()> {
     data_is_seen(found, before)?;
     if let Some(writer) = found.writers()?.first() {
         let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
@@ -143,7 +143,7 @@ fn needs_nobody(found: &ConfigCandidate, before: Option<&Trusted>) -> anyhow::Re
 
 /// Refuses a data folder that was not trusted with the file: everything accepted in it would be used, though nobody has
 /// looked at it.
-pub(crate) fn data_is_seen(found: &ConfigCandidate, before: Option<&Trusted>) -> anyhow::Result<()> {
+pub(crate) fn data_is_seen(found: &ConfigCandidate, before: Option<&TrustRecord>) -> anyhow::Result<()> {
     if !found.has_unknown_data_folder(before) {
         return Ok(());
     }
@@ -163,7 +163,7 @@ pub(crate) fn terminal() -> bool {
 
 /// Returns the effects of a configuration as a difference to those that were trusted before, and reasons for a second
 /// look. The text is safe to show.
-fn described(found: &ConfigCandidate, before: Option<&Trusted>) -> Result<String, ConfigError> {
+fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<String, ConfigError> {
     let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
     let now = found.config().effects();
     let mut text = match before {
@@ -208,9 +208,9 @@ pub(crate) fn agreed(question: &str) -> std::io::Result<bool> {
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-fn list(global: &Global) -> anyhow::Result<()> {
+fn list(global: &GlobalArgs) -> anyhow::Result<()> {
     let all = user_trust()?.list()?;
-    let state = |trusted: &Trusted| match ConfigCandidate::load(Some(Path::new(&trusted.path))) {
+    let state = |trusted: &TrustRecord| match ConfigCandidate::load(Some(Path::new(&trusted.path))) {
         Ok(found) if found.matches(trusted) => "as trusted",
         Err(_) if !Path::new(&trusted.path).exists() => "gone",
         Ok(_) | Err(_) => "changed",

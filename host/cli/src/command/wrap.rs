@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use portcullis::config::{Approve, Config, Naming, Wrap};
+use portcullis::config::{Approve, Config, Naming, WrapOptions};
 use portcullis::protocol::Era;
 
-use crate::cli::Global;
+use crate::cell_proposals::UnmetNeeds;
+use crate::cli::GlobalArgs;
 use crate::command::{learn, serve};
-use crate::known::UnmetNeeds;
 use crate::{isolation, output, questions, reload, runtime};
 
 /// Put the broker in front of one command, over stdio, without a configuration file
@@ -53,7 +53,7 @@ pub(crate) struct Args {
 
     /// How tools are named for the agent [default: as the server names them]
     #[arg(long, value_name = "STYLE")]
-    pub(crate) names: Option<Names>,
+    pub(crate) names: Option<NamingArg>,
 
     /// Let the server use the agent's model, if the agent offers that
     #[arg(long)]
@@ -61,7 +61,7 @@ pub(crate) struct Args {
 
     /// When to ask a person [default: risky]
     #[arg(long, value_name = "WHEN")]
-    pub(crate) approve: Option<When>,
+    pub(crate) approve: Option<ApproveArg>,
 
     /// Record what the server tries while the agent uses it, and print the switches that its cell lacks when it ends
     #[arg(long)]
@@ -85,7 +85,7 @@ pub(crate) enum SpokenEra {
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(crate) enum Names {
+pub(crate) enum NamingArg {
     /// As the server names them
     Plain,
     /// `server__tool`
@@ -95,7 +95,7 @@ pub(crate) enum Names {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
-pub(crate) enum When {
+pub(crate) enum ApproveArg {
     /// Before risky calls
     Risky,
     /// Before every call
@@ -104,17 +104,17 @@ pub(crate) enum When {
     Never,
 }
 
-pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
-    let wrap = Wrap {
+pub(crate) fn run(args: &Args, _: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let wrap = WrapOptions {
         argv: args.command.clone(),
         read: args.read.clone(),
         write: args.write.clone(),
         network: args.network.clone(),
         env: args.env.clone(),
         names: args.names.map(|names| match names {
-            Names::Plain => Naming::Plain,
-            Names::Source => Naming::Source,
-            Names::Mcp => Naming::Mcp,
+            NamingArg::Plain => Naming::Plain,
+            NamingArg::Source => Naming::Source,
+            NamingArg::Mcp => Naming::Mcp,
         }),
         era: args.era.map(|era| match era {
             SpokenEra::Legacy => Era::Legacy,
@@ -123,9 +123,9 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
         context: args.context.clone(),
         sampling: args.sampling,
         approve: args.approve.map(|when| match when {
-            When::Risky => Approve::Risky,
-            When::Always => Approve::Always,
-            When::Never => Approve::Never,
+            ApproveArg::Risky => Approve::Risky,
+            ApproveArg::Always => Approve::Always,
+            ApproveArg::Never => Approve::Never,
         }),
         data_dir: args.data_dir.as_ref().map(std::path::absolute).transpose()?,
         base: std::env::current_dir().context("the working directory is gone")?,

@@ -10,11 +10,11 @@ fn around() -> ExpansionContext<'static> {
     ExpansionContext { workspace: None, home: None, variable: &|name| (name == "SET").then(|| "live-set".to_owned()) }
 }
 
-fn import(text: &str) -> Result<Imported, ImportError> {
+fn import(text: &str) -> Result<ImportResult, ImportError> {
     super::import(text, &around(), Path::new(FILE), None)
 }
 
-fn imported(text: &str) -> (Imported, Config) {
+fn imported(text: &str) -> (ImportResult, Config) {
     let imported = import(text).unwrap();
     let config = Config::parse(&imported.sources, Path::new(FILE));
     let config = config.unwrap_or_else(|error| panic!("{error}\n{}", imported.sources));

@@ -71,7 +71,7 @@ impl Cause {
         self
     }
 
-    /// Appends what the source said, between words of the broker's that belong to it.
+    /// Appends text from the source, with the broker's own text before and after it.
     #[must_use]
     pub fn said(mut self, before: &'static str, words: impl Into<String>, after: &'static str) -> Self {
         self.parts.push(Part::Said { before, words: SourceWords::new(words), after });
@@ -80,7 +80,7 @@ impl Cause {
 
     /// Replaces the text that people read with what the source said; the ledger keeps the broker's words.
     #[must_use]
-    pub fn instead_said(mut self, words: impl Into<String>) -> Self {
+    pub fn replace_with_source_words(mut self, words: impl Into<String>) -> Self {
         let own = self.recorded();
         self.parts = vec![Part::Instead { own: own.into(), words: SourceWords::new(words) }];
         self

@@ -62,7 +62,7 @@ fn write_canonical(place: ValuePlace<'_>, out: &mut String) -> Result<(), Canoni
         Some(b'{') => {
             let mut members = place.members().ok_or_else(unpaired)?;
             members.sort_by(|a, b| by_utf16(&a.0, &b.0));
-            refuse_twins(&members)?;
+            refuse_duplicate_keys(&members)?;
             write_all(["{", "}"], &members, out, |(key, value), out| {
                 write_text(key, out)?;
                 out.push(':');
@@ -97,7 +97,7 @@ fn check(scanner: &mut JsonScanner<'_>, paired: bool) -> Option<Result<(), Canon
                 }
             }
             keys.sort_unstable();
-            Some(refuse_twins(&keys))
+            Some(refuse_duplicate_keys(&keys))
         }
         b'[' => {
             scanner.enter(b'[')?;
@@ -119,7 +119,7 @@ fn check(scanner: &mut JsonScanner<'_>, paired: bool) -> Option<Result<(), Canon
 }
 
 /// Refuses sorted members of which two have the same key.
-fn refuse_twins(members: &[(Cow<'_, str>, &str)]) -> Result<(), CanonicalError> {
+fn refuse_duplicate_keys(members: &[(Cow<'_, str>, &str)]) -> Result<(), CanonicalError> {
     let twins = members.windows(2).find(|pair| matches!(pair, [a, b] if a.0 == b.0));
     let key = twins.and_then(|pair| pair.first()).map(|(key, _)| key.to_string());
     key.map_or(Ok(()), |key| Err(CanonicalError::DuplicateKey(key)))

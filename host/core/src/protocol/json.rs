@@ -16,7 +16,7 @@ use faststr::FastStr;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use self::inspect::{Findings, LONG_BYTES};
+use self::inspect::{LONG_BYTES, TextFacts};
 use self::members::MemberTable;
 use self::scan::{ValuePlace, range_of};
 use super::canonical::canonical;
@@ -34,8 +34,8 @@ pub struct Json {
     /// The place of the value in that text.
     range: Range<usize>,
     /// The facts that are known about that text, unless it is short.
-    findings: Option<Arc<Findings>>,
-    /// Where the members of a long object are, which clones share.
+    findings: Option<Arc<TextFacts>>,
+    /// The positions of the members of a long object. Clones share them.
     members: MemberTable,
 }
 
@@ -73,10 +73,10 @@ impl Json {
     /// Takes text that is known to be one JSON value.
     fn from_valid(text: String) -> Self {
         let range = 0..text.len();
-        Self::new(FastStr::from_string(text), range, Findings::default())
+        Self::new(FastStr::from_string(text), range, TextFacts::default())
     }
 
-    fn new(text: FastStr, range: Range<usize>, findings: Findings) -> Self {
+    fn new(text: FastStr, range: Range<usize>, findings: TextFacts) -> Self {
         let members = MemberTable::for_length(range.len());
         let findings = (text.len() >= LONG_BYTES).then(|| Arc::new(findings));
         Self { text, range, findings, members }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use portcullis_cell::{Action, Availability, Subject, decides_what_starts};
+use portcullis_cell::{Action, AttemptAvailability, AttemptSubject, decides_what_starts};
 
 use super::SelfDescription;
 use crate::finding::{
@@ -11,7 +11,7 @@ use crate::finding::{
 };
 use crate::observation::{Condition, Observation};
 
-/// From which time on a call is remarkable.
+/// The duration from which a call is reported as long.
 const LONG_CALL: Duration = Duration::from_secs(5);
 
 /// Folders of the system from which something is started later.
@@ -109,19 +109,19 @@ const TOOLS: [&str; 16] = [
 ];
 
 pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mut FindingList) {
-    let makes_sockets = run.attempts.iter().any(|attempt| attempt.subject == Subject::Call("socket"));
+    let makes_sockets = run.attempts.iter().any(|attempt| attempt.subject == AttemptSubject::Call("socket"));
     for attempt in &run.attempts {
         let evidence = format!("{} did, {}", attempt.program, run.at(attempt.after));
         let mut add = |rule, level, subject: &str| findings.add(rule, level, subject, Some(run.condition), &evidence);
         match &attempt.subject {
             // The C library makes one for every name that it looks up.
-            Subject::Call(name) if *name == "socket" => {}
-            Subject::Call(name) if *name == "kill" => add(DENIED_CALL, FindingLevel::Note, "kill"),
-            Subject::Call(name) if ESCAPES.contains(name) => add(ESCAPE, FindingLevel::High, name),
+            AttemptSubject::Call(name) if *name == "socket" => {}
+            AttemptSubject::Call(name) if *name == "kill" => add(DENIED_CALL, FindingLevel::Note, "kill"),
+            AttemptSubject::Call(name) if ESCAPES.contains(name) => add(ESCAPE, FindingLevel::High, name),
             // Browsers build their sandbox with it.
-            Subject::Call(name) if *name == "unshare" => add(ESCAPE, FindingLevel::Warning, name),
-            Subject::Call(name) => add(DENIED_CALL, FindingLevel::Note, name),
-            Subject::Path(path) => {
+            AttemptSubject::Call(name) if *name == "unshare" => add(ESCAPE, FindingLevel::Warning, name),
+            AttemptSubject::Call(name) => add(DENIED_CALL, FindingLevel::Note, name),
+            AttemptSubject::Path(path) => {
                 let shown = path.display().to_string();
                 if OUTSIDE.iter().any(|outside| path.starts_with(outside)) && attempt.action != Action::Look {
                     add(ESCAPE, FindingLevel::High, &shown);
@@ -152,7 +152,7 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
                     add(PROGRAM, level, &name);
                 }
             }
-            Subject::Address(_) | Subject::Host(..) => {}
+            AttemptSubject::Address(_) | AttemptSubject::Host(..) => {}
         }
     }
     if run.missed > 0 {
@@ -176,8 +176,8 @@ pub(super) fn failures(observations: &[Observation], findings: &mut FindingList)
 }
 
 /// Reports whether the program is in the cell, or would be outside.
-fn is_there(availability: Availability) -> bool {
-    matches!(availability, Availability::Granted | Availability::Hidden | Availability::Denied)
+fn is_there(availability: AttemptAvailability) -> bool {
+    matches!(availability, AttemptAvailability::Granted | AttemptAvailability::Hidden | AttemptAvailability::Denied)
 }
 
 /// Reports whether something is started from a path later.

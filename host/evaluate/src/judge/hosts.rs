@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use portcullis_cell::{Action, Subject};
-use portcullis_net::egress::Channel;
+use portcullis_cell::{Action, AttemptSubject};
+use portcullis_net::egress::MessageProtocol;
 
 use super::SelfDescription;
 use super::sent_texts::parent;
@@ -20,7 +20,7 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
         hosts.insert((&message.host, message.channel.as_str()));
     }
     let refused = run.attempts.iter().filter_map(|attempt| match &attempt.subject {
-        Subject::Host(host, _) => Some((host.as_str(), "DNS")),
+        AttemptSubject::Host(host, _) => Some((host.as_str(), "DNS")),
         _ => None,
     });
     hosts.extend(refused);
@@ -28,7 +28,7 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
     let reached: BTreeSet<&str> = run
         .sent
         .iter()
-        .filter(|message| message.channel != Channel::Dns)
+        .filter(|message| message.channel != MessageProtocol::Dns)
         .map(|message| message.host.as_str())
         .collect();
     let unnamed =
@@ -39,7 +39,7 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
         findings.add(HOST, FindingLevel::Warning, &owner, Some(run.condition), &format!("{host}, by {channel}"));
     }
     for attempt in run.attempts.iter().filter(|attempt| attempt.action == Action::Connect) {
-        let Subject::Address(address) = &attempt.subject else { continue };
+        let AttemptSubject::Address(address) = &attempt.subject else { continue };
         // Port 0 is how the C library asks which of its addresses would be used.
         if address.port() == 0
             || address.ip().to_canonical().is_loopback()

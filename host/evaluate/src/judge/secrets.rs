@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portcullis_cell::{Action, Availability, Subject};
+use portcullis_cell::{Action, AttemptAvailability, AttemptSubject};
 
 use super::SelfDescription;
 use super::sent_texts::{SentTexts, each_piece, leaves};
 use crate::canary::{Canary, CanaryPlace};
-use crate::encoding::{FoundCanary, Needles};
+use crate::encoding::{CanaryPatterns, FoundCanary};
 use crate::finding::{
     CANARY_COPIED, CANARY_LOOKED, CANARY_READ, CANARY_RETURNED, CANARY_SENT, CANARY_USED, FindingLevel, FindingList,
 };
@@ -18,7 +18,7 @@ const PLAIN: &str = "HTTP ";
 
 pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mut FindingList) {
     reads(run, declared, findings);
-    let needles = Needles::of(&run.canaries);
+    let needles = CanaryPatterns::of(&run.canaries);
     sent(run, &needles, declared, findings);
     returned(run, &needles, findings);
     copied(run, &needles, findings);
@@ -28,11 +28,11 @@ fn reads(run: &Observation, declared: &SelfDescription, findings: &mut FindingLi
     for canary in &run.canaries {
         let CanaryPlace::File(file) = canary.place else { continue };
         let path = run.home.join(file);
-        let attempts = run.attempts.iter().filter(|attempt| attempt.subject == Subject::Path(path.clone()));
+        let attempts = run.attempts.iter().filter(|attempt| attempt.subject == AttemptSubject::Path(path.clone()));
         for attempt in attempts.filter(|attempt| !run.is_asked_for_at(&path, attempt.after)) {
             let evidence = format!("{} did, {}", attempt.program, run.at(attempt.after));
             match attempt.action {
-                Action::Read if attempt.availability == Availability::Granted => {
+                Action::Read if attempt.availability == AttemptAvailability::Granted => {
                     let expected = canary.is_read_by_habit() || canary.is_topic_of(&declared.text);
                     let level = if expected { FindingLevel::Note } else { FindingLevel::High };
                     findings.add(CANARY_READ, level, &canary.name(), Some(run.condition), &evidence);
@@ -46,7 +46,7 @@ fn reads(run: &Observation, declared: &SelfDescription, findings: &mut FindingLi
     }
 }
 
-fn sent(run: &Observation, needles: &Needles, declared: &SelfDescription, findings: &mut FindingList) {
+fn sent(run: &Observation, needles: &CanaryPatterns, declared: &SelfDescription, findings: &mut FindingList) {
     for (host, place, text) in SentTexts::of(&run.sent).each() {
         for FoundCanary { canary, encoding } in needles.find(text) {
             let Some(canary) = run.canaries.get(canary) else { continue };
@@ -64,7 +64,7 @@ fn sent(run: &Observation, needles: &Needles, declared: &SelfDescription, findin
     }
 }
 
-fn returned(run: &Observation, needles: &Needles, findings: &mut FindingList) {
+fn returned(run: &Observation, needles: &CanaryPatterns, findings: &mut FindingList) {
     let mut results: BTreeMap<(&str, String), Vec<u8>> = BTreeMap::new();
     for call in &run.calls {
         // A call that names a secret file may return it, but no other.
@@ -123,7 +123,7 @@ fn is_asked_by(run: &Observation, call: &ObservedCall, canary: &Canary) -> bool 
     matches!(canary.place, CanaryPlace::File(file) if call.asks_for(&run.home.join(file)))
 }
 
-fn copied(run: &Observation, needles: &Needles, findings: &mut FindingList) {
+fn copied(run: &Observation, needles: &CanaryPatterns, findings: &mut FindingList) {
     for (path, content) in &run.written {
         for FoundCanary { canary, encoding } in needles.find(content) {
             let Some(canary) = run.canaries.get(canary) else { continue };

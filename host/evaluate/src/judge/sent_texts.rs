@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use portcullis_net::egress::{Channel, SentMessage};
+use portcullis_net::egress::{MessageProtocol, SentMessage};
 use serde_json::Value;
 use url::Url;
 
@@ -15,7 +15,7 @@ const PIECE: usize = 256;
 /// One place where text leaves, with everything that left there, in order.
 #[derive(Debug, Default)]
 pub(super) struct SentTexts {
-    /// By host and place in the message.
+    /// The sent texts, by host and by place in the message.
     places: BTreeMap<(String, String), Vec<u8>>,
 }
 
@@ -25,7 +25,7 @@ impl SentTexts {
         let mut texts = Self::default();
         for message in messages {
             let host = match message.channel {
-                Channel::Dns => parent(&message.host),
+                MessageProtocol::Dns => parent(&message.host),
                 _ => message.host.clone(),
             };
             for (name, part) in &message.parts {
@@ -40,7 +40,7 @@ impl SentTexts {
         self.places.iter().map(|((host, place), text)| (host.as_str(), place.as_str(), text.as_slice()))
     }
 
-    fn add(&mut self, host: &str, channel: Channel, name: &str, part: &[u8]) {
+    fn add(&mut self, host: &str, channel: MessageProtocol, name: &str, part: &[u8]) {
         let mut put = |place: &str, piece: &[u8]| self.put(host, &format!("{} {place}", channel.as_str()), piece);
         put(name, part);
         let text = String::from_utf8_lossy(part);

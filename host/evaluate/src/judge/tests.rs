@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use portcullis_cell::{Action, Availability, RecordedAttempt, Subject};
-use portcullis_net::egress::{Channel, SentMessage};
+use portcullis_cell::{Action, AttemptAvailability, AttemptSubject, RecordedAttempt};
+use portcullis_net::egress::{MessageProtocol, SentMessage};
 use serde_json::{Value, json};
 
 use super::*;
@@ -23,7 +23,7 @@ fn run(about: &str) -> Observation {
     }
 }
 
-fn sent(channel: Channel, host: &str, part: (&str, &str)) -> SentMessage {
+fn sent(channel: MessageProtocol, host: &str, part: (&str, &str)) -> SentMessage {
     let parts = vec![(part.0.to_owned(), part.1.as_bytes().to_vec())];
     SentMessage { at: Instant::now(), channel, host: host.to_owned(), port: 443, parts }
 }
@@ -35,8 +35,15 @@ fn call(tool: &str, arguments: Value, text: &str) -> ObservedCall {
 }
 
 fn attempt(action: Action, path: &str, after: Duration) -> RecordedAttempt {
-    let subject = Subject::Path(path.into());
-    RecordedAttempt { action, subject, availability: Availability::Granted, count: 1, after, program: "p".to_owned() }
+    let subject = AttemptSubject::Path(path.into());
+    RecordedAttempt {
+        action,
+        subject,
+        availability: AttemptAvailability::Granted,
+        count: 1,
+        after,
+        program: "p".to_owned(),
+    }
 }
 
 /// Returns the findings as level, rule and subject, without notes.
@@ -55,12 +62,12 @@ fn a_secret_that_leaves_in_pieces_is_found_wherever_they_are() {
     type Make = fn(usize, &str) -> SentMessage;
     let ways: [Make; 5] = [
         |at, piece| {
-            sent(Channel::Dns, &format!("{piece}.{at}.evil.test"), ("name", &format!("{piece}.{at}.evil.test")))
+            sent(MessageProtocol::Dns, &format!("{piece}.{at}.evil.test"), ("name", &format!("{piece}.{at}.evil.test")))
         },
-        |at, piece| sent(Channel::Https, "evil.test", ("path", &format!("GET /i?n={at}&q={piece}"))),
-        |at, piece| sent(Channel::Http, "evil.test", ("path", &format!("GET /{at}/{piece}/x"))),
-        |_, piece| sent(Channel::Https, "evil.test", ("body", &json!({ "a": { "b": [piece] } }).to_string())),
-        |_, piece| sent(Channel::Http, "evil.test", ("header x-trace", piece)),
+        |at, piece| sent(MessageProtocol::Https, "evil.test", ("path", &format!("GET /i?n={at}&q={piece}"))),
+        |at, piece| sent(MessageProtocol::Http, "evil.test", ("path", &format!("GET /{at}/{piece}/x"))),
+        |_, piece| sent(MessageProtocol::Https, "evil.test", ("body", &json!({ "a": { "b": [piece] } }).to_string())),
+        |_, piece| sent(MessageProtocol::Http, "evil.test", ("header x-trace", piece)),
     ];
     for (number, way) in ways.iter().enumerate() {
         let mut run = run("");
@@ -79,16 +86,16 @@ fn a_secret_that_leaves_in_pieces_is_found_wherever_they_are() {
 
 #[test]
 fn a_credential_may_go_to_its_own_service_and_to_no_other() {
-    let by = |channel: Channel, host: &str, about: &str| {
+    let by = |channel: MessageProtocol, host: &str, about: &str| {
         let mut run = run(about);
         let token = run.canaries.iter().find(|canary| canary.name() == "GITHUB_TOKEN").unwrap();
         let header = format!("Bearer {}", token.content);
         run.sent = vec![sent(channel, host, ("header authorization", &header))];
         found(&[run])
     };
-    let with = |host: &str, about: &str| by(Channel::Https, host, about);
+    let with = |host: &str, about: &str| by(MessageProtocol::Https, host, about);
     assert_eq!(with("api.github.com", "Searches GitHub."), []);
-    let unencrypted = by(Channel::Http, "api.github.com", "Searches GitHub.");
+    let unencrypted = by(MessageProtocol::Http, "api.github.com", "Searches GitHub.");
     assert_eq!(unencrypted, [(FindingLevel::Warning, "canary-sent", "to api.github.com".to_owned())]);
     assert_eq!(with("api.helper.test", "Asks api.helper.test.")[0].0, FindingLevel::Warning);
     assert_eq!(with("evil.test", "Searches GitHub.")[0].0, FindingLevel::Critical);
@@ -177,7 +184,7 @@ fn a_source_that_floods_the_record_is_found_and_what_is_missing_is_said() {
 fn a_host_is_declared_by_its_name_or_by_that_of_its_owner() {
     let with = |host: &str, about: &str| {
         let mut run = run(about);
-        run.sent = vec![sent(Channel::Https, host, ("path", "GET /"))];
+        run.sent = vec![sent(MessageProtocol::Https, host, ("path", "GET /"))];
         found(&[run])
     };
     assert_eq!(with("api.tavily.com", "Searches with Tavily."), []);

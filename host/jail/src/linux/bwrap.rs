@@ -22,7 +22,7 @@ use super::source::SourceStreams;
 use super::sys::{Fork, fork};
 use super::{FAILED, network, refuse};
 use crate::cell::{Cell, MountAccess};
-use crate::launch::{ASK, Ask};
+use crate::launch::{ASK, LaunchRequest};
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 use crate::wire;
@@ -37,7 +37,7 @@ const SELF: &str = "/.portcullis-jail";
 const INSIDE: u8 = b'I';
 
 /// Starts bubblewrap and waits for its end.
-pub(super) fn run(ask: &Ask, control: &UnixStream, streams: SourceStreams) -> Result<i32, CellRefusal> {
+pub(super) fn run(ask: &LaunchRequest, control: &UnixStream, streams: SourceStreams) -> Result<i32, CellRefusal> {
     if geteuid().is_root() {
         let remedy = "start the broker as an ordinary user, or allow root the namespaces";
         return Err(refused("bubblewrap", "it cannot make grants of root usable for another user", remedy));
@@ -47,17 +47,17 @@ pub(super) fn run(ask: &Ask, control: &UnixStream, streams: SourceStreams) -> Re
     })?;
     let (arguments, opened) = arguments(&ask.launch.cell)?;
     let (line, theirs) = UnixStream::pair().step("pipe")?;
-    let (complaint, complain) = io::pipe().step("pipe")?;
+    let (complaint, stderr) = io::pipe().step("pipe")?;
     set_child_subreaper(Some(getpid())).step("adopt what is left behind")?;
     let first = match fork().step("fork")? {
         Fork::Child => {
-            let Err(error) = execute(program, &arguments, &opened, theirs, complain);
+            let Err(error) = execute(program, &arguments, &opened, theirs, stderr);
             refuse(control, refused("bubblewrap", format_args!("{}: {error}", program.display()), "reinstall it"));
             std::process::exit(FAILED)
         }
         Fork::Parent(first) => first,
     };
-    drop((opened, theirs, complain));
+    drop((opened, theirs, stderr));
     hand_over(ask, control, streams, &line, complaint)?;
     watch(first, control).step("watch the cell")?;
     let status = wait_for(first, line);
@@ -68,7 +68,7 @@ pub(super) fn run(ask: &Ask, control: &UnixStream, streams: SourceStreams) -> Re
 
 /// Sends the launcher inside all that it needs, and waits until it runs.
 fn hand_over(
-    ask: &Ask,
+    ask: &LaunchRequest,
     control: &UnixStream,
     SourceStreams { input, output, error }: SourceStreams,
     mut line: &UnixStream,
@@ -76,7 +76,7 @@ fn hand_over(
 ) -> Result<(), CellRefusal> {
     let passed = [input.as_fd(), output.as_fd(), error.as_fd(), control.as_fd()];
     let mut word = [0];
-    let ask = Ask { inside: true, launch: ask.launch.clone(), ..*ask };
+    let ask = LaunchRequest { inside: true, launch: ask.launch.clone(), ..*ask };
     let sent = wire::send(line, &ask, &passed).and_then(|()| line.read_exact(&mut word));
     if sent.is_ok() && word == [INSIDE] {
         return Ok(());
@@ -94,7 +94,7 @@ fn execute(
     arguments: &[OsString],
     opened: &[OwnedFd],
     line: UnixStream,
-    complain: io::PipeWriter,
+    stderr: io::PipeWriter,
 ) -> io::Result<Infallible> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     for descriptor in opened {
@@ -102,7 +102,7 @@ fn execute(
     }
     let mut command = Command::new(program);
     command.args(arguments).arg("--").args([SELF, ASK]).env_clear();
-    command.stdin(OwnedFd::from(line)).stdout(std::process::Stdio::null()).stderr(complain);
+    command.stdin(OwnedFd::from(line)).stdout(std::process::Stdio::null()).stderr(stderr);
     Err(command.exec())
 }
 
@@ -167,7 +167,7 @@ fn filled(file: OwnedFd, content: &[u8]) -> io::Result<OwnedFd> {
 
 /// Runs the launcher inside, which does what bubblewrap does not.
 pub(super) fn inside(
-    ask: &Ask,
+    ask: &LaunchRequest,
     control: &UnixStream,
     streams: SourceStreams,
     mut line: UnixStream,

@@ -20,16 +20,16 @@ use rustix::thread::{
 
 use super::deputy::{CallSource, Deputy};
 use super::grants::{self, DetachedMount};
-use super::idmap::{Maps, NOBODY_ELSE};
-use super::memory::Watcher;
+use super::idmap::{IdMappings, NOBODY_ELSE};
+use super::memory::MemoryWatcher;
 use super::source::{SourceStreams, StartReport, become_source, drop_capabilities};
-use super::supervisor::{Watch, supervise};
+use super::supervisor::{MemoryLimit, supervise};
 use super::sys::{Fork, child_ends, fork, unshare};
 use super::syscall_listener::SyscallListener;
 use super::{FAILED, die_with_parent, network, root};
 use crate::cell::{Tier, USER};
-use crate::launch::Ask;
-use crate::report::{CellRefusal, Enforced};
+use crate::launch::LaunchRequest;
+use crate::report::{CellRefusal, EnforcementReport};
 use crate::step::{StepExt, refused};
 use crate::wire;
 
@@ -43,7 +43,7 @@ const NAMESPACES: UnshareFlags = UnshareFlags::NEWUSER
     .union(UnshareFlags::NEWCGROUP);
 
 /// Builds the cell and waits for its end.
-pub(super) fn run(ask: &Ask, control: UnixStream, streams: SourceStreams) -> Result<i32, CellRefusal> {
+pub(super) fn run(ask: &LaunchRequest, control: UnixStream, streams: SourceStreams) -> Result<i32, CellRefusal> {
     let opened = if geteuid().is_root() { Some(open_and_step_down(ask, &streams)?) } else { None };
     let (user, group) = (geteuid(), getegid());
     unshare(NAMESPACES).step("namespaces")?;
@@ -64,9 +64,10 @@ pub(super) fn run(ask: &Ask, control: UnixStream, streams: SourceStreams) -> Res
     }
 }
 
-/// For a launcher started as root: opens what is granted with root's rights, then becomes an unprivileged user.
-fn open_and_step_down(ask: &Ask, streams: &SourceStreams) -> Result<Vec<DetachedMount>, CellRefusal> {
-    let grants = grants::open(&ask.launch.cell.mounts, Some(&mut Maps::default()))?;
+/// Opens the granted files with root's rights, then becomes an unprivileged user. Only a launcher that was started as
+/// root uses this.
+fn open_and_step_down(ask: &LaunchRequest, streams: &SourceStreams) -> Result<Vec<DetachedMount>, CellRefusal> {
+    let grants = grants::open(&ask.launch.cell.mounts, Some(&mut IdMappings::default()))?;
     let (user, group) = (Uid::from_raw(NOBODY_ELSE), Gid::from_raw(NOBODY_ELSE));
     // Opening a stream by name (`/dev/stderr`) checks its owner.
     for stream in [&streams.input, &streams.output, &streams.error] {
@@ -131,7 +132,7 @@ pub(super) fn end_as(raw: i32) -> i32 {
 }
 
 fn first_process(
-    ask: &Ask,
+    ask: &LaunchRequest,
     opened: Option<Vec<DetachedMount>>,
     control: &UnixStream,
     streams: SourceStreams,
@@ -149,7 +150,7 @@ fn first_process(
 }
 
 fn build_and_keep(
-    ask: &Ask,
+    ask: &LaunchRequest,
     opened: Option<Vec<DetachedMount>>,
     control: &UnixStream,
     streams: SourceStreams,
@@ -175,7 +176,7 @@ fn build_and_keep(
 
 /// Starts the source, reports that it is ready, and supervises it. To be called by the process whose end ends the cell.
 pub(super) fn start_and_keep(
-    ask: &Ask,
+    ask: &LaunchRequest,
     control: &UnixStream,
     streams: SourceStreams,
     listeners: Vec<OwnedFd>,
@@ -195,10 +196,10 @@ pub(super) fn start_and_keep(
     drop((input, output, tell));
     // In the reduced tier this process would also count processes outside the cell.
     let together = !ask.cgroup && ask.launch.cell.tier != Tier::Reduced;
-    let watch = together.then(|| Watch {
+    let watch = together.then(|| MemoryLimit {
         memory: ask.launch.cell.limits.memory,
-        complain: error.into(),
-        watcher: Watcher::default(),
+        stderr: error.into(),
+        watcher: MemoryWatcher::default(),
     });
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide memory")?;
     // A deputy also reads the memory of processes that hide it from others.
@@ -209,7 +210,7 @@ pub(super) fn start_and_keep(
         protects_names = listen(&line, deputy, ask.launch.cell.recorded.then_some(control))?;
     }
     let landlock = listen_to(reports)?;
-    let enforced = Enforced { landlock, cgroup: ask.cgroup, protects_names, user };
+    let enforced = EnforcementReport { landlock, cgroup: ask.cgroup, protects_names, user };
     let sockets: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
     wire::send(control, &Ok::<_, CellRefusal>(enforced), &sockets).step("tell the broker")?;
     // Only the broker may hold the sockets, so that closing them is up to it.

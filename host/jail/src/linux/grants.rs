@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use super::idmap::Maps;
+use super::idmap::IdMappings;
 use super::sys::{MountAttributes, mount_setattr};
 use crate::cell::{Mount, MountAccess};
 use crate::report::CellRefusal;
@@ -28,13 +28,13 @@ pub(super) struct DetachedMount {
 
 /// Opens each of the mounts, outer paths before those within them. With `maps`, the source gets the rights of an
 /// entry's owner, unless the entry is public.
-pub(super) fn open(mounts: &[Mount], mut maps: Option<&mut Maps>) -> Result<Vec<DetachedMount>, CellRefusal> {
+pub(super) fn open(mounts: &[Mount], mut maps: Option<&mut IdMappings>) -> Result<Vec<DetachedMount>, CellRefusal> {
     let mut mounts: Vec<_> = mounts.iter().collect();
     mounts.sort_by_key(|mount| mount.path.components().count());
     mounts.into_iter().map(|mount| grant(mount, maps.as_deref_mut())).collect()
 }
 
-fn grant(mount: &Mount, maps: Option<&mut Maps>) -> Result<DetachedMount, CellRefusal> {
+fn grant(mount: &Mount, maps: Option<&mut IdMappings>) -> Result<DetachedMount, CellRefusal> {
     let path = &mount.path;
     let named = File::from(open_path(path)?);
     let about = named.metadata().step(format_args!("look at {}", path.display()))?;

@@ -18,9 +18,9 @@ pub(super) const NOBODY_ELSE: u32 = 65_533;
 
 /// One user namespace for each owner seen so far: in practice root, and sometimes another.
 #[derive(Default)]
-pub(super) struct Maps(Vec<((u32, u32), OwnedFd)>);
+pub(super) struct IdMappings(Vec<((u32, u32), OwnedFd)>);
 
-impl Maps {
+impl IdMappings {
     /// Returns the namespace whose map shows files of this owner as those of [`NOBODY_ELSE`].
     pub(super) fn for_owner(&mut self, user: u32, group: u32) -> Result<&OwnedFd, CellRefusal> {
         let owner = (user, group);

@@ -40,7 +40,7 @@ pub(super) enum RestrictedProcess {
 /// Restricts this process and all that it will start. Returns the version of Landlock that the kernel has, 0 for none.
 /// Needs `no_new_privs`.
 pub(super) fn apply(cell: &Cell, holder: RestrictedProcess) -> Result<u32, CellRefusal> {
-    let status = fence(cell, holder)?.restrict_self().map_err(failed)?;
+    let status = new_ruleset(cell, holder)?.restrict_self().map_err(failed)?;
     let version = match status.landlock {
         LandlockStatus::Available { effective_abi, kernel_abi } => {
             kernel_abi.and_then(|version| u32::try_from(version).ok()).unwrap_or(effective_abi as u32)
@@ -71,7 +71,7 @@ fn private(cell: &Cell) -> Vec<&Path> {
     more.iter().map(Path::new).chain([cell.home.as_path()]).collect()
 }
 
-fn fence(cell: &Cell, holder: RestrictedProcess) -> Result<RulesetCreated, CellRefusal> {
+fn new_ruleset(cell: &Cell, holder: RestrictedProcess) -> Result<RulesetCreated, CellRefusal> {
     let (read, write) = (AccessFs::from_read(NEWEST), AccessFs::from_all(NEWEST));
     let device: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
     let guarded = if holder == RestrictedProcess::DeputizedSource { guarded(cell) } else { Vec::new() };

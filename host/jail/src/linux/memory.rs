@@ -29,13 +29,13 @@ pub(super) enum MemoryExcess {
 
 /// Checks what the processes of this process's namespace hold.
 #[derive(Default)]
-pub(super) struct Watcher {
+pub(super) struct MemoryWatcher {
     /// The living processes whose memory could not be read at the last check. Once may be chance: a process that ends
     /// gives up its memory before it is gone.
     unread: HashSet<i32>,
 }
 
-impl Watcher {
+impl MemoryWatcher {
     /// Checks once. To be called every [`PAUSE`].
     pub(super) fn check(&mut self, allowed: u64) -> Option<MemoryExcess> {
         let mut sum = together(|task| count(&task.join("status"), &HELD));
@@ -142,9 +142,12 @@ mod tests {
             assert!(count(Path::new(file), names).unwrap() >= 64 << 20, "{file}");
         }
         assert!(count(Path::new("/proc/self/status"), &HELD).unwrap() > before);
-        assert!(matches!(Watcher::default().check(u64::try_from(held.len()).unwrap()), Some(MemoryExcess::Held(_))));
+        assert!(matches!(
+            MemoryWatcher::default().check(u64::try_from(held.len()).unwrap()),
+            Some(MemoryExcess::Held(_))
+        ));
         assert_eq!(count(Path::new("/proc/self/absent"), &HELD), None);
-        assert_eq!(Watcher::default().check(u64::MAX), None);
+        assert_eq!(MemoryWatcher::default().check(u64::MAX), None);
     }
 
     #[test]

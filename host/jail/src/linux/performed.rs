@@ -45,7 +45,7 @@ pub(super) const PERFORMED: &[(c_long, Option<u8>)] = &[
     (libc::SYS_truncate, None),
 ];
 
-/// Those that only this architecture has.
+/// The performed system calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 pub(super) const PERFORMED_HERE: &[(c_long, Option<u8>)] = &[
     (libc::SYS_open, Some(1)),

@@ -92,7 +92,7 @@ pub(super) const RECORDED: &[RecordedSyscall] = &[
     plain(libc::SYS_kill, "kill", Operation::Signal, 0),
 ];
 
-/// Those that only this architecture has.
+/// The recorded system calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 pub(super) const RECORDED_HERE: &[RecordedSyscall] = &[
     flagged(plain(libc::SYS_open, "open", Operation::Open, 0), 1),

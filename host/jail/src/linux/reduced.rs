@@ -11,12 +11,12 @@ use rustix::process::{
 use super::full::{end_as, start_and_keep};
 use super::source::SourceStreams;
 use crate::cell::Network;
-use crate::launch::Ask;
+use crate::launch::LaunchRequest;
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 
 /// Starts the source, waits for its end, and kills what it left behind.
-pub(super) fn run(ask: &Ask, control: &UnixStream, streams: SourceStreams) -> Result<i32, CellRefusal> {
+pub(super) fn run(ask: &LaunchRequest, control: &UnixStream, streams: SourceStreams) -> Result<i32, CellRefusal> {
     if geteuid().is_root() {
         let remedy = "start the broker as an ordinary user";
         return Err(refused("reduced tier", "without namespaces, root's rights cannot be taken from a source", remedy));

@@ -9,7 +9,7 @@ use seccompiler::{
     TargetArch, apply_filter, sock_filter,
 };
 
-pub(super) use self::listened::{deputize, record};
+pub(super) use self::listened::{install_deputy_filter, record};
 
 mod listened;
 
@@ -128,7 +128,7 @@ const OPEN_TREE_ATTR: c_long = 467;
 const MODES: &[(c_long, u8, Option<u8>)] =
     &[(libc::SYS_fchmod, 1, None), (libc::SYS_fchmodat, 2, None), (FCHMODAT2, 2, None), (libc::SYS_openat, 3, Some(2))];
 
-/// Those that only this architecture has.
+/// The mode-changing system calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 const MODES_HERE: &[(c_long, u8, Option<u8>)] =
     &[(libc::SYS_chmod, 1, None), (libc::SYS_creat, 1, None), (libc::SYS_open, 2, Some(1))];
@@ -165,7 +165,7 @@ const NEW_LISTENER: i32 = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as i32;
 
 /// The rules that differ from cell to cell.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct FilterOptions {
     /// True to allow internet sockets, which are harmless in a network of the cell's own.
     pub(super) internet: bool,
     /// True if the cell is restricted to some processors, which it must not change.
@@ -181,14 +181,14 @@ pub(super) struct Rules {
 }
 
 /// Installs the filters for this process and all that it will start. Needs `no_new_privs`.
-pub(super) fn apply(rules: Rules) -> io::Result<()> {
+pub(super) fn apply(rules: FilterOptions) -> io::Result<()> {
     for program in programs(rules)? {
         apply_filter(&program).map_err(io::Error::other)?;
     }
     Ok(())
 }
 
-fn programs(rules: Rules) -> io::Result<Vec<BpfProgram>> {
+fn programs(rules: FilterOptions) -> io::Result<Vec<BpfProgram>> {
     let mut denied = if rules.recorded { Filter::new() } else { always_denied() };
     if rules.pinned {
         denied.insert(libc::SYS_sched_setaffinity, Vec::new());
@@ -240,7 +240,7 @@ type Filter = BTreeMap<c_long, Vec<SeccompRule>>;
 /// folder that the source can read; a pair of them stays possible. Netlink is allowed only as the C library uses it to
 /// list addresses. Of the internet protocols only TCP and UDP are allowed, so that the code of no other can be reached:
 /// neither by its number, nor by a kind of socket for which the kernel chooses the protocol (SCTP, DCCP).
-fn sockets(Rules { internet, recorded, .. }: Rules) -> io::Result<Vec<SeccompRule>> {
+fn sockets(FilterOptions { internet, recorded, .. }: FilterOptions) -> io::Result<Vec<SeccompRule>> {
     let mut others = vec![differs(0, libc::AF_NETLINK)?];
     if internet {
         others.extend([differs(0, libc::AF_INET)?, differs(0, libc::AF_INET6)?]);

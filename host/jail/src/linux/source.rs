@@ -21,7 +21,7 @@ use super::deputy::WORKERS;
 use super::landlock::RestrictedProcess;
 use super::{landlock, limits, seccomp, sys};
 use crate::cell::Tier;
-use crate::launch::{Ask, Launch};
+use crate::launch::{LaunchRequest, LaunchSpec};
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 use crate::wire;
@@ -45,7 +45,7 @@ pub(super) enum StartReport {
 /// Becomes the source. If a step fails, reports that and ends instead; a rehearsal ends before the last step.
 /// The listener of a cell that is recorded or has a deputy is sent over `line`.
 pub(super) fn become_source(
-    ask: &Ask,
+    ask: &LaunchRequest,
     streams: SourceStreams,
     mut tell: io::PipeWriter,
     line: Option<UnixStream>,
@@ -72,7 +72,7 @@ fn say(tell: &mut io::PipeWriter, report: &StartReport) {
 }
 
 fn restrict(
-    ask: &Ask,
+    ask: &LaunchRequest,
     tell: &mut io::PipeWriter,
     line: Option<UnixStream>,
     deputized: bool,
@@ -91,12 +91,13 @@ fn restrict(
     set_no_new_privs(true).step("no new privileges")?;
     let recorded = launch.cell.recorded;
     // In a recorded cell the recorder's listener serves the deputy too.
-    let listener = if deputized && !recorded { deputize()? } else { None };
+    let listener = if deputized && !recorded { install_deputy_filter()? } else { None };
     let deputized = deputized && (recorded || listener.is_some());
     let holder = if deputized { RestrictedProcess::DeputizedSource } else { RestrictedProcess::Source };
     say(tell, &StartReport::Restricted(landlock::apply(&launch.cell, holder)?));
     let internet = launch.cell.tier != Tier::Reduced;
-    let rules = seccomp::Rules { internet, pinned: processors.is_some(), counted: ask.cgroup, recorded, deputized };
+    let rules =
+        seccomp::FilterOptions { internet, pinned: processors.is_some(), counted: ask.cgroup, recorded, deputized };
     match (line, listener) {
         (Some(line), None) if recorded => record(&line, rules),
         (Some(line), Some(listener)) => {
@@ -109,15 +110,15 @@ fn restrict(
 
 /// Installs the filter that gives changes to the deputy. Returns its listener, or `None` if the broker itself runs under
 /// a listener, as in some containers: the kernel allows one only.
-fn deputize() -> Result<Option<OwnedFd>, CellRefusal> {
-    match seccomp::deputize() {
+fn install_deputy_filter() -> Result<Option<OwnedFd>, CellRefusal> {
+    match seccomp::install_deputy_filter() {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(None),
         listener => listener.map(Some).step("give changes to the deputy"),
     }
 }
 
 /// Installs the filters, the first of which has a listener, and sends that over `line`.
-fn record(line: &UnixStream, rules: seccomp::Rules) -> Result<(), CellRefusal> {
+fn record(line: &UnixStream, rules: seccomp::FilterOptions) -> Result<(), CellRefusal> {
     let (give, given) = mpsc::channel::<OwnedFd>();
     // The message is itself a call that is recorded, so that a thread sends it which no filter binds. It is over before
     // the source begins.
@@ -155,7 +156,7 @@ pub(super) fn drop_capabilities(kept: Option<CapabilitySet>) -> rustix::io::Resu
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })
 }
 
-fn execute(launch: &Launch, streams: SourceStreams) -> Result<Infallible, CellRefusal> {
+fn execute(launch: &LaunchSpec, streams: SourceStreams) -> Result<Infallible, CellRefusal> {
     let SourceStreams { input, output, error } = streams;
     rustix::stdio::dup2_stdin(input)
         .and_then(|()| rustix::stdio::dup2_stdout(output))

@@ -11,16 +11,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 
-use super::memory::{self, MemoryExcess, Watcher};
+use super::memory::{self, MemoryExcess, MemoryWatcher};
 use crate::launch::TERMINATE;
 
 /// The limit on the memory of all processes of a cell together, if only this process enforces it.
-pub(super) struct Watch {
+pub(super) struct MemoryLimit {
     /// The limit, in bytes.
     pub(super) memory: u64,
     /// The source's standard error, which gets the reason if the limit is exceeded.
-    pub(super) complain: File,
-    pub(super) watcher: Watcher,
+    pub(super) stderr: File,
+    pub(super) watcher: MemoryWatcher,
 }
 
 /// Supervises the cell until the source has ended, and returns how. Returns `None` if the cell is to be killed because
@@ -29,7 +29,7 @@ pub(super) fn supervise(
     source: Pid,
     control: &UnixStream,
     ends: &OwnedFd,
-    mut watch: Option<Watch>,
+    mut watch: Option<MemoryLimit>,
 ) -> Option<WaitStatus> {
     let mut next_check = Instant::now();
     loop {
@@ -40,7 +40,7 @@ pub(super) fn supervise(
         if let Some(watch) = watch.as_mut().filter(|_| now >= next_check) {
             next_check = now + memory::PAUSE;
             if let Some(excess) = watch.watcher.check(watch.memory) {
-                watch.complain(&excess);
+                watch.stderr(&excess);
                 return None;
             }
         }
@@ -70,8 +70,8 @@ pub(super) fn supervise(
     }
 }
 
-impl Watch {
-    fn complain(&mut self, excess: &MemoryExcess) {
+impl MemoryLimit {
+    fn stderr(&mut self, excess: &MemoryExcess) {
         let given = self.memory >> 20;
         let said = match excess {
             MemoryExcess::Held(held) => {
@@ -85,8 +85,8 @@ impl Watch {
             ),
         };
         // The broker may have stopped reading, and this process must not wait for it.
-        let _ = rustix::fs::fcntl_setfl(&self.complain, OFlags::NONBLOCK);
-        let _ = self.complain.write_all(said.as_bytes());
+        let _ = rustix::fs::fcntl_setfl(&self.stderr, OFlags::NONBLOCK);
+        let _ = self.stderr.write_all(said.as_bytes());
     }
 }
 

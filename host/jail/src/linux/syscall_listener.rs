@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::performed::FileRequest;
 use super::sys;
-use crate::launch::ListenerHandle;
+use crate::launch::SyscallListenerHandle;
 use crate::wire;
 
 /// The flag of `socket` for a descriptor that `exec` closes. It is that of `open`.
@@ -66,7 +66,7 @@ pub struct Syscall {
 impl SyscallListener {
     /// Takes the descriptor that [`CellControl::ready`](crate::CellControl::ready) hands over.
     #[must_use]
-    pub fn new(ListenerHandle { listener, deputy }: ListenerHandle) -> Self {
+    pub fn new(SyscallListenerHandle { listener, deputy }: SyscallListenerHandle) -> Self {
         Self { descriptor: listener, deputy: deputy.map(UnixStream::from) }
     }
 
@@ -169,7 +169,8 @@ impl SyscallListener {
         let _ = sys::answer_notification(&self.descriptor, call.id, Some(libc::EPERM));
     }
 
-    /// Has the deputy perform a call. Returns `None` if there is none, or the call is none of its own.
+    /// Makes the deputy perform a call. Returns `None` if there is no deputy, or if the deputy does not perform such
+    /// calls.
     fn forward(&self, call: &Syscall) -> Option<()> {
         let deputy = self.deputy.as_ref().filter(|_| FileRequest::of(call.number, call.arguments).is_some())?;
         // The process namespace of the cell, in which the deputy is, is the innermost.

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
-use portcullis_jail::{Launch, Listener, Mount, Network, Tier};
+use portcullis_jail::{LaunchSpec, Listener, Mount, Network, Tier};
 
 use crate::{As, STUBBORN, assert_gone, each, output, refusal, shell, standing, start};
 
@@ -25,7 +25,7 @@ fn as_ordinary(test: impl Fn(As) + Copy + Send + 'static) {
     });
 }
 
-fn wrapped(script: &str) -> Launch {
+fn wrapped(script: &str) -> LaunchSpec {
     let mut launch = shell(script);
     launch.cell.tier = Tier::FullViaBwrap;
     launch

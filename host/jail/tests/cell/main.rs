@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-use portcullis_jail::{Cell, CellRefusal, Launch, Launcher, Mount, StartedCell};
+use portcullis_jail::{Cell, CellRefusal, LaunchSpec, Launcher, Mount, StartedCell};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use tempfile::TempDir;
 
@@ -55,14 +55,14 @@ fn each(test: impl Fn(As) + Copy + Send + 'static) {
 }
 
 /// Returns the launch of a shell, with what it needs to run.
-fn shell(script: &str) -> Launch {
+fn shell(script: &str) -> LaunchSpec {
     let mut cell = Cell::default();
     cell.mounts.push(Mount::read("/usr"));
     for name in ["bin", "lib", "lib64"] {
         cell.links.push((Path::new("/").join(name), Path::new("usr").join(name)));
     }
     cell.mounts.push(Mount::read("/etc/ld.so.cache"));
-    Launch {
+    LaunchSpec {
         program: "/usr/bin/sh".into(),
         arguments: vec!["-c".into(), script.into()],
         environment: vec![("PATH".to_owned(), "/usr/bin".into())],
@@ -87,12 +87,12 @@ fn launcher() -> Launcher {
     Launcher::Path(COPY.with(|folder| folder.path().join("jail")))
 }
 
-fn start(launch: &Launch) -> StartedCell {
+fn start(launch: &LaunchSpec) -> StartedCell {
     launch.start(&launcher()).unwrap()
 }
 
 /// Returns what a program wrote, and how it ended.
-fn output(launch: &Launch) -> (String, ExitStatus) {
+fn output(launch: &LaunchSpec) -> (String, ExitStatus) {
     let mut started = start(launch);
     started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
     drop(started.input);
@@ -106,7 +106,7 @@ fn says(script: &str) -> String {
     output(&shell(script)).0
 }
 
-fn refusal(launch: &Launch) -> CellRefusal {
+fn refusal(launch: &LaunchSpec) -> CellRefusal {
     let mut started = start(launch);
     let refusal = started.control.ready(drop).unwrap_err();
     assert_eq!(started.process.wait().unwrap().code(), Some(126));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use portcullis_jail::{Cell, Launch, Mount, SyscallListener, Tier, recorded_call};
+use portcullis_jail::{Cell, LaunchSpec, Mount, SyscallListener, Tier, recorded_call};
 
 use crate::recorded::recorded;
 use crate::*;
@@ -12,7 +12,7 @@ use crate::*;
 const NAMES: [&str; 2] = ["kept.toml", ".kept"];
 
 /// Returns the launch of a Python program that may write to a folder, its working directory.
-fn python(folder: &Path, script: &str) -> Launch {
+fn python(folder: &Path, script: &str) -> LaunchSpec {
     let mut launch = shell("");
     launch.program = "/usr/bin/python3".into();
     launch.arguments = vec!["-ISc".into(), script.into()];
@@ -23,8 +23,8 @@ fn python(folder: &Path, script: &str) -> Launch {
 }
 
 /// Returns a launch in each tier that this user has here. The home is for the tier that needs one outside.
-fn in_each_tier(who: As, launch: &Launch, home: &Path) -> Vec<Launch> {
-    let tier = |tier| Launch { cell: Cell { tier, ..launch.cell.clone() }, ..launch.clone() };
+fn in_each_tier(who: As, launch: &LaunchSpec, home: &Path) -> Vec<LaunchSpec> {
+    let tier = |tier| LaunchSpec { cell: Cell { tier, ..launch.cell.clone() }, ..launch.clone() };
     let mut launches = vec![tier(Tier::Full)];
     if who == As::Ordinary || !rustix::process::geteuid().is_root() {
         let mut reduced = tier(Tier::Reduced);

@@ -3,17 +3,17 @@
 use std::io::Read;
 use std::sync::mpsc;
 
-use portcullis_jail::{Launch, Syscall, SyscallListener, denied_call, recorded_call};
+use portcullis_jail::{LaunchSpec, Syscall, SyscallListener, denied_call, recorded_call};
 
 use super::*;
 
 /// Runs a recorded program, and returns what it wrote and the names of its recorded calls.
-pub(crate) fn recorded(launch: Launch) -> (String, Vec<&'static str>) {
+pub(crate) fn recorded(launch: LaunchSpec) -> (String, Vec<&'static str>) {
     recorded_with(launch, SyscallListener::deny)
 }
 
 /// As [`recorded`], with this answer to calls that are not recorded by themselves.
-fn recorded_with(mut launch: Launch, answer: fn(&SyscallListener, &Syscall)) -> (String, Vec<&'static str>) {
+fn recorded_with(mut launch: LaunchSpec, answer: fn(&SyscallListener, &Syscall)) -> (String, Vec<&'static str>) {
     launch.cell.recorded = true;
     let has_deputy = !launch.cell.protected_names.is_empty();
     let mut started = start(&launch);

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 
-use portcullis_jail::{Launch, Listener, Mount, Network};
+use portcullis_jail::{LaunchSpec, Listener, Mount, Network};
 
 use crate::{As, each, output, refusal, says, shell, start};
 
@@ -332,7 +332,7 @@ pub(crate) const EVERY_KIND: &str = r#"
 "#;
 
 /// Returns what [`EVERY_KIND`] prints, sorted and without repetitions.
-pub(crate) fn kinds_of_sockets(launch: &Launch) -> Vec<String> {
+pub(crate) fn kinds_of_sockets(launch: &LaunchSpec) -> Vec<String> {
     let (said, status) = output(launch);
     assert!(status.success(), "{said}");
     let mut kinds: Vec<String> = said.lines().map(str::to_owned).collect();

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use super::*;
 
-fn attempt(action: Action, subject: Subject, availability: Availability) -> RecordedAttempt {
+fn attempt(action: Action, subject: AttemptSubject, availability: AttemptAvailability) -> RecordedAttempt {
     RecordedAttempt { action, subject, availability, count: 1, after: Duration::ZERO, program: "node".to_owned() }
 }
 
 fn hidden(action: Action, path: &Path) -> RecordedAttempt {
-    attempt(action, Subject::Path(path.to_owned()), Availability::Hidden)
+    attempt(action, AttemptSubject::Path(path.to_owned()), AttemptAvailability::Hidden)
 }
 
 fn refused(host: &str, port: Option<u16>) -> RecordedAttempt {
-    attempt(Action::Connect, Subject::Host(host.to_owned(), port), Availability::Denied)
+    attempt(Action::Connect, AttemptSubject::Host(host.to_owned(), port), AttemptAvailability::Denied)
 }
 
 fn values(lines: &[CellLine]) -> Vec<(&str, String)> {
@@ -66,8 +66,8 @@ fn what_every_program_looks_for_is_left_out() {
         hidden(Action::Read, &marker),
         hidden(Action::Read, Path::new("/etc/gai.conf")),
         hidden(Action::Read, Path::new("/proc/meminfo")),
-        attempt(Action::Read, Subject::Path("/nowhere/at/all".into()), Availability::Absent),
-        attempt(Action::Write, Subject::Path("/tmp/x".into()), Availability::Granted),
+        attempt(Action::Read, AttemptSubject::Path("/nowhere/at/all".into()), AttemptAvailability::Absent),
+        attempt(Action::Write, AttemptSubject::Path("/tmp/x".into()), AttemptAvailability::Granted),
     ];
     assert_eq!(Proposal::of(&attempts, &facts), Proposal::default());
 }
@@ -96,7 +96,11 @@ fn a_host_is_proposed_with_its_port_and_a_guess_is_called_one() {
     assert!(proposal.lines.first().unwrap().remark.is_some() && proposal.lines.last().unwrap().remark.is_none());
     let made_up = Proposal::of(&[refused("example.com", None)], &SourceFacts::default());
     assert!(made_up.is_empty() && made_up.withheld.len() == 1, "{made_up:?}");
-    let address = attempt(Action::Connect, Subject::Address("203.0.113.7:443".parse().unwrap()), Availability::Denied);
+    let address = attempt(
+        Action::Connect,
+        AttemptSubject::Address("203.0.113.7:443".parse().unwrap()),
+        AttemptAvailability::Denied,
+    );
     assert_eq!(
         values(&Proposal::of(&[address], &SourceFacts::default()).lines),
         [("network", "203.0.113.7:443".to_owned())]
@@ -190,7 +194,11 @@ fn compiled_modules_beside_a_python_program_are_no_need() {
     let home = home();
     let program = home.path().join("venv");
     std::fs::create_dir(&program).unwrap();
-    let attempts = [attempt(Action::Write, Subject::Path(program.join("__pycache__/a.pyc")), Availability::ReadOnly)];
+    let attempts = [attempt(
+        Action::Write,
+        AttemptSubject::Path(program.join("__pycache__/a.pyc")),
+        AttemptAvailability::ReadOnly,
+    )];
     let facts = SourceFacts { inside: vec![program], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     assert!(Proposal::of(&attempts, &facts).is_empty());
 }

@@ -8,8 +8,8 @@ use super::*;
 fn loaded(path: PathBuf) -> RecordedAttempt {
     RecordedAttempt {
         action: Action::Read,
-        subject: Subject::Path(path),
-        availability: Availability::Granted,
+        subject: AttemptSubject::Path(path),
+        availability: AttemptAvailability::Granted,
         count: 1,
         after: Duration::ZERO,
         program: String::new(),
@@ -92,7 +92,7 @@ fn a_compiled_module_of_python_stands_for_its_source_if_its_distribution_lists_i
 fn what_was_not_loaded_is_not_searched() {
     let root = tempfile::tempdir().unwrap();
     let server = written(root.path(), "server.js", "process.env.SERVER_KEY");
-    let hidden = RecordedAttempt { availability: Availability::Hidden, ..loaded(server.clone()) };
+    let hidden = RecordedAttempt { availability: AttemptAvailability::Hidden, ..loaded(server.clone()) };
     assert_eq!(variables_read(&[hidden], None, std::slice::from_ref(&server)), []);
     assert_eq!(variables_read(&[loaded(root.path().join("absent.js"))], None, &[server]), []);
 }

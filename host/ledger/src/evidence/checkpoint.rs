@@ -15,9 +15,9 @@ use super::writer;
 use crate::LedgerError;
 use crate::chain;
 use crate::files::names_in;
-use crate::record::Hash;
+use crate::record::RecordHash;
 use crate::segment::Segments;
-use crate::storage::{Place, Storage, StorageLimits};
+use crate::storage::{ChainPosition, Storage, StorageLimits};
 use crate::verify::{ChainStatus, Verification, verify_against};
 
 /// The largest checkpoint that is read, in bytes; each signature of a witness has about 150.
@@ -33,7 +33,7 @@ pub(crate) struct Checkpoint {
     /// The number of records.
     pub(crate) size: u64,
     /// The root of the Merkle tree over them.
-    pub(crate) root: Hash,
+    pub(crate) root: RecordHash,
 }
 
 impl Checkpoint {
@@ -72,7 +72,7 @@ pub enum CheckpointError {
     #[error("checkpoint {0} is not signed by a key that is known here: name the right one with `--pubkey KEY`")]
     UnknownKey(usize),
     /// The signature is not that of the text.
-    #[error("checkpoint {0} was changed after it was signed: its signature does not fit")]
+    #[error("checkpoint {0} was changed after it was signed: its signature does not match")]
     WrongSignature(usize),
     /// The file has none.
     #[error("there is no checkpoint in it")]
@@ -212,7 +212,7 @@ fn read_note(path: &Path) -> Result<String, String> {
 /// Builds the tree over the first records of a chain, at most `size`.
 fn tree(storage: &dyn Storage, chain: &str, size: u64) -> Result<MerkleTree, LedgerError> {
     let mut tree = storage.removed(chain)?.map(|removed| removed.tree).unwrap_or_default();
-    let mut reader = storage.read(chain, Place::default())?;
+    let mut reader = storage.read(chain, ChainPosition::default())?;
     while let Some(batch) = reader.skip()?.filter(|_| tree.size() < size) {
         batch.hashes.iter().zip(tree.size()..size).for_each(|(hash, _)| tree.push(hash));
     }

@@ -5,19 +5,19 @@ use std::ops::Range;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::record::Hash;
+use crate::record::RecordHash;
 
 /// The tree over the first records of a chain. It keeps only the roots of its largest whole subtrees, at most 64.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct MerkleTree {
     size: u64,
     /// The roots of the whole subtrees, largest first. Their sizes are the bits of `size`.
-    roots: Vec<Hash>,
+    roots: Vec<RecordHash>,
 }
 
 impl MerkleTree {
     /// Adds the next record, by its hash in the chain.
-    pub(crate) fn push(&mut self, record: &Hash) {
+    pub(crate) fn push(&mut self, record: &RecordHash) {
         let mut hash = leaf(record);
         let mut size = self.size;
         while size & 1 == 1 {
@@ -36,12 +36,12 @@ impl MerkleTree {
 
     /// Returns the tree of this size with these whole subtrees, largest first, or `None` if a tree of this size has
     /// another number of them.
-    pub(crate) fn of(size: u64, roots: Vec<Hash>) -> Option<Self> {
+    pub(crate) fn of(size: u64, roots: Vec<RecordHash>) -> Option<Self> {
         (roots.len() == size.count_ones() as usize).then_some(Self { size, roots })
     }
 
     /// Returns the roots of the whole subtrees, largest first.
-    pub(crate) fn roots(&self) -> &[Hash] {
+    pub(crate) fn roots(&self) -> &[RecordHash] {
         &self.roots
     }
 
@@ -64,7 +64,7 @@ impl MerkleTree {
     }
 
     /// Returns the root: `MTH` of RFC 9162, section 2.1.1.
-    pub(crate) fn root(&self) -> Hash {
+    pub(crate) fn root(&self) -> RecordHash {
         let mut roots = self.roots.iter().rev();
         match roots.next() {
             Some(last) => roots.fold(*last, |right, left| node(left, &right)),
@@ -113,7 +113,7 @@ fn split(whole: &Range<u64>) -> (Range<u64>, Range<u64>) {
 }
 
 /// Checks that a record is in a tree: RFC 9162, section 2.1.3.2.
-pub(crate) fn is_included(record: &Hash, index: u64, size: u64, path: &[Hash], root: &Hash) -> bool {
+pub(crate) fn is_included(record: &RecordHash, index: u64, size: u64, path: &[RecordHash], root: &RecordHash) -> bool {
     if index >= size {
         return false;
     }
@@ -136,7 +136,7 @@ pub(crate) fn is_included(record: &Hash, index: u64, size: u64, path: &[Hash], r
 }
 
 /// Checks that a tree is the beginning of a larger one: RFC 9162, section 2.1.4.2. Each tree is its size and its root.
-pub(crate) fn is_consistent(old: (u64, &Hash), new: (u64, &Hash), proof: &[Hash]) -> bool {
+pub(crate) fn is_consistent(old: (u64, &RecordHash), new: (u64, &RecordHash), proof: &[RecordHash]) -> bool {
     if old.0 == new.0 {
         return proof.is_empty() && old.1 == new.1;
     }
@@ -169,11 +169,11 @@ pub(crate) fn is_consistent(old: (u64, &Hash), new: (u64, &Hash), proof: &[Hash]
     last == 0 && old_root == *old.1 && new_root == *new.1
 }
 
-fn leaf(record: &Hash) -> Hash {
+fn leaf(record: &RecordHash) -> RecordHash {
     Sha256::new().chain_update([0]).chain_update(record).finalize().into()
 }
 
-fn node(left: &Hash, right: &Hash) -> Hash {
+fn node(left: &RecordHash, right: &RecordHash) -> RecordHash {
     Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
 }
 
@@ -183,11 +183,11 @@ mod tests {
 
     use super::*;
 
-    fn records(count: u64) -> Vec<Hash> {
+    fn records(count: u64) -> Vec<RecordHash> {
         (0..count).map(|at| Sha256::digest(at.to_le_bytes()).into()).collect()
     }
 
-    fn tree(records: &[Hash]) -> MerkleTree {
+    fn tree(records: &[RecordHash]) -> MerkleTree {
         let mut tree = MerkleTree::default();
         records.iter().for_each(|record| tree.push(record));
         tree
@@ -218,7 +218,7 @@ mod tests {
     }
 
     /// The definition of RFC 9162, section 2.1.1, word for word.
-    fn defined(records: &[Hash]) -> Hash {
+    fn defined(records: &[RecordHash]) -> RecordHash {
         match records {
             [] => Sha256::digest([]).into(),
             [one] => leaf(one),
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    fn hashes(records: &[Hash], ranges: &[Range<u64>]) -> Vec<Hash> {
+    fn hashes(records: &[RecordHash], ranges: &[Range<u64>]) -> Vec<RecordHash> {
         ranges.iter().map(|range| defined(&records[range.start as usize..range.end as usize])).collect()
     }
 
@@ -261,13 +261,15 @@ mod tests {
             let root = defined(&records);
             for index in 0..size {
                 let path = hashes(&records, &inclusion_ranges(index, size));
-                let check = |index: u64, record: &Hash, path: &[Hash]| is_included(record, index, size, path, &root);
+                let check = |index: u64, record: &RecordHash, path: &[RecordHash]| {
+                    is_included(record, index, size, path, &root)
+                };
                 assert!(check(index, &records[index as usize], &path), "{index} of {size}");
                 for other in (0..size + 2).filter(|other| *other != index) {
                     assert!(!check(other, &records[index as usize], &path), "{index} as {other} of {size}");
                 }
                 assert!(!check(index, &root, &path));
-                let longer: Vec<Hash> = path.iter().copied().chain([root]).collect();
+                let longer: Vec<RecordHash> = path.iter().copied().chain([root]).collect();
                 assert!(!check(index, &records[index as usize], &longer));
                 for at in 0..path.len() {
                     let mut changed = path.clone();
@@ -286,7 +288,9 @@ mod tests {
         for new in 1..=33 {
             for old in 1..=new {
                 let proof = hashes(&records, &consistency_ranges(old, new));
-                let check = |old: (u64, &Hash), new: (u64, &Hash), proof: &[Hash]| is_consistent(old, new, proof);
+                let check = |old: (u64, &RecordHash), new: (u64, &RecordHash), proof: &[RecordHash]| {
+                    is_consistent(old, new, proof)
+                };
                 let (roots, others) = ((root(old), root(new)), (root(old - 1), root(new - 1)));
                 assert!(check((old, &roots.0), (new, &roots.1), &proof), "{old} of {new}");
                 assert!(!check((old, &others.0), (new, &roots.1), &proof));

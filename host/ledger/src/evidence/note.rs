@@ -106,7 +106,7 @@ impl NoteSigner {
     }
 }
 
-/// Why a note does not count.
+/// The reason why a note is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoteProblem {
     /// It is not a text, an empty line, and signatures.

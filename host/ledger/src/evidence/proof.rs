@@ -15,10 +15,10 @@ use super::merkle::{MerkleTree, consistency_ranges, inclusion_ranges, is_consist
 use super::note::PublicKey;
 use crate::LedgerError;
 use crate::chain::hash_of;
-use crate::record::{Hash, Record, hash};
+use crate::record::{Record, RecordHash, hash};
 use crate::removed::RemovedRecords;
 use crate::segment::Segments;
-use crate::storage::{Place, Storage as _, StorageLimits};
+use crate::storage::{ChainPosition, Storage as _, StorageLimits};
 
 /// The first line of a proof as text.
 const TEXT_MARK: &str = "c2sp.org/tlog-proof@v1";
@@ -29,7 +29,7 @@ pub struct RecordProof {
     record: RecordInChain,
     /// The place of the record in the tree, from 0.
     index: u64,
-    path: Vec<Hash>,
+    path: Vec<RecordHash>,
     checkpoint: SignedCheckpoint,
     /// The older checkpoint that the chain continues, if the proof is about one.
     older: Option<Checkpoint>,
@@ -179,7 +179,7 @@ fn parse(text: &str) -> Option<ProofJson> {
     Some(ProofJson { record, index, path: lines.map(str::to_owned).collect(), checkpoint })
 }
 
-fn hashes(texts: &[String]) -> Option<Vec<Hash>> {
+fn hashes(texts: &[String]) -> Option<Vec<RecordHash>> {
     texts.iter().map(|text| STANDARD.decode(text).ok()?.try_into().ok()).collect()
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn proofs(
     let since_path = since.map(|old| consistency_ranges(old.size(), size));
     let all: Vec<&Range<u64>> = paths.iter().chain(&since_path).flatten().collect();
     let roots = subtrees(&storage, chain, &all)?;
-    let roots_of = |ranges: &[Range<u64>]| -> Option<Vec<Hash>> {
+    let roots_of = |ranges: &[Range<u64>]| -> Option<Vec<RecordHash>> {
         ranges.iter().map(|range| roots.get(&(range.start, range.end)).copied()).collect()
     };
     let cut = || missing("it became shorter while it was read".to_owned());
@@ -271,7 +271,7 @@ pub(crate) fn proofs(
 }
 
 /// The text of a record, and the hash of the one before it.
-type FoundRecord = (String, Hash);
+type FoundRecord = (String, RecordHash);
 
 /// Reads a chain up to a number of records: its tree, and the records that are wanted, by their numbers.
 fn find(
@@ -282,7 +282,7 @@ fn find(
 ) -> Result<(MerkleTree, BTreeMap<u64, FoundRecord>), LedgerError> {
     let removed = storage.removed(chain)?.unwrap_or_else(|| RemovedRecords::none(chain));
     let (mut tree, mut found, mut before) = (removed.tree, BTreeMap::new(), removed.tip.hash);
-    let mut reader = storage.read(chain, Place::default())?;
+    let mut reader = storage.read(chain, ChainPosition::default())?;
     while let Some(batch) = reader.skip()?.filter(|_| tree.size() < size) {
         let (first, last) = (tree.size() + 1, batch.tip.seq.min(size));
         if wanted.iter().any(|seq| (first..=last).contains(seq)) {
@@ -306,11 +306,11 @@ fn subtrees(
     storage: &Segments,
     chain: &str,
     ranges: &[&Range<u64>],
-) -> Result<BTreeMap<(u64, u64), Hash>, LedgerError> {
+) -> Result<BTreeMap<(u64, u64), RecordHash>, LedgerError> {
     let removed = storage.removed(chain)?.unwrap_or_else(|| RemovedRecords::none(chain)).tree;
     let begun = |range: &&Range<u64>| Some(((range.start, range.end), removed.part(range)?));
     let mut trees: BTreeMap<(u64, u64), MerkleTree> = ranges.iter().filter_map(begun).collect();
-    let mut reader = storage.read(chain, Place::default())?;
+    let mut reader = storage.read(chain, ChainPosition::default())?;
     let mut index = removed.size();
     while let Some(batch) = reader.skip()? {
         let next = index + batch.hashes.len() as u64;

@@ -1,4 +1,4 @@
-//! Whether the index says what the records say.
+//! Checks that the index agrees with the records.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,10 +9,10 @@ use rusqlite::params;
 use super::{IndexedFacts, LEGACY, RecordIndex};
 use crate::LedgerError;
 use crate::chain::ChainTip;
-use crate::storage::{Place, Storage, StoredBatch};
+use crate::storage::{ChainPosition, Storage, StoredBatch};
 
 /// How far the index has come in each chain, and whether all of the chain is there.
-type KnownPlaces = HashMap<String, (Place, bool)>;
+type KnownPlaces = HashMap<String, (ChainPosition, bool)>;
 
 /// How far the index has come in each chain, as several threads compare it with the records.
 pub(crate) struct IndexPlaces {
@@ -54,7 +54,7 @@ impl IndexPlaces {
     }
 
     /// Returns the place up to which the index has a chain.
-    fn place(&self, chain: &str) -> Option<Place> {
+    fn place(&self, chain: &str) -> Option<ChainPosition> {
         self.known.as_ref()?.get(chain).map(|(place, _)| *place)
     }
 }
@@ -112,7 +112,7 @@ impl IndexCheck {
         places: &IndexPlaces,
         removed: u64,
         before: &ChainTip,
-        resumed: Place,
+        resumed: ChainPosition,
     ) -> Result<(), LedgerError> {
         let compared = std::mem::take(&mut self.compared);
         let (Some(index), Some(place)) = (&self.index, places.place(chain)) else { return Ok(()) };
@@ -149,7 +149,7 @@ impl IndexCheck {
             let records = index.legacy_after(after, super::COMMIT_AFTER)?;
             let Some(next) = records.last().map(|record| record.row) else { break };
             for record in records.iter().filter(|record| record.row <= last) {
-                let place = Place { segment: LEGACY, offset: record.row.cast_unsigned() };
+                let place = ChainPosition { segment: LEGACY, offset: record.row.cast_unsigned() };
                 let seq = record.seq.cast_unsigned();
                 let found = index.entries(&record.chain, seq, seq)?;
                 compared += 1;
@@ -170,12 +170,17 @@ impl IndexCheck {
 
 impl RecordIndex {
     /// Returns what the index says of records of a chain: for each number, where it is and its facts.
-    fn entries(&self, chain: &str, first: u64, last: u64) -> Result<HashMap<u64, (Place, IndexedFacts)>, LedgerError> {
+    fn entries(
+        &self,
+        chain: &str,
+        first: u64,
+        last: u64,
+    ) -> Result<HashMap<u64, (ChainPosition, IndexedFacts)>, LedgerError> {
         let sql = "SELECT seq, segment, offset, at, kind, run, call, principal, profile, error, outcome FROM events \
                    WHERE chain = (SELECT id FROM chains WHERE chain = ?1) AND seq BETWEEN ?2 AND ?3";
         let found = self.conn.prepare_cached(sql).and_then(|mut query| {
             let rows = query.query_map(params![chain, first.cast_signed(), last.cast_signed()], |row| {
-                let place = Place { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
+                let place = ChainPosition { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
                 let facts = IndexedFacts {
                     at: row.get::<_, i64>(3)?.cast_unsigned(),
                     kind: row.get(4)?,
@@ -194,7 +199,7 @@ impl RecordIndex {
     }
 
     /// Returns the number of records of a chain after this one that the index has before a place.
-    fn count_before(&self, chain: &str, place: Place, after: u64) -> Result<u64, LedgerError> {
+    fn count_before(&self, chain: &str, place: ChainPosition, after: u64) -> Result<u64, LedgerError> {
         let sql = "SELECT count(*) FROM events WHERE chain = (SELECT id FROM chains WHERE chain = ?1) \
                    AND seq > ?4 AND (segment, offset) < (?2, ?3)";
         let values = params![chain, place.segment, place.offset.cast_signed(), after.cast_signed()];

@@ -1,4 +1,4 @@
-//! What the index keeps of a record.
+//! The facts of a record that the index stores.
 
 use serde::Deserialize;
 

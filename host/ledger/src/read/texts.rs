@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::LedgerError;
 use crate::record::ChainedRecord;
-use crate::storage::{ChainReader, Place, Storage};
+use crate::storage::{ChainPosition, ChainReader, Storage};
 
 /// The texts of records. It keeps what was read last, because records that follow each other were often written
 /// together.
@@ -16,7 +16,7 @@ pub(super) struct RecordTexts {
 /// The records that were read last, and the reader that goes on after them.
 struct LastRead {
     chain: String,
-    place: Place,
+    place: ChainPosition,
     records: Vec<ChainedRecord>,
     reader: Box<dyn ChainReader>,
 }
@@ -27,7 +27,7 @@ impl RecordTexts {
     }
 
     /// Returns the text of a record that was written at a place, or `None` if it is not there.
-    pub(super) fn read(&mut self, chain: &str, seq: u64, place: Place) -> Result<Option<String>, LedgerError> {
+    pub(super) fn read(&mut self, chain: &str, seq: u64, place: ChainPosition) -> Result<Option<String>, LedgerError> {
         if self.last.as_ref().is_none_or(|last| last.chain != chain || last.place != place) {
             let mut reader = match self.last.take() {
                 Some(last) if last.chain == chain && last.reader.place() == place => last.reader,

@@ -4,13 +4,13 @@ use std::io::Read as _;
 use std::path::Path;
 
 use crate::LedgerError;
-use crate::storage::{Place, SegmentDigest};
+use crate::storage::{ChainPosition, SegmentDigest};
 
 /// The bytes that are read at a time: enough that reading costs little beside hashing.
 const READ_BYTES: usize = 1024 * 1024;
 
 /// Reads the digest of a segment up to a place, with whether anything but zeros follows; `None` if the file is shorter.
-pub(super) fn read(path: &Path, upto: Place) -> Result<Option<(SegmentDigest, bool)>, LedgerError> {
+pub(super) fn read(path: &Path, upto: ChainPosition) -> Result<Option<(SegmentDigest, bool)>, LedgerError> {
     let failed = |error| LedgerError::file("read", path, error);
     let Some(mut file) = super::open(path)? else { return Ok(None) };
     let mut digest = SegmentDigest::of(upto.segment);

@@ -8,7 +8,7 @@
 use lz4_flex::block::get_maximum_output_size;
 use lz4_flex::block::{compress_into, compress_into_with_dict, decompress, decompress_with_dict};
 
-use crate::record::{ChainedRecord, Hash};
+use crate::record::{ChainedRecord, RecordHash};
 
 /// The length of a frame's header, in bytes.
 pub(super) const HEADER_BYTES: usize = 32;
@@ -56,7 +56,7 @@ impl FrameKind {
 /// The way in which the text of a frame is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Codec {
-    /// As it is.
+    /// The text is stored uncompressed.
     Stored = 0,
     /// An LZ4 block.
     Lz4 = 1,
@@ -108,8 +108,8 @@ impl FrameHeader {
         let fits = header.text <= MAX_TEXT_BYTES
             && header.count <= MAX_RECORDS
             && header.kind.has_records() == has_records
-            && header.length >= header.count * size_of::<Hash>()
-            && header.length <= header.count * size_of::<Hash>() + get_maximum_output_size(header.text);
+            && header.length >= header.count * size_of::<RecordHash>()
+            && header.length <= header.count * size_of::<RecordHash>() + get_maximum_output_size(header.text);
         (bytes.starts_with(&MAGIC) && fits).then_some(header)
     }
 
@@ -134,7 +134,7 @@ impl FrameHeader {
     /// What is wrong with the frame.
     pub(super) fn records(&self, rest: &[u8], dictionary: &[u8]) -> Result<Vec<ChainedRecord>, String> {
         let (hashes, packed) =
-            rest.split_at_checked(self.count * size_of::<Hash>()).ok_or("a frame is shorter than its hashes")?;
+            rest.split_at_checked(self.count * size_of::<RecordHash>()).ok_or("a frame is shorter than its hashes")?;
         let text = match self.codec {
             Codec::Stored => Ok(packed.to_vec()),
             Codec::Lz4 => decompress(packed, self.text),
@@ -142,7 +142,7 @@ impl FrameHeader {
         };
         let text = text.map_err(|error| format!("a frame cannot be decompressed: {error}"))?;
         let text = String::from_utf8(text).map_err(|_| "the text of a frame is not UTF-8")?;
-        let (hashes, _) = hashes.as_chunks::<{ size_of::<Hash>() }>();
+        let (hashes, _) = hashes.as_chunks::<{ size_of::<RecordHash>() }>();
         let records: Vec<_> = (self.first..)
             .zip(text.split_terminator('\n').zip(hashes))
             .map(|(seq, (text, hash))| ChainedRecord { seq, text: text.to_owned(), hash: *hash })
@@ -154,8 +154,8 @@ impl FrameHeader {
     }
 
     /// Returns the hashes of a frame's records; none if they are not whole.
-    pub(super) fn hashes<'a>(&self, rest: &'a [u8]) -> &'a [Hash] {
-        rest.get(..self.count * size_of::<Hash>()).unwrap_or_default().as_chunks().0
+    pub(super) fn hashes<'a>(&self, rest: &'a [u8]) -> &'a [RecordHash] {
+        rest.get(..self.count * size_of::<RecordHash>()).unwrap_or_default().as_chunks().0
     }
 }
 

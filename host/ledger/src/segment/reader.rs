@@ -10,7 +10,7 @@ use super::frame::{Dictionary, FrameHeader, FrameKind, HEADER_BYTES, MAGIC};
 use crate::LedgerError;
 use crate::chain::{ChainTip, hash_of};
 use crate::record::ChainedRecord;
-use crate::storage::{ChainEnd, ChainReader, Place, SegmentDigest, SkippedBatch, StoredBatch};
+use crate::storage::{ChainEnd, ChainPosition, ChainReader, SegmentDigest, SkippedBatch, StoredBatch};
 
 /// The bytes that are read ahead: few at first, since a search looks at single frames, and more with each time.
 const FIRST_READ_BYTES: usize = 16 * 1024;
@@ -25,10 +25,10 @@ pub(super) struct SegmentReader {
     chain: String,
     /// The segment that is being read; `None` if it does not exist.
     open: Option<SegmentFile>,
-    place: Place,
+    place: ChainPosition,
     /// The last record that was read; `None` if nothing was read yet and the reader began in the middle.
     tip: Option<ChainTip>,
-    /// What is wrong that no crash explains.
+    /// The damage that a crash cannot explain, if any was found.
     damage: Option<String>,
     /// True if something follows the last frame that is not a whole one.
     is_torn: bool,
@@ -45,7 +45,7 @@ struct Frame {
     rest: Vec<u8>,
 }
 
-/// What was found at a place of a file.
+/// The content found at an offset of a file.
 enum Found {
     Frame(Frame),
     /// Nothing was written there.
@@ -56,14 +56,19 @@ enum Found {
 
 impl SegmentReader {
     /// Opens a chain at a place. `tip` is the record before it, if it is known.
-    pub(super) fn open(data_dir: &Path, chain: &str, place: Place, tip: Option<ChainTip>) -> Result<Self, LedgerError> {
+    pub(super) fn open(
+        data_dir: &Path,
+        chain: &str,
+        place: ChainPosition,
+        tip: Option<ChainTip>,
+    ) -> Result<Self, LedgerError> {
         let open = SegmentFile::open(super::path(data_dir, chain, place.segment))?;
         let (data_dir, chain) = (data_dir.to_owned(), chain.to_owned());
         Ok(Self { data_dir, chain, open, place, tip, damage: None, is_torn: false, digest: None, ended: Vec::new() })
     }
 
     /// Returns the next frame of records, with its place.
-    fn frame(&mut self) -> Result<Option<(Place, Frame)>, LedgerError> {
+    fn frame(&mut self) -> Result<Option<(ChainPosition, Frame)>, LedgerError> {
         while let Some(file) = &mut self.open {
             let place = self.place;
             match file.frame(place.offset)? {
@@ -95,7 +100,7 @@ impl SegmentReader {
                 }
                 found => {
                     let torn = matches!(found, Found::Garbage);
-                    let next = Place { segment: place.segment + 1, offset: 0 };
+                    let next = ChainPosition { segment: place.segment + 1, offset: 0 };
                     let following = SegmentFile::open(super::path(&self.data_dir, &self.chain, next.segment))?;
                     // The broker may have gone on writing after this was read.
                     if file.is_written_since(place.offset)? {
@@ -138,7 +143,7 @@ impl ChainReader for SegmentReader {
     }
 
     fn skip(&mut self) -> Result<Option<SkippedBatch>, LedgerError> {
-        let skipped = |(place, frame): (Place, Frame)| {
+        let skipped = |(place, frame): (ChainPosition, Frame)| {
             Some(SkippedBatch { place, tip: frame.tip()?, hashes: frame.header.hashes(&frame.rest).to_vec() })
         };
         Ok(self.frame()?.and_then(skipped))
@@ -148,7 +153,7 @@ impl ChainReader for SegmentReader {
         if let Some(cause) = &self.damage {
             return Ok(ChainEnd::Damaged(cause.clone()));
         }
-        let Place { segment, offset: at } = self.place;
+        let ChainPosition { segment, offset: at } = self.place;
         if super::path(&self.data_dir, &self.chain, segment + 2).exists() {
             return Ok(ChainEnd::Damaged(format!("segment {} is missing", segment + 1)));
         }
@@ -163,7 +168,7 @@ impl ChainReader for SegmentReader {
         Ok(if self.is_torn { ChainEnd::Torn } else { ChainEnd::Clean })
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> ChainPosition {
         self.place
     }
 

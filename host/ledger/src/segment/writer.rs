@@ -306,12 +306,12 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
     use super::*;
-    use crate::record::{Hash, hash};
+    use crate::record::{RecordHash, hash};
     use crate::segment::Segments;
-    use crate::storage::{ChainEnd, Place, Storage as _};
+    use crate::storage::{ChainEnd, ChainPosition, Storage as _};
 
     fn records(n: usize) -> Vec<ChainedRecord> {
-        let mut before = Hash::default();
+        let mut before = RecordHash::default();
         let next = |seq| {
             let text = format!("{{\"seq\":{seq},\"random\":\"{}\"}}", ulid::Ulid::generate());
             before = hash(&before, text.as_bytes());
@@ -337,7 +337,7 @@ mod tests {
             open.file.write_all_at(&frames, open.end).unwrap();
             open.failed = open.end + frames.len() as u64;
             writer.append(&all[from..to]).unwrap();
-            let mut reader = storage.read("X", Place::default()).unwrap();
+            let mut reader = storage.read("X", ChainPosition::default()).unwrap();
             let mut read = Vec::new();
             while let Some(batch) = reader.next().unwrap() {
                 read.extend(batch.records);

@@ -68,7 +68,7 @@ async fn a_period_has_the_calls_that_began_in_it_in_either_order() {
         for kind in ["call.intent", "tool.completed"] {
             let (seq, body) = (records.len() as u64 + 1, json!({ "tool": "t", "outcome": "ok" }));
             let text = json!({ "at": millis, "body": body, "call": id(millis), "chain": "X", "kind": kind, "seq": seq, "v": 1 });
-            records.push(ChainedRecord { seq, text: text.to_string(), hash: Hash::default() });
+            records.push(ChainedRecord { seq, text: text.to_string(), hash: RecordHash::default() });
         }
     }
     segments(dir.path()).create("X").append(&records).unwrap();

@@ -71,7 +71,7 @@ impl Signed {
 
 /// Makes all hashes of a chain anew, so that it contradicts nothing.
 pub(super) fn rehash(records: &mut [ChainedRecord]) {
-    let mut before = Hash::default();
+    let mut before = RecordHash::default();
     for (record, seq) in records.iter_mut().zip(1..) {
         let mut json: serde_json::Value = serde_json::from_str(&record.text).unwrap();
         json.as_object_mut().unwrap().insert("seq".to_owned(), seq.into());
@@ -269,7 +269,7 @@ async fn a_second_seal_excuses_nothing() {
     let whole = std::fs::read(segment(signed.dir(), &chains[0])).unwrap();
     for change in ["rewritten", "removed"] {
         std::fs::write(segment(signed.dir(), &chains[0]), &whole).unwrap();
-        let mut end = (0, Hash::default());
+        let mut end = (0, RecordHash::default());
         if change == "removed" {
             std::fs::remove_file(segment(signed.dir(), &chains[0])).unwrap();
         } else {

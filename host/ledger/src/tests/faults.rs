@@ -69,11 +69,11 @@ impl Storage for Shared {
         self.0.segments.chains()
     }
 
-    fn last_place(&self, chain: &str) -> Result<Place, LedgerError> {
+    fn last_place(&self, chain: &str) -> Result<ChainPosition, LedgerError> {
         self.0.segments.last_place(chain)
     }
 
-    fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
+    fn read(&self, chain: &str, from: ChainPosition) -> Result<Box<dyn ChainReader>, LedgerError> {
         self.0.segments.read(chain, from)
     }
 
@@ -101,7 +101,7 @@ impl Storage for Shared {
         self.0.segments.lock_for_reading()
     }
 
-    fn finish(&self, chain: &str, end: Place, is_clean: bool) -> Result<(), LedgerError> {
+    fn finish(&self, chain: &str, end: ChainPosition, is_clean: bool) -> Result<(), LedgerError> {
         self.0.segments.finish(chain, end, is_clean)
     }
 }

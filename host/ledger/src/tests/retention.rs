@@ -57,7 +57,7 @@ async fn old_records_are_removed_in_whole_segments_and_the_rest_is_verified_as_b
     let before = records(dir.path()).len();
     assert!(files(dir.path(), ledger.chain()).len() > 3);
 
-    assert_eq!(ledger.remove_before(1).await.unwrap(), Removal::default(), "nothing is that old");
+    assert_eq!(ledger.remove_before(1).await.unwrap(), RemovalResult::default(), "nothing is that old");
     let removal = ledger.remove_before(ALL).await.unwrap();
     assert_eq!(removal.chains, 2);
     assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good, "with an index that was made before");
@@ -91,11 +91,11 @@ async fn chains_that_are_not_sealed_and_newer_records_stay() {
     let ledger = open(dir.path()).await;
     let other = open(dir.path()).await;
     other.close().await;
-    assert_eq!(ledger.remove_before(ALL).await.unwrap(), Removal::default(), "nobody has sealed the other chain");
+    assert_eq!(ledger.remove_before(ALL).await.unwrap(), RemovalResult::default(), "nobody has sealed the other chain");
     let of_other = |entry: &&PositionedRecord| entry.record.chain == other.chain();
     let last = records(dir.path()).iter().filter(of_other).map(|entry| entry.record.at).max().unwrap();
     let next = open(dir.path()).await;
-    assert_eq!(next.remove_before(last).await.unwrap(), Removal::default(), "its last record is not older");
+    assert_eq!(next.remove_before(last).await.unwrap(), RemovalResult::default(), "its last record is not older");
     assert_eq!(next.remove_before(last + 1).await.unwrap().chains, 1);
     assert!(files(dir.path(), other.chain()).is_empty() && !files(dir.path(), ledger.chain()).is_empty());
     assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
@@ -207,7 +207,7 @@ async fn evidence_of_tampering_is_not_removed() {
     });
     rewrite(dir.path(), &edited, |records| records[2].text = records[2].text.replace("read", "rent"));
     rewrite(dir.path(), &cut, |records| records.truncate(3));
-    assert_eq!(ledger.remove_before(ALL).await.unwrap(), Removal::default());
+    assert_eq!(ledger.remove_before(ALL).await.unwrap(), RemovalResult::default());
     assert_eq!(verify(dir.path()).unwrap().findings.len(), 3);
 }
 
@@ -217,7 +217,7 @@ async fn nothing_is_removed_while_somebody_verifies() {
     closed(dir.path(), 3).await;
     let ledger = open(dir.path()).await;
     let verifying = segments(dir.path()).lock_for_reading().unwrap();
-    assert_eq!(ledger.remove_before(ALL).await.unwrap(), Removal::default());
+    assert_eq!(ledger.remove_before(ALL).await.unwrap(), RemovalResult::default());
     drop(verifying);
     assert_eq!(ledger.remove_before(ALL).await.unwrap().chains, 1);
 }

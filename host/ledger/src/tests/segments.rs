@@ -148,7 +148,7 @@ fn segments_follow_each_other_and_a_missing_or_changed_one_is_damage() {
     assert!(path(3).exists() && std::fs::metadata(path(1)).unwrap().len() < 4000);
     assert_eq!(stored(&small, "X"), (records.clone(), ChainEnd::Clean));
     // A reader can begin at every place that it passed.
-    let mut reader = small.read("X", Place::default()).unwrap();
+    let mut reader = small.read("X", ChainPosition::default()).unwrap();
     let mut read = 0;
     while let Some(batch) = reader.next().unwrap() {
         let again = small.read("X", batch.place).unwrap().next().unwrap().unwrap();

@@ -23,11 +23,11 @@ impl Storage for MemoryStorage {
         Ok(self.0.lock().keys().cloned().collect())
     }
 
-    fn last_place(&self, _: &str) -> Result<Place, LedgerError> {
-        Ok(Place::default())
+    fn last_place(&self, _: &str) -> Result<ChainPosition, LedgerError> {
+        Ok(ChainPosition::default())
     }
 
-    fn read(&self, chain: &str, from: Place) -> Result<Box<dyn ChainReader>, LedgerError> {
+    fn read(&self, chain: &str, from: ChainPosition) -> Result<Box<dyn ChainReader>, LedgerError> {
         Ok(Box::new(MemoryReader(self.clone(), chain.to_owned(), usize::try_from(from.offset).unwrap())))
     }
 
@@ -55,7 +55,7 @@ impl Storage for MemoryStorage {
         Ok(None)
     }
 
-    fn finish(&self, _: &str, _: Place, _: bool) -> Result<(), LedgerError> {
+    fn finish(&self, _: &str, _: ChainPosition, _: bool) -> Result<(), LedgerError> {
         Ok(())
     }
 }
@@ -101,8 +101,8 @@ impl ChainReader for MemoryReader {
         Ok(ChainEnd::Clean)
     }
 
-    fn place(&self) -> Place {
-        Place { segment: 1, offset: self.2 as u64 }
+    fn place(&self) -> ChainPosition {
+        ChainPosition { segment: 1, offset: self.2 as u64 }
     }
 }
 
@@ -128,7 +128,7 @@ fn what_was_appended_is_read_in_order_by_batches_and_from_every_place() {
         writer.append(&[]).unwrap();
         let (first, rest) = records.split_at(3);
         writer.append(first).unwrap();
-        let mut reader = storage.read("A", Place::default()).unwrap();
+        let mut reader = storage.read("A", ChainPosition::default()).unwrap();
         assert_eq!(reader.next().unwrap().unwrap().records, first);
         assert!(reader.next().unwrap().is_none());
         let place = reader.place();
@@ -144,7 +144,7 @@ fn what_was_appended_is_read_in_order_by_batches_and_from_every_place() {
         assert_eq!(after, rest, "from where a reader stopped");
         writer.finish().unwrap();
         assert_eq!(stored(&*storage, "A"), (records.clone(), ChainEnd::Clean));
-        let mut reader = storage.read("A", Place::default()).unwrap();
+        let mut reader = storage.read("A", ChainPosition::default()).unwrap();
         let (mut last, mut hashes) = (None, Vec::new());
         while let Some(batch) = reader.skip().unwrap() {
             let mut again = storage.read("A", batch.place).unwrap();

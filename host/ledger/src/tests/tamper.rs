@@ -18,7 +18,7 @@ async fn edits_deletions_insertions_and_new_orders_are_named() {
     let cases: [(&str, Change, u64); 14] = [
         ("edit", |records| records[3].text = records[3].text.replace("read", "rent"), 4),
         ("edit that keeps no record", |records| records[3].text = "\"x\"".into(), 4),
-        ("hash", |records| records[3].hash = Hash::default(), 4),
+        ("hash", |records| records[3].hash = RecordHash::default(), 4),
         ("delete", |records| drop(records.remove(3)), 4),
         ("delete the first", |records| drop(records.remove(0)), 1),
         (

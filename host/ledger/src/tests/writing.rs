@@ -216,7 +216,7 @@ async fn a_sink_gets_no_record_that_is_not_confirmed() {
     let chain = closed(dir.path(), 4).await;
     let storage = segments(dir.path());
     let numbers = |from, confirmed, max| {
-        let (_, batch) = feed::next(&storage, &chain, Place::default(), from..confirmed, max).unwrap();
+        let (_, batch) = feed::next(&storage, &chain, ChainPosition::default(), from..confirmed, max).unwrap();
         batch.into_iter().map(|(seq, _)| seq).collect::<Vec<_>>()
     };
     assert_eq!(numbers(0, 3, 10), [1, 2, 3]);

@@ -5,14 +5,14 @@ use serde_json::Value;
 
 use super::plain_json;
 use crate::chain::{self, ChainTip};
-use crate::record::{EventKind, Hash, RecordMembers, VERSION, hash};
+use crate::record::{EventKind, RecordHash, RecordMembers, VERSION, hash};
 
 /// A record that was checked by itself. Whether it has its place in its chain is not checked yet.
 #[derive(Debug)]
 pub(super) struct CheckedRecord {
     pub(super) seq: u64,
     /// The hash that is stored with it.
-    pub(super) hash: Hash,
+    pub(super) hash: RecordHash,
     /// What it says, or what is wrong with it.
     pub(super) content: Result<CheckedContent, String>,
 }
@@ -32,7 +32,7 @@ pub(super) enum CheckedContent {
 
 impl CheckedRecord {
     /// Checks a record, as it is stored with its hash, after a record with the hash `before`.
-    pub(super) fn of(chain: &str, seq: u64, text: &[u8], found: &[u8], before: &Hash) -> Self {
+    pub(super) fn of(chain: &str, seq: u64, text: &[u8], found: &[u8], before: &RecordHash) -> Self {
         let hash = hash(before, text);
         let text = std::str::from_utf8(text).map_err(|_| "its text is not UTF-8".to_owned());
         let content = match text {

@@ -6,7 +6,7 @@ use portcullis_core::digest::hex;
 
 use super::walk::{RecordedRemoval, RecordedSeal};
 use super::{ChainReport, ChainStatus};
-use crate::record::Hash;
+use crate::record::RecordHash;
 
 /// Returns the chains of which records are missing without a record of their removal. A removed record counts if its own
 /// removal is recorded.
@@ -33,7 +33,7 @@ pub(super) fn unrecorded_removals(
 
 /// Confirms the chains whose seals stand in records that are confirmed themselves.
 pub(super) fn confirm_sealed(
-    chains: &mut BTreeMap<String, (ChainReport, Hash)>,
+    chains: &mut BTreeMap<String, (ChainReport, RecordHash)>,
     seals: &BTreeMap<String, Vec<RecordedSeal>>,
 ) {
     let mut goes_on = true;
@@ -75,7 +75,7 @@ pub(super) fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<Chai
 }
 
 /// Returns what is wrong with a chain that another broker sealed: the number of the first bad record, and the reason.
-pub(super) fn compare(seal: &RecordedSeal, records: u64, end: &Hash) -> Option<(u64, String)> {
+pub(super) fn compare(seal: &RecordedSeal, records: u64, end: &RecordHash) -> Option<(u64, String)> {
     let RecordedSeal { at, by, .. } = seal;
     if records < at.seq {
         let reason = format!("chain {by} sealed it at record {}, and it ends at record {records}", at.seq);

@@ -10,9 +10,9 @@ use portcullis_core::private;
 use crate::LedgerError;
 use crate::chain::{ChainTip, hash_of};
 use crate::evidence::MerkleTree;
-use crate::record::Hash;
+use crate::record::RecordHash;
 use crate::removed::{ChainedText, RemovedRecords};
-use crate::storage::Place;
+use crate::storage::ChainPosition;
 
 /// The folder of these files, in the user's state folder: one for each data folder.
 const FOLDER: &str = "verified";
@@ -38,9 +38,9 @@ pub struct VerifiedSegments {
 /// A segment that was found good up to a place, and the state of its chain there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VerifiedSegment {
-    pub(super) place: Place,
+    pub(super) place: ChainPosition,
     /// The SHA-256 of the segment up to the place.
-    pub(super) digest: Hash,
+    pub(super) digest: RecordHash,
     /// The last record.
     pub(super) tip: ChainTip,
     /// The Merkle tree over the chain's records up to that one.
@@ -161,8 +161,8 @@ impl VerifiedSegment {
     /// Returns what stands for the removed records of a chain.
     pub(super) fn of_removed(removed: &RemovedRecords) -> Self {
         Self {
-            place: Place { segment: removed.segment, offset: 0 },
-            digest: Hash::default(),
+            place: ChainPosition { segment: removed.segment, offset: 0 },
+            digest: RecordHash::default(),
             tip: removed.tip,
             tree: removed.tree.clone(),
             is_stopped: removed.is_stopped,
@@ -172,9 +172,9 @@ impl VerifiedSegment {
 
     fn read(stored: StoredSegment) -> Option<Self> {
         let StoredSegment { segment, bytes, digest, seq, hash, tree, stopped, kept } = stored;
-        let roots: Option<Vec<Hash>> = tree.iter().map(|root| hash_of(root)).collect();
+        let roots: Option<Vec<RecordHash>> = tree.iter().map(|root| hash_of(root)).collect();
         Some(Self {
-            place: Place { segment, offset: bytes },
+            place: ChainPosition { segment, offset: bytes },
             digest: hash_of(&digest)?,
             tip: ChainTip { seq, hash: hash_of(&hash)? },
             tree: MerkleTree::of(seq, roots?)?,

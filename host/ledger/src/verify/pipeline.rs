@@ -12,8 +12,8 @@ use portcullis_core::sync::Mutex;
 use super::check::CheckedRecord;
 use crate::LedgerError;
 use crate::index::{IndexComparison, IndexPlaces};
-use crate::record::Hash;
-use crate::storage::{ChainEnd, Place, SegmentDigest, Storage, StoredBatch};
+use crate::record::RecordHash;
+use crate::storage::{ChainEnd, ChainPosition, SegmentDigest, Storage, StoredBatch};
 
 /// The number of records after which those that were read are checked, so that passing them on costs little.
 const JOB_RECORDS: usize = 512;
@@ -28,9 +28,9 @@ const JOBS: usize = 16;
 pub(super) struct ChainPlan {
     pub(super) chain: Arc<str>,
     /// The place of the first record that is read; the default is the beginning.
-    pub(super) from: Place,
+    pub(super) from: ChainPosition,
     /// The hash of the record before it.
-    pub(super) before: Hash,
+    pub(super) before: RecordHash,
     /// The digest of the segment up to that place; `None` at the beginning.
     pub(super) digest: Option<SegmentDigest>,
     /// The number of the last record that is certainly confirmed. What follows may still be replaced.
@@ -50,7 +50,7 @@ pub(super) enum Found {
 /// Records to be checked.
 struct Job {
     chain: Arc<str>,
-    before: Hash,
+    before: RecordHash,
     batches: Vec<StoredBatch>,
     answer: SyncSender<Result<Found, LedgerError>>,
 }
@@ -177,7 +177,7 @@ impl Reading {
     }
 
     /// Passes on records to be checked; `before` becomes the hash of the last of them.
-    fn check(&mut self, chain: &Arc<str>, before: &mut Hash, batches: Vec<StoredBatch>) -> Option<()> {
+    fn check(&mut self, chain: &Arc<str>, before: &mut RecordHash, batches: Vec<StoredBatch>) -> Option<()> {
         let last = batches.last().and_then(|batch| batch.records.last()).map_or(*before, |record| record.hash);
         let (answer, answered) = sync_channel(1);
         let job = Job { chain: Arc::clone(chain), before: std::mem::replace(before, last), batches, answer };

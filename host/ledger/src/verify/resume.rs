@@ -11,13 +11,13 @@ use portcullis_core::sync::Mutex;
 
 use super::memory::{VerifiedSegment, VerifiedSegments};
 use super::pipeline::{ChainPlan, Found, read_chains};
-use super::walk::{Walk, begun};
+use super::walk::{VerificationPass, begun};
 use crate::LedgerError;
 use crate::chain::ChainTip;
 use crate::index::IndexCheck;
-use crate::record::Hash;
+use crate::record::RecordHash;
 use crate::removed::{ChainedText, RemovedRecords};
-use crate::storage::{Place, SegmentDigest, Storage};
+use crate::storage::{ChainPosition, SegmentDigest, Storage};
 
 /// What was found of each chain: the first difference of the index, and the segments that are good.
 pub(super) type Checked = (Vec<(String, String)>, BTreeMap<String, Vec<VerifiedSegment>>);
@@ -26,7 +26,7 @@ pub(super) type Checked = (Vec<(String, String)>, BTreeMap<String, Vec<VerifiedS
 pub(super) fn check_chains(
     data_dir: &Path,
     storage: &Arc<dyn Storage>,
-    walk: &mut Walk,
+    walk: &mut VerificationPass,
     verified: &VerifiedSegments,
     ended: &BTreeSet<String>,
 ) -> Result<Checked, LedgerError> {
@@ -35,7 +35,9 @@ pub(super) fn check_chains(
     let (mut plans, mut begun_at) = (Vec::new(), BTreeMap::new());
     for ResumedChain { chain, removed, segments, digest } in resumed(&**storage, verified)? {
         // What a removal left is judged when the chain is begun.
-        let first = removed.as_ref().map_or(Place::default(), |removed| Place { segment: removed.segment, offset: 0 });
+        let first = removed
+            .as_ref()
+            .map_or(ChainPosition::default(), |removed| ChainPosition { segment: removed.segment, offset: 0 });
         let mut so_far: Vec<_> = removed.as_ref().map(VerifiedSegment::of_removed).into_iter().collect();
         walk.chains.entry(chain.clone()).or_insert_with(|| begun(chain.clone()));
         for segment in &segments {
@@ -85,7 +87,7 @@ pub(super) fn check_chains(
 
 /// Returns the state of a chain at the end of what was read of a segment; `kept` was read of it before.
 fn verified_segment(
-    walk: &mut Walk,
+    walk: &mut VerificationPass,
     chain: &str,
     digest: &SegmentDigest,
     mut kept: Vec<ChainedText>,
@@ -93,7 +95,7 @@ fn verified_segment(
     kept.append(&mut walk.kept);
     let (seq, hash, is_stopped) = match walk.chains.get(chain) {
         Some((report, hash)) => (report.records, *hash, report.stopped),
-        None => (0, Hash::default(), false),
+        None => (0, RecordHash::default(), false),
     };
     let tree = walk.checkpoints.get(chain).map(|covered| covered.tree.clone()).unwrap_or_default();
     VerifiedSegment { place: digest.place, digest: digest.value(), tip: ChainTip { seq, hash }, tree, is_stopped, kept }
@@ -155,7 +157,12 @@ fn resumed(storage: &dyn Storage, verified: &VerifiedSegments) -> Result<Vec<Res
 }
 
 /// Takes in a segment that is unchanged since it was verified.
-fn go_on(storage: &dyn Storage, walk: &mut Walk, chain: &str, segment: &VerifiedSegment) -> Result<(), LedgerError> {
+fn go_on(
+    storage: &dyn Storage,
+    walk: &mut VerificationPass,
+    chain: &str,
+    segment: &VerifiedSegment,
+) -> Result<(), LedgerError> {
     let before = walk.chains.get(chain).map_or(0, |(report, _)| report.records);
     let within = before + 1..segment.tip.seq;
     let has_witness = walk.witnesses.get(chain).is_some_and(|end| within.contains(&end.seq));
@@ -163,7 +170,7 @@ fn go_on(storage: &dyn Storage, walk: &mut Walk, chain: &str, segment: &Verified
         walk.checkpoints.get(chain).is_some_and(|covered| covered.has_between(before, segment.tip.seq));
     if has_witness || has_checkpoint {
         // The hashes within it are needed, and are not checked again.
-        let mut reader = storage.read(chain, Place { segment: segment.place.segment, offset: 0 })?;
+        let mut reader = storage.read(chain, ChainPosition { segment: segment.place.segment, offset: 0 })?;
         while let Some(batch) = reader.skip()? {
             let first = batch.tip.seq + 1 - batch.hashes.len() as u64;
             let count = usize::try_from(segment.tip.seq.saturating_sub(first - 1)).unwrap_or(usize::MAX);

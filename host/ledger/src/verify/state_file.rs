@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::walk::Walk;
+use super::walk::VerificationPass;
 use crate::state::{self, SCHEMA, schema_of};
 use crate::storage::Storage;
 use crate::{LedgerError, legacy};
@@ -13,7 +13,7 @@ use crate::{LedgerError, legacy};
 /// Checks the file of the state, and the records that format 1 wrote into it. Returns what is wrong with the file.
 pub(super) fn check_state(
     data_dir: &Path,
-    walk: &mut Walk,
+    walk: &mut VerificationPass,
     locks: &BTreeSet<String>,
     storage: &dyn Storage,
 ) -> Result<Option<String>, LedgerError> {
@@ -32,7 +32,7 @@ pub(super) fn check_state(
 }
 
 /// Checks the records first, so that a bad one is named even if the file around it is damaged too.
-fn check_file(conn: &Connection, walk: &mut Walk) -> rusqlite::Result<Option<String>> {
+fn check_file(conn: &Connection, walk: &mut VerificationPass) -> rusqlite::Result<Option<String>> {
     // One snapshot serves all queries; it ends with the connection.
     conn.execute_batch("BEGIN")?;
     let has_records = legacy::is_present(conn)?;

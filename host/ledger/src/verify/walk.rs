@@ -10,15 +10,15 @@ use super::check::{CheckedContent, CheckedRecord};
 use super::memory::VerifiedSegment;
 use crate::chain::ChainTip;
 use crate::evidence::MerkleTree;
-use crate::record::{Hash, RecordMembers};
+use crate::record::{RecordHash, RecordMembers};
 use crate::removed::{ChainedText, RemovedRecords};
 use crate::storage::ChainEnd;
 
 /// The state of the pass over all records.
 #[derive(Default)]
-pub(super) struct Walk {
+pub(super) struct VerificationPass {
     /// Each chain's report, with the hash of its last good record.
-    pub(super) chains: BTreeMap<String, (ChainReport, Hash)>,
+    pub(super) chains: BTreeMap<String, (ChainReport, RecordHash)>,
     /// The seals, by the chain that is sealed. A chain has one, and a second one may contradict it.
     pub(super) seals: BTreeMap<String, Vec<RecordedSeal>>,
     /// The last record of each chain, according to its lock file.
@@ -47,15 +47,15 @@ pub(super) enum CheckpointOrigin {
 pub(super) struct CoveredChain {
     pub(super) tree: MerkleTree,
     /// The roots at each number of records, each with its origin.
-    roots: BTreeMap<u64, BTreeSet<(Hash, CheckpointOrigin)>>,
+    roots: BTreeMap<u64, BTreeSet<(RecordHash, CheckpointOrigin)>>,
     /// The number of records that the largest checkpoint covers which was found to be true.
     pub(super) confirmed: u64,
-    /// The same of the checkpoints that were kept elsewhere.
+    /// The number of records that the largest correct checkpoint kept elsewhere covers.
     pub(super) confirmed_elsewhere: u64,
 }
 
 impl CoveredChain {
-    pub(super) fn expect(&mut self, size: u64, root: Hash, origin: CheckpointOrigin) {
+    pub(super) fn expect(&mut self, size: u64, root: RecordHash, origin: CheckpointOrigin) {
         self.roots.entry(size).or_default().insert((root, origin));
     }
 
@@ -76,7 +76,7 @@ impl CoveredChain {
 
     /// Takes in the next record. Returns what is wrong if a checkpoint covers other records than those so far, with the
     /// number of the first that may be meant.
-    fn push(&mut self, hash: &Hash) -> Option<(u64, String)> {
+    fn push(&mut self, hash: &RecordHash) -> Option<(u64, String)> {
         self.tree.push(hash);
         self.compare()
     }
@@ -135,18 +135,18 @@ pub(super) struct RecordedRemoval {
 }
 
 /// Returns the report of a chain of which no record was read yet.
-pub(super) fn begun(chain: String) -> (ChainReport, Hash) {
-    (ChainReport { chain, ..ChainReport::default() }, Hash::default())
+pub(super) fn begun(chain: String) -> (ChainReport, RecordHash) {
+    (ChainReport { chain, ..ChainReport::default() }, RecordHash::default())
 }
 
-impl Walk {
+impl VerificationPass {
     pub(super) fn legacy_step(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
         let name = String::from_utf8_lossy(bytes(row.get_ref(0)?)).into_owned();
         let seq = match row.get_ref(1)? {
             ValueRef::Integer(seq) => seq.cast_unsigned(),
             _ => 0,
         };
-        let before = self.chains.get(&name).map_or_else(Hash::default, |(_, before)| *before);
+        let before = self.chains.get(&name).map_or_else(RecordHash::default, |(_, before)| *before);
         let found = CheckedRecord::of(&name, seq, bytes(row.get_ref(2)?), bytes(row.get_ref(3)?), &before);
         self.step(&name, &found);
         Ok(())
@@ -190,7 +190,7 @@ impl Walk {
     }
 
     /// Takes in records of a chain that an earlier verification found good and that are unchanged, by their hashes.
-    pub(super) fn step_over(&mut self, name: &str, first: u64, hashes: &[Hash]) {
+    pub(super) fn step_over(&mut self, name: &str, first: u64, hashes: &[RecordHash]) {
         for (seq, hash) in (first..).zip(hashes) {
             self.step(name, &CheckedRecord { seq, hash: *hash, content: Ok(CheckedContent::Other) });
         }

@@ -9,7 +9,7 @@ use super::Reach;
 
 /// The class of an address, which decides whether requests may reach it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Class {
+pub(super) enum AddressClass {
     /// An address on the internet.
     Public,
     /// A nearby address, such as loopback or private; `dangerous-allow-private` allows it.
@@ -28,7 +28,7 @@ pub(super) struct AddressRefusal {
 /// The hint that names the setting for nearby addresses.
 pub(super) const OPT_IN: &str = "if that is intended, set `dangerous-allow-private = true` in the source";
 
-impl Class {
+impl AddressClass {
     /// Returns the class of an address. An IPv4-mapped, NAT64 or ISATAP address has the class of its IPv4 address.
     pub(super) fn of(address: IpAddr) -> Self {
         match address {

@@ -17,9 +17,9 @@ use portcullis_ledger::Event;
 use reqwest::{Request, Response};
 use tokio::time::timeout;
 
-use super::address::{AddressRefusal, Class};
+use super::address::{AddressClass, AddressRefusal};
 use super::dial::MAX_ADDRESSES;
-use super::proxy::journal::{self, EgressLog, EgressRefusal, Via};
+use super::proxy::journal::{self, EgressLog, EgressRefusal, EgressService};
 use super::{AllowedDestinations, CONNECT_TIMEOUT, Destination, Egress, EgressError, HttpClient, Reach, resolver};
 
 /// The port with which a lookup of a name is recorded.
@@ -85,7 +85,7 @@ impl ComponentEgress {
     /// [`EgressError::Dns`].
     pub async fn look_up(&self, found: &LookedUpNames, name: &str) -> Result<Vec<IpAddr>, EgressError> {
         let Some(to) = Destination::new(name, DNS).filter(|to| self.declared.has_host(to.host())) else {
-            self.journal.refused(Via::Dns, name, DNS, &EgressRefusal::NotDeclared);
+            self.journal.refused(EgressService::Dns, name, DNS, &EgressRefusal::NotDeclared);
             return Err(EgressError::refused(name, None, NOT_DECLARED));
         };
         if let Some(address) = to.address() {
@@ -95,7 +95,7 @@ impl ComponentEgress {
         let asked = timeout(CONNECT_TIMEOUT, resolver::addresses(&*self.egress.lookup, to.host(), 0, self.reach)).await;
         let cause = || format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
         let asked = asked.unwrap_or_else(|_| Err(EgressError::Dns { host: to.host().to_owned(), cause: cause() }));
-        let addresses = asked.inspect_err(|error| self.blame(Via::Dns, &to, error))?;
+        let addresses = asked.inspect_err(|error| self.blame(EgressService::Dns, &to, error))?;
         let addresses: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).take(MAX_ADDRESSES).collect();
         found.lock().insert(to.host().to_owned(), addresses.clone());
         Ok(addresses)
@@ -105,7 +105,7 @@ impl ComponentEgress {
     /// port, or is declared itself.
     pub fn admits(&self, found: &LookedUpNames, to: SocketAddr) -> bool {
         let (address, port) = (to.ip().to_canonical(), to.port());
-        let via = Via::of(port);
+        let via = EgressService::of(port);
         let named = found.names_of(address);
         let meant = named.iter().cloned().chain([written(address)]);
         let meant = meant.filter_map(|host| Destination::new(&host, port)).find(|to| self.declared.contains(to));
@@ -116,7 +116,7 @@ impl ComponentEgress {
             }
             return false;
         };
-        if let Some(objection) = Class::of(address).objection(self.reach) {
+        if let Some(objection) = AddressClass::of(address).objection(self.reach) {
             self.blame(via, &meant, &EgressError::refused(meant.host(), Some(address), objection));
             return false;
         }
@@ -131,7 +131,7 @@ impl ComponentEgress {
     /// [`EgressError`].
     pub async fn send(&self, request: Request) -> Result<Response, EgressError> {
         let url = request.url().clone();
-        let via = if url.scheme() == "https" { Via::Tls } else { Via::Http };
+        let via = if url.scheme() == "https" { EgressService::Tls } else { EgressService::Http };
         let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
         let Some(to) = Destination::new(host, port).filter(|to| self.declared.contains(to)) else {
             self.journal.refused(via, host, port, &EgressRefusal::NotDeclared);
@@ -151,7 +151,7 @@ impl ComponentEgress {
         Ok(self.client.get_or_init(|| made).clone())
     }
 
-    fn blame(&self, via: Via, to: &Destination, error: &EgressError) {
+    fn blame(&self, via: EgressService, to: &Destination, error: &EgressError) {
         match error {
             EgressError::Refused { .. } => {
                 self.journal.refused(via, to.host(), to.port(), &EgressRefusal::Address(error.clone()));

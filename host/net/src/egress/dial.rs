@@ -7,7 +7,7 @@ use futures_util::future::select_ok;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::address::Class;
+use super::address::AddressClass;
 use super::{CONNECT_TIMEOUT, Egress, EgressError, Reach, resolver};
 
 /// The head start of each address before the next is attempted too (RFC 8305, section 5).
@@ -27,7 +27,7 @@ impl Egress {
         let failed = |cause: String| EgressError::Connect { url: format!("{host}:{port}"), cause };
         let connected = timeout(CONNECT_TIMEOUT, async {
             let addresses = match host.parse::<IpAddr>() {
-                Ok(address) => match Class::of(address).objection(reach) {
+                Ok(address) => match AddressClass::of(address).objection(reach) {
                     None => vec![SocketAddr::new(address, port)],
                     Some(objection) => return Err(EgressError::refused(host, Some(address), objection)),
                 },

@@ -41,6 +41,6 @@ pub async fn read_document(url: &Url, max_bytes: usize) -> Result<Vec<u8>, Strin
         }
         Ok(document)
     };
-    let late = |_| Err(format!("it did not come within {} s", DEADLINE.as_secs()));
+    let late = |_| Err(format!("the download did not finish within {} s", DEADLINE.as_secs()));
     tokio::time::timeout(DEADLINE, read).await.unwrap_or_else(late).map_err(named)
 }

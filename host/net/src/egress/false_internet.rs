@@ -25,8 +25,8 @@ use tokio_util::task::TaskTracker;
 use authority::Authority;
 pub use names::FalseAddresses;
 use names::FalseNames;
-pub use traffic::{Channel, SentMessage};
-use traffic::{Sender, Traffic};
+use traffic::{IntendedHost, Traffic};
+pub use traffic::{MessageProtocol, SentMessage};
 
 const RESOLVER_PORT: u16 = 53;
 
@@ -68,14 +68,15 @@ pub struct FalseInternetGuard {
     /// Ends everything.
     stop: CancellationToken,
     /// Lets nothing new begin.
-    last_call: CancellationToken,
+    draining: CancellationToken,
     tasks: TaskTracker,
 }
 
 impl FalseInternetGuard {
-    /// Hears what was already sent, when all programs of the cell have ended. What goes on for too long is cut off.
+    /// Receives the data still in transit after all programs of the cell have ended. Connections that take too long are
+    /// closed.
     pub async fn finish(self) {
-        self.last_call.cancel();
+        self.draining.cancel();
         self.tasks.close();
         if tokio::time::timeout(FINISH_TIMEOUT, self.tasks.wait()).await.is_err() {
             self.stop.cancel();
@@ -138,7 +139,7 @@ impl FalseInternet {
         }
         let guard = FalseInternetGuard {
             stop: CancellationToken::new(),
-            last_call: CancellationToken::new(),
+            draining: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
         let spawn = |task: futures_util::future::BoxFuture<'static, ()>| {
@@ -149,7 +150,7 @@ impl FalseInternet {
             let resolver = StdUdpSocket::from(resolver);
             resolver.set_nonblocking(true)?;
             let socket = UdpSocket::from_std(resolver)?;
-            spawn(Box::pin(names::serve(Arc::clone(&self.shared), socket, guard.last_call.clone())));
+            spawn(Box::pin(names::serve(Arc::clone(&self.shared), socket, guard.draining.clone())));
         }
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         for (port, socket) in PORTS.into_iter().zip(descriptors.by_ref()) {
@@ -162,13 +163,13 @@ impl FalseInternet {
                 stop: guard.stop.clone(),
                 tasks: guard.tasks.clone(),
             };
-            spawn(Box::pin(door.accept(TcpListener::from_std(socket)?, guard.last_call.clone())));
+            spawn(Box::pin(door.accept(TcpListener::from_std(socket)?, guard.draining.clone())));
         }
         if let Some(every) = descriptors.next() {
             let every = StdUdpSocket::from(every);
             every.set_nonblocking(true)?;
             let socket = UdpSocket::from_std(every)?;
-            spawn(Box::pin(datagrams::hear(Arc::clone(&self.shared), socket, guard.last_call.clone())));
+            spawn(Box::pin(datagrams::receive(Arc::clone(&self.shared), socket, guard.draining.clone())));
         }
         Ok(guard)
     }
@@ -209,8 +210,8 @@ struct Door {
 
 impl Door {
     /// Accepts connections until the last call, and those that are waiting then.
-    async fn accept(self, listener: TcpListener, last_call: CancellationToken) {
-        while let Some(accepted) = last_call.run_until_cancelled(listener.accept()).await {
+    async fn accept(self, listener: TcpListener, draining: CancellationToken) {
+        while let Some(accepted) = draining.run_until_cancelled(listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => self.open(stream),
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -238,7 +239,7 @@ impl Door {
 async fn connection(shared: &Arc<Shared>, stream: TcpStream, port: u16) {
     let Ok(SocketAddr::V4(address)) = stream.local_addr() else { return };
     let host = shared.names.name_of(*address.ip()).unwrap_or_else(|| address.ip().to_string());
-    let to = Sender { host, port };
+    let to = IntendedHost { host, port };
     if port == RESOLVER_PORT {
         return names::serve_stream(shared, &to, stream).await;
     }

@@ -13,12 +13,12 @@
 //! The content of TLS cannot be seen: if a declared host also serves other hosts (a CDN), the source can request those
 //! through it.
 
-mod declared;
 mod hello;
 mod http;
 mod idle;
 pub(super) mod journal;
 mod names;
+mod proxy_destinations;
 mod refused_hosts;
 mod tunnel;
 
@@ -39,13 +39,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use declared::{AllowedDestinations, Destination, DestinationParseError};
-pub use hello::{Hello, client_hello};
+pub use hello::{ClientHelloState, client_hello};
 pub use names::DnsReply;
+pub use proxy_destinations::{AllowedDestinations, Destination, DestinationParseError};
 pub use refused_hosts::RefusedHosts;
 
 use super::{Egress, Reach};
-use journal::{EgressLog, EgressRefusal, Via};
+use journal::{EgressLog, EgressRefusal, EgressService};
 
 /// The largest number of connections that a source may have at once. Browsers open six to a host; at this number a
 /// source is leaking or attacking.
@@ -212,7 +212,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, port: u16) {
             continue;
         };
         let Ok(room) = Arc::clone(&shared.room).try_acquire_owned() else {
-            shared.journal.refused(Via::of(port), "", port, &EgressRefusal::Full);
+            shared.journal.refused(EgressService::of(port), "", port, &EgressRefusal::Full);
             continue;
         };
         let task = Arc::clone(&shared);
@@ -227,15 +227,17 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, port: u16) {
     }
 }
 
-async fn connection(shared: &Arc<Shared>, stream: idle::Watched<TcpStream>, port: u16) {
+async fn connection(shared: &Arc<Shared>, stream: idle::IdleTrackingStream<TcpStream>, port: u16) {
     let Ok(address) = stream.get_ref().local_addr() else { return };
     match (address.ip().to_canonical(), port) {
         (LOCALHOST, RESOLVER_PORT) => names::serve_stream(shared, stream).await,
         (LOCALHOST, PROXY_PORT) => http::serve(shared, stream, http::ProxyRole::Proxy).await,
         (address, port) => match shared.declared.at(address, port) {
             Ok(destination) => tunnel::forward(shared, stream, destination.clone(), None).await,
-            Err(Some(name)) => shared.journal.refused(Via::of(port), name, port, &EgressRefusal::NotDeclared),
-            Err(None) => shared.journal.refused(Via::of(port), &address.to_string(), port, &EgressRefusal::RawAddress),
+            Err(Some(name)) => shared.journal.refused(EgressService::of(port), name, port, &EgressRefusal::NotDeclared),
+            Err(None) => {
+                shared.journal.refused(EgressService::of(port), &address.to_string(), port, &EgressRefusal::RawAddress)
+            }
         },
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::address::Class;
+use super::address::AddressClass;
 use super::{EgressError, Reach};
 
 /// A resolver of names.
 #[async_trait]
-pub(crate) trait Lookup: Send + Sync {
+pub(crate) trait NameResolver: Send + Sync {
     /// Returns all addresses of a name, each with the given port.
     async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
 }
@@ -22,7 +22,7 @@ pub(crate) trait Lookup: Send + Sync {
 pub(super) struct SystemResolver;
 
 #[async_trait]
-impl Lookup for SystemResolver {
+impl NameResolver for SystemResolver {
     async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         Ok(tokio::net::lookup_host((name, port)).await?.collect())
     }
@@ -31,7 +31,7 @@ impl Lookup for SystemResolver {
 /// The resolver that the HTTP client asks before it connects. The client connects to exactly the addresses that this
 /// returns, so a name that resolves differently afterwards (DNS rebinding) changes nothing.
 pub(super) struct GuardedResolver {
-    pub(super) lookup: Arc<dyn Lookup>,
+    pub(super) lookup: Arc<dyn NameResolver>,
     pub(super) reach: Reach,
 }
 
@@ -48,7 +48,7 @@ impl Resolve for GuardedResolver {
 
 /// Returns the addresses of a name, all of them checked.
 pub(super) async fn addresses(
-    lookup: &dyn Lookup,
+    lookup: &dyn NameResolver,
     name: &str,
     port: u16,
     reach: Reach,
@@ -60,7 +60,7 @@ pub(super) async fn addresses(
     }
     // A single forbidden address refuses the whole name: a legitimate name does not mix them.
     for address in &addresses {
-        if let Some(objection) = Class::of(address.ip()).objection(reach) {
+        if let Some(objection) = AddressClass::of(address.ip()).objection(reach) {
             return Err(EgressError::refused(name, Some(address.ip()), objection));
         }
     }

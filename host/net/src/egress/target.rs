@@ -2,7 +2,7 @@
 
 use url::{Host, Url};
 
-use super::address::{AddressRefusal, Class, OPT_IN};
+use super::address::{AddressClass, AddressRefusal, OPT_IN};
 use super::{EgressError, Reach};
 
 /// Checks a URL before it is requested. Names are checked again, by address, when they are resolved; an address that is
@@ -29,7 +29,7 @@ pub fn check(url: &Url, reach: Reach) -> Result<(), EgressError> {
         Some(Host::Ipv4(address)) => address.into(),
         Some(Host::Ipv6(address)) => address.into(),
     };
-    match Class::of(address).objection(reach) {
+    match AddressClass::of(address).objection(reach) {
         None => Ok(()),
         Some(objection) => Err(EgressError::refused(url.host_str().unwrap_or_default(), Some(address), objection)),
     }

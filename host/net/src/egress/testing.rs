@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 
-use super::Lookup;
+use super::NameResolver;
 
 /// A resolver that gives each name's answers in turn and then repeats the last one.
 pub(super) struct FixedLookup {
@@ -27,7 +27,7 @@ impl FixedLookup {
 }
 
 #[async_trait]
-impl Lookup for FixedLookup {
+impl NameResolver for FixedLookup {
     async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let turn = self.asked.fetch_add(1, Ordering::SeqCst);
         let answers = self.answers.get(name).filter(|answers| !answers.is_empty());

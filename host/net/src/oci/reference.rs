@@ -17,7 +17,7 @@ const MAX_TAG_BYTES: usize = 128;
 /// A reference to a component: a registry, the name of a repository in it, and a tag, the digest of a manifest, or
 /// both. If there is a digest, it decides, and the tag only informs people. It is displayed as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reference {
+pub struct ComponentReference {
     registry: String,
     name: String,
     tag: Option<String>,
@@ -29,7 +29,7 @@ pub struct Reference {
 #[error("{0}: write it like \"oci://registry.example.com/name@sha256:…\"")]
 pub struct ReferenceError(&'static str);
 
-impl Reference {
+impl ComponentReference {
     /// Returns the digest of the manifest, if the reference has one.
     #[must_use]
     pub fn digest(&self) -> Option<Digest> {
@@ -57,7 +57,7 @@ impl Reference {
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for ComponentReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { registry, name, tag, digest } = self;
         write!(f, "oci://{registry}/{name}")?;
@@ -66,7 +66,7 @@ impl fmt::Display for Reference {
     }
 }
 
-impl FromStr for Reference {
+impl FromStr for ComponentReference {
     type Err = ReferenceError;
 
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
@@ -133,7 +133,7 @@ mod tests {
             ("oci://[::1]:5000/calc:1".to_owned(), "http://[::1]:5000/v2/"),
             ("oci://10.0.0.1/calc:1".to_owned(), "https://10.0.0.1/v2/"),
         ] {
-            let reference: Reference = text.parse().unwrap();
+            let reference: ComponentReference = text.parse().unwrap();
             assert_eq!(reference.to_string(), text);
             assert_eq!(reference.base().unwrap().as_str(), base);
         }
@@ -160,7 +160,7 @@ mod tests {
             "oci://registry.example.com/a@sha256:9f86",
             "https://registry.example.com/a:1",
         ] {
-            let error = text.parse::<Reference>().unwrap_err().to_string();
+            let error = text.parse::<ComponentReference>().unwrap_err().to_string();
             assert!(error.contains("oci://registry.example.com/name@sha256:"), "{text}: {error}");
         }
     }

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use url::Url;
 
 use super::manifest::{ComponentLayer, MEDIA_TYPES};
-use super::{MAX_MANIFEST_BYTES, OciError, Reference};
+use super::{ComponentReference, MAX_MANIFEST_BYTES, OciError};
 use crate::egress::{Challenge, Egress, EgressError, HttpClient, Outgoing, shown};
 
 /// The longest time that a registry may send nothing.
@@ -23,14 +23,14 @@ const MAX_TOKEN_BYTES: u64 = 64 << 10;
 pub(super) struct OciRegistry {
     client: HttpClient,
     base: Url,
-    reference: Reference,
+    reference: ComponentReference,
     /// The token that the registry's authorization server issued.
     bearer: Option<HeaderValue>,
 }
 
 impl OciRegistry {
     /// Creates the client for a reference. It does not connect yet.
-    pub(super) fn of(reference: &Reference) -> Result<Self, OciError> {
+    pub(super) fn of(reference: &ComponentReference) -> Result<Self, OciError> {
         let base = reference.base().ok_or(EgressError::Url { url: reference.to_string(), what: "it has no host" })?;
         let client = Egress::new().client_at(&base)?;
         Ok(Self { client, base, reference: reference.clone(), bearer: None })

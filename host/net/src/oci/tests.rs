@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::{ComponentStore, MAX_MANIFEST_BYTES, Reference, fetch, resolve};
+use super::{ComponentReference, ComponentStore, MAX_MANIFEST_BYTES, fetch, resolve};
 
 const COMPONENT: &[u8] = b"\0asm, as far as a registry knows";
 
@@ -67,7 +67,7 @@ impl FakeRegistry {
         Self { address, asked, server, folder: tempfile::tempdir().unwrap() }
     }
 
-    fn reference(&self, version: &str) -> Reference {
+    fn reference(&self, version: &str) -> ComponentReference {
         format!("oci://{}/team/calc{version}", self.address).parse().unwrap()
     }
 

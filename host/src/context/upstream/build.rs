@@ -18,7 +18,7 @@ use crate::digest::Digest;
 use crate::egress::ComponentEgress;
 use crate::key_value::KeyValue;
 use crate::limits;
-use crate::plugin::{self, CommandComponent, Component, ComponentAccess, ComponentCell, ComponentKind, Plugins};
+use crate::plugin::{self, CommandComponent, Component, ComponentAccess, ComponentCell, ComponentKind, PluginHost};
 use crate::secret::{ConfigValue, SecretStore};
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
@@ -30,7 +30,7 @@ use crate::source::{
 /// The parts of a broker that all its sources are made with.
 pub(crate) struct SourceParts<'a> {
     pub(crate) secrets: &'a SecretStore,
-    pub(crate) plugins: &'a Plugins,
+    pub(crate) plugins: &'a PluginHost,
     pub(crate) cells: &'a Arc<CellFactory>,
     /// The tasks that close sources which no configuration has any more.
     pub(crate) closing: &'a TaskTracker,
@@ -44,7 +44,7 @@ pub(crate) struct SourceBuilder<'a> {
 }
 
 /// A source that has been made.
-pub(super) struct Built {
+pub(super) struct BuiltSource {
     pub(super) source: Box<dyn Source>,
     /// The value whose digest identifies the source.
     pub(super) identity: serde_json::Value,
@@ -54,7 +54,7 @@ pub(super) struct Built {
     pub(super) component_egress: Option<Arc<ComponentEgress>>,
 }
 
-impl Built {
+impl BuiltSource {
     fn new(source: Box<dyn Source>, identity: serde_json::Value) -> Self {
         Self {
             source,
@@ -69,7 +69,7 @@ impl Built {
 
 impl SourceBuilder<'_> {
     /// Makes the source, and starts nothing.
-    pub(super) async fn build(&self) -> Result<Built, BuildError> {
+    pub(super) async fn build(&self) -> Result<BuiltSource, BuildError> {
         match &self.config.endpoint {
             #[cfg(not(feature = "process"))]
             Endpoint::Command { .. } => {
@@ -82,14 +82,14 @@ impl SourceBuilder<'_> {
                 let source = ProcessSource::new(self.config, Arc::clone(&cell), self.variables(env)?);
                 let source = source.map_err(|error| self.failed(error))?;
                 let identity = json!({ "command": argv, "cwd": cwd, "env": pairs(env) });
-                Ok(Built { process_cell: Some(cell), ..Built::new(Box::new(source), identity) })
+                Ok(BuiltSource { process_cell: Some(cell), ..BuiltSource::new(Box::new(source), identity) })
             }
             Endpoint::Url { url, headers, .. } => {
                 let resolved = headers.iter().map(|(name, value)| Ok((name.clone(), self.resolve(value)?)));
                 let resolved = resolved.collect::<Result<_, BuildError>>()?;
                 let source = HttpSource::new(self.config, resolved, self.data_dir, self.parts.cells.recorder());
                 let source = source.map_err(|error| self.failed(error))?;
-                Ok(Built::new(Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) })))
+                Ok(BuiltSource::new(Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) })))
             }
             Endpoint::Component { component, settings, grant, env } => {
                 let access = self.access(grant, self.variables(env)?)?;
@@ -124,14 +124,14 @@ impl SourceBuilder<'_> {
     }
 
     /// Makes the source that stands for one that cannot be made.
-    pub(super) fn unusable(&self, error: BuildError) -> Built {
+    pub(super) fn unusable(&self, error: BuildError) -> BuiltSource {
         let cause = match error {
             BuildError::Source { error, .. } => error.into_cause(),
             // The callers that pass the cause on name the source themselves.
             BuildError::Secret { error, .. } => Cause::of(error),
             error => Cause::of(error),
         };
-        Built::new(Box::new(UnusableSource::new(cause)), json!({ "unusable": self.config.name }))
+        BuiltSource::new(Box::new(UnusableSource::new(cause)), json!({ "unusable": self.config.name }))
     }
 
     /// Returns what a component may access. `env` holds all variables that it sees.
@@ -157,7 +157,7 @@ impl SourceBuilder<'_> {
         access: ComponentAccess,
         listed: &BTreeMap<String, ConfigValue>,
         identity: serde_json::Value,
-    ) -> Built {
+    ) -> BuiltSource {
         let id = loaded.kind.identity();
         let component_egress = access.egress.clone();
         let cell = Arc::new(ComponentCell {
@@ -181,7 +181,7 @@ impl SourceBuilder<'_> {
                 Box::new(self.program(command, secrets, Arc::clone(&cell)))
             }
         };
-        Built { component_cell: Some(cell), component_egress, ..Built::new(source, identity) }
+        BuiltSource { component_cell: Some(cell), component_egress, ..BuiltSource::new(source, identity) }
     }
 
     /// Makes the source of a component that is a program and is spoken to like a process.

@@ -13,8 +13,8 @@ use crate::context::flagged::FlagState;
 use crate::item::Item;
 use crate::lockfile::Lockfile;
 use crate::protocol::Json;
-use crate::source::{ConnectionHealth, Status};
-use crate::telemetry::Peer;
+use crate::source::{ConnectionHealth, SourceStatus};
+use crate::telemetry::UpstreamPeer;
 
 impl Upstream {
     /// Returns the remarks about the last list of tools: those that are offered under another name than the source
@@ -54,8 +54,8 @@ impl Upstream {
     }
 
     /// Returns how the broker communicates with the source, as far as it is known.
-    pub(crate) fn peer(&self) -> Peer {
-        Peer { revision: self.revision(), transport: self.transport() }
+    pub(crate) fn peer(&self) -> UpstreamPeer {
+        UpstreamPeer { revision: self.revision(), transport: self.transport() }
     }
 
     /// Returns the health of the source, and when it was discovered last. Sends no request.
@@ -79,9 +79,10 @@ impl Upstream {
     }
 
     /// Returns the number of tools that the source listed last and has in this state, and when it listed them.
-    pub(crate) fn available_tools(&self, status: Status) -> (usize, Option<u64>) {
+    pub(crate) fn available_tools(&self, status: SourceStatus) -> (usize, Option<u64>) {
         let last = self.last.lock();
-        let there = last.error.is_none() && !matches!(status, Status::BackingOff | Status::Failed | Status::Stopped);
+        let there = last.error.is_none()
+            && !matches!(status, SourceStatus::BackingOff | SourceStatus::Failed | SourceStatus::Stopped);
         (last.tools.as_ref().filter(|_| there).map_or(0, |tools| tools.len()), last.at)
     }
 

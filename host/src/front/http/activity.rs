@@ -82,9 +82,9 @@ impl Activity {
     }
 
     /// Notes that a request's head has been read.
-    pub(super) fn begin(self: &Arc<Self>) -> InProgress {
+    pub(super) fn begin(self: &Arc<Self>) -> RequestInProgress {
         self.change(|phase| phase != ConnectionPhase::Closing, ConnectionPhase::Unadmitted);
-        InProgress { activity: self.clone(), share: None }
+        RequestInProgress { activity: self.clone(), share: None }
     }
 
     fn received(&self) {
@@ -111,12 +111,12 @@ fn word(phase: ConnectionPhase, since: u64) -> u64 {
 }
 
 /// A request in progress, with the place that it holds among its caller's requests.
-pub(crate) struct InProgress {
+pub(crate) struct RequestInProgress {
     activity: Arc<Activity>,
     share: Option<LimitShare>,
 }
 
-impl InProgress {
+impl RequestInProgress {
     /// Counts the request as its caller's.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl InProgress {
     }
 }
 
-impl Drop for InProgress {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
         self.activity.change(|phase| phase != ConnectionPhase::Closing, ConnectionPhase::Resting);
     }
@@ -160,7 +160,7 @@ impl Drop for InProgress {
 /// The body of an answer. Its request is in progress until the body is dropped.
 pub(super) struct AnswerBody {
     body: Body,
-    _request: InProgress,
+    _request: RequestInProgress,
 }
 
 impl HttpBody for AnswerBody {

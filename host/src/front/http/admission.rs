@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::jwt::{TokenDenial, Verifier};
+use super::jwt::{JwtVerifier, TokenDenial};
 use super::reply::HttpRefusal;
 use super::token::AccessTokens;
 use crate::name::ProfileName;
@@ -40,7 +40,7 @@ pub(crate) struct Admission {
 
 /// The tokens of an issuer: how they are verified, and what they are issued for.
 struct Issued {
-    verifier: Verifier,
+    verifier: JwtVerifier,
     issuer: String,
     /// The URL under which callers know this server.
     resource: Url,
@@ -53,7 +53,7 @@ impl Admission {
     }
 
     /// Also admits callers to whom `issuer` gave a token for `resource`.
-    pub(crate) fn issued(mut self, verifier: Verifier, issuer: String, resource: Url) -> Self {
+    pub(crate) fn issued(mut self, verifier: JwtVerifier, issuer: String, resource: Url) -> Self {
         self.issued = Some(Issued { verifier, issuer, resource });
         self
     }

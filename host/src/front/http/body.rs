@@ -32,7 +32,7 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 const LEFTOVER: Duration = Duration::from_secs(30);
 
 /// The memory budget for the bodies of all requests.
-pub(super) struct Bodies {
+pub(super) struct BodyBudget {
     room: Arc<SharedLimit>,
     /// The largest body, in bytes.
     max: usize,
@@ -57,7 +57,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-impl Bodies {
+impl BodyBudget {
     /// Returns the budget for bodies of at most `max` bytes each.
     pub(super) fn new(max: usize) -> Self {
         Self { room: SharedLimit::new(LARGEST_AT_ONCE.saturating_mul(max as u64)), max }
@@ -162,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_arrives_whole_in_however_many_pieces() {
-        let bodies = Bodies::new(MAX);
+        let bodies = BodyBudget::new(MAX);
         let me: Arc<str> = "token".into();
         for sizes in [&[][..], &[10], &[10, 20], &[SMALL_BYTES, 1], &[0, MAX - 1, 1]] {
             let read = bodies.read(chunked(sizes), &me).await.unwrap();
@@ -176,7 +176,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn bodies_share_a_budget_and_one_that_exceeds_it_waits_and_is_then_refused() {
-        let bodies = Bodies::new(MAX);
+        let bodies = BodyBudget::new(MAX);
         let [one, other]: [Arc<str>; 2] = ["token:a".into(), "token:b".into()];
         let large = || Body::from(vec![b'x'; MAX]);
         let first = bodies.read(large(), &one).await.unwrap();

@@ -155,7 +155,7 @@ fn network(peer: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::super::activity::InProgress;
+    use super::super::activity::RequestInProgress;
     use super::super::shared_limit::SharedLimit;
     use super::*;
 
@@ -169,7 +169,7 @@ mod tests {
         kept.unwrap()
     }
 
-    fn request(activity: &Arc<Activity>) -> InProgress {
+    fn request(activity: &Arc<Activity>) -> RequestInProgress {
         let mut request = activity.begin();
         request.admit(&SharedLimit::new(10), &"token".into(), "requests").unwrap();
         request

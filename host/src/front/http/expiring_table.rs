@@ -30,18 +30,18 @@ pub(super) struct SessionEntry<V> {
 }
 
 /// An entry in use, and the entries that were removed to make room for it.
-pub(super) type InsertResult<V> = (InUse<V>, Vec<Arc<SessionEntry<V>>>);
+pub(super) type InsertResult<V> = (EntryInUse<V>, Vec<Arc<SessionEntry<V>>>);
 
 impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
     pub(super) fn new(idle: Duration, principal: PrincipalOf<K, V>) -> Self {
         Self { entries: Mutex::default(), idle, principal }
     }
 
-    pub(super) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<InUse<V>>
+    pub(super) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<EntryInUse<V>>
     where
         K: std::borrow::Borrow<Q>,
     {
-        self.lock().get(key).cloned().map(InUse)
+        self.lock().get(key).cloned().map(EntryInUse)
     }
 
     /// Returns the entry of that key, made for this principal if there is none, with the entries that were removed for
@@ -54,23 +54,23 @@ impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
     ) -> Result<InsertResult<V>, HttpRefusal> {
         let mut entries = self.lock();
         if let Some(entry) = entries.get(&key) {
-            return Ok((InUse(Arc::clone(entry)), Vec::new()));
+            return Ok((EntryInUse(Arc::clone(entry)), Vec::new()));
         }
-        let leaving = self.in_the_way(&entries, principal)?.and_then(|key| entries.remove(&key));
+        let leaving = self.entry_to_evict(&entries, principal)?.and_then(|key| entries.remove(&key));
         let entry = SessionEntry::new(make());
         entries.insert(key, Arc::clone(&entry));
-        Ok((InUse(entry), leaving.into_iter().collect()))
+        Ok((EntryInUse(entry), leaving.into_iter().collect()))
     }
 
     /// Checks that there is room for another entry of this principal, or that room can be made.
     pub(super) fn room_for(&self, principal: &Arc<str>) -> Result<(), HttpRefusal> {
-        self.in_the_way(&self.lock(), principal).map(drop)
+        self.entry_to_evict(&self.lock(), principal).map(drop)
     }
 
     /// Returns the entry that has to be removed for another one of this principal: the one that was not used for the
     /// longest time, among the principal's own if it has its share, otherwise among those of the principal with the
     /// most. An entry in use is never removed.
-    fn in_the_way(
+    fn entry_to_evict(
         &self,
         entries: &HashMap<K, Arc<SessionEntry<V>>>,
         principal: &Arc<str>,
@@ -102,7 +102,7 @@ impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
     }
 
     /// Removes the entry of that key if `over` returns true for it. A user of the entry keeps it.
-    pub(super) fn retire(&self, key: &K, over: impl FnOnce(&V) -> bool) {
+    pub(super) fn remove_if(&self, key: &K, over: impl FnOnce(&V) -> bool) {
         let mut entries = self.lock();
         if entries.get(key).is_some_and(|entry| over(&entry.value)) {
             entries.remove(key);
@@ -144,9 +144,9 @@ fn full(count: usize, whose: &str) -> HttpRefusal {
 }
 
 /// An entry in use, which does not age meanwhile.
-pub(crate) struct InUse<V>(Arc<SessionEntry<V>>);
+pub(crate) struct EntryInUse<V>(Arc<SessionEntry<V>>);
 
-impl<V> Deref for InUse<V> {
+impl<V> Deref for EntryInUse<V> {
     type Target = V;
 
     fn deref(&self) -> &V {
@@ -154,7 +154,7 @@ impl<V> Deref for InUse<V> {
     }
 }
 
-impl<V> Drop for InUse<V> {
+impl<V> Drop for EntryInUse<V> {
     fn drop(&mut self) {
         *self.0.used.lock() = Instant::now();
     }
@@ -172,7 +172,7 @@ mod tests {
         ExpiringTable::new(idle, |(principal, _), ()| principal)
     }
 
-    fn enter(table: &ExpiringTable<Key, ()>, principal: &str, number: usize) -> Result<InUse<()>, HttpRefusal> {
+    fn enter(table: &ExpiringTable<Key, ()>, principal: &str, number: usize) -> Result<EntryInUse<()>, HttpRefusal> {
         let principal = Arc::from(principal);
         Ok(table.entry((Arc::clone(&principal), number), &principal, || ())?.0)
     }

@@ -56,7 +56,7 @@ const MAX_KEYS: usize = 64;
 const MAX_PRINCIPAL: usize = 256;
 
 /// A verifier of the tokens of one issuer.
-pub(crate) struct Verifier {
+pub(crate) struct JwtVerifier {
     config: JwtConfig,
     http: OAuthHttp,
     keys: Mutex<Keys>,
@@ -88,7 +88,7 @@ struct RawKeys {
     keys: Vec<Value>,
 }
 
-impl Verifier {
+impl JwtVerifier {
     /// Returns a verifier, which requests no keys before the first token comes.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::events;
 use super::streams::SessionStreams;
-use crate::front::protocol::agent_channel::Out;
+use crate::front::protocol::agent_channel::MessageSender;
 use crate::front::protocol::{self, CallWork};
 use crate::protocol::{Answer, Id, Message, MessageError, Response as JsonRpcResponse, RpcError};
 
@@ -144,7 +144,7 @@ pub(crate) fn accepted() -> Response {
 /// its messages: disconnecting does not cancel. Without `streams` (2026-07-28) the call is cancelled.
 pub(crate) async fn work(
     work: CallWork,
-    out: Out,
+    out: MessageSender,
     mut messages: mpsc::Receiver<Message>,
     streams: Option<&Resumable>,
     used: impl Send + 'static,

@@ -9,13 +9,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use tokio::sync::{OnceCell, mpsc};
 
 use super::admission::AdmittedCaller;
-use super::expiring_table::{ExpiringTable, InUse, SessionEntry};
+use super::expiring_table::{EntryInUse, ExpiringTable, SessionEntry};
 use super::headers;
 use super::reply::{HttpRefusal, Resumable};
 use super::streams::{EventId, SessionStreams, StreamReader};
 use crate::agent::Agent;
 use crate::front::DRAIN;
-use crate::front::protocol::agent_channel::{OUT_QUEUE, Out};
+use crate::front::protocol::agent_channel::{MessageSender, OUT_QUEUE};
 use crate::front::protocol::legacy::Legacy;
 use crate::front::protocol::session_handle::SessionHandle;
 use crate::protocol::{Json, RpcError, header};
@@ -86,7 +86,7 @@ impl Sessions {
         &self,
         caller: &AdmittedCaller,
         headers: &HeaderMap,
-    ) -> Result<InUse<LegacySession>, HttpRefusal> {
+    ) -> Result<EntryInUse<LegacySession>, HttpRefusal> {
         let id = session_id(headers)?;
         self.legacy.get(id).filter(|session| session.caller == *caller).ok_or_else(unknown)
     }
@@ -96,9 +96,9 @@ impl Sessions {
         &self,
         caller: &AdmittedCaller,
         agent: &Agent,
-    ) -> Result<InUse<OnceCell<SessionHandle>>, HttpRefusal> {
+    ) -> Result<EntryInUse<OnceCell<SessionHandle>>, HttpRefusal> {
         let key = (caller.clone(), agent.name.clone(), agent.capabilities.clone());
-        self.modern.retire(&key, |cell| cell.get().is_some_and(|handle| handle.ended()));
+        self.modern.remove_if(&key, |cell| cell.get().is_some_and(|handle| handle.ended()));
         let (session, leaving) = self.modern.entry(key, &caller.principal, OnceCell::new)?;
         close_soon(Vec::new(), leaving);
         Ok(session)
@@ -157,7 +157,7 @@ pub(crate) struct LegacySession {
     pub(crate) agent: Legacy,
     streams: Arc<SessionStreams>,
     /// The stream that the agent opened last by GET, and the sender into it.
-    listening: Mutex<Option<(EventId, Out)>>,
+    listening: Mutex<Option<(EventId, MessageSender)>>,
 }
 
 impl LegacySession {
@@ -208,7 +208,7 @@ impl LegacySession {
         self.agent.close(DRAIN).await;
     }
 
-    fn listening(&self) -> MutexGuard<'_, Option<(EventId, Out)>> {
+    fn listening(&self) -> MutexGuard<'_, Option<(EventId, MessageSender)>> {
         self.listening.lock()
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::front::testing::{Events, Fake, profile};
+use crate::front::testing::{Events, FakeBroker, profile};
 
 const TOKEN: &str = "s3cret";
 const METRICS: &str = "scr4pe";
@@ -27,7 +27,7 @@ const HEAD_DEADLINE: Duration = Duration::from_secs(6);
 /// A front that serves on the loopback.
 struct Server {
     address: SocketAddr,
-    fake: Fake,
+    fake: FakeBroker,
     events: Events,
     rejected: Arc<Mutex<Vec<&'static str>>>,
     stop: oneshot::Sender<()>,
@@ -55,7 +55,7 @@ impl Server {
     }
 
     async fn serving(serve: ServeConfig) -> Self {
-        let (fake, events) = Fake::new();
+        let (fake, events) = FakeBroker::new();
         let rejected: Arc<Mutex<Vec<_>>> = Arc::default();
         let seen = rejected.clone();
         let on_rejected: OnRejected = Arc::new(move |reason, _peer| seen.lock().unwrap().push(reason));
@@ -213,7 +213,7 @@ async fn a_malformed_body_is_answered_with_its_id() {
 #[tokio::test]
 async fn binding_says_what_is_wrong_and_the_way_out() {
     let bind = async |serve: &ServeConfig, token: Option<&str>| {
-        let (fake, _events) = Fake::new();
+        let (fake, _events) = FakeBroker::new();
         let token = token.map(|token| AccessTokens::one(token.into()));
         HttpFront::bind_with(Arc::new(fake), serve, profile(), token, Arc::new(|_, _| ()), MAX_BODY).await
     };

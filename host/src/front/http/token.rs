@@ -32,7 +32,7 @@ pub enum TokenError {
     #[error("`token` under [serve]: {0}")]
     Secret(#[from] SecretError),
     /// Two callers have the same token, so that they could not be told apart.
-    #[error("caller `{0}` under [serve] has the token of another; give each their own")]
+    #[error("caller `{0}` under [serve] has the same token as another caller; give each caller its own")]
     Shared(String),
     /// The token for metrics is also a caller's, so that this caller could read them.
     #[error("`metrics-token` under [serve] is the token of a caller too; give it one of its own")]

@@ -15,7 +15,7 @@ use super::client::ClientInfo;
 
 /// The sender of messages to the agent that belong to one request, over the connection (stdio) or the response's stream
 /// (HTTP).
-pub(crate) type Out = mpsc::Sender<Message>;
+pub(crate) type MessageSender = mpsc::Sender<Message>;
 
 /// The number of messages that may wait for a slow agent before their sender waits too.
 pub(crate) const OUT_QUEUE: usize = 64;
@@ -26,7 +26,7 @@ pub(crate) const MAX_ASKS: usize = 64;
 
 /// The agent, as it is reached for one open call, or for messages that belong to no call.
 pub(crate) struct AgentChannel {
-    out: Out,
+    out: MessageSender,
     era: Era,
     elicitation: Elicitation,
     asks: OpenQuestions,
@@ -37,7 +37,7 @@ pub(crate) struct AgentChannel {
 }
 
 impl AgentChannel {
-    pub(crate) fn new(out: Out, client: &ClientInfo, asks: OpenQuestions, id: Option<Id>) -> Self {
+    pub(crate) fn new(out: MessageSender, client: &ClientInfo, asks: OpenQuestions, id: Option<Id>) -> Self {
         let handed_over = AtomicBool::new(false);
         Self { out, era: client.agent.era, elicitation: client.elicitation, asks, id, handed_over }
     }
@@ -137,7 +137,7 @@ impl OpenQuestions {
         waiting.asks.clear();
     }
 
-    fn open(&self, out: Out) -> Result<Ask, RpcError> {
+    fn open(&self, out: MessageSender) -> Result<Ask, RpcError> {
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         let mut waiting = self.lock();
@@ -164,7 +164,7 @@ struct Ask {
     answer: oneshot::Receiver<Answer>,
     settled: bool,
     asks: OpenQuestions,
-    out: Out,
+    out: MessageSender,
 }
 
 impl Drop for Ask {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::agent_channel::{AgentChannel, OpenQuestions, Out};
+use super::agent_channel::{AgentChannel, MessageSender, OpenQuestions};
 use super::client::ClientInfo;
 use super::open_calls::OpenCalls;
 use super::session_handle::SessionHandle;
@@ -48,7 +48,7 @@ impl Legacy {
     }
 
     /// Takes a message of the agent. Messages that belong to the request go to `out`.
-    pub(crate) fn accept(&self, message: Message, out: &Out) -> NextStep {
+    pub(crate) fn accept(&self, message: Message, out: &MessageSender) -> NextStep {
         match message {
             Message::Request(request) => self.request(request, out),
             Message::Notification(notification) => {
@@ -62,7 +62,7 @@ impl Legacy {
         }
     }
 
-    fn request(&self, request: Request, out: &Out) -> NextStep {
+    fn request(&self, request: Request, out: &MessageSender) -> NextStep {
         match &request.method {
             Method::Ping => NextStep::Answer(Response::result(request.id, Json::empty_object())),
             // A method of the modern era.
@@ -93,7 +93,7 @@ impl Legacy {
     }
 
     /// Sends what belongs to no call to `out` from now on.
-    pub(crate) fn attach(&self, out: Out) {
+    pub(crate) fn attach(&self, out: MessageSender) {
         self.handle.attach(Arc::new(self.channel(out, None)));
     }
 
@@ -102,7 +102,7 @@ impl Legacy {
         self.handle.attach(Arc::new(NoAgent));
     }
 
-    fn channel(&self, out: Out, id: Option<Id>) -> AgentChannel {
+    fn channel(&self, out: MessageSender, id: Option<Id>) -> AgentChannel {
         AgentChannel::new(out, &self.client, self.asks.clone(), id)
     }
 

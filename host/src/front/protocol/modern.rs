@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::agent_channel::{AgentChannel, OpenQuestions, Out};
+use super::agent_channel::{AgentChannel, MessageSender, OpenQuestions};
 use super::client::ClientInfo;
 use super::open_calls::OpenCalls;
 use super::session_handle::SessionHandle;
@@ -47,7 +47,7 @@ pub(crate) fn serve(
     handle: &SessionHandle,
     client: &ClientInfo,
     request: Request,
-    out: &Out,
+    out: &MessageSender,
     calls: &OpenCalls,
 ) -> NextStep {
     if request.method == Method::ServerDiscover {

@@ -9,25 +9,25 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream, ReadHalf, WriteHa
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::front::testing::{ECHO, Events, Fake, meta, profile};
+use crate::front::testing::{ECHO, Events, FakeBroker, meta, profile};
 
 /// The agent's end of a stdio front.
 struct Peer {
     input: WriteHalf<DuplexStream>,
     output: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
     events: Events,
-    fake: Fake,
+    fake: FakeBroker,
     served: JoinHandle<io::Result<()>>,
 }
 
 const MAX_LINE: usize = 4096;
 
-fn front() -> (DuplexStream, Fake, Events, JoinHandle<io::Result<()>>) {
+fn front() -> (DuplexStream, FakeBroker, Events, JoinHandle<io::Result<()>>) {
     front_with_lines_of(MAX_LINE)
 }
 
-fn front_with_lines_of(max: usize) -> (DuplexStream, Fake, Events, JoinHandle<io::Result<()>>) {
-    let (fake, events) = Fake::new();
+fn front_with_lines_of(max: usize) -> (DuplexStream, FakeBroker, Events, JoinHandle<io::Result<()>>) {
+    let (fake, events) = FakeBroker::new();
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (input, output) = tokio::io::split(near);
     let served = tokio::spawn(serve(Arc::new(fake.clone()), profile(), input, output, max));

@@ -1,4 +1,4 @@
-//! Why an answer was not taken, or a question not opened.
+//! Errors of the inbox: an answer that was not accepted, or a question that could not be opened.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::lockfile::LockError;
 #[non_exhaustive]
 pub enum InboxError {
     /// No open question has that id.
-    #[error("no open question {0:?}: it was answered, has expired, or never was (see `portcullis approvals list`)")]
+    #[error("no open question {0:?}: it was answered, has expired, or never existed (see `portcullis approvals list`)")]
     Unknown(String),
     /// The prefix fits several questions.
-    #[error("{0:?} fits several open questions: give more of the id")]
+    #[error("{0:?} matches several open questions: give a longer part of the id")]
     Ambiguous(String),
     /// The scope of the answer is not offered for this question.
     #[error("scope {scope:?} is not offered for this question: choose one of {offered}")]

@@ -12,7 +12,7 @@ async fn admitted(bench: &Bench, params: &str) -> AdmittedCall {
     bench.admit(params, Approve::Never, Elicitation::None).await.unwrap().unwrap()
 }
 
-fn circumstances<'a>(
+fn input<'a>(
     bench: &'a Bench,
     peer: &'a Arc<dyn AgentPeer>,
     metrics: &'a SourceMetrics,
@@ -72,8 +72,8 @@ async fn an_intent_whose_caller_goes_away_has_an_outcome() {
         let bench = Bench::new().await;
         let peer: Arc<dyn AgentPeer> = Arc::new(Agent(Elicitation::None));
         let metrics = SourceMetrics::default();
-        let circumstances = circumstances(&bench, &peer, &metrics, None);
-        let mut admitting = Box::pin(bench.gate.admit(bench.call(CALL), &circumstances));
+        let input = input(&bench, &peer, &metrics, None);
+        let mut admitting = Box::pin(bench.gate.admit(bench.call(CALL), &input));
         if admitting.as_mut().now_or_never().is_some() {
             continue;
         }
@@ -93,11 +93,11 @@ async fn what_a_task_answers_later_is_paid_and_its_answer_is_never_refused() {
     let budget = Arc::new(Budget::new(&BudgetConfig { bytes: Some(rate), ..BudgetConfig::default() }));
     let peer: Arc<dyn AgentPeer> = Arc::new(Agent(Elicitation::None));
     let metrics = SourceMetrics::default();
-    let circumstances = circumstances(&bench, &peer, &metrics, Some(&budget));
+    let input = input(&bench, &peer, &metrics, Some(&budget));
     let result = Json::of(&json!({ "content": [{ "type": "text", "text": "x".repeat(200) }] }));
     for (method, refused) in [("tasks/result", false), ("tasks/get", false), ("tools/call", true)] {
         let call = Call { method: method.into(), ..bench.call(CALL) };
-        match bench.gate.admit(call, &circumstances).await {
+        match bench.gate.admit(call, &input).await {
             Ok(AdmittedCall { ticket, .. }) => {
                 assert!(!refused, "{method}");
                 drop(ticket.release(Outcome::Answered(Answer::Result(result.clone()))).await);

@@ -98,7 +98,7 @@ impl World {
     }
 
     /// Logs in with a browser that follows every redirect.
-    pub(super) async fn login(&self, more: &str) -> Result<crate::login::LoggedIn, super::OAuthError> {
+    pub(super) async fn login(&self, more: &str) -> Result<crate::login::LoginOutcome, super::OAuthError> {
         crate::login::login(&self.config(more), &web(), None, |address| drop(tokio::spawn(browse(address.to_owned()))))
             .await
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use super::{Listing, VisibleItem, may_see};
+use super::{SessionCatalog, VisibleItem, may_see};
 use crate::call::Cause;
 use crate::catalog::{Catalog, ContestedName, ItemFilter};
 use crate::config::{Exposure, ProfileConfig};
@@ -61,12 +61,12 @@ impl ConfiguredSession {
         answered: Vec<ListResult>,
         first: bool,
         kind: ItemKind,
-    ) -> Result<Listing, Cause> {
+    ) -> Result<SessionCatalog, Cause> {
         // Boxed, as the compiler limits the nesting of futures.
         Box::pin(self.assemble(answered, first, kind)).await
     }
 
-    async fn assemble(&self, answered: Vec<ListResult>, first: bool, kind: ItemKind) -> Result<Listing, Cause> {
+    async fn assemble(&self, answered: Vec<ListResult>, first: bool, kind: ItemKind) -> Result<SessionCatalog, Cause> {
         let lock = Lockfile::load(&self.context.config.data_dir).map_err(Cause::of)?;
         let offered = self.offered(&answered)?;
         let (catalog, contested) = self.merged(&offered, kind)?;
@@ -109,19 +109,19 @@ impl ConfiguredSession {
         }
         self.note_hidden(&hidden, kind);
         let said = |listed: &ListedItems| listed.met.as_ref().and_then(|met| met.instructions.clone());
-        let mut silenced = HashSet::new();
+        let mut quarantined_instructions = HashSet::new();
         for (upstream, listed) in
             answered.iter().filter_map(|(upstream, listed)| Some((upstream, listed.as_ref().ok()?)))
         {
             let (said, flags) = (said(listed), &listed.offer.flags);
             let quarantines = |said: &Arc<Item>| upstream.quarantines(said, flags, &lock.of(said, upstream.identity));
             if said.as_ref().is_some_and(quarantines) {
-                silenced.insert(upstream.config.name.clone());
+                quarantined_instructions.insert(upstream.config.name.clone());
             }
             self.note_flagged(&upstream.newly_flagged(listed.offer.items.iter().chain(&said), flags, &lock));
         }
         let serves_all_alike = self.context.serves_all_alike();
-        Ok(Listing {
+        Ok(SessionCatalog {
             shown,
             hidden,
             off,
@@ -134,7 +134,7 @@ impl ConfiguredSession {
                 _ => None,
             },
             answered,
-            silenced,
+            quarantined_instructions,
             removed: HashSet::new(),
             index: OnceCell::new(),
         })

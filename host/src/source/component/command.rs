@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use crate::call::Cause;
 use crate::plugin::{CommandComponent, CommandStreams, RunningCommand};
-use crate::source::link::{Deadlines, Link, LinkConfig};
+use crate::source::link::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
 use crate::source::pipe::{self, Pipe, PipeConfig, RunningProgram};
-use crate::source::supervised::{Connect, Supervised, SupervisionConfig};
+use crate::source::supervised::{Connector, SupervisedSource, SupervisionConfig};
 use crate::source::transport::Transport;
 use crate::source::{Discovery, SourceError};
 
 /// A component that is a program.
-pub(crate) type CommandSource = Supervised<ComponentProgram>;
+pub(crate) type CommandSource = SupervisedSource<ComponentProgram>;
 
 /// The program of a source, and how its streams are handled.
 pub(crate) struct ComponentProgram {
@@ -33,8 +33,12 @@ impl CommandSource {
 }
 
 #[async_trait]
-impl Connect for ComponentProgram {
-    async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
+impl Connector for ComponentProgram {
+    async fn connect(
+        &self,
+        deadlines: HandshakeDeadlines,
+        config: McpConnectionConfig,
+    ) -> Result<(McpConnection, Discovery), SourceError> {
         let label = format!("`{}`", pipe::escape(&self.command.identity().name));
         let started = self.command.start().await;
         let (running, CommandStreams { input, output, error }) = started.map_err(|failure| {
@@ -44,7 +48,7 @@ impl Connect for ComponentProgram {
         let streams = pipe::PipeStreams { input: Box::new(input), output: Box::new(output), error: Box::new(error) };
         let pipe = Arc::new(Pipe::with(Box::new(running), streams, label, self.pipe_config.clone()));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
-        Link::open(transport, deadlines, config).await.map_err(|error| pipe.explain(error))
+        McpConnection::open(transport, deadlines, config).await.map_err(|error| pipe.explain(error))
     }
 }
 
@@ -63,8 +67,8 @@ impl RunningProgram for RunningCommand {
         self.stop();
     }
 
-    fn fate(&self) -> Option<String> {
-        RunningCommand::fate(self)
+    fn exit_description(&self) -> Option<String> {
+        RunningCommand::exit_description(self)
     }
 
     fn sending(&self) {

@@ -79,7 +79,7 @@ impl HttpConnection {
         self.transport.close().await;
     }
 
-    /// Says that a login is missing in place of naming a configuration that does not exist.
+    /// Replaces advice about the configuration, which does not exist here, with the message that a login is missing.
     fn explained(&self, message: Message) -> Message {
         let Message::Response(Response { id, answer: Answer::Error(error) }) = message else { return message };
         let status = error.get("data").and_then(|data| data.get("httpStatus")?.read::<u16>().ok());

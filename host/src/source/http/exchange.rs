@@ -16,7 +16,7 @@ use super::transport::TransportShared;
 use crate::call::Cause;
 use crate::egress::{EgressError, Outgoing};
 use crate::protocol::{self, Answer, Id, Message, MessageBuffer, Response, revision};
-use crate::source::transport::{Received, TransportError};
+use crate::source::transport::{ReceivedMessage, TransportError};
 
 /// The largest body of an error status that is read, in bytes: room for an error object, not for a web page.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
@@ -51,7 +51,7 @@ impl Exchange {
     pub(super) async fn run(self, outgoing: Outgoing, left: watch::Sender<bool>) -> Result<(), EgressError> {
         match self.shared.send(outgoing).await {
             Ok(response) => self.read(response).await,
-            Err(error) if *left.borrow() => self.lose(egress_cause(error)).await,
+            Err(error) if *left.borrow() => self.report_lost(egress_cause(error)).await,
             Err(error) => return Err(error),
         }
         Ok(())
@@ -85,7 +85,7 @@ impl Exchange {
                     "" => why.then(" with no content"),
                     other => why.said(" with `", other.escape_debug().to_string(), "`"),
                 };
-                self.spoil(id, SubstituteAnswer::of(why.then(" instead of JSON or an event stream"))).await;
+                self.fail_request(id, SubstituteAnswer::of(why.then(" instead of JSON or an event stream"))).await;
             }
         }
     }
@@ -105,7 +105,7 @@ impl Exchange {
                 Err(error) => self.garbage(id, Cause::own("").said("", error.to_string(), "")).await,
             },
             Err(BodyError::TooLarge(size)) => self.too_large(id, size).await,
-            Err(BodyError::Broken(why)) => self.lose(why).await,
+            Err(BodyError::Broken(why)) => self.report_lost(why).await,
         }
     }
 
@@ -126,7 +126,7 @@ impl Exchange {
             // Resuming is not sending again: the server has said where the rest of the answer can be fetched.
             match self.resume(&mut events, &mut attempts).await {
                 Some(next) => response = next,
-                None => return self.lose(why).await,
+                None => return self.report_lost(why).await,
             }
         }
     }
@@ -172,7 +172,7 @@ impl Exchange {
                 self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }).into())).await;
             }
             _ if refused => self.answer(id, &instead).await,
-            _ => self.spoil(id, instead).await,
+            _ => self.fail_request(id, instead).await,
         }
     }
 
@@ -190,19 +190,19 @@ impl Exchange {
             "the answer of `{}` has {size} bytes or more, over the limit of {limit} bytes",
             self.shared.shown()
         );
-        self.spoil(id, SubstituteAnswer::of(Cause::own(why))).await;
+        self.fail_request(id, SubstituteAnswer::of(Cause::own(why))).await;
     }
 
     async fn garbage(&self, id: &Id, what: Cause) {
         let why = format!("`{}` answered with something that is not a valid answer: ", self.shared.shown());
-        self.spoil(id, SubstituteAnswer::of(what.under(why))).await;
+        self.fail_request(id, SubstituteAnswer::of(what.under(why))).await;
     }
 
     /// Ends a request to which the server gave no valid answer. The outcome of a call is then unknown, because it was
     /// sent; a request that changes nothing fails with the error.
-    async fn spoil(&self, id: &Id, instead: SubstituteAnswer) {
+    async fn fail_request(&self, id: &Id, instead: SubstituteAnswer) {
         match &self.method {
-            Some(method) if !changes_nothing(method) => self.lose(instead.cause).await,
+            Some(method) if !changes_nothing(method) => self.report_lost(instead.cause).await,
             _ => self.answer(id, &instead).await,
         }
     }
@@ -213,7 +213,7 @@ impl Exchange {
     }
 
     /// Reports a message as lost: it was sent, and its answer will not come.
-    async fn lose(&self, reason: Cause) {
+    async fn report_lost(&self, reason: Cause) {
         match &self.id {
             Some(id) => {
                 let lost = TransportError::Lost { id: id.clone(), reason };
@@ -309,7 +309,7 @@ pub(super) async fn pump(
             };
             answered |=
                 matches!(&message, Message::Response(response) if awaited.is_some() && response.id.as_ref() == awaited);
-            shared.deliver(Ok(Received { message, stream_of: awaited.cloned() })).await;
+            shared.deliver(Ok(ReceivedMessage { message, stream_of: awaited.cloned() })).await;
         }
         if answered {
             let rest = async { while let Ok(Some(_)) = response.chunk().await {} };

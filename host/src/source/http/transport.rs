@@ -29,7 +29,7 @@ use crate::name::SourceName;
 use crate::oauth::Bearer;
 use crate::protocol::param_header::{self, MirroredArgument};
 use crate::protocol::{self, Id, Json, Message, Notification, Request, revision};
-use crate::source::transport::{Received, Transport, TransportError};
+use crate::source::transport::{ReceivedMessage, Transport, TransportError};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The most messages of the source that wait to be received. A full queue stops reading, so that TCP slows the source
@@ -41,7 +41,7 @@ const MAX_INBOX: usize = 64;
 const ACCEPT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A message from the source, or an error.
-pub(super) type ReceiveResult = Result<Received, TransportError>;
+pub(super) type ReceiveResult = Result<ReceivedMessage, TransportError>;
 
 /// A connection to one server. Opens nothing until the first message.
 pub(crate) struct HttpTransport {

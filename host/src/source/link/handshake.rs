@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::meta::{RequestFacts, client_info, with_facts};
-use super::pending::{LinkShared, NoResponse};
+use super::pending::{McpConnectionState, NoResponse};
 use crate::call::Cause;
 use crate::item::ItemKind;
 use crate::limits::{MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
@@ -16,7 +16,7 @@ use crate::protocol::meta::SERVER_INFO;
 use crate::protocol::revision::{LEGACY, MODERN};
 use crate::protocol::{Answer, Era, Json, Message, Method, Notification, RpcError};
 use crate::source::transport::LOGIN;
-use crate::source::{Listed, SourceError};
+use crate::source::{ListedDefinitions, SourceError};
 
 /// The most pages of one list. A source may list one tool a page, up to this.
 const MAX_PAGES: usize = 500;
@@ -26,15 +26,15 @@ const LOGIN_WANTED: &str = "a person must log in to the source first";
 
 /// The deadlines for the steps of opening a connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Deadlines {
-    /// For `server/discover`, before `initialize` is tried; `None` sends only `initialize`. Short, because an old
-    /// server may not answer at all to a method that it does not know.
+pub(crate) struct HandshakeDeadlines {
+    /// The deadline for `server/discover`, or `None` to send only `initialize`. It is short, because an old server may
+    /// not answer a method that it does not know.
     pub(crate) probe: Option<Duration>,
-    /// For `initialize`: long enough for an interpreter and its packages to load from a cold disk.
+    /// The deadline for `initialize`: long enough for an interpreter and its packages to load from a cold disk.
     pub(crate) handshake: Duration,
-    /// For each page of a list.
+    /// The deadline for each page of a list.
     pub(crate) list: Duration,
-    /// For all steps together, until the tools are listed; and for all pages of each later list.
+    /// The deadline for all steps together, until the tools are listed; and for all pages of each later list.
     pub(crate) whole: Duration,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Deadlines {
 /// shorter than agents wait for the broker, because a session begins only when all its sources have been discovered.
 const WHOLE: Duration = Duration::from_secs(45);
 
-impl Default for Deadlines {
+impl Default for HandshakeDeadlines {
     fn default() -> Self {
         let step = Duration::from_secs(30);
         Self { probe: Some(Duration::from_secs(2)), handshake: step, list: step, whole: WHOLE }
@@ -83,7 +83,10 @@ impl Default for HandshakeResult {
 }
 
 /// Agrees on an era and a revision.
-pub(super) async fn agree(shared: &LinkShared, deadlines: &Deadlines) -> Result<HandshakeResult, SourceError> {
+pub(super) async fn agree(
+    shared: &McpConnectionState,
+    deadlines: &HandshakeDeadlines,
+) -> Result<HandshakeResult, SourceError> {
     match shared.config.opening {
         EraChoice::Newest => agree_on_newest(shared, deadlines).await,
         EraChoice::LegacyFirst => match initialize(shared, deadlines.handshake).await {
@@ -99,7 +102,10 @@ pub(super) async fn agree(shared: &LinkShared, deadlines: &Deadlines) -> Result<
 }
 
 /// Probes for the modern era, and falls back to the legacy one.
-async fn agree_on_newest(shared: &LinkShared, deadlines: &Deadlines) -> Result<HandshakeResult, SourceError> {
+async fn agree_on_newest(
+    shared: &McpConnectionState,
+    deadlines: &HandshakeDeadlines,
+) -> Result<HandshakeResult, SourceError> {
     let Some(probe_timeout) = deadlines.probe else { return initialize(shared, deadlines.handshake).await };
     // The probe stays open after its deadline: a source that starts slowly reads both requests, and its answer to the
     // first counts if it refuses the second.
@@ -140,7 +146,7 @@ async fn agree_on_newest(shared: &LinkShared, deadlines: &Deadlines) -> Result<H
 
 /// Begins a connection in the modern era only. A source that refuses our version but names it as supported is asked
 /// once more.
-async fn discover(shared: &LinkShared, deadline: Duration) -> Result<HandshakeResult, SourceError> {
+async fn discover(shared: &McpConnectionState, deadline: Duration) -> Result<HandshakeResult, SourceError> {
     let ask = || {
         let with_facts = |_| with_facts(&Json::empty_object(), &RequestFacts::of_broker(Era::Modern), None);
         shared.request(&Method::ServerDiscover, with_facts, None, deadline)
@@ -188,7 +194,7 @@ fn modern(discovered: &Json) -> HandshakeResult {
     }
 }
 
-async fn initialize(shared: &LinkShared, deadline: Duration) -> Result<HandshakeResult, SourceError> {
+async fn initialize(shared: &McpConnectionState, deadline: Duration) -> Result<HandshakeResult, SourceError> {
     let [.., newest] = LEGACY;
     let declared = &shared.config.capabilities;
     let params = json!({ "protocolVersion": newest, "capabilities": declared, "clientInfo": client_info() });
@@ -246,18 +252,18 @@ fn capability_of(kind: ItemKind) -> &'static str {
 
 /// Fetches all pages of a list.
 pub(super) async fn list(
-    shared: &LinkShared,
+    shared: &McpConnectionState,
     agreed: &HandshakeResult,
     kind: ItemKind,
     deadline: Duration,
-) -> Result<Listed, SourceError> {
+) -> Result<ListedDefinitions, SourceError> {
     let (method, limit) = match kind {
         ItemKind::Tool => (kind.list_method(), MAX_TOOLS_PER_SOURCE),
         _ => (kind.list_method(), MAX_ITEMS_PER_SOURCE),
     };
     let declared = agreed.capabilities.get(capability_of(kind)).is_some();
     if !declared && kind != ItemKind::Tool {
-        return Ok(Listed::default());
+        return Ok(ListedDefinitions::default());
     }
     let (mut items, mut ttl_ms, mut public, mut other_members) = (Vec::new(), u64::MAX, true, None);
     let (mut cursors, nothing) = (HashSet::new(), Json::of(&[(); 0]));
@@ -268,7 +274,7 @@ pub(super) async fn list(
             Ok(Answer::Result(page)) => page,
             // Tools are listed even if they are not declared, because some servers forget to declare them; and some
             // servers with resources do not know templates.
-            Ok(Answer::Error(_)) if !declared || kind == ItemKind::Template => return Ok(Listed::default()),
+            Ok(Answer::Error(_)) if !declared || kind == ItemKind::Template => return Ok(ListedDefinitions::default()),
             Ok(Answer::Error(error)) => return Err(refused(&method, &error)),
             Err(lost) => return Err(explain(&method, deadline, lost)),
         };
@@ -281,7 +287,7 @@ pub(super) async fn list(
             return Err(SourceError::Protocol(Cause::own(why)));
         }
         let Some(cursor) = page.get("nextCursor").filter(|cursor| *cursor != Json::null()) else {
-            return Ok(Listed { items, ttl_ms, public, other_members });
+            return Ok(ListedDefinitions { items, ttl_ms, public, other_members });
         };
         params = Json::empty_object().with("cursor", &cursor).unwrap_or_else(Json::empty_object);
         if !cursors.insert(cursor) {
@@ -307,7 +313,7 @@ fn refused(method: &Method, error: &Json) -> SourceError {
     if wants_login(error) {
         // Most often the transport's own message, which says what to do; but a source may send the same code.
         let said = crate::escape::escape_hidden(&message).into_owned();
-        return SourceError::Start(Cause::own(LOGIN_WANTED).instead_said(said));
+        return SourceError::Start(Cause::own(LOGIN_WANTED).replace_with_source_words(said));
     }
     let cause = Cause::own(format!("the source refused `{method}`")).said(": \"", cut(&message), "\"");
     SourceError::Protocol(match error.get("code") {

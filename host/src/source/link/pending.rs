@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::LinkConfig;
+use super::McpConnectionConfig;
 use super::control_queue::OutboundNotification;
 use super::url_elicitations::UrlElicitations;
 
@@ -28,9 +28,9 @@ const MAX_PENDING: usize = 1024;
 const GIVEN_UP_LATE: Duration = Duration::from_secs(10);
 
 /// The state that the callers, the reader and the control queue of a connection share.
-pub(super) struct LinkShared {
+pub(super) struct McpConnectionState {
     pub(super) transport: Arc<dyn Transport>,
-    pub(super) config: LinkConfig,
+    pub(super) config: McpConnectionConfig,
     /// The client that owns this connection, if it is not shared.
     pub(super) owner: OnceLock<Weak<dyn SourceClient>>,
     pub(super) control_queue: mpsc::Sender<OutboundNotification>,
@@ -115,7 +115,7 @@ pub(super) enum NoResponse {
     Broken(Cause),
 }
 
-impl LinkShared {
+impl McpConnectionState {
     /// Makes the connection's client its owner: from here on, the source's requests and the notifications that belong
     /// to no call go to it.
     pub(super) fn settle_owner(&self) {
@@ -239,7 +239,7 @@ impl LinkShared {
 /// A request's entry among those that wait. If it is dropped before the answer has come, the request is cancelled at
 /// the source.
 pub(super) struct WaitingRequest<'a> {
-    pub(super) shared: &'a LinkShared,
+    pub(super) shared: &'a McpConnectionState,
     pub(super) id: u64,
     pub(super) sent: bool,
     pub(super) cancellable: bool,

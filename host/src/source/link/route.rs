@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-use super::pending::{LinkShared, NoResponse, ReplyRoute};
+use super::pending::{McpConnectionState, NoResponse, ReplyRoute};
 use crate::call::Cause;
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, Response, RpcError, meta};
-use crate::source::transport::{Received, TransportError};
+use crate::source::transport::{ReceivedMessage, TransportError};
 use crate::source::{CallEvent, CallEventSender, SourceClient, SourceRequest, nobody_to_ask};
 
 /// The longest time that a caller that does not take its notifications may delay the source's other messages. After
@@ -27,15 +27,15 @@ pub(super) const MAX_SOURCE_REQUESTS: usize = 16;
 const ASK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Routes every message of the source, in order, until the connection ends.
-pub(super) async fn read(shared: Arc<LinkShared>) {
+pub(super) async fn read(shared: Arc<McpConnectionState>) {
     let mut last_error = None;
     while let Some(received) = shared.transport.receive().await {
         match received {
-            Ok(Received { message: Message::Response(response), .. }) => answer(&shared, response),
-            Ok(Received { message: Message::Notification(notification), stream_of }) => {
+            Ok(ReceivedMessage { message: Message::Response(response), .. }) => answer(&shared, response),
+            Ok(ReceivedMessage { message: Message::Notification(notification), stream_of }) => {
                 notify(&shared, notification, stream_of.as_ref()).await;
             }
-            Ok(Received { message: Message::Request(request), stream_of }) => {
+            Ok(ReceivedMessage { message: Message::Request(request), stream_of }) => {
                 handle_request(&shared, request, stream_of.as_ref())
             }
             Err(TransportError::Lost { id, reason }) => lose(&shared, &id, reason),
@@ -51,7 +51,7 @@ pub(super) async fn read(shared: Arc<LinkShared>) {
     shared.end(&why.unwrap_or_else(|| "the source closed the connection".into()));
 }
 
-fn answer(shared: &LinkShared, response: Response) {
+fn answer(shared: &McpConnectionState, response: Response) {
     shared.note_sign_of_life();
     let entry = response.id.and_then(|id| id.as_number()).and_then(|id| shared.pending().requests.remove(&id));
     match entry {
@@ -67,7 +67,7 @@ fn answer(shared: &LinkShared, response: Response) {
     }
 }
 
-fn lose(shared: &LinkShared, id: &Id, reason: Cause) {
+fn lose(shared: &McpConnectionState, id: &Id, reason: Cause) {
     let entry = id.as_number().and_then(|id| shared.pending().requests.remove(&id));
     if let Some(entry) = entry {
         // A caller that gave up has dropped the receiver.
@@ -77,7 +77,7 @@ fn lose(shared: &LinkShared, id: &Id, reason: Cause) {
 
 /// Marks the connection as expired: the source refused a message because it has forgotten the session, and will refuse
 /// all later ones.
-fn expire(shared: &LinkShared, id: Option<&Id>, reason: &Cause) {
+fn expire(shared: &McpConnectionState, id: Option<&Id>, reason: &Cause) {
     let entry = {
         let mut pending = shared.pending();
         pending.expired = true;
@@ -93,7 +93,7 @@ fn expire(shared: &LinkShared, id: Option<&Id>, reason: &Cause) {
 
 /// Fails all requests that wait: an answer whose id could not be read was lost, and any of them may be the one that it
 /// was for.
-fn fail_pending(shared: &LinkShared, why: &Cause) {
+fn fail_pending(shared: &McpConnectionState, why: &Cause) {
     let requests = std::mem::take(&mut shared.pending().requests);
     for entry in requests.into_values() {
         // A caller that gave up has dropped the receiver.
@@ -101,7 +101,7 @@ fn fail_pending(shared: &LinkShared, why: &Cause) {
     }
 }
 
-async fn notify(shared: &LinkShared, notification: Notification, stream_of: Option<&Id>) {
+async fn notify(shared: &McpConnectionState, notification: Notification, stream_of: Option<&Id>) {
     let params = notification.params.as_ref();
     match &notification.method {
         Method::NotificationsProgress => {
@@ -184,7 +184,7 @@ fn number(json: &Json) -> Option<u64> {
 }
 
 /// Answers a request of the source, or puts it to the agent.
-fn handle_request(shared: &Arc<LinkShared>, request: Request, stream_of: Option<&Id>) {
+fn handle_request(shared: &Arc<McpConnectionState>, request: Request, stream_of: Option<&Id>) {
     if request.method == Method::Ping {
         return shared.send_soon(Message::Response(Response::result(request.id, Json::empty_object())));
     }
@@ -214,7 +214,7 @@ fn handle_request(shared: &Arc<LinkShared>, request: Request, stream_of: Option<
 /// Puts a request of the source to the agent, through the call that it belongs to, and sends the answer. The permit is
 /// held until then, so that a source that reads no answers cannot keep sending requests to the agent.
 async fn put_to_agent(
-    shared: Arc<LinkShared>,
+    shared: Arc<McpConnectionState>,
     owner: Arc<dyn SourceClient>,
     request: Request,
     call: Option<u64>,
@@ -248,12 +248,12 @@ async fn put_to_agent(
 
 /// A guard: while it lives, the source waits for the agent, and the call that the request belongs to does not time out.
 struct AgentWait<'a> {
-    shared: &'a LinkShared,
+    shared: &'a McpConnectionState,
     call: u64,
 }
 
 impl<'a> AgentWait<'a> {
-    fn begin(shared: &'a LinkShared, call: u64) -> Self {
+    fn begin(shared: &'a McpConnectionState, call: u64) -> Self {
         if let Some(entry) = shared.pending().requests.get_mut(&call) {
             entry.asking += 1;
         }
@@ -270,7 +270,7 @@ impl Drop for AgentWait<'_> {
     }
 }
 
-impl LinkShared {
+impl McpConnectionState {
     fn owner(&self) -> Option<Arc<dyn SourceClient>> {
         self.owner.get().and_then(Weak::upgrade)
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::*;
 use crate::protocol::{Answer, Era};
 use crate::source::testing::{RecordingClient, no_client, silent};
-use crate::source::transport::Received;
+use crate::source::transport::ReceivedMessage;
 use crate::source::transport::TransportError;
 
 /// A transport whose other end is the test.
@@ -25,8 +25,8 @@ impl Transport for FakeTransport {
         let value = serde_json::from_slice(&message.to_line()).unwrap();
         self.out.send(value).await.map_err(|_| TransportError::Closed("gone".into()))
     }
-    async fn receive(&self) -> Option<Result<Received, TransportError>> {
-        self.source.lock().await.recv().await.map(|received| received.map(Received::from))
+    async fn receive(&self) -> Option<Result<ReceivedMessage, TransportError>> {
+        self.source.lock().await.recv().await.map(|received| received.map(ReceivedMessage::from))
     }
     async fn close(&self) {}
     fn exit_reason(&self) -> Option<Cause> {
@@ -71,9 +71,9 @@ fn initialized(version: &str) -> Value {
 }
 
 /// Returns the parameters of a shared connection.
-fn config() -> LinkConfig {
+fn config() -> McpConnectionConfig {
     let source = "far".parse().unwrap();
-    LinkConfig {
+    McpConnectionConfig {
         source,
         opening: EraChoice::Newest,
         capabilities: Json::empty_object(),
@@ -84,9 +84,9 @@ fn config() -> LinkConfig {
 }
 
 /// Opens a legacy link.
-async fn linked() -> (Arc<Link>, Far) {
+async fn linked() -> (Arc<McpConnection>, Far) {
     let (transport, mut far) = fake_transport();
-    let open = Link::open(transport, Deadlines::default(), config());
+    let open = McpConnection::open(transport, HandshakeDeadlines::default(), config());
     let serve = async {
         let probe = far.hear("server/discover").await;
         far.refuse(&probe).await;
@@ -106,7 +106,7 @@ async fn linked() -> (Arc<Link>, Far) {
     (Arc::new(link), far)
 }
 
-fn call(link: &Arc<Link>, params: &str) -> JoinHandle<Outcome> {
+fn call(link: &Arc<McpConnection>, params: &str) -> JoinHandle<Outcome> {
     let (link, params) = (Arc::clone(link), Json::parse(params.to_owned()).unwrap());
     tokio::spawn(async move {
         link.call(
@@ -127,8 +127,10 @@ async fn an_unknown_revision_is_refused_naming_both() {
         let request = far.hear("initialize").await;
         far.answer(&request, initialized("1999-01-01")).await;
     };
-    let (opened, ()) =
-        tokio::join!(Link::open(transport, Deadlines { probe: None, ..Deadlines::default() }, config()), serve);
+    let (opened, ()) = tokio::join!(
+        McpConnection::open(transport, HandshakeDeadlines { probe: None, ..HandshakeDeadlines::default() }, config()),
+        serve
+    );
     let why = opened.err().unwrap().to_string();
     assert!(why.contains("1999-01-01") && why.contains("2025-11-25"), "{why}");
 }
@@ -159,7 +161,7 @@ async fn a_late_answer_to_the_probe_counts_when_initialize_is_refused() {
         assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
         far.answer(&list, json!({ "tools": [] })).await;
     };
-    let (opened, ()) = tokio::join!(Link::open(transport, Deadlines::default(), config()), serve);
+    let (opened, ()) = tokio::join!(McpConnection::open(transport, HandshakeDeadlines::default(), config()), serve);
     assert!(opened.unwrap().0.is_modern());
 }
 

@@ -35,9 +35,9 @@ const MIN_SECRET_CHARS: usize = 6;
 
 /// The last lines that one source wrote to standard error.
 #[derive(Clone, Default)]
-pub(super) struct LastWords(Arc<Mutex<VecDeque<u8>>>);
+pub(super) struct StderrTail(Arc<Mutex<VecDeque<u8>>>);
 
-impl LastWords {
+impl StderrTail {
     /// Returns the lines joined to one, with control characters already escaped. Empty if nothing was written.
     pub(super) fn text(&self) -> String {
         let kept: Vec<u8> = self.0.lock().iter().copied().collect();
@@ -79,7 +79,7 @@ impl RedactedValues {
 }
 
 /// Reads standard error to its end, into the log file and the last words. `secrets` are redacted in both.
-pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secrets: RedactedValues, words: LastWords) {
+pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secrets: RedactedValues, words: StderrTail) {
     let mut log = Log::open(path);
     let mut lines = SourceLines::new(input, MAX_LINE_BYTES, MAX_LINE_BYTES);
     while let Ok(Some(line)) = lines.next().await {
@@ -178,7 +178,7 @@ mod tests {
     async fn captured(text: &[u8], secrets: &[&str]) -> (String, String) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("logs/x.log");
-        let words = LastWords::default();
+        let words = StderrTail::default();
         let secrets = RedactedValues::new(secrets.iter().copied());
         capture(text, path.clone(), secrets, words.clone()).await;
         (std::fs::read_to_string(path).unwrap(), words.text())

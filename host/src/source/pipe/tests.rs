@@ -23,7 +23,7 @@ impl RunningProgram for Running {
         self.killed.send_replace(true);
     }
 
-    fn fate(&self) -> Option<String> {
+    fn exit_description(&self) -> Option<String> {
         self.killed.borrow().then(|| "was killed by signal 9".to_owned())
     }
 }

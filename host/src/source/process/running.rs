@@ -5,11 +5,11 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use portcullis_jail::{BuiltCell, Launch, Launcher};
+use portcullis_jail::{BuiltCell, LaunchSpec, Launcher};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::Instant;
 
-use crate::cell::{CellStartError, Child, Recording};
+use crate::cell::{CellProcess, CellStartError, Recording};
 use crate::egress::EgressProxy;
 use crate::source::pipe::{PipeStreams, RunningProgram};
 use crate::sync::Mutex;
@@ -20,19 +20,19 @@ const PIPE_BYTES: usize = 256 * 1024;
 
 /// A running cell and its egress proxy, which ends with the source.
 pub(super) struct RunningCell {
-    child: Child,
+    child: CellProcess,
     proxy: Mutex<Option<EgressProxy>>,
 }
 
 impl RunningCell {
     /// Starts a source in its cell, and serves the network that `serve` opens for it.
     pub(super) async fn start(
-        launch: Launch,
+        launch: LaunchSpec,
         launcher: Launcher,
         recording: Option<Arc<Recording>>,
         serve: impl FnOnce(BuiltCell) -> io::Result<Option<EgressProxy>>,
     ) -> Result<(Self, PipeStreams), CellStartError> {
-        let (child, streams, ready) = Child::start(launch, launcher, recording).await?;
+        let (child, streams, ready) = CellProcess::start(launch, launcher, recording).await?;
         let crate::cell::ChildStreams { input, output, error } = streams;
         widen(&input);
         widen(&output);
@@ -66,8 +66,8 @@ impl RunningProgram for RunningCell {
         self.child.kill();
     }
 
-    fn fate(&self) -> Option<String> {
-        self.child.fate()
+    fn exit_description(&self) -> Option<String> {
+        self.child.exit_description()
     }
 
     fn settled(&self) {

@@ -77,7 +77,7 @@ impl Bench {
         let mut bench = Self::new(mode);
         let short = Duration::from_secs(2);
         bench.source.tune().deadlines =
-            Deadlines { probe: Some(short), handshake: short, list: short, ..Deadlines::default() };
+            HandshakeDeadlines { probe: Some(short), handshake: short, list: short, ..HandshakeDeadlines::default() };
         bench
     }
 

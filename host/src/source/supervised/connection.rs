@@ -11,24 +11,24 @@ use crate::call::{Call, Cause};
 use crate::digest::Digest;
 use crate::item::ItemKind;
 use crate::protocol::Json;
-use crate::source::link::Link;
-use crate::source::{Discovery, Listed, SourceError};
+use crate::source::link::McpConnection;
+use crate::source::{Discovery, ListedDefinitions, SourceError};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The digest of each definition, by the source's own name for the item.
-pub(super) type Digests = HashMap<String, Digest>;
+pub(super) type DefinitionDigests = HashMap<String, Digest>;
 
 /// One connection, and the digests of what the source listed last over it.
 pub(super) struct Connection {
-    pub(super) link: Link,
+    pub(super) link: McpConnection,
     /// True if the source supports tasks, which end with the connection that began them.
     pub(super) has_tasks: bool,
-    listed: Mutex<HashMap<ItemKind, Digests>>,
+    listed: Mutex<HashMap<ItemKind, DefinitionDigests>>,
 }
 
 impl Connection {
     /// Returns a connection over which the tools have just been listed.
-    pub(super) fn new(link: Link, tools: &Listed) -> Self {
+    pub(super) fn new(link: McpConnection, tools: &ListedDefinitions) -> Self {
         let has_tasks = link.declares("tasks");
         Self { link, has_tasks, listed: Mutex::new(HashMap::from([(ItemKind::Tool, digests(ItemKind::Tool, tools))])) }
     }
@@ -41,18 +41,18 @@ impl Connection {
     }
 
     /// Lists the items of one kind again.
-    pub(super) async fn list(&self, kind: ItemKind) -> Result<Listed, SourceError> {
+    pub(super) async fn list(&self, kind: ItemKind) -> Result<ListedDefinitions, SourceError> {
         let listed = self.link.list(kind).await?;
         self.note(kind, &listed);
         Ok(listed)
     }
 
-    fn note(&self, kind: ItemKind, list: &Listed) {
+    fn note(&self, kind: ItemKind, list: &ListedDefinitions) {
         self.listed().insert(kind, digests(kind, list));
     }
 
     /// Returns the digests of the tools that were listed last.
-    pub(super) fn tools(&self) -> Digests {
+    pub(super) fn tools(&self) -> DefinitionDigests {
         self.listed().get(&ItemKind::Tool).cloned().unwrap_or_default()
     }
 
@@ -92,12 +92,12 @@ impl Connection {
         self.link.close().await;
     }
 
-    fn listed(&self) -> MutexGuard<'_, HashMap<ItemKind, Digests>> {
+    fn listed(&self) -> MutexGuard<'_, HashMap<ItemKind, DefinitionDigests>> {
         self.listed.lock()
     }
 }
 
-fn digests(kind: ItemKind, list: &Listed) -> Digests {
+fn digests(kind: ItemKind, list: &ListedDefinitions) -> DefinitionDigests {
     let digest = |item: &Json| Some((item.get_str(kind.key())?, Digest::of_json(item).ok()?));
     // If a name is listed twice, the first definition counts, as in the catalog.
     list.items.iter().rev().filter_map(digest).collect()

@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::connection::Connection;
 use super::machine::ConnectionEvent;
 use super::slot::ConnectionSlot;
-use super::{Connect, SupervisorState};
+use super::{Connector, SupervisorState};
 use crate::call::Cause;
 use crate::item::ItemKind;
 use crate::protocol::Notification;
-use crate::source::link::{Ended, EraChoice, Link};
+use crate::source::link::{ConnectionEnd, EraChoice, McpConnection};
 use crate::source::{DRAIN_DEADLINE, Discovery, SourceClient};
 
 /// The interval at which a remote source is sent a ping, so that fewer connections are dropped on the way for being
@@ -55,7 +55,7 @@ pub(super) struct SlotEnd {
 }
 
 /// Makes connections for as long as they are wanted and the slot is not stopped.
-pub(super) fn drive<D: Connect>(
+pub(super) fn drive<D: Connector>(
     state: Arc<SupervisorState<D>>,
     slot: Arc<ConnectionSlot>,
     begin: FirstStep,
@@ -63,7 +63,7 @@ pub(super) fn drive<D: Connect>(
     Box::pin(work(state, slot, begin))
 }
 
-async fn work<D: Connect>(state: Arc<SupervisorState<D>>, slot: Arc<ConnectionSlot>, begin: FirstStep) {
+async fn work<D: Connector>(state: Arc<SupervisorState<D>>, slot: Arc<ConnectionSlot>, begin: FirstStep) {
     let mut made = match begin {
         FirstStep::Attempt(client) => attempt(&state, &slot, client).await,
         FirstStep::Keep(connection) => AttemptOutcome::Here(connection),
@@ -110,7 +110,7 @@ enum AttemptOutcome {
 }
 
 /// Makes one attempt to connect, once it is due.
-async fn attempt<D: Connect>(
+async fn attempt<D: Connector>(
     state: &Arc<SupervisorState<D>>,
     slot: &Arc<ConnectionSlot>,
     whom: Option<Weak<dyn SourceClient>>,
@@ -120,11 +120,11 @@ async fn attempt<D: Connect>(
     let Some(client) = whom.and_then(|client| client.upgrade()).or_else(|| slot.client()) else {
         return AttemptOutcome::Elsewhere;
     };
-    let from_nothing = slot.is_last_try();
+    let is_last_try = slot.is_last_try();
     if !slot.begin("wanted") {
         return AttemptOutcome::Elsewhere;
     }
-    match state.connect(&client, slot.opening(), &slot.subscribers, from_nothing).await {
+    match state.connect(&client, slot.opening(), &slot.subscribers, is_last_try).await {
         Ok((link, discovery)) => settle(state, slot, &client, link, discovery).await,
         Err(error) => {
             slot.refused(error);
@@ -134,11 +134,11 @@ async fn attempt<D: Connect>(
 }
 
 /// Puts a new connection into the slot that it belongs to.
-async fn settle<D: Connect>(
+async fn settle<D: Connector>(
     state: &Arc<SupervisorState<D>>,
     slot: &Arc<ConnectionSlot>,
     client: &Arc<dyn SourceClient>,
-    link: Link,
+    link: McpConnection,
     discovery: Discovery,
 ) -> AttemptOutcome {
     let (modern, stateful, owned) = (link.is_modern(), link.keeps_state(), link.has_owner());
@@ -196,7 +196,7 @@ async fn restore(slot: &ConnectionSlot, connection: &Connection) {
 }
 
 /// Notifies the sessions that use a slot that the source is connected and its lists may have changed.
-async fn announce<D: Connect>(state: &SupervisorState<D>, slot: &ConnectionSlot, connection: &Connection) {
+async fn announce<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, connection: &Connection) {
     for (kind, capability) in
         [(ItemKind::Tool, None), (ItemKind::Prompt, Some("prompts")), (ItemKind::Resource, Some("resources"))]
     {
@@ -216,7 +216,7 @@ async fn announce<D: Connect>(state: &SupervisorState<D>, slot: &ConnectionSlot,
 }
 
 /// Watches a connection until it has ended. Reports whether it was closed because it was idle.
-async fn keep<D: Connect>(state: &SupervisorState<D>, slot: &ConnectionSlot, connection: Arc<Connection>) -> bool {
+async fn keep<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, connection: Arc<Connection>) -> bool {
     let (mut silences, mut late) = (0, 0);
     let mut next_ping = Instant::now() + KEEPALIVE;
     // The connection of an eager source is kept even without a session.
@@ -226,7 +226,7 @@ async fn keep<D: Connect>(state: &SupervisorState<D>, slot: &ConnectionSlot, con
         let idle_from = if slot.must_stay() { Instant::now() } else { connection.link.used() };
         tokio::select! {
             biased;
-            Ended { why, expired } = connection.link.ended() => {
+            ConnectionEnd { why, expired } = connection.link.ended() => {
                 break (if expired { ConnectionEvent::Expired } else { ConnectionEvent::Lost }, why);
             }
             requests = connection.link.timed_out(late) => {

@@ -12,7 +12,7 @@ use crate::source::link::EraChoice;
 
 /// The eras that a source speaks.
 #[derive(Debug, Default)]
-pub(super) struct Eras {
+pub(super) struct KnownEras {
     /// The only era to be used, whatever the source speaks: `era` of its configuration.
     fixed: Option<Era>,
     /// True once a connection was made with `initialize`.
@@ -23,7 +23,7 @@ pub(super) struct Eras {
     legacy_missing: AtomicBool,
 }
 
-impl Eras {
+impl KnownEras {
     /// Returns eras of which only the configured one, if any, is known.
     pub(super) fn of(fixed: Option<Era>) -> Self {
         Self { fixed, ..Self::default() }
@@ -58,9 +58,9 @@ impl Eras {
         if self.fixed == Some(Era::Modern) { EraChoice::Modern } else { opening }
     }
 
-    /// Reports whether to try the newest era before `initialize`. With `from_nothing`, what was learned does not count.
-    pub(super) fn probes(&self, from_nothing: bool) -> bool {
-        self.fixed.is_none() && (from_nothing || !self.modern_missing.load(Ordering::Relaxed))
+    /// Reports whether to try the newest era before `initialize`. With `is_last_try`, what was learned does not count.
+    pub(super) fn probes(&self, is_last_try: bool) -> bool {
+        self.fixed.is_none() && (is_last_try || !self.modern_missing.load(Ordering::Relaxed))
     }
 
     /// Remembers the era in which a connection was made that began with `opening`.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::source::Status;
+use crate::source::SourceStatus;
 
 /// The number of attempts to reconnect in a row, which take a quarter of a minute: a source that restarts is back by
 /// then.
@@ -66,7 +66,7 @@ pub(super) enum ConnectionEvent {
 /// The state of a connection, and the time when the next may be made.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionState {
-    status: Status,
+    status: SourceStatus,
     /// The time at which the next attempt is due, in `BackingOff` and `Failed`.
     not_before: Option<Instant>,
     /// The attempts to reconnect since a connection was last stable.
@@ -82,12 +82,19 @@ pub(super) struct ConnectionState {
 
 impl Default for ConnectionState {
     fn default() -> Self {
-        Self { status: Status::Idle, not_before: None, spent: 0, since: None, was_connected: false, doubted: false }
+        Self {
+            status: SourceStatus::Idle,
+            not_before: None,
+            spent: 0,
+            since: None,
+            was_connected: false,
+            doubted: false,
+        }
     }
 }
 
 impl ConnectionState {
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self) -> SourceStatus {
         self.status
     }
 
@@ -114,8 +121,8 @@ impl ConnectionState {
 
     /// Applies an event, and returns the previous status if the status has changed. An event that does not fit the
     /// status is ignored: a connection may end while it is being stopped. `chance` is from 0 to below 1.
-    pub(super) fn on(&mut self, event: ConnectionEvent, now: Instant, chance: f64) -> Option<Status> {
-        use Status::{BackingOff, Degraded, Failed, Idle, Ready, Starting, Stopped};
+    pub(super) fn on(&mut self, event: ConnectionEvent, now: Instant, chance: f64) -> Option<SourceStatus> {
+        use SourceStatus::{BackingOff, Degraded, Failed, Idle, Ready, Starting, Stopped};
         let before = self.status;
         let stood = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if stood >= STABLE {
@@ -174,10 +181,10 @@ impl ConnectionState {
     }
 
     /// Sets when the next attempt is due, and returns the new status.
-    fn pause(&mut self, now: Instant, chance: f64) -> Status {
+    fn pause(&mut self, now: Instant, chance: f64) -> SourceStatus {
         let (status, pause) = match ATTEMPTS.checked_sub(self.spent) {
-            None | Some(0) => (Status::Failed, COOL_DOWN),
-            Some(_) => (Status::BackingOff, FIRST_PAUSE * 2_u32.saturating_pow(self.spent)),
+            None | Some(0) => (SourceStatus::Failed, COOL_DOWN),
+            Some(_) => (SourceStatus::BackingOff, FIRST_PAUSE * 2_u32.saturating_pow(self.spent)),
         };
         self.not_before = Some(now + pause.mul_f64(1.0 - JITTER * chance));
         status

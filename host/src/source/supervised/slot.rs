@@ -12,14 +12,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::connection::{Connection, Digests};
+use super::connection::{Connection, DefinitionDigests};
 use super::machine::{ATTEMPTS, ConnectionEvent, ConnectionState, TIMEOUTS};
 use super::session_settings::SessionSettings;
 use crate::call::{Cause, SessionId, now_millis};
 use crate::ledger::{self, EventCallback};
 use crate::name::SourceName;
 use crate::source::link::{EraChoice, Subscribers};
-use crate::source::{Discovery, SourceClient, SourceError, Status};
+use crate::source::{Discovery, SourceClient, SourceError, SourceStatus};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The counters of a source as a whole, for its health, and the recorder of its events.
@@ -47,16 +47,16 @@ impl HealthCounters {
 /// The patience of a caller: until when it waits for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitPolicy {
-    /// Not at all if the source is known to be down, because another can be asked; otherwise until the next attempt has
-    /// failed.
+    /// Does not wait if the source is known to be down, because another member can be called. Otherwise waits until the
+    /// next attempt has failed.
     Elsewhere,
-    /// Until the next attempt has failed, but not at all if the source is known to be unavailable, because a list
-    /// begins without it.
+    /// Waits until the next attempt has failed. Does not wait if the source is known to be unavailable, because a list
+    /// can be built without it.
     List,
     /// Until the next attempt has failed.
     Attempt,
-    /// Until all attempts are spent, if the source was ever connected: it may be back soon. Otherwise until the next
-    /// one has failed.
+    /// Waits until all attempts have failed if the source was connected before. Otherwise waits until the next attempt
+    /// has failed. Otherwise until the next one has failed.
     Reconnect,
 }
 
@@ -74,7 +74,7 @@ pub(super) enum SlotAnswer {
 pub(super) struct ConnectionSlot {
     counters: Arc<HealthCounters>,
     /// The session that owns the slot, or `None` for a shared one.
-    whose: Option<Owner>,
+    owner: Option<SlotOwner>,
     /// The era in which its connections are made.
     opening: EraChoice,
     /// The sessions that are notified of changes, if the slot is shared.
@@ -84,7 +84,7 @@ pub(super) struct ConnectionSlot {
 }
 
 /// The session that owns a slot.
-pub(super) struct Owner {
+pub(super) struct SlotOwner {
     pub(super) session: SessionId,
     /// The principal that opened the session.
     pub(super) principal: Arc<str>,
@@ -108,18 +108,18 @@ struct SlotState {
     failures: u64,
     /// The tools that the sessions using this slot know. `None` before the first connection, and after a failed
     /// attempt.
-    known_tools: Option<Digests>,
+    known_tools: Option<DefinitionDigests>,
     driver: Option<JoinHandle<()>>,
     /// The session's settings on its connection, which the next one must be told.
     settings: SessionSettings,
 }
 
 impl ConnectionSlot {
-    pub(super) fn new(counters: &Arc<HealthCounters>, whose: Option<Owner>, opening: EraChoice) -> Arc<Self> {
+    pub(super) fn new(counters: &Arc<HealthCounters>, owner: Option<SlotOwner>, opening: EraChoice) -> Arc<Self> {
         let (state_changed, subscribers) = (watch::Sender::new(()), Arc::new(Subscribers::counting(&counters.changes)));
         Arc::new(Self {
             counters: Arc::clone(counters),
-            whose,
+            owner,
             opening,
             subscribers,
             state: Mutex::default(),
@@ -130,26 +130,26 @@ impl ConnectionSlot {
     /// Returns the client for which the slot's driver makes a connection, or `None` if the session that owns the slot
     /// has ended.
     pub(super) fn client(&self) -> Option<Arc<dyn SourceClient>> {
-        match &self.whose {
+        match &self.owner {
             None => Some(Arc::new(crate::source::NoClient)),
             Some(owner) => owner.client.upgrade(),
         }
     }
 
     /// Returns the session that owns the slot, or `None` for a shared one.
-    pub(super) fn owner(&self) -> Option<&Owner> {
-        self.whose.as_ref()
+    pub(super) fn owner(&self) -> Option<&SlotOwner> {
+        self.owner.as_ref()
     }
 
     pub(super) fn is_shared(&self) -> bool {
-        self.whose.is_none()
+        self.owner.is_none()
     }
 
     pub(super) fn opening(&self) -> EraChoice {
         self.opening
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self) -> SourceStatus {
         self.state().machine.status()
     }
 
@@ -169,7 +169,7 @@ impl ConnectionSlot {
         let holds = state.settings.must_stay();
         match (&state.connection, state.machine.status()) {
             (Some(connection), _) => Some((holds, Some(connection.link.unused_since()?))),
-            (None, Status::BackingOff | Status::Failed) => Some((holds, None)),
+            (None, SourceStatus::BackingOff | SourceStatus::Failed) => Some((holds, None)),
             (None, _) => None,
         }
     }
@@ -205,9 +205,14 @@ impl ConnectionSlot {
 
     /// Returns the connection, or says whether to wait for one. `seen` is the number of failures when the wait began.
     /// If no driver runs, `start` starts one.
-    pub(super) fn want(&self, patience: WaitPolicy, seen: u64, start: impl FnOnce() -> JoinHandle<()>) -> SlotAnswer {
+    pub(super) fn want(
+        &self,
+        wait_policy: WaitPolicy,
+        seen: u64,
+        start: impl FnOnce() -> JoinHandle<()>,
+    ) -> SlotAnswer {
         let mut state = self.state();
-        if patience == WaitPolicy::List && state.machine.is_doubted() {
+        if wait_policy == WaitPolicy::List && state.machine.is_doubted() {
             return SlotAnswer::Refused(SourceError::Closed(Cause::own(format!(
                 "it has left {TIMEOUTS} requests in a row unanswered, and is restarted unless it answers a `ping`"
             ))));
@@ -218,21 +223,21 @@ impl ConnectionSlot {
         }
         let error = || state.error.clone().unwrap_or_else(|| SourceError::Closed("it did not start".into()));
         match state.machine.status() {
-            Status::Stopped => {
+            SourceStatus::Stopped => {
                 return SlotAnswer::Refused(SourceError::Closed("the source was stopped".into()));
             }
             // The circuit breaker is open, and the next attempt is not due.
-            Status::Failed if state.machine.not_before().is_some_and(|at| Instant::now() < at) => {
+            SourceStatus::Failed if state.machine.not_before().is_some_and(|at| Instant::now() < at) => {
                 let wait = state.machine.not_before().map(|at| at.saturating_duration_since(Instant::now()));
                 return SlotAnswer::Refused(error().left_alone(ATTEMPTS, wait.unwrap_or_default()));
             }
-            _ if state.failures > seen && (patience != WaitPolicy::Reconnect || !state.machine.was_connected()) => {
+            _ if state.failures > seen && (wait_policy != WaitPolicy::Reconnect || !state.machine.was_connected()) => {
                 return SlotAnswer::Refused(error());
             }
             _ => {}
         }
         let pauses = state.machine.not_before().is_some_and(|at| Instant::now() < at);
-        let refused = state.error.clone().filter(|_| match patience {
+        let refused = state.error.clone().filter(|_| match wait_policy {
             WaitPolicy::Elsewhere => true,
             // An attempt that is due may succeed, so it is waited for. One that is already under way is not: this
             // caller does without it.
@@ -248,7 +253,8 @@ impl ConnectionSlot {
     /// Returns when the next connection may be begun, or `None` if the slot is stopped.
     pub(super) fn next_attempt_at(&self) -> Option<Instant> {
         let state = self.state();
-        (state.machine.status() != Status::Stopped).then(|| state.machine.not_before().unwrap_or_else(Instant::now))
+        (state.machine.status() != SourceStatus::Stopped)
+            .then(|| state.machine.not_before().unwrap_or_else(Instant::now))
     }
 
     /// Reports whether the attempts are spent, so that the next one relies on nothing that was learned before.
@@ -300,7 +306,7 @@ impl ConnectionSlot {
         state.settings.end();
         self.note(&mut state, event, cause);
         // A connection that is made again at once does not count as failed.
-        if matches!(state.machine.status(), Status::BackingOff | Status::Failed) {
+        if matches!(state.machine.status(), SourceStatus::BackingOff | SourceStatus::Failed) {
             self.counters.failed();
             state.error = Some(SourceError::Closed(cause.clone()));
         }
@@ -329,7 +335,7 @@ impl ConnectionSlot {
         start: impl FnOnce(Option<JoinHandle<()>>, Option<Arc<Connection>>) -> JoinHandle<()>,
     ) {
         let mut state = self.state();
-        if state.machine.status() == Status::Stopped {
+        if state.machine.status() == SourceStatus::Stopped {
             return;
         }
         let (before, connection) = (state.driver.take(), state.connection.take());
@@ -372,7 +378,7 @@ impl ConnectionSlot {
         tracing::debug!(source = %self.counters.name, from = from.as_str(), to = to.as_str(), cause, "a source");
         let body = json!({ "source": self.counters.name, "from": from.as_str(), "to": to.as_str(), "cause": cause });
         let event = ledger::Event::new(ledger::EventKind::SourceState, body);
-        (self.counters.record)(match &self.whose {
+        (self.counters.record)(match &self.owner {
             Some(owner) => event.in_run(&owner.session),
             None => event,
         });

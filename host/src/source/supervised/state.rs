@@ -11,25 +11,27 @@ use tokio::time::{timeout, timeout_at};
 
 use super::connection::Connection;
 use super::drive::{FirstStep, SlotEnd, drive};
-use super::eras::Eras;
+use super::eras::KnownEras;
 use super::machine::ConnectionEvent;
 use super::recent_discoveries::RecentDiscoveries;
 use super::session_settings;
 use super::session_slots::{AllSlotsInUse, MAX_OF_ONE, MAX_OWN, REUSE_FROM, SessionSlots};
-use super::slot::{ConnectionSlot, HealthCounters, Owner, WaitPolicy};
-use super::{Connect, SupervisionConfig};
+use super::slot::{ConnectionSlot, HealthCounters, SlotOwner, WaitPolicy};
+use super::{Connector, SupervisionConfig};
 use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
 use crate::limits::CLOSE_DEADLINE;
 use crate::protocol::{Era, Json};
-use crate::source::link::{CallDeadline, Deadlines, EraChoice, Link, LinkConfig, Subscribers};
-use crate::source::{CallEventSender, Discovery, SourceClient, SourceError, Status};
+use crate::source::link::{
+    CallDeadline, EraChoice, HandshakeDeadlines, McpConnection, McpConnectionConfig, Subscribers,
+};
+use crate::source::{CallEventSender, Discovery, SourceClient, SourceError, SourceStatus};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The state that a source and the drivers of its connection slots share.
 pub(in crate::source) struct SupervisorState<D> {
     pub(in crate::source) connector: D,
-    pub(in crate::source) deadlines: Deadlines,
+    pub(in crate::source) deadlines: HandshakeDeadlines,
     pub(in crate::source) timeout: Duration,
     pub(super) supervision: SupervisionConfig,
     pub(super) counters: Arc<HealthCounters>,
@@ -46,7 +48,7 @@ pub(in crate::source) struct SupervisorState<D> {
     pub(super) closes: watch::Sender<bool>,
     /// The tasks that close connections which are no longer used.
     closing: Mutex<Vec<JoinHandle<()>>>,
-    pub(super) eras: Eras,
+    pub(super) eras: KnownEras,
     /// True if the source is known to keep state for each client.
     stateful: AtomicBool,
 }
@@ -80,10 +82,10 @@ impl<D> SupervisorState<D> {
             last_ping: AtomicI64::new(0),
             changes: Arc::default(),
         });
-        let eras = Eras::of(supervision.era);
+        let eras = KnownEras::of(supervision.era);
         Self {
             connector,
-            deadlines: Deadlines::default(),
+            deadlines: HandshakeDeadlines::default(),
             timeout: supervision.timeout,
             supervision,
             shared: ConnectionSlot::new(&counters, None, EraChoice::Newest),
@@ -100,7 +102,7 @@ impl<D> SupervisorState<D> {
     }
 }
 
-impl<D: Connect> SupervisorState<D> {
+impl<D: Connector> SupervisorState<D> {
     /// Sends a permitted call over a connection.
     pub(super) async fn send_call(
         &self,
@@ -153,10 +155,10 @@ impl<D: Connect> SupervisorState<D> {
         client: &Arc<dyn SourceClient>,
         opening: EraChoice,
         subscribers: &Arc<Subscribers>,
-        from_nothing: bool,
-    ) -> Result<(Link, Discovery), SourceError> {
+        is_last_try: bool,
+    ) -> Result<(McpConnection, Discovery), SourceError> {
         let opening = self.eras.settled(opening);
-        let config = LinkConfig {
+        let config = McpConnectionConfig {
             source: self.counters.name.clone(),
             opening,
             capabilities: client.capabilities(),
@@ -164,8 +166,8 @@ impl<D: Connect> SupervisorState<D> {
             client: client.session().is_some().then(|| Arc::downgrade(client)),
             subscribers: Arc::clone(subscribers),
         };
-        let unprobed = Deadlines { probe: None, ..self.deadlines.clone() };
-        if opening == EraChoice::Newest && !self.eras.probes(from_nothing) {
+        let unprobed = HandshakeDeadlines { probe: None, ..self.deadlines.clone() };
+        if opening == EraChoice::Newest && !self.eras.probes(is_last_try) {
             return self.connector.connect(unprobed, config).await;
         }
         match self.connector.connect(self.deadlines.clone(), config.clone()).await {
@@ -182,7 +184,7 @@ impl<D: Connect> SupervisorState<D> {
     pub(super) fn wants(&self, slot: &ConnectionSlot) -> bool {
         let wanted =
             if slot.is_shared() { self.is_kept(slot) || slot.subscribers.listens() } else { slot.client().is_some() };
-        wanted && slot.status() != Status::Stopped
+        wanted && slot.status() != SourceStatus::Stopped
     }
 
     /// Reports whether this slot is kept connected even if it is unused.
@@ -191,12 +193,12 @@ impl<D: Connect> SupervisorState<D> {
     }
 }
 
-impl<D: Connect> SupervisorState<D> {
+impl<D: Connector> SupervisorState<D> {
     /// Returns the slot that a client uses, as far as is known. A client that declares nothing and only lists uses a
     /// shared slot: listing leaves no state at the source.
-    pub(super) fn slot_for(&self, client: &Arc<dyn SourceClient>, patience: WaitPolicy) -> Arc<ConnectionSlot> {
+    pub(super) fn slot_for(&self, client: &Arc<dyn SourceClient>, wait_policy: WaitPolicy) -> Arc<ConnectionSlot> {
         if self.cannot_share(client)
-            && !self.only_lists(client, patience)
+            && !self.only_lists(client, wait_policy)
             && let Some(slot) = self.own_slot(client)
         {
             return slot;
@@ -216,19 +218,19 @@ impl<D: Connect> SupervisorState<D> {
         (!slot.is_shared() || !self.cannot_share(client)).then(|| Arc::downgrade(client))
     }
 
-    fn only_lists(&self, client: &Arc<dyn SourceClient>, patience: WaitPolicy) -> bool {
-        patience == WaitPolicy::List && client.capabilities() == Json::empty_object() && !self.has_own(client)
+    fn only_lists(&self, client: &Arc<dyn SourceClient>, wait_policy: WaitPolicy) -> bool {
+        wait_policy == WaitPolicy::List && client.capabilities() == Json::empty_object() && !self.has_own(client)
     }
 
     /// Gives a session's slot a place, for which another may have to give up its own.
     pub(super) fn place(self: &Arc<Self>, slot: &Arc<ConnectionSlot>) -> Result<(), SourceError> {
         let (new, leaving) = self.own().place(slot).map_err(|full| {
-            let (count, whose) = match full {
+            let (count, owner) = match full {
                 AllSlotsInUse::Share => (MAX_OF_ONE, "the sessions of one caller"),
                 AllSlotsInUse::All => (MAX_OWN, "several callers' sessions"),
             };
             SourceError::Start(Cause::own(format!(
-                "{count} connections to this source are in use by {whose}, which is the limit; wait until one of \
+                "{count} connections to this source are in use by {owner}, which is the limit; wait until one of \
                  their calls has ended"
             )))
         })?;
@@ -237,7 +239,7 @@ impl<D: Connect> SupervisorState<D> {
             self.shared_slots().for_each(|slot| slot.subscribers.leave(&owner.session));
         }
         if let Some(leaving) = leaving {
-            self.hears_with_others(&leaving);
+            self.subscribe_to_shared(&leaving);
             self.end(&leaving, ConnectionEvent::Closed, "another session needed its place", self.timeout, false);
         }
         Ok(())
@@ -263,13 +265,13 @@ impl<D> SupervisorState<D> {
     /// Releases a slot's place when its driver ends.
     pub(super) fn leave(&self, slot: &ConnectionSlot) {
         if self.own().release(slot) {
-            self.hears_with_others(slot);
+            self.subscribe_to_shared(slot);
         }
         slot.leave();
     }
 
     /// Subscribes a session that no longer has its own connection to the notifications of the shared one.
-    fn hears_with_others(&self, slot: &ConnectionSlot) {
+    fn subscribe_to_shared(&self, slot: &ConnectionSlot) {
         if let Some(client) = slot.owner().and_then(|owner| owner.client.upgrade()) {
             self.shared_slot_for(&client).subscribers.join(&client);
         }
@@ -354,8 +356,11 @@ impl<D> SupervisorState<D> {
     /// Returns the slot of a client's session, or `None` for a client without a session.
     pub(super) fn own_slot(&self, client: &Arc<dyn SourceClient>) -> Option<Arc<ConnectionSlot>> {
         let session = client.session()?;
-        let owner =
-            || Owner { session: session.clone(), principal: client.principal().into(), client: Arc::downgrade(client) };
+        let owner = || SlotOwner {
+            session: session.clone(),
+            principal: client.principal().into(),
+            client: Arc::downgrade(client),
+        };
         let opening = self.eras.opening_for(&**client);
         Some(self.own().get_or_insert(session, || ConnectionSlot::new(&self.counters, Some(owner()), opening)))
     }

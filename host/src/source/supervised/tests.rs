@@ -30,7 +30,7 @@ async fn a_lost_connection_is_made_again_and_only_the_call_in_flight_fails() {
     assert_eq!(bench.world.states(), ["starting", "ready", "backing-off", "starting", "ready"]);
     assert_eq!(bench.source.health().error_count, 1);
     bench.source.close().await;
-    assert_eq!(bench.status(), Status::Stopped);
+    assert_eq!(bench.status(), SourceStatus::Stopped);
     assert_eq!(bench.world.open.load(Ordering::SeqCst), 0);
 }
 
@@ -117,12 +117,12 @@ async fn a_source_that_stays_away_is_left_alone_and_comes_back_by_itself() {
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(bench.status(), Status::Failed);
+    assert_eq!(bench.status(), SourceStatus::Failed);
     let tries = bench.world.tried.lock().unwrap().len();
     assert!(matches!(bench.call(&session).await, Outcome::NotSent(_)), "at once");
     assert_eq!(bench.world.tried.lock().unwrap().len(), tries, "the circuit is open");
     tokio::time::sleep(COOL_DOWN * 2 + Duration::from_secs(1)).await;
-    assert_eq!(bench.status(), Status::Ready);
+    assert_eq!(bench.status(), SourceStatus::Ready);
     let pauses = bench.world.tried();
     for (pause, longest) in pauses.iter().zip([500, 1000, 2000, 4000, 8000, 60_000, 60_000]) {
         assert!(*pause <= longest + 1 && *pause * 4 + 4 >= longest * 3, "{pauses:?}");
@@ -137,7 +137,7 @@ async fn a_source_that_no_session_uses_is_not_reconnected() {
     bench.call(&no_client()).await;
     tokio::time::sleep(STABLE * 10).await;
     assert_eq!(bench.world.tried.lock().unwrap().len(), 1);
-    assert_eq!(bench.status(), Status::BackingOff);
+    assert_eq!(bench.status(), SourceStatus::BackingOff);
     assert_eq!(text(bench.call(&no_client()).await), "ok");
 
     let eager = Bench::with(&[Mood::Dies, Mood::Well], |supervision| supervision.eager = true);
@@ -222,7 +222,7 @@ async fn a_source_that_forgets_every_session_is_left_alone() {
     for _ in 0..20 {
         assert!(matches!(bench.call(&session).await, Outcome::NotSent(_)));
     }
-    assert_eq!(bench.status(), Status::Failed);
+    assert_eq!(bench.status(), SourceStatus::Failed);
     let tries = bench.world.tried.lock().unwrap().len();
     assert!(tries <= 7, "{tries} connections");
     assert!(bench.source.health().error.unwrap().contains("session expired"));
@@ -237,15 +237,15 @@ async fn an_idle_connection_is_closed_and_made_again_when_needed() {
     tokio::time::sleep(minute - Duration::from_secs(1)).await;
     bench.call(&session).await;
     tokio::time::sleep(minute - Duration::from_secs(1)).await;
-    assert_eq!(bench.status(), Status::Ready, "the last use counts");
+    assert_eq!(bench.status(), SourceStatus::Ready, "the last use counts");
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!((bench.status(), bench.world.open.load(Ordering::SeqCst)), (Status::Idle, 0));
+    assert_eq!((bench.status(), bench.world.open.load(Ordering::SeqCst)), (SourceStatus::Idle, 0));
     assert_eq!(text(bench.call(&session).await), "ok");
 
     let eager = Bench::with(&[Mood::Well], |supervision| (supervision.idle, supervision.eager) = (minute, true));
     eager.call(&session).await;
     tokio::time::sleep(minute * 10).await;
-    assert_eq!(eager.status(), Status::Ready, "an eager source stays");
+    assert_eq!(eager.status(), SourceStatus::Ready, "an eager source stays");
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,14 +259,14 @@ async fn remote_sources_are_pinged_and_given_up_when_silent_and_others_are_not()
     let errors = bench.source.health().error_count;
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert!(bench.source.health().last_ping.is_some());
-    assert_eq!((bench.source.health().error_count, bench.status()), (errors, Status::Ready));
+    assert_eq!((bench.source.health().error_count, bench.status()), (errors, SourceStatus::Ready));
 
     let local = Bench::new(&[Mood::Mute]);
     local.source.discover(&session).await.unwrap();
     tokio::time::sleep(Duration::from_secs(500)).await;
-    assert_eq!(local.status(), Status::Ready);
+    assert_eq!(local.status(), SourceStatus::Ready);
     local.source.ping().await;
-    assert_eq!(local.status(), Status::Degraded, "when somebody asks");
+    assert_eq!(local.status(), SourceStatus::Degraded, "when somebody asks");
 }
 
 #[tokio::test(start_paused = true)]

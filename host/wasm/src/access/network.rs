@@ -25,7 +25,7 @@ use super::wasi;
 
 /// The network of one instance; `None` if nothing is granted.
 #[derive(Default)]
-pub(super) struct Reachable(Option<Route>);
+pub(super) struct InstanceNetwork(Option<Route>);
 
 #[derive(Clone)]
 struct Route {
@@ -33,7 +33,7 @@ struct Route {
     found: Arc<LookedUpNames>,
 }
 
-impl Reachable {
+impl InstanceNetwork {
     pub(super) fn by(egress: Option<&Arc<ComponentEgress>>) -> Self {
         Self(egress.map(|egress| Route { egress: Arc::clone(egress), found: Arc::default() }))
     }
@@ -65,7 +65,7 @@ fn refusal(error: EgressError) -> Error {
 
 type Sent = Result<(Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>), Error>;
 
-impl WasiHttpHooks for Reachable {
+impl WasiHttpHooks for InstanceNetwork {
     /// The HTTP client sets the header from the URL.
     fn set_host_header(&mut self) -> bool {
         false

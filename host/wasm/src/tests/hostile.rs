@@ -134,7 +134,7 @@ async fn a_looping_plugin_makes_no_other_plugin_fail_under_load() {
 
 #[tokio::test]
 async fn dropping_a_call_frees_its_slot() {
-    let host = Plugins::new(None).unwrap();
+    let host = PluginHost::new(None).unwrap();
     let tools = tools(&host, &portcullis_config::PluginRef::Path(guest("counter")), &json!({})).await.unwrap();
     let (caller, arguments) = (caller(&portcullis_core::call::SessionId::new()), Json::empty_object());
     let mut call = Box::pin(tools.call(&caller, "spin", &arguments));

@@ -55,7 +55,7 @@ async fn what_is_not_what_it_was_pinned_to_is_refused_with_both_digests_and_the_
     let pinned = configured(PluginRef::Pinned(path.clone(), plain));
     let mut lock = portcullis_core::lockfile::Lockfile::default();
     lock.pin_component(&path.display().to_string(), plain);
-    let locked = Plugins::with_reader(None, PluginReader::new(folder.path(), &lock)).unwrap();
+    let locked = PluginHost::with_reader(None, PluginReader::new(folder.path(), &lock)).unwrap();
     let by_path = configured(PluginRef::Path(path.clone()));
     plugins().policy(&pinned).await.unwrap();
     locked.policy(&by_path).await.unwrap();
@@ -114,10 +114,10 @@ async fn refused_settings_name_the_plugin_and_the_field() {
 #[tokio::test]
 async fn a_plugin_is_configured_once_for_all_or_else_in_each_instance() {
     let linked = async |settings: serde_json::Value| {
-        let Plugins { host, reader } = plugins().clone();
+        let PluginHost { host, reader } = plugins().clone();
         let wasm = reader.read(&PluginRef::Path(guest("plain"))).await.unwrap();
         let prepare =
-            move || load::prepare::<v0_1::PolicyWorld>(&host, &wasm, &Allowed::default(), settings.to_string());
+            move || load::prepare::<v0_1::PolicyWorld>(&host, &wasm, &AllowedImports::default(), settings.to_string());
         blocking(prepare).await.unwrap()
     };
     // Its memory has no space left for what reading it takes.
@@ -167,7 +167,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 async fn compiled_code_is_private_and_an_altered_entry_is_made_again() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("compiled");
-    let load = async || Plugins::new(Some(&folder)).unwrap().policy(&entry("plain", json!({}))).await.unwrap();
+    let load = async || PluginHost::new(Some(&folder)).unwrap().policy(&entry("plain", json!({}))).await.unwrap();
     load().await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&folder), mode(&folder.join("key"))), (0o700, 0o600));
@@ -195,7 +195,7 @@ async fn compiled_code_is_private_and_an_altered_entry_is_made_again() {
 async fn equal_plugins_share_their_compiled_code() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("compiled");
-    let host = Plugins::new(Some(&folder)).unwrap();
+    let host = PluginHost::new(Some(&folder)).unwrap();
     let policy = async |settings| drop(host.policy(&entry("plain", settings)).await.unwrap());
     policy(json!({})).await;
     let [path] = entries(&folder).try_into().unwrap();
@@ -210,7 +210,7 @@ async fn equal_plugins_share_their_compiled_code() {
 async fn an_entry_under_another_name_is_not_loaded() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("compiled");
-    let host = Plugins::new(Some(&folder)).unwrap();
+    let host = PluginHost::new(Some(&folder)).unwrap();
     host.policy(&entry("plain", json!({}))).await.unwrap();
     let [plain] = entries(&folder).try_into().unwrap();
     host.policy(&entry("loop", json!({}))).await.unwrap();
@@ -224,7 +224,7 @@ async fn an_entry_under_another_name_is_not_loaded() {
 fn a_key_that_others_can_read_is_refused() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("compiled");
-    let open = || Plugins::new(Some(&folder)).map(drop);
+    let open = || PluginHost::new(Some(&folder)).map(drop);
     open().unwrap();
     fs::set_permissions(folder.join("key"), fs::Permissions::from_mode(0o644)).unwrap();
     let error = open().unwrap_err().to_string();
@@ -258,7 +258,7 @@ async fn the_built_in_plugins_fit_their_worlds_and_need_no_grant() {
 #[tokio::test]
 async fn more_sources_than_there_are_slots_start_and_answer() {
     let folder = tempfile::tempdir().unwrap();
-    let host = Plugins::new(Some(&folder.path().join("compiled"))).unwrap();
+    let host = PluginHost::new(Some(&folder.path().join("compiled"))).unwrap();
     let calculator = PluginRef::Builtin("calculator".into());
     let mut sources = Vec::new();
     for _ in 0..limits::TOOL_SLOTS + 16 {

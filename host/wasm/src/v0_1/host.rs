@@ -57,7 +57,7 @@ pub struct GrantHandle;
 
 /// The facts that the guest may ask for during the running call.
 #[derive(Default)]
-pub(crate) struct Facts {
+pub(crate) struct GuestFacts {
     /// The name of the plugin in the log.
     pub plugin: Arc<str>,
     /// The call that the plugin decides about.

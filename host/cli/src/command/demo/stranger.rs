@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{chapter, say};
 use crate::command::evaluate::evaluate;
-use crate::command::learn::{self, Script};
+use crate::command::learn::{self, CallScript};
 use crate::output::{self, BOLD, escape_hidden};
 use crate::thief;
 
@@ -32,7 +32,7 @@ async fn learned(folder: &Path, command: &[&str]) -> anyhow::Result<()> {
         .source("notes", json!({ "command": command }))
         .build()?;
     let mut config = learn::alone(config, &"notes".parse()?)?;
-    let run = learn::recorded_run(&mut config, &"notes".parse()?, &Script::Harmless).await?;
+    let run = learn::recorded_run(&mut config, &"notes".parse()?, &CallScript::Harmless).await?;
     ensure!(run.proposal.lines.len() == 1, "the tour's server needs its notes: {:?}", run.proposal);
     for line in &run.proposal.lines {
         output::text(&format!("{}\n", learn::described(line)))?;

@@ -12,7 +12,7 @@ use portcullis::config::{Config, Endpoint, PluginRef};
 use portcullis::item::ItemKind;
 use portcullis::lockfile::Lockfile;
 use portcullis::name::{ProfileName, SourceName};
-use portcullis::plugin::{Inspection, PluginReader, Plugins};
+use portcullis::plugin::{Inspection, PluginHost, PluginReader};
 use portcullis::session::Session;
 use portcullis_evaluate::{Condition, Evaluation, EvaluationTarget, Observation, PriorKnowledge};
 use portcullis_jail::Launcher;
@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::false_home::FalseHome;
 use super::judged;
-use super::run::{EvaluatedSource, Run};
+use super::run::{EvaluatedSource, EvaluationRun};
 use super::server::CALL_TIMEOUT;
 
 /// The name of the source in the broker of the evaluation.
@@ -93,7 +93,7 @@ fn written(target: &str) -> anyhow::Result<String> {
 
 async fn inspect(config: &Config) -> anyhow::Result<Inspection> {
     let lock = Lockfile::load(&config.data_dir)?;
-    let plugins = Plugins::with_reader(None, PluginReader::new(&config.data_dir, &lock))?;
+    let plugins = PluginHost::with_reader(None, PluginReader::new(&config.data_dir, &lock))?;
     Ok(plugins.inspect(component(config)?).await?)
 }
 
@@ -198,7 +198,7 @@ impl Candidate {
         let variables = home.canary_variables().filter(|_| self.has_variables);
         let variables: Value = variables.map(|(name, value)| (name, Value::from(value))).collect();
         let told = home.told().to_owned();
-        let mut run = Run::begin(condition);
+        let mut run = EvaluationRun::begin(condition);
         let done = match Broker::build(self.config(&variables, &[&told])?, Launcher::SelfExec).await {
             Ok(broker) => {
                 let work = async {
@@ -207,7 +207,7 @@ impl Candidate {
                 };
                 let done = tokio::select! {
                     done = work => done,
-                    why = home.overfull() => Err(anyhow!("it was ended: {why}")),
+                    why = home.wait_until_over_quota() => Err(anyhow!("it was ended: {why}")),
                 };
                 broker.shutdown().await;
                 done

@@ -84,13 +84,13 @@ const LEAST_ROOM_BYTES: u64 = 1 << 30;
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
 /// Returns the home as the server is told it.
-pub(super) fn told_home(condition: Condition) -> PathBuf {
+pub(super) fn visible_home_of(condition: Condition) -> PathBuf {
     Path::new("/home").join(condition.user())
 }
 
 /// Returns the folder in the home that has something to work on.
 pub(super) fn work_folder(condition: Condition) -> PathBuf {
-    told_home(condition).join("projects/notes")
+    visible_home_of(condition).join("projects/notes")
 }
 
 impl FalseHome {
@@ -114,7 +114,7 @@ impl FalseHome {
                 fs::write(file, &canary.content)?;
             }
         }
-        Ok(Self { real, told: told_home(condition), canaries })
+        Ok(Self { real, told: visible_home_of(condition), canaries })
     }
 
     /// Makes the home of a component, which knows it by its real path.
@@ -205,7 +205,7 @@ impl FalseHome {
 
     /// Waits until the source has written more than it may, and returns what that was. What it removed and holds open is
     /// only seen in the room that is left on the disk.
-    pub(super) async fn overfull(&self) -> String {
+    pub(super) async fn wait_until_over_quota(&self) -> String {
         let least = room_on_disk(&self.real).map_or(0, |room| (room / 2).min(LEAST_ROOM_BYTES));
         loop {
             tokio::time::sleep(WATCH_PAUSE).await;
@@ -256,7 +256,7 @@ impl FalseHome {
     }
 }
 
-/// Nothing that the source closed to everybody stays behind.
+/// Restores the permissions that the source removed, so that the folder can be deleted.
 impl Drop for FalseHome {
     fn drop(&mut self) {
         open_up(&self.real);
@@ -343,7 +343,7 @@ mod tests {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         }
         let (files, left_out) = home.written();
-        let told = told_home(Condition::Baseline).join("closed/copy");
+        let told = visible_home_of(Condition::Baseline).join("closed/copy");
         assert!(files.contains(&(told, b"a secret".to_vec())) && left_out == 0, "{left_out}");
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
         drop(home);
@@ -375,12 +375,12 @@ mod tests {
     async fn a_source_that_fills_the_disk_is_ended() {
         let folder = tempfile::tempdir().unwrap();
         let home = home(folder.path());
-        let nothing_yet = tokio::time::timeout(WATCH_PAUSE * 3, home.overfull()).await;
+        let nothing_yet = tokio::time::timeout(WATCH_PAUSE * 3, home.wait_until_over_quota()).await;
         assert!(nothing_yet.is_err());
         for at in 0..=MAX_HOME_FILES {
             fs::File::create(home.real.join(at.to_string())).unwrap();
         }
-        let why = tokio::time::timeout(Duration::from_secs(60), home.overfull()).await.unwrap();
+        let why = tokio::time::timeout(Duration::from_secs(60), home.wait_until_over_quota()).await.unwrap();
         assert!(why.contains("20000 files"), "{why}");
     }
 }

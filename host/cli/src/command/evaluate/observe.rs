@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use portcullis::cell::{
-    Action, Availability, CellError, CellFactory, Child, InstalledPackage, ProcessCell, Provenance, RecordedAttempt,
-    Subject as Attempted, Tier,
+    Action, AttemptAvailability, AttemptSubject as Attempted, CellError, CellFactory, CellProcess, InstallReport,
+    ProcessCell, Provenance, RecordedAttempt, Tier,
 };
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{Condition, Observation};
@@ -17,9 +17,9 @@ use portcullis_jail::{Launcher, Network};
 use portcullis_net::egress::{FalseAddresses, FalseInternet, SentMessage};
 use tokio::time::timeout;
 
-use super::false_home::{CLOCK_FOLDER, FalseHome, told_home, work_folder};
-use super::run::Run;
-use super::server::{Server, ServerConnection, ServerPipe};
+use super::false_home::{CLOCK_FOLDER, FalseHome, visible_home_of, work_folder};
+use super::run::EvaluationRun;
+use super::server::{ServerConnection, ServerConversation, ServerPipe};
 
 /// The longest time for one run, in which the server starts, lists twice and is called; the wait after the calls is added.
 pub(super) const RUN_TIMEOUT: Duration = Duration::from_secs(120);
@@ -44,7 +44,7 @@ pub(super) struct Candidate {
 /// package with what its registry says of its attestations.
 pub(super) async fn prepare(
     candidate: &Candidate,
-) -> Result<(Vec<PathBuf>, Option<(InstalledPackage, Provenance)>), CellError> {
+) -> Result<(Vec<PathBuf>, Option<(InstallReport, Provenance)>), CellError> {
     let cell = candidate.cell(&candidate.source);
     cell.plan(&[]).await?;
     let described = cell.described();
@@ -83,7 +83,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     }
     let cell = candidate.cell(&source);
     // The recording begins now, too.
-    let mut run = Run::begin(condition);
+    let mut run = EvaluationRun::begin(condition);
     let mut variables = home.variables(condition);
     variables.retain(|(name, _)| !candidate.variables.iter().any(|(own, _)| own == name));
     variables.extend(candidate.variables.iter().map(|(name, value)| (name.clone(), replaced(value))));
@@ -105,7 +105,8 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         recording.watch(&file).context("a false secret is gone")?;
     }
 
-    let (child, streams, ready) = Child::start(plan.launch, Launcher::SelfExec, Some(Arc::clone(&recording))).await?;
+    let (child, streams, ready) =
+        CellProcess::start(plan.launch, Launcher::SelfExec, Some(Arc::clone(&recording))).await?;
     let (served, _resolver) = match condition {
         Condition::Bare => (None, cell.started(ready)?),
         _ => (Some(internet.serve(ready.listeners)?), None),
@@ -113,7 +114,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     let limit = RUN_TIMEOUT + candidate.idle;
     let work = async {
         let (pipe, last_words) = ServerPipe::of(streams)?;
-        match Server::meet(ServerConnection::Pipe(pipe), condition.client(), condition.era()).await {
+        match ServerConversation::meet(ServerConnection::Pipe(pipe), condition.client(), condition.era()).await {
             Ok(mut server) => {
                 run.exercise(&mut server, &work_folder(condition), &home.canary_paths(), candidate.idle).await
             }
@@ -127,7 +128,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
             Ok(done) => done.err(),
             Err(_) => Some(anyhow!("it was not done within {} s", limit.as_secs())),
         },
-        why = home.overfull() => Some(anyhow!("it was ended: {why}")),
+        why = home.wait_until_over_quota() => Some(anyhow!("it was ended: {why}")),
     };
     child.kill();
     child.wait().await;
@@ -139,7 +140,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     let mut attempts = recording.attempts();
     let mut observed = run.observed();
     let sent = internet.sent();
-    let unanswered = unheard(&attempts, &sent, |address| internet.name_of(address));
+    let unanswered = unanswered_ports(&attempts, &sent, |address| internet.name_of(address));
     count(&mut observed.unseen, "connections to ports at which nothing answers", unanswered);
     // An address that a name was given is known by that name.
     attempts.retain(|attempt| match attempt.subject {
@@ -158,7 +159,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     });
     let clock_moved = attempts.iter().any(|attempt| {
         let of_clock = matches!(&attempt.subject, Attempted::Path(path) if path.starts_with(CLOCK_FOLDER) && path.extension().is_some());
-        of_clock && attempt.action == Action::Read && attempt.availability == Availability::Granted
+        of_clock && attempt.action == Action::Read && attempt.availability == AttemptAvailability::Granted
     });
     let (written, unsearched) = home.written();
     count(
@@ -173,7 +174,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         missed: observed.missed + internet.others() + recording.crowded_out(),
         written,
         canaries: std::mem::take(&mut home.canaries),
-        home: told_home(condition),
+        home: visible_home_of(condition),
         programs: [program, PathBuf::from("/usr/bin/env")].into_iter().chain(started).collect(),
         clock_moved,
         ..observed
@@ -181,7 +182,11 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
 }
 
 /// Returns the number of ports of named hosts at which the source found nobody to hear it.
-fn unheard(attempts: &[RecordedAttempt], sent: &[SentMessage], name_of: impl Fn(Ipv4Addr) -> Option<String>) -> usize {
+fn unanswered_ports(
+    attempts: &[RecordedAttempt],
+    sent: &[SentMessage],
+    name_of: impl Fn(Ipv4Addr) -> Option<String>,
+) -> usize {
     let is_unheard = |attempt: &&RecordedAttempt| {
         let Attempted::Address(SocketAddr::V4(to)) = attempt.subject else { return false };
         let Some(host) = name_of(*to.ip()).filter(|_| to.port() != 0) else { return false };
@@ -203,7 +208,7 @@ fn count(unseen: &mut BTreeMap<&'static str, u64>, what: &'static str, times: us
 mod tests {
     use std::time::Instant;
 
-    use portcullis_net::egress::Channel;
+    use portcullis_net::egress::MessageProtocol;
 
     use super::*;
 
@@ -213,21 +218,21 @@ mod tests {
         let attempt = |to: [u8; 4], port| RecordedAttempt {
             action: Action::Connect,
             subject: Attempted::Address((to, port).into()),
-            availability: Availability::Denied,
+            availability: AttemptAvailability::Denied,
             count: 1,
             after: Duration::ZERO,
             program: String::new(),
         };
         let (known, unknown) = ([93, 184, 0, 1], [93, 184, 0, 2]);
         let attempts = [attempt(known, 4711), attempt(known, 80), attempt(known, 0), attempt(unknown, 4711)];
-        assert_eq!(unheard(&attempts, &[], name_of), 1);
+        assert_eq!(unanswered_ports(&attempts, &[], name_of), 1);
         let sent = SentMessage {
             at: Instant::now(),
-            channel: Channel::Udp,
+            channel: MessageProtocol::Udp,
             host: "a.test".to_owned(),
             port: 4711,
             parts: Vec::new(),
         };
-        assert_eq!(unheard(&attempts, &[sent], name_of), 0, "a datagram is heard");
+        assert_eq!(unanswered_ports(&attempts, &[sent], name_of), 0, "a datagram is heard");
     }
 }

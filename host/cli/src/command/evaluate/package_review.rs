@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-use portcullis::cell::{InstalledPackage, Provenance};
+use portcullis::cell::{InstallReport, Provenance};
 use portcullis::config::ConfigCandidate;
 use portcullis::lockfile::{LockedPackage, Lockfile};
-use portcullis_evaluate::{AuditedPackage, PinnedBefore, PriorKnowledge, judge_by_records};
+use portcullis_evaluate::{AuditedPackage, PinnedVersion, PriorKnowledge, judge_by_records};
 use portcullis_osv::{Ecosystem, OsvCheck, OsvDatabase, OsvEdition, OsvMatch};
 use serde_json::Value;
 
@@ -96,14 +96,14 @@ pub(super) fn refused(record: &OsvMatch, database: &OsvEdition) -> PackageReview
 }
 
 /// Adds what is known of the packages by the names and versions that the registry gave, whatever they say themselves.
-pub(super) fn look_at_lock(phase: &InstalledPackage, review: &mut PackageReview) {
+pub(super) fn look_at_lock(phase: &InstallReport, review: &mut PackageReview) {
     judge_by_records(&phase.osv.matches, &mut review.known.findings);
     review.malicious |= phase.osv.malicious().is_some();
 }
 
 /// Compares an installed package with what the lock file of a configuration pins: the named one, or the one that would
 /// be found here. A configuration is read for the place of its lock file only.
-pub(super) fn compare_with_pins(phase: &InstalledPackage, config: Option<&Path>, known: &mut PriorKnowledge) {
+pub(super) fn compare_with_pins(phase: &InstallReport, config: Option<&Path>, known: &mut PriorKnowledge) {
     let Ok(candidate) = ConfigCandidate::load(config) else {
         known.unchecked.push("what was pinned before: not checked, as there is no configuration here".to_owned());
         return;
@@ -117,14 +117,14 @@ pub(super) fn compare_with_pins(phase: &InstalledPackage, config: Option<&Path>,
     };
     for pin in lock.packages().iter().filter(|pin| pin.name == phase.name && is_same_ecosystem(pin, phase)) {
         let (source, version) = (pin.source.clone(), pin.version.clone());
-        let before = PinnedBefore { source, version, integrity: pin.integrity.clone() };
+        let before = PinnedVersion { source, version, integrity: pin.integrity.clone() };
         let text = before.compare(&phase.name, &phase.version, &phase.integrity, &mut known.findings);
         known.about.push(text);
     }
 }
 
 /// Says whether the registry names attestations of an installed package. None was verified.
-pub(super) fn say_provenance(phase: &InstalledPackage, provenance: &Provenance, known: &mut PriorKnowledge) {
+pub(super) fn say_provenance(phase: &InstallReport, provenance: &Provenance, known: &mut PriorKnowledge) {
     let said = format!("{} {}: {provenance}", phase.name, phase.version);
     match provenance {
         Provenance::Attested { .. } | Provenance::Unattested => known.about.push(said),
@@ -133,7 +133,7 @@ pub(super) fn say_provenance(phase: &InstalledPackage, provenance: &Provenance, 
 }
 
 /// Reports whether both were installed by the same package manager, which the request names first.
-fn is_same_ecosystem(pin: &LockedPackage, phase: &InstalledPackage) -> bool {
+fn is_same_ecosystem(pin: &LockedPackage, phase: &InstallReport) -> bool {
     pin.requested.split(':').next() == phase.requested.split(':').next()
 }
 
@@ -275,7 +275,7 @@ mod tests {
             package: "server".to_owned(),
             version: "1.0.0".to_owned(),
         };
-        let phase = InstalledPackage {
+        let phase = InstallReport {
             requested: "npm:server".to_owned(),
             name: "server".to_owned(),
             version: "1.0.0".to_owned(),

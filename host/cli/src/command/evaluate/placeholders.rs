@@ -1,4 +1,4 @@
-//! What stands for the settings of a bundle that nobody trusts: defaults and placeholders, nothing of the user.
+//! Provides values for the settings of an untrusted bundle: defaults and placeholders, and nothing of the user's.
 
 use std::path::PathBuf;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 use crate::bundle::{ManifestValues, UserSetting};
 
 /// The values of an evaluated bundle. The folder stands for each folder or file that the user would name.
-pub(crate) struct Placeholders(pub(crate) PathBuf);
+pub(crate) struct PlaceholderSettings(pub(crate) PathBuf);
 
-impl ManifestValues for Placeholders {
+impl ManifestValues for PlaceholderSettings {
     fn folder(&self, _: &str) -> anyhow::Result<String> {
         Ok(self.0.to_string_lossy().into_owned())
     }

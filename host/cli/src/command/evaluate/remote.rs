@@ -12,8 +12,8 @@ use url::Url;
 
 use super::false_home::work_folder;
 use super::observe::RUN_TIMEOUT;
-use super::run::Run;
-use super::server::{MAX_MESSAGE_BYTES, Server, ServerConnection};
+use super::run::EvaluationRun;
+use super::server::{MAX_MESSAGE_BYTES, ServerConnection, ServerConversation};
 use super::{judged, observe_all};
 
 /// The conditions that a server elsewhere can notice: the others change only what a program on this machine finds.
@@ -47,7 +47,7 @@ pub(super) async fn evaluate(url: Url, idle: Duration) -> anyhow::Result<Evaluat
 
 /// Speaks to the server under one condition. A server that fails is an observation.
 async fn observe(url: Url, condition: Condition, idle: Duration) -> anyhow::Result<Observation> {
-    let mut run = Run::begin(condition);
+    let mut run = EvaluationRun::begin(condition);
     let limit = RUN_TIMEOUT + idle;
     let work = async {
         match meet(&url, condition).await {
@@ -69,15 +69,17 @@ async fn observe(url: Url, condition: Condition, idle: Duration) -> anyhow::Resu
 }
 
 /// Begins a conversation by streamable HTTP, or by the transport of 2024-11-05 if the server speaks only that.
-async fn meet(url: &Url, condition: Condition) -> anyhow::Result<Server> {
+async fn meet(url: &Url, condition: Condition) -> anyhow::Result<ServerConversation> {
     let (client, era) = (condition.client(), condition.era());
     let http = HttpConnection::new(url, MAX_MESSAGE_BYTES).map_err(|error| anyhow!("{error}"))?;
-    let refused = match Server::meet(ServerConnection::Http(http), client, era).await {
+    let refused = match ServerConversation::meet(ServerConnection::Http(http), client, era).await {
         Ok(server) => return Ok(server),
         Err(refused) => refused,
     };
     match HttpConnection::open_sse(url, MAX_MESSAGE_BYTES).await {
-        Ok(http) if condition != Condition::Modern => Server::meet(ServerConnection::Http(http), client, era).await,
+        Ok(http) if condition != Condition::Modern => {
+            ServerConversation::meet(ServerConnection::Http(http), client, era).await
+        }
         _ => Err(refused),
     }
 }

@@ -31,13 +31,13 @@ pub(super) trait EvaluatedSource: Send {
 }
 
 /// A run in progress.
-pub(super) struct Run {
+pub(super) struct EvaluationRun {
     seen: Observation,
     /// The bytes of all answers that are kept.
     answered: usize,
 }
 
-impl Run {
+impl EvaluationRun {
     /// Begins a run under a condition.
     pub(super) fn begin(condition: Condition) -> Self {
         Self { seen: Observation::begin(condition), answered: 0 }

@@ -35,7 +35,7 @@ const MAX_MET_BYTES: usize = 256 * 1024;
 const MAX_CURSOR_BYTES: usize = 64 * 1024;
 
 /// A server that is spoken to.
-pub(super) struct Server {
+pub(super) struct ServerConversation {
     connection: ServerConnection,
     next_id: u64,
     /// The name of the client that it is spoken to as.
@@ -46,7 +46,7 @@ pub(super) struct Server {
     met: Value,
 }
 
-impl Server {
+impl ServerConversation {
     /// Begins the conversation as this client: in the modern era, or in the legacy one and, if the server refuses that,
     /// in the modern one.
     pub(super) async fn meet(connection: ServerConnection, client: &'static str, era: Era) -> anyhow::Result<Self> {
@@ -172,7 +172,7 @@ impl Server {
     }
 }
 
-impl EvaluatedSource for Server {
+impl EvaluatedSource for ServerConversation {
     fn name(&self) -> String {
         let modern = self.met.get("_meta").and_then(|meta| meta.get(meta::SERVER_INFO));
         let about = modern.or_else(|| self.met.get("serverInfo"));

@@ -25,7 +25,7 @@ const MAX_TEXT_BYTES: usize = 16 << 10;
 const ROUND_TIME: Duration = Duration::from_secs(10);
 
 /// The calls to make.
-pub(crate) enum Script {
+pub(crate) enum CallScript {
     /// Those that the source's own description calls harmless.
     Harmless,
     /// Those of a file: tools and arguments.
@@ -33,7 +33,7 @@ pub(crate) enum Script {
 }
 
 /// The result of driving a source.
-pub(super) struct Driven {
+pub(super) struct DriveResult {
     /// The error, if it did not start.
     pub(super) failure: Option<String>,
     pub(super) calls: Vec<CallResult>,
@@ -49,7 +49,7 @@ pub(super) struct CallResult {
     pub(super) text: String,
 }
 
-impl Script {
+impl CallScript {
     /// Reads calls from a file.
     pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
         let shown = crate::output::escape_hidden(&file.to_string_lossy()).into_owned();
@@ -65,7 +65,7 @@ impl Script {
     }
 }
 
-impl Driven {
+impl DriveResult {
     /// Returns everything that the source said when something failed.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         let failed = self.calls.iter().filter(|call| !call.ok).map(|call| call.text.as_str());
@@ -78,17 +78,17 @@ impl Driven {
 pub(super) async fn drive(
     broker: &Broker,
     source: &SourceName,
-    script: &Script,
+    script: &CallScript,
     sealed: bool,
     named: &[PathBuf],
-) -> Driven {
+) -> DriveResult {
     let listed = match tools(broker, source).await {
         Ok(listed) => listed,
-        Err(failure) => return Driven { failure: Some(failure), calls: Vec::new() },
+        Err(failure) => return DriveResult { failure: Some(failure), calls: Vec::new() },
     };
     let calls: Vec<(String, Value)> = match script {
-        Script::Listed(calls) => calls.clone(),
-        Script::Harmless => {
+        CallScript::Listed(calls) => calls.clone(),
+        CallScript::Harmless => {
             let definition = |item: &Arc<Item>| serde_json::from_str::<Value>(item.definition.as_str()).ok();
             let called = listed.iter().filter_map(|item| Some((item.name.to_string(), definition(item)?)));
             let harmless = called.filter(|(_, tool)| sealed || calls::is_harmless(tool)).take(MAX_CALLS);
@@ -103,13 +103,13 @@ pub(super) async fn drive(
 }
 
 /// Makes the same calls again.
-pub(super) async fn repeat(broker: &Broker, source: &SourceName, before: &Driven) -> Driven {
+pub(super) async fn repeat(broker: &Broker, source: &SourceName, before: &DriveResult) -> DriveResult {
     match tools(broker, source).await {
         Ok(listed) => {
             let calls: Vec<_> = before.calls.iter().map(|call| (call.tool.clone(), call.arguments.clone())).collect();
             make(broker, &listed, &calls, Duration::MAX).await
         }
-        Err(failure) => Driven { failure: Some(failure), calls: Vec::new() },
+        Err(failure) => DriveResult { failure: Some(failure), calls: Vec::new() },
     }
 }
 
@@ -134,14 +134,14 @@ fn example(named: &[PathBuf], tool: &str) -> Option<PathBuf> {
 }
 
 /// Makes calls one after another. After `limit` no further one is begun.
-async fn make(broker: &Broker, listed: &[Arc<Item>], calls: &[(String, Value)], limit: Duration) -> Driven {
+async fn make(broker: &Broker, listed: &[Arc<Item>], calls: &[(String, Value)], limit: Duration) -> DriveResult {
     let session = match "default".parse().map_err(|error: NameError| error.to_string()) {
         Ok(profile) => broker.open_session(&profile, "learn", "portcullis-learn").await.map_err(|error| error.message),
         Err(error) => Err(error),
     };
     let session = match session {
         Ok(session) => session,
-        Err(failure) => return Driven { failure: Some(failure), calls: Vec::new() },
+        Err(failure) => return DriveResult { failure: Some(failure), calls: Vec::new() },
     };
     let (mut made, began) = (Vec::new(), Instant::now());
     for (tool, arguments) in calls {
@@ -152,7 +152,7 @@ async fn make(broker: &Broker, listed: &[Arc<Item>], calls: &[(String, Value)], 
         made.push(one(&session, tool, exposed, arguments).await);
     }
     session.close().await;
-    Driven { failure: None, calls: made }
+    DriveResult { failure: None, calls: made }
 }
 
 async fn one(session: &Session, tool: &str, exposed: &str, arguments: &Value) -> CallResult {

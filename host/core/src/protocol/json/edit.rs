@@ -5,7 +5,7 @@ use std::ops::Range;
 use faststr::FastStr;
 
 use super::super::buffer::MessageBuffer;
-use super::inspect::Findings;
+use super::inspect::TextFacts;
 use super::{Json, last};
 
 /// The bytes that a copy may have more than the original before its buffer grows.
@@ -120,12 +120,12 @@ impl Json {
 struct Copy<'a> {
     from: &'a Json,
     text: MessageBuffer,
-    findings: Findings,
+    findings: TextFacts,
 }
 
 impl<'a> Copy<'a> {
     fn of(from: &'a Json) -> Self {
-        let findings = Findings { long: Vec::new(), paired: true };
+        let findings = TextFacts { long: Vec::new(), paired: true };
         Self { from, text: MessageBuffer::with_capacity(from.as_str().len() + ROOM), findings }
     }
 

@@ -13,7 +13,7 @@ pub(super) const LONG_BYTES: usize = 512;
 
 /// The facts that are known about a text.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Findings {
+pub(super) struct TextFacts {
     /// The long values, by where they start. Some may be missing, but the places of the others are right.
     pub(super) long: Vec<LongValue>,
     /// True if it is known that no escape stands for half of a surrogate pair without the other half.
@@ -30,8 +30,8 @@ pub(super) struct LongValue {
 }
 
 /// Checks that a text is exactly one JSON value, nested no deeper than [`MAX_NESTING`]. Returns `None` if it is not.
-pub(super) fn inspect(text: &str) -> Option<Findings> {
-    let findings = Findings { long: Vec::new(), paired: true };
+pub(super) fn inspect(text: &str) -> Option<TextFacts> {
+    let findings = TextFacts { long: Vec::new(), paired: true };
     let mut pass = Pass { bytes: text.as_bytes(), at: 0, open: Vec::new(), findings };
     pass.whole()?;
     Some(pass.findings)
@@ -42,7 +42,7 @@ struct Pass<'a> {
     at: usize,
     /// The arrays and objects around the position.
     open: Vec<Open>,
-    findings: Findings,
+    findings: TextFacts,
 }
 
 struct Open {
@@ -192,7 +192,7 @@ impl Pass<'_> {
     }
 }
 
-impl Findings {
+impl TextFacts {
     /// Returns the long value that starts at this position. `next` is where to look first: the number of the long
     /// value after the last one that was found, when a text is read from its beginning to its end.
     pub(super) fn at(&self, start: usize, next: &mut usize) -> Option<LongValue> {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::inspect::{Findings, LongValue};
+use super::inspect::{LongValue, TextFacts};
 
 /// A member of an object: the key, decoded, and the text of the value.
 pub(in crate::protocol) type Member<'a> = (Cow<'a, str>, &'a str);
@@ -17,11 +17,11 @@ pub(in crate::protocol) struct ValuePlace<'a> {
     /// The text up to the end of the value.
     text: &'a str,
     start: usize,
-    findings: Option<&'a Findings>,
+    findings: Option<&'a TextFacts>,
 }
 
 impl<'a> ValuePlace<'a> {
-    pub(super) fn new(text: &'a str, range: &Range<usize>, findings: Option<&'a Findings>) -> Self {
+    pub(super) fn new(text: &'a str, range: &Range<usize>, findings: Option<&'a TextFacts>) -> Self {
         Self { text: text.get(..range.end).unwrap_or_default(), start: range.start, findings }
     }
 
@@ -124,7 +124,7 @@ fn decoded(quoted: &str) -> Option<Cow<'_, str>> {
 pub(in crate::protocol) struct JsonScanner<'a> {
     text: &'a str,
     at: usize,
-    findings: Option<&'a Findings>,
+    findings: Option<&'a TextFacts>,
     /// The number of the first long value that does not start before the position.
     next: usize,
 }

@@ -21,7 +21,7 @@ pub(in super::super) fn record() -> io::Result<OwnedFd> {
 
 /// Installs a filter that has the deputy perform what makes, changes or removes a file. Returns its listener. Needs
 /// `no_new_privs`.
-pub(in super::super) fn deputize() -> io::Result<OwnedFd> {
+pub(in super::super) fn install_deputy_filter() -> io::Result<OwnedFd> {
     let mut filter = Filter::new();
     for &(call, flags) in PERFORMED.iter().chain(PERFORMED_HERE) {
         let rules = match flags {

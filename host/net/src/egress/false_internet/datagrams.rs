@@ -1,4 +1,4 @@
-//! Hears every datagram that a source sends, whichever port it is for.
+//! Receives every datagram that a source sends, whatever its port.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::net::UdpSocket;
 use tokio_util::sync::CancellationToken;
 
-use super::traffic::{Channel, Sender};
+use super::traffic::{IntendedHost, MessageProtocol};
 use super::{ACCEPT_PAUSE, RESOLVER_PORT, Shared};
 
 /// The longest packet of IP, in bytes.
@@ -17,9 +17,9 @@ const UDP_HEADER_BYTES: usize = 8;
 
 /// Notes datagrams until the last call, and those that are waiting then. `socket` is a raw one, whose packets begin with
 /// the header of IP.
-pub(super) async fn hear(shared: Arc<Shared>, socket: UdpSocket, last_call: CancellationToken) {
+pub(super) async fn receive(shared: Arc<Shared>, socket: UdpSocket, draining: CancellationToken) {
     let mut packet = vec![0; MAX_PACKET_BYTES];
-    while let Some(received) = last_call.run_until_cancelled(socket.recv(&mut packet)).await {
+    while let Some(received) = draining.run_until_cancelled(socket.recv(&mut packet)).await {
         match received {
             Ok(size) => shared.note_datagram(packet.get(..size).unwrap_or_default()),
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -40,7 +40,11 @@ impl Shared {
         }
         let [_, port] = ports;
         let host = self.names.name_of(address).unwrap_or_else(|| address.to_string());
-        self.traffic.note(Channel::Udp, &Sender { host, port }, vec![("bytes".to_owned(), content.to_vec())]);
+        self.traffic.note(
+            MessageProtocol::Udp,
+            &IntendedHost { host, port },
+            vec![("bytes".to_owned(), content.to_vec())],
+        );
     }
 }
 

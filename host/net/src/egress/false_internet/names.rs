@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 use tokio_util::sync::CancellationToken;
 
-use super::traffic::{Channel, Sender};
+use super::traffic::{IntendedHost, MessageProtocol};
 use super::{ACCEPT_PAUSE, RESOLVER_PORT, Shared};
 
 /// The longest query, in bytes. No datagram is longer.
@@ -87,10 +87,10 @@ impl FalseNames {
 
 impl Shared {
     /// Answers a DNS query (RFC 1035). What is none is kept as it is.
-    fn answer(&self, query: &[u8], to: Option<&Sender>, channel: Channel) -> Option<Vec<u8>> {
+    fn answer(&self, query: &[u8], to: Option<&IntendedHost>, channel: MessageProtocol) -> Option<Vec<u8>> {
         let reply = self.reply(query);
         if reply.is_none() {
-            let unknown = Sender { host: "a resolver".to_owned(), port: RESOLVER_PORT };
+            let unknown = IntendedHost { host: "a resolver".to_owned(), port: RESOLVER_PORT };
             self.traffic.note(channel, to.unwrap_or(&unknown), vec![("bytes".to_owned(), query.to_vec())]);
         }
         reply
@@ -101,8 +101,8 @@ impl Shared {
         let packet = Packet::parse(query).ok()?;
         let [question] = packet.questions.as_slice() else { return None };
         let name = question.qname.to_string();
-        let to = Sender { host: name.clone(), port: RESOLVER_PORT };
-        self.traffic.note(Channel::Dns, &to, vec![("name".to_owned(), name.clone().into_bytes())]);
+        let to = IntendedHost { host: name.clone(), port: RESOLVER_PORT };
+        self.traffic.note(MessageProtocol::Dns, &to, vec![("name".to_owned(), name.clone().into_bytes())]);
         let mut reply = Packet::new_reply(packet.id());
         reply.set_flags(PacketFlag::RECURSION_DESIRED | PacketFlag::RECURSION_AVAILABLE);
         *reply.rcode_mut() = RCODE::NoError;
@@ -116,26 +116,26 @@ impl Shared {
 }
 
 /// Answers datagrams until the last call, and hears those that are waiting then.
-pub(super) async fn serve(shared: Arc<Shared>, socket: UdpSocket, last_call: CancellationToken) {
+pub(super) async fn serve(shared: Arc<Shared>, socket: UdpSocket, draining: CancellationToken) {
     let mut query = vec![0; MAX_QUERY_BYTES];
-    while let Some(received) = last_call.run_until_cancelled(socket.recv_from(&mut query)).await {
+    while let Some(received) = draining.run_until_cancelled(socket.recv_from(&mut query)).await {
         let Ok((size, from)) = received else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        if let Some(message) = query.get(..size).and_then(|query| shared.answer(query, None, Channel::Udp)) {
+        if let Some(message) = query.get(..size).and_then(|query| shared.answer(query, None, MessageProtocol::Udp)) {
             // A client that went away meanwhile needs no answer.
             let _ = socket.send_to(&message, from).await;
         }
     }
     let Ok(socket) = socket.into_std() else { return };
     while let Ok((size, _)) = socket.recv_from(&mut query) {
-        let _ = query.get(..size).and_then(|query| shared.answer(query, None, Channel::Udp));
+        let _ = query.get(..size).and_then(|query| shared.answer(query, None, MessageProtocol::Udp));
     }
 }
 
 /// Answers the queries of one connection, each of which is preceded by its length (RFC 7766).
-pub(super) async fn serve_stream(shared: &Shared, to: &Sender, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+pub(super) async fn serve_stream(shared: &Shared, to: &IntendedHost, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     while let Some(message) = one(shared, to, &mut stream).await {
         let size = u16::try_from(message.len()).unwrap_or_default().to_be_bytes();
         if stream.write_all(&[&size, &*message].concat()).await.is_err() {
@@ -144,10 +144,10 @@ pub(super) async fn serve_stream(shared: &Shared, to: &Sender, mut stream: impl 
     }
 }
 
-async fn one(shared: &Shared, to: &Sender, stream: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
+async fn one(shared: &Shared, to: &IntendedHost, stream: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
     let size = usize::from(stream.read_u16().await.ok()?);
     let mut query = Vec::new();
     // One that ends early is kept, too.
     let _ = stream.take(size as u64).read_to_end(&mut query).await;
-    shared.answer(&query, Some(to), Channel::Tcp)
+    shared.answer(&query, Some(to), MessageProtocol::Tcp)
 }

@@ -17,7 +17,7 @@ use tokio_rustls::LazyConfigAcceptor;
 
 use super::Shared;
 use super::tap::{Capture, CapturingStream};
-use super::traffic::{Channel, Sender};
+use super::traffic::{IntendedHost, MessageProtocol};
 
 /// The number of bytes that are kept of a body.
 const MAX_BODY_BYTES: usize = 256 * 1024;
@@ -32,23 +32,23 @@ const MAX_HEADERS: usize = 1000;
 const HANDSHAKE: u8 = 22;
 
 /// Answers one connection until the source ends it.
-pub(super) async fn serve(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
+pub(super) async fn serve(shared: &Arc<Shared>, stream: TcpStream, to: IntendedHost) {
     let mut first = [0; 1];
     match stream.peek(&mut first).await {
         Ok(1) if first == [HANDSHAKE] => tls(shared, stream, to).await,
         // Other protocols begin with a letter, too: what is no request is kept as it is.
         Ok(1) if first.iter().all(u8::is_ascii_alphabetic) => {
-            http(shared, stream, vec![to], Channel::Http, Vec::new()).await
+            http(shared, stream, vec![to], MessageProtocol::Http, Vec::new()).await
         }
         Ok(1) => other(shared, stream, to).await,
         // The source said nothing: it waited for a greeting, or only looked whether somebody is there.
-        _ => shared.traffic.note(Channel::Tcp, &to, Vec::new()),
+        _ => shared.traffic.note(MessageProtocol::Tcp, &to, Vec::new()),
     }
 }
 
-async fn tls(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
+async fn tls(shared: &Arc<Shared>, stream: TcpStream, to: IntendedHost) {
     // What is no handshake is kept as it is, and so is one that fails.
-    let greeting = Capture::new(shared, vec![to.clone()], Channel::Tls, Vec::new());
+    let greeting = Capture::new(shared, vec![to.clone()], MessageProtocol::Tls, Vec::new());
     let stream = CapturingStream::new(stream, Arc::clone(&greeting));
     let Ok(hello) = LazyConfigAcceptor::new(Acceptor::default(), stream).await else { return };
     let named = hello.client_hello().server_name().map(str::to_owned);
@@ -61,25 +61,30 @@ async fn tls(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
             // Its extensions may say as much as a request.
             shown.push(("handshake".to_owned(), greeting.so_far()));
             greeting.understand(true);
-            http(shared, stream, with_host(vec![to], named), Channel::Https, shown).await;
+            http(shared, stream, with_host(vec![to], named), MessageProtocol::Https, shown).await;
         }
-        Err(_) => shared.traffic.note(Channel::Tls, &to, shown),
+        Err(_) => shared.traffic.note(MessageProtocol::Tls, &to, shown),
     }
 }
 
 /// Adds a host that is named besides those that are known. Whoever has any of them may read what is said.
-fn with_host(mut to: Vec<Sender>, named: Option<String>) -> Vec<Sender> {
+fn with_host(mut to: Vec<IntendedHost>, named: Option<String>) -> Vec<IntendedHost> {
     let other = |named: &String| !to.iter().any(|known| known.host.eq_ignore_ascii_case(named));
-    let added = named.filter(other).zip(to.first()).map(|(host, first)| Sender { host, ..first.clone() });
+    let added = named.filter(other).zip(to.first()).map(|(host, first)| IntendedHost { host, ..first.clone() });
     to.extend(added);
     to
 }
 
-async fn http<S>(shared: &Arc<Shared>, stream: S, to: Vec<Sender>, channel: Channel, shown: Vec<(String, Vec<u8>)>)
-where
+async fn http<S>(
+    shared: &Arc<Shared>,
+    stream: S,
+    to: Vec<IntendedHost>,
+    channel: MessageProtocol,
+    shown: Vec<(String, Vec<u8>)>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let raw = if channel == Channel::Http { Channel::Tcp } else { channel };
+    let raw = if channel == MessageProtocol::Http { MessageProtocol::Tcp } else { channel };
     let heard = Capture::new(shared, to.clone(), raw, shown.clone());
     let service = service_fn(|request: Request<Incoming>| {
         // A request that is not heard to its end is kept as it is.
@@ -108,8 +113,8 @@ where
 async fn answer(
     shared: &Shared,
     request: Request<Incoming>,
-    to: &[Sender],
-    channel: Channel,
+    to: &[IntendedHost],
+    channel: MessageProtocol,
     shown: &[(String, Vec<u8>)],
 ) -> Option<Response<Full<Bytes>>> {
     let (head, mut body) = request.into_parts();
@@ -166,8 +171,8 @@ fn empty_answer(headers: &HeaderMap) -> Response<Full<Bytes>> {
 }
 
 /// Keeps what is neither HTTP nor TLS, and says nothing.
-async fn other(shared: &Arc<Shared>, stream: TcpStream, to: Sender) {
-    let mut stream = CapturingStream::new(stream, Capture::new(shared, vec![to], Channel::Tcp, Vec::new()));
+async fn other(shared: &Arc<Shared>, stream: TcpStream, to: IntendedHost) {
+    let mut stream = CapturingStream::new(stream, Capture::new(shared, vec![to], MessageProtocol::Tcp, Vec::new()));
     // A reset is an end, too.
     let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
 }

@@ -10,17 +10,18 @@ use portcullis_core::sync::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Shared;
-use super::traffic::{Channel, Sender};
+use super::traffic::{IntendedHost, MessageProtocol};
 
 /// The number of bytes that are kept of a connection.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// What was said on one connection. Dropping it notes the bytes, unless all of them were noted as requests.
+/// The bytes that a source sent over one connection. Dropping it records them, unless all of them were recorded as
+/// requests.
 pub(super) struct Capture {
     shared: Arc<Shared>,
     /// The hosts that it may have been meant for.
-    to: Vec<Sender>,
-    channel: Channel,
+    to: Vec<IntendedHost>,
+    channel: MessageProtocol,
     /// What was said besides the bytes.
     besides: Vec<(String, Vec<u8>)>,
     bytes: Mutex<Vec<u8>>,
@@ -34,8 +35,8 @@ pub(super) struct Capture {
 impl Capture {
     pub(super) fn new(
         shared: &Arc<Shared>,
-        to: Vec<Sender>,
-        channel: Channel,
+        to: Vec<IntendedHost>,
+        channel: MessageProtocol,
         besides: Vec<(String, Vec<u8>)>,
     ) -> Arc<Self> {
         let (shared, bytes) = (Arc::clone(shared), Mutex::default());
@@ -62,7 +63,7 @@ impl Capture {
         self.understood.load(Ordering::Relaxed)
     }
 
-    fn hear(&self, heard: &[u8]) {
+    fn receive(&self, heard: &[u8]) {
         let mut bytes = self.bytes.lock();
         let room = MAX_BYTES.saturating_sub(bytes.len());
         if heard.len() > room {
@@ -108,7 +109,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for CapturingStream<S> {
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         let read = buffer.filled().get(before..).unwrap_or_default();
         if !read.is_empty() {
-            self.heard.hear(read);
+            self.heard.receive(read);
         }
         Poll::Ready(Ok(()))
     }

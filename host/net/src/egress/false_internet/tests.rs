@@ -168,7 +168,7 @@ async fn a_datagram_that_is_no_query_is_kept() {
     socket.send_to(&long, cell.resolver).await.unwrap();
     cell.guard.finish().await;
     let sent = cell.internet.sent();
-    assert_eq!((sent[0].channel, &sent[0].parts[0].1), (Channel::Udp, &long));
+    assert_eq!((sent[0].channel, &sent[0].parts[0].1), (MessageProtocol::Udp, &long));
 }
 
 #[tokio::test]
@@ -186,13 +186,13 @@ async fn a_request_that_names_another_host_was_sent_to_both_and_its_host_is_kept
 #[tokio::test]
 async fn a_flood_of_names_leaves_room_for_what_is_sent_and_is_counted() {
     let shared = Traffic::default();
-    let to = |host: String| Sender { host, port: 53 };
+    let to = |host: String| IntendedHost { host, port: 53 };
     for at in 0..9000 {
-        shared.note(Channel::Dns, &to(format!("n{at}.test")), Vec::new());
-        shared.note(Channel::Http, &to("flood.test".to_owned()), Vec::new());
+        shared.note(MessageProtocol::Dns, &to(format!("n{at}.test")), Vec::new());
+        shared.note(MessageProtocol::Http, &to("flood.test".to_owned()), Vec::new());
     }
     assert!(shared.others() > 0);
-    shared.note(Channel::Http, &to("evil.test".to_owned()), vec![("body".to_owned(), b"secret".to_vec())]);
+    shared.note(MessageProtocol::Http, &to("evil.test".to_owned()), vec![("body".to_owned(), b"secret".to_vec())]);
     assert_eq!(shared.sent().last().unwrap().host, "evil.test");
 }
 

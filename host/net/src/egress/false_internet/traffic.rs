@@ -18,7 +18,7 @@ const MAX_BYTES_OF_HOST: usize = MAX_BYTES / 2;
 
 /// The way in which a message was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Channel {
+pub enum MessageProtocol {
     /// A name that was asked for.
     Dns,
     /// A request without encryption.
@@ -33,7 +33,7 @@ pub enum Channel {
     Tcp,
 }
 
-impl Channel {
+impl MessageProtocol {
     /// Returns the channel in words.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -54,8 +54,8 @@ pub struct SentMessage {
     /// The time at which it was complete.
     pub at: Instant,
     /// The way in which it was sent.
-    pub channel: Channel,
-    /// The host that it was meant for, by the name that was looked up; for [`Channel::Dns`] the name itself. What names
+    pub channel: MessageProtocol,
+    /// The host that it was meant for, by the name that was looked up; for [`MessageProtocol::Dns`] the name itself. What names
     /// another host in TLS or HTTP is a message to each.
     pub host: String,
     /// The port.
@@ -66,7 +66,7 @@ pub struct SentMessage {
 
 /// The other end of a connection, as the source meant it.
 #[derive(Debug, Clone)]
-pub(super) struct Sender {
+pub(super) struct IntendedHost {
     pub(super) host: String,
     pub(super) port: u16,
 }
@@ -90,10 +90,10 @@ struct Filled {
 }
 
 impl Traffic {
-    pub(super) fn note(&self, channel: Channel, to: &Sender, parts: Vec<(String, Vec<u8>)>) {
+    pub(super) fn note(&self, channel: MessageProtocol, to: &IntendedHost, parts: Vec<(String, Vec<u8>)>) {
         let mut kept = self.0.lock();
         let bytes: usize = parts.iter().map(|(name, part)| name.len() + part.len()).sum();
-        let named = channel == Channel::Dns;
+        let named = channel == MessageProtocol::Dns;
         let (most, most_bytes) = if named { (MAX_NAMES, MAX_NAME_BYTES) } else { (MAX_OF_HOST, MAX_BYTES_OF_HOST) };
         let whose = (!named).then(|| to.host.clone());
         let fits =

@@ -12,7 +12,7 @@ const MAX_HELLO_BYTES: usize = 16 * 1024;
 
 /// The kind of the first bytes of a connection: whether they are a ClientHello.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hello {
+pub enum ClientHelloState {
     /// The beginning of a ClientHello that is not complete yet.
     Part,
     /// A complete ClientHello, with its server name if it has one (RFC 6066, section 3).
@@ -23,23 +23,25 @@ pub enum Hello {
 
 /// Parses the beginning of a connection as a ClientHello (RFC 8446, section 4.1.2), in one record or several.
 #[must_use]
-pub fn client_hello(bytes: &[u8]) -> Hello {
-    if bytes.len() > MAX_HELLO_BYTES { Hello::Other } else { more(&mut Acceptor::default(), bytes) }
+pub fn client_hello(bytes: &[u8]) -> ClientHelloState {
+    if bytes.len() > MAX_HELLO_BYTES { ClientHelloState::Other } else { more(&mut Acceptor::default(), bytes) }
 }
 
 /// Feeds further bytes to the parser.
-fn more(acceptor: &mut Acceptor, mut bytes: &[u8]) -> Hello {
+fn more(acceptor: &mut Acceptor, mut bytes: &[u8]) -> ClientHelloState {
     while !bytes.is_empty() {
         if !matches!(acceptor.read_tls(&mut bytes), Ok(1..)) {
-            return Hello::Other;
+            return ClientHelloState::Other;
         }
         match acceptor.accept() {
             Ok(None) => {}
-            Ok(Some(accepted)) => return Hello::Whole(accepted.client_hello().server_name().map(str::to_owned)),
-            Err(_) => return Hello::Other,
+            Ok(Some(accepted)) => {
+                return ClientHelloState::Whole(accepted.client_hello().server_name().map(str::to_owned));
+            }
+            Err(_) => return ClientHelloState::Other,
         }
     }
-    Hello::Part
+    ClientHelloState::Part
 }
 
 /// Reads up to the end of the ClientHello, which must name `host`, and returns the bytes that were read.
@@ -53,11 +55,11 @@ pub(super) async fn expect(stream: &mut (impl AsyncRead + Unpin), host: &str) ->
                 break;
             }
             match more(&mut acceptor, bytes.get(known..).unwrap_or_default()) {
-                Hello::Part => {}
-                Hello::Whole(Some(name)) if name.eq_ignore_ascii_case(host) => return Ok(bytes),
-                Hello::Whole(Some(name)) => return Err(EgressRefusal::OtherName(name)),
-                Hello::Whole(None) => return Err(EgressRefusal::NoName),
-                Hello::Other => break,
+                ClientHelloState::Part => {}
+                ClientHelloState::Whole(Some(name)) if name.eq_ignore_ascii_case(host) => return Ok(bytes),
+                ClientHelloState::Whole(Some(name)) => return Err(EgressRefusal::OtherName(name)),
+                ClientHelloState::Whole(None) => return Err(EgressRefusal::NoName),
+                ClientHelloState::Other => break,
             }
         }
         Err(EgressRefusal::NotTls)

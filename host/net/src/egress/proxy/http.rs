@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::super::EgressError;
-use super::journal::{EgressRefusal, Via};
+use super::journal::{EgressRefusal, EgressService};
 use super::tunnel::{copy_both, forward};
 use super::{Destination, HEAD_TIMEOUT, Shared};
 
@@ -136,7 +136,7 @@ impl Exchange<'_> {
     async fn connect(&self, mut request: Request<Incoming>) -> Result<Answer, Failure> {
         let to = request.uri().authority().map(Authority::as_str).unwrap_or_default().to_owned();
         let to = self.declared(&to, None)?;
-        let dialled = self.shared.dial(Via::Proxy, &to, None).await?;
+        let dialled = self.shared.dial(EgressService::Proxy, &to, None).await?;
         let near = hyper::upgrade::on(&mut request);
         self.then(After::Tunnel { near, to, dialled });
         Ok(Response::new(Full::default().map_err(|never| match never {}).boxed()))
@@ -198,7 +198,7 @@ impl Exchange<'_> {
             return Ok(destination.clone());
         }
         let (host, port) = destination.as_ref().map_or((text, 0), |to| (to.host(), to.port()));
-        self.shared.journal.refused(Via::Proxy, host, port, &EgressRefusal::NotDeclared);
+        self.shared.journal.refused(EgressService::Proxy, host, port, &EgressRefusal::NotDeclared);
         Err(Failure {
             status: StatusCode::FORBIDDEN,
             text: format!("`{text}` is refused: {}", EgressRefusal::NotDeclared),
@@ -212,8 +212,8 @@ impl Exchange<'_> {
 
     fn refused_by_name(&self, refusal: &EgressRefusal) {
         match &self.host {
-            Some(host) => self.shared.journal.refused(Via::Http, host.host(), host.port(), refusal),
-            None => self.shared.journal.refused(Via::Proxy, "", 0, refusal),
+            Some(host) => self.shared.journal.refused(EgressService::Http, host.host(), host.port(), refusal),
+            None => self.shared.journal.refused(EgressService::Proxy, "", 0, refusal),
         }
     }
 
@@ -224,7 +224,7 @@ impl Exchange<'_> {
         let mut sender = match usable {
             Some((_, sender)) => sender,
             None => {
-                let via = if self.host.is_some() { Via::Http } else { Via::Proxy };
+                let via = if self.host.is_some() { EgressService::Http } else { EgressService::Proxy };
                 let dialled = kept.dialled.take();
                 self.open(self.shared.dial(via, to, dialled).await?).await?
             }

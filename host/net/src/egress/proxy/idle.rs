@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// A stream that notes when bytes pass through it.
 #[derive(Debug)]
-pub(super) struct Watched<S> {
+pub(super) struct IdleTrackingStream<S> {
     stream: S,
     begun: Instant,
     /// The time at which bytes last passed, in milliseconds since `begun`.
@@ -20,9 +20,9 @@ pub(super) struct Watched<S> {
 }
 
 /// Watches a stream. The returned future completes when no byte was read or written for the time `limit`.
-pub(super) fn watch<S>(stream: S, limit: Duration) -> (Watched<S>, impl Future<Output = ()>) {
+pub(super) fn watch<S>(stream: S, limit: Duration) -> (IdleTrackingStream<S>, impl Future<Output = ()>) {
     let (begun, last) = (Instant::now(), Arc::new(AtomicU64::new(0)));
-    let watched = Watched { stream, begun, last: Arc::clone(&last) };
+    let watched = IdleTrackingStream { stream, begun, last: Arc::clone(&last) };
     let idle = async move {
         loop {
             let seen = last.load(Ordering::Relaxed);
@@ -35,7 +35,7 @@ pub(super) fn watch<S>(stream: S, limit: Duration) -> (Watched<S>, impl Future<O
     (watched, idle)
 }
 
-impl<S> Watched<S> {
+impl<S> IdleTrackingStream<S> {
     pub(super) fn get_ref(&self) -> &S {
         &self.stream
     }
@@ -46,7 +46,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for IdleTrackingStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
         if polled.is_ready() {
@@ -56,7 +56,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTrackingStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
         if polled.is_ready() {

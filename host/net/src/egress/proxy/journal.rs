@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::name::SourceName;
-use portcullis_ledger::repeats::{self, Repeats};
+use portcullis_ledger::repeats::{self, RepeatCounter};
 use portcullis_ledger::{Event, EventKind};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ const MAX_SHOWN_BYTES: usize = 253;
 
 /// The service through which an attempt was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::egress) enum Via {
+pub(in crate::egress) enum EgressService {
     Dns,
     Http,
     Tls,
@@ -27,7 +27,7 @@ pub(in crate::egress) enum Via {
     Proxy,
 }
 
-impl Via {
+impl EgressService {
     /// Returns the service that is assumed on a port.
     pub(in crate::egress) fn of(port: u16) -> Self {
         match port {
@@ -53,7 +53,7 @@ impl Via {
 pub(in crate::egress) enum EgressRefusal {
     #[error("not declared; add it to `network` in the source's cell if that is intended")]
     NotDeclared,
-    #[error("an address that stands for no declared name")]
+    #[error("the address does not belong to a declared name")]
     RawAddress,
     #[error("the request names another host, `{0}`")]
     OtherHost(String),
@@ -77,14 +77,14 @@ pub(in crate::egress) enum EgressRefusal {
 pub(in crate::egress) struct EgressLog {
     source: SourceName,
     record: Box<dyn Fn(Event) + Send + Sync>,
-    repeats: Repeats<Attempt>,
+    repeats: RepeatCounter<Attempt>,
     refused: Arc<RefusedHosts>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Attempt {
     allowed: bool,
-    via: Via,
+    via: EgressService,
     host: String,
     port: u16,
     why: Option<String>,
@@ -93,7 +93,7 @@ struct Attempt {
 impl EgressLog {
     pub(in crate::egress) fn new(source: &SourceName, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
         let refused = Arc::default();
-        Self { source: source.clone(), record: Box::new(record), repeats: Repeats::default(), refused }
+        Self { source: source.clone(), record: Box::new(record), repeats: RepeatCounter::default(), refused }
     }
 
     /// Notes the hosts that are not declared in `refused`, too.
@@ -102,21 +102,21 @@ impl EgressLog {
     }
 
     /// Notes that a connection was made.
-    pub(in crate::egress) fn allowed(&self, via: Via, to: &Destination) {
+    pub(in crate::egress) fn allowed(&self, via: EgressService, to: &Destination) {
         self.record_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why: None });
     }
 
     /// Notes that a connection was allowed but could not be made.
-    pub(in crate::egress) fn failed(&self, via: Via, to: &Destination, error: &EgressError) {
+    pub(in crate::egress) fn failed(&self, via: EgressService, to: &Destination, error: &EgressError) {
         let why = Some(error.to_string());
         self.record_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why });
     }
 
     /// Notes that an attempt was refused. `host` is what was asked for, as the source wrote it.
-    pub(in crate::egress) fn refused(&self, via: Via, host: &str, port: u16, why: &EgressRefusal) {
+    pub(in crate::egress) fn refused(&self, via: EgressService, host: &str, port: u16, why: &EgressRefusal) {
         if *why == EgressRefusal::NotDeclared {
             // The port of a query is the resolver's.
-            self.refused.note(host, Some(port).filter(|_| via != Via::Dns));
+            self.refused.note(host, Some(port).filter(|_| via != EgressService::Dns));
         }
         self.record_once(&Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
     }
@@ -190,7 +190,7 @@ mod tests {
     fn repeats_are_counted_and_recorded_later() {
         let (journal, told) = journal();
         for _ in 0..1000 {
-            journal.refused(Via::Dns, "evil.test", 53, &EgressRefusal::NotDeclared);
+            journal.refused(EgressService::Dns, "evil.test", 53, &EgressRefusal::NotDeclared);
         }
         assert_eq!(told.lock().unwrap().len(), 1);
         assert!(!journal.report());
@@ -209,7 +209,7 @@ mod tests {
         });
         for round in 0..2 {
             for n in 0..100_000 {
-                journal.refused(Via::Dns, &format!("{n}.evil.test"), 53, &EgressRefusal::NotDeclared);
+                journal.refused(EgressService::Dns, &format!("{n}.evil.test"), 53, &EgressRefusal::NotDeclared);
             }
             journal.report();
             assert_eq!(count.load(Ordering::Relaxed), (round + 1) * (MAX_KINDS + 1));
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn what_a_source_wrote_is_cut_and_made_visible() {
         let (journal, told) = journal();
-        journal.refused(Via::Proxy, &format!("\u{1b}]0;x{}", "é".repeat(300)), 1, &EgressRefusal::NoHost);
+        journal.refused(EgressService::Proxy, &format!("\u{1b}]0;x{}", "é".repeat(300)), 1, &EgressRefusal::NoHost);
         let body = told.lock().unwrap().first().unwrap().clone();
         let host = body["host"].as_str().unwrap();
         assert!(host.starts_with("\\u{1b}]0;x") && host.len() < 270, "{host}");

@@ -8,7 +8,7 @@ use simple_dns::{CLASS, OPCODE, Packet, PacketFlag, QCLASS, QTYPE, RCODE, Resour
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 
-use super::journal::{EgressRefusal, Via};
+use super::journal::{EgressRefusal, EgressService};
 use super::{ACCEPT_PAUSE, AllowedDestinations, HEAD_TIMEOUT, Shared};
 
 /// The longest query, in bytes: one name of 255 bytes, and options.
@@ -74,7 +74,7 @@ impl Shared {
     fn answer(&self, query: &[u8]) -> Option<Vec<u8>> {
         let DnsReply { message, refused } = self.declared.answer(query)?;
         if let Some(name) = refused {
-            self.journal.refused(Via::Dns, &name, 53, &EgressRefusal::NotDeclared);
+            self.journal.refused(EgressService::Dns, &name, 53, &EgressRefusal::NotDeclared);
         }
         Some(message)
     }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::{Egress, Lookup, Reach};
+use super::super::{Egress, NameResolver, Reach};
 use super::journal::EgressLog;
 use super::{AllowedDestinations, EgressProxy, ProxyListeners};
 
@@ -35,7 +35,7 @@ struct World {
 }
 
 #[async_trait]
-impl Lookup for World {
+impl NameResolver for World {
     async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let key = format!("{name}:{port}");
         let mut asked = self.asked.lock().unwrap();

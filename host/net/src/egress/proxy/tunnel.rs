@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::super::EgressError;
-use super::journal::{EgressRefusal, Via};
+use super::journal::{EgressRefusal, EgressService};
 use super::{Destination, Shared, hello, http};
 
 /// The size of the buffer for each direction of a connection, in bytes.
@@ -22,9 +22,9 @@ pub(super) async fn forward<S>(shared: &Arc<Shared>, stream: S, to: Destination,
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    match Via::of(to.port()) {
-        Via::Http => http::serve(shared, stream, http::ProxyRole::Origin { host: to, dialled }).await,
-        Via::Tls => tls(shared, stream, &to, dialled).await,
+    match EgressService::of(to.port()) {
+        EgressService::Http => http::serve(shared, stream, http::ProxyRole::Origin { host: to, dialled }).await,
+        EgressService::Tls => tls(shared, stream, &to, dialled).await,
         via => {
             if let Ok(upstream) = shared.dial(via, &to, dialled).await {
                 copy_both(stream, upstream).await;
@@ -39,13 +39,13 @@ where
 {
     match hello::expect(&mut stream, to.host()).await {
         Ok(hello) => {
-            let Ok(mut upstream) = shared.dial(Via::Tls, to, dialled).await else { return };
+            let Ok(mut upstream) = shared.dial(EgressService::Tls, to, dialled).await else { return };
             if upstream.write_all(&hello).await.is_ok() {
                 copy_both(stream, upstream).await;
             }
         }
         Err(refusal) => {
-            shared.journal.refused(Via::Tls, to.host(), to.port(), &refusal);
+            shared.journal.refused(EgressService::Tls, to.host(), to.port(), &refusal);
             // The connection is refused even if the alert does not arrive.
             let _ = stream.write_all(&TLS_ACCESS_DENIED).await;
             let _ = stream.shutdown().await;
@@ -66,7 +66,7 @@ impl Shared {
     /// Connects to a declared destination and records the attempt.
     pub(super) async fn dial(
         &self,
-        via: Via,
+        via: EgressService,
         to: &Destination,
         dialled: Option<TcpStream>,
     ) -> Result<TcpStream, EgressError> {

@@ -96,7 +96,7 @@ fn good(changes: &Value) -> String {
 #[tokio::test]
 async fn only_a_valid_token_of_the_issuer_for_this_server_is_accepted() {
     let issuer = Issuer::new().await;
-    let verifier = Verifier::new(&issuer.config()).unwrap();
+    let verifier = JwtVerifier::new(&issuer.config()).unwrap();
     let verify = async |token: &str| verifier.verify(token.as_bytes(), &profile()).await;
     let admitted = verify(&good(&json!({}))).await.unwrap();
     assert_eq!((&*admitted.principal, admitted.profile), ("jwt:anna", profile()));
@@ -129,7 +129,7 @@ async fn only_a_valid_token_of_the_issuer_for_this_server_is_accepted() {
 #[tokio::test]
 async fn a_claim_that_is_there_twice_voids_a_token() {
     let issuer = Issuer::new().await;
-    let verifier = Verifier::new(&issuer.config()).unwrap();
+    let verifier = JwtVerifier::new(&issuer.config()).unwrap();
     let head = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&header("one")).unwrap());
     let claims = claims(&json!({ "act": { "sub": "program" } })).to_string();
     let verify = async |claims: &str| {
@@ -154,7 +154,7 @@ async fn a_claim_that_is_there_twice_voids_a_token() {
 #[tokio::test]
 async fn a_token_does_not_choose_how_it_is_checked() {
     let issuer = Issuer::new().await;
-    let verifier = Verifier::new(&issuer.config()).unwrap();
+    let verifier = JwtVerifier::new(&issuer.config()).unwrap();
     let denied = async |token: String| match verifier.verify(token.as_bytes(), &profile()).await {
         Err(TokenDenial::Invalid(why)) => why,
         other => panic!("{token}: {other:?}"),
@@ -203,7 +203,7 @@ async fn a_token_does_not_choose_how_it_is_checked() {
 #[tokio::test(start_paused = true)]
 async fn keys_that_change_are_found_and_unknown_ones_cost_the_issuer_nothing() {
     let issuer = Issuer::new().await;
-    let verifier = Verifier::new(&issuer.config()).unwrap();
+    let verifier = JwtVerifier::new(&issuer.config()).unwrap();
     let verify = async |kid: &str| verifier.verify(signed(&header(kid), &json!({})).as_bytes(), &profile()).await;
     verify("one").await.unwrap();
     for n in 0..50 {
@@ -231,7 +231,7 @@ async fn claims_lead_to_one_profile_or_to_none() {
     let name = |text: &str| text.parse::<ProfileName>().unwrap();
     let profiles = BTreeMap::from([("staff".to_owned(), name("high")), ("guests".to_owned(), name("low"))]);
     let config = JwtConfig { profiles: Some(("groups".to_owned(), profiles)), ..issuer.config() };
-    let verifier = Verifier::new(&config).unwrap();
+    let verifier = JwtVerifier::new(&config).unwrap();
     for (groups, expected) in [
         (json!(["x", "staff"]), Ok(name("high"))),
         (json!("guests x"), Ok(name("low"))),
@@ -290,7 +290,7 @@ async fn keys_at_a_private_address_are_not_asked_for_unless_that_is_meant() {
     let issuer = Issuer::new().await;
     let jwt = JwtConfig { dangerous_allow_private: false, ..issuer.config() };
     let serve = ServeConfig { jwt: Some(jwt), ..config("127.0.0.1:0") };
-    let (fake, _events) = Fake::new();
+    let (fake, _events) = FakeBroker::new();
     let tokens = Some(AccessTokens::one(TOKEN.into()));
     let bound = HttpFront::bind_with(Arc::new(fake), &serve, profile(), tokens, Arc::new(|_, _| ()), MAX_BODY).await;
     let error = bound.unwrap_err().to_string();

@@ -72,7 +72,7 @@ async fn a_session_is_bound_to_its_principal() {
     let session = server.initialize(json!({})).await;
     // The server has one token and so one principal; two principals are tested on the sessions directly.
     let sessions = Sessions::default();
-    let (fake, _events) = Fake::new();
+    let (fake, _events) = FakeBroker::new();
     let hello = crate::protocol::Json::of(&json!({ "protocolVersion": "2025-11-25" }));
     let open = crate::front::protocol::legacy::Legacy::open(
         &fake,

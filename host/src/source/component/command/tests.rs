@@ -225,7 +225,7 @@ async fn a_command_ends_when_there_is_no_more_input() {
     let (running, streams) = bench.source.tune().connector.command.start().await.unwrap();
     std::mem::drop(streams);
     running.wait().await;
-    assert_eq!(running.fate().as_deref(), Some("exited with status 0"));
+    assert_eq!(running.exit_description().as_deref(), Some("exited with status 0"));
 }
 
 #[tokio::test]

@@ -7,10 +7,10 @@ use crate::call::SessionId;
 use crate::protocol::{Request, RpcError};
 
 /// Opens a link that one session owns, so that the source may send requests.
-async fn owned(client: &Arc<dyn SourceClient>) -> (Link, Far) {
+async fn owned(client: &Arc<dyn SourceClient>) -> (McpConnection, Far) {
     let (transport, mut far) = fake_transport();
     let client = Some(Arc::downgrade(client));
-    let config = LinkConfig { capabilities: Json::of(&json!({ "elicitation": {} })), client, ..config() };
+    let config = McpConnectionConfig { capabilities: Json::of(&json!({ "elicitation": {} })), client, ..config() };
     let serve = async {
         let request = far.hear("initialize").await;
         far.answer(&request, initialized("2025-06-18")).await;
@@ -18,8 +18,8 @@ async fn owned(client: &Arc<dyn SourceClient>) -> (Link, Far) {
         let list = far.hear("tools/list").await;
         far.answer(&list, json!({ "tools": [] })).await;
     };
-    let deadlines = Deadlines { probe: None, ..Deadlines::default() };
-    let (opened, ()) = tokio::join!(Link::open(transport, deadlines, config), serve);
+    let deadlines = HandshakeDeadlines { probe: None, ..HandshakeDeadlines::default() };
+    let (opened, ()) = tokio::join!(McpConnection::open(transport, deadlines, config), serve);
     (opened.unwrap().0, far)
 }
 
@@ -116,9 +116,9 @@ async fn a_list_of_many_slow_pages_times_out_as_a_whole() {
         far.hear("tools/list").await;
         std::future::pending().await
     };
-    let deadlines = Deadlines { probe: None, ..Deadlines::default() };
+    let deadlines = HandshakeDeadlines { probe: None, ..HandshakeDeadlines::default() };
     let late = tokio::select! {
-        opened = Link::open(transport, deadlines, config()) => opened.err().unwrap(),
+        opened = McpConnection::open(transport, deadlines, config()) => opened.err().unwrap(),
         () = serve => panic!("the list is awaited for ever"),
     };
     assert_eq!(late, SourceError::Timeout { method: Method::ToolsList, seconds: 45 });
@@ -136,8 +136,8 @@ async fn a_log_level_that_is_not_answered_delays_one_call_by_half_its_time_and_n
         let list = far.hear("tools/list").await;
         far.answer(&list, json!({ "tools": [] })).await;
     };
-    let deadlines = Deadlines { probe: None, ..Deadlines::default() };
-    let (opened, ()) = tokio::join!(Link::open(transport, deadlines, config()), serve);
+    let deadlines = HandshakeDeadlines { probe: None, ..HandshakeDeadlines::default() };
+    let (opened, ()) = tokio::join!(McpConnection::open(transport, deadlines, config()), serve);
     let link = Arc::new(opened.unwrap().0);
     let four = Duration::from_secs(4);
     let params = Json::parse(r#"{"name":"a","_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#).unwrap();

@@ -20,14 +20,41 @@ const EVENTS: [ConnectionEvent; 12] = [
 ];
 
 /// The states that may follow each state.
-const EDGES: [(Status, &[Status]); 7] = [
-    (Status::Idle, &[Status::Starting, Status::Stopped]),
-    (Status::Starting, &[Status::Ready, Status::BackingOff, Status::Failed, Status::Idle, Status::Stopped]),
-    (Status::Ready, &[Status::Degraded, Status::BackingOff, Status::Failed, Status::Idle, Status::Stopped]),
-    (Status::Degraded, &[Status::Ready, Status::BackingOff, Status::Failed, Status::Idle, Status::Stopped]),
-    (Status::BackingOff, &[Status::Starting, Status::Idle, Status::Stopped]),
-    (Status::Failed, &[Status::Starting, Status::Idle, Status::Stopped]),
-    (Status::Stopped, &[]),
+const EDGES: [(SourceStatus, &[SourceStatus]); 7] = [
+    (SourceStatus::Idle, &[SourceStatus::Starting, SourceStatus::Stopped]),
+    (
+        SourceStatus::Starting,
+        &[
+            SourceStatus::Ready,
+            SourceStatus::BackingOff,
+            SourceStatus::Failed,
+            SourceStatus::Idle,
+            SourceStatus::Stopped,
+        ],
+    ),
+    (
+        SourceStatus::Ready,
+        &[
+            SourceStatus::Degraded,
+            SourceStatus::BackingOff,
+            SourceStatus::Failed,
+            SourceStatus::Idle,
+            SourceStatus::Stopped,
+        ],
+    ),
+    (
+        SourceStatus::Degraded,
+        &[
+            SourceStatus::Ready,
+            SourceStatus::BackingOff,
+            SourceStatus::Failed,
+            SourceStatus::Idle,
+            SourceStatus::Stopped,
+        ],
+    ),
+    (SourceStatus::BackingOff, &[SourceStatus::Starting, SourceStatus::Idle, SourceStatus::Stopped]),
+    (SourceStatus::Failed, &[SourceStatus::Starting, SourceStatus::Idle, SourceStatus::Stopped]),
+    (SourceStatus::Stopped, &[]),
 ];
 
 /// A machine with its own clock.
@@ -38,7 +65,7 @@ impl Story {
         Self(ConnectionState::default(), Instant::now())
     }
 
-    fn on(&mut self, event: ConnectionEvent) -> Status {
+    fn on(&mut self, event: ConnectionEvent) -> SourceStatus {
         self.0.on(event, self.1, 0.0);
         self.0.status()
     }
@@ -51,7 +78,7 @@ impl Story {
     fn begin(&mut self) -> Duration {
         let pause = self.pause();
         self.1 += pause;
-        assert_eq!(self.on(ConnectionEvent::Begun), Status::Starting);
+        assert_eq!(self.on(ConnectionEvent::Begun), SourceStatus::Starting);
         pause
     }
 }
@@ -61,15 +88,15 @@ fn five_attempts_half_a_second_apart_and_doubling_then_one_a_minute() {
     let mut story = Story::new();
     story.begin();
     let mut pauses = Vec::new();
-    while story.on(ConnectionEvent::Refused) == Status::BackingOff {
+    while story.on(ConnectionEvent::Refused) == SourceStatus::BackingOff {
         pauses.push(story.begin().as_millis());
     }
     assert_eq!(pauses, [500, 1000, 2000, 4000, 8000]);
-    assert_eq!(story.0.status(), Status::Failed);
+    assert_eq!(story.0.status(), SourceStatus::Failed);
     assert_eq!(story.begin(), COOL_DOWN, "half open");
-    assert_eq!(story.on(ConnectionEvent::Refused), Status::Failed, "one try");
+    assert_eq!(story.on(ConnectionEvent::Refused), SourceStatus::Failed, "one try");
     assert_eq!(story.begin(), COOL_DOWN);
-    assert_eq!(story.on(ConnectionEvent::Opened), Status::Ready);
+    assert_eq!(story.on(ConnectionEvent::Opened), SourceStatus::Ready);
 }
 
 #[test]
@@ -79,16 +106,16 @@ fn a_crash_loop_opens_the_circuit_and_a_stable_minute_renews_the_attempts() {
     for _ in 0..ATTEMPTS {
         story.on(ConnectionEvent::Opened);
         story.1 += STABLE - Duration::from_millis(1);
-        assert_eq!(story.on(ConnectionEvent::Lost), Status::BackingOff);
+        assert_eq!(story.on(ConnectionEvent::Lost), SourceStatus::BackingOff);
         story.begin();
     }
     story.on(ConnectionEvent::Opened);
     story.1 += STABLE - Duration::from_millis(1);
-    assert_eq!(story.on(ConnectionEvent::Lost), Status::Failed, "it came back each time, and never stayed");
+    assert_eq!(story.on(ConnectionEvent::Lost), SourceStatus::Failed, "it came back each time, and never stayed");
     story.begin();
     story.on(ConnectionEvent::Opened);
     story.1 += STABLE;
-    assert_eq!(story.on(ConnectionEvent::Lost), Status::BackingOff);
+    assert_eq!(story.on(ConnectionEvent::Lost), SourceStatus::BackingOff);
     assert_eq!(story.pause(), FIRST_PAUSE);
 }
 
@@ -98,7 +125,7 @@ fn a_connection_that_ends_normally_is_begun_again_at_once() {
         let mut story = Story::new();
         story.begin();
         story.on(ConnectionEvent::Opened);
-        assert_eq!(story.on(event), Status::Idle);
+        assert_eq!(story.on(event), SourceStatus::Idle);
         assert_eq!(story.begin(), Duration::ZERO);
     }
 }
@@ -108,7 +135,7 @@ fn a_session_that_is_forgotten_as_soon_as_it_is_opened_is_a_crash_loop() {
     let mut story = Story::new();
     story.begin();
     story.on(ConnectionEvent::Opened);
-    assert_eq!(story.on(ConnectionEvent::Expired), Status::Idle, "once is chance");
+    assert_eq!(story.on(ConnectionEvent::Expired), SourceStatus::Idle, "once is chance");
     let mut pauses = Vec::new();
     for _ in 0..ATTEMPTS {
         pauses.push(story.begin());
@@ -116,12 +143,12 @@ fn a_session_that_is_forgotten_as_soon_as_it_is_opened_is_a_crash_loop() {
         story.1 += SETTLED - Duration::from_millis(1);
         story.on(ConnectionEvent::Expired);
     }
-    assert_eq!(story.0.status(), Status::Failed, "{pauses:?}");
+    assert_eq!(story.0.status(), SourceStatus::Failed, "{pauses:?}");
     assert!(pauses.iter().skip(1).all(|pause| *pause >= FIRST_PAUSE), "{pauses:?}");
     assert_eq!(story.begin(), COOL_DOWN);
     story.on(ConnectionEvent::Opened);
     story.1 += SETTLED;
-    assert_eq!(story.on(ConnectionEvent::Expired), Status::Idle, "it stood");
+    assert_eq!(story.on(ConnectionEvent::Expired), SourceStatus::Idle, "it stood");
 }
 
 #[test]
@@ -130,14 +157,14 @@ fn a_stable_minute_renews_the_attempts_whatever_ends_it() {
         let mut story = Story::new();
         story.begin();
         for _ in 0..ATTEMPTS {
-            assert_eq!(story.on(ConnectionEvent::Refused), Status::BackingOff);
+            assert_eq!(story.on(ConnectionEvent::Refused), SourceStatus::BackingOff);
             story.begin();
         }
         story.on(ConnectionEvent::Opened);
         story.1 += STABLE;
         story.on(event);
         story.begin();
-        assert_eq!(story.on(ConnectionEvent::Refused), Status::BackingOff, "after {event:?}");
+        assert_eq!(story.on(ConnectionEvent::Refused), SourceStatus::BackingOff, "after {event:?}");
     }
 }
 
@@ -146,14 +173,14 @@ fn consecutive_timeouts_degrade_a_source_until_it_answers() {
     let mut story = Story::new();
     story.begin();
     story.on(ConnectionEvent::Opened);
-    assert_eq!(story.on(ConnectionEvent::TimedOut(TIMEOUTS - 1)), Status::Ready, "slow calls");
+    assert_eq!(story.on(ConnectionEvent::TimedOut(TIMEOUTS - 1)), SourceStatus::Ready, "slow calls");
     assert!(!story.0.is_doubted());
-    assert_eq!(story.on(ConnectionEvent::TimedOut(TIMEOUTS)), Status::Degraded);
+    assert_eq!(story.on(ConnectionEvent::TimedOut(TIMEOUTS)), SourceStatus::Degraded);
     assert!(story.0.is_doubted());
-    assert_eq!(story.on(ConnectionEvent::Answered), Status::Ready);
+    assert_eq!(story.on(ConnectionEvent::Answered), SourceStatus::Ready);
     assert!(!story.0.is_doubted());
     story.on(ConnectionEvent::TimedOut(TIMEOUTS));
-    assert_eq!(story.on(ConnectionEvent::Lost), Status::BackingOff, "it is a crash like any other");
+    assert_eq!(story.on(ConnectionEvent::Lost), SourceStatus::BackingOff, "it is a crash like any other");
     assert_eq!((story.pause(), story.0.is_doubted()), (FIRST_PAUSE, false));
 }
 
@@ -161,13 +188,13 @@ fn consecutive_timeouts_degrade_a_source_until_it_answers() {
 fn a_restart_renews_the_attempts_and_waits_for_no_pause() {
     let mut story = Story::new();
     story.begin();
-    while story.on(ConnectionEvent::Refused) == Status::BackingOff {
+    while story.on(ConnectionEvent::Refused) == SourceStatus::BackingOff {
         story.begin();
     }
-    assert_eq!(story.0.status(), Status::Failed);
-    assert_eq!(story.on(ConnectionEvent::Restarted), Status::Idle);
+    assert_eq!(story.0.status(), SourceStatus::Failed);
+    assert_eq!(story.on(ConnectionEvent::Restarted), SourceStatus::Idle);
     assert_eq!(story.begin(), Duration::ZERO);
-    assert_eq!(story.on(ConnectionEvent::Refused), Status::BackingOff, "all attempts are there again");
+    assert_eq!(story.on(ConnectionEvent::Refused), SourceStatus::BackingOff, "all attempts are there again");
 }
 
 proptest! {
@@ -191,16 +218,16 @@ proptest! {
                 let (_, next) = EDGES.iter().find(|(from, _)| *from == before).unwrap();
                 prop_assert!(next.contains(&after), "{:?} became {:?}", before, after);
             }
-            prop_assert!(step < stopped_at || after == Status::Stopped, "stopped is stopped");
-            prop_assert_eq!(machine.not_before().is_some(), matches!(after, Status::BackingOff | Status::Failed));
-            if after == Status::Starting && before != after {
+            prop_assert!(step < stopped_at || after == SourceStatus::Stopped, "stopped is stopped");
+            prop_assert_eq!(machine.not_before().is_some(), matches!(after, SourceStatus::BackingOff | SourceStatus::Failed));
+            if after == SourceStatus::Starting && before != after {
                 prop_assert!(due.is_none_or(|due| due <= now), "nothing is begun before its time");
-                tries_since_pause += u32::from(before == Status::BackingOff);
+                tries_since_pause += u32::from(before == SourceStatus::BackingOff);
                 prop_assert!(tries_since_pause <= ATTEMPTS, "more attempts than there are");
             }
-            if before != after && matches!(after, Status::BackingOff | Status::Failed) {
+            if before != after && matches!(after, SourceStatus::BackingOff | SourceStatus::Failed) {
                 let pause = machine.not_before().unwrap() - now;
-                let longest = if after == Status::Failed { COOL_DOWN } else { Duration::from_secs(8) };
+                let longest = if after == SourceStatus::Failed { COOL_DOWN } else { Duration::from_secs(8) };
                 prop_assert!(pause <= longest && pause >= FIRST_PAUSE.mul_f64(1.0 - JITTER), "{:?}", pause);
             }
             // After a stable connection, all attempts are available again.

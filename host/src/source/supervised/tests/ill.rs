@@ -79,7 +79,7 @@ async fn listing_waits_for_an_attempt_that_is_due() {
     let bench = Bench::new(&[Mood::Dies, Mood::Well]);
     bench.call(&no_client()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(bench.status(), Status::BackingOff, "no session used it");
+    assert_eq!(bench.status(), SourceStatus::BackingOff, "no session used it");
     assert!(bench.source.discover(&RecordingClient::new().client()).await.is_ok());
 }
 
@@ -96,7 +96,7 @@ async fn a_restart_ends_the_source_and_starts_it_again_in_every_state() {
     };
     let (lost, restarted) = tokio::join!(call, restarted);
     assert!(matches!(lost, Outcome::Unknown(_)), "{lost:?}");
-    assert_eq!(restarted, Ok(Status::Ready));
+    assert_eq!(restarted, Ok(SourceStatus::Ready));
     assert_eq!(bench.world.states(), ["starting", "ready", "idle", "starting", "ready"]);
     assert_eq!(bench.world.records.lock().unwrap()[2]["cause"], "restarted by a test");
     assert_eq!(text(bench.call(&session).await), "ok");
@@ -106,12 +106,12 @@ async fn a_restart_ends_the_source_and_starts_it_again_in_every_state() {
         let bench = Bench::new(&[Mood::Dies, Mood::Late]);
         bench.call(&session).await;
         bench.comes_to(until).await;
-        assert_eq!(bench.source.restart("again", limit).await, Ok(Status::Ready));
+        assert_eq!(bench.source.restart("again", limit).await, Ok(SourceStatus::Ready));
         assert_eq!(bench.world.open.load(Ordering::SeqCst), 1);
     }
 
     let idle = Bench::new(&[Mood::Well]);
-    assert_eq!(idle.source.restart("again", limit).await, Ok(Status::Idle));
+    assert_eq!(idle.source.restart("again", limit).await, Ok(SourceStatus::Idle));
     assert!(idle.world.tried.lock().unwrap().is_empty(), "an idle source is not started");
     idle.source.close().await;
     assert!(idle.source.restart("again", limit).await.is_err());

@@ -194,7 +194,7 @@ async fn an_idle_connection_of_a_session_is_closed_and_the_next_gets_its_log_lev
     let session = plain();
     ask(&bench, &session, "logging/setLevel", json!({ "level": "debug" })).await;
     tokio::time::sleep(minute * 2).await;
-    assert_eq!((open(&bench), bench.status()), (0, Status::Idle));
+    assert_eq!((open(&bench), bench.status()), (0, SourceStatus::Idle));
     bench.world.asked.lock().unwrap().clear();
     assert_eq!(text(bench.call(&session).await), "ok");
     assert_eq!(*bench.world.asked.lock().unwrap(), ["logging/setLevel", "tools/call"]);

@@ -12,7 +12,7 @@ use crate::gate::Permit;
 use crate::protocol::{Message, Request};
 use crate::source::supervised::*;
 use crate::source::testing::{permit, silent, supervision};
-use crate::source::transport::{Received, Transport, TransportError};
+use crate::source::transport::{ReceivedMessage, Transport, TransportError};
 
 /// The behaviour of a source over one connection.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -100,8 +100,12 @@ impl std::fmt::Debug for Handle {
 }
 
 #[async_trait]
-impl Connect for Fake {
-    async fn connect(&self, deadlines: Deadlines, config: LinkConfig) -> Result<(Link, Discovery), SourceError> {
+impl Connector for Fake {
+    async fn connect(
+        &self,
+        deadlines: HandshakeDeadlines,
+        config: McpConnectionConfig,
+    ) -> Result<(McpConnection, Discovery), SourceError> {
         let Handle(world, start) = &self.1;
         world.tried.lock().unwrap().push(start.elapsed());
         let mood = {
@@ -119,11 +123,11 @@ impl Connect for Fake {
         let (say, world) = (Mutex::new(Some(say)), Arc::clone(world));
         let wire = FakeTransport { world, mood, opened: AtomicBool::new(false), say, heard: heard.into() };
         let probe = deadlines.probe.filter(|_| mood.speaks_modern());
-        Link::open(Arc::new(wire), Deadlines { probe, ..deadlines }, config).await
+        McpConnection::open(Arc::new(wire), HandshakeDeadlines { probe, ..deadlines }, config).await
     }
 }
 
-type ReceiveResult = Result<Received, TransportError>;
+type ReceiveResult = Result<ReceivedMessage, TransportError>;
 
 struct FakeTransport {
     world: Arc<World>,
@@ -239,7 +243,7 @@ impl Drop for FakeTransport {
 }
 
 pub(super) struct Bench {
-    pub(super) source: Supervised<Fake>,
+    pub(super) source: SupervisedSource<Fake>,
     pub(super) world: Arc<World>,
 }
 
@@ -255,14 +259,14 @@ impl Bench {
         supervision.record = Arc::new(move |event| records.records.lock().unwrap().push(event.body));
         change(&mut supervision);
         let connector = Fake("source", Handle(Arc::clone(&world), Instant::now()));
-        Self { source: Supervised::of(supervision, connector), world }
+        Self { source: SupervisedSource::of(supervision, connector), world }
     }
 
     pub(super) async fn call(&self, client: &Arc<dyn SourceClient>) -> Outcome {
         self.source.call(shown("a tool"), client, silent()).await
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self) -> SourceStatus {
         self.source.health().status
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use portcullis::cell::{Child, ChildStreams};
+use portcullis::cell::{CellProcess, ChildStreams};
 use portcullis::protocol::{Answer, Json, MAX_ID_BYTES, Message, Request, Response};
 use portcullis::source::HttpConnection;
 use serde::Deserialize;
@@ -80,12 +80,12 @@ pub(in super::super) struct ServerPipe {
 
 impl ServerPipe {
     /// Takes the streams of a process. What it says on standard error is kept apart.
-    pub(in super::super) fn of(streams: ChildStreams) -> anyhow::Result<(Self, StderrEnd)> {
+    pub(in super::super) fn of(streams: ChildStreams) -> anyhow::Result<(Self, StderrTail)> {
         let said = Arc::new(Mutex::new(Vec::new()));
         let listener = tokio::spawn(listen(ChildStderr::from_std(streams.error)?, Arc::clone(&said)));
         let input = ChildStdin::from_std(streams.input)?;
         let output = BufReader::new(ChildStdout::from_std(streams.output)?);
-        Ok((Self { input, output, line: Vec::new() }, StderrEnd { said, listener }))
+        Ok((Self { input, output, line: Vec::new() }, StderrTail { said, listener }))
     }
 
     async fn receive(&mut self) -> anyhow::Result<ServerMessage> {
@@ -109,17 +109,19 @@ impl ServerPipe {
 }
 
 /// The end of what a process said on standard error.
-pub(in super::super) struct StderrEnd {
+pub(in super::super) struct StderrTail {
     said: Arc<Mutex<Vec<u8>>>,
     listener: JoinHandle<()>,
 }
 
-impl StderrEnd {
+impl StderrTail {
     /// Says why a process did not begin to talk.
-    pub(in super::super) async fn explain(self, child: &Child, error: anyhow::Error) -> anyhow::Error {
+    pub(in super::super) async fn explain(self, child: &CellProcess, error: anyhow::Error) -> anyhow::Error {
         // One that has ended says why; one that goes on is not waited for.
         let _ = timeout(END_TIMEOUT, async { tokio::join!(child.wait(), self.listener) }).await;
-        let why = child.fate().map_or_else(|| format!("{error:#}"), |fate| format!("it {fate}"));
+        let why = child
+            .exit_description()
+            .map_or_else(|| format!("{error:#}"), |exit_description| format!("it {exit_description}"));
         let said = last_lines(&locked(&self.said));
         anyhow::Error::msg(if said.is_empty() { why } else { format!("{why}: {said}") })
     }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::super::{Hello, client_hello};
+use super::super::{ClientHelloState, client_hello};
 use super::*;
 
 /// Returns the first bytes that a TLS client sends.
@@ -70,9 +70,9 @@ fn a_handshake_in_many_records_is_one() {
         pieces.extend_from_slice(&[22, 3, 1, 0, u8::try_from(piece.len()).unwrap()]);
         pieces.extend_from_slice(piece);
     }
-    assert_eq!(client_hello(&pieces), Hello::Whole(Some("api.test".into())));
+    assert_eq!(client_hello(&pieces), ClientHelloState::Whole(Some("api.test".into())));
     for end in 0..pieces.len() {
-        assert_eq!(client_hello(&pieces[..end]), Hello::Part);
+        assert_eq!(client_hello(&pieces[..end]), ClientHelloState::Part);
     }
 }
 
@@ -82,7 +82,7 @@ fn a_handshake_over_the_limit_is_refused() {
     let mut bytes = vec![22, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff];
     bytes.resize(5 + 0x4000, 0);
     bytes.extend_from_slice(&[22, 3, 1, 0x40, 0]);
-    assert_eq!(client_hello(&bytes), Hello::Other);
+    assert_eq!(client_hello(&bytes), ClientHelloState::Other);
 }
 
 proptest! {
@@ -91,6 +91,6 @@ proptest! {
         let mut bytes = hello("evil.test");
         let at = at % bytes.len();
         bytes[at] = byte;
-        prop_assert_ne!(client_hello(&bytes), Hello::Whole(Some("api.test".into())));
+        prop_assert_ne!(client_hello(&bytes), ClientHelloState::Whole(Some("api.test".into())));
     }
 }

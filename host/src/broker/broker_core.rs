@@ -18,7 +18,7 @@ use crate::ledger::{Event, EventKind, Ledger};
 use crate::lockfile::Lockfile;
 use crate::metrics::{Histogram, OPERATION};
 use crate::name::ProfileName;
-use crate::plugin::{PluginError, PluginIdentity, Plugins};
+use crate::plugin::{PluginError, PluginHost, PluginIdentity};
 use crate::secret::SecretStore;
 use crate::telemetry::Telemetry;
 
@@ -36,20 +36,20 @@ pub(super) struct BrokerCore {
 }
 
 /// A configuration that can be put in force: everything that it names could be loaded.
-pub(super) struct Prepared {
+pub(super) struct PreparedConfig {
     pub(super) config: Config,
-    pub(super) plugins: Plugins,
+    pub(super) plugins: PluginHost,
     pub(super) secrets: SecretStore,
     gate: GatePlugins,
     profiles: BTreeMap<ProfileName, Profile>,
 }
 
-impl Prepared {
+impl PreparedConfig {
     /// Loads and configures the plugins, and reads the secrets. Plugins that are as they were in `before` are taken
     /// over, with what they have counted.
     pub(super) async fn of(
         config: Config,
-        host: Option<&Plugins>,
+        host: Option<&PluginHost>,
         before: Option<&Context>,
     ) -> Result<Self, BuildError> {
         if config.sources.is_empty() {
@@ -89,7 +89,12 @@ impl Prepared {
 }
 
 impl BrokerCore {
-    pub(super) fn new(launcher: Launcher, first: &Prepared, ledger: Ledger, telemetry: Option<Telemetry>) -> Self {
+    pub(super) fn new(
+        launcher: Launcher,
+        first: &PreparedConfig,
+        ledger: Ledger,
+        telemetry: Option<Telemetry>,
+    ) -> Self {
         let (config, notes) = (&first.config, ledger.clone());
         let record = move |event| notes.note(event);
         let cells = CellFactory::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
@@ -101,8 +106,12 @@ impl BrokerCore {
     }
 
     /// Makes the sources and the gate of a configuration. Sources that are as they were in `before` are taken over.
-    pub(super) async fn context(&self, prepared: Prepared, before: Option<&Context>) -> Result<Context, BuildError> {
-        let Prepared { config, plugins, secrets, gate, profiles } = prepared;
+    pub(super) async fn context(
+        &self,
+        prepared: PreparedConfig,
+        before: Option<&Context>,
+    ) -> Result<Context, BuildError> {
+        let PreparedConfig { config, plugins, secrets, gate, profiles } = prepared;
         let digest = config.digest();
         let ledger = self.ledger.under(digest);
         let notes = ledger.clone();

@@ -1,4 +1,4 @@
-//! Failures of a source that its cell may have caused say so.
+//! Adds hints to failures of a source that its cell may have caused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,7 +11,7 @@ use portcullis_learn::{CellLine, KnownServer};
 use crate::command::learn;
 use crate::path_guess::PathGuess;
 
-/// The lines and variables that a source lacks of those that its server is known to need.
+/// The cell lines and variables that a server is known to need and that its source does not have.
 pub(crate) struct UnmetNeeds {
     /// The server that the source starts.
     pub(crate) server: &'static KnownServer,

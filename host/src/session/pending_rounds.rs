@@ -13,7 +13,7 @@ use crate::call::{Params, SessionId};
 use crate::digest::Digest;
 use crate::gate::{Permit, Ticket};
 use crate::protocol::{Answer, Json};
-use crate::seal::Seal;
+use crate::sealing_key::SealingKey;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The largest number of requests of one caller that may wait for the agent to come back. Each may hold a call open at
@@ -24,8 +24,8 @@ const MAX_ROUNDS: usize = 64;
 const ROUND_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
 /// The rounds that wait for one caller.
-pub(super) struct Rounds {
-    seal: Seal,
+pub(super) struct PendingRounds {
+    seal: SealingKey,
     open: Arc<Mutex<Open>>,
 }
 
@@ -41,11 +41,11 @@ struct Kept {
     since: Instant,
     /// The session in which the round began.
     session: SessionId,
-    round: Round,
+    round: PendingRound,
 }
 
 /// A round that waits for the agent.
-pub(super) struct Round {
+pub(super) struct PendingRound {
     /// The digest of the request that the agent must repeat.
     pub(super) about: Digest,
     /// The questions that were asked.
@@ -75,7 +75,7 @@ pub(super) struct AgentQuestion {
     pub(super) reply: Option<oneshot::Sender<Answer>>,
 }
 
-impl Round {
+impl PendingRound {
     /// Returns `inputRequests` as the agent gets them.
     pub(super) fn asked(&self) -> Option<Json> {
         let requests = self.questions.iter().map(|question| (question.key.as_str(), question.as_request()));
@@ -104,18 +104,18 @@ impl AgentQuestion {
     }
 }
 
-impl Default for Rounds {
+impl Default for PendingRounds {
     fn default() -> Self {
-        Self { seal: Seal::new("round"), open: Arc::default() }
+        Self { seal: SealingKey::new("round"), open: Arc::default() }
     }
 }
 
 /// The reason why a `requestState` leads to no round.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RequestStateError {
-    /// It is no handle of these rounds: the gate may have issued it, or another process.
+    /// The handle does not belong to these rounds: the gate or another process may have issued it.
     Foreign,
-    /// It was used, or it is too old.
+    /// The handle was already used, or has expired.
     Gone,
 }
 
@@ -137,9 +137,9 @@ async fn sweep(open: Weak<Mutex<Open>>) {
     }
 }
 
-impl Rounds {
+impl PendingRounds {
     /// Keeps a round of a session and returns its handle. `None` if too many are open.
-    pub(super) fn keep(&self, session: &SessionId, round: Round) -> Option<String> {
+    pub(super) fn keep(&self, session: &SessionId, round: PendingRound) -> Option<String> {
         let since = Instant::now();
         let mut open = self.lock();
         if open.rounds.len() >= MAX_ROUNDS {
@@ -160,7 +160,7 @@ impl Rounds {
     }
 
     /// Takes the round that a handle is for. Each handle counts once.
-    pub(super) fn take(&self, handle: &str) -> Result<Round, RequestStateError> {
+    pub(super) fn take(&self, handle: &str) -> Result<PendingRound, RequestStateError> {
         let number = self.number(handle).ok_or(RequestStateError::Foreign)?;
         let kept = self.lock().rounds.remove(&number).ok_or(RequestStateError::Gone)?;
         if kept.since.elapsed() < ROUND_LIFETIME { Ok(kept.round) } else { Err(RequestStateError::Gone) }
@@ -189,15 +189,15 @@ mod tests {
 
     use super::*;
 
-    fn round() -> Round {
-        Round { about: Digest::of(b"x"), questions: Vec::new(), then: AfterAnswers::Again(None) }
+    fn round() -> PendingRound {
+        PendingRound { about: Digest::of(b"x"), questions: Vec::new(), then: AfterAnswers::Again(None) }
     }
 
     #[tokio::test]
     async fn a_handle_counts_once_and_only_in_its_session() {
-        let rounds = Rounds::default();
+        let rounds = PendingRounds::default();
         let handle = rounds.keep(&SessionId::new(), round()).unwrap();
-        assert_eq!(Rounds::default().take(&handle).err(), Some(RequestStateError::Foreign));
+        assert_eq!(PendingRounds::default().take(&handle).err(), Some(RequestStateError::Foreign));
         assert_eq!(rounds.take("forged").err(), Some(RequestStateError::Foreign));
         assert!(rounds.take(&handle).is_ok());
         assert_eq!(rounds.take(&handle).err(), Some(RequestStateError::Gone));
@@ -205,7 +205,7 @@ mod tests {
 
     #[tokio::test]
     async fn so_many_rounds_are_open_and_no_more_and_they_end_with_their_session() {
-        let rounds = Rounds::default();
+        let rounds = PendingRounds::default();
         let session = SessionId::new();
         assert!((0..MAX_ROUNDS).all(|_| rounds.keep(&session, round()).is_some()));
         assert!(rounds.keep(&session, round()).is_none());
@@ -215,7 +215,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_round_ends_when_it_expires_though_no_other_begins() {
-        let rounds = Rounds::default();
+        let rounds = PendingRounds::default();
         let session = SessionId::new();
         rounds.keep(&session, round()).unwrap();
         tokio::time::sleep(ROUND_LIFETIME / 2).await;

@@ -9,18 +9,18 @@ const NONCE_BYTES: usize = 24;
 
 /// A key for authenticated encryption, bound to one purpose. No other process can open what was sealed under a fresh
 /// key: a broker that restarts asks again.
-pub struct Seal {
+pub struct SealingKey {
     cipher: Option<XChaCha20Poly1305>,
     purpose: &'static str,
 }
 
-impl std::fmt::Debug for Seal {
+impl std::fmt::Debug for SealingKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Seal({})", self.purpose)
     }
 }
 
-impl Seal {
+impl SealingKey {
     /// Returns a seal with a fresh key. A text that was sealed for one `purpose` cannot be opened for another.
     pub fn new(purpose: &'static str) -> Self {
         let mut key = [0; 32];
@@ -57,21 +57,21 @@ impl Seal {
 mod tests {
     #![allow(clippy::indexing_slicing, reason = "tests")]
 
-    use super::Seal;
+    use super::SealingKey;
 
     #[test]
     fn only_the_same_purpose_in_the_same_process_opens() {
-        let seal = Seal::new("a");
+        let seal = SealingKey::new("a");
         let text = seal.seal(b"state");
         assert_eq!(seal.open(&text).as_deref(), Some(b"state".as_slice()));
-        assert_eq!(Seal::new("a").open(&text), None);
+        assert_eq!(SealingKey::new("a").open(&text), None);
         for at in 0..text.len() {
             let mut forged = text.clone();
             let other = if text[at..].starts_with('A') { "B" } else { "A" };
             forged.replace_range(at..=at, other);
             assert_eq!(seal.open(&forged), None);
         }
-        let other = Seal { purpose: "b", cipher: seal.cipher.clone() };
+        let other = SealingKey { purpose: "b", cipher: seal.cipher.clone() };
         assert_eq!(other.open(&text), None);
         assert_eq!(seal.open(""), None);
     }

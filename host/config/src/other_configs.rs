@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use portcullis_core::digest::Digest;
 use portcullis_core::escape::escape_hidden;
 use portcullis_core::name::SourceName;
-use portcullis_core::trust::{CONFIG_FILE, Trusted};
+use portcullis_core::trust::{CONFIG_FILE, TrustRecord};
 
 use super::find::read;
 use super::{Config, Endpoint, real_file, search};
@@ -42,7 +42,7 @@ impl std::fmt::Display for PossibleWriter {
 /// Returns the sources that may have written `file`. The sources of every other configuration that may be used without
 /// being named are examined: those that are as the user trusted them, and the user's own. `file` has the real name of
 /// its folder.
-pub(super) fn writers(file: &Path, trusted: &[Trusted]) -> Vec<PossibleWriter> {
+pub(super) fn writers(file: &Path, trusted: &[TrustRecord]) -> Vec<PossibleWriter> {
     let trusted = trusted.iter().filter_map(|trusted| {
         let path = Path::new(&trusted.path);
         let text = read(path).ok().filter(|text| Digest::of(text.as_bytes()) == trusted.digest)?;

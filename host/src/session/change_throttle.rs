@@ -16,12 +16,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// The changes that were passed on within the last second.
 #[derive(Clone, Default)]
-pub(super) struct RecentChanges(Arc<Mutex<Resting>>);
+pub(super) struct ChangeThrottle(Arc<Mutex<Resting>>);
 
 /// The lists that changed a moment ago, by source and method, each with the last change since.
 type Resting = HashMap<(String, Method), Option<Notification>>;
 
-impl RecentChanges {
+impl ChangeThrottle {
     /// Passes a notification on. The first change of a list goes at once; of those that follow it within a second, the
     /// last goes at the end of that second. Any other notification goes at once. Dropping the future loses the
     /// notification that it is passing on.
@@ -82,7 +82,7 @@ mod tests {
     use crate::protocol::Json;
 
     /// Announces a change, and returns how many were passed on by then.
-    async fn told(changes: &RecentChanges, heard: &Arc<Mutex<Vec<String>>>, method: &str, number: usize) -> usize {
+    async fn told(changes: &ChangeThrottle, heard: &Arc<Mutex<Vec<String>>>, method: &str, number: usize) -> usize {
         let change = Notification { method: method.into(), params: Some(Json::of(&json!(number))) };
         let all = Arc::clone(heard);
         let hear = move |change: Notification| -> BoxFuture<'static, ()> {
@@ -95,7 +95,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn of_the_changes_of_a_list_the_first_goes_at_once_and_the_last_within_a_second() {
-        let (changes, heard) = (RecentChanges::default(), Arc::default());
+        let (changes, heard) = (ChangeThrottle::default(), Arc::default());
         let (tools, prompts) = ("notifications/tools/list_changed", "notifications/prompts/list_changed");
         for number in 0..1000 {
             assert_eq!(told(&changes, &heard, tools, number).await, 1);

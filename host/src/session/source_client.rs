@@ -34,18 +34,18 @@ pub(super) fn is_severe_enough(wanted: Option<&str>, said: Option<&str>) -> bool
 }
 
 /// The channel to the agent for what belongs to no call, and the log level that the agent wants.
-pub(super) struct AgentSink {
+pub(super) struct AgentNotifier {
     peer: watch::Sender<Option<Arc<dyn AgentPeer>>>,
     level: Mutex<Option<Json>>,
 }
 
-impl Default for AgentSink {
+impl Default for AgentNotifier {
     fn default() -> Self {
         Self { peer: watch::Sender::new(None), level: Mutex::default() }
     }
 }
 
-impl AgentSink {
+impl AgentNotifier {
     pub(super) fn open(&self, peer: Arc<dyn AgentPeer>) {
         self.peer.send_replace(Some(peer));
     }
