@@ -122,6 +122,11 @@ fn the_program_of_the_book_checks_a_ledger_and_finds_a_change() {
     let dir = TestDir::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
     assert_eq!(dir.run(&["call", "calc__add", "{\"a\": 1, \"b\": 2}"]).code, Some(0));
     let program = code_blocks().into_iter().find(|block| block.is("verifier")).unwrap().text;
+    assert!(
+        program.lines().count() <= 150,
+        "somebody who does not trust us has to read it: {}",
+        program.lines().count()
+    );
     fs::write(dir.path("verify.py"), program).unwrap();
     let verify = || Command::new("/usr/bin/python3").arg(dir.path("verify.py")).arg(dir.data("")).output();
     let Ok(good) = verify() else {

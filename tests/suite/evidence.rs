@@ -196,6 +196,47 @@ fn an_archive_is_restored_elsewhere_and_is_verified_and_read_there() {
     assert!(verified.out.contains("signed checkpoints in the data folder confirm"), "{}", verified.out);
     let again = stranger.run(&["audit", "restore", &archive, "copy"]);
     assert!(again.code == Some(1) && again.err.contains("does not exist yet"), "{}", again.err);
+
+    // An older archive in the same place is another ledger, and not one from which something was removed.
+    let newer = dir.path("newer.zip").display().to_string();
+    assert_eq!(dir.run(&["audit", "archive", &newer]).code, Some(0));
+    for archive in [&newer, &archive] {
+        fs::remove_dir_all(stranger.path("copy")).unwrap();
+        let restored = stranger.run(&["audit", "restore", archive, "copy"]);
+        assert_eq!(restored.code, Some(0), "{}{}", restored.out, restored.err);
+    }
+}
+
+#[test]
+fn a_second_verification_computes_only_what_is_new_and_notices_a_ledger_that_was_replaced() {
+    let dir = TestDir::new(CONFIGURATION);
+    called(&dir);
+    let before = |arguments: &[&str]| {
+        let ran = dir.run(arguments);
+        assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+        ran.out
+            .lines()
+            .find_map(|line| line.split_once(" of them were verified before"))
+            .map(|(count, _)| count.to_owned())
+    };
+    assert_eq!(before(&["audit", "verify"]), None);
+    let first = before(&["audit", "verify"]).unwrap();
+    called(&dir);
+    assert_eq!(before(&["audit", "verify"]), Some(first), "the new chain is computed");
+    assert_eq!(before(&["audit", "verify", "--full"]), None);
+    let json: serde_json::Value = serde_json::from_str(&dir.run(&["--json", "audit", "verify"]).out).unwrap();
+    let chain = &json["chains"][1];
+    assert_eq!(chain["verified_before"], chain["records"], "{json}");
+    // The data folder is removed and made anew, which it does not show by itself.
+    fs::remove_dir_all(dir.data("")).unwrap();
+    called(&dir);
+    let replaced = dir.run(&["audit", "verify"]);
+    assert_eq!(replaced.code, Some(1), "{}", replaced.out);
+    assert!(replaced.out.contains("an earlier verification found"), "{}", replaced.out);
+    let hint = replaced.out.lines().last().unwrap();
+    let file = hint.split("remove ").nth(1).and_then(|rest| rest.split(" and verify").next()).unwrap();
+    fs::remove_file(file).unwrap();
+    assert_eq!(dir.run(&["audit", "verify"]).code, Some(0));
 }
 
 /// Returns the number of calls in the ledger.

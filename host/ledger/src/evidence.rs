@@ -17,7 +17,7 @@ pub use key::CheckpointKey;
 pub use note::{NotAPublicKey, PublicKey};
 pub use proof::{ProofError, RecordProof, prove};
 
-pub(super) use checkpoint::{Checkpoint, kept};
+pub(super) use checkpoint::kept;
 pub(super) use merkle::MerkleTree;
 #[cfg(test)]
 pub(super) use proof::proofs;

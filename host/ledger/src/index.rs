@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-pub(super) use self::check::IndexCheck;
+pub(super) use self::check::{IndexCheck, IndexComparison, IndexPlaces};
 use self::facts::IndexedFacts;
 use super::record::ChainedRecord;
 use super::storage::{ChainEnd, ChainPosition, ChainReader, Storage};

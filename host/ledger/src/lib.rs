@@ -71,7 +71,7 @@ pub use read::{CallOrRun, CallRow, CallState, LedgerReader, PositionedRecord, Re
 pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
 pub use retention::RemovalResult;
 pub use shape::shape;
-pub use verify::{ChainReport, ChainStatus, Verification, verify, verify_against};
+pub use verify::{ChainReport, ChainStatus, Verification, VerifiedSegments, verify, verify_after, verify_against};
 
 use evidence::CheckpointWriter;
 use feed::SinkPositions;

@@ -4,6 +4,7 @@
 //! which was never confirmed: its whole frames count, and readers stop before the rest. Nothing that was confirmed is
 //! ever written again.
 
+mod digest;
 mod frame;
 mod reader;
 mod writer;
@@ -20,7 +21,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use super::chain::ChainTip;
 use super::files::names_in;
 use super::removed::RemovedRecords;
-use super::storage::{ChainPosition, ChainReader, ChainWriter, Storage, StorageLimits, StorageLock};
+use super::storage::{ChainPosition, ChainReader, ChainWriter, SegmentDigest, Storage, StorageLimits, StorageLock};
 use super::{LedgerError, chain};
 
 /// The version of the format of segments and records.
@@ -156,6 +157,10 @@ impl Storage for Segments {
 
     fn lock_for_reading(&self) -> Result<Option<StorageLock>, LedgerError> {
         self.lock(FlockOperation::LockShared)
+    }
+
+    fn digest(&self, chain: &str, upto: ChainPosition) -> Result<Option<(SegmentDigest, bool)>, LedgerError> {
+        digest::read(&path(&self.data_dir, chain, upto.segment), upto)
     }
 
     fn finish(&self, chain: &str, end: ChainPosition, is_clean: bool) -> Result<(), LedgerError> {

@@ -6,6 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
+
 use super::LedgerError;
 use super::chain::ChainTip;
 use super::record::{ChainedRecord, RecordHash};
@@ -72,6 +74,15 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be locked.
     fn lock_for_reading(&self) -> Result<Option<StorageLock>, LedgerError>;
 
+    /// Returns the digest of the beginning of a segment, up to a place, with whether anything is stored after it; `None`
+    /// if less is stored, or the storage has no digests, so that a chain is verified from its beginning each time.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be read.
+    fn digest(&self, _chain: &str, _upto: ChainPosition) -> Result<Option<(SegmentDigest, bool)>, LedgerError> {
+        Ok(None)
+    }
+
     /// Makes durable what a broker that is gone appended to its chain. If nothing was written after its end, what it had
     /// reserved there is given back.
     ///
@@ -131,6 +142,44 @@ pub(super) trait ChainReader: Send {
 
     /// Returns the place of the next records, from which another reader can go on.
     fn place(&self) -> ChainPosition;
+
+    /// Digests what is read from now on. The digest is that of what is stored before the reader's place.
+    fn keep_digest(&mut self, _before: SegmentDigest) {}
+
+    /// Returns the digest of the present segment up to the reader's place, if it is kept.
+    fn digest(&self) -> Option<SegmentDigest> {
+        None
+    }
+
+    /// Returns the digests of the segments that the reader left since this was last called, in order.
+    fn ended_segments(&mut self) -> Vec<SegmentDigest> {
+        Vec::new()
+    }
+}
+
+/// The digest of a segment from its beginning to a place. It can go on from there.
+#[derive(Debug, Clone)]
+pub(super) struct SegmentDigest {
+    pub(super) place: ChainPosition,
+    sha: Sha256,
+}
+
+impl SegmentDigest {
+    /// Begins the digest of a segment, of which nothing was read yet.
+    pub(super) fn of(segment: u32) -> Self {
+        Self { place: ChainPosition { segment, offset: 0 }, sha: Sha256::new() }
+    }
+
+    /// Takes in the next bytes of the segment.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.sha.update(bytes);
+        self.place.offset += bytes.len() as u64;
+    }
+
+    /// Returns the SHA-256 of what was taken in.
+    pub(super) fn value(&self) -> RecordHash {
+        self.sha.clone().finalize().into()
+    }
 }
 
 /// A place in a chain between two batches; the default is its beginning. A place among records that were removed stands

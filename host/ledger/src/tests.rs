@@ -10,6 +10,7 @@ mod format_1;
 mod grants;
 mod index;
 mod outcomes;
+mod resuming;
 mod retention;
 mod seals;
 mod segments;

@@ -2,24 +2,30 @@
 //! compared with witnesses outside the chain: how far its lock file says it had come, where another broker sealed it, and
 //! signed checkpoints.
 
+mod check;
+mod judge;
+mod memory;
+mod pipeline;
+mod plain_json;
+mod resume;
+mod state_file;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use portcullis_core::digest::hex;
-use rusqlite::Connection;
-
 use super::chain;
 use super::evidence::{self, PublicKey, SignedCheckpoint};
-use super::index::{self, IndexCheck};
-use super::record::RecordHash;
+use super::index;
 use super::segment::Segments;
-use super::state::{self, SCHEMA, schema_of};
-use super::storage::{ChainEnd, ChainPosition, Storage, StorageLimits};
-use super::{LedgerError, is_live, legacy};
-use walk::{RecordedRemoval, RecordedSeal, VerificationPass, begun};
+use super::storage::{ChainEnd, Storage, StorageLimits};
+use super::{LedgerError, is_live};
+use judge::{compare, confirm_sealed, judge, unrecorded_removals};
+pub use memory::VerifiedSegments;
+use resume::check_chains;
+use state_file::check_state;
+use walk::{CheckpointOrigin, VerificationPass, begun};
 
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -55,6 +61,9 @@ pub struct ChainReport {
     pub confirmed: u64,
     /// The number of records, from the first, that the given checkpoints from elsewhere confirm.
     pub confirmed_elsewhere: u64,
+    /// The number of records that an earlier verification found good and whose segments are unchanged, so that they were
+    /// not read again. They count among the good ones.
+    pub verified_before: u64,
     /// The number of the first bad record, and what is wrong with it.
     pub bad: Option<(u64, String)>,
 }
@@ -113,7 +122,22 @@ pub fn verify_against(
     checkpoints: &[SignedCheckpoint],
     keys: &[PublicKey],
 ) -> Result<Verification, LedgerError> {
-    verify_in(data_dir, Arc::new(Segments::new(data_dir, StorageLimits::default())), checkpoints, keys)
+    verify_after(data_dir, checkpoints, keys, &mut VerifiedSegments::default())
+}
+
+/// Verifies the ledger as [`verify_against`] does, and goes on from what earlier verifications found good: a segment whose
+/// bytes are still those that were verified is not read again. The ledger must still have every record that was found
+/// before. What is found good is remembered.
+///
+/// # Errors
+/// As for [`verify`].
+pub fn verify_after(
+    data_dir: &Path,
+    checkpoints: &[SignedCheckpoint],
+    keys: &[PublicKey],
+    verified: &mut VerifiedSegments,
+) -> Result<Verification, LedgerError> {
+    verify_in(data_dir, Arc::new(Segments::new(data_dir, StorageLimits::default())), checkpoints, keys, verified)
 }
 
 pub(super) fn verify_in(
@@ -121,6 +145,7 @@ pub(super) fn verify_in(
     storage: Arc<dyn Storage>,
     checkpoints: &[SignedCheckpoint],
     keys: &[PublicKey],
+    verified: &mut VerifiedSegments,
 ) -> Result<Verification, LedgerError> {
     let _nothing_is_removed = storage.lock_for_reading()?;
     // This is done before the records are read: a broker that stops meanwhile would show neither a lock nor an end, and
@@ -131,15 +156,19 @@ pub(super) fn verify_in(
     let (ended, sealed) = (chain::ended(data_dir)?, chain::sealed(data_dir)?);
     let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
     let mut walk = VerificationPass { witnesses, ..VerificationPass::default() };
-    let elsewhere = checkpoints.iter().map(|signed| (signed, true));
-    for (SignedCheckpoint { checkpoint, .. }, is_elsewhere) in
-        elsewhere.chain(kept.iter().map(|signed| (signed, false)))
-    {
-        walk.checkpoints.entry(checkpoint.chain.clone()).or_default().expect(checkpoint, is_elsewhere);
+    let elsewhere = checkpoints.iter().map(|signed| (signed, CheckpointOrigin::Elsewhere));
+    let kept = kept.iter().map(|signed| (signed, CheckpointOrigin::DataFolder));
+    for (SignedCheckpoint { checkpoint, .. }, origin) in elsewhere.chain(kept) {
+        let covered = walk.checkpoints.entry(checkpoint.chain.clone()).or_default();
+        covered.expect(checkpoint.size, checkpoint.root, origin);
+    }
+    for (chain, last) in verified.last() {
+        let covered = walk.checkpoints.entry(chain.clone()).or_default();
+        covered.expect(last.tip.seq, last.tree.root(), CheckpointOrigin::Remembered);
     }
     let removed = begin_after_removed(&*storage, &mut walk)?;
     let mut trouble = check_state(data_dir, &mut walk, &locks, &*storage)?.or(false_checkpoint);
-    let differences = check_chains(data_dir, &storage, &mut walk)?;
+    let (differences, found_good) = check_chains(data_dir, &storage, &mut walk, verified, &ended)?;
     for chain in locks.iter().chain(walk.seals.keys()).chain(walk.checkpoints.keys()) {
         walk.chains.entry(chain.clone()).or_insert_with(|| begun(chain.clone()));
     }
@@ -159,11 +188,7 @@ pub(super) fn verify_in(
         report.sealed = seals.first().map(|seal| seal.at.seq);
         if let Some(covered) = checkpoints.get(chain) {
             (report.confirmed, report.confirmed_elsewhere) = (covered.confirmed, covered.confirmed_elsewhere);
-            if report.bad.is_none() && covered.size() > report.records {
-                let reason =
-                    format!("a checkpoint covers {} records, and {} are there", covered.size(), report.records);
-                report.bad = Some((report.records + 1, reason));
-            }
+            report.bad = report.bad.take().or_else(|| covered.missing(report.records));
         }
         if report.bad.is_none() {
             report.bad = seals.iter().find_map(|seal| compare(seal, report.records, end));
@@ -192,6 +217,12 @@ pub(super) fn verify_in(
         index::remove(data_dir);
         trouble.get_or_insert(format!("the index has {difference} in chain {chain}; it is made anew"));
     }
+    // What was found before stays a witness against a chain that is bad now.
+    for (chain, segments) in found_good {
+        if chains.get(&chain).is_some_and(|(report, _)| report.bad.is_none()) {
+            verified.replace(chain, segments);
+        }
+    }
     let chains: Vec<ChainReport> = chains.into_values().map(|(report, _)| report).collect();
     let findings = judge(&chains, trouble);
     let verdict = findings.first().cloned().unwrap_or(ChainStatus::Good);
@@ -215,187 +246,4 @@ fn begin_after_removed(
         }
     }
     Ok(all)
-}
-
-/// Returns the chains of which records are missing without a record of their removal. A removed record counts if its own
-/// removal is recorded.
-fn unrecorded_removals(
-    mut removed: BTreeMap<String, (u64, String)>,
-    removals: &BTreeMap<String, Vec<RecordedRemoval>>,
-) -> Vec<String> {
-    loop {
-        let is_recorded = |(chain, (seq, digest)): (&String, &(u64, String))| {
-            let mut of_chain = removals.get(chain).into_iter().flatten();
-            let found = of_chain.any(|removal| {
-                let counts = removal.by_removed.as_ref().is_none_or(|by| !removed.contains_key(by));
-                counts && (removal.seq, &removal.digest) == (*seq, digest)
-            });
-            found.then(|| chain.clone())
-        };
-        let recorded: Vec<_> = removed.iter().filter_map(is_recorded).collect();
-        if recorded.is_empty() {
-            return removed.into_keys().collect();
-        }
-        recorded.iter().for_each(|chain| drop(removed.remove(chain)));
-    }
-}
-
-/// Confirms the chains whose seals stand in records that are confirmed themselves.
-fn confirm_sealed(
-    chains: &mut BTreeMap<String, (ChainReport, RecordHash)>,
-    seals: &BTreeMap<String, Vec<RecordedSeal>>,
-) {
-    let mut goes_on = true;
-    while goes_on {
-        goes_on = false;
-        // The sealing chains are the later ones.
-        let seals = seals.iter().rev().flat_map(|(chain, seals)| seals.iter().map(move |seal| (chain, seal)));
-        for (chain, RecordedSeal { at, by, seq }) in seals {
-            let Some((by, _)) = chains.get(by) else { continue };
-            let (here, elsewhere) = (by.confirmed >= *seq, by.confirmed_elsewhere >= *seq);
-            let Some((report, _)) = chains.get_mut(chain).filter(|(report, _)| report.bad.is_none()) else { continue };
-            let before = (report.confirmed, report.confirmed_elsewhere);
-            report.confirmed = if here { report.confirmed.max(at.seq) } else { report.confirmed };
-            report.confirmed_elsewhere =
-                if elsewhere { report.confirmed_elsewhere.max(at.seq) } else { report.confirmed_elsewhere };
-            goes_on |= before != (report.confirmed, report.confirmed_elsewhere);
-        }
-    }
-}
-
-fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<ChainStatus> {
-    let tampered = chains.iter().filter_map(|report| {
-        let (seq, reason) = report.bad.clone()?;
-        Some(ChainStatus::Tampered { chain: Some(report.chain.clone()), seq: Some(seq), reason })
-    });
-    let trouble = trouble.map(|reason| ChainStatus::Tampered { chain: None, seq: None, reason });
-    let ends = |report: &&ChainReport| report.live || report.stopped || report.sealed.is_some() || report.bad.is_some();
-    let incomplete = chains.iter().filter(|report| !ends(report)).map(|ChainReport { chain, records, .. }| {
-        let reason = match records {
-            0 => "its lock file is there, but no record".to_owned(),
-            _ => format!("it ends at record {records} without broker.stopped: its broker died, or the end was cut"),
-        };
-        ChainStatus::Incomplete {
-            chain: chain.clone(),
-            reason: format!("{reason}; the next broker that starts seals it"),
-        }
-    });
-    tampered.chain(trouble).chain(incomplete).collect()
-}
-
-/// Returns what is wrong with a chain that another broker sealed: the number of the first bad record, and the reason.
-fn compare(seal: &RecordedSeal, records: u64, end: &RecordHash) -> Option<(u64, String)> {
-    let RecordedSeal { at, by, .. } = seal;
-    if records < at.seq {
-        let reason = format!("chain {by} sealed it at record {}, and it ends at record {records}", at.seq);
-        return Some((records + 1, reason));
-    }
-    if records > at.seq {
-        return Some((at.seq + 1, format!("it stands after the end at which chain {by} sealed its chain")));
-    }
-    (*end != at.hash)
-        .then(|| (at.seq, format!("it is not the record that chain {by} sealed, which has hash {}", hex(&at.hash))))
-}
-
-/// Checks the records of all chains, and the index of them. Returns the first difference of the index for each chain.
-fn check_chains(
-    data_dir: &Path,
-    storage: &Arc<dyn Storage>,
-    walk: &mut VerificationPass,
-) -> Result<Vec<(String, String)>, LedgerError> {
-    let mut index = IndexCheck::open(data_dir, storage)?;
-    for chain in storage.chains()? {
-        let end = check_chain(&chain, &**storage, walk, &mut index);
-        // A chain that cannot be read is a bad one, and the others are checked.
-        walk.end(&chain, end.unwrap_or_else(|error| ChainEnd::Damaged(error.to_string())));
-        index.end_chain(&chain)?;
-    }
-    Ok(index.differences())
-}
-
-fn check_chain(
-    chain: &str,
-    storage: &dyn Storage,
-    walk: &mut VerificationPass,
-    index: &mut IndexCheck,
-) -> Result<ChainEnd, LedgerError> {
-    let mut reader = storage.read(chain, ChainPosition::default())?;
-    while let Some(batch) = reader.next()? {
-        for record in &batch.records {
-            walk.step(chain, record.seq, record.text.as_bytes(), &record.hash);
-        }
-        index.compare(chain, &batch)?;
-    }
-    reader.end()
-}
-
-/// Checks the file of the state, and the records that format 1 wrote into it. Returns what is wrong with the file.
-fn check_state(
-    data_dir: &Path,
-    walk: &mut VerificationPass,
-    locks: &BTreeSet<String>,
-    storage: &dyn Storage,
-) -> Result<Option<String>, LedgerError> {
-    let checked = state::open_reader(data_dir)
-        .and_then(|conn| check_file(&conn, walk).map_err(|error| state::error(data_dir, &error)));
-    match checked {
-        Err(LedgerError::Missing(_))
-            if !locks.is_empty() || !walk.checkpoints.is_empty() || !storage.chains()?.is_empty() =>
-        {
-            Ok(None)
-        }
-        Err(LedgerError::Damaged { cause, .. } | LedgerError::Store { cause, .. }) => Ok(Some(cause)),
-        Err(LedgerError::Foreign(_)) => Ok(Some("the file is not a ledger any more".into())),
-        checked => checked,
-    }
-}
-
-/// Checks the records first, so that a bad one is named even if the file around it is damaged too.
-fn check_file(conn: &Connection, walk: &mut VerificationPass) -> rusqlite::Result<Option<String>> {
-    // One snapshot serves all queries; it ends with the connection.
-    conn.execute_batch("BEGIN")?;
-    let has_records = legacy::is_present(conn)?;
-    if has_records {
-        // This reads the table itself, in the order of writing: an index could hide rows, and sorting would copy them
-        // all.
-        let mut query = conn.prepare("SELECT chain, seq, record, hash FROM events NOT INDEXED ORDER BY row")?;
-        let mut rows = query.query([])?;
-        loop {
-            match rows.next() {
-                Ok(Some(row)) => walk.legacy_step(row)?,
-                Ok(None) => break,
-                Err(error) => return Ok(Some(error.to_string())),
-            }
-        }
-    }
-    if let Some(problem) = check_schema(conn, has_records)? {
-        return Ok(Some(problem));
-    }
-    if ends_within_a_page(conn)? {
-        return Ok(Some("the file ends within a page: its end is missing".into()));
-    }
-    let integrity: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
-    Ok((integrity != "ok").then_some(integrity))
-}
-
-/// Reports whether the file is cut in the middle of a page. SQLite reads the missing bytes as zeros, so a cut through
-/// bytes that were zero would not show. SQLite writes whole pages, also while this reads.
-fn ends_within_a_page(conn: &Connection) -> rusqlite::Result<bool> {
-    let page: i64 = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
-    let length = conn.path().and_then(|path| std::fs::metadata(path).ok()).map_or(0, |file| file.len());
-    Ok(!length.is_multiple_of(page.cast_unsigned()))
-}
-
-/// Compares the schema with the broker's own: an added or changed view or trigger could show or do something other than
-/// what the records say.
-fn check_schema(conn: &Connection, has_records: bool) -> rusqlite::Result<Option<String>> {
-    let ours = Connection::open_in_memory()?;
-    ours.execute_batch(SCHEMA)?;
-    if has_records {
-        ours.execute_batch(legacy::SCHEMA)?;
-    }
-    let (ours, found) = (schema_of(&ours)?, schema_of(conn)?);
-    let differs = |(name, sql): &(&String, &String)| ours.get(*name) != Some(*sql) || found.get(*name) != Some(*sql);
-    let first = ours.iter().chain(&found).find(differs);
-    Ok(first.map(|(name, _)| format!("{name:?} in the database is not as the broker creates it")))
 }

@@ -5,19 +5,17 @@ mod evidence;
 mod export;
 mod list;
 mod show;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use portcullis::ledger::{
-    self, ChainReport, ChainStatus, LedgerError, LedgerReader, PositionedRecord, PublicKey, RecordFilter,
-    SignedCheckpoint,
-};
+use portcullis::ledger::{LedgerReader, PositionedRecord, PublicKey, RecordFilter};
 
 use crate::call_query::CallQuery;
 use crate::cli::GlobalArgs;
-use crate::output::{self, BAD, BOLD, escape_hidden};
+use crate::output::{self, BOLD, escape_hidden};
 use crate::runtime;
 
 use list::ListingForm;
@@ -95,8 +93,10 @@ enum Action {
     ///
     /// Each call that ended is one line. A file can be continued later with `--resume`, also after an interruption.
     Export(Box<export::Args>),
-    /// Recompute every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete because a broker was killed and
-    /// no later broker has sealed its chain yet, or if it cannot be judged
+    /// Check every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete because a broker was killed and no later
+    /// broker has sealed its chain yet, or if it cannot be judged
+    ///
+    /// What an earlier verification found good is not recomputed where the bytes of its files are still the same.
     Verify(Verify),
     /// Print signed checkpoints that cover the whole ledger, to be kept on another machine
     ///
@@ -138,6 +138,9 @@ struct Verify {
     /// Compare the ledger with the checkpoints in this file, which were kept elsewhere; can be given several times
     #[arg(long = "checkpoint", value_name = "FILE")]
     checkpoints: Vec<PathBuf>,
+    /// Recompute every hash, and compare every entry of the index, also of what was verified before
+    #[arg(long, conflicts_with = "proof")]
+    full: bool,
     /// Check the proofs in this file instead of a ledger; with a checkpoint, also that its chain continues that one
     #[arg(long, value_name = "FILE")]
     proof: Option<PathBuf>,
@@ -162,11 +165,11 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         Action::Tail { n, kind, follow } => tail(&folder()?, *n, kind.clone(), *follow, global.json),
         Action::Show { id } => show::run(&folder()?, id, global.json),
         Action::Export(args) => export::run(&folder()?, args),
-        Action::Verify(Verify { checkpoints, proof, keys }) => {
+        Action::Verify(Verify { checkpoints, full, proof, keys }) => {
             let keys = evidence::trusted(keys);
             let judged = evidence::read_files(checkpoints, &keys).and_then(|checkpoints| match proof {
                 Some(file) => evidence::check_proofs(file, &checkpoints, &keys, global.json),
-                None => verify(&folder()?, &checkpoints, &keys, global.json),
+                None => verify::run(&folder()?, &checkpoints, &keys, *full, global.json),
             });
             // What cannot be judged is no sign of tampering.
             judged.or_else(|error| {
@@ -234,75 +237,5 @@ fn brief(body: &str) -> String {
     match shown.char_indices().nth(160) {
         Some((cut, _)) => format!("{}…", shown.get(..cut).unwrap_or_default()),
         None => shown.into_owned(),
-    }
-}
-
-fn verify(folder: &Path, checkpoints: &[SignedCheckpoint], keys: &[PublicKey], json: bool) -> anyhow::Result<ExitCode> {
-    let found = match ledger::verify_against(folder, checkpoints, keys) {
-        // A missing ledger is no sign of tampering, and no proof that there was none.
-        Err(error @ LedgerError::Missing(_)) => {
-            output::note(&format!("incomplete: {error}"));
-            return Ok(ExitCode::from(2));
-        }
-        found => found?,
-    };
-    if json {
-        output::json(&serde_json::to_value(&found)?)?;
-    }
-    let left = |counted: fn(&ChainReport) -> u64| -> u64 {
-        found.chains.iter().map(|chain| counted(chain).saturating_sub(chain.removed)).sum()
-    };
-    let records = left(|chain| chain.records);
-    let mut lines: Vec<String> = match &*found.findings {
-        [] => {
-            let chains = found.chains.len();
-            let (kept, given) = (left(|chain| chain.confirmed), left(|chain| chain.confirmed_elsewhere));
-            let removed: u64 = found.chains.iter().map(|chain| chain.removed).sum();
-            let mut lines = vec![format!("good: {records} records in {chains} chains, every hash as it was written")];
-            if removed > 0 {
-                lines.push(format!("{removed} older records were removed because of their age, as the ledger says"));
-            }
-            if !checkpoints.is_empty() {
-                let others = records - given;
-                lines.push(format!(
-                    "the checkpoints that were given confirm {given} of them, and not the {others} others"
-                ));
-            } else if kept > 0 {
-                lines.push(format!("signed checkpoints in the data folder confirm {kept} of them"));
-            }
-            lines
-        }
-        findings => findings.iter().map(finding).collect(),
-    };
-    let crashed = found.chains.iter().filter(|chain| chain.may_miss_calls()).count();
-    if crashed > 0 {
-        lines.push(format!(
-            "{crashed} of {} chains ended in a crash: calls that can have no effect may be missing from their last moments, as \
-             `durability = \"effects\"` says",
-            found.chains.len()
-        ));
-    }
-    if !json {
-        output::text(&format!("{}\n", lines.join("\n")))?;
-    }
-    Ok(ExitCode::from(match found.verdict {
-        ChainStatus::Good => 0,
-        ChainStatus::Tampered { .. } => 1,
-        ChainStatus::Incomplete { .. } => 2,
-    }))
-}
-
-fn finding(finding: &ChainStatus) -> String {
-    match finding {
-        ChainStatus::Good => "good".to_owned(),
-        ChainStatus::Tampered { chain, seq, reason } => {
-            let at = match (chain, seq) {
-                (Some(chain), Some(seq)) => format!("record {seq} of chain {}", escape_hidden(chain)),
-                (Some(chain), None) => format!("chain {}", escape_hidden(chain)),
-                _ => "the file".to_owned(),
-            };
-            format!("{BAD}tampered with{BAD:#}: {at}: {}", escape_hidden(reason))
-        }
-        ChainStatus::Incomplete { chain, reason } => format!("incomplete: chain {}: {reason}", escape_hidden(chain)),
     }
 }

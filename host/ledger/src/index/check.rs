@@ -8,34 +8,67 @@ use rusqlite::params;
 
 use super::{IndexedFacts, LEGACY, RecordIndex};
 use crate::LedgerError;
+use crate::chain::ChainTip;
 use crate::storage::{ChainPosition, Storage, StoredBatch};
+
+/// How far the index has come in each chain, and whether all of the chain is there.
+type KnownPlaces = HashMap<String, (ChainPosition, bool)>;
+
+/// How far the index has come in each chain, as several threads compare it with the records.
+pub(crate) struct IndexPlaces {
+    storage: Arc<dyn Storage>,
+    /// `None` if there is no index.
+    known: Option<KnownPlaces>,
+}
+
+/// A thread's own access to the index; `None` if there is no index.
+pub(crate) struct IndexComparer<'a> {
+    index: Option<(RecordIndex, &'a KnownPlaces)>,
+}
+
+/// The result of a comparison of some records of a chain.
+#[derive(Debug, Default)]
+pub(crate) struct IndexComparison {
+    /// The number of records that were compared.
+    compared: u64,
+    /// The first difference, in words.
+    difference: Option<String>,
+}
 
 /// A comparison of the index with the records, chain by chain. Records that the index does not have yet are not compared.
 pub(crate) struct IndexCheck {
     /// `None` if there is no index.
     index: Option<RecordIndex>,
-    /// The position that the index has reached in each chain.
-    known: HashMap<String, (ChainPosition, bool)>,
     /// The number of records of the present chain that were compared.
     compared: u64,
     /// The first difference of each chain, in words.
     differences: Vec<(String, String)>,
 }
 
-impl IndexCheck {
-    pub(crate) fn open(data_dir: &Path, storage: &Arc<dyn Storage>) -> Result<Self, LedgerError> {
-        let index = RecordIndex::open_existing(data_dir, Arc::clone(storage))?;
-        index.as_ref().map_or(Ok(()), RecordIndex::forget_removed)?;
-        let known = index.as_ref().map_or_else(|| Ok(HashMap::new()), RecordIndex::known)?;
-        let mut check = Self { index, known, compared: 0, differences: Vec::new() };
-        check.compare_legacy()?;
-        Ok(check)
+impl IndexPlaces {
+    /// Opens the index for threads.
+    pub(crate) fn comparer(&self, data_dir: &Path) -> Result<IndexComparer<'_>, LedgerError> {
+        let Some(known) = &self.known else { return Ok(IndexComparer { index: None }) };
+        let index = RecordIndex::open_existing(data_dir, Arc::clone(&self.storage))?;
+        Ok(IndexComparer { index: index.map(|index| (index, known)) })
     }
 
+    /// Returns the place up to which the index has a chain.
+    fn place(&self, chain: &str) -> Option<ChainPosition> {
+        self.known.as_ref()?.get(chain).map(|(place, _)| *place)
+    }
+}
+
+impl IndexComparer<'_> {
     /// Compares the next records of a chain.
-    pub(crate) fn compare(&mut self, chain: &str, batch: &StoredBatch) -> Result<(), LedgerError> {
-        let Some(index) = &self.index else { return Ok(()) };
-        if self.known.get(chain).is_none_or(|(place, _)| batch.place >= *place) {
+    pub(crate) fn compare(
+        &self,
+        chain: &str,
+        batch: &StoredBatch,
+        comparison: &mut IndexComparison,
+    ) -> Result<(), LedgerError> {
+        let Some((index, known)) = &self.index else { return Ok(()) };
+        if known.get(chain).is_none_or(|(place, _)| batch.place >= *place) {
             return Ok(());
         }
         let (Some(first), Some(last)) = (batch.records.first(), batch.records.last()) else { return Ok(()) };
@@ -44,20 +77,53 @@ impl IndexCheck {
             .records
             .iter()
             .find(|record| found.get(&record.seq) != Some(&(batch.place, IndexedFacts::of(&record.text))));
-        self.compared += batch.records.len() as u64;
-        if let Some(record) = differs {
-            self.add(chain, format!("something else of record {}", record.seq));
+        comparison.compared += batch.records.len() as u64;
+        if let (Some(record), None) = (differs, &comparison.difference) {
+            comparison.difference = Some(format!("something else of record {}", record.seq));
         }
         Ok(())
     }
+}
 
-    /// Ends the comparison of a chain: the index must not have more than was compared.
-    pub(crate) fn end_chain(&mut self, chain: &str) -> Result<(), LedgerError> {
+impl IndexCheck {
+    /// Begins the comparison, and returns how far the index has come.
+    pub(crate) fn open(data_dir: &Path, storage: &Arc<dyn Storage>) -> Result<(Self, IndexPlaces), LedgerError> {
+        let index = RecordIndex::open_existing(data_dir, Arc::clone(storage))?;
+        index.as_ref().map_or(Ok(()), RecordIndex::forget_removed)?;
+        let known = index.as_ref().map(RecordIndex::known).transpose()?;
+        let mut check = Self { index, compared: 0, differences: Vec::new() };
+        check.compare_legacy()?;
+        Ok((check, IndexPlaces { storage: Arc::clone(storage), known }))
+    }
+
+    /// Takes in the comparison of the next records of a chain.
+    pub(crate) fn take(&mut self, chain: &str, comparison: IndexComparison) {
+        self.compared += comparison.compared;
+        if let Some(difference) = comparison.difference {
+            self.add(chain, difference);
+        }
+    }
+
+    /// Ends the comparison of a chain: the index must not have more than was compared. Records up to `before` were not
+    /// compared, because an earlier verification did; the index must still have all of them but those that were removed.
+    pub(crate) fn end_chain(
+        &mut self,
+        chain: &str,
+        places: &IndexPlaces,
+        removed: u64,
+        before: &ChainTip,
+        resumed: ChainPosition,
+    ) -> Result<(), LedgerError> {
         let compared = std::mem::take(&mut self.compared);
-        let (Some(index), Some((place, _))) = (&self.index, self.known.get(chain)) else { return Ok(()) };
-        let found = index.count_before(chain, *place)?;
+        let (Some(index), Some(place)) = (&self.index, places.place(chain)) else { return Ok(()) };
+        let found = index.count_before(chain, place, before.seq)?;
         if found != compared {
             self.add(chain, format!("{found} records where {compared} are"));
+        } else if place >= resumed {
+            let (found, expected) = (index.count_up_to(chain, before.seq)?, before.seq.saturating_sub(removed));
+            if found != expected {
+                self.add(chain, format!("{found} of the first records where {expected} are"));
+            }
         }
         Ok(())
     }
@@ -132,12 +198,19 @@ impl RecordIndex {
         found.map_err(|error| self.failed(&error))
     }
 
-    /// Returns the number of records of a chain that the index has before a place.
-    fn count_before(&self, chain: &str, place: ChainPosition) -> Result<u64, LedgerError> {
+    /// Returns the number of records of a chain after this one that the index has before a place.
+    fn count_before(&self, chain: &str, place: ChainPosition, after: u64) -> Result<u64, LedgerError> {
         let sql = "SELECT count(*) FROM events WHERE chain = (SELECT id FROM chains WHERE chain = ?1) \
-                   AND (segment, offset) < (?2, ?3)";
-        let count =
-            self.conn.query_row(sql, params![chain, place.segment, place.offset.cast_signed()], |row| row.get(0));
+                   AND seq > ?4 AND (segment, offset) < (?2, ?3)";
+        let values = params![chain, place.segment, place.offset.cast_signed(), after.cast_signed()];
+        let count = self.conn.query_row(sql, values, |row| row.get(0));
+        count.map(i64::cast_unsigned).map_err(|error| self.failed(&error))
+    }
+
+    /// Returns the number of records of a chain up to this one that the index has.
+    fn count_up_to(&self, chain: &str, seq: u64) -> Result<u64, LedgerError> {
+        let sql = "SELECT count(*) FROM events WHERE chain = (SELECT id FROM chains WHERE chain = ?1) AND seq <= ?2";
+        let count = self.conn.query_row(sql, params![chain, seq.cast_signed()], |row| row.get(0));
         count.map(i64::cast_unsigned).map_err(|error| self.failed(&error))
     }
 

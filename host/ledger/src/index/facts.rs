@@ -6,7 +6,7 @@ use crate::record::{EventKind, RecordMembers};
 
 /// The facts of a record that searches need.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct IndexedFacts {
+pub(crate) struct IndexedFacts {
     pub(super) at: u64,
     pub(super) kind: String,
     pub(super) run: Option<String>,
@@ -32,8 +32,13 @@ struct Body {
 
 impl IndexedFacts {
     /// Reads the facts of a record. A text that is no record has none, and is shown as damaged when it is read.
-    pub(super) fn of(text: &str) -> Self {
-        let Ok(members) = serde_json::from_str::<RecordMembers<'_>>(text) else { return Self::default() };
+    pub(crate) fn of(text: &str) -> Self {
+        serde_json::from_str::<RecordMembers<'_>>(text)
+            .map_or_else(|_| Self::default(), |members| Self::in_members(&members))
+    }
+
+    /// Returns the facts of a record whose members were read.
+    pub(crate) fn in_members(members: &RecordMembers<'_>) -> Self {
         let is = |kind: EventKind| members.kind == kind.as_str();
         let (started, failed, completed) =
             (is(EventKind::RunStarted), is(EventKind::RunError), is(EventKind::ToolCompleted));

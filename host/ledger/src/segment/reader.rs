@@ -10,7 +10,7 @@ use super::frame::{Dictionary, FrameHeader, FrameKind, HEADER_BYTES, MAGIC};
 use crate::LedgerError;
 use crate::chain::{ChainTip, hash_of};
 use crate::record::ChainedRecord;
-use crate::storage::{ChainEnd, ChainPosition, ChainReader, SkippedBatch, StoredBatch};
+use crate::storage::{ChainEnd, ChainPosition, ChainReader, SegmentDigest, SkippedBatch, StoredBatch};
 
 /// The bytes that are read ahead: few at first, since a search looks at single frames, and more with each time.
 const FIRST_READ_BYTES: usize = 16 * 1024;
@@ -32,10 +32,15 @@ pub(super) struct SegmentReader {
     damage: Option<String>,
     /// True if something follows the last frame that is not a whole one.
     is_torn: bool,
+    /// The digest of the segment up to the place; `None` if none is kept.
+    digest: Option<SegmentDigest>,
+    /// The digests of the segments that were read to their end.
+    ended: Vec<SegmentDigest>,
 }
 
 /// A whole frame.
 struct Frame {
+    bytes: [u8; HEADER_BYTES],
     header: FrameHeader,
     rest: Vec<u8>,
 }
@@ -59,7 +64,7 @@ impl SegmentReader {
     ) -> Result<Self, LedgerError> {
         let open = SegmentFile::open(super::path(data_dir, chain, place.segment))?;
         let (data_dir, chain) = (data_dir.to_owned(), chain.to_owned());
-        Ok(Self { data_dir, chain, open, place, tip, damage: None, is_torn: false })
+        Ok(Self { data_dir, chain, open, place, tip, damage: None, is_torn: false, digest: None, ended: Vec::new() })
     }
 
     /// Returns the next frame of records, with its place.
@@ -69,6 +74,10 @@ impl SegmentReader {
             match file.frame(place.offset)? {
                 Found::Frame(frame) => {
                     self.place.offset += (HEADER_BYTES + frame.rest.len()) as u64;
+                    if let Some(digest) = &mut self.digest {
+                        digest.push(&frame.bytes);
+                        digest.push(&frame.rest);
+                    }
                     match (frame.header.kind, place.offset) {
                         (FrameKind::Records | FrameKind::MoreRecords, 1..) => {
                             self.tip = frame.tip();
@@ -107,6 +116,8 @@ impl SegmentReader {
                         return Ok(None);
                     }
                     (self.open, self.place) = (Some(following), next);
+                    let next = self.digest.as_ref().map(|_| SegmentDigest::of(next.segment));
+                    self.ended.extend(std::mem::replace(&mut self.digest, next));
                 }
             }
         }
@@ -159,6 +170,18 @@ impl ChainReader for SegmentReader {
 
     fn place(&self) -> ChainPosition {
         self.place
+    }
+
+    fn keep_digest(&mut self, before: SegmentDigest) {
+        self.digest = Some(before);
+    }
+
+    fn digest(&self) -> Option<SegmentDigest> {
+        self.digest.clone()
+    }
+
+    fn ended_segments(&mut self) -> Vec<SegmentDigest> {
+        std::mem::take(&mut self.ended)
     }
 }
 
@@ -216,7 +239,8 @@ impl SegmentFile {
         if !header.is_whole(&bytes, rest) {
             return Ok(Found::Garbage);
         }
-        Ok(Found::Frame(Frame { header, rest: rest.to_vec() }))
+        let rest = rest.to_vec();
+        Ok(Found::Frame(Frame { bytes, header, rest }))
     }
 
     /// Returns the records of a frame; the inner error is what is wrong with it.
@@ -224,7 +248,7 @@ impl SegmentFile {
         if let Some(offset) = frame.header.dictionary()
             && self.dictionary.as_ref().is_none_or(|dictionary| dictionary.offset != offset)
         {
-            let Found::Frame(Frame { header: FrameHeader { kind: FrameKind::Dictionary, .. }, rest }) =
+            let Found::Frame(Frame { header: FrameHeader { kind: FrameKind::Dictionary, .. }, rest, .. }) =
                 self.frame(offset.into())?
             else {
                 return Ok(Err(format!("the dictionary at byte {offset} is not there")));

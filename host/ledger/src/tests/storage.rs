@@ -187,7 +187,8 @@ async fn a_ledger_works_on_every_storage() {
         ledger.append(event(EventKind::CallIntent)).await.unwrap();
         assert_eq!(ledger.batch("sink", 10).await.unwrap().len(), 3);
         ledger.close().await;
-        let verification = verify::verify_in(dir.path(), Arc::clone(&storage), &[], &[]).unwrap();
+        let verification =
+            verify::verify_in(dir.path(), Arc::clone(&storage), &[], &[], &mut VerifiedSegments::default()).unwrap();
         assert_eq!(verification.verdict, ChainStatus::Good);
         let reader = LedgerReader::open_with(dir.path(), storage).unwrap();
         let kinds: Vec<_> =

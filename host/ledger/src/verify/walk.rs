@@ -1,17 +1,17 @@
-//! The pass over all records: each is checked by itself, and in its chain.
+//! The pass over all records: each was checked by itself, and is now checked in its chain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portcullis_core::protocol::{Json, canonical};
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
 use super::ChainReport;
-use crate::chain::{self, ChainTip};
-use crate::evidence::{Checkpoint, MerkleTree};
-use crate::intent;
-use crate::record::{EventKind, RecordHash, RecordMembers, VERSION, hash};
-use crate::removed::RemovedRecords;
+use super::check::{CheckedContent, CheckedRecord};
+use super::memory::VerifiedSegment;
+use crate::chain::ChainTip;
+use crate::evidence::MerkleTree;
+use crate::record::{RecordHash, RecordMembers};
+use crate::removed::{ChainedText, RemovedRecords};
 use crate::storage::ChainEnd;
 
 /// The state of the pass over all records.
@@ -27,14 +27,27 @@ pub(super) struct VerificationPass {
     pub(super) checkpoints: BTreeMap<String, CoveredChain>,
     /// The removals of records because of their age, by the chain that they are about.
     pub(super) removals: BTreeMap<String, Vec<RecordedRemoval>>,
+    /// The records of the present segment that say something about other chains.
+    pub(super) kept: Vec<ChainedText>,
 }
 
-/// A chain of which checkpoints are known.
+/// Where a checkpoint comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum CheckpointOrigin {
+    /// It is in the data folder.
+    DataFolder,
+    /// It was kept elsewhere.
+    Elsewhere,
+    /// An earlier verification found it, and the user's state folder has it. Nobody signed it.
+    Remembered,
+}
+
+/// The tree over the records of a chain, and the checkpoints that are known of it.
 #[derive(Default)]
 pub(super) struct CoveredChain {
-    tree: MerkleTree,
-    /// The roots at each number of records, each with whether it was kept elsewhere.
-    roots: BTreeMap<u64, BTreeSet<(RecordHash, bool)>>,
+    pub(super) tree: MerkleTree,
+    /// The roots at each number of records, each with its origin.
+    roots: BTreeMap<u64, BTreeSet<(RecordHash, CheckpointOrigin)>>,
     /// The number of records that the largest checkpoint covers which was found to be true.
     pub(super) confirmed: u64,
     /// The number of records that the largest correct checkpoint kept elsewhere covers.
@@ -42,13 +55,23 @@ pub(super) struct CoveredChain {
 }
 
 impl CoveredChain {
-    pub(super) fn expect(&mut self, checkpoint: &Checkpoint, is_elsewhere: bool) {
-        self.roots.entry(checkpoint.size).or_default().insert((checkpoint.root, is_elsewhere));
+    pub(super) fn expect(&mut self, size: u64, root: RecordHash, origin: CheckpointOrigin) {
+        self.roots.entry(size).or_default().insert((root, origin));
     }
 
-    /// Returns the number of records that the checkpoints cover.
-    pub(super) fn size(&self) -> u64 {
-        self.roots.keys().next_back().copied().unwrap_or(0)
+    /// Returns what is wrong with a chain that has fewer records than the checkpoints cover.
+    pub(super) fn missing(&self, records: u64) -> Option<(u64, String)> {
+        let (size, roots) = self.roots.last_key_value().filter(|(size, _)| **size > records)?;
+        let who = match roots.iter().all(|(_, origin)| *origin == CheckpointOrigin::Remembered) {
+            true => "an earlier verification found",
+            false => "a checkpoint covers",
+        };
+        Some((records + 1, format!("{who} {size} records, and {records} are there")))
+    }
+
+    /// Reports whether a checkpoint covers a number of records between these two.
+    pub(super) fn has_between(&self, fewer: u64, more: u64) -> bool {
+        self.roots.range(fewer + 1..more.max(fewer + 1)).next().is_some()
     }
 
     /// Takes in the next record. Returns what is wrong if a checkpoint covers other records than those so far, with the
@@ -58,10 +81,9 @@ impl CoveredChain {
         self.compare()
     }
 
-    /// Takes in the first records of the chain, which were removed. What a checkpoint says of fewer cannot be checked any
-    /// more.
-    fn begin_after(&mut self, removed: &MerkleTree) -> Option<(u64, String)> {
-        self.tree = removed.clone();
+    /// Takes in the first records of the chain at once. What a checkpoint says of fewer is not checked.
+    fn begin_after(&mut self, first: &MerkleTree) -> Option<(u64, String)> {
+        self.tree = first.clone();
         self.compare()
     }
 
@@ -70,19 +92,26 @@ impl CoveredChain {
         let size = self.tree.size();
         let roots = self.roots.get(&size)?;
         let root = self.tree.root();
+        let is_from = |wanted| roots.iter().any(|(_, origin)| *origin == wanted);
         if roots.iter().all(|(expected, _)| *expected == root) {
-            self.confirmed = size;
-            if roots.iter().any(|(_, is_elsewhere)| *is_elsewhere) {
+            if is_from(CheckpointOrigin::DataFolder) || is_from(CheckpointOrigin::Elsewhere) {
+                self.confirmed = size;
+            }
+            if is_from(CheckpointOrigin::Elsewhere) {
                 self.confirmed_elsewhere = size;
             }
             return None;
         }
         let first = self.confirmed + 1;
+        let mut differing = roots.iter().filter(|(expected, _)| *expected != root);
+        let who = match differing.all(|(_, origin)| *origin == CheckpointOrigin::Remembered) {
+            true => "that an earlier verification found",
+            false => "that a checkpoint covers",
+        };
         Some((
             first,
             format!(
-                "records {first} to {size} are not those that a checkpoint covers: one or more of them were \
-                              replaced, and all hashes made anew"
+                "records {first} to {size} are not those {who}: one or more of them were replaced, and all hashes made anew"
             ),
         ))
     }
@@ -117,11 +146,14 @@ impl VerificationPass {
             ValueRef::Integer(seq) => seq.cast_unsigned(),
             _ => 0,
         };
-        self.step(&name, seq, bytes(row.get_ref(2)?), bytes(row.get_ref(3)?));
+        let before = self.chains.get(&name).map_or_else(RecordHash::default, |(_, before)| *before);
+        let found = CheckedRecord::of(&name, seq, bytes(row.get_ref(2)?), bytes(row.get_ref(3)?), &before);
+        self.step(&name, &found);
         Ok(())
     }
 
-    pub(super) fn step(&mut self, name: &str, seq: u64, text: &[u8], found: &[u8]) {
+    /// Takes in the next record of a chain, which was checked by itself as if the one before it were good.
+    pub(super) fn step(&mut self, name: &str, found: &CheckedRecord) {
         let witness = self.witnesses.get(name);
         if !self.chains.contains_key(name) {
             self.chains.insert(name.to_owned(), begun(name.to_owned()));
@@ -129,28 +161,55 @@ impl VerificationPass {
         let Some((report, before)) = self.chains.get_mut(name).filter(|(report, _)| report.bad.is_none()) else {
             return;
         };
-        let expected = report.records + 1;
-        match check(report, seq, text, found, before) {
-            Ok((hash, _)) if witness.is_some_and(|end| end.seq == seq && end.hash != hash) => {
+        let (seq, expected) = (found.seq, report.records + 1);
+        let checked = match &found.content {
+            _ if seq != expected => Err(format!("record {expected} is missing: record {seq} stands in its place")),
+            _ if report.stopped => Err("it stands after broker.stopped, the end of its chain".to_owned()),
+            content => content.clone(),
+        };
+        match checked {
+            Ok(_) if witness.is_some_and(|end| end.seq == seq && end.hash != found.hash) => {
                 report.bad = Some((seq, "it is not the record that its broker wrote there".into()));
             }
-            Ok((hash, record)) => {
-                *before = hash;
+            Ok(content) => {
+                *before = found.hash;
                 report.records = expected;
-                let covered = self.checkpoints.get_mut(name);
-                if let Some((first, reason)) = covered.and_then(|covered| covered.push(&hash)) {
+                let covered = self.checkpoints.entry(name.to_owned()).or_default();
+                if let Some((first, reason)) = covered.push(&found.hash) {
                     report.records = first - 1;
                     report.bad = Some((first, reason));
                     return;
                 }
-                report.stopped = record.kind == EventKind::BrokerStopped.as_str();
-                report.queued_intents = report.queued_intents || intent::is_queued(&record);
-                self.take_in(name, seq, &record, false);
+                report.stopped = matches!(content, CheckedContent::Stopped);
+                report.queued_intents |= matches!(content, CheckedContent::QueuedIntent);
+                self.take_in(name, seq, content, false);
             }
             // A gap is named by the number of the missing record, anything else by that of the bad record: it is the
             // same number.
             Err(reason) => report.bad = Some((expected, reason)),
         }
+    }
+
+    /// Takes in records of a chain that an earlier verification found good and that are unchanged, by their hashes.
+    pub(super) fn step_over(&mut self, name: &str, first: u64, hashes: &[RecordHash]) {
+        for (seq, hash) in (first..).zip(hashes) {
+            self.step(name, &CheckedRecord { seq, hash: *hash, content: Ok(CheckedContent::Other) });
+        }
+    }
+
+    /// Takes in the records of a chain up to the end of a segment that an earlier verification found good.
+    pub(super) fn go_on_after(&mut self, name: &str, segment: &VerifiedSegment) {
+        let ChainTip { seq, hash } = segment.tip;
+        if let Some((report, before)) = self.chains.get_mut(name).filter(|(report, _)| report.bad.is_none()) {
+            (report.records, report.stopped, *before) = (seq, segment.is_stopped, hash);
+            report.queued_intents |= segment.has_queued_intents;
+            if self.witnesses.get(name).is_some_and(|end| end.seq == seq && end.hash != hash) {
+                report.bad = Some((seq, "it is not the record that its broker wrote there".into()));
+            }
+            let covered = self.checkpoints.entry(name.to_owned()).or_default();
+            report.bad = report.bad.take().or_else(|| covered.begin_after(&segment.tree));
+        }
+        self.take_in_kept(name, &segment.kept, false);
     }
 
     /// Takes in what is left of the first records of a chain, before its other records.
@@ -162,28 +221,36 @@ impl VerificationPass {
         if self.witnesses.get(name).is_some_and(|end| end.seq == seq && end.hash != hash) {
             report.bad = Some((seq, "it is not the record that its broker wrote there".into()));
         }
-        let covered = self.checkpoints.get_mut(name);
-        report.bad = report.bad.or_else(|| covered.and_then(|covered| covered.begin_after(&removed.tree)));
+        let covered = self.checkpoints.entry(name.clone()).or_default();
+        report.bad = report.bad.or_else(|| covered.begin_after(&removed.tree));
         self.chains.insert(name.clone(), (report, hash));
-        for kept in &removed.kept {
+        self.take_in_kept(name, &removed.kept, true);
+    }
+
+    fn take_in_kept(&mut self, name: &str, kept: &[ChainedText], is_removed: bool) {
+        for kept in kept {
             if let Ok(record) = serde_json::from_str::<RecordMembers<'_>>(&kept.text) {
-                self.take_in(name, kept.seq, &record, true);
+                self.take_in(name, kept.seq, CheckedContent::of(&record, &kept.text), is_removed);
             }
         }
     }
 
     /// Takes in what a record says about other chains.
-    fn take_in(&mut self, name: &str, seq: u64, record: &RecordMembers<'_>, is_removed: bool) {
-        if record.kind == EventKind::ChainSealed.as_str()
-            && let Some((chain, at)) = sealed(record)
-        {
-            self.seals.entry(chain).or_default().push(RecordedSeal { at, by: name.to_owned(), seq });
-        }
-        if record.kind == EventKind::RecordsRemoved.as_str()
-            && let Some((chain, seq, digest)) = removed(record)
-        {
-            let by_removed = is_removed.then(|| name.to_owned());
-            self.removals.entry(chain).or_default().push(RecordedRemoval { seq, digest, by_removed });
+    fn take_in(&mut self, name: &str, seq: u64, content: CheckedContent, is_removed: bool) {
+        let text = match content {
+            CheckedContent::Seal { chain, at, text } => {
+                self.seals.entry(chain).or_default().push(RecordedSeal { at, by: name.to_owned(), seq });
+                text
+            }
+            CheckedContent::Removal { chain, last, digest, text } => {
+                let by_removed = is_removed.then(|| name.to_owned());
+                self.removals.entry(chain).or_default().push(RecordedRemoval { seq: last, digest, by_removed });
+                text
+            }
+            CheckedContent::Stopped | CheckedContent::QueuedIntent | CheckedContent::Other => return,
+        };
+        if !is_removed {
+            self.kept.push(ChainedText { seq, text });
         }
     }
 
@@ -198,59 +265,6 @@ impl VerificationPass {
         };
         report.bad.get_or_insert((report.records + 1, reason));
     }
-}
-
-/// Returns the chain that a `chain.sealed` record seals, and the end that it records.
-fn sealed(record: &RecordMembers<'_>) -> Option<(String, ChainTip)> {
-    let body: serde_json::Value = serde_json::from_str(record.body.get()).ok()?;
-    let text = |key: &str| body.get(key)?.as_str();
-    let hash = chain::hash_of(text("hash")?)?;
-    Some((text("chain")?.to_owned(), ChainTip { seq: body.get("seq")?.as_u64()?, hash }))
-}
-
-/// Returns the chain whose first records a `records.removed` record says were removed, the number of the last of them,
-/// and the digest of what is left.
-fn removed(record: &RecordMembers<'_>) -> Option<(String, u64, String)> {
-    let body: serde_json::Value = serde_json::from_str(record.body.get()).ok()?;
-    let text = |key: &str| body.get(key)?.as_str().map(str::to_owned);
-    Some((text("chain")?, body.get("seq")?.as_u64()?, text("digest")?))
-}
-
-fn check<'a>(
-    report: &ChainReport,
-    seq: u64,
-    text: &'a [u8],
-    found: &[u8],
-    before: &RecordHash,
-) -> Result<(RecordHash, RecordMembers<'a>), String> {
-    let expected = report.records + 1;
-    if seq != expected {
-        return Err(format!("record {expected} is missing: record {seq} stands in its place"));
-    }
-    if report.stopped {
-        return Err("it stands after broker.stopped, the end of its chain".into());
-    }
-    let hash = hash(before, text);
-    if hash.as_slice() != found {
-        return Err("its hash does not fit its text and the record before it".into());
-    }
-    let text = std::str::from_utf8(text).map_err(|_| "its text is not UTF-8")?;
-    let json = Json::parse(text.to_owned()).map_err(|error| format!("its text is not a record: {error}"))?;
-    if canonical(&json).as_deref() != Ok(text) {
-        return Err("its text is not in canonical form".into());
-    }
-    let record: RecordMembers<'_> =
-        serde_json::from_str(text).map_err(|error| format!("its text is not a record: {error}"))?;
-    if record.v != VERSION {
-        return Err(format!("it has format {} and this version knows {VERSION}", record.v));
-    }
-    if (record.chain, record.seq) != (report.chain.as_str(), seq) {
-        return Err(format!("its text says that it is record {} of chain {}", record.seq, record.chain));
-    }
-    if seq == 1 && record.kind != EventKind::BrokerStarted.as_str() {
-        return Err("a chain begins with broker.started".into());
-    }
-    Ok((hash, record))
 }
 
 /// Returns the bytes of a text or blob; any other value has none and so matches no hash.

@@ -79,7 +79,8 @@ pub(super) fn restore(path: &Path, folder: &Path, keys: &[PublicKey], json: bool
         let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(&name));
         io::copy(&mut entry, &mut created.with_context(failed)?).with_context(failed)?;
     }
-    verify(folder, &[], keys, json)
+    verify::forget(folder);
+    verify::run(folder, &[], keys, false, json)
 }
 
 #[cfg(test)]

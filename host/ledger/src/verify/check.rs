@@ -1,0 +1,97 @@
+//! The check of one record by itself, given the hash of the record before it. Records are checked on all processors.
+
+use portcullis_core::protocol::{Json, canonical};
+use serde_json::Value;
+
+use super::plain_json;
+use crate::chain::{self, ChainTip};
+use crate::intent;
+use crate::record::{EventKind, RecordHash, RecordMembers, VERSION, hash};
+
+/// A record that was checked by itself. Whether it has its place in its chain is not checked yet.
+#[derive(Debug)]
+pub(super) struct CheckedRecord {
+    pub(super) seq: u64,
+    /// The hash that is stored with it.
+    pub(super) hash: RecordHash,
+    /// What it says, or what is wrong with it.
+    pub(super) content: Result<CheckedContent, String>,
+}
+
+/// The part of a record that the verification of its chain and of others needs.
+#[derive(Debug, Clone)]
+pub(super) enum CheckedContent {
+    /// The end of its chain.
+    Stopped,
+    /// The end of another chain.
+    Seal { chain: String, at: ChainTip, text: String },
+    /// The removal of another chain's first records: the number of the last, and the digest of what is left.
+    Removal { chain: String, last: u64, digest: String, text: String },
+    /// An intent that its call did not wait for.
+    QueuedIntent,
+    /// Anything else.
+    Other,
+}
+
+impl CheckedRecord {
+    /// Checks a record, as it is stored with its hash, after a record with the hash `before`.
+    pub(super) fn of(chain: &str, seq: u64, text: &[u8], found: &[u8], before: &RecordHash) -> Self {
+        let hash = hash(before, text);
+        let text = std::str::from_utf8(text).map_err(|_| "its text is not UTF-8".to_owned());
+        let content = match text {
+            _ if hash.as_slice() != found => Err("its hash does not fit its text and the record before it".to_owned()),
+            text => text.and_then(|text| Ok(CheckedContent::of(&members(chain, seq, text)?, text))),
+        };
+        // A hash of another length fits no text.
+        Self { seq, hash: found.try_into().unwrap_or(hash), content }
+    }
+}
+
+impl CheckedContent {
+    /// Reads what a record says that is needed.
+    pub(super) fn of(record: &RecordMembers<'_>, text: &str) -> Self {
+        let is = |kind: EventKind| record.kind == kind.as_str();
+        let about_others = || {
+            let body: Value = serde_json::from_str(record.body.get()).ok()?;
+            let member = |key: &str| body.get(key)?.as_str().map(str::to_owned);
+            let (chain, seq, text) = (member("chain")?, body.get("seq")?.as_u64()?, text.to_owned());
+            if is(EventKind::ChainSealed) {
+                let hash = chain::hash_of(&member("hash")?)?;
+                Some(Self::Seal { chain, at: ChainTip { seq, hash }, text })
+            } else {
+                Some(Self::Removal { chain, last: seq, digest: member("digest")?, text })
+            }
+        };
+        if is(EventKind::BrokerStopped) {
+            Self::Stopped
+        } else if is(EventKind::ChainSealed) || is(EventKind::RecordsRemoved) {
+            about_others().unwrap_or(Self::Other)
+        } else if intent::is_queued(record) {
+            Self::QueuedIntent
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// Reads the members of a record of a chain, and checks that its text is the one that this record has.
+pub(super) fn members<'a>(chain: &str, seq: u64, text: &'a str) -> Result<RecordMembers<'a>, String> {
+    if !plain_json::is_canonical(text) {
+        let json = Json::parse(text.to_owned()).map_err(|error| format!("its text is not a record: {error}"))?;
+        if canonical(&json).as_deref() != Ok(text) {
+            return Err("its text is not in canonical form".into());
+        }
+    }
+    let record: RecordMembers<'_> =
+        serde_json::from_str(text).map_err(|error| format!("its text is not a record: {error}"))?;
+    if record.v != VERSION {
+        return Err(format!("it has format {} and this version knows {VERSION}", record.v));
+    }
+    if (record.chain, record.seq) != (chain, seq) {
+        return Err(format!("its text says that it is record {} of chain {}", record.seq, record.chain));
+    }
+    if seq == 1 && record.kind != EventKind::BrokerStarted.as_str() {
+        return Err("a chain begins with broker.started".into());
+    }
+    Ok(record)
+}
