@@ -247,7 +247,7 @@ fn a_person_gives_an_answer_an_end_from_another_terminal() {
         (&["--for", "90"], "did you mean `90m` or `90h`?"),
         (&["--for", "1h", "--scope", "arguments"], "scope \"until a time\" is not offered"),
         (&["--for", "1h", "--scope", "principal"], "scope \"principal\" is not offered"),
-        (&["--for", "1h", "--until", "18:00"], "cannot be used with"),
+        (&["--for", "1h", "--until", "2999-01-01T00:00:00Z"], "cannot be used with"),
     ] {
         let (code, said) = approve(arguments);
         assert!(code != Some(0) && said.contains(says), "{arguments:?}: {said}");

@@ -71,7 +71,7 @@ fn a_killed_broker_loses_calls_that_can_have_no_effect_at_most_and_says_that_it_
          [profiles.default]\napprove = \"never\"\nrecord = \"full\"\n",
     );
     let mut server = Server::start(&dir);
-    let is_sealed = |client: u64| client % 2 == 0;
+    let is_sealed = |client: u64| client.is_multiple_of(2);
     let numbers =
         answered_until_killed(&mut server, |client| if is_sealed(client) { "sealed__add" } else { "files__add" });
     dir.await_no_process();

@@ -14,6 +14,7 @@ mod resuming;
 mod retention;
 mod seals;
 mod segments;
+mod soak;
 mod storage;
 mod tamper;
 mod tampering;
