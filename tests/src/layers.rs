@@ -88,7 +88,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "host/core/src",
         &[
-            &["sync", "name", "escape", "protocol", "digest", "private", "seal", "agent", "limits", "metrics"],
+            &["sync", "name", "escape", "protocol", "digest", "private", "sealing_key", "agent", "limits", "metrics"],
             &["item", "call"],
             &["secret", "lockfile", "trust"],
         ],

@@ -14,6 +14,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use portcullis_core::call::{CallId, SessionId};
 use portcullis_core::digest::Digest;
+use portcullis_core::protocol::Method;
 use portcullis_ledger::{
     CallEntry, CallRange, ChainReport, ChainStart, Event, EventKind, IntentDurability, Ledger, LedgerReader,
     RecordFilter, RecordedOutcome, VerifiedSegments, verify_after,
@@ -73,7 +74,7 @@ async fn call(ledger: &Ledger, run: &SessionId, number: u64) {
     if number % 100 == 99 {
         let denied = json!({
             "arguments": payload(json!({"path": "string(42)"})), "client": "years", "code": "policy.denied",
-            "method": "tools/call", "principal": principal, "profile": "default", "source": source, "tool": tool,
+            "method": Method::ToolsCall.as_str(), "principal": principal, "profile": "default", "source": source, "tool": tool,
         });
         let denied = Event::new(EventKind::CallDenied, denied).in_run(run).to_call(&call);
         ledger.append(denied).await.unwrap();
@@ -81,7 +82,7 @@ async fn call(ledger: &Ledger, run: &SessionId, number: u64) {
     }
     let intent = json!({
         "arguments": payload(json!({"path": "string(42)"})), "client": "years", "definition": digest, "identity": digest,
-        "method": "tools/call", "name": "read_file", "policies": digest, "principal": principal, "profile": "default",
+        "method": Method::ToolsCall.as_str(), "name": "read_file", "policies": digest, "principal": principal, "profile": "default",
         "risk": "risky", "source": source, "tool": tool, "trust": "medium", "verdicts": [],
     });
     let (ended, key) = if number % 1000 == 500 { ("tool_error", "string(17)") } else { ("ok", "string(42)") };

@@ -80,12 +80,12 @@ pub(in super::super) struct ServerPipe {
 
 impl ServerPipe {
     /// Takes the streams of a process. What it says on standard error is kept apart.
-    pub(in super::super) fn of(streams: ChildStreams) -> anyhow::Result<(Self, StderrTail)> {
+    pub(in super::super) fn of(streams: ChildStreams) -> anyhow::Result<(Self, ServerStderr)> {
         let said = Arc::new(Mutex::new(Vec::new()));
         let listener = tokio::spawn(listen(ChildStderr::from_std(streams.error)?, Arc::clone(&said)));
         let input = ChildStdin::from_std(streams.input)?;
         let output = BufReader::new(ChildStdout::from_std(streams.output)?);
-        Ok((Self { input, output, line: Vec::new() }, StderrTail { said, listener }))
+        Ok((Self { input, output, line: Vec::new() }, ServerStderr { said, listener }))
     }
 
     async fn receive(&mut self) -> anyhow::Result<ServerMessage> {
@@ -109,12 +109,12 @@ impl ServerPipe {
 }
 
 /// The end of what a process said on standard error.
-pub(in super::super) struct StderrTail {
+pub(in super::super) struct ServerStderr {
     said: Arc<Mutex<Vec<u8>>>,
     listener: JoinHandle<()>,
 }
 
-impl StderrTail {
+impl ServerStderr {
     /// Says why a process did not begin to talk.
     pub(in super::super) async fn explain(self, child: &CellProcess, error: anyhow::Error) -> anyhow::Error {
         // One that has ended says why; one that goes on is not waited for.
