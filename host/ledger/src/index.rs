@@ -367,7 +367,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let _ = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     let conn = Connection::open(path)?;
     state::harden(&conn, BUSY_TIMEOUT)?;
-    conn.pragma_update(None, "journal_mode", "WAL")?;
+    // Of readers that make the index together, one changes its mode, and SQLite does not let the others wait for it.
+    state::retry_busy(BUSY_TIMEOUT, || conn.pragma_update(None, "journal_mode", "WAL"))?;
     // It is derived: what a crash of the machine loses is added again.
     conn.pragma_update(None, "synchronous", "NORMAL")?;
     let conn = prepare(conn)?;

@@ -146,7 +146,7 @@ fn check_format(conn: &Transaction<'_>, data_dir: &Path) -> Result<i64, LedgerEr
 }
 
 /// Retries while the database is busy: SQLite does not wait for other connections when the journal mode changes.
-fn retry_busy<T>(limit: Duration, mut work: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+pub(super) fn retry_busy<T>(limit: Duration, mut work: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let begun = Instant::now();
     loop {
         match work() {
