@@ -223,7 +223,7 @@ impl Broker {
         let Some(known) = context.profiles.get(profile) else {
             let known: Vec<_> = context.profiles.keys().map(ProfileName::as_str).collect();
             let text =
-                format!("no profile `{profile}` is configured; the configured profiles are {}", known.join(", "));
+                format!("no profile `{profile}` is configured; the configuration has {}", known.join(", "));
             return Err(RpcError::new(RpcError::INVALID_REQUEST, text));
         };
         let caller = Caller {

@@ -143,7 +143,7 @@ pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Con
         let known: Vec<&str> = config.sources.keys().map(SourceName::as_str).collect();
         let near = most_similar(name.as_str(), known.iter().copied());
         let meant = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-        bail!("no source `{name}` is configured; the configured profiles are {}{meant}", known.join(", "));
+        bail!("no source `{name}` is configured; there is {}{meant}", known.join(", "));
     };
     if !matches!(source.endpoint, Endpoint::Command { .. }) {
         bail!("`{name}` is not started by a `command`: only a program has a cell that can be learned");

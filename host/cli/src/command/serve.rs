@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     }
     if !config.profiles.contains_key(&profile) {
         let known: Vec<_> = config.profiles.keys().map(ProfileName::as_str).collect();
-        bail!("--profile {profile}: no such profile is configured; the configured profiles are {}", known.join(", "));
+        bail!("--profile {profile}: no such profile is configured; the configuration has {}", known.join(", "));
     }
     runtime::block_on(async {
         let hangups = runtime::hangups()?;

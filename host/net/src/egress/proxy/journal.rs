@@ -53,7 +53,7 @@ impl EgressService {
 pub(in crate::egress) enum EgressRefusal {
     #[error("not declared; add it to `network` in the source's cell if that is intended")]
     NotDeclared,
-    #[error("the address does not belong to a declared name")]
+    #[error("an address that belongs to no declared name")]
     RawAddress,
     #[error("the request names another host, `{0}`")]
     OtherHost(String),

@@ -116,7 +116,7 @@ async fn an_address_without_a_name_is_refused() {
             assert_eq!(say(stream, "GET / HTTP/1.1\r\nHost: api.test\r\n\r\n").await, "");
             let told = cell.events().pop().unwrap();
             assert!(
-                told.ends_with(&format!("{address}:{port} the address does not belong to a declared name")),
+                told.ends_with(&format!("{address}:{port} an address that belongs to no declared name")),
                 "{told}"
             );
         }
