@@ -222,8 +222,7 @@ impl Broker {
         let context = self.inner.context();
         let Some(known) = context.profiles.get(profile) else {
             let known: Vec<_> = context.profiles.keys().map(ProfileName::as_str).collect();
-            let text =
-                format!("no profile `{profile}` is configured; the configuration has {}", known.join(", "));
+            let text = format!("no profile `{profile}` is configured; the configuration has {}", known.join(", "));
             return Err(RpcError::new(RpcError::INVALID_REQUEST, text));
         };
         let caller = Caller {

@@ -42,7 +42,7 @@ pub struct Cell {
     pub limits: CellLimits,
     /// Names that the source can neither make nor change nor remove in a folder that it may write, at any depth, and
     /// folders in which it can do so with nothing. They are compared without regard to case. An older kernel cannot
-    /// protect them: see [`EnforcementReport::protects_names`](crate::Enforced::protects_names).
+    /// protect them: see [`EnforcementReport::protects_names`](crate::EnforcementReport::protects_names).
     pub protected_names: Vec<String>,
     /// True if the broker is handed a [`SyscallListener`](crate::SyscallListener), which sees each attempt to use a
     /// file, a program or a socket before the kernel decides about it. The cell is the same, and slower. Linux only.
@@ -163,7 +163,7 @@ pub enum SocketProtocol {
 }
 
 /// The limits on what a source can spend. How far each limit is enforced depends on the platform: see
-/// [`ProbeReport`](crate::Probe).
+/// [`ProbeReport`](crate::ProbeReport).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellLimits {
     /// Bytes of memory of each process, and of all together. A delegated cgroup enforces the sum exactly; without one,

@@ -95,7 +95,8 @@ pub(crate) struct OfferedItems {
     pub(crate) public: bool,
     /// The items that are offered under another name than the source gives, or left out.
     pub(crate) remarks: Arc<[Remark]>,
-    /// The other members of the source's result: [`ListedDefinitions::other_members`](crate::source::Listed::other_members).
+    /// The other members of the source's result:
+    /// [`ListedDefinitions::other_members`](crate::source::ListedDefinitions::other_members).
     pub(crate) other_members: Option<Json>,
     /// The scanner's findings in the items, and for tools also those in the source's instructions.
     pub(crate) flags: Flags,

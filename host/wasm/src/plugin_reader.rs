@@ -56,7 +56,7 @@ impl PluginReader {
         }
     }
 
-    /// Returns a digest that changes with the content of a plugin. See [`PluginHost::content`](super::Plugins::content).
+    /// Returns a digest that changes with the content of a plugin. See [`PluginHost::content`](super::PluginHost::content).
     pub(super) async fn content(&self, plugin: &PluginRef) -> Option<Digest> {
         match plugin {
             PluginRef::Path(path) | PluginRef::Pinned(path, _) => {

@@ -115,10 +115,7 @@ async fn an_address_without_a_name_is_refused() {
             let stream = cell.connect_to(address.parse::<Ipv4Addr>().unwrap(), port).await;
             assert_eq!(say(stream, "GET / HTTP/1.1\r\nHost: api.test\r\n\r\n").await, "");
             let told = cell.events().pop().unwrap();
-            assert!(
-                told.ends_with(&format!("{address}:{port} an address that belongs to no declared name")),
-                "{told}"
-            );
+            assert!(told.ends_with(&format!("{address}:{port} an address that belongs to no declared name")), "{told}");
         }
     }
     // A declared name, with a port that is not declared.
