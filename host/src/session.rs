@@ -219,7 +219,7 @@ impl Session {
         let after = ConfiguredSession::new(side, caller, profile, Arc::clone(context), before.to_carry());
         self.current.send_replace(Arc::clone(&after));
         before.stop_discovery();
-        after.take_over();
+        after.continue_from_earlier();
     }
 
     /// Shows the agent what the lock file admits now.

@@ -83,7 +83,7 @@ fn the_five_servers_of_a_cursor_file_become_sources_with_cells_and_their_secrets
     says(&ran, &["secrets are stored", "it is not trusted as it is now"]);
     let file = dir.path("home/.cursor/mcp.json").display().to_string();
     let left =
-        format!("left to do:\n  portcullis check\n  portcullis connect cursor\n  take these servers out of {file} ");
+        format!("left to do:\n  portcullis check\n  portcullis connect cursor\n  remove these servers from {file} ");
     says(&ran, &[&left, "without a cell"]);
 
     assert!(!ran.err.contains("nothing is known of what it needs"), "each of them is known: {}", ran.err);

@@ -102,16 +102,16 @@ impl CellFactory {
     }
 
     /// Records an event about a source.
-    pub fn note(&self, kind: EventKind, body: serde_json::Value) {
+    pub fn record_event(&self, kind: EventKind, body: serde_json::Value) {
         (self.record)(Event::new(kind, body));
     }
 
     /// Records that a source was started, and in which cell.
-    pub fn note_start(&self, source: &SourceName, mut cell: serde_json::Value) {
+    pub fn record_start(&self, source: &SourceName, mut cell: serde_json::Value) {
         if let Some(body) = cell.as_object_mut() {
             body.insert("source".to_owned(), json!(source));
         }
-        self.note(EventKind::SourceStarted, cell);
+        self.record_event(EventKind::SourceStarted, cell);
     }
 
     /// Opens the network of a component. Returns `None` if the component may reach nothing.
@@ -172,7 +172,7 @@ impl CellFactory {
         let record = Arc::clone(&self.record);
         let note = move |event: Event| {
             if let Some(recording) = &recording {
-                recording.note_egress(&event);
+                recording.record_egress(&event);
             }
             record(event);
         };

@@ -145,7 +145,7 @@ fn sound(key: &'static str, path: &Path) -> Result<(), CellError> {
     let refuse = |reason: String, hint: String| Err(CellError::Path { key, path: path.to_owned(), reason, hint });
     if let Some(folder) = KERNEL.iter().find(|folder| path.starts_with(folder)) {
         let reason = format!("lies in {folder}, where the kernel shows the whole machine");
-        return refuse(reason, "a cell has its own; take it out".to_owned());
+        return refuse(reason, "a cell has its own; remove it".to_owned());
     }
     if PRIVATE.iter().any(|folder| path == Path::new(folder)) {
         return refuse(
@@ -156,7 +156,7 @@ fn sound(key: &'static str, path: &Path) -> Result<(), CellError> {
     let traced = match follow(path) {
         Ok(traced) => traced,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return refuse("does not exist".to_owned(), format!("create it, or take it out of `{key}`"));
+            return refuse("does not exist".to_owned(), format!("create it, or remove it from `{key}`"));
         }
         Err(error) => {
             return refuse(format!("cannot be looked at: {error}"), "correct its permissions or the path".to_owned());
@@ -169,12 +169,12 @@ fn sound(key: &'static str, path: &Path) -> Result<(), CellError> {
     }
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() || meta.is_file() => {}
-        _ => return refuse("is neither a file nor a folder".to_owned(), format!("take it out of `{key}`")),
+        _ => return refuse("is neither a file nor a folder".to_owned(), format!("remove it from `{key}`")),
     }
     let wanted = if key == "write" { rustix::fs::Access::WRITE_OK } else { rustix::fs::Access::READ_OK };
     rustix::fs::access(path, wanted).or_else(|error| {
         let reason = format!("you have no right to {key} yourself: {error}");
-        refuse(reason, "correct its permissions, or take it out".to_owned())
+        refuse(reason, "correct its permissions, or remove it".to_owned())
     })
 }
 

@@ -70,7 +70,7 @@ pub use program_needs::{ProgramNeeds, Runtime};
 #[cfg(feature = "process")]
 pub use program_search::ProgramSearch;
 #[cfg(feature = "process")]
-pub use recorder::{Action, AttemptAvailability, AttemptSubject, CellUsage, RecordedAttempt, Recording};
+pub use recorder::{AttemptAction, AttemptAvailability, AttemptSubject, CellUsage, RecordedAttempt, Recording};
 pub use report::paths_as_text;
 pub use report::{IsolationAspect, IsolationReport, Strength, display_size};
 

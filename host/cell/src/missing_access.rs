@@ -116,7 +116,7 @@ impl ProcessCell {
     /// broker. `then` is `None` if the refused hosts may be those of other calls: then they are left out.
     pub fn missing_access(&self, then: Option<Instant>, failure: &str) -> Vec<MissingAccess> {
         let missing = self.found(then, failure, Vec::new());
-        self.tell(&missing);
+        self.report_missing(&missing);
         missing
     }
 
@@ -125,7 +125,7 @@ impl ProcessCell {
         let missing = |name: &String| !self.has_variable(name);
         let variables = variables_in(failure).into_iter().filter(missing).map(MissingAccess::Variable).collect();
         let missing = self.found(Some(then), failure, variables);
-        self.tell(&missing);
+        self.report_missing(&missing);
         missing
     }
 

@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use portcullis_core::trust::KEPT_NAMES;
-use portcullis_jail::{Cell, EnforcementReport, LaunchSpec, Listener, Mount, MountAccess, Network, ProbeReport, Tier};
+use portcullis_jail::{
+    CellSpec, EnforcementReport, LaunchSpec, Listener, Mount, MountAccess, Network, ProbeReport, Tier,
+};
 
 use super::program_needs::Runtime;
 use super::{CellError, CellGrant, IsolationReport, ProgramNeeds, system_mounts};
@@ -60,7 +62,7 @@ impl AvailableTiers {
                 return Ok((Tier::Reduced, enforced));
             }
             Ok(_) if grant.dangerous_allow_reduced => {
-                "a reduced cell cannot limit its network to what is granted; take `network` out of its cell"
+                "a reduced cell cannot limit its network to what is granted; remove `network` from its cell"
             }
             Ok(_) => "a reduced cell is possible: `dangerous-allow-reduced = true` in its `cell` accepts one",
             Err(_) => "no weaker cell is possible either",
@@ -122,7 +124,7 @@ impl Plan {
         }
         let (mounts, links) = mounts(grant, needs);
         let files = ETC.map(|(path, text)| (PathBuf::from(path), text.as_bytes().to_vec())).to_vec();
-        let cell = Cell {
+        let cell = CellSpec {
             tier,
             mounts,
             links: if own_root { links } else { Vec::new() },

@@ -138,7 +138,7 @@ impl ProcessCell {
     }
 
     /// Tells the person who runs the broker what the cell may lack, each thing once.
-    pub(crate) fn tell(&self, missing: &[MissingAccess]) {
+    pub(crate) fn report_missing(&self, missing: &[MissingAccess]) {
         for access in missing {
             let mut told = self.told.lock();
             if told.contains_key(access) || told.len() >= MAX_REPORTED {
@@ -284,7 +284,7 @@ impl ProcessCell {
             if let Some(body) = body.as_object_mut() {
                 body.insert("user".to_owned(), json!(ready.enforced.user));
             }
-            self.cells.note_start(self.source(), body);
+            self.cells.record_start(self.source(), body);
         }
         let cell = &self.config.cell;
         let declared = AllowedDestinations::of_entries(&cell.network);

@@ -60,7 +60,7 @@ pub enum AttemptSubject {
 
 /// The use of a [`AttemptSubject`] that is attempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Action {
+pub enum AttemptAction {
     /// Checking whether the subject exists, or reading its attributes.
     Look,
     /// Reading the subject.
@@ -94,7 +94,7 @@ pub enum AttemptAvailability {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedAttempt {
     /// The use that was attempted.
-    pub action: Action,
+    pub action: AttemptAction,
     /// The thing that it was attempted on.
     pub subject: AttemptSubject,
     /// The answer of the cell.
@@ -126,7 +126,7 @@ pub struct Recording {
 
 #[derive(Debug, Default)]
 struct SeenSyscall {
-    attempts: BTreeMap<(Action, AttemptSubject, AttemptAvailability), Times>,
+    attempts: BTreeMap<(AttemptAction, AttemptSubject, AttemptAvailability), Times>,
     /// The bytes of all paths and names in `attempts`.
     bytes: usize,
     /// The number of attempts that are missing here.
@@ -165,17 +165,19 @@ impl Recording {
     pub fn attempts(&self) -> Vec<RecordedAttempt> {
         let waiting = self.looked_up.wait_timeout_while(self.seen.lock(), LOOK_WAIT, |seen| seen.waiting > 0);
         let (seen, _) = waiting.unwrap_or_else(std::sync::PoisonError::into_inner);
-        let attempt =
-            |((action, subject, availability), times): (&(Action, AttemptSubject, AttemptAvailability), &Times)| {
-                RecordedAttempt {
-                    action: *action,
-                    subject: subject.clone(),
-                    availability: *availability,
-                    count: times.count,
-                    after: times.after,
-                    program: times.program.clone(),
-                }
-            };
+        let attempt = |((action, subject, availability), times): (
+            &(AttemptAction, AttemptSubject, AttemptAvailability),
+            &Times,
+        )| {
+            RecordedAttempt {
+                action: *action,
+                subject: subject.clone(),
+                availability: *availability,
+                count: times.count,
+                after: times.after,
+                program: times.program.clone(),
+            }
+        };
         let mut attempts: Vec<_> = seen.attempts.iter().map(attempt).collect();
         attempts.sort_by_key(|attempt| attempt.after);
         attempts
@@ -185,11 +187,11 @@ impl Recording {
     /// shorter use may be missing.
     #[must_use]
     pub fn usage(&self) -> CellUsage {
-        self.note_usage(self.threads.sample());
+        self.record_usage(self.threads.sample());
         *self.usage.lock()
     }
 
-    fn note_usage(&self, used: CellUsage) {
+    fn record_usage(&self, used: CellUsage) {
         let mut most = self.usage.lock();
         *most = most.max(used);
     }
@@ -230,7 +232,13 @@ impl Recording {
     }
 
     /// Adds one attempt.
-    pub fn note(&self, action: Action, subject: AttemptSubject, availability: AttemptAvailability, program: String) {
+    pub fn record(
+        &self,
+        action: AttemptAction,
+        subject: AttemptSubject,
+        availability: AttemptAvailability,
+        program: String,
+    ) {
         let after = self.began.elapsed();
         let mut seen = self.seen.lock();
         let bytes = match &subject {
@@ -239,8 +247,8 @@ impl Recording {
             AttemptSubject::Address(_) | AttemptSubject::Call(_) => 0,
         };
         let (part, of) = match action {
-            Action::Look => LOOKS_PART,
-            Action::Read => READS_PART,
+            AttemptAction::Look => LOOKS_PART,
+            AttemptAction::Read => READS_PART,
             _ => (1, 1),
         };
         let has_room =
@@ -259,7 +267,7 @@ impl Recording {
 
     /// Counts an attempt that waits no longer; `is_missing` if nothing is known of it.
     #[cfg(target_os = "linux")]
-    fn note_looked_up(&self, is_missing: bool) {
+    fn finish_lookup(&self, is_missing: bool) {
         let mut seen = self.seen.lock();
         seen.waiting = seen.waiting.saturating_sub(1);
         seen.others += u64::from(is_missing);
@@ -267,7 +275,7 @@ impl Recording {
     }
 
     /// Adds an attempt that the egress proxy recorded.
-    pub(crate) fn note_egress(&self, event: &Event) {
+    pub(crate) fn record_egress(&self, event: &Event) {
         let availability = match event.kind {
             EventKind::EgressAllowed => AttemptAvailability::Granted,
             EventKind::EgressRefused => AttemptAvailability::Denied,
@@ -278,7 +286,12 @@ impl Recording {
         // The port of a query is the resolver's.
         let port = port.filter(|_| text("via") != Some("dns"));
         if let Some(host) = text("host").filter(|host| !host.is_empty()) {
-            self.note(Action::Connect, AttemptSubject::Host(host.to_owned(), port), availability, String::new());
+            self.record(
+                AttemptAction::Connect,
+                AttemptSubject::Host(host.to_owned(), port),
+                availability,
+                String::new(),
+            );
         }
     }
 
@@ -289,7 +302,7 @@ impl Recording {
         let (to_look, looked): (SyncSender<(caller::SeenSyscall, String)>, _) = sync_channel(LOOK_QUEUE);
         let recording = Arc::clone(&self);
         let sampled = Arc::clone(&self);
-        let sampler = usage::sample_until_dropped(Arc::clone(&self.threads), move |used| sampled.note_usage(used));
+        let sampler = usage::sample_until_dropped(Arc::clone(&self.threads), move |used| sampled.record_usage(used));
         let listen = move || {
             let _sampler = sampler;
             while let Ok(Some(call)) = listener.receive() {
@@ -312,7 +325,7 @@ impl Recording {
                     seen = Ok(Vec::new());
                 }
                 let Ok(seen) = seen else {
-                    recording.note_looked_up(true);
+                    recording.finish_lookup(true);
                     continue;
                 };
                 for seen in seen {
@@ -323,7 +336,7 @@ impl Recording {
                     };
                     if sent.is_err() {
                         recording.seen.lock().crowded_out += 1;
-                        recording.note_looked_up(true);
+                        recording.finish_lookup(true);
                     }
                 }
             }
@@ -332,8 +345,8 @@ impl Recording {
         let look = move || {
             for (seen, program) in looked {
                 let (action, subject, availability) = seen.attempt();
-                self.note(action, subject, availability, program);
-                self.note_looked_up(false);
+                self.record(action, subject, availability, program);
+                self.finish_lookup(false);
             }
         };
         // Without the first thread the source's calls fail, and with them its start; without the second they are

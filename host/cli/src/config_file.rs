@@ -80,18 +80,18 @@ impl ConfigFile {
         }
         match trust::data_is_seen(&found, Some(record)) {
             Ok(()) => found.accept().map(drop)?,
-            Err(error) => output::note(&format!("{shown} is not trusted as it is now: {error}")),
+            Err(error) => output::message(&format!("{shown} is not trusted as it is now: {error}")),
         }
         Ok(())
     }
 }
 
 /// Says how to trust the file that a command would use, if it is not trusted.
-pub(crate) fn note_trust(named: Option<&Path>) {
+pub(crate) fn explain_trust(named: Option<&Path>) {
     let status = ConfigCandidate::load(named).and_then(|found| Ok((found.trust_status()?, found.file().to_owned())));
     if let Ok((TrustStatus::Unknown | TrustStatus::Changed(_), file)) = status {
         let shown = escape_hidden(&file.to_string_lossy()).into_owned();
-        output::note(&format!(
+        output::message(&format!(
             "it is not trusted, so it is not used yet: `portcullis trust '{shown}'` shows it and asks"
         ));
     }

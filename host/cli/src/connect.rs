@@ -1,5 +1,5 @@
 //! The files in which MCP clients keep their servers: where they are, what our entry is in each, and how it is written
-//! and taken out again without touching anything else.
+//! and removed again without touching anything else.
 
 pub(crate) mod changed;
 pub(crate) mod client;

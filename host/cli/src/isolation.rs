@@ -100,8 +100,8 @@ fn print_component(cell: &Value) -> anyhow::Result<()> {
 pub(crate) async fn banner(broker: &Broker) {
     for (name, preview) in broker.cell_previews().await {
         match preview {
-            Ok(preview) => said(name.as_str(), &preview).iter().for_each(|line| output::note(line)),
-            Err(error) => output::note(&format!(
+            Ok(preview) => said(name.as_str(), &preview).iter().for_each(|line| output::message(line)),
+            Err(error) => output::message(&format!(
                 "{BOLD}{name}{BOLD:#}: {BAD}will not start{BAD:#}: {}",
                 escape_hidden(&error.to_string())
             )),

@@ -87,7 +87,7 @@ pub(crate) fn status_line(line: &str) {
 }
 
 /// Prints a line for people on standard error. Text from elsewhere must have passed [`visible`].
-pub(crate) fn note(line: &str) {
+pub(crate) fn message(line: &str) {
     // If this fails, there is nowhere left to report it.
     let _ = writeln!(anstream::stderr(), "{line}");
 }

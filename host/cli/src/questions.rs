@@ -8,11 +8,11 @@ use crate::output::{self, BOLD, escape_hidden};
 
 /// Says each question as soon as it is open, and how it was answered, for as long as the broker runs. The arguments are
 /// left out, since standard error is often kept in a log.
-pub(crate) async fn tell(broker: Broker) {
+pub(crate) async fn print(broker: Broker) {
     let mut events = broker.inbox().subscribe();
     loop {
         match events.recv().await {
-            Ok(event) => output::note(&line(&event, &broker.config().data_dir_switch())),
+            Ok(event) => output::message(&line(&event, &broker.config().data_dir_switch())),
             Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
         }

@@ -102,7 +102,7 @@ async fn reload(broker: &Broker, arguments: &ServeArguments, file: &Path) {
             Err(reason)
         }
     };
-    output::note(&match reloaded {
+    output::message(&match reloaded {
         Ok(reloaded) => described(&reloaded),
         Err(reason) => format!("the configuration is not reloaded, and the one before stays: {reason}"),
     });

@@ -15,15 +15,17 @@ pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
     let config = error.downcast_ref::<ConfigError>();
     match config {
         _ if json => {
-            output::note(&output::escape_hidden_json(&serde_json::json!({ "error": message(error) }).to_string()))
+            output::message(&output::escape_hidden_json(&serde_json::json!({ "error": message(error) }).to_string()))
         }
         Some(config) => {
             // What the command was about, when a configuration was refused.
             let about = error.chain().take_while(|cause| !cause.is::<ConfigError>());
-            about.for_each(|cause| output::note(&format!("{BAD}error{BAD:#}: {}", escape_hidden(&cause.to_string()))));
-            config.problems().iter().for_each(|problem| output::note(&rendered(problem)));
+            about.for_each(|cause| {
+                output::message(&format!("{BAD}error{BAD:#}: {}", escape_hidden(&cause.to_string())))
+            });
+            config.problems().iter().for_each(|problem| output::message(&rendered(problem)));
         }
-        None => output::note(&format!("{BAD}error{BAD:#}: {}", message(error))),
+        None => output::message(&format!("{BAD}error{BAD:#}: {}", message(error))),
     }
     ExitCode::FAILURE
 }

@@ -36,7 +36,7 @@ impl RunningSession {
             Ok(Some(stream)) => stream,
             Ok(None) => return Ok(None),
             Err(error) => {
-                output::note(&format!("a running broker cannot be used: {error}"));
+                output::message(&format!("a running broker cannot be used: {error}"));
                 return Ok(None);
             }
         };

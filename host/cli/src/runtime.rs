@@ -31,12 +31,12 @@ pub(crate) async fn broker(config: Config) -> anyhow::Result<Broker> {
         tracing::warn!("no home is known, so compiled plugins are not kept: set HOME or XDG_STATE_HOME");
     }
     let broker = Broker::build(config, Launcher::SelfExec).await?;
-    tokio::spawn(tell_installations(broker.installations()));
+    tokio::spawn(print_installations(broker.installations()));
     Ok(broker)
 }
 
 /// Says on standard error which packages are installed, step by step.
-async fn tell_installations(installations: Installations) {
+async fn print_installations(installations: Installations) {
     let (mut changes, mut told) = (installations.watch(), InstallSteps::new());
     while changes.changed().await.is_ok() {
         let steps = changes.borrow_and_update().clone();
@@ -45,7 +45,7 @@ async fn tell_installations(installations: Installations) {
             if std::io::stderr().is_terminal() {
                 output::status_line("");
             }
-            output::note(&format!("source `{source}`: {step}"));
+            output::message(&format!("source `{source}`: {step}"));
         }
         told = steps;
     }

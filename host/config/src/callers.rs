@@ -57,7 +57,7 @@ pub(super) fn callers(
     for (span, what) in [named, issued, metrics, people].into_iter().flatten().filter(|_| open) {
         faults.0.push(
             UnlocatedProblem::new(span, format!("`{what}` and `dangerous-no-token` exclude each other"))
-                .help("take one of them out"),
+                .help("remove one of them"),
         );
     }
     let mut callers = BTreeMap::new();

@@ -102,7 +102,7 @@ pub(super) fn inapplicable_keys<'a>(raw: &'a RawCell, kind: &'a str) -> impl Ite
             span?,
             format!("`{key}` belongs to the cell of a `{belongs}`, and this source has `{kind}`"),
         );
-        Some(fault.help(format!("take `{key}` out: {why}")))
+        Some(fault.help(format!("remove `{key}`: {why}")))
     })
 }
 

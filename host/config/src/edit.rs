@@ -34,7 +34,7 @@ pub enum EditError {
 
 /// Returns the text of a configuration with these values added to lists in a source's `cell`, which is made if it is
 /// not there: `[("read", "/data/docs"), ("network", "api.example.com:443")]`. A value that is there already is not
-/// repeated, and an absolute path that a new one contains is taken out.
+/// repeated, and an absolute path that a new one contains is removed.
 ///
 /// # Errors
 /// [`EditError`]; the text is to be left as it is then.

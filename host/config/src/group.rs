@@ -113,16 +113,16 @@ pub(super) fn build(raw: &RawConfig, sources: &mut BTreeMap<SourceName, SourceCo
             let refuse = |message: String, help: &str| UnlocatedProblem::new(span.clone(), message).help(help);
             if let Some(other) = &source.group {
                 let message = format!("source `{member}` is in group `{}` already", other.group);
-                faults.0.push(refuse(message, "a source is in one group: take it out of the other"));
+                faults.0.push(refuse(message, "a source is in one group: remove it from the other"));
                 continue;
             }
             if required {
                 let message = format!("source `{member}` is `required`, and a member of a group never is");
-                faults.0.push(refuse(message, "take `required` out of the source, or the source out of the group"));
+                faults.0.push(refuse(message, "remove `required` from the source, or the source from the group"));
             }
             if let Some(names) = raw.and_then(|raw| raw.names.as_ref()) {
                 let message = format!("source `{member}` has `names`, and its tools are named after group `{name}`");
-                faults.0.push(UnlocatedProblem::new(names.span(), message).help("take `names` out"));
+                faults.0.push(UnlocatedProblem::new(names.span(), message).help("remove `names`"));
             }
             source.group = Some(Membership { group: name.clone(), place });
             source.required = false;

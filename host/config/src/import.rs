@@ -151,7 +151,7 @@ fn source(
     let config = match parsed {
         Ok(config) => config,
         Err(error) => {
-            import.note(&server.name, format_args!("left out, since it would not be valid: {error}"));
+            import.add_note(&server.name, format_args!("left out, since it would not be valid: {error}"));
             return None;
         }
     };
@@ -160,7 +160,7 @@ fn source(
     {
         import.present += 1;
         import.names.remove(&server.name.to_lowercase());
-        import.note(&found.name, format_args!("left out, since the source `{name}` is the same"));
+        import.add_note(&found.name, format_args!("left out, since the source `{name}` is the same"));
         return None;
     }
     Some((server.name, toml, endpoint))
@@ -208,7 +208,7 @@ struct Import {
 }
 
 impl Import {
-    fn note(&mut self, server: &str, what: impl std::fmt::Display) {
+    fn add_note(&mut self, server: &str, what: impl std::fmt::Display) {
         self.notes.push(portcullis_core::escape::escape_hidden(&format!("{server}: {what}")).into_owned());
     }
 
@@ -225,7 +225,7 @@ impl Import {
             name = short(&format!("-{}", numbers.next().unwrap_or(u32::MAX)));
         }
         if name != wanted {
-            self.note(wanted, format_args!("is called `{name}` here"));
+            self.add_note(wanted, format_args!("is called `{name}` here"));
         }
         name
     }

@@ -130,7 +130,7 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Pro
     ] {
         if let Some(span) = span.filter(|_| *kind != belongs) {
             let message = format!("`{key}` belongs to a source with `{belongs}`, and this one has `{kind}`");
-            faults.0.push(UnlocatedProblem::new(span, message).help(format!("take `{key}` out")));
+            faults.0.push(UnlocatedProblem::new(span, message).help(format!("remove `{key}`")));
         }
     }
     faults.0.extend(raw.cell.as_ref().into_iter().flat_map(|raw| cell::inapplicable_keys(raw, kind)));
@@ -186,7 +186,7 @@ fn argv(at: &Located<RawCommand>, base: &Path) -> Result<Vec<String>, UnlocatedP
     }
     if let Some(word) = words.iter().find(|word| word.contains('\0')) {
         return Err(UnlocatedProblem::new(word.span(), "this argument has a NUL character in it")
-            .help("take it out: no program could receive it"));
+            .help("remove it: no program could receive it"));
     }
     let mut argv: Vec<String> = words.iter().map(|word| word.to_string()).collect();
     if let Some(first) = argv.first_mut().filter(|first| first.contains('/')) {

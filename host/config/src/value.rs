@@ -93,7 +93,7 @@ pub(super) fn path(at: &Located<String>, base: &Path) -> Result<PathBuf, Unlocat
         return Err(refuse("is empty", "write `.` for the folder of this file"));
     }
     if text.contains(char::is_control) {
-        return Err(refuse("has a control character in it", "take it out"));
+        return Err(refuse("has a control character in it", "remove it"));
     }
     if text.starts_with('~') || text.starts_with('$') || text.starts_with("file:") {
         return Err(refuse(
@@ -199,7 +199,7 @@ pub(super) fn value(at: &Located<RawValue>) -> Result<ConfigValue, UnlocatedProb
     match &**at {
         RawValue::Plain(text) if text.contains('\0') => {
             Err(UnlocatedProblem::new(at.span(), "the value has a NUL character in it")
-                .help("take it out: no program could receive it"))
+                .help("remove it: no program could receive it"))
         }
         RawValue::Plain(text) => Ok(ConfigValue::Plain(text.clone())),
         RawValue::Secret(raw) => match portcullis_core::secret::check_name(&raw.secret) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use portcullis_cell::{Action, AttemptAvailability, AttemptSubject, RecordedAttempt};
+use portcullis_cell::{AttemptAction, AttemptAvailability, AttemptSubject, RecordedAttempt};
 use portcullis_core::escape::escape_hidden;
 use portcullis_core::protocol::revision::MODERN;
 use portcullis_learn::{CellKey, Proposal, SourceFacts};
@@ -259,7 +259,7 @@ fn smallest_cell(observations: &[Observation], situation: &SourceFacts) -> Propo
         attempts.extend(run.sent.iter().map(|message| {
             let port = Some(message.port).filter(|_| message.channel != MessageProtocol::Dns);
             RecordedAttempt {
-                action: Action::Connect,
+                action: AttemptAction::Connect,
                 subject: AttemptSubject::Host(message.host.clone(), port),
                 availability: AttemptAvailability::Denied,
                 count: 1,

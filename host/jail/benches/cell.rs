@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis_jail::{Cell, LaunchSpec, Launcher, Mount, Tier};
+use portcullis_jail::{CellSpec, LaunchSpec, Launcher, Mount, Tier};
 
 /// Runs of each variant of a pair; the two alternate.
 const PAIRS: usize = 21;
@@ -80,7 +80,7 @@ fn launch(program: impl Into<PathBuf>, arguments: &[&str], more: &[PathBuf]) -> 
     let links = ["bin", "lib", "lib64"].map(|name| (Path::new("/").join(name), Path::new("usr").join(name)));
     let mut mounts = vec![Mount::public("/usr"), Mount::public("/etc/ld.so.cache")];
     mounts.extend(more.iter().map(Mount::read));
-    let cell = Cell { mounts, links: links.into(), ..Cell::default() };
+    let cell = CellSpec { mounts, links: links.into(), ..CellSpec::default() };
     LaunchSpec {
         program: program.into(),
         arguments: arguments.iter().map(Into::into).collect(),

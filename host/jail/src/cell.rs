@@ -23,7 +23,7 @@ pub enum Launcher {
 /// A fresh value contains no file, no folder and no network of the machine: an empty root with `/proc`, `/tmp`,
 /// `/dev/shm` and a few harmless devices, under the default [`CellLimits`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
+pub struct CellSpec {
     /// The tier that enforces the cell. The launcher builds this tier or refuses; it never falls back to another.
     pub tier: Tier,
     /// Files and folders of the machine that are visible, under the same path as outside. One may lie within another.
@@ -49,7 +49,7 @@ pub struct Cell {
     pub recorded: bool,
 }
 
-impl Default for Cell {
+impl Default for CellSpec {
     fn default() -> Self {
         Self {
             tier: Tier::Full,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Cell, Launcher, Network};
+use crate::cell::{CellSpec, Launcher, Network};
 #[cfg(target_os = "linux")]
 use crate::cgroup::ControlGroup;
 use crate::report::{CellRefusal, EnforcementReport};
@@ -54,7 +54,7 @@ pub struct LaunchSpec {
     /// The working directory, as its path is inside the cell.
     pub directory: PathBuf,
     /// The cell: what the source can see, reach and spend.
-    pub cell: Cell,
+    pub cell: CellSpec,
 }
 
 /// The request to the launcher. It is sent over standard input and not on the command line, which others can read.

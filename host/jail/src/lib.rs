@@ -2,7 +2,7 @@
 //!
 //! The broker never starts a source itself. It starts this launcher, a fresh and single-threaded process, which drops
 //! everything that it could have inherited, builds the cell, and then becomes the source by `exec`. [`LaunchSpec`] is the
-//! broker's side: what is to be started, in which [`Cell`]. [`main_if_asked`] is the launcher's side. [`CellControl`]
+//! broker's side: what is to be started, in which [`CellSpec`]. [`main_if_asked`] is the launcher's side. [`CellControl`]
 //! is the connection between them: when it closes, everything in the cell is killed.
 //!
 //! Without the feature `launch` nothing can be started; only the types that describe cells are left.
@@ -30,7 +30,7 @@ mod linux;
 #[cfg(all(feature = "launch", target_os = "macos"))]
 mod macos;
 
-pub use cell::{Cell, CellLimits, Launcher, Listener, Mount, MountAccess, Network, SocketProtocol, Tier, USER};
+pub use cell::{CellLimits, CellSpec, Launcher, Listener, Mount, MountAccess, Network, SocketProtocol, Tier, USER};
 #[cfg(all(feature = "launch", not(any(target_os = "linux", target_os = "macos"))))]
 use elsewhere::run;
 #[cfg(feature = "launch")]

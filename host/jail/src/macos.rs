@@ -74,7 +74,7 @@ fn start(ask: &LaunchRequest, [input, output, error]: [Stdio; 3]) -> Result<Chil
         return Err(refused("namespaces", "macOS has none", remedy));
     }
     if launch.cell.network != Network::None {
-        return Err(refused("reduced tier", "it gives no network", "take `network` from its cell"));
+        return Err(refused("reduced tier", "it gives no network", "remove `network` from its cell"));
     }
     if launch.cell.recorded {
         return Err(refused("record system calls", "macOS cannot", "record it on Linux"));

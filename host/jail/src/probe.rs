@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::cell::{Cell, Launcher, Mount, Tier};
+use crate::cell::{CellSpec, Launcher, Mount, Tier};
 use crate::launch::LaunchSpec;
 use crate::report::{CellRefusal, EnforcementReport, ProbeReport};
 
@@ -23,7 +23,7 @@ fn not_tried(better: Tier) -> CellRefusal {
 }
 
 fn rehearse(launcher: &Launcher, tier: Tier) -> Result<EnforcementReport, CellRefusal> {
-    let home = if tier == Tier::Reduced { std::env::temp_dir() } else { Cell::default().home };
+    let home = if tier == Tier::Reduced { std::env::temp_dir() } else { CellSpec::default().home };
     // The tier that executes the launcher again needs the launcher's libraries in the cell.
     let (links, mounts) = if tier == Tier::FullViaBwrap { system() } else { Default::default() };
     let launch = LaunchSpec {
@@ -31,7 +31,14 @@ fn rehearse(launcher: &Launcher, tier: Tier) -> Result<EnforcementReport, CellRe
         arguments: Vec::new(),
         environment: Vec::new(),
         directory: home.clone(),
-        cell: Cell { tier, home, mounts, links, protected_names: vec!["rehearsed".to_owned()], ..Cell::default() },
+        cell: CellSpec {
+            tier,
+            home,
+            mounts,
+            links,
+            protected_names: vec!["rehearsed".to_owned()],
+            ..CellSpec::default()
+        },
     };
     let failed = |error: std::io::Error| CellRefusal {
         step: "launcher".to_owned(),

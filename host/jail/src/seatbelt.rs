@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::cell::{Cell, MountAccess};
+use crate::cell::{CellSpec, MountAccess};
 
 /// The rules that every program needs to start: those that Apple ships for that, and threads and processes of its own.
 const EVERYBODY: &str = "(version 1)
@@ -17,7 +17,7 @@ const EVERYBODY: &str = "(version 1)
 
 /// Returns a profile that denies everything that is not granted. The metadata of folders above a granted path stays
 /// visible.
-pub(crate) fn profile(cell: &Cell, program: &Path) -> String {
+pub(crate) fn profile(cell: &CellSpec, program: &Path) -> String {
     let mut profile = EVERYBODY.to_owned();
     allow(&mut profile, "process-exec file-read*", program);
     for mount in &cell.mounts {
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn a_profile_denies_first_and_no_path_ends_its_string() {
         let mounts = vec![Mount::read("/usr"), Mount::write("/a \")(allow default)(\\")];
-        let cell = Cell { mounts, home: "/private".into(), ..Cell::default() };
+        let cell = CellSpec { mounts, home: "/private".into(), ..CellSpec::default() };
         let profile = profile(&cell, Path::new("/usr/bin/true"));
         assert!(profile.starts_with("(version 1)\n(deny default)\n"), "{profile}");
         assert!(profile.contains("(allow process-exec file-read* (subpath \"/usr\"))\n"), "{profile}");
@@ -78,7 +78,7 @@ mod tests {
     fn a_profile_denies_changes_under_protected_names_after_everything_that_it_allows() {
         let mounts = vec![Mount::write("/work")];
         let protected_names = vec!["a.toml".to_owned(), "b\"c".to_owned()];
-        let cell = Cell { mounts, home: "/private".into(), protected_names, ..Cell::default() };
+        let cell = CellSpec { mounts, home: "/private".into(), protected_names, ..CellSpec::default() };
         let profile = profile(&cell, Path::new("/usr/bin/true"));
         let denied = "(deny file-write* (regex #\"/[aA][.][tT][oO][mM][lL](/|$)\"))\n\
                       (deny file-write* (regex #\"/[bB].[cC](/|$)\"))\n";

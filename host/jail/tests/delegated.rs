@@ -23,7 +23,7 @@ mod linux {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    use portcullis_jail::{Cell, LaunchSpec, Launcher, Mount};
+    use portcullis_jail::{CellSpec, LaunchSpec, Launcher, Mount};
     use rustix::mount::{MountFlags, mount};
     use rustix::system::RebootCommand;
 
@@ -92,7 +92,7 @@ mod linux {
     pub(crate) fn where_a_cgroup_is_delegated_it_bounds_all_processes_together() {
         let script = "for n in 1 2 3 4; do dd if=/dev/zero bs=50M count=1 | sleep 1000 & done; wait";
         let links = ["bin", "lib", "lib64"].map(|name| (Path::new("/").join(name), Path::new("usr").join(name)));
-        let mut cell = Cell { links: links.into(), ..Cell::default() };
+        let mut cell = CellSpec { links: links.into(), ..CellSpec::default() };
         cell.mounts = ["/usr", "/etc/ld.so.cache"].map(Mount::public).into();
         cell.limits.memory = 100 << 20;
         let launch = LaunchSpec {

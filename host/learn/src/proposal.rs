@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use portcullis_cell::{Action, AttemptAvailability, AttemptSubject, RecordedAttempt, is_credential, is_key_file};
+use portcullis_cell::{
+    AttemptAction, AttemptAvailability, AttemptSubject, RecordedAttempt, is_credential, is_key_file,
+};
 use portcullis_net::egress::Destination;
 use serde::{Deserialize, Serialize};
 
@@ -113,7 +115,7 @@ impl Proposal {
         for attempt in attempts {
             match &attempt.subject {
                 // No cell has Unix sockets.
-                AttemptSubject::Path(_) if attempt.action == Action::Connect => {}
+                AttemptSubject::Path(_) if attempt.action == AttemptAction::Connect => {}
                 AttemptSubject::Path(path) => wanted.path(path, attempt, facts),
                 AttemptSubject::Host(host, port) if attempt.availability == AttemptAvailability::Denied => {
                     wanted.host(host, *port, attempt);
@@ -193,7 +195,7 @@ struct Wanted {
 impl Wanted {
     fn path(&mut self, path: &Path, attempt: &RecordedAttempt, facts: &SourceFacts) {
         let needs = match (attempt.action, attempt.availability) {
-            (Action::Write, AttemptAvailability::Hidden | AttemptAvailability::ReadOnly) => CellKey::Write,
+            (AttemptAction::Write, AttemptAvailability::Hidden | AttemptAvailability::ReadOnly) => CellKey::Write,
             (_, AttemptAvailability::Hidden) => CellKey::Read,
             _ => return,
         };
@@ -329,12 +331,12 @@ fn said(attempt: &RecordedAttempt) -> String {
         AttemptSubject::Call(name) => (*name).to_owned(),
     };
     let action = match action {
-        Action::Look => "looked at",
-        Action::Read => "read",
-        Action::Write => "wrote",
-        Action::Execute => "executed",
-        Action::Connect => "asked for",
-        Action::Call => "called",
+        AttemptAction::Look => "looked at",
+        AttemptAction::Read => "read",
+        AttemptAction::Write => "wrote",
+        AttemptAction::Execute => "executed",
+        AttemptAction::Connect => "asked for",
+        AttemptAction::Call => "called",
     };
     let outcome = match availability {
         AttemptAvailability::Granted => "",

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
-use portcullis_cell::{Action, AttemptAvailability, AttemptSubject, RecordedAttempt};
+use portcullis_cell::{AttemptAction, AttemptAvailability, AttemptSubject, RecordedAttempt};
 
 /// The largest number of files that are searched, and the longest part of one, in bytes.
 const MAX_FILES: usize = 400;
@@ -100,7 +100,8 @@ pub struct VariableUse {
 pub fn variables_read(attempts: &[RecordedAttempt], package: Option<&str>, named: &[PathBuf]) -> Vec<VariableUse> {
     let mut uses: BTreeMap<String, (PathBuf, usize)> = BTreeMap::new();
     let loaded = attempts.iter().filter(|attempt| {
-        attempt.availability == AttemptAvailability::Granted && matches!(attempt.action, Action::Read | Action::Look)
+        attempt.availability == AttemptAvailability::Granted
+            && matches!(attempt.action, AttemptAction::Read | AttemptAction::Look)
     });
     let mut files: Vec<PathBuf> = loaded.filter_map(|attempt| source_file(&attempt.subject)).collect();
     files.sort();

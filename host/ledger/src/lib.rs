@@ -160,7 +160,7 @@ impl Ledger {
             let state = State::open(&data_dir, setup.busy)?;
             let storage = setup.storage.unwrap_or_else(|| Arc::new(Segments::new(&data_dir, StorageLimits::default())));
             state.run(grant::delete_expired)?;
-            let seals = seal::due(&state, &*storage, &data_dir)?;
+            let seals = seal::seals_due(&state, &*storage, &data_dir)?;
             chain::remove_unfinished(&data_dir);
             let lock = chain::ChainLock::create(&data_dir)?;
             let chain: Arc<str> = lock.chain().into();
@@ -217,7 +217,7 @@ impl Ledger {
 
     /// Records an event, in order with all others, without waiting. An event for which the queue has no place, or that
     /// cannot be written, is lost and counted in a `ledger.gap`. Needs no runtime, so it can be called from `Drop`.
-    pub fn note(&self, event: Event) {
+    pub fn record(&self, event: Event) {
         self.inner.queue.note(event, &self.config);
     }
 

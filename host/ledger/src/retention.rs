@@ -49,7 +49,7 @@ impl Ledger {
                 // The broker's own chain goes on while this reads it.
                 let is_own = *chain == *inner.chain;
                 let end = chain::witness(&inner.data_dir, &chain).filter(|_| !is_own);
-                Ok(due(&*inner.storage, &chain, moment, is_own, end))
+                Ok(plan_removal(&*inner.storage, &chain, moment, is_own, end))
             });
             let (removed, before) = match found.await? {
                 Ok(Some(found)) => found,
@@ -71,7 +71,7 @@ impl Ledger {
 
 /// Returns what is left of a chain without its old records, and the number of those that were removed before; `None` if
 /// no segment is old enough. `end` is the last record that the chain must have, according to its lock file.
-fn due(
+fn plan_removal(
     storage: &dyn Storage,
     chain: &str,
     moment: u64,

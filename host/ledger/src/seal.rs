@@ -42,7 +42,7 @@ const MAX_SEALS: usize = 256;
 
 /// Returns the seals for chains that have none and whose brokers are certainly gone, first those of brokers that died. A chain with fewer records than its
 /// broker had written is sealed where the broker had come, so that the missing records are noticed.
-pub(super) fn due(state: &State, storage: &dyn Storage, data_dir: &Path) -> Result<Vec<ChainSeal>, LedgerError> {
+pub(super) fn seals_due(state: &State, storage: &dyn Storage, data_dir: &Path) -> Result<Vec<ChainSeal>, LedgerError> {
     let (ended, sealed) = (chain::ended(data_dir)?, chain::sealed(data_dir)?);
     let unsealed = chain::all(data_dir)?.into_iter().filter(|chain| !sealed.contains(chain));
     let (ended, dead): (Vec<_>, Vec<_>) = unsealed.partition(|chain| ended.contains(chain));

@@ -61,7 +61,7 @@ impl<'a> Scan<'a> {
             let key = self.string();
             self.take(b':');
             if keys < MAX_KEYS {
-                out.insert(cut(&decoded(key)), self.shape(depth + 1));
+                out.insert(truncated(&decoded(key)), self.shape(depth + 1));
             } else {
                 self.skip();
             }
@@ -188,7 +188,7 @@ fn decoded(inside: &str) -> Cow<'_, str> {
     serde_json::from_str::<String>(&format!("\"{inside}\"")).map_or_else(|_| inside.into(), Cow::from)
 }
 
-fn cut(key: &str) -> String {
+fn truncated(key: &str) -> String {
     if key.len() <= MAX_KEY_BYTES {
         return key.to_owned();
     }

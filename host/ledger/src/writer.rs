@@ -127,7 +127,7 @@ impl Writer {
                 WriterStep::End(items, ending) => (items, Some(ending)),
             };
             batching = items.iter().filter(|item| item.reply.is_some()).count() > 1;
-            writer.settle(items);
+            writer.commit_and_answer(items);
             writer.checkpoints.sign_if_due();
             if let Some(ending) = ending {
                 break ending;
@@ -158,7 +158,7 @@ impl Writer {
     }
 
     /// Writes these items, after what is outstanding, and answers each.
-    fn settle(&mut self, items: Vec<WriteUnit>) {
+    fn commit_and_answer(&mut self, items: Vec<WriteUnit>) {
         if items.is_empty() && self.cause.is_none() {
             return;
         }

@@ -44,7 +44,7 @@ pub use proxy::{
     AllowedDestinations, ClientHelloState, Destination, DestinationParseError, DnsReply, EgressProxy, ProxyListeners,
     RefusedHosts, client_hello,
 };
-pub use request::Outgoing;
+pub use request::OutgoingRequest;
 pub(crate) use resolver::NameResolver;
 pub use target::check;
 pub use target::{is_private, shown};
@@ -153,8 +153,8 @@ impl HttpClient {
     /// connection (HTTP/1) or resets the stream (HTTP/2).
     ///
     /// # Errors
-    /// [`EgressError`]. Whether the body was sent is reported by [`Outgoing::on_body`], not by the error.
-    pub async fn send(&self, mut request: Outgoing) -> Result<Response, EgressError> {
+    /// [`EgressError`]. Whether the body was sent is reported by [`OutgoingRequest::on_body`], not by the error.
+    pub async fn send(&self, mut request: OutgoingRequest) -> Result<Response, EgressError> {
         for _ in 0..=MAX_REDIRECTS {
             let response = self.hop(&mut request).await?;
             match redirect(&request, &response)? {
@@ -178,7 +178,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// [`EgressError`]; [`EgressError::Redirect`] for any redirect.
-    pub async fn send_without_redirects(&self, mut request: Outgoing) -> Result<Response, EgressError> {
+    pub async fn send_without_redirects(&self, mut request: OutgoingRequest) -> Result<Response, EgressError> {
         let response = self.hop(&mut request).await?;
         match redirect(&request, &response)? {
             None => Ok(response),
@@ -192,7 +192,7 @@ impl HttpClient {
 
 impl HttpClient {
     /// Sends a request to its current URL.
-    async fn hop(&self, request: &mut Outgoing) -> Result<Response, EgressError> {
+    async fn hop(&self, request: &mut OutgoingRequest) -> Result<Response, EgressError> {
         let (http, reach) = match &self.private_origin {
             Some((origin, http)) if *origin == request.url.origin() => (http, Reach::Private),
             _ => (&self.http, self.reach),
@@ -213,7 +213,7 @@ impl HttpClient {
 }
 
 /// Returns the URL to which the response redirects the request, if it does.
-fn redirect(request: &Outgoing, response: &Response) -> Result<Option<Url>, EgressError> {
+fn redirect(request: &OutgoingRequest, response: &Response) -> Result<Option<Url>, EgressError> {
     let keeps_method = match response.status() {
         StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => false,
         StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use portcullis_net::egress::{Egress, Outgoing, Reach, shown};
+use portcullis_net::egress::{Egress, OutgoingRequest, Reach, shown};
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use tokio::time::timeout;
@@ -41,7 +41,7 @@ pub async fn fetch(address: &Url, folder: &Path) -> Result<Vec<PathBuf>, OsvErro
 
 async fn download(url: &Url, reach: Reach, archive: &Path) -> Result<(), String> {
     let client = Egress::new().client_for(url, reach).map_err(|error| error.to_string())?;
-    let request = Outgoing {
+    let request = OutgoingRequest {
         method: Method::GET,
         url: url.clone(),
         headers: HeaderMap::new(),

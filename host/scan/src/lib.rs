@@ -96,7 +96,7 @@ impl Scanner {
         let own = parameter::is_about_conversations(definition);
         for (text, view) in texts.iter().zip(&views) {
             if let Some((severity, at)) = hidden::find(&text.text) {
-                findings.add(&HIDDEN, severity, &text.pointer, cut(&text.text, at));
+                findings.add(&HIDDEN, severity, &text.pointer, excerpt(&text.text, at));
             }
             // A name or a key is a word; only prose can give an order. Keys are also searched: prose can be a key.
             let Some(view) = view else { continue };
@@ -118,7 +118,7 @@ impl Scanner {
             apply(&self.rules, &view, text, findings, Some(Severity::Warning));
         }
         if broken::has_order(&view.text) {
-            findings.add(&MIXED, Severity::Warning, &text.pointer, cut(&text.text, 0));
+            findings.add(&MIXED, Severity::Warning, &text.pointer, excerpt(&text.text, 0));
         }
         for (at, decoded) in decode::payloads(&text.text) {
             let mut inside = Findings::default();
@@ -138,7 +138,7 @@ impl Scanner {
                     &ENCODED,
                     severity,
                     &text.pointer,
-                    format!("{} = {}", cut(&text.text, at), cut(&decoded, 0)),
+                    format!("{} = {}", excerpt(&text.text, at), excerpt(&decoded, 0)),
                 );
             }
         }
@@ -156,7 +156,7 @@ fn apply<R: std::borrow::Borrow<Compiled>>(
     for rule in rules.iter().map(std::borrow::Borrow::borrow) {
         if let Some((severity, at)) = rule.find(view, &text.text) {
             let raised = at_least.filter(|_| severity > Severity::Note).map_or(severity, |least| severity.max(least));
-            findings.add(rule.rule, raised, &text.pointer, cut(&text.text, at));
+            findings.add(rule.rule, raised, &text.pointer, excerpt(&text.text, at));
         }
     }
 }
@@ -219,7 +219,7 @@ fn shown(pointer: &str) -> String {
 }
 
 /// Returns the part of a text around a byte offset, with hidden characters written out.
-fn cut(text: &str, at: usize) -> String {
+fn excerpt(text: &str, at: usize) -> String {
     let start = text.floor_char_boundary(at);
     let part: String = text.get(start..).unwrap_or_default().chars().take(EXCERPT).collect();
     escape_hidden(&part).into_owned()

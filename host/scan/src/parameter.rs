@@ -18,7 +18,7 @@ pub(crate) fn asked_for(definition: &Value) -> Vec<(Severity, String, String)> {
         };
         for name in properties.keys().filter(|name| asks(name)) {
             let escaped = name.replace('~', "~0").replace('/', "~1");
-            found.push((severity, format!("/{schema}/properties/{escaped}"), crate::cut(name, 0)));
+            found.push((severity, format!("/{schema}/properties/{escaped}"), crate::excerpt(name, 0)));
         }
     }
     found

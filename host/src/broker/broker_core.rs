@@ -96,7 +96,7 @@ impl BrokerCore {
         telemetry: Option<Telemetry>,
     ) -> Self {
         let (config, notes) = (&first.config, ledger.clone());
-        let record = move |event| notes.note(event);
+        let record = move |event| notes.record(event);
         let cells = CellFactory::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
         #[cfg(feature = "process")]
         let cells = cells.with_osv(user_state_dir().map(|folder| portcullis_osv::file_in(&folder)));
@@ -115,10 +115,10 @@ impl BrokerCore {
         let digest = config.digest();
         let ledger = self.ledger.under(digest);
         let notes = ledger.clone();
-        let cells = Arc::new(self.cells.recorded_by(move |event| notes.note(event)));
+        let cells = Arc::new(self.cells.recorded_by(move |event| notes.record(event)));
         let parts = SourceParts { secrets: &secrets, plugins: &plugins, cells: &cells, closing: &self.closing };
         let upstreams = context::upstreams(&config, before, &parts).await?;
-        note_unguarded(&profiles, &ledger);
+        record_unguarded(&profiles, &ledger);
         let gate = Arc::new(Gate::new(gate, Arc::clone(&self.inbox), config.ask_timeout, ledger.clone()));
         let (telemetry, session_durations) = (self.telemetry.clone(), Arc::clone(&self.session_durations));
         let installations = self.installations().clone();
@@ -144,11 +144,11 @@ impl BrokerCore {
 }
 
 /// Logs and records the profiles under which no person is asked.
-fn note_unguarded(profiles: &BTreeMap<ProfileName, Profile>, ledger: &Ledger) {
+fn record_unguarded(profiles: &BTreeMap<ProfileName, Profile>, ledger: &Ledger) {
     for (name, profile) in profiles.iter().filter(|(_, profile)| profile.config.approve == Approve::Never) {
         tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
         let body = json!({ "profile": name, "sources": profile.config.sources });
-        ledger.note(Event::new(EventKind::ProfileUnguarded, body));
+        ledger.record(Event::new(EventKind::ProfileUnguarded, body));
     }
 }
 

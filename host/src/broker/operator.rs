@@ -104,7 +104,7 @@ async fn restart(inner: &Inner, source: &str, by: &str) -> ControlReply {
     let upstream = upstream.ok_or_else(|| {
         let known: Vec<_> = context.upstreams.keys().map(|name| format!("`{name}`")).collect();
         ControlRefusal::Absent(format!(
-            "no source {source:?} is configured in this broker; there is {}",
+            "no source {source:?} is configured in this broker; its sources are {}",
             known.join(", ")
         ))
     })?;

@@ -44,7 +44,7 @@ impl RejectionRecorder {
         if report.others > 0 {
             tracing::warn!(count = report.others, "turned away requests of too many kinds to list");
             let body = json!({ "reason": "too many different rejections to list", "count": report.others });
-            self.ledger.note(Event::new(EventKind::FrontRejected, body));
+            self.ledger.record(Event::new(EventKind::FrontRejected, body));
         }
         report.is_empty()
     }
@@ -52,7 +52,7 @@ impl RejectionRecorder {
     fn record(&self, Rejection { reason, peer }: Rejection, count: u64) {
         tracing::warn!(%peer, reason, count, "turned away requests at the front");
         let body = json!({ "reason": reason, "peer": peer, "count": count });
-        self.ledger.note(Event::new(EventKind::FrontRejected, body));
+        self.ledger.record(Event::new(EventKind::FrontRejected, body));
     }
 }
 

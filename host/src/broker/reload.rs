@@ -121,7 +121,7 @@ impl Broker {
     pub fn refuse(&self, reason: &str) {
         let repeated = self.inner.refused.lock().replace(reason.to_owned()).is_some_and(|before| before == reason);
         if !repeated {
-            self.inner.context().ledger.note(Event::new(EventKind::ConfigRefused, json!({ "error": reason })));
+            self.inner.context().ledger.record(Event::new(EventKind::ConfigRefused, json!({ "error": reason })));
         }
     }
 

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use crate::config::WitnessConfig;
-use crate::egress::{Egress, HttpClient, Outgoing, shown};
+use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
 use crate::ledger::{Ledger, SignedCheckpoint};
 
 /// The longest time that a server may take to accept a checkpoint.
@@ -116,8 +116,14 @@ impl Witness {
                 let plain = HeaderValue::from_static("text/plain; charset=utf-8");
                 let headers = HeaderMap::from_iter([(CONTENT_TYPE, plain)]);
                 let (url, body) = (url.clone(), Some(Bytes::from(note)));
-                let outgoing =
-                    Outgoing { method: Method::POST, url, headers, secrets: HeaderMap::new(), body, on_body: None };
+                let outgoing = OutgoingRequest {
+                    method: Method::POST,
+                    url,
+                    headers,
+                    secrets: HeaderMap::new(),
+                    body,
+                    on_body: None,
+                };
                 let sent = timeout(DEADLINE, client.send_without_redirects(outgoing)).await;
                 let response = sent.map_err(|_| format!("no answer within {} s", DEADLINE.as_secs()))?;
                 match response.map_err(|error| error.to_string())?.status() {

@@ -223,7 +223,7 @@ impl Upstream {
     /// Connects if necessary, and returns what the source says of itself, with its tools under their exposed names.
     pub(crate) async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<DiscoveredSource, SourceError> {
         let named = match self.source.discover(client).await {
-            Ok(discovery) => self.take_over(discovery).await,
+            Ok(discovery) => self.accept_discovery(discovery).await,
             Err(error) => Err(error),
         };
         match &named {
@@ -238,7 +238,7 @@ impl Upstream {
     }
 
     /// Names and scans what was discovered, and keeps it for `status`.
-    async fn take_over(&self, discovery: Discovery) -> Result<DiscoveredSource, SourceError> {
+    async fn accept_discovery(&self, discovery: Discovery) -> Result<DiscoveredSource, SourceError> {
         let ListedDefinitions { items: definitions, ttl_ms, public, other_members } = discovery.tools;
         let known = {
             let last = self.last.lock();

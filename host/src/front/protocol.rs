@@ -20,7 +20,7 @@ pub(crate) use open_calls::{CallWork, OpenCalls};
 
 use self::agent_channel::MessageSender;
 use self::client::ClientInfo;
-use self::legacy::Legacy;
+use self::legacy::LegacyConversation;
 use self::session_handle::SessionHandle;
 use super::backend::Backend;
 use crate::agent::{self, TransportKind};
@@ -66,7 +66,7 @@ pub(crate) struct AgentConnection {
 enum State {
     /// No request has decided the era yet.
     Fresh,
-    Legacy(Legacy),
+    Legacy(LegacyConversation),
     Modern {
         /// A session for each description that the agent has sent of itself.
         handles: Vec<(agent::Agent, SessionHandle)>,
@@ -120,7 +120,8 @@ impl AgentConnection {
         match &request.method {
             Method::Initialize if fresh => {
                 let (backend, params) = (&*self.backend, request.params.as_ref());
-                let opened = Legacy::open(backend, &self.profile, self.principal, TransportKind::Pipe, params);
+                let opened =
+                    LegacyConversation::open(backend, &self.profile, self.principal, TransportKind::Pipe, params);
                 let (legacy, result) = opened.await?;
                 self.state = State::Legacy(legacy);
                 Ok(NextStep::Answer(Response::result(request.id, result)))
@@ -179,12 +180,12 @@ impl AgentConnection {
         }
     }
 
-    /// Answers the open calls with an error that says that they were cut.
-    pub(crate) fn cut(&self) {
+    /// Answers the open calls with an error that says that they were interrupted.
+    pub(crate) fn interrupt(&self) {
         match &self.state {
             State::Fresh => {}
-            State::Legacy(legacy) => legacy.cut(),
-            State::Modern { calls, .. } => calls.cut(),
+            State::Legacy(legacy) => legacy.interrupt(),
+            State::Modern { calls, .. } => calls.interrupt(),
         }
     }
 

@@ -97,7 +97,7 @@ pub(crate) async fn serve(
     let ended = tokio::time::timeout(DRAIN, async { while calls.join_next().await.is_some() {} });
     if ended.await.is_err() {
         tracing::warn!(open = calls.len(), "calls that are still open are cut");
-        agent.cut();
+        agent.interrupt();
         let answered = async { while calls.join_next().await.is_some() {} };
         // An agent that does not read its answers is not waited for.
         let _ = tokio::time::timeout(CUT_ANSWER_TIMEOUT, answered).await;

@@ -45,7 +45,7 @@ const MAX_EVENTS: usize = 2 * MAX_OPEN;
 /// The open questions of this broker. Answers come from the agent's own person (elicitation) or from another terminal.
 #[derive(Debug)]
 pub struct Inbox {
-    open: Arc<Open>,
+    open: Arc<QuestionMap>,
     events: broadcast::Sender<QuestionEvent>,
     /// The data folder, in whose lock file an answer may accept a tool; `None` if no answer may.
     pub(super) folder: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub struct Inbox {
     pub(super) seal: SealingKey,
 }
 
-type Open = Mutex<HashMap<String, Arc<OpenQuestion>>>;
+type QuestionMap = Mutex<HashMap<String, Arc<OpenQuestion>>>;
 
 /// The facts that a person needs in order to answer a question. Strings come from agents and sources: escape them
 /// before showing them.
@@ -187,7 +187,7 @@ impl Inbox {
     /// Returns the open questions, oldest first.
     #[must_use]
     pub fn list(&self) -> Vec<AskSummary> {
-        self.sweep();
+        self.expire_overdue();
         let mut asks: Vec<_> = self.lock().values().map(|pending| pending.summary()).collect();
         asks.sort_by(|a, b| a.id.cmp(&b.id));
         asks
@@ -195,7 +195,7 @@ impl Inbox {
 
     /// Returns how many questions are open.
     pub(crate) fn len(&self) -> usize {
-        self.sweep();
+        self.expire_overdue();
         self.lock().len()
     }
 
@@ -212,7 +212,7 @@ impl Inbox {
         by: &str,
         inside: bool,
     ) -> Result<AnswerResult, InboxError> {
-        self.sweep();
+        self.expire_overdue();
         let pending = self.find(id)?;
         if inside && pending.out_of_band {
             return Err(InboxError::OutOfBand);
@@ -254,7 +254,7 @@ impl Inbox {
         draft: NewQuestion,
         waits: bool,
     ) -> Result<(Arc<OpenQuestion>, Option<WaiterCount>), InboxError> {
-        self.sweep();
+        self.expire_overdue();
         let key = key(&draft.binding);
         let (pending, waiting, reasons) = {
             let mut open = self.lock();
@@ -309,7 +309,7 @@ impl Inbox {
 
     /// Returns the open question of this id, if it is about a call with this binding.
     pub(super) fn about(&self, id: &str, binding: &GrantBinding) -> Option<Arc<OpenQuestion>> {
-        self.sweep();
+        self.expire_overdue();
         self.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
     }
 
@@ -325,7 +325,7 @@ impl Inbox {
     pub(super) fn expire(&self, pending: &OpenQuestion) {
         if self.lock().remove(&pending.id).is_some() {
             let body = json!({ "ask": pending.id, "approved": false, "by": "expiry" });
-            pending.ledger.note(pending.event(EventKind::CallAnswered, body));
+            pending.ledger.record(pending.event(EventKind::CallAnswered, body));
             pending.state.send_replace(QuestionState::Refused { by: "expiry".to_owned() });
             let question = Arc::clone(&pending.summary);
             announce(&self.events, QuestionEvent::Answered { question, approved: false, by: "expiry".into() });
@@ -333,7 +333,7 @@ impl Inbox {
     }
 
     /// Denies all questions that have expired, including those that no call waits for any more.
-    fn sweep(&self) {
+    fn expire_overdue(&self) {
         let now = Instant::now();
         let over: Vec<_> = self.lock().values().filter(|pending| pending.expires <= now).cloned().collect();
         over.iter().for_each(|pending| self.expire(pending));
@@ -357,6 +357,6 @@ fn announce(events: &broadcast::Sender<QuestionEvent>, event: QuestionEvent) {
     let _ = events.send(event);
 }
 
-fn lock(open: &Open) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
+fn lock(open: &QuestionMap) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
     open.lock()
 }

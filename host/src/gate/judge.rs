@@ -110,7 +110,7 @@ pub(super) fn denial(
         if quotes { "the ledger has the plugin's own words, with `record = \"full\"`" } else { &failure.detail };
     tracing::error!(plugin = %plugin.name, code, cause, call = %view.call.id, "plugin failed, so the call is denied");
     let cause = recorded_text(ledger, &failure.detail, quotes, record);
-    ledger.note(Event {
+    ledger.record(Event {
         kind: EventKind::PluginFailed,
         run: Some(view.call.caller.session.clone()),
         call: Some(view.call.id.clone()),

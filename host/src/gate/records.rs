@@ -103,7 +103,7 @@ impl Drop for UndecidedCall<'_> {
             "profile": self.call.caller.profile,
         });
         let run = Some(self.call.caller.session.clone());
-        self.ledger.note(Event { kind: EventKind::CallDenied, run, call: Some(self.call.id.clone()), body });
+        self.ledger.record(Event { kind: EventKind::CallDenied, run, call: Some(self.call.id.clone()), body });
     }
 }
 

@@ -82,7 +82,7 @@ impl Ticket {
     /// Counts the call and records its outcome. The record is not awaited: a second wait for the disk would double what
     /// durability costs a call. A crash in the moments between makes an answered call read `unknown`, which never
     /// claims less than what happened.
-    fn settle(&mut self, ending: Ending, took: Duration, body: Value) {
+    fn record_outcome(&mut self, ending: Ending, took: Duration, body: Value) {
         if let Some(slot) = self.slot.take() {
             self.series.ended(ending, took);
             slot.record(self.event(ending.as_str(), body));
@@ -121,7 +121,7 @@ impl Ticket {
             Outcome::Unknown(cause) => gate.judge_failure(&self, &cause, Ending::Unknown, "outcome-unknown").await,
             Outcome::NotSent(cause) => gate.judge_failure(&self, &cause, Ending::NotSent, "not-sent").await,
         };
-        self.settle(ending, took, body);
+        self.record_outcome(ending, took, body);
         answer
     }
 
@@ -133,7 +133,7 @@ impl Ticket {
             Delivery::NotSent(cause) => (Ending::NotSent, Some(cause)),
         };
         let body = cause.map_or_else(|| json!({}), |cause| json!({ "error": cause.recorded() }));
-        self.settle(ending, self.opened.elapsed(), body);
+        self.record_outcome(ending, self.opened.elapsed(), body);
     }
 }
 
@@ -147,7 +147,7 @@ impl Drop for Ticket {
             CallProgress::Intending => (Ending::NotSent, "the caller went away before the call was sent"),
             CallProgress::Open => (Ending::Unknown, "the caller went away before the source answered"),
         };
-        self.settle(ending, self.opened.elapsed(), json!({ "error": error }));
+        self.record_outcome(ending, self.opened.elapsed(), json!({ "error": error }));
     }
 }
 

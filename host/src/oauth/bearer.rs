@@ -100,7 +100,7 @@ impl Bearer {
             _ => None,
         };
         if instead.is_none() && wants_login(response.status(), &challenge) {
-            self.note(challenge).await;
+            self.store_challenge(challenge).await;
         }
         instead
     }
@@ -121,7 +121,7 @@ impl Bearer {
     }
 
     /// Waits up to [`CLOSE_DEADLINE`] for a renewal in progress, since its result must be stored.
-    pub(crate) async fn settle(&self) {
+    pub(crate) async fn finish_renewal(&self) {
         let _ = tokio::time::timeout(CLOSE_DEADLINE, self.turn.lock()).await;
     }
 
@@ -212,7 +212,7 @@ impl Bearer {
     }
 
     /// Stores the server's challenge for the next login.
-    async fn note(&self, challenge: Challenge) {
+    async fn store_challenge(&self, challenge: Challenge) {
         let (logins, source, url) = (self.logins.clone(), self.source.clone(), self.url.clone());
         let noted = tokio::task::spawn_blocking(move || {
             let _lock = logins.lock(&source)?;

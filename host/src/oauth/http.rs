@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 use super::OAuthError;
-use crate::egress::{Egress, EgressError, HttpClient, Outgoing, Reach, shown};
+use crate::egress::{Egress, EgressError, HttpClient, OutgoingRequest, Reach, shown};
 
 /// The longest time that a server may take for a complete response. A login keeps a person waiting; a renewal keeps
 /// calls waiting.
@@ -95,10 +95,10 @@ impl OAuthHttp {
         .await
     }
 
-    fn outgoing(&self, method: Method, url: &Url) -> Outgoing {
+    fn outgoing(&self, method: Method, url: &Url) -> OutgoingRequest {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        Outgoing { method, url: url.clone(), headers, secrets: HeaderMap::new(), body: None, on_body: None }
+        OutgoingRequest { method, url: url.clone(), headers, secrets: HeaderMap::new(), body: None, on_body: None }
     }
 }
 

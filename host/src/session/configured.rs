@@ -222,7 +222,7 @@ impl ConfiguredSession {
                 "profile": self.caller.profile,
             }),
         };
-        self.context.ledger.note(event);
+        self.context.ledger.record(event);
         RpcError::new(RpcError::INVALID_PARAMS, text)
     }
 
@@ -241,7 +241,7 @@ impl ConfiguredSession {
     }
 
     pub(super) fn record(&self, kind: ledger::EventKind, body: serde_json::Value) {
-        self.context.ledger.note(Event { kind, run: Some(self.caller.session.clone()), call: None, body });
+        self.context.ledger.record(Event { kind, run: Some(self.caller.session.clone()), call: None, body });
     }
 }
 

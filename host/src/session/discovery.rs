@@ -129,7 +129,7 @@ pub(super) fn noted(
     match listed {
         Ok(listed) => {
             if !listed.old {
-                note_listed(context, caller, kind, upstream, &listed.offer);
+                record_listed(context, caller, kind, upstream, &listed.offer);
             }
             Ok(listed)
         }
@@ -137,7 +137,7 @@ pub(super) fn noted(
             let cause = error.into_cause().under(format!("source `{name}`: "));
             let required = upstream.config.required;
             let body = json!({ "source": name, "error": cause.recorded(), "required": required });
-            note(context, caller, ledger::EventKind::McpError, body);
+            record(context, caller, ledger::EventKind::McpError, body);
             tracing::warn!(source = %name, required, "{cause}");
             Err(cause)
         }
@@ -146,7 +146,7 @@ pub(super) fn noted(
 
 /// Records each definition of tools and prompts, and one digest of all items of the other kinds, as there may be
 /// thousands.
-fn note_listed(context: &Context, caller: &Caller, kind: ItemKind, upstream: &Upstream, offer: &OfferedItems) {
+fn record_listed(context: &Context, caller: &Caller, kind: ItemKind, upstream: &Upstream, offer: &OfferedItems) {
     let (source, identity, count) = (&upstream.config.name, upstream.identity, offer.items.len());
     let named = |item: &Arc<Item>| json!({ kind.as_str(): &*item.name, "definition": item.digest });
     let (event, body) = match kind {
@@ -170,9 +170,9 @@ fn note_listed(context: &Context, caller: &Caller, kind: ItemKind, upstream: &Up
             (ledger::EventKind::McpListed, body)
         }
     };
-    note(context, caller, event, body);
+    record(context, caller, event, body);
 }
 
-pub(super) fn note(context: &Context, caller: &Caller, kind: ledger::EventKind, body: serde_json::Value) {
-    context.ledger.note(Event { kind, run: Some(caller.session.clone()), call: None, body });
+pub(super) fn record(context: &Context, caller: &Caller, kind: ledger::EventKind, body: serde_json::Value) {
+    context.ledger.record(Event { kind, run: Some(caller.session.clone()), call: None, body });
 }

@@ -70,7 +70,7 @@ impl ConfiguredSession {
 
     /// Takes over from the configuration before: subscribes again for a legacy agent, and tells the agent which of the
     /// lists that it was shown are different now.
-    pub(super) fn take_over(self: &Arc<Self>) {
+    pub(super) fn continue_from_earlier(self: &Arc<Self>) {
         for (key, source, uri) in self.upstream_subscriptions.restart() {
             if let Some(upstream) = self.upstream(source.as_str()) {
                 self.follow(key, &upstream, uri);
@@ -79,7 +79,7 @@ impl ConfiguredSession {
         let (me, carried) = (Arc::clone(self), self.carried.lock().clone());
         let Some(carried) = carried else { return };
         tokio::spawn(async move {
-            me.tell_differences(&carried).await;
+            me.notify_all_differences(&carried).await;
             me.carried.lock().take();
             if me.agent.era == Era::Legacy && me.sink.now().is_some() {
                 me.follow_lists().await;
@@ -87,11 +87,11 @@ impl ConfiguredSession {
         });
     }
 
-    async fn tell_differences(&self, carried: &EarlierLists) {
+    async fn notify_all_differences(&self, carried: &EarlierLists) {
         for kind in [ItemKind::Tool].into_iter().chain(KINDS) {
             let Some(before) = carried.listings.get(&kind) else { continue };
             match self.listing(kind).await {
-                Ok(now) => drop(self.tell_difference(kind, before, &now)),
+                Ok(now) => drop(self.notify_difference(kind, before, &now)),
                 Err(error) => tracing::debug!(error = error.message, "a list cannot be taken over"),
             }
         }

@@ -39,12 +39,12 @@ impl ConfiguredSession {
     ) -> BoxFuture<'a, T> {
         // Boxed, as the compiler limits the nesting of futures.
         match token {
-            Some(token) => self.tell_installations(token, peer, is_awaited, Box::pin(work)).boxed(),
+            Some(token) => self.report_installations(token, peer, is_awaited, Box::pin(work)).boxed(),
             None => work.boxed(),
         }
     }
 
-    async fn tell_installations<T>(
+    async fn report_installations<T>(
         &self,
         token: Json,
         peer: &dyn AgentPeer,

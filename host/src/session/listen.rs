@@ -90,14 +90,14 @@ impl Session {
     /// the future ends the subscriptions at the sources too.
     pub(super) async fn listen(&self, opened: OpenedSubscription) -> Answer {
         let OpenedSubscription { params, peer, span } = opened;
-        let answer = self.tell_changes(&params, &peer).await.unwrap_or_else(|error| Answer::Error(Json::of(&error)));
+        let answer = self.stream_changes(&params, &peer).await.unwrap_or_else(|error| Answer::Error(Json::of(&error)));
         if let Some(span) = span {
             span.answered(&answer);
         }
         answer
     }
 
-    async fn tell_changes(&self, params: &Json, peer: &Arc<dyn AgentPeer>) -> Result<Answer, RpcError> {
+    async fn stream_changes(&self, params: &Json, peer: &Arc<dyn AgentPeer>) -> Result<Answer, RpcError> {
         let Some(id) = peer.request_id() else {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, "there is no stream that could carry a subscription"));
         };

@@ -137,11 +137,11 @@ impl ConfiguredSession {
             Err(error) => return tracing::warn!(error = error.message, "a session keeps the lists that it has"),
         }
         drop(place);
-        self.tell_change(kind);
+        self.notify_change(kind);
     }
 
     /// Tells the agent that a list has changed.
-    pub(super) fn tell_change(&self, kind: ItemKind) {
+    pub(super) fn notify_change(&self, kind: ItemKind) {
         let changed = Notification { method: kind.changed_method(), params: None };
         match self.agent.era {
             Era::Legacy => self.sink.offer(changed),

@@ -26,11 +26,11 @@ const ROUND_LIFETIME: Duration = Duration::from_secs(10 * 60);
 /// The rounds that wait for one caller.
 pub(super) struct PendingRounds {
     seal: SealingKey,
-    open: Arc<Mutex<Open>>,
+    open: Arc<Mutex<OpenRounds>>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenRounds {
     last: u64,
     rounds: HashMap<u64, Kept>,
     /// True while a task waits for the next round to expire.
@@ -120,7 +120,7 @@ pub(super) enum RequestStateError {
 }
 
 /// Ends each round when it expires, until none is left: a call that is open holds a slot at its source.
-async fn sweep(open: Weak<Mutex<Open>>) {
+async fn end_expired(open: Weak<Mutex<OpenRounds>>) {
     loop {
         let (expired, next) = {
             let Some(open) = open.upgrade() else { return };
@@ -149,7 +149,7 @@ impl PendingRounds {
         let number = open.last;
         open.rounds.insert(number, Kept { since, session: session.clone(), round });
         if !std::mem::replace(&mut open.sweeping, true) {
-            tokio::spawn(sweep(Arc::downgrade(&self.open)));
+            tokio::spawn(end_expired(Arc::downgrade(&self.open)));
         }
         Some(self.seal.seal(number.to_string().as_bytes()))
     }
@@ -178,7 +178,7 @@ impl PendingRounds {
         drop(over);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenRounds> {
         self.open.lock()
     }
 }

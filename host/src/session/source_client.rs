@@ -85,15 +85,17 @@ impl SessionRequest<'_> {
         *session.sink.level() = Some(level.clone());
         let tools = session.listing(ItemKind::Tool).await?;
         let legacy = |met: &DiscoveredSource| met.era == Era::Legacy && met.capabilities.get("logging").is_some();
-        let told =
-            tools.sources().filter(|(_, met)| legacy(met)).map(|(upstream, _)| session.tell_level(upstream, params));
+        let told = tools
+            .sources()
+            .filter(|(_, met)| legacy(met))
+            .map(|(upstream, _)| session.send_log_level(upstream, params));
         futures_util::future::join_all(told).await;
         Ok(Answer::Result(Json::empty_object()))
     }
 }
 
 impl ConfiguredSession {
-    async fn tell_level(&self, upstream: &Arc<Upstream>, params: &Json) {
+    async fn send_log_level(&self, upstream: &Arc<Upstream>, params: &Json) {
         let request = SessionRequest::new(self, Method::LoggingSetLevel, params.clone(), Arc::new(NoAgent));
         if let Err(error) = request.execute_at(&VisibleItem::whole_source(upstream)).await {
             tracing::debug!(source = %upstream.config.name, %error, "a source was not told the level");

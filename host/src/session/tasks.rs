@@ -55,7 +55,7 @@ struct Asked {
 
 impl Tasks {
     /// Remembers the task that a result begins, if it begins one.
-    fn note(&self, upstream: &Arc<Upstream>, result: &Json) -> Result<(), Taken> {
+    fn remember(&self, upstream: &Arc<Upstream>, result: &Json) -> Result<(), Taken> {
         let Some(id) = begun(result) else { return Ok(()) };
         let mut tasks = self.lock();
         if tasks.get(&id).is_some_and(|task| task.upstream.config.name != upstream.config.name) {
@@ -132,7 +132,7 @@ impl Execution<'_> {
             let text = "the source began a task, and this agent did not declare that it supports tasks";
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         }
-        if known.note(upstream, &result).is_err() {
+        if known.remember(upstream, &result).is_err() {
             let text =
                 "the source began a task under the id of a task of another source; the two could not be told apart";
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));

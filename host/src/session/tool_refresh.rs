@@ -154,7 +154,7 @@ impl ConfiguredSession {
                     // nothing that the agent sees.
                     if !changed && upstream.config.discovery == ToolListUpdates::Snapshot && self.listeners.want_tools()
                     {
-                        self.tell_change(ItemKind::Tool);
+                        self.notify_change(ItemKind::Tool);
                     }
                 }
             }
@@ -181,9 +181,9 @@ impl ConfiguredSession {
                 capabilities.as_ref().is_some_and(|all| all.get(capability.0).is_some())
             };
             let other = [("prompts", ItemKind::Prompt), ("resources", ItemKind::Resource)];
-            other.iter().filter(has).for_each(|(_, kind)| self.tell_change(*kind));
+            other.iter().filter(has).for_each(|(_, kind)| self.notify_change(*kind));
         }
-        let changed = self.tell_difference(ItemKind::Tool, &before, &after);
+        let changed = self.notify_difference(ItemKind::Tool, &before, &after);
         if !changed {
             tracing::info!(%source, "a source says that its tools have changed, and they have not");
         }
@@ -196,7 +196,7 @@ impl ConfiguredSession {
         let _turn = self.refresh.turn.lock().await;
         let Some(before) = self.present_tools().await else { return };
         if let Some(after) = self.replace_tools(&before, before.answered.clone()).await {
-            self.tell_difference(ItemKind::Tool, &before, &after);
+            self.notify_difference(ItemKind::Tool, &before, &after);
         }
     }
 
@@ -227,7 +227,7 @@ impl ConfiguredSession {
 
     /// Tells the agent that a list has changed, and records how, if two lists differ in what the agent sees. Returns
     /// true if they do.
-    pub(super) fn tell_difference(&self, kind: ItemKind, before: &SessionCatalog, after: &SessionCatalog) -> bool {
+    pub(super) fn notify_difference(&self, kind: ItemKind, before: &SessionCatalog, after: &SessionCatalog) -> bool {
         let change = Change::between(before, after);
         if change.is_none() {
             return false;
@@ -247,7 +247,7 @@ impl ConfiguredSession {
             body.insert("kind".to_owned(), json!(kind.as_str()));
         }
         self.record(ledger::EventKind::ListChanged, body);
-        self.tell_change(kind);
+        self.notify_change(kind);
         true
     }
 }

@@ -102,9 +102,9 @@ impl Connector for RemoteServer {
         }
     }
 
-    async fn settle(&self) {
+    async fn finish_pending_work(&self) {
         if let Some(bearer) = &self.access.bearer {
-            bearer.settle().await;
+            bearer.finish_renewal().await;
         }
     }
 }

@@ -65,7 +65,7 @@ pub(super) trait RunningProgram: Send + Sync {
     /// Notes that a message came from the program.
     fn received(&self) {}
     /// Releases what served the program while it ran.
-    fn settled(&self) {}
+    fn has_ended(&self) {}
 }
 
 /// The broker's ends of the three standard streams.
@@ -87,7 +87,7 @@ pub(super) struct Pipe {
     /// Closes when standard error has been read to its end.
     captured: watch::Receiver<()>,
     /// `None` once the input is closed.
-    outgoing: Mutex<Option<mpsc::Sender<Outgoing>>>,
+    outgoing: Mutex<Option<mpsc::Sender<QueuedWrite>>>,
     incoming: AsyncMutex<Incoming>,
     findings: Mutex<Findings>,
     tasks: [JoinHandle<()>; 2],
@@ -105,7 +105,7 @@ pub(crate) struct PipeConfig {
 }
 
 /// A line to be written, in pieces, and the sender that waits for the result.
-type Outgoing = (Vec<Bytes>, oneshot::Sender<Result<(), TransportError>>);
+type QueuedWrite = (Vec<Bytes>, oneshot::Sender<Result<(), TransportError>>);
 
 struct Incoming {
     lines: SourceLines<Box<dyn AsyncRead + Send + Unpin>>,
@@ -192,13 +192,13 @@ impl Pipe {
     }
 
     /// Ends the source, by force if it does not end by itself, and collects its last words.
-    async fn settle(&self) {
+    async fn end_program(&self) {
         if timeout(GRACE, self.program.wait()).await.is_err() {
             self.program.kill();
             // The rest is up to the kernel, which only a hung device delays.
             let _ = timeout(DRAIN, self.program.wait()).await;
         }
-        self.program.settled();
+        self.program.has_ended();
         let mut captured = self.captured.clone();
         // An error is the awaited end of the stream, and a timeout is accepted.
         let _ = timeout(DRAIN / 2, captured.changed()).await;
@@ -251,7 +251,7 @@ impl Pipe {
         TransportError::Garbage(why)
     }
 
-    fn outgoing(&self) -> std::sync::MutexGuard<'_, Option<mpsc::Sender<Outgoing>>> {
+    fn outgoing(&self) -> std::sync::MutexGuard<'_, Option<mpsc::Sender<QueuedWrite>>> {
         self.outgoing.lock()
     }
 }
@@ -293,7 +293,7 @@ impl Transport for Pipe {
             }
         }
         drop(incoming);
-        self.settle().await;
+        self.end_program().await;
         None
     }
 
@@ -302,7 +302,7 @@ impl Transport for Pipe {
         if timeout(GRACE, self.program.wait()).await.is_err() {
             self.program.terminate();
         }
-        self.settle().await;
+        self.end_program().await;
     }
 
     fn exit_reason(&self) -> Option<Cause> {
@@ -328,7 +328,7 @@ impl Drop for Pipe {
 }
 
 /// Writes the queued lines until the queue is closed or the source no longer reads.
-async fn write(mut input: Box<dyn AsyncWrite + Send + Unpin>, mut queue: mpsc::Receiver<Outgoing>) {
+async fn write(mut input: Box<dyn AsyncWrite + Send + Unpin>, mut queue: mpsc::Receiver<QueuedWrite>) {
     while let Some((line, tell)) = queue.recv().await {
         let mut left = PartialLine::of_line(line);
         let broken = loop {

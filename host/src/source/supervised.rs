@@ -52,7 +52,7 @@ pub(crate) trait Connector: Send + Sync + std::fmt::Debug + 'static {
     ) -> Result<(McpConnection, Discovery), SourceError>;
 
     /// Waits, when the source is closed, for work that must not be cut off.
-    async fn settle(&self) {}
+    async fn finish_pending_work(&self) {}
 }
 
 /// The settings for supervising a source.
@@ -164,7 +164,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
             };
             let outcome = state.send_call(&connection, &permit, client, events.clone(), time).await;
             if connection.link.has_owner() {
-                state.note_settings(client, &connection, &permit, &outcome);
+                state.remember_settings(client, &connection, &permit, &outcome);
             }
             // The connection had ended unnoticed, and the source certainly did not act on this call, so sending it
             // again is no replay.
@@ -268,7 +268,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
         join_all(own.iter().chain(state.shared_slots()).map(|slot| slot.stop(DRAIN_DEADLINE))).await;
         let closing = std::mem::take(&mut *state.closing());
         join_all(closing).await;
-        state.connector.settle().await;
+        state.connector.finish_pending_work().await;
     }
 }
 

@@ -24,7 +24,7 @@ use url::Url;
 
 use super::{Facts, Side};
 use crate::config::TelemetryConfig;
-use crate::egress::{Egress, HttpClient, Outgoing, shown};
+use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
 use crate::secret::SecretStore;
 use crate::sync::Mutex;
 
@@ -154,7 +154,7 @@ impl Collector {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         let (url, secrets) = (self.url.clone(), self.headers.clone());
         let body = Some(Bytes::from(body));
-        let outgoing = Outgoing { method: Method::POST, url, headers, secrets, body, on_body: None };
+        let outgoing = OutgoingRequest { method: Method::POST, url, headers, secrets, body, on_body: None };
         let response = self.client.send_without_redirects(outgoing).await.map_err(|error| error.to_string())?;
         match response.status() {
             status if status.is_success() => Ok(()),

@@ -9,7 +9,7 @@ pub(super) enum Exporter {}
 
 impl Exporter {
     pub(super) fn start(_: &TelemetryConfig, _: &SecretStore) -> Result<Self, String> {
-        Err("this program was built without the feature `telemetry`; take `[telemetry]` out".to_owned())
+        Err("this program was built without the feature `telemetry`; remove `[telemetry]`".to_owned())
     }
 
     pub(super) fn take(&self, _: Facts) {

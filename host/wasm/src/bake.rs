@@ -34,7 +34,7 @@ pub(crate) async fn bake<W: World>(
     mut store: Store<GuestState>,
     wasm: &[u8],
     settings: &String,
-    link: impl FnOnce(&Component) -> wasmtime::Result<W::Pre>,
+    link: impl FnOnce(&Component) -> wasmtime::Result<W::Prepared>,
 ) -> Result<Component, BakeError> {
     if shares_memory(wasm)? {
         // Wizer would panic, or produce something that is not a component.

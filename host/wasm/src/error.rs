@@ -115,9 +115,7 @@ pub enum PluginError {
         why: String,
     },
     /// The component is granted something that it cannot use.
-    #[error(
-        "{plugin} is given `{key}`, but does not import {import}, without which it cannot use it: take `{key}` out"
-    )]
+    #[error("{plugin} is given `{key}`, but does not import {import}, without which it cannot use it: remove `{key}`")]
     Useless {
         /// The component.
         plugin: String,

@@ -83,7 +83,7 @@ impl LoadedCode {
 /// A component that was checked against its world and linked.
 pub(crate) struct LinkedComponent<W: World> {
     pub plugin: Arc<str>,
-    pub pre: W::Pre,
+    pub pre: W::Prepared,
     /// The slots that one instance takes.
     pub weight: u32,
     /// The settings that each instance is to be given; `None` if instances start configured.

@@ -33,14 +33,14 @@ pub(crate) trait World: Sized + Send + 'static {
     /// The interfaces that a plugin of the world may import without a grant.
     const IMPORTS: &'static [&'static str];
     /// A component that was checked against the world and linked, ready to be instantiated many times.
-    type Pre: Clone + Send + Sync + 'static;
+    type Prepared: Clone + Send + Sync + 'static;
 
     /// Checks that the component exports what the world requires.
-    fn check(pre: InstancePre<GuestState>) -> wasmtime::Result<Self::Pre>;
+    fn check(pre: InstancePre<GuestState>) -> wasmtime::Result<Self::Prepared>;
 
     /// Makes an instance; returns the world's view of it, and the engine's.
     fn instantiate(
-        pre: &Self::Pre,
+        pre: &Self::Prepared,
         store: &mut Store<GuestState>,
     ) -> impl Future<Output = wasmtime::Result<(Self, Instance)>> + Send;
 

@@ -76,10 +76,10 @@ fn paths_that_are_not_what_they_seem_are_refused_with_the_reason_and_the_way_out
         &place.at("docs/deep").display().to_string(),
     );
     place.refused("cell.write = [\"linked\"]", "leads through the link", "name what is meant");
-    place.refused("cell.read = [\"/proc/self\"]", "lies in /proc", "take it out");
+    place.refused("cell.read = [\"/proc/self\"]", "lies in /proc", "remove it");
     place.refused("cell.read = [\"/etc\"]", "every cell replaces with its own", "name the files");
     let socket = std::os::unix::net::UnixListener::bind(place.at("socket")).unwrap();
-    place.refused("cell.read = [\"socket\"]", "neither a file nor a folder", "take it out");
+    place.refused("cell.read = [\"socket\"]", "neither a file nor a folder", "remove it");
     drop(socket);
 }
 

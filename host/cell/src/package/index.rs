@@ -3,7 +3,7 @@
 
 use std::string::FromUtf8Error;
 
-use portcullis_net::egress::{Egress, EgressError, Outgoing, Reach};
+use portcullis_net::egress::{Egress, EgressError, OutgoingRequest, Reach};
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use url::Url;
@@ -67,7 +67,7 @@ pub(super) enum PageError {
 
 async fn fetch(page: &Url, formats: &'static str, reach: Reach) -> Result<String, PageError> {
     let client = Egress::new().client_for(page, reach)?;
-    let request = Outgoing {
+    let request = OutgoingRequest {
         method: Method::GET,
         url: page.clone(),
         headers: HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(formats))]),

@@ -205,7 +205,7 @@ impl<'a> Installer<'a> {
             "source": source, "requested": requested, "name": resolved.main.name, "version": resolved.main.version,
             "integrity": resolved.main.integrity, "tree": resolved.tree, "packages": resolved.units.len(),
         });
-        self.cells.note(portcullis_ledger::EventKind::PackagePinned, body);
+        self.cells.record_event(portcullis_ledger::EventKind::PackagePinned, body);
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let pin = lock.package(source, &requested).ok_or_else(|| self.failed("was not pinned"))?;
         self.installed(pin, osv, turn)
@@ -337,7 +337,7 @@ impl<'a> Installer<'a> {
     fn installed(&self, pin: &LockedPackage, osv: OsvCheck, turn: &InstallLock) -> Result<ReadyPackage, CellError> {
         let held =
             self.store.hold(&pin.tree).map_err(|error| self.failed(&format!("is not where it was put: {error}")))?;
-        self.store.sweep(&pin.tree);
+        self.store.remove_unused(&pin.tree);
         self.store.discard_cache(turn);
         let folder = self.store.place(&pin.tree);
         let wanted = self.package.program.as_deref();

@@ -99,7 +99,7 @@ impl PackageStore {
     }
 
     /// Removes all trees except `kept` and those that are held. Call this only while holding a [`InstallLock`].
-    pub(super) fn sweep(&self, kept: &Digest) {
+    pub(super) fn remove_unused(&self, kept: &Digest) {
         let kept = self.place(kept);
         for old in self.folders().filter(|path| *path != kept && is_tree(path) && is_free(path)) {
             self.remove_tree(&old);
@@ -152,12 +152,12 @@ mod tests {
         }
         let [old, running, new] = &trees;
         let held = store.hold(running).unwrap();
-        store.sweep(new);
+        store.remove_unused(new);
         assert!(!store.place(old).exists());
         assert!(store.place(running).join("package").exists(), "a source runs from it");
         assert!(store.place(new).join("package").exists());
         drop(held);
-        store.sweep(new);
+        store.remove_unused(new);
         assert!(!store.place(running).exists());
 
         // A broker that was killed during an installation leaves a stage folder, and what was fetched.
@@ -167,7 +167,7 @@ mod tests {
         drop(lock);
         let lock = store.install_lock(|| {}).await.unwrap();
         assert!(!given_up.exists());
-        store.sweep(new);
+        store.remove_unused(new);
         assert_eq!(store.cache(&lock).unwrap().join("archive"), fetched);
         assert!(fetched.exists(), "the next installation goes on with it");
         store.discard_cache(&lock);

@@ -57,7 +57,7 @@ fn nothing_is_downgraded_in_silence() {
     assert!(tier(machine_with(false, false, false), &grant).is_err());
     grant.network = vec!["a.example:443".to_owned()];
     let why = tier(machine_with(false, false, true), &grant).unwrap_err().to_string();
-    assert!(why.contains("take `network` out"), "{why}");
+    assert!(why.contains("remove `network`"), "{why}");
 }
 
 #[test]

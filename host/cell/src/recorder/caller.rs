@@ -13,7 +13,7 @@ use portcullis_jail::{Operation, RecordedSyscall, Syscall, SyscallListener, deni
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstat, fstatvfs, openat, openat2};
 use rustix::io::Errno;
 
-use super::{Action, AttemptAvailability, AttemptSubject, Watched};
+use super::{AttemptAction, AttemptAvailability, AttemptSubject, Watched};
 
 /// The longest path that the kernel takes, in bytes, with its terminator.
 const MAX_PATH_BYTES: usize = 4096;
@@ -43,7 +43,7 @@ const INET6: u16 = 10;
 
 /// A system call as it is seen from inside the cell.
 pub(super) struct SeenSyscall {
-    action: Action,
+    action: AttemptAction,
     subject: AttemptSubject,
     /// The answer of the cell, or `None` for a path that is to be looked up outside.
     inside: Option<AttemptAvailability>,
@@ -62,14 +62,19 @@ pub(super) struct SeenSyscall {
 pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched) -> io::Result<Vec<SeenSyscall>> {
     let Some(known) = recorded_call(call.number) else {
         let name = denied_call(call.number).unwrap_or("socket");
-        return Ok(vec![SeenSyscall::plain(Action::Call, AttemptSubject::Call(name), AttemptAvailability::Denied)]);
+        return Ok(vec![SeenSyscall::plain(
+            AttemptAction::Call,
+            AttemptSubject::Call(name),
+            AttemptAvailability::Denied,
+        )]);
     };
     let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
     match known.operation {
         Operation::Signal => {
             // A process group or process 1: everything that is not one known process.
             let to_others = argument(0).cast_signed() as i32 <= 1 && argument(1) != 0;
-            let kill = || SeenSyscall::plain(Action::Call, AttemptSubject::Call("kill"), AttemptAvailability::Granted);
+            let kill =
+                || SeenSyscall::plain(AttemptAction::Call, AttemptSubject::Call("kill"), AttemptAvailability::Granted);
             Ok(to_others.then(kill).into_iter().collect())
         }
         Operation::Connect => {
@@ -89,11 +94,11 @@ pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched
             let Some(path) = caller.path(known, call) else { return Ok(Vec::new()) };
             let flags = known.flags.map(argument).unwrap_or_default();
             let action = match operation {
-                Operation::Open if flags & (ACCESS_MODE | CREATE | TRUNCATE) != 0 => Action::Write,
-                Operation::Open => Action::Read,
-                Operation::Create | Operation::Change | Operation::Remove => Action::Write,
-                Operation::Execute => Action::Execute,
-                _ => Action::Look,
+                Operation::Open if flags & (ACCESS_MODE | CREATE | TRUNCATE) != 0 => AttemptAction::Write,
+                Operation::Open => AttemptAction::Read,
+                Operation::Create | Operation::Change | Operation::Remove => AttemptAction::Write,
+                Operation::Execute => AttemptAction::Execute,
+                _ => AttemptAction::Look,
             };
             let makes = operation == Operation::Create;
             let may_make = makes || flags & CREATE != 0;
@@ -110,7 +115,7 @@ fn still(listener: &SyscallListener, call: &Syscall, seen: Vec<SeenSyscall>) -> 
 }
 
 impl SeenSyscall {
-    fn plain(action: Action, subject: AttemptSubject, inside: AttemptAvailability) -> Self {
+    fn plain(action: AttemptAction, subject: AttemptSubject, inside: AttemptAvailability) -> Self {
         Self { action, subject, inside: Some(inside), makes: false, may_make: false, is_watched: false }
     }
 
@@ -119,34 +124,37 @@ impl SeenSyscall {
             Named::Internet(address) => address,
             Named::Unix(name) => {
                 let subject = AttemptSubject::Path(in_folder_of(call.thread, &name));
-                return Self::plain(Action::Connect, subject, AttemptAvailability::Denied);
+                return Self::plain(AttemptAction::Connect, subject, AttemptAvailability::Denied);
             }
         };
         // The cell has no other interface than loopback.
         let loopback = address.ip().to_canonical().is_loopback();
         let inside = if loopback { AttemptAvailability::Granted } else { AttemptAvailability::Denied };
-        Self::plain(Action::Connect, AttemptSubject::Address(address), inside)
+        Self::plain(AttemptAction::Connect, AttemptSubject::Address(address), inside)
     }
 
     /// Reports whether this is an attempt to connect to a Unix socket, which no cell has.
     pub(super) fn is_unix_socket(&self) -> bool {
-        self.action == Action::Connect && matches!(self.subject, AttemptSubject::Path(_))
+        self.action == AttemptAction::Connect && matches!(self.subject, AttemptSubject::Path(_))
     }
 
     /// Reports whether this is an attempt to look at a file that nobody watches.
     pub(super) fn is_mere_look(&self) -> bool {
-        self.action == Action::Look && !self.is_watched
+        self.action == AttemptAction::Look && !self.is_watched
     }
 
     /// Returns the attempt. Looks outside for a path that the cell does not have.
-    pub(super) fn attempt(self) -> (Action, AttemptSubject, AttemptAvailability) {
+    pub(super) fn attempt(self) -> (AttemptAction, AttemptSubject, AttemptAvailability) {
         let Self { action, subject, inside, makes, may_make, .. } = self;
         let AttemptSubject::Path(path) = &subject else {
             return (action, subject, inside.unwrap_or(AttemptAvailability::Absent));
         };
         // What is there already is left as it is, as by `mkdir -p`.
-        let action =
-            if makes && path.symlink_metadata().is_ok_and(|about| about.is_dir()) { Action::Look } else { action };
+        let action = if makes && path.symlink_metadata().is_ok_and(|about| about.is_dir()) {
+            AttemptAction::Look
+        } else {
+            action
+        };
         let exists = |path: &Path| path.symlink_metadata().is_ok();
         let made = may_make && path.parent().is_some_and(exists);
         let outside = || if exists(path) || made { AttemptAvailability::Hidden } else { AttemptAvailability::Absent };
@@ -200,12 +208,12 @@ impl Caller {
     fn availability(
         &self,
         path: &Path,
-        action: Action,
+        action: AttemptAction,
         may_make: bool,
         watched: &Watched,
     ) -> (Option<AttemptAvailability>, Option<PathBuf>) {
         let granted = |file: &OwnedFd| match action {
-            Action::Write if is_read_only(file) => AttemptAvailability::ReadOnly,
+            AttemptAction::Write if is_read_only(file) => AttemptAvailability::ReadOnly,
             _ => AttemptAvailability::Granted,
         };
         match self.open(path) {

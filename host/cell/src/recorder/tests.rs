@@ -13,26 +13,30 @@ fn writes_executions_and_uses_of_watched_files_have_room_beside_a_flood() {
     std::fs::write(&key, "").unwrap();
     let recording = Recording::default();
     recording.watch(&key).unwrap();
-    let note = |action, subject| recording.note(action, subject, AttemptAvailability::Granted, String::new());
+    let note = |action, subject| recording.record(action, subject, AttemptAvailability::Granted, String::new());
     for at in 0..MAX_ATTEMPTS {
-        note(Action::Look, path(format!("/look/{at}")));
+        note(AttemptAction::Look, path(format!("/look/{at}")));
     }
-    note(Action::Read, path("/read".to_owned()));
+    note(AttemptAction::Read, path("/read".to_owned()));
     for at in 0..MAX_ATTEMPTS {
-        note(Action::Read, path(format!("/read/{at}")));
+        note(AttemptAction::Read, path(format!("/read/{at}")));
     }
-    note(Action::Write, path("/write".to_owned()));
-    note(Action::Execute, path("/program".to_owned()));
+    note(AttemptAction::Write, path("/write".to_owned()));
+    note(AttemptAction::Execute, path("/program".to_owned()));
     for at in 0..MAX_ATTEMPTS {
-        note(Action::Write, path(format!("/write/{at}")));
+        note(AttemptAction::Write, path(format!("/write/{at}")));
     }
-    for action in [Action::Look, Action::Read] {
+    for action in [AttemptAction::Look, AttemptAction::Read] {
         note(action, AttemptSubject::Path(key.clone()));
     }
     let kept = recording.attempts();
     let has = |action, at: &str| kept.iter().any(|one| one.action == action && one.subject == path(at.to_owned()));
-    assert!(has(Action::Read, "/read") && has(Action::Write, "/write") && has(Action::Execute, "/program"));
+    assert!(
+        has(AttemptAction::Read, "/read")
+            && has(AttemptAction::Write, "/write")
+            && has(AttemptAction::Execute, "/program")
+    );
     let key = key.display().to_string();
-    assert!(has(Action::Look, &key) && has(Action::Read, &key), "a watched file always has room");
+    assert!(has(AttemptAction::Look, &key) && has(AttemptAction::Read, &key), "a watched file always has room");
     assert!(kept.len() <= MAX_ATTEMPTS + 2 && recording.crowded_out() > 0);
 }

@@ -92,13 +92,13 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     };
     edit::report(global, &format!("source `{}` is added to", args.name), &file)?;
     for note in &described.notes {
-        output::note(note);
+        output::message(note);
     }
     for (key, secret) in described.source.secret_env.iter().chain(&described.source.secret_headers) {
-        output::note(&format!("`{key}` is a secret: store it with `portcullis secret set {secret}`"));
+        output::message(&format!("`{key}` is a secret: store it with `portcullis secret set {secret}`"));
     }
     for place in secrets_in(args) {
-        output::note(&format!(
+        output::message(&format!(
             "{place} looks like a secret and stands in the file: keep it with `portcullis secret set NAME` and write \
              `{{ secret = \"NAME\" }}` for the value of a variable"
         ));
@@ -109,9 +109,9 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         if let Some(lack) =
             config.sources.get(&args.name).and_then(|source| UnmetNeeds::of(source, &config.own_files()))
         {
-            output::note(&format!("{}; `portcullis learn {}` adds what it needs", lack.switches(), args.name));
+            output::message(&format!("{}; `portcullis learn {}` adds what it needs", lack.switches(), args.name));
         }
-        output::note("`portcullis check` starts it once, and shows its tools and its cell");
+        output::message("`portcullis check` starts it once, and shows its tools and its cell");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -113,7 +113,7 @@ async fn asks(folders: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
             match answer {
                 Ok(Value::Array(open)) => asks.extend(open),
                 Ok(_) => {}
-                Err(error) => output::note(&format!("broker {chain} does not answer: {error}")),
+                Err(error) => output::message(&format!("broker {chain} does not answer: {error}")),
             }
         }
     }
@@ -124,7 +124,7 @@ fn list(asks: &[Value], json: bool) -> anyhow::Result<ExitCode> {
     if json {
         output::json(&json!(asks))?;
     } else if asks.is_empty() {
-        output::note("no question is open");
+        output::message("no question is open");
     }
     for ask in asks.iter().filter(|_| !json) {
         let text = |key: &str| escape_hidden(ask[key].as_str().unwrap_or_default()).into_owned();
@@ -187,7 +187,7 @@ async fn answer(folders: &[PathBuf], answered: &Answered, given: &GivenAnswer, j
             // The others are answered none the less.
             Err(error) => {
                 good = false;
-                output::note(&format!("{}: not answered: {error:#}", ask["id"].as_str().unwrap_or_default()));
+                output::message(&format!("{}: not answered: {error:#}", ask["id"].as_str().unwrap_or_default()));
             }
         }
     }

@@ -61,7 +61,7 @@ struct Listing {
     #[arg(short, long, value_name = "N")]
     n: Option<usize>,
 
-    /// Then print each call when a person is asked about it, and when it ends
+    /// Keep running, and print each call when a person is asked about it and when it ends
     #[arg(short, long)]
     follow: bool,
 
@@ -80,7 +80,7 @@ enum Action {
         /// Only records of this kind, such as call.denied
         #[arg(long)]
         kind: Option<String>,
-        /// Then print new records as they are written
+        /// Keep running, and print new records as they are written
         #[arg(short, long)]
         follow: bool,
     },
@@ -89,24 +89,26 @@ enum Action {
         /// The id of a call or a run
         id: String,
     },
-    /// Write calls for other systems: as JSON, comma-separated values, OCSF or CEF
+    /// Export calls for other systems, as JSON lines, comma-separated values, OCSF or CEF
     ///
     /// Each call that ended is one line. A file can be continued later with `--resume`, also after an interruption.
     Export(Box<export::Args>),
-    /// Check every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete because a broker was killed and no later
-    /// broker has sealed its chain yet, or if it cannot be judged
+    /// Verify every chain
+    ///
+    /// The exit code is 0 if all are good, 1 if one was tampered with, and 2 if one is incomplete because its broker was
+    /// killed and no later broker has sealed it yet, or if the ledger cannot be judged.
     ///
     /// What an earlier verification found good is not recomputed where the bytes of its files are still the same.
     Verify(Verify),
     /// Print signed checkpoints that cover the whole ledger, to be kept on another machine
     ///
-    /// Whoever has them can find out later that a record was changed or removed, even if all hashes were made anew.
+    /// Whoever has them can detect later that a record was changed or removed, even if all hashes were recomputed.
     Checkpoint,
-    /// Print the proof that the records of a call stand in the ledger, which others can check without it
+    /// Print a proof that the ledger contains the records of a call, which others can check without the ledger
     Prove {
         /// The id of a call
         call: String,
-        /// Also prove that the ledger goes on where an older checkpoint ended, which was kept in this file
+        /// Also prove that the ledger continues the older checkpoint that is in this file
         #[arg(long, value_name = "FILE")]
         since: Option<PathBuf>,
     },
@@ -117,7 +119,7 @@ enum Action {
         /// The archive
         file: PathBuf,
     },
-    /// Make a new data folder of an archive and verify it; read it with `--data-dir`
+    /// Unpack an archive into a new data folder and verify it; read it with `--data-dir`
     Restore {
         /// The archive
         file: PathBuf,
@@ -173,7 +175,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
             });
             // What cannot be judged is no sign of tampering.
             judged.or_else(|error| {
-                output::note(&format!("{error:#}"));
+                output::message(&format!("{error:#}"));
                 Ok(ExitCode::from(2))
             })
         }

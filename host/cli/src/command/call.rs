@@ -24,9 +24,9 @@ const INTERRUPTED: &str = "interrupted; `portcullis audit tail` says how far it 
 
 /// Call one tool, through policies, approval and the ledger as an agent would
 ///
-/// A broker that runs with this configuration makes the call; without one, the command starts a broker of its own with
-/// the sources that may have the tool. A question is put to you at the terminal; without one, the call waits for `portcullis approvals approve`. The exit
-/// code is 0 only if the tool answered without an error.
+/// A broker that runs with this configuration makes the call; if none runs, the command starts its own broker with the
+/// sources that may have the tool. You are asked at the terminal; without a terminal, the call waits for `portcullis
+/// approvals approve`. The exit code is 0 only if the tool answered without an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -119,7 +119,7 @@ async fn in_own_broker(
             // The call itself fails if the tool is of one of these.
             let missing = broker.connect_all().await.unwrap_or_else(|ConnectAllError(all)| all);
             for (source, why) in missing {
-                output::note(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
+                output::message(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
             }
             session.close().await;
             session = broker.open_session(profile, "cli", "portcullis-cli").await.map_err(to_error)?;
@@ -208,7 +208,7 @@ impl AgentPeer for Terminal {
     async fn notify(&self, notification: Notification) {
         let message = notification.params.and_then(|params| params.get_str("message"));
         if let Some(message) = message {
-            output::note(&escape_hidden(&message));
+            output::message(&escape_hidden(&message));
         }
     }
 

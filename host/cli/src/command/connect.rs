@@ -17,7 +17,7 @@ use crate::output::{self, escape_hidden};
 /// Write the entry with which a client reaches this broker into the client's own file
 ///
 /// Shows the change and asks. Everything else in the file stays, a copy of what was there before is kept beside it, and
-/// --undo takes exactly our entry out again. The client starts this program with the absolute path of the
+/// --undo removes exactly our entry. The client starts this program with the absolute path of the
 /// configuration, which counts as named: changes of it need no further trust. If the configuration has a `[serve]`
 /// table with `listen`, the entry is the address of the running broker with its token instead.
 #[derive(Debug, clap::Args)]
@@ -110,7 +110,7 @@ fn undo(args: &Args, file: &ClientFile, global: &GlobalArgs) -> anyhow::Result<E
     };
     ensure!(
         entry::is_ours(&entry),
-        "{} has an entry `{name}` that `connect` did not write, and is left as it is: take it out by hand",
+        "{} has an entry `{name}` that `connect` did not write, and is left as it is: remove it by hand",
         file.shown()
     );
     let made_from = |before: &str| edit::with_entry(before, client, name, &entry).is_ok_and(|made| made == file.text());
@@ -174,7 +174,7 @@ fn open(args: &Args) -> anyhow::Result<ClientFile> {
 /// Shows what changes, and nothing else of the file, and asks unless `--yes` was given.
 fn agree(args: &Args, file: &ClientFile, before: &str, after: &str) -> anyhow::Result<()> {
     let made = if file.exists() { "" } else { ", which is made" };
-    output::note(&format!("{}{made}:", file.shown()));
+    output::message(&format!("{}{made}:", file.shown()));
     let parts = changed::parts(before, after);
     for (sign, part) in &parts {
         let sign = match sign {
@@ -182,11 +182,11 @@ fn agree(args: &Args, file: &ClientFile, before: &str, after: &str) -> anyhow::R
             DiffSide::Inserted => '+',
         };
         for line in part.lines().filter(|line| !line.trim().is_empty()) {
-            output::note(&format!("  {sign} {}", escape_hidden(&line.replace('\t', "    "))));
+            output::message(&format!("  {sign} {}", escape_hidden(&line.replace('\t', "    "))));
         }
     }
     if parts.is_empty() {
-        output::note("  only the token is another one");
+        output::message("  only the token is another one");
     }
     if args.yes {
         return Ok(());
@@ -212,10 +212,10 @@ fn done(global: &GlobalArgs, file: &ClientFile, changed: bool, said: &str) -> an
     if global.json {
         output::json(&json!({ "file": file.real().to_string_lossy(), "changed": changed }))?;
     } else {
-        output::note(&format!("{} {said}", file.shown()));
+        output::message(&format!("{} {said}", file.shown()));
         let backup = file.backup();
         if changed && Path::new(&backup).exists() {
-            output::note(&format!("what was there before is in {}", escape_hidden(&backup.to_string_lossy())));
+            output::message(&format!("what was there before is in {}", escape_hidden(&backup.to_string_lossy())));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -16,10 +16,10 @@ use crate::command::status;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
 
-/// Look at this machine, the configuration, the ledger and the folders, and say how to mend what is not well
+/// Check this machine, the configuration, the ledger and the folders, and say how to fix each problem
 ///
-/// Builds a cell to find out what this machine enforces, and starts no source: `portcullis check` does. The exit code is
-/// 1 if something is bad.
+/// Builds a cell to find out what this machine enforces. It starts no source; `portcullis check` does that. The exit code
+/// is 1 if there is a problem.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 

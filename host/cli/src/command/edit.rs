@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::cli::GlobalArgs;
 use crate::completion;
-use crate::config_file::{ConfigFile, note_trust};
+use crate::config_file::{ConfigFile, explain_trust};
 use crate::output::{self, escape_hidden};
 
 /// Remove a source from the configuration file
@@ -135,8 +135,8 @@ pub(crate) fn report(global: &GlobalArgs, said: &str, file: &Path) -> anyhow::Re
     if global.json {
         output::json(&json!({ "file": file.to_string_lossy() }))?;
     } else {
-        output::note(&format!("{said} {}", escape_hidden(&file.to_string_lossy())));
-        note_trust(global.config.as_deref());
+        output::message(&format!("{said} {}", escape_hidden(&file.to_string_lossy())));
+        explain_trust(global.config.as_deref());
     }
     Ok(ExitCode::SUCCESS)
 }

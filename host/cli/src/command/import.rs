@@ -233,7 +233,7 @@ fn report(
     let client = args.from.as_deref().and_then(|from| Client::named(from.to_str()?));
     to_do.extend(client.map(|client| format!("portcullis connect {}", client.name())));
     to_do.extend(collected.files.iter().map(|from| {
-        format!("take these servers out of {from}    # until then the client starts them itself, without a cell")
+        format!("remove these servers from {from}    # until then the client starts them itself, without a cell")
     }));
     if global.json {
         let secrets = collected.secrets.iter().map(
@@ -247,30 +247,30 @@ fn report(
         return Ok(ExitCode::SUCCESS);
     }
     for note in &collected.notes {
-        output::note(&format!("note: {note}"));
+        output::message(&format!("note: {note}"));
     }
     let Some(proposed) = proposed else {
-        output::note(&format!("{shown} is left as it is: it has all of these servers"));
+        output::message(&format!("{shown} is left as it is: it has all of these servers"));
         return Ok(ExitCode::SUCCESS);
     };
     if args.dry_run {
         output::text(&proposed.text)?;
-        output::note(&format!("nothing is written; without --dry-run, this is {shown}"));
+        output::message(&format!("nothing is written; without --dry-run, this is {shown}"));
     } else {
-        output::note(&format!("the servers are sources of {shown} now"));
+        output::message(&format!("the servers are sources of {shown} now"));
         if !stored.is_empty() {
-            output::note(&format!("secrets are stored, and not in the file: {}", stored.join(", ")));
+            output::message(&format!("secrets are stored, and not in the file: {}", stored.join(", ")));
         }
         let is_trusted = ConfigCandidate::load(global.config.as_deref())
             .and_then(|found| found.trust_status())
             .is_ok_and(|status| status == TrustStatus::Usable);
         if !is_trusted {
-            output::note("it is not trusted as it is now: `portcullis check` shows what it opens, and asks");
+            output::message("it is not trusted as it is now: `portcullis check` shows what it opens, and asks");
         }
     }
-    output::note("left to do:");
+    output::message("left to do:");
     for command in &to_do {
-        output::note(&format!("  {command}"));
+        output::message(&format!("  {command}"));
     }
     Ok(ExitCode::SUCCESS)
 }

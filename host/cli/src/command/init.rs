@@ -61,7 +61,7 @@ pub(crate) fn run(_: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let file = make(named, &format!("{HEAD}{BODY}"))?;
     edit::report(global, "a configuration is written to", &file)?;
     if !global.json {
-        output::note("next: `portcullis add NAME -- COMMAND`, then `portcullis check`");
+        output::message("next: `portcullis add NAME -- COMMAND`, then `portcullis check`");
     }
     Ok(ExitCode::SUCCESS)
 }

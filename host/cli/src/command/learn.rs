@@ -304,7 +304,7 @@ fn agree(question: &str) -> anyhow::Result<bool> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Ok(false);
     }
-    output::note(&format!("{question} Type `yes` or `no`:"));
+    output::message(&format!("{question} Type `yes` or `no`:"));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))

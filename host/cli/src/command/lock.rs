@@ -196,7 +196,7 @@ fn show(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
         output::text(&format!("{}  {kind} {name}  {}  {}\n", entry.source, entry.digest, entry.accepted))?;
     }
     if lock.items().is_empty() && lock.packages().is_empty() && lock.components().is_empty() {
-        output::note("nothing was accepted yet (`portcullis lock accept`)");
+        output::message("nothing was accepted yet (`portcullis lock accept`)");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -227,7 +227,7 @@ async fn accept(brokers: &Brokers, names: &[String], kind: ItemKind, json: bool)
     }
     if !left.is_empty() {
         let names: Vec<_> = left.iter().map(|item| escape_hidden(&item.exposed).into_owned()).collect();
-        output::note(&format!(
+        output::message(&format!(
             "{} accepted, {} not, since they may destroy something, reach beyond their source or steer the model (`portcullis \
              lock diff{}` says what was found); name those you want: {}",
             chosen.len(),
@@ -238,7 +238,7 @@ async fn accept(brokers: &Brokers, names: &[String], kind: ItemKind, json: bool)
     }
     let exit = if names.is_empty() { whole(&missing) } else { ExitCode::SUCCESS };
     if chosen.is_empty() && left.is_empty() {
-        output::note(&format!("nothing was accepted: no source lists a {}", kind.as_str()));
+        output::message(&format!("nothing was accepted: no source lists a {}", kind.as_str()));
     }
     Ok(if chosen.is_empty() { ExitCode::FAILURE } else { exit })
 }
@@ -259,7 +259,7 @@ fn components(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
         output::text(&format!("pinned {}  {now}  ({before})\n", escape_hidden(component)))?;
     }
     if accepted.is_empty() {
-        output::note("every plugin and component comes with the broker or has its digest in the configuration");
+        output::message("every plugin and component comes with the broker or has its digest in the configuration");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -319,7 +319,7 @@ fn diff(brokers: &Brokers, json: bool) -> anyhow::Result<ExitCode> {
     }
     if changed {
         let switch = brokers.switch();
-        output::note(&format!(
+        output::message(&format!(
             "what has changed asks again; `portcullis lock accept{switch} NAME` accepts it as it is now"
         ));
     }
@@ -347,6 +347,6 @@ fn beside(error: anyhow::Error, missing: &[String]) -> anyhow::Error {
 
 /// Returns the exit code, and says which sources are missing if the whole was asked for.
 fn whole(missing: &[String]) -> ExitCode {
-    missing.iter().for_each(|why| output::note(&format!("missing: {}", escape_hidden(why))));
+    missing.iter().for_each(|why| output::message(&format!("missing: {}", escape_hidden(why))));
     if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

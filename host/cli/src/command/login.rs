@@ -48,7 +48,7 @@ pub(crate) struct LogoutArgs {
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     let show = |address: &str| {
-        output::note(&format!(
+        output::message(&format!(
             "open this in a browser on this machine:\n\n  {address}\n\nwaiting for it to come back…"
         ));
     };
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         (false, None) => "it lasts as long as its server says".to_owned(),
     };
     let (source, issuer) = (&args.source, output::escape_hidden(&logged_in.issuer).into_owned());
-    output::note(&format!("logged in to {source} by {issuer}; {lasts}"));
+    output::message(&format!("logged in to {source} by {issuer}; {lasts}"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn logout(args: &LogoutArgs, global: &GlobalArgs) -> anyhow::Result<E
         output::json(&json!({ "source": source, "revoked": why.is_none(), "why": why }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    output::note(&match why {
+    output::message(&match why {
         None => format!("the login of {source} is forgotten, and its server has revoked the tokens"),
         Some(why) => format!(
             "the login of {source} is forgotten; its tokens were not revoked ({why}) and stay valid until they expire"

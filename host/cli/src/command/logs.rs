@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', long, default_value_t = 100, value_name = "N")]
     lines: usize,
 
-    /// Then print new lines as they are written
+    /// Keep running, and print new lines as they are written
     #[arg(short, long)]
     follow: bool,
 
@@ -52,7 +52,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
-    let silent = || output::note(&format!("source `{}` has written nothing to standard error", args.source));
+    let silent = || output::message(&format!("source `{}` has written nothing to standard error", args.source));
     let Some(path) = find(&args.source, &folders, global)? else {
         silent();
         return Ok(ExitCode::SUCCESS);

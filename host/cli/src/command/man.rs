@@ -56,6 +56,6 @@ fn write_all(folder: &Path) -> anyhow::Result<()> {
         std::fs::write(folder.join(&page.file), &page.text)
             .with_context(|| format!("{shown}/{} cannot be written", page.file))?;
     }
-    output::note(&format!("{} pages are in {shown}", pages.len()));
+    output::message(&format!("{} pages are in {shown}", pages.len()));
     Ok(())
 }

@@ -94,7 +94,7 @@ pub(crate) fn install(args: &InstallArgs, global: &GlobalArgs) -> anyhow::Result
             }
         }
         if installed.is_empty() {
-            output::note("no source is started with npx or uvx");
+            output::message("no source is started with npx or uvx");
         }
         Ok(exit(good))
     })
@@ -119,7 +119,7 @@ pub(crate) fn outdated(args: &OutdatedArgs, global: &GlobalArgs) -> anyhow::Resu
             }
         }
         if good {
-            output::note("every package is as its registry has it now");
+            output::message("every package is as its registry has it now");
         }
         Ok(exit(good))
     })
@@ -150,7 +150,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs, global: &GlobalArgs) -> anyhow::Result
             if !changes {
                 let good = found.values().all(Result::is_ok);
                 if good {
-                    output::note("every package is as its registry has it now");
+                    output::message("every package is as its registry has it now");
                 }
                 return Ok(exit(good));
             }
@@ -203,7 +203,7 @@ async fn tried(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<ExitCo
         return Ok(ExitCode::SUCCESS);
     }
     broker.restore_packages(pins)?;
-    output::note("the packages are pinned as before");
+    output::message("the packages are pinned as before");
     Ok(ExitCode::FAILURE)
 }
 
@@ -234,7 +234,7 @@ fn definition_changes(before: &SourceDefinitions, after: &SourceDefinitions) -> 
 
 /// Asks at the terminal.
 fn agree(question: &str) -> anyhow::Result<bool> {
-    output::note(&format!("{question} [y/N]"));
+    output::message(&format!("{question} [y/N]"));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "yes"))
@@ -272,7 +272,7 @@ pub(super) async fn pin(broker: &Broker, sources: &[SourceName], json: bool) -> 
         ))?;
     }
     if renewed.is_empty() {
-        output::note("no source is started with npx or uvx");
+        output::message("no source is started with npx or uvx");
     }
     Ok(exit(good))
 }

@@ -34,7 +34,7 @@ fn schema(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let found = runtime::with_broker(global.load()?, async |broker| Ok(broker.definitions().await))?;
     for (source, offered) in &found {
         if let Err(error) = offered {
-            output::note(&format!("source `{source}` is missing: {}", escape_hidden(&error.to_string())));
+            output::message(&format!("source `{source}` is missing: {}", escape_hidden(&error.to_string())));
         }
     }
     output::text(&Broker::policy_schema(&found))?;

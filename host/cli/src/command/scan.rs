@@ -23,9 +23,9 @@ const NOT_JUDGED: u8 = 2;
 
 /// Scan definitions of tools, prompts and resources for attempts to steer a model, without starting anything
 ///
-/// Reads a result of `tools/list` (also of prompts or resources), a list, or one definition a line, as JSON. What has
-/// no finding is not thereby safe: the cell decides what a source can do. The exit code is 0 if nothing was found, 1 if
-/// there is a warning or a grave finding, and 2 if the input cannot be read.
+/// Reads JSON: a result of `tools/list` (also of prompts or resources), an array, or one definition a line. A definition
+/// without findings is not thereby safe: the cell decides what a source can do. The exit code is 0 if nothing was found,
+/// 1 if there is a warning or a grave finding, and 2 if the input cannot be read.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         }
     }
     if !global.json {
-        output::note(&format!("{} definitions, {with_findings} with findings", definitions.len()));
+        output::message(&format!("{} definitions, {with_findings} with findings", definitions.len()));
     }
     Ok(if worst >= Some(Severity::Warning) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -54,11 +54,11 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         What::Set { name } => {
             portcullis::secret::check_name(name)?;
             secrets.set(name, &read_value(name).context("the value cannot be read")?)?;
-            output::note(&format!("secret {name} is set"));
+            output::message(&format!("secret {name} is set"));
         }
         What::Remove { name } => {
             secrets.remove(name)?;
-            output::note(&format!("secret {name} is removed"));
+            output::message(&format!("secret {name} is removed"));
         }
         What::List => list(&secrets.list()?, global.json)?,
     }
@@ -70,7 +70,7 @@ fn list(names: &[String], json: bool) -> anyhow::Result<()> {
         return output::json(&serde_json::json!({ "secrets": names }));
     }
     if names.is_empty() {
-        output::note("there are no secrets: keep one with `portcullis secret set NAME`");
+        output::message("there are no secrets: keep one with `portcullis secret set NAME`");
     }
     names.iter().try_for_each(|name| output::text(&format!("{name}\n")))
 }
@@ -80,7 +80,7 @@ fn read_value(name: &str) -> std::io::Result<SecretString> {
     let stdin = std::io::stdin();
     let mut value = Zeroizing::new(String::new());
     if stdin.is_terminal() {
-        output::note(&format!("value of {name} (not shown): "));
+        output::message(&format!("value of {name} (not shown): "));
         let _unseen = Unseen::new()?;
         stdin.lock().read_line(&mut value)?;
     } else {

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         let broker = runtime::broker(config).await?;
         isolation::banner(&broker).await;
         tokio::spawn(reload::follow_lock_file(broker.clone()));
-        tokio::spawn(questions::tell(broker.clone()));
+        tokio::spawn(questions::print(broker.clone()));
         tokio::spawn(reload::follow(broker.clone(), arguments, hangups));
         let local = tokio::spawn(serve_local(broker.clone(), std::future::pending()));
         let served = match args.stdio {
@@ -87,14 +87,14 @@ async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     let on_rejected = Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, peer.ip()));
     let data_dir = broker.config().data_dir.clone();
     let front = HttpFront::bind(broker, &serve, profile, tokens, on_rejected).await?;
-    output::note(&format!("serving http://{}{MCP_PATH}", front.address()));
+    output::message(&format!("serving http://{}{MCP_PATH}", front.address()));
     if let Some(jwt) = &serve.jwt {
-        output::note(&format!("tokens of {} are accepted too", jwt.issuer));
+        output::message(&format!("tokens of {} are accepted too", jwt.issuer));
     }
     match (serve.dangerous_no_token, &serve.token) {
-        (true, _) => output::note("warning: dangerous-no-token: every program on this machine can call"),
-        (false, Some(_)) => output::note("callers need the bearer token that [serve] names"),
-        (false, None) => output::note(&format!("the bearer token is in {}", token::file(&data_dir).display())),
+        (true, _) => output::message("warning: dangerous-no-token: every program on this machine can call"),
+        (false, Some(_)) => output::message("callers need the bearer token that [serve] names"),
+        (false, None) => output::message(&format!("the bearer token is in {}", token::file(&data_dir).display())),
     }
     front.serve(runtime::asked_to_stop()).await;
     Ok(())

@@ -95,7 +95,7 @@ pub(super) fn is_broken(broker: &Value) -> bool {
 
 fn print_all(brokers: &[Value]) -> anyhow::Result<()> {
     if brokers.is_empty() {
-        output::note("no broker runs here");
+        output::message("no broker runs here");
     }
     brokers.iter().try_for_each(print)
 }

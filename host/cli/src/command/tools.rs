@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         output::text("\n")?;
     }
     if tools.is_empty() {
-        output::note("no tool is visible under this profile (`portcullis check` says what each source offers)");
+        output::message("no tool is visible under this profile (`portcullis check` says what each source offers)");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -66,7 +66,7 @@ async fn in_own_broker(config: Config, profile: &ProfileName) -> anyhow::Result<
     runtime::use_broker(config, async |broker| {
         // Here nobody comes back for a source that is slow, so each is waited for until it is there or has failed.
         for (source, why) in broker.connect_all().await? {
-            output::note(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
+            output::message(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
         }
         let session = broker.open_session(profile, "cli", "portcullis-cli").await.map_err(to_error)?;
         let tools = session.tools().await.map_err(to_error);

@@ -65,10 +65,10 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let before = found.trusted()?;
     let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
     if before.as_ref().is_some_and(|before| found.matches(before)) {
-        output::note(&format!("{shown} is trusted already"));
+        output::message(&format!("{shown} is trusted already"));
         return Ok(ExitCode::SUCCESS);
     }
-    output::note(&described(&found, before.as_ref())?);
+    output::message(&described(&found, before.as_ref())?);
     if args.yes {
         require_no_review(&found, before.as_ref())?;
     } else {
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         }
     }
     found.accept()?;
-    output::note(&format!("{shown} is trusted as it is now"));
+    output::message(&format!("{shown} is trusted as it is now"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn into_usable(found: ConfigCandidate) -> Result<Config, ConfigError>
         TrustStatus::Changed(before) if terminal() => Some(before),
         _ => return found.into_usable(),
     };
-    output::note(&described(&found, before.as_ref())?);
+    output::message(&described(&found, before.as_ref())?);
     match agreed(QUESTION) {
         Ok(true) => found.accept(),
         // The same error as if nobody could be asked.
@@ -106,9 +106,9 @@ pub(crate) fn into_usable(found: ConfigCandidate) -> Result<Config, ConfigError>
 pub(crate) fn keep_made(file: &Path, text: &str) {
     let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     match trust_made(file, text) {
-        Ok(true) => output::note(&format!("{shown} is trusted as it was written")),
+        Ok(true) => output::message(&format!("{shown} is trusted as it was written")),
         Ok(false) => {}
-        Err(error) => output::note(&format!("{shown} is not trusted yet: {error}")),
+        Err(error) => output::message(&format!("{shown} is not trusted yet: {error}")),
     }
 }
 
@@ -202,7 +202,7 @@ fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<St
 
 /// Asks a question on the terminal, and reports whether the answer is yes.
 pub(crate) fn agreed(question: &str) -> std::io::Result<bool> {
-    output::note(&format!("{question} Type `yes` or `no`:"));
+    output::message(&format!("{question} Type `yes` or `no`:"));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
@@ -222,7 +222,7 @@ fn list(global: &GlobalArgs) -> anyhow::Result<()> {
         return output::json(&json!({ "trusted": all.collect::<Vec<_>>() }));
     }
     if all.is_empty() {
-        output::note("no configuration is trusted: trust one with `portcullis trust FILE`");
+        output::message("no configuration is trusted: trust one with `portcullis trust FILE`");
     }
     all.iter().try_for_each(|trusted| {
         let (path, at) = (escape_hidden(&trusted.path), escape_hidden(&trusted.at));
@@ -236,6 +236,6 @@ fn revoke(file: &Path) -> anyhow::Result<ExitCode> {
     if !user_trust()?.revoke(&file)? {
         bail!("{shown} is not trusted: `portcullis trust --list` shows what is");
     }
-    output::note(&format!("{shown} is no longer trusted"));
+    output::message(&format!("{shown} is no longer trusted"));
     Ok(ExitCode::SUCCESS)
 }

@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Args, _: &GlobalArgs) -> anyhow::Result<ExitCode> {
     for source in config.sources.values_mut() {
         source.cell.recorded = args.learn;
         if let Some(lack) = UnmetNeeds::of(source, &own) {
-            output::note(&lack.switches());
+            output::message(&lack.switches());
         }
     }
     runtime::block_on(async {
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Args, _: &GlobalArgs) -> anyhow::Result<ExitCode> {
         tokio::spawn(async move { while hangups.recv().await.is_some() {} });
         let broker = runtime::broker(config).await?;
         tokio::spawn(reload::follow_lock_file(broker.clone()));
-        tokio::spawn(questions::tell(broker.clone()));
+        tokio::spawn(questions::print(broker.clone()));
         isolation::banner(&broker).await;
         let served = serve::stdio(broker.clone(), runtime::profile(None)?).await;
         broker.shutdown().await;

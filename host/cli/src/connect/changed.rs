@@ -72,7 +72,7 @@ fn found<'a>(sign: DiffSide, text: &'a str, start: usize, runs: &[Range]) -> Vec
 }
 
 /// Returns the range that has the same effect and begins where a reader expects it. In `{ "a": 1, "b": 2 }`, both
-/// `"a": 1, ` and `a": 1, "` can be taken out with the same result.
+/// `"a": 1, ` and `a": 1, "` can be removed with the same result.
 fn from_its_beginning(text: &str, range: Range) -> Range {
     let mut shifted = vec![range];
     while let Some(last) = shifted.last() {

@@ -1,4 +1,4 @@
-//! Adds an entry to a client's file and takes it out again. Comments, order and everything else stay.
+//! Adds an entry to a client's file and removes it again. Comments, order and everything else stay.
 
 use anyhow::{Context as _, bail, ensure};
 use jsonc_parser::ParseOptions;
@@ -101,7 +101,7 @@ fn servers(root: &CstRootNode, key: &str) -> anyhow::Result<Option<CstObject>> {
 fn only(object: &CstObject, name: &str) -> anyhow::Result<Option<CstObjectProp>> {
     let mut found = object.properties().into_iter().filter(|prop| prop.decoded_name().as_deref() == Some(name));
     let first = found.next();
-    ensure!(found.next().is_none(), "it has `{name}` twice: take one of the two out by hand");
+    ensure!(found.next().is_none(), "it has `{name}` twice: remove one of the two by hand");
     Ok(first)
 }
 

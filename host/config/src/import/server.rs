@@ -99,14 +99,14 @@ pub(super) fn read(
     import: &mut Import,
 ) -> Option<ImportedServer> {
     let Some(written) = written.as_object() else {
-        import.note(wanted, "left out, since it is not a table of settings");
+        import.add_note(wanted, "left out, since it is not a table of settings");
         return None;
     };
     let json = &Value::Object(in_common_form(written));
     let text = |key: &str| json.get(key).and_then(Value::as_str);
     let kind = ["type", "transport", "transportType"].into_iter().find_map(text).unwrap_or_default();
     if BUILT_IN.contains(&kind) {
-        import.note(wanted, "left out, since it is a part of the client and no server");
+        import.add_note(wanted, "left out, since it is a part of the client and no server");
         return None;
     }
     let url = ["url", "serverUrl", "httpUrl"].into_iter().find_map(text);
@@ -118,7 +118,7 @@ pub(super) fn read(
             ImportedEndpoint::Url { url, sse }
         }
         (None, None) => {
-            import.note(wanted, "left out, since it has neither `command` nor `url`");
+            import.add_note(wanted, "left out, since it has neither `command` nor `url`");
             return None;
         }
     };
@@ -132,7 +132,7 @@ pub(super) fn read(
             continue;
         }
         if LOGIN.contains(&key.as_str()) && !is_command {
-            import.note(
+            import.add_note(
                 &name,
                 format_args!(
                     "`{key}` is not taken over: a client that was registered by hand needs its issuer too, as `oauth = \
@@ -141,13 +141,13 @@ pub(super) fn read(
             );
             import.to_do.push(format!("portcullis login {name}"));
         } else {
-            import.note(&name, format_args!("`{key}` is not taken over"));
+            import.add_note(&name, format_args!("`{key}` is not taken over"));
         }
     }
     let is_off = |key: &str, off: bool| json.get(key).and_then(Value::as_bool) == Some(off);
     let enabled = !is_off("disabled", true) && !is_off("enabled", false);
     if !enabled {
-        import.note(&name, format_args!("is switched off, here too: `portcullis enable {name}` uses it"));
+        import.add_note(&name, format_args!("is switched off, here too: `portcullis enable {name}` uses it"));
     }
     let timeout = json.get("tool_timeout_sec").and_then(Value::as_f64).map(|seconds| seconds.ceil());
     Some(ImportedServer {
@@ -201,7 +201,7 @@ fn argv(
     import: &mut Import,
 ) -> Option<Vec<String>> {
     let Some(command) = command.as_str() else {
-        import.note(wanted, "left out, since its `command` is not text");
+        import.add_note(wanted, "left out, since its `command` is not text");
         return None;
     };
     let args = json.get("args").and_then(Value::as_array);
@@ -213,7 +213,7 @@ fn argv(
     for word in &mut argv {
         let expanded = around.expand(word);
         for missing in &expanded.missing {
-            import.note(
+            import.add_note(
                 wanted,
                 format_args!("nothing is known for the variable {missing:?} in its command: write its value"),
             );
@@ -227,17 +227,17 @@ fn argv(
         || program.contains(char::is_control)
         || argv.iter().any(|arg| arg.contains('\0'));
     if unusable {
-        import.note(wanted, format_args!("left out, since {program:?} is not a program that can be started"));
+        import.add_note(wanted, format_args!("left out, since {program:?} is not a program that can be started"));
         return None;
     }
     let program = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let has = |word: &str| argv.iter().skip(1).any(|arg| arg == word);
     if program == "portcullis" && (has("serve") || has("wrap")) {
-        import.note(wanted, "left out, since it starts this broker");
+        import.add_note(wanted, "left out, since it starts this broker");
         return None;
     }
     if CONTAINERS.contains(&program.as_str()) && has("run") {
-        import.note(
+        import.add_note(
             wanted,
             format_args!(
                 "`{program} run` does not work in a cell, which has no socket of {program}, and a container would be \
@@ -246,7 +246,7 @@ fn argv(
         );
     }
     for place in secret_arguments(&argv) {
-        import.note(
+        import.add_note(
             wanted,
             format_args!("the argument {place} looks like a secret: it stands in the file, and every process of the machine can read arguments"),
         );
@@ -272,7 +272,7 @@ fn directory(
         if !cwd.is_empty() && !cwd.starts_with(['~', '$']) && !cwd.contains(char::is_control) {
             return Some(cwd.to_owned());
         }
-        import.note(name, format_args!("`cwd` {written:?} is left out: write the whole path"));
+        import.add_note(name, format_args!("`cwd` {written:?} is left out: write the whole path"));
     }
     let is_relative =
         |arg: &String| matches!(arg.as_str(), "." | "..") || arg.starts_with("./") || arg.starts_with("../");
@@ -282,7 +282,7 @@ fn directory(
     let elsewhere = around.workspace.filter(|folder| file.parent() != Some(folder)).and_then(Path::to_str);
     let cwd = elsewhere.filter(|folder| !folder.contains(char::is_control)).unwrap_or(".");
     let place = if cwd == "." { "beside the new file" } else { cwd };
-    import.note(name, format_args!("has an argument that is a relative path: it is looked for {place}"));
+    import.add_note(name, format_args!("has an argument that is a relative path: it is looked for {place}"));
     Some(cwd.to_owned())
 }
 
@@ -295,7 +295,7 @@ fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {
     });
     let Some(parsed) = good else {
         // The note does not show the URL, which may contain a password.
-        import.note(
+        import.add_note(
             wanted,
             "left out, since its `url` is not a plain http or https URL; credentials belong in `headers`",
         );
@@ -303,7 +303,7 @@ fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {
     };
     for (name, value) in parsed.query_pairs() {
         if crate::secret_values::looks_secret(&name, &value) {
-            import.note(
+            import.add_note(
                 wanted,
                 format_args!("the parameter `{name}` of its `url` looks like a secret: it stands in the file"),
             );
@@ -320,15 +320,15 @@ fn env(name: &str, json: &Value, around: &ExpansionContext<'_>, import: &mut Imp
         match read_variables(&path) {
             Ok(text) => {
                 let found = env_file(&text);
-                import.note(name, format_args!("{} variables are taken from `envFile` {path:?}", found.len()));
+                import.add_note(name, format_args!("{} variables are taken from `envFile` {path:?}", found.len()));
                 all.extend(found.into_iter().map(|(key, value)| (key, Value::String(value))));
             }
-            Err(error) => import.note(name, format_args!("`envFile` {path:?} cannot be read: {error}")),
+            Err(error) => import.add_note(name, format_args!("`envFile` {path:?} cannot be read: {error}")),
         }
     }
     for key in json.get("env_vars").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
         if (around.variable)(key).is_none() && !is_secret_name(key) {
-            import.note(
+            import.add_note(
                 name,
                 format_args!("the variable {key:?} is left out: it is taken from the environment, where it is not set"),
             );
@@ -360,7 +360,10 @@ fn tools(name: &str, json: &Value, keys: &[&str], import: &mut Import) -> Option
     let tools: Vec<String> =
         list.iter().filter_map(Value::as_str).filter(is_plain).map(|tool| format!("{name}__{tool}")).collect();
     if tools.len() < list.len() {
-        import.note(name, format_args!("{} names in its lists of tools are not taken over", list.len() - tools.len()));
+        import.add_note(
+            name,
+            format_args!("{} names in its lists of tools are not taken over", list.len() - tools.len()),
+        );
     }
     Some(tools)
 }

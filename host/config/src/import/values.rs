@@ -20,7 +20,7 @@ pub(super) fn env(
     let mut env = BTreeMap::new();
     for (key, value) in written {
         if let Some((why, hint)) = variable::refusal(key) {
-            import.note(source, format_args!("the variable {key:?} is left out: it {why}; {hint}"));
+            import.add_note(source, format_args!("the variable {key:?} is left out: it {why}; {hint}"));
         } else if let Some(value) = value_of(source, "env", key, value, around, import) {
             env.insert(key.clone(), value);
         }
@@ -55,7 +55,7 @@ pub(super) fn headers(
         };
         if crate::source::header_problem(key, &plain).is_some() || headers.contains_key(&key.to_ascii_lowercase()) {
             import.secrets.truncate(secrets);
-            import.note(
+            import.add_note(
                 source,
                 format_args!("the header {key:?} is left out: the broker makes it itself, or it is not valid"),
             );
@@ -80,7 +80,7 @@ fn value_of(
         Value::String(text) => text.clone(),
         Value::Number(_) | Value::Bool(_) => json.to_string(),
         _ => {
-            import.note(source, format_args!("the {what} {key:?} is left out: its value is not text"));
+            import.add_note(source, format_args!("the {what} {key:?} is left out: its value is not text"));
             return None;
         }
     };
@@ -91,7 +91,7 @@ fn value_of(
     }
     let text = expanded.text;
     if text.contains('\0') {
-        import.note(source, format_args!("the {what} {key:?} is left out: it has a NUL character in it"));
+        import.add_note(source, format_args!("the {what} {key:?} is left out: it has a NUL character in it"));
         return None;
     }
     if is_secret_name(key) || looks_like_token(&text) {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use portcullis_cell::{Action, AttemptAvailability, AttemptSubject, decides_what_starts};
+use portcullis_cell::{AttemptAction, AttemptAvailability, AttemptSubject, decides_what_starts};
 
 use super::SelfDescription;
 use crate::finding::{
@@ -123,27 +123,29 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
             AttemptSubject::Call(name) => add(DENIED_CALL, FindingLevel::Note, name),
             AttemptSubject::Path(path) => {
                 let shown = path.display().to_string();
-                if OUTSIDE.iter().any(|outside| path.starts_with(outside)) && attempt.action != Action::Look {
+                if OUTSIDE.iter().any(|outside| path.starts_with(outside)) && attempt.action != AttemptAction::Look {
                     add(ESCAPE, FindingLevel::High, &shown);
-                } else if attempt.action == Action::Connect && NAME_SERVICES.iter().any(|known| path.ends_with(known)) {
+                } else if attempt.action == AttemptAction::Connect
+                    && NAME_SERVICES.iter().any(|known| path.ends_with(known))
+                {
                     add(UNIX_SOCKET, FindingLevel::Note, &shown);
                 } else if let Some(service) = SERVICES.iter().find(|service| path.ends_with(service)) {
                     let word = service.split(['.', '_', '-']).next().unwrap_or_default();
                     let level = match attempt.action {
                         // Where it gets no socket at all, who looks for a service and asks for one is as far as it gets.
-                        Action::Look if !makes_sockets => FindingLevel::Note,
+                        AttemptAction::Look if !makes_sockets => FindingLevel::Note,
                         _ if declared.text.contains(word) => FindingLevel::Warning,
                         _ => FindingLevel::High,
                     };
                     add(UNIX_SOCKET, level, &shown);
-                } else if attempt.action == Action::Connect {
+                } else if attempt.action == AttemptAction::Connect {
                     add(UNIX_SOCKET, FindingLevel::Warning, &shown);
-                } else if attempt.action == Action::Write
+                } else if attempt.action == AttemptAction::Write
                     && starts_later(path, &run.home)
                     && !run.is_work_at(path, attempt.after)
                 {
                     add(PERSISTENCE, FindingLevel::High, &shown);
-                } else if attempt.action == Action::Execute
+                } else if attempt.action == AttemptAction::Execute
                     && is_there(attempt.availability)
                     && !run.programs.contains(path)
                 {

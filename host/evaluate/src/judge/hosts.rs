@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use portcullis_cell::{Action, AttemptSubject};
+use portcullis_cell::{AttemptAction, AttemptSubject};
 use portcullis_net::egress::MessageProtocol;
 
 use super::SelfDescription;
@@ -38,7 +38,7 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
         let owner = if host.parse::<std::net::IpAddr>().is_ok() { (*host).to_owned() } else { parent(host) };
         findings.add(HOST, FindingLevel::Warning, &owner, Some(run.condition), &format!("{host}, by {channel}"));
     }
-    for attempt in run.attempts.iter().filter(|attempt| attempt.action == Action::Connect) {
+    for attempt in run.attempts.iter().filter(|attempt| attempt.action == AttemptAction::Connect) {
         let AttemptSubject::Address(address) = &attempt.subject else { continue };
         // Port 0 is how the C library asks which of its addresses would be used.
         if address.port() == 0

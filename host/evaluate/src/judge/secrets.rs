@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portcullis_cell::{Action, AttemptAvailability, AttemptSubject};
+use portcullis_cell::{AttemptAction, AttemptAvailability, AttemptSubject};
 
 use super::SelfDescription;
 use super::sent_texts::{SentTexts, each_piece, leaves};
@@ -32,12 +32,12 @@ fn reads(run: &Observation, declared: &SelfDescription, findings: &mut FindingLi
         for attempt in attempts.filter(|attempt| !run.is_asked_for_at(&path, attempt.after)) {
             let evidence = format!("{} did, {}", attempt.program, run.at(attempt.after));
             match attempt.action {
-                Action::Read if attempt.availability == AttemptAvailability::Granted => {
+                AttemptAction::Read if attempt.availability == AttemptAvailability::Granted => {
                     let expected = canary.is_read_by_habit() || canary.is_topic_of(&declared.text);
                     let level = if expected { FindingLevel::Note } else { FindingLevel::High };
                     findings.add(CANARY_READ, level, &canary.name(), Some(run.condition), &evidence);
                 }
-                Action::Look => {
+                AttemptAction::Look => {
                     findings.add(CANARY_LOOKED, FindingLevel::Note, &canary.name(), Some(run.condition), &evidence);
                 }
                 _ => {}

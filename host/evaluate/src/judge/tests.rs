@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use portcullis_cell::{Action, AttemptAvailability, AttemptSubject, RecordedAttempt};
+use portcullis_cell::{AttemptAction, AttemptAvailability, AttemptSubject, RecordedAttempt};
 use portcullis_net::egress::{MessageProtocol, SentMessage};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn call(tool: &str, arguments: Value, text: &str) -> ObservedCall {
     ObservedCall { tool: tool.to_owned(), arguments, asked: Vec::new(), answer, failed: false, began, took }
 }
 
-fn attempt(action: Action, path: &str, after: Duration) -> RecordedAttempt {
+fn attempt(action: AttemptAction, path: &str, after: Duration) -> RecordedAttempt {
     let subject = AttemptSubject::Path(path.into());
     RecordedAttempt {
         action,
@@ -108,7 +108,7 @@ fn a_secret_file_may_be_read_by_who_is_asked_to_while_it_is_asked() {
         let mut run = run("Keeps notes.");
         // What the arguments say besides is the word of a schema, which asks for nothing.
         run.calls = vec![ObservedCall { asked: vec![asked.into()], ..call("tool", json!({ "path": key }), "") }];
-        run.attempts = vec![attempt(Action::Read, key, Duration::from_millis(after))];
+        run.attempts = vec![attempt(AttemptAction::Read, key, Duration::from_millis(after))];
         found(&[run])
     };
     assert_eq!(with(key, 1000), []);
@@ -126,7 +126,7 @@ fn a_source_may_prepare_what_starts_later_only_in_the_folder_of_the_call() {
     let with = |asked: &str, after: u64| {
         let mut run = run("Keeps notes.");
         run.calls = vec![ObservedCall { asked: vec![asked.into()], ..call("tool", json!({}), "") }];
-        run.attempts = vec![attempt(Action::Write, "/home/alex/p/.git/hooks/x", Duration::from_millis(after))];
+        run.attempts = vec![attempt(AttemptAction::Write, "/home/alex/p/.git/hooks/x", Duration::from_millis(after))];
         found(&[run]).len()
     };
     assert_eq!((with("/home/alex/p", 1000), with("/home/alex/p", 3000), with("/home/alex/q", 1000)), (0, 1, 1));
@@ -214,7 +214,7 @@ fn a_command_declares_its_package_or_program_and_nothing_else() {
 
 #[test]
 fn persistence_escapes_and_services_are_found_and_honest_conduct_is_not() {
-    let with = |action: Action, path: &str, about: &str| {
+    let with = |action: AttemptAction, path: &str, about: &str| {
         let mut run = run(about);
         run.attempts = vec![attempt(action, path, Duration::ZERO)];
         found(&[run]).first().map(|(level, rule, _)| (*level, *rule))
@@ -228,15 +228,18 @@ fn persistence_escapes_and_services_are_found_and_honest_conduct_is_not() {
         "/home/alex/.claude.json",
         "/home/alex/.vscode/tasks.json",
     ] {
-        assert_eq!(with(Action::Write, path, ""), Some((FindingLevel::High, "persistence")), "{path}");
-        assert_eq!(with(Action::Read, path, ""), None, "{path}");
+        assert_eq!(with(AttemptAction::Write, path, ""), Some((FindingLevel::High, "persistence")), "{path}");
+        assert_eq!(with(AttemptAction::Read, path, ""), None, "{path}");
     }
-    assert_eq!(with(Action::Write, "/home/alex/.cache/notes/a", ""), None);
-    assert_eq!(with(Action::Read, "/proc/1/environ", ""), Some((FindingLevel::High, "escape")));
-    assert_eq!(with(Action::Read, "/proc/self/environ", ""), None);
-    assert_eq!(with(Action::Write, "/var/run/docker.sock", "Keeps notes."), Some((FindingLevel::High, "unix-socket")));
+    assert_eq!(with(AttemptAction::Write, "/home/alex/.cache/notes/a", ""), None);
+    assert_eq!(with(AttemptAction::Read, "/proc/1/environ", ""), Some((FindingLevel::High, "escape")));
+    assert_eq!(with(AttemptAction::Read, "/proc/self/environ", ""), None);
     assert_eq!(
-        with(Action::Write, "/var/run/docker.sock", "Lists Docker."),
+        with(AttemptAction::Write, "/var/run/docker.sock", "Keeps notes."),
+        Some((FindingLevel::High, "unix-socket"))
+    );
+    assert_eq!(
+        with(AttemptAction::Write, "/var/run/docker.sock", "Lists Docker."),
         Some((FindingLevel::Warning, "unix-socket"))
     );
     for (socket, expected) in [
@@ -247,10 +250,10 @@ fn persistence_escapes_and_services_are_found_and_honest_conduct_is_not() {
         ("/var/run/nscd/socket", None),
         ("/home/alex/not-nscd/socket", Some((FindingLevel::Warning, "unix-socket"))),
     ] {
-        assert_eq!(with(Action::Connect, socket, ""), expected, "{socket}");
+        assert_eq!(with(AttemptAction::Connect, socket, ""), expected, "{socket}");
     }
-    assert_eq!(with(Action::Execute, "/usr/bin/curl", ""), Some((FindingLevel::Warning, "program")));
-    assert_eq!(with(Action::Execute, "/usr/bin/git", ""), None);
+    assert_eq!(with(AttemptAction::Execute, "/usr/bin/curl", ""), Some((FindingLevel::Warning, "program")));
+    assert_eq!(with(AttemptAction::Execute, "/usr/bin/git", ""), None);
 }
 
 #[test]

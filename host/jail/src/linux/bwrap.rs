@@ -16,12 +16,12 @@ use rustix::process::{Signal, geteuid, getpid, set_child_subreaper, set_parent_p
 
 use super::full::{end_as, start_and_keep, wait_for, watch};
 use super::grants::open_path;
-use super::reduced::sweep;
+use super::reduced::kill_descendants;
 use super::root::{DEVICE_LINKS, DEVICES, limit_the_kernel, masked};
 use super::source::SourceStreams;
 use super::sys::{Fork, fork};
 use super::{FAILED, network, refuse};
-use crate::cell::{Cell, MountAccess};
+use crate::cell::{CellSpec, MountAccess};
 use crate::launch::{ASK, LaunchRequest};
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
@@ -62,7 +62,7 @@ pub(super) fn run(ask: &LaunchRequest, control: &UnixStream, streams: SourceStre
     watch(first, control).step("watch the cell")?;
     let status = wait_for(first, line);
     // Bubblewrap does not wait for the first process of its namespaces, whose end makes the kernel kill the others.
-    sweep();
+    kill_descendants();
     Ok(end_as(status))
 }
 
@@ -107,7 +107,7 @@ fn execute(
 }
 
 /// Returns the cell as arguments of bubblewrap, and the descriptors that they name.
-fn arguments(cell: &Cell) -> Result<(Vec<OsString>, Vec<OwnedFd>), CellRefusal> {
+fn arguments(cell: &CellSpec) -> Result<(Vec<OsString>, Vec<OwnedFd>), CellRefusal> {
     let mut words: Vec<OsString> = Vec::new();
     let mut say = |said: &[&OsStr]| words.extend(said.iter().map(|&word| word.to_owned()));
     let mut opened = Vec::new();

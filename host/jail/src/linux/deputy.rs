@@ -30,7 +30,7 @@ use super::landlock::{self, RestrictedProcess};
 use super::performed::{FileRequest, PathArgument};
 use super::sys;
 use super::syscall_listener::{ForwardedCall, Syscall, SyscallAnswer, SyscallListener};
-use crate::cell::{Cell, Tier};
+use crate::cell::{CellSpec, Tier};
 use crate::report::CellRefusal;
 use crate::step::StepExt;
 use crate::wire;
@@ -100,7 +100,7 @@ impl Deputy {
     /// `None` for any other cell, and if the kernel cannot give a source a deputy.
     ///
     /// To be called before the source's process is made, so that its restrictions lie within those of this process.
-    pub(super) fn of(cell: &Cell) -> Result<Option<Self>, CellRefusal> {
+    pub(super) fn of(cell: &CellSpec) -> Result<Option<Self>, CellRefusal> {
         if cell.protected_names.is_empty() || !sys::listeners_are_killable() || memory_is_closed(cell.tier) {
             return Ok(None);
         }

@@ -10,7 +10,7 @@ use landlock::{
 };
 
 use super::grants::open_path;
-use crate::cell::{Cell, MountAccess, Tier};
+use crate::cell::{CellSpec, MountAccess, Tier};
 use crate::report::CellRefusal;
 use crate::step::refused;
 
@@ -39,7 +39,7 @@ pub(super) enum RestrictedProcess {
 
 /// Restricts this process and all that it will start. Returns the version of Landlock that the kernel has, 0 for none.
 /// Needs `no_new_privs`.
-pub(super) fn apply(cell: &Cell, holder: RestrictedProcess) -> Result<u32, CellRefusal> {
+pub(super) fn apply(cell: &CellSpec, holder: RestrictedProcess) -> Result<u32, CellRefusal> {
     let status = new_ruleset(cell, holder)?.restrict_self().map_err(failed)?;
     let version = match status.landlock {
         LandlockStatus::Available { effective_abi, kernel_abi } => {
@@ -57,7 +57,7 @@ pub(super) fn apply(cell: &Cell, holder: RestrictedProcess) -> Result<u32, CellR
 /// Returns the folders in which a source with a deputy changes nothing by itself. A private folder is one of them if a
 /// granted folder lies within: Landlock's rules only ever add to those of the folders around. In the reduced tier the
 /// home is one, since it is a folder of the machine, to which a link could lead.
-pub(super) fn guarded(cell: &Cell) -> Vec<&Path> {
+pub(super) fn guarded(cell: &CellSpec) -> Vec<&Path> {
     let granted =
         cell.mounts.iter().filter(|mount| mount.access == MountAccess::Write).map(|mount| mount.path.as_path());
     let granted: Vec<&Path> = granted.filter(|path| path.is_dir()).collect();
@@ -66,12 +66,12 @@ pub(super) fn guarded(cell: &Cell) -> Vec<&Path> {
 }
 
 /// Returns the folders of a source in which nothing was granted.
-fn private(cell: &Cell) -> Vec<&Path> {
+fn private(cell: &CellSpec) -> Vec<&Path> {
     let more = if cell.tier == Tier::Reduced { [].as_slice() } else { &PRIVATE };
     more.iter().map(Path::new).chain([cell.home.as_path()]).collect()
 }
 
-fn new_ruleset(cell: &Cell, holder: RestrictedProcess) -> Result<RulesetCreated, CellRefusal> {
+fn new_ruleset(cell: &CellSpec, holder: RestrictedProcess) -> Result<RulesetCreated, CellRefusal> {
     let (read, write) = (AccessFs::from_read(NEWEST), AccessFs::from_all(NEWEST));
     let device: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
     let guarded = if holder == RestrictedProcess::DeputizedSource { guarded(cell) } else { Vec::new() };

@@ -22,7 +22,7 @@ pub(super) fn run(ask: &LaunchRequest, control: &UnixStream, streams: SourceStre
         return Err(refused("reduced tier", "without namespaces, root's rights cannot be taken from a source", remedy));
     }
     if ask.launch.cell.network != Network::None {
-        let remedy = "take `network` from its cell, or run it where namespaces are possible";
+        let remedy = "remove `network` from its cell, or run it where namespaces are possible";
         return Err(refused("reduced tier", "it cannot tell hosts apart, so it gives no network", remedy));
     }
     if ask.launch.cell.recorded {
@@ -37,12 +37,12 @@ pub(super) fn run(ask: &LaunchRequest, control: &UnixStream, streams: SourceStre
     // The closed connection reports the broker's end too, and leaves time to kill the rest.
     set_parent_process_death_signal(None).step("outlive the broker")?;
     let status = start_and_keep(ask, control, streams, Vec::new(), geteuid().as_raw());
-    sweep();
+    kill_descendants();
     Ok(end_as(status?.map_or(libc::SIGKILL, |status| status.as_raw())))
 }
 
 /// Kills every process beneath this one. Their children become its own and are killed in turn.
-pub(super) fn sweep() {
+pub(super) fn kill_descendants() {
     loop {
         for child in children().unwrap_or_default() {
             // It may have ended meanwhile.

@@ -16,7 +16,7 @@ use rustix::process::{fchdir, pivot_root};
 
 use super::grants::{DetachedMount, clone_tree};
 use super::sys::{MountAttributes, mount_setattr};
-use crate::cell::Cell;
+use crate::cell::CellSpec;
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 
@@ -66,7 +66,7 @@ const MASKED: [&str; 9] = [
 const NO_SURPRISES: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 
 /// Makes the root and moves into it. To be called by the first process of its namespaces.
-pub(super) fn build(cell: &Cell, grants: Vec<DetachedMount>) -> Result<(), CellRefusal> {
+pub(super) fn build(cell: &CellSpec, grants: Vec<DetachedMount>) -> Result<(), CellRefusal> {
     let proc = file_system("proc", &[], NO_SURPRISES | MountAttrFlags::MOUNT_ATTR_NOEXEC).step("mount /proc")?;
     let root = tmpfs(ROOT_BYTES, "0755").step("mount the root")?;
     let mut pieces: Vec<Piece> = grants.into_iter().map(Piece::from).collect();

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-use portcullis_jail::{Cell, CellRefusal, LaunchSpec, Launcher, Mount, StartedCell};
+use portcullis_jail::{CellRefusal, CellSpec, LaunchSpec, Launcher, Mount, StartedCell};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use tempfile::TempDir;
 
@@ -56,7 +56,7 @@ fn each(test: impl Fn(As) + Copy + Send + 'static) {
 
 /// Returns the launch of a shell, with what it needs to run.
 fn shell(script: &str) -> LaunchSpec {
-    let mut cell = Cell::default();
+    let mut cell = CellSpec::default();
     cell.mounts.push(Mount::read("/usr"));
     for name in ["bin", "lib", "lib64"] {
         cell.links.push((Path::new("/").join(name), Path::new("usr").join(name)));

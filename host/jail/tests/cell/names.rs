@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use portcullis_jail::{Cell, LaunchSpec, Mount, SyscallListener, Tier, recorded_call};
+use portcullis_jail::{CellSpec, LaunchSpec, Mount, SyscallListener, Tier, recorded_call};
 
 use crate::recorded::recorded;
 use crate::*;
@@ -24,7 +24,7 @@ fn python(folder: &Path, script: &str) -> LaunchSpec {
 
 /// Returns a launch in each tier that this user has here. The home is for the tier that needs one outside.
 fn in_each_tier(who: As, launch: &LaunchSpec, home: &Path) -> Vec<LaunchSpec> {
-    let tier = |tier| LaunchSpec { cell: Cell { tier, ..launch.cell.clone() }, ..launch.clone() };
+    let tier = |tier| LaunchSpec { cell: CellSpec { tier, ..launch.cell.clone() }, ..launch.clone() };
     let mut launches = vec![tier(Tier::Full)];
     if who == As::Ordinary || !rustix::process::geteuid().is_root() {
         let mut reduced = tier(Tier::Reduced);

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
-use portcullis_jail::{Cell, LaunchSpec, Mount, Network, Tier};
+use portcullis_jail::{CellSpec, LaunchSpec, Mount, Network, Tier};
 
 use crate::sight::{EVERY_KIND, kinds_of_sockets};
 use crate::{As, STUBBORN, assert_gone, each, output, refusal, shell, standing, start};
@@ -11,7 +11,7 @@ use crate::{As, STUBBORN, assert_gone, each, output, refusal, shell, standing, s
 /// Returns the launch of a shell in the reduced tier, which only an ordinary user can use.
 fn reduced(home: &Path, script: &str) -> LaunchSpec {
     let mut launch = shell(script);
-    launch.cell = Cell { tier: Tier::Reduced, home: home.to_owned(), ..Cell::default() };
+    launch.cell = CellSpec { tier: Tier::Reduced, home: home.to_owned(), ..CellSpec::default() };
     launch.cell.mounts = ["/usr", "/etc/ld.so.cache"].map(Mount::read).into();
     launch.directory = home.to_owned();
     launch

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use super::*;
 
-fn attempt(action: Action, subject: AttemptSubject, availability: AttemptAvailability) -> RecordedAttempt {
+fn attempt(action: AttemptAction, subject: AttemptSubject, availability: AttemptAvailability) -> RecordedAttempt {
     RecordedAttempt { action, subject, availability, count: 1, after: Duration::ZERO, program: "node".to_owned() }
 }
 
-fn hidden(action: Action, path: &Path) -> RecordedAttempt {
+fn hidden(action: AttemptAction, path: &Path) -> RecordedAttempt {
     attempt(action, AttemptSubject::Path(path.to_owned()), AttemptAvailability::Hidden)
 }
 
 fn refused(host: &str, port: Option<u16>) -> RecordedAttempt {
-    attempt(Action::Connect, AttemptSubject::Host(host.to_owned(), port), AttemptAvailability::Denied)
+    attempt(AttemptAction::Connect, AttemptSubject::Host(host.to_owned(), port), AttemptAvailability::Denied)
 }
 
 fn values(lines: &[CellLine]) -> Vec<(&str, String)> {
@@ -31,11 +31,11 @@ fn what_a_person_named_is_granted_as_a_whole() {
     let docs = home.path().join("docs");
     std::fs::create_dir(&docs).unwrap();
     let facts = SourceFacts { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    let attempts = [hidden(Action::Look, &docs), hidden(Action::Read, &docs.join("a/b.md"))];
+    let attempts = [hidden(AttemptAction::Look, &docs), hidden(AttemptAction::Read, &docs.join("a/b.md"))];
     let proposal = Proposal::of(&attempts, &facts);
     assert_eq!(values(&proposal.lines), [("read", docs.display().to_string())]);
     assert!(proposal.lines.first().unwrap().evidence.first().unwrap().contains("which exists outside"));
-    let attempts = [hidden(Action::Look, &docs), hidden(Action::Write, &docs.join("new.md"))];
+    let attempts = [hidden(AttemptAction::Look, &docs), hidden(AttemptAction::Write, &docs.join("new.md"))];
     let proposal = Proposal::of(&attempts, &facts);
     assert_eq!(values(&proposal.lines), [("write", docs.display().to_string())], "and no `read` within it");
 }
@@ -48,7 +48,7 @@ fn many_files_of_a_folder_are_the_folder_and_few_are_themselves() {
     let files: Vec<PathBuf> = (0..3).map(|n| folder.join(format!("{n}.bin"))).collect();
     files.iter().for_each(|file| std::fs::write(file, "").unwrap());
     let facts = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    let reads: Vec<RecordedAttempt> = files.iter().map(|file| hidden(Action::Read, file)).collect();
+    let reads: Vec<RecordedAttempt> = files.iter().map(|file| hidden(AttemptAction::Read, file)).collect();
     assert_eq!(values(&Proposal::of(&reads, &facts).lines), [("read", folder.display().to_string())]);
     let two = Proposal::of(reads.get(..2).unwrap(), &facts);
     assert_eq!(two.lines.len(), 2, "{two:?}");
@@ -62,12 +62,12 @@ fn what_every_program_looks_for_is_left_out() {
     std::fs::write(&marker, "{}").unwrap();
     let facts = SourceFacts { inside: vec![program], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     let attempts = [
-        hidden(Action::Look, home.path()),
-        hidden(Action::Read, &marker),
-        hidden(Action::Read, Path::new("/etc/gai.conf")),
-        hidden(Action::Read, Path::new("/proc/meminfo")),
-        attempt(Action::Read, AttemptSubject::Path("/nowhere/at/all".into()), AttemptAvailability::Absent),
-        attempt(Action::Write, AttemptSubject::Path("/tmp/x".into()), AttemptAvailability::Granted),
+        hidden(AttemptAction::Look, home.path()),
+        hidden(AttemptAction::Read, &marker),
+        hidden(AttemptAction::Read, Path::new("/etc/gai.conf")),
+        hidden(AttemptAction::Read, Path::new("/proc/meminfo")),
+        attempt(AttemptAction::Read, AttemptSubject::Path("/nowhere/at/all".into()), AttemptAvailability::Absent),
+        attempt(AttemptAction::Write, AttemptSubject::Path("/tmp/x".into()), AttemptAvailability::Granted),
     ];
     assert_eq!(Proposal::of(&attempts, &facts), Proposal::default());
 }
@@ -78,8 +78,10 @@ fn credentials_and_whole_homes_are_named_and_not_proposed() {
     std::fs::create_dir(home.path().join(".ssh")).unwrap();
     std::fs::write(home.path().join(".ssh/id_rsa"), "key").unwrap();
     let facts = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    let attempts =
-        [hidden(Action::Read, &home.path().join(".ssh/id_rsa")), hidden(Action::Write, &home.path().join("new-file"))];
+    let attempts = [
+        hidden(AttemptAction::Read, &home.path().join(".ssh/id_rsa")),
+        hidden(AttemptAction::Write, &home.path().join("new-file")),
+    ];
     let proposal = Proposal::of(&attempts, &facts);
     assert!(proposal.is_empty(), "{proposal:?}");
     let reasons: Vec<_> = proposal.withheld.iter().filter_map(|line| line.remark).collect();
@@ -97,7 +99,7 @@ fn a_host_is_proposed_with_its_port_and_a_guess_is_called_one() {
     let made_up = Proposal::of(&[refused("example.com", None)], &SourceFacts::default());
     assert!(made_up.is_empty() && made_up.withheld.len() == 1, "{made_up:?}");
     let address = attempt(
-        Action::Connect,
+        AttemptAction::Connect,
         AttemptSubject::Address("203.0.113.7:443".parse().unwrap()),
         AttemptAvailability::Denied,
     );
@@ -116,7 +118,7 @@ fn a_file_that_is_named_and_does_not_exist_yet_stands_for_its_folder() {
     facts.name(&folder.join("new.json"));
     facts.name(&home.path().join("new.json"));
     assert_eq!(facts.named, [folder.canonicalize().unwrap()], "and never for a whole home");
-    let attempts = [hidden(Action::Look, &home.path().join("data")), hidden(Action::Look, &folder)];
+    let attempts = [hidden(AttemptAction::Look, &home.path().join("data")), hidden(AttemptAction::Look, &folder)];
     assert_eq!(values(&Proposal::of(&attempts, &facts).lines), [("read", folder.display().to_string())]);
 }
 
@@ -126,7 +128,7 @@ fn the_brokers_own_files_are_withheld() {
     let folder = home.path().join("project");
     std::fs::create_dir(&folder).unwrap();
     let facts = SourceFacts { named: vec![folder.clone()], ..SourceFacts::default() };
-    let mut proposal = Proposal::of(&[hidden(Action::Read, &folder)], &facts);
+    let mut proposal = Proposal::of(&[hidden(AttemptAction::Read, &folder)], &facts);
     proposal.withhold(&[folder.join(".portcullis")]);
     assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
 }
@@ -137,7 +139,8 @@ fn what_only_a_person_can_agree_to_is_withheld_where_nobody_is_asked() {
     let (letters, docs) = (home.path().join("letters"), home.path().join("docs"));
     [&letters, &docs].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
     let facts = SourceFacts { named: vec![docs.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    let attempts = [hidden(Action::Read, &letters), hidden(Action::Read, &docs), refused("api.test", None)];
+    let attempts =
+        [hidden(AttemptAction::Read, &letters), hidden(AttemptAction::Read, &docs), refused("api.test", None)];
     let mut proposal = Proposal::of(&attempts, &facts);
     assert_eq!(proposal.lines.len(), 3, "{proposal:?}");
     proposal.withhold_unnamed(&facts);
@@ -152,7 +155,7 @@ fn a_link_to_credentials_is_known_by_where_it_leads() {
     std::fs::write(home.path().join(".ssh/config"), "").unwrap();
     std::os::unix::fs::symlink(home.path().join(".ssh"), home.path().join("innocent")).unwrap();
     let facts = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    let proposal = Proposal::of(&[hidden(Action::Read, &home.path().join("innocent/config"))], &facts);
+    let proposal = Proposal::of(&[hidden(AttemptAction::Read, &home.path().join("innocent/config"))], &facts);
     assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
 }
 
@@ -164,7 +167,7 @@ fn three_files_of_a_folder_with_credentials_do_not_open_the_folder() {
     let files: Vec<PathBuf> = ["config.toml", "env", "registry"].iter().map(|name| folder.join(name)).collect();
     files.iter().for_each(|file| std::fs::write(file, "").unwrap());
     let facts = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    let attempts: Vec<_> = files.iter().map(|file| hidden(Action::Read, file)).collect();
+    let attempts: Vec<_> = files.iter().map(|file| hidden(AttemptAction::Read, file)).collect();
     let proposal = Proposal::of(&attempts, &facts);
     assert!(proposal.lines.iter().all(|line| Path::new(&line.value) != folder), "{:?}", proposal.lines);
     assert_eq!(proposal.lines.len(), 3);
@@ -178,7 +181,7 @@ fn a_proposed_folder_that_holds_a_key_says_so() {
     std::fs::write(project.join(".env"), "").unwrap();
     let facts =
         SourceFacts { named: vec![project.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    let proposal = Proposal::of(&[hidden(Action::Read, &project.join("main.rs"))], &facts);
+    let proposal = Proposal::of(&[hidden(AttemptAction::Read, &project.join("main.rs"))], &facts);
     assert!(proposal.lines.first().unwrap().remark.unwrap().contains("keys or passwords"), "{proposal:?}");
 }
 
@@ -195,7 +198,7 @@ fn compiled_modules_beside_a_python_program_are_no_need() {
     let program = home.path().join("venv");
     std::fs::create_dir(&program).unwrap();
     let attempts = [attempt(
-        Action::Write,
+        AttemptAction::Write,
         AttemptSubject::Path(program.join("__pycache__/a.pyc")),
         AttemptAvailability::ReadOnly,
     )];

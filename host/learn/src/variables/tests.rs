@@ -7,7 +7,7 @@ use super::*;
 
 fn loaded(path: PathBuf) -> RecordedAttempt {
     RecordedAttempt {
-        action: Action::Read,
+        action: AttemptAction::Read,
         subject: AttemptSubject::Path(path),
         availability: AttemptAvailability::Granted,
         count: 1,

@@ -230,7 +230,7 @@ async fn notes_and_appends_that_cannot_be_written_are_counted_and_do_not_affect_
     let dir = folder();
     let ledger = open(dir.path()).await;
     let large = Event::new(EventKind::SourceLog, json!("x".repeat(MAX_RECORD_BYTES)));
-    ledger.note(large.clone());
+    ledger.record(large.clone());
     assert!(matches!(ledger.append(large).await, Err(LedgerError::TooLarge { .. })));
     ledger.close().await;
     assert_eq!(kinds(dir.path()), ["broker.started", "ledger.gap", "broker.stopped"]);

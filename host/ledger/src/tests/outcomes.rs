@@ -27,7 +27,7 @@ async fn an_outcome_has_room_where_notes_find_none() {
     storage.hold();
     let notes = 3 * QUEUE;
     for _ in 0..notes {
-        ledger.note(event(EventKind::SourceLog));
+        ledger.record(event(EventKind::SourceLog));
     }
     slots.into_iter().for_each(|slot| slot.record(outcome()));
     storage.work();

@@ -9,7 +9,7 @@ async fn a_chain_has_a_beginning_numbers_and_an_end() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     assert_eq!(ledger.append(event(EventKind::RunStarted)).await, Ok(2));
-    ledger.note(event(EventKind::SourceLog));
+    ledger.record(event(EventKind::SourceLog));
     assert_eq!(ledger.append(event(EventKind::RunCompleted)).await, Ok(4));
     assert_eq!(*ledger.tip().borrow(), 4);
     ledger.close().await;
@@ -161,7 +161,7 @@ async fn a_flush_waits_for_notes() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     for _ in 0..100 {
-        ledger.note(event(EventKind::SourceLog));
+        ledger.record(event(EventKind::SourceLog));
     }
     ledger.flush().await.unwrap();
     assert_eq!(kinds(dir.path()).len(), 101);

@@ -68,7 +68,7 @@ impl ComponentEgress {
     ) -> Arc<Self> {
         let journal = EgressLog::new(source, record);
         let egress = Arc::new(Self { declared, egress, reach, journal, client: OnceLock::new() });
-        tokio::spawn(tell_repeats(Arc::downgrade(&egress)));
+        tokio::spawn(report_repeats(Arc::downgrade(&egress)));
         egress
     }
 
@@ -188,7 +188,7 @@ impl fmt::Debug for ComponentEgress {
 }
 
 /// Reports repeated attempts at intervals, for as long as the egress lives.
-async fn tell_repeats(egress: Weak<ComponentEgress>) {
+async fn report_repeats(egress: Weak<ComponentEgress>) {
     let mut pause = journal::PAUSE;
     loop {
         tokio::time::sleep(pause).await;

@@ -6,7 +6,7 @@ use reqwest::Method;
 use reqwest::header::HeaderMap;
 use url::Url;
 
-use super::{Egress, Outgoing, Reach, shown};
+use super::{Egress, OutgoingRequest, Reach, shown};
 
 /// The longest time that a document may take to come.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ pub async fn read_document(url: &Url, max_bytes: usize) -> Result<Vec<u8>, Strin
     let named = |why: String| format!("{}: {why}", shown(url));
     let read = async {
         let client = Egress::new().client_for(url, Reach::Private).map_err(|error| error.to_string())?;
-        let request = Outgoing {
+        let request = OutgoingRequest {
             method: Method::GET,
             url: url.clone(),
             headers: HeaderMap::new(),

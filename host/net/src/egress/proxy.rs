@@ -169,7 +169,7 @@ impl EgressProxy {
             socket.set_nonblocking(true)?;
             shared.spawn(accept(Arc::clone(&shared), TcpListener::from_std(socket)?, port));
         }
-        shared.spawn(tell_repeats(Arc::clone(&shared)));
+        shared.spawn(report_repeats(Arc::clone(&shared)));
         Ok(Self { shared })
     }
 
@@ -243,7 +243,7 @@ async fn connection(shared: &Arc<Shared>, stream: idle::IdleTrackingStream<TcpSt
 }
 
 /// Reports repeated attempts at intervals, for as long as the proxy lives.
-async fn tell_repeats(shared: Arc<Shared>) {
+async fn report_repeats(shared: Arc<Shared>) {
     let mut pause = journal::PAUSE;
     loop {
         tokio::time::sleep(pause).await;

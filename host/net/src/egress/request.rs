@@ -13,7 +13,7 @@ use url::Url;
 
 /// A request, independent of the hops that redirects add.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingRequest {
     /// The method of the request.
     pub method: Method,
     /// The URL to which the request goes first.
@@ -29,7 +29,7 @@ pub struct Outgoing {
     pub on_body: Option<watch::Sender<bool>>,
 }
 
-impl Outgoing {
+impl OutgoingRequest {
     /// Returns a copy to be sent again. `on_body` stays with the first, so the copy does not report when its body is
     /// sent.
     pub fn again(&self) -> Self {

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::manifest::{ComponentLayer, MEDIA_TYPES};
 use super::{ComponentReference, MAX_MANIFEST_BYTES, OciError};
-use crate::egress::{Challenge, Egress, EgressError, HttpClient, Outgoing, shown};
+use crate::egress::{Challenge, Egress, EgressError, HttpClient, OutgoingRequest, shown};
 
 /// The longest time that a registry may send nothing.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -103,7 +103,8 @@ impl OciRegistry {
         headers.insert(ACCEPT, HeaderValue::from_static(MEDIA_TYPES));
         headers.append(ACCEPT, HeaderValue::from_static("*/*;q=0.1"));
         let secrets = bearer.map(|bearer| (AUTHORIZATION, bearer)).into_iter().collect();
-        let request = Outgoing { method: Method::GET, url: url.clone(), headers, secrets, body: None, on_body: None };
+        let request =
+            OutgoingRequest { method: Method::GET, url: url.clone(), headers, secrets, body: None, on_body: None };
         Ok(patient(url, self.client.send(request)).await??)
     }
 }

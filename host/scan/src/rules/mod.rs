@@ -1,12 +1,12 @@
 //! The rules: patterns over the text, most of them over the normalised one, and some that are code.
 
 mod conduct;
+mod exfiltration;
 mod guard;
 mod languages;
 mod orders;
 mod origin;
 mod share;
-mod take;
 mod trace;
 
 use regex::{Regex, RegexBuilder};
@@ -81,7 +81,7 @@ impl Compiled {
 
 /// Returns every rule.
 pub(crate) fn all() -> impl Iterator<Item = &'static Rule> {
-    let prose = [conduct::RULES, orders::RULES, origin::RULES, take::RULES, share::RULES, languages::RULES];
+    let prose = [conduct::RULES, orders::RULES, origin::RULES, exfiltration::RULES, share::RULES, languages::RULES];
     prose.into_iter().flatten().chain([&HIDDEN, &ENCODED, &MIXED, &PARAMETER])
 }
 

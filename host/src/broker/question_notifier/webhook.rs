@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use url::Url;
 
 use crate::config::WebhookConfig;
-use crate::egress::{Egress, HttpClient, Outgoing, shown};
+use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
 use crate::gate::{AskSummary, QuestionEvent};
 use crate::secret::SecretStore;
 
@@ -122,7 +122,8 @@ impl Webhook {
             headers.insert(HeaderName::from_static(name), value);
         }
         let (url, body) = (self.url.clone(), Some(Bytes::from(body)));
-        let outgoing = Outgoing { method: Method::POST, url, headers, secrets: HeaderMap::new(), body, on_body: None };
+        let outgoing =
+            OutgoingRequest { method: Method::POST, url, headers, secrets: HeaderMap::new(), body, on_body: None };
         let sent = tokio::time::timeout(DEADLINE, self.client.send_without_redirects(outgoing)).await;
         let response = sent.map_err(|_| format!("no answer within {} s", DEADLINE.as_secs()))?;
         match response.map_err(|error| error.to_string())?.status() {

@@ -194,7 +194,7 @@ impl SourceBuilder<'_> {
             secrets,
         };
         let supervision = SupervisionConfig::of(config, cells.recorder());
-        let started = Box::new(move || cells.note_start(&name, cell.to_json()));
+        let started = Box::new(move || cells.record_start(&name, cell.to_json()));
         CommandSource::new(supervision, ComponentProgram { command, pipe_config, started })
     }
 

@@ -33,12 +33,12 @@ const REST_TICKS: u64 = 120;
 #[derive(Default)]
 pub(super) struct Connections {
     tasks: JoinSet<()>,
-    open: HashMap<Id, Open>,
+    open: HashMap<Id, OpenConnection>,
     clock: TickClock,
     accepted: u64,
 }
 
-struct Open {
+struct OpenConnection {
     activity: Arc<Activity>,
     network: IpAddr,
     /// Its number in the order in which connections were accepted.
@@ -56,7 +56,7 @@ impl Connections {
         let activity = Activity::new(self.clock.clone());
         let task = self.tasks.spawn(serve(activity.clone()));
         self.accepted += 1;
-        self.open.insert(task.id(), Open { activity, network: network(peer), number: self.accepted, task });
+        self.open.insert(task.id(), OpenConnection { activity, network: network(peer), number: self.accepted, task });
     }
 
     /// Closes up to [`ROOM_AT_ONCE`] connections without a request, because the system has no descriptors left. Returns
@@ -106,7 +106,7 @@ impl Connections {
     }
 
     /// Returns the connections without a request in progress, each with the tick at which its phase began.
-    fn waiting(&self) -> impl Iterator<Item = (u64, &Open)> {
+    fn waiting(&self) -> impl Iterator<Item = (u64, &OpenConnection)> {
         self.open.values().filter_map(|open| match open.activity.now() {
             (ConnectionPhase::Serving | ConnectionPhase::Closing, _) => None,
             (ConnectionPhase::Head | ConnectionPhase::Unadmitted | ConnectionPhase::Resting, since) => {

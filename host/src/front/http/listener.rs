@@ -58,7 +58,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: &Arc<FrontShared>, shut
             _ = tick.tick(), if connections.len() > 0 => connections.tick(),
             _ = sweep.tick(), if sweeps.is_empty() => {
                 let shared = shared.clone();
-                sweeps.spawn(async move { shared.sessions.sweep().await });
+                sweeps.spawn(async move { shared.sessions.end_idle().await });
             }
             Some(_) = sweeps.join_next(), if !sweeps.is_empty() => {}
         }
@@ -68,8 +68,8 @@ pub(crate) async fn serve(listener: TcpListener, shared: &Arc<FrontShared>, shut
     shared.sessions.end_streams();
     if tokio::time::timeout(DRAIN, connections.all_ended()).await.is_err() {
         tracing::warn!(open = connections.len(), "calls that are still open are cut");
-        shared.calls.cut();
-        shared.sessions.cut();
+        shared.calls.interrupt();
+        shared.sessions.interrupt();
         if tokio::time::timeout(CUT_ANSWER_TIMEOUT, connections.all_ended()).await.is_err() {
             tracing::warn!(open = connections.len(), "connections that are still open are dropped");
         }

@@ -13,7 +13,7 @@ use super::{FrontShared, headers, params};
 use crate::agent::{Agent, TransportKind};
 use crate::front::protocol::agent_channel::OUT_QUEUE;
 use crate::front::protocol::client::{self, ClientInfo};
-use crate::front::protocol::legacy::Legacy;
+use crate::front::protocol::legacy::LegacyConversation;
 use crate::front::protocol::session_handle::SessionHandle;
 use crate::front::protocol::{NextStep, method_not_found, modern};
 use crate::protocol::{Era, Message, Method, Notification, Request, Response as JsonRpcResponse, RpcError, header};
@@ -156,7 +156,9 @@ async fn legacy_message(
 async fn initialize(shared: &FrontShared, caller: &AdmittedCaller, request: Request) -> Result<Response, HttpRefusal> {
     let session = shared.sessions.new_id(caller)?;
     let params = request.params.as_ref();
-    match Legacy::open(&*shared.backend, &caller.profile, &caller.principal, TransportKind::Tcp, params).await {
+    match LegacyConversation::open(&*shared.backend, &caller.profile, &caller.principal, TransportKind::Tcp, params)
+        .await
+    {
         Ok((agent, result)) => {
             let mut response = reply::json(StatusCode::OK, JsonRpcResponse::result(request.id, result));
             if let Ok(id) = HeaderValue::from_str(&session) {

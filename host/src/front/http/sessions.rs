@@ -16,7 +16,7 @@ use super::streams::{EventId, SessionStreams, StreamReader};
 use crate::agent::Agent;
 use crate::front::DRAIN;
 use crate::front::protocol::agent_channel::{MessageSender, OUT_QUEUE};
-use crate::front::protocol::legacy::Legacy;
+use crate::front::protocol::legacy::LegacyConversation;
 use crate::front::protocol::session_handle::SessionHandle;
 use crate::protocol::{Json, RpcError, header};
 use crate::sync::{Mutex, MutexGuard};
@@ -72,7 +72,7 @@ impl Sessions {
     }
 
     /// Adds the session of an agent that has initialised.
-    pub(crate) fn add(&self, id: String, caller: AdmittedCaller, agent: Legacy) -> Result<(), HttpRefusal> {
+    pub(crate) fn add(&self, id: String, caller: AdmittedCaller, agent: LegacyConversation) -> Result<(), HttpRefusal> {
         let principal = Arc::clone(&caller.principal);
         let session = LegacySession { caller, agent, streams: Arc::default(), listening: Mutex::default() };
         let (_, leaving) = self.legacy.entry(id, &principal, || session)?;
@@ -113,8 +113,8 @@ impl Sessions {
     }
 
     /// Ends the sessions that were idle for too long, and forgets the streams that no agent resumes.
-    pub(crate) async fn sweep(&self) {
-        self.legacy.lock().values().for_each(|entry| entry.value.streams.sweep());
+    pub(crate) async fn end_idle(&self) {
+        self.legacy.lock().values().for_each(|entry| entry.value.streams.forget_unread());
         let (legacy, modern) = (self.legacy.take_idle(), self.modern.take_idle());
         close(legacy, modern).await;
     }
@@ -125,9 +125,9 @@ impl Sessions {
         self.modern.lock().values().filter_map(|entry| entry.value.get()).for_each(|handle| handle.end_listeners());
     }
 
-    /// Answers the open calls of legacy sessions with an error that says that they were cut.
-    pub(crate) fn cut(&self) {
-        self.legacy.lock().values().for_each(|entry| entry.value.agent.cut());
+    /// Answers the open calls of legacy sessions with an error that says that they were interrupted.
+    pub(crate) fn interrupt(&self) {
+        self.legacy.lock().values().for_each(|entry| entry.value.agent.interrupt());
     }
 
     /// Ends all sessions.
@@ -154,7 +154,7 @@ async fn close(legacy: Vec<Arc<SessionEntry<LegacySession>>>, modern: Vec<Arc<Se
 /// The session of one agent of the legacy era.
 pub(crate) struct LegacySession {
     caller: AdmittedCaller,
-    pub(crate) agent: Legacy,
+    pub(crate) agent: LegacyConversation,
     streams: Arc<SessionStreams>,
     /// The stream that the agent opened last by GET, and the sender into it.
     listening: Mutex<Option<(EventId, MessageSender)>>,

@@ -54,10 +54,10 @@ impl FromStr for EventId {
 
 /// The streams of one session.
 #[derive(Default)]
-pub(crate) struct SessionStreams(Mutex<Open>);
+pub(crate) struct SessionStreams(Mutex<StreamTable>);
 
 #[derive(Default)]
-struct Open {
+struct StreamTable {
     last: u64,
     streams: BTreeMap<u64, Arc<Stream>>,
 }
@@ -97,7 +97,7 @@ impl SessionStreams {
     }
 
     /// Forgets the streams that have been without a reader for too long.
-    pub(crate) fn sweep(&self) {
+    pub(crate) fn forget_unread(&self) {
         self.lock().forget_unread();
     }
 
@@ -108,12 +108,12 @@ impl SessionStreams {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, StreamTable> {
         self.0.lock()
     }
 }
 
-impl Open {
+impl StreamTable {
     /// Forgets the streams that have been without a reader for too long, and those without one for longest if there are
     /// too many.
     fn forget_unread(&mut self) {

@@ -105,10 +105,10 @@ fn lost() -> Answer {
 
 /// The questions that are open at one agent.
 #[derive(Clone, Default)]
-pub(crate) struct OpenQuestions(Arc<Open>);
+pub(crate) struct OpenQuestions(Arc<WaitingAnswers>);
 
 #[derive(Default)]
-struct Open {
+struct WaitingAnswers {
     next: AtomicU64,
     waiting: Mutex<Waiting>,
 }
@@ -122,7 +122,7 @@ struct Waiting {
 impl OpenQuestions {
     /// Passes a response of the agent to the call that waits for it. A response that no call waits for is dropped: its
     /// question was withdrawn, or it was never asked.
-    pub(crate) fn settle(&self, response: Response) {
+    pub(crate) fn deliver_response(&self, response: Response) {
         let Some(number) = response.id.as_ref().and_then(Id::as_number) else { return };
         let waiting = self.lock().asks.remove(&number);
         if let Some(waiting) = waiting {

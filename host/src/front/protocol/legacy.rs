@@ -14,7 +14,7 @@ use crate::name::ProfileName;
 use crate::protocol::{Era, Id, Json, Message, Method, Notification, Request, Response, RpcError, revision};
 
 /// An agent that has initialised.
-pub(crate) struct Legacy {
+pub(crate) struct LegacyConversation {
     handle: SessionHandle,
     version: &'static str,
     client: ClientInfo,
@@ -22,7 +22,7 @@ pub(crate) struct Legacy {
     asks: OpenQuestions,
 }
 
-impl Legacy {
+impl LegacyConversation {
     /// Opens a session for an `initialize` request. Returns the agent and the result to answer with.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Legacy {
                 NextStep::Silence
             }
             Message::Response(response) => {
-                self.asks.settle(response);
+                self.asks.deliver_response(response);
                 NextStep::Silence
             }
         }
@@ -116,9 +116,9 @@ impl Legacy {
         self.calls.cancel_all();
     }
 
-    /// Answers the open calls with an error that says that they were cut.
-    pub(crate) fn cut(&self) {
-        self.calls.cut();
+    /// Answers the open calls with an error that says that they were interrupted.
+    pub(crate) fn interrupt(&self) {
+        self.calls.interrupt();
     }
 
     /// Waits for open calls, but no longer than `timeout`, then ends the session.

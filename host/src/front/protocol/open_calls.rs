@@ -20,13 +20,13 @@ pub(crate) struct OpenCalls {
 
 #[derive(Default)]
 struct Shared {
-    open: Mutex<Open>,
+    open: Mutex<CallMap>,
     last_stream: AtomicU64,
 }
 
 /// The sender that ends each open call: a message through it cuts the call, dropping it cancels the call. `None` once
 /// that has happened and until the call has ended.
-type Open = HashMap<(u64, Id), Option<oneshot::Sender<()>>>;
+type CallMap = HashMap<(u64, Id), Option<oneshot::Sender<()>>>;
 
 impl OpenCalls {
     /// Returns a handle to the same calls for another stream, which has ids of its own.
@@ -74,14 +74,14 @@ impl OpenCalls {
     }
 
     /// Cuts every call, of all streams: each is dropped, and answered with an error that says so.
-    pub(crate) fn cut(&self) {
+    pub(crate) fn interrupt(&self) {
         for call in self.lock().values_mut() {
             // A call that has just ended needs no answer of this kind.
             let _ = call.take().map(|call| call.send(()));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, CallMap> {
         self.shared.open.lock()
     }
 }
@@ -101,7 +101,7 @@ impl CallWork {
         let Self { future, ended, open, slot, channel } = self;
         let answer = tokio::select! {
             biased;
-            ended = ended => ended.ok().map(|()| cut(channel.is_some_and(|channel| channel.is_handed_over()))),
+            ended = ended => ended.ok().map(|()| interrupted_call(channel.is_some_and(|channel| channel.is_handed_over()))),
             answer = future => Some(answer),
         };
         let response = answer.map(|answer| Response { id: Some(open.key.1.clone()), answer });
@@ -111,7 +111,7 @@ impl CallWork {
 }
 
 /// Returns the answer to a call that had not ended when the broker stopped.
-fn cut(handed_over: bool) -> Answer {
+fn interrupted_call(handed_over: bool) -> Answer {
     let (code, message) = match handed_over {
         true => {
             let message = "the broker stopped before the source answered; whether the call had an effect is unknown";

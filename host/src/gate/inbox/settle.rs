@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::question::{AnswerCoverage, ChosenScope};
-use super::{AnswerResult, InboxError, LATE_VALIDITY, Open, OpenQuestion, QuestionState, lock};
+use super::{AnswerResult, InboxError, LATE_VALIDITY, OpenQuestion, QuestionMap, QuestionState, lock};
 use crate::ledger::{self, ApprovalGrant, EventKind, LedgerError};
 use crate::plugin::AnswerScope;
 
 /// Removes a question from the inbox, records the answer, and wakes the calls that wait for it.
 pub(super) async fn settle(
-    open: Arc<Open>,
+    open: Arc<QuestionMap>,
     pending: Arc<OpenQuestion>,
     approve: bool,
     coverage: AnswerCoverage,

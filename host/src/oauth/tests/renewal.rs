@@ -81,7 +81,7 @@ async fn a_renewal_is_kept_although_nobody_waits_for_it_any_more() {
         () = began.notified() => {}
     }
     go_on.send(()).unwrap();
-    bearer.settle().await;
+    bearer.finish_renewal().await;
     assert_eq!(world.asked("/token").len(), 2);
     assert_eq!(bearer.token().await.unwrap().expose_secret(), "access-2-s3cret");
     assert_eq!(world.asked("/token").len(), 2);

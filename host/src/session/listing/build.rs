@@ -102,12 +102,12 @@ impl ConfiguredSession {
             };
             off.remove(&item.exposed);
             if first {
-                self.note_differences(&entry);
+                self.record_differences(&entry);
             }
             listing.push(entry.item.exposed_definition());
             shown.insert(item.exposed.clone(), entry);
         }
-        self.note_hidden(&hidden, kind);
+        self.record_hidden(&hidden, kind);
         let said = |listed: &ListedItems| listed.met.as_ref().and_then(|met| met.instructions.clone());
         let mut quarantined_instructions = HashSet::new();
         for (upstream, listed) in
@@ -118,7 +118,7 @@ impl ConfiguredSession {
             if said.as_ref().is_some_and(quarantines) {
                 quarantined_instructions.insert(upstream.config.name.clone());
             }
-            self.note_flagged(&upstream.newly_flagged(listed.offer.items.iter().chain(&said), flags, &lock));
+            self.record_flagged(&upstream.newly_flagged(listed.offer.items.iter().chain(&said), flags, &lock));
         }
         let serves_all_alike = self.context.serves_all_alike();
         Ok(SessionCatalog {
@@ -197,7 +197,7 @@ impl ConfiguredSession {
         may_see(&self.context, &self.caller, filter, &entry).await.then_some(entry)
     }
 
-    fn note_hidden(&self, hidden: &HashSet<Arc<str>>, kind: ItemKind) {
+    fn record_hidden(&self, hidden: &HashSet<Arc<str>>, kind: ItemKind) {
         if !hidden.is_empty() {
             let hidden: Vec<&str> = hidden.iter().map(|name| &**name).collect();
             let body = json!({ "trust": self.profile.trust.as_str(), "kind": kind.as_str(), "hidden": hidden });
@@ -207,7 +207,7 @@ impl ConfiguredSession {
 
     /// Records and logs what the scanner found in one source's definitions for the first time. No text of the source is
     /// repeated there: `check` and `status` show it.
-    fn note_flagged(&self, flagged: &[FlaggedDefinition]) {
+    fn record_flagged(&self, flagged: &[FlaggedDefinition]) {
         let Some(source) = flagged.first().map(|flagged| &flagged.source) else { return };
         let (named, further) = flagged.split_at(flagged.len().min(MAX_REMARKS));
         let switch = self.context.config.data_dir_switch();
@@ -238,7 +238,7 @@ impl ConfiguredSession {
     }
 
     /// Records that a member of a group offers another tool under the same name.
-    fn note_differences(&self, entry: &VisibleItem) {
+    fn record_differences(&self, entry: &VisibleItem) {
         let Some(group) = &entry.group else { return };
         for source in &group.mismatched {
             let (tool, shown) = (&*entry.item.exposed, &entry.item.source);

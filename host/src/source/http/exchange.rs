@@ -14,7 +14,7 @@ use super::sse::{SseParser, TooLarge};
 use super::status::{self, SubstituteAnswer};
 use super::transport::TransportShared;
 use crate::call::Cause;
-use crate::egress::{EgressError, Outgoing};
+use crate::egress::{EgressError, OutgoingRequest};
 use crate::protocol::{self, Answer, Id, Message, MessageBuffer, Response, revision};
 use crate::source::transport::{ReceivedMessage, TransportError};
 
@@ -48,7 +48,7 @@ impl Exchange {
     ///
     /// # Errors
     /// [`EgressError`] only if the message certainly was not sent.
-    pub(super) async fn run(self, outgoing: Outgoing, left: watch::Sender<bool>) -> Result<(), EgressError> {
+    pub(super) async fn run(self, outgoing: OutgoingRequest, left: watch::Sender<bool>) -> Result<(), EgressError> {
         match self.shared.send(outgoing).await {
             Ok(response) => self.read(response).await,
             Err(error) if *left.borrow() => self.report_lost(egress_cause(error)).await,

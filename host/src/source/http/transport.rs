@@ -22,7 +22,7 @@ use super::egress_cause;
 use super::exchange::{self, Exchange};
 use super::headers;
 use crate::call::Cause;
-use crate::egress::{EgressError, HttpClient, Outgoing, shown};
+use crate::egress::{EgressError, HttpClient, OutgoingRequest, shown};
 use crate::escape::escape_hidden;
 use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
@@ -242,17 +242,17 @@ impl TransportShared {
     }
 
     /// Returns a request to the server, with the headers that every request carries.
-    pub(super) fn outgoing(&self, method: Method, headers: HeaderMap) -> Outgoing {
+    pub(super) fn outgoing(&self, method: Method, headers: HeaderMap) -> OutgoingRequest {
         let mut secrets = self.secrets.clone();
         if let Some(session) = self.state().session.clone() {
             secrets.insert(headers::SESSION, session);
         }
-        Outgoing { method, url: self.url.clone(), headers, secrets, body: None, on_body: None }
+        OutgoingRequest { method, url: self.url.clone(), headers, secrets, body: None, on_body: None }
     }
 
     /// Sends a request with the current token. If the server refuses the token and another one can be had, the request
     /// is sent once more: a server does not act on a request that it answers with 401 or 403 (RFC 9110, section 15.5).
-    pub(super) async fn send(&self, mut request: Outgoing) -> Result<Response, EgressError> {
+    pub(super) async fn send(&self, mut request: OutgoingRequest) -> Result<Response, EgressError> {
         let Some(bearer) = &self.bearer else { return self.client.send(request).await };
         let mut again = request.again();
         let token = bearer.token().await;
@@ -345,7 +345,7 @@ impl TransportShared {
 }
 
 /// Sets the token of a request, which is sent only to the server's own origin.
-fn set_authorization(request: &mut Outgoing, token: Option<&SecretString>) {
+fn set_authorization(request: &mut OutgoingRequest, token: Option<&SecretString>) {
     let value = token.and_then(|token| HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).ok());
     request.secrets.extend(value.map(|mut value| {
         value.set_sensitive(true);

@@ -207,13 +207,13 @@ async fn initialize(shared: &McpConnectionState, deadline: Duration) -> Result<H
     let protocol = result.get_str("protocolVersion").unwrap_or_default();
     if !LEGACY.contains(&protocol.as_str()) {
         let ours = format!(", and this broker speaks {} and {MODERN}", LEGACY.join(", "));
-        let theirs = Cause::own("the source speaks protocol revision").said(" \"", cut(&protocol), "\"");
+        let theirs = Cause::own("the source speaks protocol revision").said(" \"", excerpt(&protocol), "\"");
         return Err(SourceError::Protocol(theirs.then(ours)));
     }
     let capabilities = capabilities(&result);
     // Before the source may send requests: some do as soon as they receive `notifications/initialized`.
     if *declared != Json::empty_object() || keeps_state(&capabilities) {
-        shared.settle_owner();
+        shared.set_owner();
     }
     let method = Method::NotificationsInitialized.to_owned();
     let ready = Message::Notification(Notification { method, params: None });
@@ -315,10 +315,10 @@ fn refused(method: &Method, error: &Json) -> SourceError {
         let said = crate::escape::escape_hidden(&message).into_owned();
         return SourceError::Start(Cause::own(LOGIN_WANTED).replace_with_source_words(said));
     }
-    let cause = Cause::own(format!("the source refused `{method}`")).said(": \"", cut(&message), "\"");
+    let cause = Cause::own(format!("the source refused `{method}`")).said(": \"", excerpt(&message), "\"");
     SourceError::Protocol(match error.get("code") {
-        Some(code) if code.read::<i64>().is_ok() => cause.then(format!(" (code {})", cut(code.as_str()))),
-        Some(code) => cause.said(" (code ", cut(code.as_str()), ")"),
+        Some(code) if code.read::<i64>().is_ok() => cause.then(format!(" (code {})", excerpt(code.as_str()))),
+        Some(code) => cause.said(" (code ", excerpt(code.as_str()), ")"),
         None => cause.then(" (code none)"),
     })
 }
@@ -341,7 +341,7 @@ pub(super) fn late(method: &Method, deadline: Duration) -> SourceError {
     SourceError::Timeout { method: method.clone(), seconds: deadline.as_secs() }
 }
 
-/// Returns a source's text escaped for printing and cut to 200 characters.
-fn cut(text: &str) -> String {
+/// Returns a source's text escaped for printing, at most 200 characters of it.
+fn excerpt(text: &str) -> String {
     text.chars().take(200).flat_map(char::escape_debug).collect()
 }

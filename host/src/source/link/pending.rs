@@ -118,7 +118,7 @@ pub(super) enum NoResponse {
 impl McpConnectionState {
     /// Makes the connection's client its owner: from here on, the source's requests and the notifications that belong
     /// to no call go to it.
-    pub(super) fn settle_owner(&self) {
+    pub(super) fn set_owner(&self) {
         if let Some(client) = self.config.client.clone() {
             // A connection is opened once, so it has no owner yet.
             let _ = self.owner.set(client);
@@ -205,7 +205,7 @@ impl McpConnectionState {
     }
 
     /// Notes that the source answers or reports progress.
-    pub(super) fn note_sign_of_life(&self) {
+    pub(super) fn record_sign_of_life(&self) {
         self.timed_out.store(0, Ordering::Relaxed);
     }
 

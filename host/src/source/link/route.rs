@@ -52,13 +52,13 @@ pub(super) async fn read(shared: Arc<McpConnectionState>) {
 }
 
 fn answer(shared: &McpConnectionState, response: Response) {
-    shared.note_sign_of_life();
+    shared.record_sign_of_life();
     let entry = response.id.and_then(|id| id.as_number()).and_then(|id| shared.pending().requests.remove(&id));
     match entry {
         Some(entry) => {
             let session = entry.caller.as_ref().and_then(|caller| caller.session.as_ref());
             if let (Some(session), Answer::Error(error)) = (session, &response.answer) {
-                shared.pending().url_elicitations.note(session, error);
+                shared.pending().url_elicitations.remember(session, error);
             }
             // A caller that gave up has dropped the receiver.
             let _ = entry.reply.send(Ok(response.answer));
@@ -112,7 +112,7 @@ async fn notify(shared: &McpConnectionState, notification: Notification, stream_
                 return shared.count_stray("progress");
             };
             let params = notification.params.and_then(|params| params.with("progressToken", &token));
-            shared.note_sign_of_life();
+            shared.record_sign_of_life();
             shared.relay(id, &caller.events, Notification { params, ..notification }).await;
         }
         Method::NotificationsCancelled => {

@@ -16,7 +16,7 @@ pub(super) struct UrlElicitations(VecDeque<(String, SessionId)>);
 
 impl UrlElicitations {
     /// Remembers the pages in the error with which a call of this session was refused.
-    pub(super) fn note(&mut self, session: &SessionId, error: &Json) {
+    pub(super) fn remember(&mut self, session: &SessionId, error: &Json) {
         for page in needed(error) {
             let Some(id) = page.get_str("elicitationId") else { continue };
             if self.0.len() >= MAX_PAGES {
@@ -57,12 +57,12 @@ mod tests {
         };
         let (one, two) = (SessionId::new(), SessionId::new());
         let mut pages = UrlElicitations::default();
-        pages.note(&one, &error(1));
-        pages.note(&two, &error(2));
-        pages.note(&two, &Json::of(&serde_json::json!({ "code": -32000, "data": { "elicitations": [] } })));
+        pages.remember(&one, &error(1));
+        pages.remember(&two, &error(2));
+        pages.remember(&two, &Json::of(&serde_json::json!({ "code": -32000, "data": { "elicitations": [] } })));
         assert_eq!(pages.take("2"), Some(two.clone()));
         assert_eq!(pages.take("2"), None);
-        (3..=MAX_PAGES + 2).for_each(|id| pages.note(&two, &error(id)));
+        (3..=MAX_PAGES + 2).for_each(|id| pages.remember(&two, &error(id)));
         assert_eq!(pages.take("1"), None, "the oldest is forgotten");
     }
 }

@@ -70,7 +70,7 @@ impl RunningProgram for RunningCell {
         self.child.exit_description()
     }
 
-    fn settled(&self) {
+    fn has_ended(&self) {
         self.proxy.lock().take();
     }
 }

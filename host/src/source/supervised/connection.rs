@@ -36,18 +36,18 @@ impl Connection {
     /// Lists the tools again, and returns them with what the source said of itself.
     pub(super) async fn discover(&self) -> Result<Discovery, SourceError> {
         let discovery = self.link.discover().await?;
-        self.note(ItemKind::Tool, &discovery.tools);
+        self.remember_digests(ItemKind::Tool, &discovery.tools);
         Ok(discovery)
     }
 
     /// Lists the items of one kind again.
     pub(super) async fn list(&self, kind: ItemKind) -> Result<ListedDefinitions, SourceError> {
         let listed = self.link.list(kind).await?;
-        self.note(kind, &listed);
+        self.remember_digests(kind, &listed);
         Ok(listed)
     }
 
-    fn note(&self, kind: ItemKind, list: &ListedDefinitions) {
+    fn remember_digests(&self, kind: ItemKind, list: &ListedDefinitions) {
         self.listed().insert(kind, digests(kind, list));
     }
 

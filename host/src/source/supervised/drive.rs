@@ -125,7 +125,7 @@ async fn attempt<D: Connector>(
         return AttemptOutcome::Elsewhere;
     }
     match state.connect(&client, slot.opening(), &slot.subscribers, is_last_try).await {
-        Ok((link, discovery)) => settle(state, slot, &client, link, discovery).await,
+        Ok((link, discovery)) => install_connection(state, slot, &client, link, discovery).await,
         Err(error) => {
             slot.refused(error);
             AttemptOutcome::Not
@@ -134,7 +134,7 @@ async fn attempt<D: Connector>(
 }
 
 /// Puts a new connection into the slot that it belongs to.
-async fn settle<D: Connector>(
+async fn install_connection<D: Connector>(
     state: &Arc<SupervisorState<D>>,
     slot: &Arc<ConnectionSlot>,
     client: &Arc<dyn SourceClient>,

@@ -54,7 +54,7 @@ impl KnownEras {
     }
 
     /// Returns `opening`, or [`EraChoice::Modern`] if that is the only era configured.
-    pub(super) fn settled(&self, opening: EraChoice) -> EraChoice {
+    pub(super) fn resolve(&self, opening: EraChoice) -> EraChoice {
         if self.fixed == Some(Era::Modern) { EraChoice::Modern } else { opening }
     }
 

@@ -38,7 +38,7 @@ impl SessionSettings {
     }
 
     /// Notes a request that was answered.
-    fn note(&mut self, method: &Method, params: &Json) {
+    fn remember(&mut self, method: &Method, params: &Json) {
         let uri = || Some((params.get_str("uri")?, params.get("uri")?));
         match method {
             Method::LoggingSetLevel => self.level = params.get("level"),
@@ -69,7 +69,7 @@ pub(super) fn change_after<'a>(
         _ => has_tasks && params.get("task").is_some(),
     };
     let answered = matches!(outcome, Outcome::Answered(Answer::Result(_)));
-    (kept && answered).then_some(move |settings: &mut SessionSettings| settings.note(method, params))
+    (kept && answered).then_some(move |settings: &mut SessionSettings| settings.remember(method, params))
 }
 
 fn with(key: &str, value: &Json) -> Json {

@@ -264,7 +264,7 @@ impl ConnectionSlot {
 
     /// Notes that a connection is being made. Returns false if none may be made now.
     pub(super) fn begin(&self, cause: &'static str) -> bool {
-        self.note(&mut self.state(), ConnectionEvent::Begun, &cause.into())
+        self.apply_event(&mut self.state(), ConnectionEvent::Begun, &cause.into())
     }
 
     /// Notes that a connection is open. Reports whether the sessions that use this slot should be notified that the
@@ -278,7 +278,7 @@ impl ConnectionSlot {
         let again = state.machine.was_connected() || state.failures > 0;
         let other = state.known_tools.as_ref() != Some(&tools);
         state.known_tools = Some(tools);
-        self.note(&mut state, ConnectionEvent::Opened, &"connected".into()) && again && other
+        self.apply_event(&mut state, ConnectionEvent::Opened, &"connected".into()) && again && other
     }
 
     /// Notes that an attempt has failed.
@@ -289,14 +289,14 @@ impl ConnectionSlot {
         state.error = Some(error);
         state.failures += 1;
         state.known_tools = None;
-        self.note(&mut state, ConnectionEvent::Refused, &cause);
+        self.apply_event(&mut state, ConnectionEvent::Refused, &cause);
     }
 
     /// Notes that the connection was made, but belongs to another slot.
     pub(super) fn handed_over(&self, cause: &'static str) {
         let mut state = self.state();
         state.error = None;
-        self.note(&mut state, ConnectionEvent::HandedOver, &cause.into());
+        self.apply_event(&mut state, ConnectionEvent::HandedOver, &cause.into());
     }
 
     /// Notes that the connection has ended.
@@ -304,7 +304,7 @@ impl ConnectionSlot {
         let mut state = self.state();
         (state.connection, state.discovery) = (None, None);
         state.settings.end();
-        self.note(&mut state, event, cause);
+        self.apply_event(&mut state, event, cause);
         // A connection that is made again at once does not count as failed.
         if matches!(state.machine.status(), SourceStatus::BackingOff | SourceStatus::Failed) {
             self.counters.failed();
@@ -314,7 +314,7 @@ impl ConnectionSlot {
 
     /// Notes an event that does not replace the connection.
     pub(super) fn noticed(&self, event: ConnectionEvent, cause: &Cause) {
-        self.note(&mut self.state(), event, cause);
+        self.apply_event(&mut self.state(), event, cause);
     }
 
     /// Notes that the driver has ended, and wakes the callers that wait: the next one starts another.
@@ -330,7 +330,7 @@ impl ConnectionSlot {
 
     /// Replaces the driver with one that `start` makes, which gets the previous driver and the connection. From here
     /// on, no caller gets that connection. Does nothing if the slot was stopped.
-    pub(super) fn take_over(
+    pub(super) fn replace_driver(
         &self,
         start: impl FnOnce(Option<JoinHandle<()>>, Option<Arc<Connection>>) -> JoinHandle<()>,
     ) {
@@ -344,7 +344,7 @@ impl ConnectionSlot {
 
     /// Stops the slot for good: awaited answers have `drain_time` to arrive. Idempotent.
     pub(super) async fn stop(&self, drain_time: Duration) {
-        let (driver, connection) = self.cut("stopped");
+        let (driver, connection) = self.stop_driver("stopped");
         if let Some(driver) = driver {
             driver.abort();
             // Cancelled, most likely; an incomplete connection is dropped with it.
@@ -357,21 +357,21 @@ impl ConnectionSlot {
 
     /// Stops the slot at once, without waiting.
     pub(super) fn drop_all(&self) {
-        let (driver, _) = self.cut("dropped");
+        let (driver, _) = self.stop_driver("dropped");
         if let Some(driver) = driver {
             driver.abort();
         }
     }
 
-    fn cut(&self, cause: &'static str) -> (Option<JoinHandle<()>>, Option<Arc<Connection>>) {
+    fn stop_driver(&self, cause: &'static str) -> (Option<JoinHandle<()>>, Option<Arc<Connection>>) {
         let mut state = self.state();
-        self.note(&mut state, ConnectionEvent::Stopped, &cause.into());
+        self.apply_event(&mut state, ConnectionEvent::Stopped, &cause.into());
         (state.driver.take(), state.connection.take())
     }
 
     /// Passes an event to the machine, and records a change of state. Happens under the lock, so that the records are
     /// in order.
-    fn note(&self, state: &mut SlotState, event: ConnectionEvent, cause: &Cause) -> bool {
+    fn apply_event(&self, state: &mut SlotState, event: ConnectionEvent, cause: &Cause) -> bool {
         let Some(from) = state.machine.on(event, Instant::now(), chance()) else { return false };
         let to = state.machine.status();
         let cause = cause.recorded();

@@ -120,7 +120,7 @@ impl<D: Connector> SupervisorState<D> {
     }
 
     /// Remembers a session's settings on its own connection, if this call made one.
-    pub(super) fn note_settings(
+    pub(super) fn remember_settings(
         &self,
         client: &Arc<dyn SourceClient>,
         connection: &Connection,
@@ -157,7 +157,7 @@ impl<D: Connector> SupervisorState<D> {
         subscribers: &Arc<Subscribers>,
         is_last_try: bool,
     ) -> Result<(McpConnection, Discovery), SourceError> {
-        let opening = self.eras.settled(opening);
+        let opening = self.eras.resolve(opening);
         let config = McpConnectionConfig {
             source: self.counters.name.clone(),
             opening,
@@ -254,7 +254,7 @@ impl<D: Connector> SupervisorState<D> {
         drain_time: Duration,
         again: bool,
     ) {
-        slot.take_over(|before, connection| {
+        slot.replace_driver(|before, connection| {
             let end = SlotEnd { before, connection, event, cause: Cause::own(cause.to_owned()), drain_time, again };
             tokio::spawn(drive(Arc::clone(self), Arc::clone(slot), FirstStep::End(end)))
         });

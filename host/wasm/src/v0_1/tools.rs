@@ -44,7 +44,7 @@ pub(crate) struct ToolsWorld {
 
 /// A component of tools that is ready to be instantiated.
 #[derive(Clone)]
-pub(crate) struct Pre {
+pub(crate) struct ToolsPre {
     tools: world::ToolsPluginPre<GuestState>,
     resources: Option<resources::ResourcesPluginPre<GuestState>>,
 }
@@ -63,17 +63,17 @@ impl World for ToolsWorld {
     const NAME: &'static str = "tools";
     const EXPORT: &'static str = "tools";
     const IMPORTS: &'static [&'static str] = &["types"];
-    type Pre = Pre;
+    type Prepared = ToolsPre;
 
-    fn check(pre: InstancePre<GuestState>) -> wasmtime::Result<Pre> {
+    fn check(pre: InstancePre<GuestState>) -> wasmtime::Result<ToolsPre> {
         let component = pre.component();
         let exports = component.component_type();
         let offers = exports.exports(pre.engine()).any(|(name, _)| interface(name) == Some(RESOURCES));
         let resources = offers.then(|| resources::ResourcesPluginPre::new(pre.clone())).transpose()?;
-        Ok(Pre { tools: world::ToolsPluginPre::new(pre)?, resources })
+        Ok(ToolsPre { tools: world::ToolsPluginPre::new(pre)?, resources })
     }
 
-    async fn instantiate(pre: &Pre, store: &mut Store<GuestState>) -> wasmtime::Result<(Self, Instance)> {
+    async fn instantiate(pre: &ToolsPre, store: &mut Store<GuestState>) -> wasmtime::Result<(Self, Instance)> {
         let instance = pre.tools.instance_pre().instantiate_async(&mut *store).await?;
         let tools = world::ToolsPlugin::new(&mut *store, &instance)?;
         let offers = pre.resources.is_some();

@@ -34,13 +34,13 @@ macro_rules! world {
             const NAME: &'static str = stringify!($module);
             const EXPORT: &'static str = $export;
             const IMPORTS: &'static [&'static str] = &[$($import),*];
-            type Pre = $module::$pre<GuestState>;
+            type Prepared = $module::$pre<GuestState>;
 
-            fn check(pre: InstancePre<GuestState>) -> wasmtime::Result<Self::Pre> {
+            fn check(pre: InstancePre<GuestState>) -> wasmtime::Result<Self::Prepared> {
                 $module::$pre::new(pre)
             }
 
-            async fn instantiate(pre: &Self::Pre, store: &mut Store<GuestState>) -> wasmtime::Result<(Self, Instance)> {
+            async fn instantiate(pre: &Self::Prepared, store: &mut Store<GuestState>) -> wasmtime::Result<(Self, Instance)> {
                 let instance = pre.instance_pre().instantiate_async(&mut *store).await?;
                 Ok((Self($module::$bindings::new(store, &instance)?), instance))
             }

@@ -42,7 +42,7 @@ pub(super) fn archive(folder: &Path, path: &Path) -> anyhow::Result<ExitCode> {
         let _ = fs::remove_file(path);
         return Err(error);
     }
-    output::note(&format!(
+    output::message(&format!(
         "{}: {} files; `portcullis audit restore` makes a data folder of it that can be read and verified",
         path.display(),
         files.paths.len()

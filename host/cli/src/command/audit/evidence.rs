@@ -73,7 +73,7 @@ pub(super) fn key(rotate: bool, json: bool) -> anyhow::Result<ExitCode> {
     let state_dir = state_dir()?;
     if rotate {
         CheckpointKey::rotate(&state_dir)?;
-        output::note("brokers that run sign with the old key until they end; it stays trusted here");
+        output::message("brokers that run sign with the old key until they end; it stays trusted here");
     }
     let keys = match CheckpointKey::trusted(&state_dir)? {
         keys if keys.is_empty() => vec![CheckpointKey::open(&state_dir)?.public().clone()],
@@ -155,7 +155,7 @@ pub(super) fn read_files(files: &[PathBuf], keys: &[PublicKey]) -> anyhow::Resul
 pub(super) fn trusted(named: &[PublicKey]) -> Vec<PublicKey> {
     let Some(folder) = user_state_dir().filter(|_| named.is_empty()) else { return named.to_vec() };
     CheckpointKey::trusted(&folder).unwrap_or_else(|error| {
-        output::note(&format!("checkpoints of this user are not checked: {error}"));
+        output::message(&format!("checkpoints of this user are not checked: {error}"));
         Vec::new()
     })
 }

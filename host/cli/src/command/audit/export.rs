@@ -141,9 +141,9 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
     if shows_progress {
         output::status_line("");
     }
-    output::note(&format!("{}: wrote {written} calls", path.display()));
+    output::message(&format!("{}: wrote {written} calls", path.display()));
     if let Some(call) = open {
-        output::note(&format!(
+        output::message(&format!(
             "it ends before call {call}, which is still open; `--resume` continues there once the call has ended"
         ));
     }

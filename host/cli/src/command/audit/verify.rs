@@ -26,13 +26,13 @@ pub(super) fn run(
     let found = match ledger::verify_after(folder, checkpoints, keys, &mut verified) {
         // A missing ledger is no sign of tampering, and no proof that there was none.
         Err(error @ LedgerError::Missing(_)) => {
-            output::note(&format!("incomplete: {error}"));
+            output::message(&format!("incomplete: {error}"));
             return Ok(ExitCode::from(2));
         }
         found => found?,
     };
     if let Err(error) = verified.save() {
-        output::note(&format!("the next verification begins anew: {error}"));
+        output::message(&format!("the next verification begins anew: {error}"));
     }
     if json {
         output::json(&serde_json::to_value(&found)?)?;
@@ -113,7 +113,7 @@ pub(super) fn forget(folder: &Path) {
 fn remembered(folder: &Path) -> VerifiedSegments {
     let Some(state_dir) = user_state_dir() else { return VerifiedSegments::default() };
     VerifiedSegments::load(&state_dir, folder).unwrap_or_else(|error| {
-        output::note(&format!("everything is verified anew: {error}"));
+        output::message(&format!("everything is verified anew: {error}"));
         VerifiedSegments::default()
     })
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use portcullis::cell::{
-    Action, AttemptAvailability, AttemptSubject as Attempted, CellError, CellFactory, CellProcess, InstallReport,
-    ProcessCell, Provenance, RecordedAttempt, Tier,
+    AttemptAction, AttemptAvailability, AttemptSubject as Attempted, CellError, CellFactory, CellProcess,
+    InstallReport, ProcessCell, Provenance, RecordedAttempt, Tier,
 };
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{Condition, Observation};
@@ -114,7 +114,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     let limit = RUN_TIMEOUT + candidate.idle;
     let work = async {
         let (pipe, last_words) = ServerPipe::of(streams)?;
-        match ServerConversation::meet(ServerConnection::Pipe(pipe), condition.client(), condition.era()).await {
+        match ServerConversation::begin(ServerConnection::Pipe(pipe), condition.client(), condition.era()).await {
             Ok(mut server) => {
                 run.exercise(&mut server, &work_folder(condition), &home.canary_paths(), candidate.idle).await
             }
@@ -152,14 +152,14 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
             *path = home.as_told(path);
         }
     }
-    let started = attempts.iter().find(|attempt| attempt.action == Action::Execute);
+    let started = attempts.iter().find(|attempt| attempt.action == AttemptAction::Execute);
     let started = started.and_then(|attempt| match &attempt.subject {
         Attempted::Path(path) => Some(path.clone()),
         _ => None,
     });
     let clock_moved = attempts.iter().any(|attempt| {
         let of_clock = matches!(&attempt.subject, Attempted::Path(path) if path.starts_with(CLOCK_FOLDER) && path.extension().is_some());
-        of_clock && attempt.action == Action::Read && attempt.availability == AttemptAvailability::Granted
+        of_clock && attempt.action == AttemptAction::Read && attempt.availability == AttemptAvailability::Granted
     });
     let (written, unsearched) = home.written();
     count(
@@ -216,7 +216,7 @@ mod tests {
     fn a_port_of_a_named_host_at_which_nothing_answers_is_counted() {
         let name_of = |address: Ipv4Addr| (address == Ipv4Addr::new(93, 184, 0, 1)).then(|| "a.test".to_owned());
         let attempt = |to: [u8; 4], port| RecordedAttempt {
-            action: Action::Connect,
+            action: AttemptAction::Connect,
             subject: Attempted::Address((to, port).into()),
             availability: AttemptAvailability::Denied,
             count: 1,

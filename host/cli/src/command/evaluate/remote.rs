@@ -50,7 +50,7 @@ async fn observe(url: Url, condition: Condition, idle: Duration) -> anyhow::Resu
     let mut run = EvaluationRun::begin(condition);
     let limit = RUN_TIMEOUT + idle;
     let work = async {
-        match meet(&url, condition).await {
+        match begin_conversation(&url, condition).await {
             Ok(mut server) => {
                 let done = run.exercise(&mut server, &work_folder(condition), &[], idle).await;
                 server.leave().await;
@@ -69,16 +69,16 @@ async fn observe(url: Url, condition: Condition, idle: Duration) -> anyhow::Resu
 }
 
 /// Begins a conversation by streamable HTTP, or by the transport of 2024-11-05 if the server speaks only that.
-async fn meet(url: &Url, condition: Condition) -> anyhow::Result<ServerConversation> {
+async fn begin_conversation(url: &Url, condition: Condition) -> anyhow::Result<ServerConversation> {
     let (client, era) = (condition.client(), condition.era());
     let http = HttpConnection::new(url, MAX_MESSAGE_BYTES).map_err(|error| anyhow!("{error}"))?;
-    let refused = match ServerConversation::meet(ServerConnection::Http(http), client, era).await {
+    let refused = match ServerConversation::begin(ServerConnection::Http(http), client, era).await {
         Ok(server) => return Ok(server),
         Err(refused) => refused,
     };
     match HttpConnection::open_sse(url, MAX_MESSAGE_BYTES).await {
         Ok(http) if condition != Condition::Modern => {
-            ServerConversation::meet(ServerConnection::Http(http), client, era).await
+            ServerConversation::begin(ServerConnection::Http(http), client, era).await
         }
         _ => Err(refused),
     }

@@ -49,7 +49,7 @@ pub(super) struct ServerConversation {
 impl ServerConversation {
     /// Begins the conversation as this client: in the modern era, or in the legacy one and, if the server refuses that,
     /// in the modern one.
-    pub(super) async fn meet(connection: ServerConnection, client: &'static str, era: Era) -> anyhow::Result<Self> {
+    pub(super) async fn begin(connection: ServerConnection, client: &'static str, era: Era) -> anyhow::Result<Self> {
         let mut server = Self { connection, next_id: 1, client, era, met: Value::Null };
         if era == Era::Modern {
             server.discover(START_TIMEOUT).await?;

@@ -24,7 +24,7 @@ pub(super) fn update(from: &str) -> anyhow::Result<()> {
         let Ok(address) = Url::parse(from) else {
             bail!("--update-osv={} names no URL, folder or archive", escape_hidden(from));
         };
-        output::note(&format!("fetching the records of npm and PyPI from {}", escape_hidden(from)));
+        output::message(&format!("fetching the records of npm and PyPI from {}", escape_hidden(from)));
         let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
         runtime::block_on(async {
             let archives = portcullis_osv::fetch(&address, folder.path()).await?;
@@ -32,7 +32,9 @@ pub(super) fn update(from: &str) -> anyhow::Result<()> {
             Ok::<OsvEdition, anyhow::Error>(tokio::task::spawn_blocking(build).await??)
         })?
     };
-    output::note(&format!("packages are checked against {edition} from now on, before they are installed or started"));
+    output::message(&format!(
+        "packages are checked against {edition} from now on, before they are installed or started"
+    ));
     Ok(())
 }
 

@@ -13,52 +13,52 @@ const SHOWN_CHARS: usize = 200;
 
 /// Shows what one round was seen to lack.
 pub(super) fn round(number: usize, lines: &[CellLine]) {
-    output::note(&format!("{BOLD}round {number}{BOLD:#}: the cell lacks"));
-    lines.iter().for_each(|line| output::note(&described(line)));
+    output::message(&format!("{BOLD}round {number}{BOLD:#}: the cell lacks"));
+    lines.iter().for_each(|line| output::message(&described(line)));
 }
 
 /// Shows the result.
 pub(super) fn learned(learned: &Learned) {
     if learned.lines.is_empty() {
-        output::note("the cell lacks nothing that was tried");
+        output::message("the cell lacks nothing that was tried");
     } else {
-        output::note(&format!("{BOLD}the cell{BOLD:#}"));
-        learned.lines.iter().for_each(|line| output::note(&described(line)));
+        output::message(&format!("{BOLD}the cell{BOLD:#}"));
+        learned.lines.iter().for_each(|line| output::message(&described(line)));
     }
     if !learned.withheld.is_empty() {
-        output::note(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
-        learned.withheld.iter().for_each(|line| output::note(&described(line)));
+        output::message(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
+        learned.withheld.iter().for_each(|line| output::message(&described(line)));
     }
     if !learned.variables.is_empty() {
-        output::note(&format!(
+        output::message(&format!(
             "{BOLD}variables that it was not given{BOLD:#}: `env` of the source gives it those that it needs"
         ));
-        learned.variables.described().for_each(|line| output::note(&line));
+        learned.variables.described().for_each(|line| output::message(&line));
     }
     if !learned.denied.is_empty() {
         let calls: Vec<&str> = learned.denied.iter().copied().collect();
-        output::note(&format!("it made system calls that every cell denies: {}", calls.join(", ")));
+        output::message(&format!("it made system calls that every cell denies: {}", calls.join(", ")));
     }
     if learned.usage.threads > 0 {
         let CellUsage { memory, threads } = learned.usage;
-        output::note(&format!(
+        output::message(&format!(
             "it held up to {} MiB in {threads} threads; `memory` and `processes` of its cell bound them",
             memory.div_ceil(1 << 20)
         ));
     }
     if learned.unrecorded > 0 {
-        output::note(&format!("{} attempts could not be recorded, so that more may be missing", learned.unrecorded));
+        output::message(&format!("{} attempts could not be recorded, so that more may be missing", learned.unrecorded));
     }
     if let Some(failure) = learned.enforced.failure.as_ref().or(learned.recorded.failure.as_ref()) {
-        output::note(&format!("{BAD}it does not start{BAD:#}: {}", escape_hidden(failure)));
+        output::message(&format!("{BAD}it does not start{BAD:#}: {}", escape_hidden(failure)));
     }
     let (all, worked) = (learned.recorded.calls.len(), learned.recorded.calls.iter().filter(|call| call.ok).count());
-    output::note(&format!(
+    output::message(&format!(
         "{all} calls were made, and {worked} were answered without an error; what no call touched was not seen"
     ));
     for call in learned.broken() {
         let text: String = call.text.chars().take(SHOWN_CHARS).collect();
-        output::note(&format!(
+        output::message(&format!(
             "{BAD}{} worked under the recorder and fails without{BAD:#}: {}",
             escape_hidden(&call.tool),
             escape_hidden(&text)
@@ -69,27 +69,27 @@ pub(super) fn learned(learned: &Learned) {
 /// Shows whether the lines were written.
 pub(super) fn written(learned: &Learned, written: Option<&Path>) {
     match written {
-        Some(file) => output::note(&format!("written to {}", escape_hidden(&file.to_string_lossy()))),
+        Some(file) => output::message(&format!("written to {}", escape_hidden(&file.to_string_lossy()))),
         None if learned.lines.is_empty() => {}
         None if !learned.still_works() => {
-            output::note("nothing was written, as the source does not work with these lines")
+            output::message("nothing was written, as the source does not work with these lines")
         }
-        None => output::note("nothing was written: run it with --yes, or add the lines to the `cell` of the source"),
+        None => output::message("nothing was written: run it with --yes, or add the lines to the `cell` of the source"),
     }
 }
 
 /// Shows a proposal as switches of `wrap`.
 pub(super) fn switches(proposal: &Proposal) {
     if proposal.is_empty() {
-        output::note("the cell lacks nothing that was tried");
+        output::message("the cell lacks nothing that was tried");
     } else {
         let switches: Vec<String> = proposal.lines.iter().map(switch).collect();
-        output::note(&format!("{BOLD}the cell lacks{BOLD:#}: {}", switches.join(" ")));
-        proposal.lines.iter().for_each(|line| output::note(&described(line)));
+        output::message(&format!("{BOLD}the cell lacks{BOLD:#}: {}", switches.join(" ")));
+        proposal.lines.iter().for_each(|line| output::message(&described(line)));
     }
     if !proposal.withheld.is_empty() {
-        output::note(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
-        proposal.withheld.iter().for_each(|line| output::note(&described(line)));
+        output::message(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
+        proposal.withheld.iter().for_each(|line| output::message(&described(line)));
     }
 }
 

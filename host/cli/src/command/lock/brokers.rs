@@ -44,7 +44,7 @@ impl Brokers {
                     let answer = serde_json::from_value(answer);
                     compared.push((Place::Running(chain), answer.context("the running broker is of another version")?));
                 }
-                Err(error) => output::note(&format!("broker {chain} does not answer: {error}")),
+                Err(error) => output::message(&format!("broker {chain} does not answer: {error}")),
             }
         }
         let switch = data_dir_switch(folder);

@@ -41,11 +41,11 @@ struct Pass<'a> {
     bytes: &'a [u8],
     at: usize,
     /// The arrays and objects around the position.
-    open: Vec<Open>,
+    open: Vec<OpenContainer>,
     findings: TextFacts,
 }
 
-struct Open {
+struct OpenContainer {
     object: bool,
     /// The place of the array or object in the list of long values. It is entered when it begins, so that the list is
     /// in order, and is removed if it ends soon.
@@ -115,7 +115,7 @@ impl Pass<'_> {
 
     fn open(&mut self, object: bool) -> Option<()> {
         (self.open.len() < MAX_NESTING).then_some(())?;
-        self.open.push(Open { object, entry: self.findings.long.len() });
+        self.open.push(OpenContainer { object, entry: self.findings.long.len() });
         self.findings.long.push(LongValue { start: self.at, end: self.at, surplus: 0 });
         self.at += 1;
         Some(())
@@ -123,7 +123,7 @@ impl Pass<'_> {
 
     fn close(&mut self) {
         self.at += 1;
-        let Some(Open { entry, .. }) = self.open.pop() else { return };
+        let Some(OpenContainer { entry, .. }) = self.open.pop() else { return };
         match self.findings.long.get_mut(entry) {
             Some(value) if self.at - value.start >= LONG_BYTES => value.end = self.at,
             // Nothing in a short value is long, so it is the last one in the list.

@@ -21,26 +21,26 @@ pub(super) async fn receive(shared: Arc<Shared>, socket: UdpSocket, draining: Ca
     let mut packet = vec![0; MAX_PACKET_BYTES];
     while let Some(received) = draining.run_until_cancelled(socket.recv(&mut packet)).await {
         match received {
-            Ok(size) => shared.note_datagram(packet.get(..size).unwrap_or_default()),
+            Ok(size) => shared.record_datagram(packet.get(..size).unwrap_or_default()),
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
     let Ok(socket) = socket.into_std() else { return };
     while let Ok(size) = socket.recv(&mut packet) {
-        shared.note_datagram(packet.get(..size).unwrap_or_default());
+        shared.record_datagram(packet.get(..size).unwrap_or_default());
     }
 }
 
 impl Shared {
     /// Notes a datagram, unless the resolver hears it, too, or it stays among the programs of the cell.
-    fn note_datagram(&self, packet: &[u8]) {
+    fn record_datagram(&self, packet: &[u8]) {
         let Some(Datagram { address, ports, content }) = Datagram::of(packet) else { return };
         if ports.contains(&RESOLVER_PORT) || address.is_loopback() {
             return;
         }
         let [_, port] = ports;
         let host = self.names.name_of(address).unwrap_or_else(|| address.to_string());
-        self.traffic.note(
+        self.traffic.record(
             MessageProtocol::Udp,
             &IntendedHost { host, port },
             vec![("bytes".to_owned(), content.to_vec())],

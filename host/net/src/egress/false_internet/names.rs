@@ -91,7 +91,7 @@ impl Shared {
         let reply = self.reply(query);
         if reply.is_none() {
             let unknown = IntendedHost { host: "a resolver".to_owned(), port: RESOLVER_PORT };
-            self.traffic.note(channel, to.unwrap_or(&unknown), vec![("bytes".to_owned(), query.to_vec())]);
+            self.traffic.record(channel, to.unwrap_or(&unknown), vec![("bytes".to_owned(), query.to_vec())]);
         }
         reply
     }
@@ -102,7 +102,7 @@ impl Shared {
         let [question] = packet.questions.as_slice() else { return None };
         let name = question.qname.to_string();
         let to = IntendedHost { host: name.clone(), port: RESOLVER_PORT };
-        self.traffic.note(MessageProtocol::Dns, &to, vec![("name".to_owned(), name.clone().into_bytes())]);
+        self.traffic.record(MessageProtocol::Dns, &to, vec![("name".to_owned(), name.clone().into_bytes())]);
         let mut reply = Packet::new_reply(packet.id());
         reply.set_flags(PacketFlag::RECURSION_DESIRED | PacketFlag::RECURSION_AVAILABLE);
         *reply.rcode_mut() = RCODE::NoError;

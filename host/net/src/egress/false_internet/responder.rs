@@ -42,7 +42,7 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: TcpStream, to: IntendedH
         }
         Ok(1) => other(shared, stream, to).await,
         // The source said nothing: it waited for a greeting, or only looked whether somebody is there.
-        _ => shared.traffic.note(MessageProtocol::Tcp, &to, Vec::new()),
+        _ => shared.traffic.record(MessageProtocol::Tcp, &to, Vec::new()),
     }
 }
 
@@ -63,7 +63,7 @@ async fn tls(shared: &Arc<Shared>, stream: TcpStream, to: IntendedHost) {
             greeting.understand(true);
             http(shared, stream, with_host(vec![to], named), MessageProtocol::Https, shown).await;
         }
-        Err(_) => shared.traffic.note(MessageProtocol::Tls, &to, shown),
+        Err(_) => shared.traffic.record(MessageProtocol::Tls, &to, shown),
     }
 }
 
@@ -150,7 +150,7 @@ async fn answer(
         bare.map_or(host, |(host, _)| host).to_ascii_lowercase()
     });
     for to in with_host(to.to_vec(), named.filter(|host| super::super::is_host(host))) {
-        shared.traffic.note(channel, &to, parts.clone());
+        shared.traffic.record(channel, &to, parts.clone());
     }
     if is_cut {
         shared.traffic.miss();

@@ -83,7 +83,7 @@ impl Drop for Capture {
             self.besides.push(("bytes".to_owned(), bytes));
         }
         for to in &self.to {
-            self.shared.traffic.note(self.channel, to, self.besides.clone());
+            self.shared.traffic.record(self.channel, to, self.besides.clone());
         }
         if *self.cut.get_mut() {
             self.shared.traffic.miss();

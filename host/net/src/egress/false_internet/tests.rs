@@ -188,11 +188,11 @@ async fn a_flood_of_names_leaves_room_for_what_is_sent_and_is_counted() {
     let shared = Traffic::default();
     let to = |host: String| IntendedHost { host, port: 53 };
     for at in 0..9000 {
-        shared.note(MessageProtocol::Dns, &to(format!("n{at}.test")), Vec::new());
-        shared.note(MessageProtocol::Http, &to("flood.test".to_owned()), Vec::new());
+        shared.record(MessageProtocol::Dns, &to(format!("n{at}.test")), Vec::new());
+        shared.record(MessageProtocol::Http, &to("flood.test".to_owned()), Vec::new());
     }
     assert!(shared.others() > 0);
-    shared.note(MessageProtocol::Http, &to("evil.test".to_owned()), vec![("body".to_owned(), b"secret".to_vec())]);
+    shared.record(MessageProtocol::Http, &to("evil.test".to_owned()), vec![("body".to_owned(), b"secret".to_vec())]);
     assert_eq!(shared.sent().last().unwrap().host, "evil.test");
 }
 

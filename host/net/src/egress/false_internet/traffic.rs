@@ -90,7 +90,7 @@ struct Filled {
 }
 
 impl Traffic {
-    pub(super) fn note(&self, channel: MessageProtocol, to: &IntendedHost, parts: Vec<(String, Vec<u8>)>) {
+    pub(super) fn record(&self, channel: MessageProtocol, to: &IntendedHost, parts: Vec<(String, Vec<u8>)>) {
         let mut kept = self.0.lock();
         let bytes: usize = parts.iter().map(|(name, part)| name.len() + part.len()).sum();
         let named = channel == MessageProtocol::Dns;

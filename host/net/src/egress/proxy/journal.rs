@@ -116,7 +116,7 @@ impl EgressLog {
     pub(in crate::egress) fn refused(&self, via: EgressService, host: &str, port: u16, why: &EgressRefusal) {
         if *why == EgressRefusal::NotDeclared {
             // The port of a query is the resolver's.
-            self.refused.note(host, Some(port).filter(|_| via != EgressService::Dns));
+            self.refused.add(host, Some(port).filter(|_| via != EgressService::Dns));
         }
         self.record_once(&Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
     }

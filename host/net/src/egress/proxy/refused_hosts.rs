@@ -21,7 +21,7 @@ pub struct RefusedHosts {
 
 impl RefusedHosts {
     /// Notes a refused host. `port` is `None` if only its name was asked for.
-    pub(super) fn note(&self, host: &str, port: Option<u16>) {
+    pub(super) fn add(&self, host: &str, port: Option<u16>) {
         let Some(destination) = Destination::new(host, port.unwrap_or(HTTPS)) else { return };
         let mut hosts = self.hosts.lock();
         hosts.insert(destination, Instant::now());
@@ -46,13 +46,13 @@ mod tests {
     #[test]
     fn hosts_are_told_as_a_cell_lists_them() {
         let refused = RefusedHosts::default();
-        refused.note("Old.test", None);
+        refused.add("Old.test", None);
         let then = Instant::now();
-        refused.note("api.test", None);
-        refused.note("db.test", Some(5432));
-        refused.note("no host", None);
+        refused.add("api.test", None);
+        refused.add("db.test", Some(5432));
+        refused.add("no host", None);
         assert_eq!(refused.since(then), ["api.test:443", "db.test:5432"]);
-        (0..1000).for_each(|n| refused.note(&format!("h{n}.test"), None));
+        (0..1000).for_each(|n| refused.add(&format!("h{n}.test"), None));
         let kept = refused.since(then);
         assert_eq!(kept.len(), MAX_HOSTS);
         assert!(kept.contains(&"h999.test:443".to_owned()), "the newest is kept: {kept:?}");

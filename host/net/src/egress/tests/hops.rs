@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use url::Url;
 
 use super::super::testing::FixedLookup;
-use super::super::{Egress, EgressError, Outgoing, Reach};
+use super::super::{Egress, EgressError, OutgoingRequest, Reach};
 
 /// Starts a server that answers `/to/STATUS/URL` with a redirect, and everything else with the request that it
 /// received.
@@ -46,11 +46,11 @@ async fn answer(
     (status, [("location", to.to_owned())]).into_response()
 }
 
-fn request(method: Method, url: &str) -> Outgoing {
+fn request(method: Method, url: &str) -> OutgoingRequest {
     let mut secrets = HeaderMap::new();
     secrets.insert(AUTHORIZATION, HeaderValue::from_static("key"));
     let body = (method == Method::POST).then(|| Bytes::from_static(b"hello"));
-    Outgoing { method, url: Url::parse(url).unwrap(), headers: HeaderMap::new(), secrets, body, on_body: None }
+    OutgoingRequest { method, url: Url::parse(url).unwrap(), headers: HeaderMap::new(), secrets, body, on_body: None }
 }
 
 async fn ask(method: Method, url: &str) -> Result<String, EgressError> {

@@ -100,12 +100,12 @@ async fn streams_are_forgotten_after_a_while_and_when_there_are_too_many() {
         outs.push(out);
         drop(streams.open(None, messages));
     }
-    streams.sweep();
+    streams.forget_unread();
     let kept = |number: usize| streams.resume(EventId { stream: number as u64, number: 0 }).is_some();
     assert!(!kept(1) && !kept(2) && kept(3));
     outs[0].closed().await;
     tokio::time::advance(RESUME_WINDOW).await;
-    streams.sweep();
+    streams.forget_unread();
     assert!(!kept(4) && !kept(MAX_UNREAD + 2));
     outs[MAX_UNREAD].closed().await;
 }

@@ -74,7 +74,7 @@ async fn a_session_is_bound_to_its_principal() {
     let sessions = Sessions::default();
     let (fake, _events) = FakeBroker::new();
     let hello = crate::protocol::Json::of(&json!({ "protocolVersion": "2025-11-25" }));
-    let open = crate::front::protocol::legacy::Legacy::open(
+    let open = crate::front::protocol::legacy::LegacyConversation::open(
         &fake,
         &profile(),
         "one",
