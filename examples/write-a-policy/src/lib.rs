@@ -22,7 +22,7 @@ impl Guest for StayInside {
         UNDER.with(|cell| cell.set(under)).map_err(|_| "configured twice".to_string())
     }
 
-    fn check(call: &Call) -> Result<Verdict, String> {
+    fn check(call: Call) -> Result<Verdict, String> {
         let under = UNDER.with(|cell| cell.get().cloned()).ok_or("not configured")?;
         let arguments: Value = serde_json::from_str(&call.arguments()).map_err(|error| error.to_string())?;
         Ok(match path_outside(&arguments, &under) {

@@ -70,10 +70,10 @@ macro_rules! export_approval {
     ($plugin:ty) => {
         $crate::__component! { $plugin: Approval, approval, export_approval_world, {
             fn settle(
-                call: &$crate::bindings::portcullis::plugin::calls::Call,
-                ask: &$crate::bindings::portcullis::plugin::asks::Ask,
+                call: $crate::bindings::portcullis::plugin::calls::Call,
+                ask: $crate::bindings::portcullis::plugin::asks::Ask,
             ) -> ::std::result::Result<$crate::Settlement, ::std::string::String> {
-                PLUGIN.with(|plugin| $crate::Approval::settle(plugin.get()?, call, ask))
+                PLUGIN.with(|plugin| $crate::Approval::settle(plugin.get()?, &call, &ask))
             }
         } }
     };

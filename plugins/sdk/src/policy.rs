@@ -34,9 +34,9 @@ macro_rules! export_policy {
     ($plugin:ty) => {
         $crate::__component! { $plugin: Policy, policy, export_policy_world, {
             fn check(
-                call: &$crate::bindings::portcullis::plugin::calls::Call,
+                call: $crate::bindings::portcullis::plugin::calls::Call,
             ) -> ::std::result::Result<$crate::Verdict, ::std::string::String> {
-                PLUGIN.with(|plugin| $crate::Policy::check(plugin.get()?, call))
+                PLUGIN.with(|plugin| $crate::Policy::check(plugin.get()?, &call))
             }
         } }
     };

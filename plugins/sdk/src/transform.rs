@@ -43,9 +43,9 @@ macro_rules! export_transform {
     ($plugin:ty) => {
         $crate::__component! { $plugin: Transform, transform, export_transform_world, {
             fn rewrite(
-                call: &$crate::bindings::portcullis::plugin::calls::Call,
+                call: $crate::bindings::portcullis::plugin::calls::Call,
             ) -> ::std::result::Result<$crate::Change, ::std::string::String> {
-                PLUGIN.with(|plugin| $crate::Transform::rewrite(plugin.get()?, call, &$crate::HostVault))
+                PLUGIN.with(|plugin| $crate::Transform::rewrite(plugin.get()?, &call, &$crate::HostVault))
             }
         } }
     };

@@ -108,7 +108,7 @@ impl ReadyInstance<PolicyWorld> {
     pub(crate) async fn check(&mut self) -> Result<Verdict, PluginFailure> {
         let armed = arm(&mut self.store, CallLimits::DECISION);
         let guest = self.world.0.portcullis_plugin_policy();
-        let verdict = guest.call_check(&mut self.store, Resource::new_borrow(ONLY));
+        let verdict = guest.call_check(&mut self.store, Resource::new_own(ONLY));
         convert::verdict(own_error(guard(armed, verdict).await?)?)
     }
 }
@@ -118,7 +118,7 @@ impl ReadyInstance<TransformWorld> {
     pub(crate) async fn rewrite(&mut self) -> Result<TransformDecision, PluginFailure> {
         let armed = arm(&mut self.store, CallLimits::REWRITE);
         let guest = self.world.0.portcullis_plugin_transform();
-        let change = guest.call_rewrite(&mut self.store, Resource::new_borrow(ONLY));
+        let change = guest.call_rewrite(&mut self.store, Resource::new_own(ONLY));
         convert::change(own_error(guard(armed, change).await?)?)
     }
 }
@@ -128,7 +128,7 @@ impl ReadyInstance<ApprovalWorld> {
     pub(crate) async fn settle(&mut self) -> Result<Settlement, PluginFailure> {
         let armed = arm(&mut self.store, CallLimits::DECISION);
         let guest = self.world.0.portcullis_plugin_approval();
-        let settled = guest.call_settle(&mut self.store, Resource::new_borrow(ONLY), Resource::new_borrow(ONLY));
+        let settled = guest.call_settle(&mut self.store, Resource::new_own(ONLY), Resource::new_own(ONLY));
         convert::settlement(own_error(guard(armed, settled).await?)?)
     }
 }

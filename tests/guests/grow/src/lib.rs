@@ -11,7 +11,7 @@ impl Guest for Grow {
         Ok(())
     }
 
-    fn check(_: &Call) -> Result<Verdict, String> {
+    fn check(_: Call) -> Result<Verdict, String> {
         let mut kept = Vec::new();
         loop {
             kept.push(std::hint::black_box(vec![1u8; 1 << 20]));

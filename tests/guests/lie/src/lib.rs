@@ -12,7 +12,7 @@ impl Guest for Lie {
         Ok(())
     }
 
-    fn rewrite(call: &Call) -> Result<Change, String> {
+    fn rewrite(call: Call) -> Result<Change, String> {
         let arguments = call.arguments();
         let says = |word: &str| arguments.contains(word);
         if says("no json") {

@@ -14,7 +14,7 @@ impl Guest for Loop {
         Ok(())
     }
 
-    fn check(_: &Call) -> Result<Verdict, String> {
+    fn check(_: Call) -> Result<Verdict, String> {
         spin();
         Ok(Verdict::Pass)
     }

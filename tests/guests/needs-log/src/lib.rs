@@ -12,7 +12,7 @@ impl Guest for NeedsLog {
         Ok(())
     }
 
-    fn check(call: &Call) -> Result<Verdict, String> {
+    fn check(call: Call) -> Result<Verdict, String> {
         write(Level::Warn, &format!("saw {}\n\u{1b}[31mforged", call.id()));
         write(Level::Info, &"é".repeat(4 << 10));
         Ok(Verdict::Pass)

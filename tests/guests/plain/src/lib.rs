@@ -33,7 +33,7 @@ impl Guest for Plain {
         Ok(())
     }
 
-    fn check(call: &Call) -> Result<Verdict, String> {
+    fn check(call: Call) -> Result<Verdict, String> {
         let arguments = call.arguments();
         SETTINGS.with_borrow(|settings| {
             if let Some(text) = value(settings, "refuse").filter(|text| arguments.contains(text)) {

@@ -12,7 +12,7 @@ impl Guest for Settle {
         Ok(())
     }
 
-    fn settle(call: &Call, ask: &Ask) -> Result<Settlement, String> {
+    fn settle(call: Call, ask: Ask) -> Result<Settlement, String> {
         if let Some(grant) = ask.grants().first().filter(|grant| grant.age() < 60) {
             return Ok(Settlement::Remembered(grant.id()));
         }

@@ -11,7 +11,7 @@ impl Guest for Trap {
         Ok(())
     }
 
-    fn check(call: &Call) -> Result<Verdict, String> {
+    fn check(call: Call) -> Result<Verdict, String> {
         let arguments = call.arguments();
         if arguments.contains("panic") {
             panic!("told to");

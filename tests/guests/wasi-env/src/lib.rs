@@ -11,7 +11,7 @@ impl Guest for WasiEnv {
         Ok(())
     }
 
-    fn check(_: &Call) -> Result<Verdict, String> {
+    fn check(_: Call) -> Result<Verdict, String> {
         Ok(Verdict::Ask(std::env::var("HOME").unwrap_or_default()))
     }
 }
