@@ -370,7 +370,7 @@ impl SourceError {
     }
 
     /// Returns the error of a source that failed `attempts` times in a row and is left alone for another `wait`.
-    pub(crate) fn left_alone(self, attempts: u32, wait: Duration) -> Self {
+    pub(crate) fn paused_after(self, attempts: u32, wait: Duration) -> Self {
         let seconds = wait.as_secs().max(1);
         Self::Closed(
             self.into_cause()

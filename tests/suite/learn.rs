@@ -135,8 +135,10 @@ fn a_failure_that_the_cell_causes_names_the_line_that_allows_it() {
     let dir = needy();
     let settings = dir.path("config/settings");
     let ran = dir.run(&["check"]);
-    let line =
-        format!("its cell does not have {0}: `read = [\"{0}\"]` in its `cell`, or --read {0}", settings.display());
+    let line = format!(
+        "its cell does not have {0}; to open it, add `read = [\"{0}\"]` to its `cell`, or the switch `--read {0}`",
+        settings.display()
+    );
     assert!(ran.out.contains(&line) && ran.out.contains("(it exists outside)"), "{}{}", ran.out, ran.err);
     assert!(ran.out.contains("it was not given NEEDY_SETTINGS"), "{}", ran.out);
 

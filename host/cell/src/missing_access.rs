@@ -1,7 +1,7 @@
 //! Finds in a failure the hosts, paths and variables that a cell may lack, and names the line that adds each.
 //!
-//! The texts for agents say what was refused or named, and never whether a path exists outside. No text recommends to
-//! open a file that holds credentials: a source could make the broker say so by printing its name.
+//! The texts for agents say what was refused or named, and never whether a path exists outside. No text recommends
+//! opening a file that holds credentials, since a source could bring that about by printing its name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,12 +13,13 @@ use super::process_cell::{PreparedSource, ProcessCell};
 use super::system_mounts;
 
 /// Words of the system's errors for a file that is missing or must not be used.
-const MISSING: [&str; 6] =
+const UNAVAILABLE_PHRASES: [&str; 6] =
     ["enoent", "no such file", "eacces", "eperm", "permission denied", "operation not permitted"];
 
-/// Words in which programs say the same of their own. They are believed only of a path that the command names: `404 Not
-/// Found: /repos` is about no file.
-const MISSING_IF_NAMED: [&str; 5] = ["not found", "does not exist", "cannot find", "cannot access", "accessible"];
+/// Phrases with which programs say the same in their own words. They count only for a path that the command names, as
+/// `404 Not Found: /repos` is not about a file.
+const UNAVAILABLE_PHRASES_IF_NAMED: [&str; 5] =
+    ["not found", "does not exist", "cannot find", "cannot access", "accessible"];
 
 const READ_ONLY: [&str; 2] = ["erofs", "read-only file system"];
 
@@ -37,9 +38,9 @@ const MAX_VARIABLES: usize = 16;
 /// The fewest bytes of a variable's name. Shorter words in capitals are abbreviations.
 const MIN_NAME_BYTES: usize = 6;
 
-/// Beginnings of words in capitals that are no variables: errors of the system, and what runtimes print about
-/// themselves.
-const NO_VARIABLES: [&str; 11] = [
+/// Beginnings of words in capitals that are not reported as missing variables: errors, and settings of runtimes and
+/// proxies.
+const NOT_SUGGESTED_PREFIXES: [&str; 11] = [
     "ERR_",
     "UND_ERR",
     "SIG",
@@ -53,7 +54,7 @@ const NO_VARIABLES: [&str; 11] = [
     "UNSUPPORTED_",
 ];
 
-/// Something that a cell may lack.
+/// A host, path or variable that a cell may lack.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingAccess {
     /// A host that was refused, as `host:port`.
@@ -67,39 +68,43 @@ pub enum MissingAccess {
 }
 
 impl fmt::Display for MissingAccess {
-    /// Says what was refused, the line of the configuration, and the switch of `wrap`.
+    /// Writes what was refused, the line of the configuration that allows it, and the switch of `portcullis wrap`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = |path: &Path| portcullis_core::escape::escape_hidden(&path.to_string_lossy()).into_owned();
         match self {
             Self::Host(host) => {
                 write!(
                     f,
-                    "its cell refused {host}: `network = [\"{host}\"]` in its `cell`, or --network {host}, allows it"
+                    "its cell refused {host}; to allow it, add `network = [\"{host}\"]` to its `cell`, or the switch `--network {host}`"
                 )
             }
             Self::Read(file) => {
                 let file = path(file);
                 write!(
                     f,
-                    "its cell does not have {file}: `read = [\"{file}\"]` in its `cell`, or --read {file}, opens it"
+                    "its cell does not have {file}; to open it, add `read = [\"{file}\"]` to its `cell`, or the switch `--read {file}`"
                 )
             }
             Self::Write(file) => {
                 let file = path(file);
                 write!(
                     f,
-                    "its cell does not let it write {file}: `write = [\"{file}\"]` in its `cell`, or --write {file}, opens it"
+                    "its cell does not let it write {file}; to allow it, add `write = [\"{file}\"]` to its `cell`, or the switch `--write {file}`"
                 )
             }
             Self::Variable(name) => {
-                write!(f, "it was not given {name}: add it to its `env`, or --env {name}=…, if it needs it")
+                write!(
+                    f,
+                    "it was not given {name}; if it needs this variable, add it to its `env`, or the switch `--env {name}=…`"
+                )
             }
         }
     }
 }
 
 impl MissingAccess {
-    /// Returns whether a path exists outside. It may be on a file system that does not answer.
+    /// Reports whether this is a path to read that exists outside the cell. May block for long, on a file system that
+    /// does not answer.
     pub(crate) fn exists_outside(&self) -> bool {
         matches!(self, Self::Read(path) if path.symlink_metadata().is_ok())
     }
@@ -113,24 +118,31 @@ impl MissingAccess {
 impl ProcessCell {
     /// Returns what the source may have lacked when something failed: hosts that it was refused since `then`, and paths
     /// that the text of the failure names. Paths that exist outside are also logged, for the person who runs the
-    /// broker. `then` is `None` if the refused hosts may be those of other calls: then they are left out.
+    /// broker. If `since` is `None`, refused hosts are left out, as they may be those of other calls.
     pub fn missing_access(&self, then: Option<Instant>, failure: &str) -> Vec<MissingAccess> {
-        let missing = self.found(then, failure, Vec::new());
+        let missing = self.collect_missing(then, failure, Vec::new());
         self.report_missing(&missing);
         missing
     }
 
-    /// As [`Self::missing_access`], for a source that did not start; that also names variables which its message names.
+    /// Returns what a source may have lacked that did not start: what [`Self::missing_access`] finds, and the variables
+    /// that its message names and it does not have.
     pub fn missing_access_at_start(&self, then: Instant, failure: &str) -> Vec<MissingAccess> {
         let missing = |name: &String| !self.has_variable(name);
         let variables = variables_in(failure).into_iter().filter(missing).map(MissingAccess::Variable).collect();
-        let missing = self.found(Some(then), failure, variables);
+        let missing = self.collect_missing(Some(then), failure, variables);
         self.report_missing(&missing);
         missing
     }
 
-    /// Returns at most [`MAX_SHOWN`]: what the message names itself comes before hosts, of which there may be many.
-    fn found(&self, then: Option<Instant>, failure: &str, variables: Vec<MissingAccess>) -> Vec<MissingAccess> {
+    /// Returns at most [`MAX_SHOWN`] things that the cell may lack. What the failure itself names comes before the
+    /// refused hosts, of which there may be many.
+    fn collect_missing(
+        &self,
+        then: Option<Instant>,
+        failure: &str,
+        variables: Vec<MissingAccess>,
+    ) -> Vec<MissingAccess> {
         let described = self.described();
         let files = described.map(|described| self.files_in(searched(failure), &described)).unwrap_or_default();
         let hosts = then.map(|then| self.refused().since(then)).unwrap_or_default();
@@ -145,14 +157,15 @@ impl ProcessCell {
     fn files_in(&self, failure: &str, described: &PreparedSource) -> Vec<MissingAccess> {
         let lower = failure.to_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-        let (missing, missing_if_named, read_only) = (says(&MISSING), says(&MISSING_IF_NAMED), says(&READ_ONLY));
+        let (missing, missing_if_named, read_only) =
+            (says(&UNAVAILABLE_PHRASES), says(&UNAVAILABLE_PHRASES_IF_NAMED), says(&READ_ONLY));
         let (grant, needs) = (&described.grant, &described.needs);
         let within = |path: &Path, all: &[PathBuf]| all.iter().any(|known| path.starts_with(known));
         let programs = self.cells.programs();
         let mut found = BTreeMap::new();
         for (at, path) in paths_in(failure).into_iter().enumerate() {
-            // What is granted may lie in a folder that would be the cell's own. The program's own files are named by
-            // every stack trace, and no program needs to write them.
+            // A granted path may lie in a folder of which the cell has its own otherwise, such as `/tmp`, so the grant
+            // is checked first. Every stack trace names the files of the program itself, which it need not write.
             let granted = within(&path, &grant.read);
             let of_program = needs.read.iter().any(|known| path.starts_with(known));
             let named = || self.is_named(&path);
@@ -160,7 +173,7 @@ impl ProcessCell {
                 true => continue,
                 false if is_credential(&path, programs.home.as_deref()) => continue,
                 false if read_only && granted => MissingAccess::Write(path),
-                false if granted || of_program || system_mounts::is_in_every_cell(&path) => continue,
+                false if granted || of_program || system_mounts::is_shared_or_replaced(&path) => continue,
                 false if read_only => MissingAccess::Write(path),
                 false if missing || (missing_if_named && named()) => MissingAccess::Read(path),
                 false => continue,
@@ -185,7 +198,8 @@ fn searched(text: &str) -> &str {
     text.get(..text.floor_char_boundary(MAX_SEARCHED_BYTES.min(text.len()))).unwrap_or_default()
 }
 
-/// Returns the absolute paths in a text. A path between quotation marks ends at the closing one, any other at a blank.
+/// Returns the absolute paths in a text. A path in quotation marks ends at the closing mark; any other ends at white
+/// space, a mark or a bracket.
 fn paths_in(text: &str) -> Vec<PathBuf> {
     let ends = |c: char| c.is_whitespace() || "'\"`,;:()[]{}<>|\\".contains(c);
     let mut paths = Vec::new();
@@ -217,7 +231,7 @@ pub fn variables_in(text: &str) -> Vec<String> {
         let capitals = word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
         let shaped =
             word.len() >= MIN_NAME_BYTES && word.contains('_') && word.starts_with(|c: char| c.is_ascii_uppercase());
-        let other = NO_VARIABLES.iter().any(|other| word.starts_with(other));
+        let other = NOT_SUGGESTED_PREFIXES.iter().any(|other| word.starts_with(other));
         if capitals && shaped && !other && !names.iter().any(|known| known == word) {
             names.push(word.to_owned());
             if names.len() == MAX_VARIABLES {

@@ -196,7 +196,7 @@ impl Search<'_> {
             let runtime = Runtime::of(&real);
             match runtime {
                 Runtime::Node => node::toolchain(self, &real),
-                Runtime::Python => python::toolchain(self, path, &real),
+                Runtime::Python => python::add_interpreter(self, path, &real),
                 Runtime::Script | Runtime::Binary => self.binary(&real),
             }
             return Ok(runtime);
@@ -234,7 +234,7 @@ impl Search<'_> {
     fn script(&mut self, runtime: Runtime, real: &Path) {
         match runtime {
             Runtime::Node => node::script(self, real),
-            Runtime::Python => python::script(self, real),
+            Runtime::Python => python::add_script(self, real),
             Runtime::Script | Runtime::Binary => {}
         }
     }
@@ -274,8 +274,8 @@ impl Search<'_> {
     /// Opens one file under the path as written, and returns its real path.
     fn file(&mut self, path: &Path) -> Option<PathBuf> {
         let traced = follow(path).ok()?;
-        self.needs.links.extend(traced.links.into_iter().filter(|(link, _)| !system_mounts::contains(link)));
-        if !system_mounts::contains(&traced.real) {
+        self.needs.links.extend(traced.links.into_iter().filter(|(link, _)| !system_mounts::is_shared(link)));
+        if !system_mounts::is_shared(&traced.real) {
             self.needs.read.insert(traced.real.clone());
         }
         Some(traced.real)

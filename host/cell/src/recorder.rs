@@ -114,7 +114,7 @@ type Watched = Mutex<BTreeMap<(u64, u64), PathBuf>>;
 #[derive(Debug)]
 pub struct Recording {
     began: Instant,
-    seen: Mutex<SeenSyscall>,
+    seen: Mutex<AttemptInCell>,
     watched: Watched,
     /// Notified when an attempt was looked up outside.
     looked_up: Condvar,
@@ -125,7 +125,7 @@ pub struct Recording {
 }
 
 #[derive(Debug, Default)]
-struct SeenSyscall {
+struct AttemptInCell {
     attempts: BTreeMap<(AttemptAction, AttemptSubject, AttemptAvailability), Times>,
     /// The bytes of all paths and names in `attempts`.
     bytes: usize,
@@ -299,7 +299,7 @@ impl Recording {
     #[cfg(target_os = "linux")]
     pub(crate) fn listen(self: Arc<Self>, listener: SyscallListenerHandle) {
         let listener = portcullis_jail::SyscallListener::new(listener);
-        let (to_look, looked): (SyncSender<(caller::SeenSyscall, String)>, _) = sync_channel(LOOK_QUEUE);
+        let (to_look, looked): (SyncSender<(caller::AttemptInCell, String)>, _) = sync_channel(LOOK_QUEUE);
         let recording = Arc::clone(&self);
         let sampled = Arc::clone(&self);
         let sampler = usage::sample_until_dropped(Arc::clone(&self.threads), move |used| sampled.record_usage(used));
@@ -307,12 +307,12 @@ impl Recording {
             let _sampler = sampler;
             while let Ok(Some(call)) = listener.receive() {
                 recording.threads.add(call.thread);
-                let mut seen = caller::seen(&listener, &call, &recording.watched);
-                let program = seen.as_ref().map(|_| caller::program(call.thread)).unwrap_or_default();
+                let mut seen = caller::attempts_of(&listener, &call, &recording.watched);
+                let program = seen.as_ref().map(|_| caller::thread_name(call.thread)).unwrap_or_default();
                 // Before the caller goes on: what it does next may be to answer, after which the record is read.
                 recording.seen.lock().waiting += seen.as_ref().map_or(1, Vec::len);
                 let is_recorded = portcullis_jail::recorded_call(call.number).is_some();
-                let reaches_service = || seen.iter().flatten().any(caller::SeenSyscall::is_unix_socket);
+                let reaches_service = || seen.iter().flatten().any(caller::AttemptInCell::is_unix_socket);
                 let follows = recording.follows_unix_sockets.load(Ordering::Relaxed);
                 if is_recorded && !(follows && reaches_service()) {
                     listener.continue_call(&call);

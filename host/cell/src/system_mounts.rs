@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The system's programs and libraries, and what the loader, TLS and the links in `/usr/bin` need from `/etc`.
 /// `/etc/ssl/private` is left out, since a broker that runs as root could open it.
-const FOLDERS: [&str; 12] = [
+const SHARED_PATHS: [&str; 12] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -20,11 +20,11 @@ const FOLDERS: [&str; 12] = [
     "/etc/ca-certificates",
 ];
 
-/// Returns what this machine has of these folders: paths to mount, and links (`/lib` leads to `/usr/lib` on most
+/// Returns the shared system paths that this machine has: paths to mount, and links (`/lib` leads to `/usr/lib` on most
 /// systems).
 pub(super) fn present() -> (Vec<PathBuf>, Vec<(PathBuf, PathBuf)>) {
     let (mut folders, mut links) = (Vec::new(), Vec::new());
-    for path in FOLDERS.map(PathBuf::from) {
+    for path in SHARED_PATHS.map(PathBuf::from) {
         match std::fs::read_link(&path) {
             Ok(target) => links.push((path, target)),
             Err(_) if path.exists() => folders.push(path),
@@ -35,14 +35,14 @@ pub(super) fn present() -> (Vec<PathBuf>, Vec<(PathBuf, PathBuf)>) {
 }
 
 /// Reports whether every cell has this path, whatever its program needs.
-pub(super) fn contains(path: &Path) -> bool {
-    FOLDERS.iter().any(|folder| path.starts_with(folder))
+pub(super) fn is_shared(path: &Path) -> bool {
+    SHARED_PATHS.iter().any(|folder| path.starts_with(folder))
 }
 
 /// Folders of which every cell has its own.
-const OWN: [&str; 7] = ["/dev", "/etc", "/home/source", "/proc", "/run", "/sys", "/tmp"];
+const OWN_FOLDERS: [&str; 7] = ["/dev", "/etc", "/home/source", "/proc", "/run", "/sys", "/tmp"];
 
-/// Reports whether every cell has this path, or a folder of its own in its place.
-pub(super) fn is_in_every_cell(path: &Path) -> bool {
-    contains(path) || OWN.iter().any(|folder| path.starts_with(folder))
+/// Reports whether a path is shared with every cell, or lies in a folder of which every cell has its own.
+pub(super) fn is_shared_or_replaced(path: &Path) -> bool {
+    is_shared(path) || OWN_FOLDERS.iter().any(|folder| path.starts_with(folder))
 }

@@ -22,7 +22,7 @@ pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&PluginHost
     apart_from_grants(config, lock)?;
     let reader = PluginReader::new(&config.data_dir, lock);
     if let Some(host) = host {
-        return Ok(host.pinned_by(reader));
+        return Ok(host.with_other_pins(reader));
     }
     // A build without a compiler keeps no compiled code.
     let state_dir = config.state_dir.as_deref().filter(|_| cfg!(feature = "compiler"));

@@ -176,7 +176,7 @@ impl ConfiguredSession {
         let taken = taken.await.clone()?;
         let pending = self.lock_pending().take();
         if let Some(pending) = pending {
-            self.await_absent(&taken, pending);
+            self.add_absent_later(&taken, pending);
         }
         Ok(taken)
     }

@@ -115,7 +115,7 @@ impl ConfiguredSession {
         *place = Some(Arc::clone(&listing));
         stale.clear();
         drop(place);
-        self.wait_for(pending);
+        self.add_when_listed(pending);
         Ok(listing)
     }
 

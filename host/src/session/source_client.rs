@@ -109,7 +109,7 @@ impl ConfiguredSession {
         match method {
             Method::NotificationsToolsListChanged if self.follows_tools(upstream) => {
                 // The refresh tells the agent of the result.
-                self.refresh(upstream);
+                self.request_refresh(upstream);
                 return false;
             }
             Method::NotificationsToolsListChanged => {

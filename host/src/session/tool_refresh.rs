@@ -31,18 +31,18 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The largest number of added, of removed and of changed names that a log line shows; the ledger has all.
-const SHOWN: usize = 16;
+const MAX_SHOWN_NAMES: usize = 16;
 
-/// The sources whose tools are being refreshed.
+/// The refreshes of a session's tools: the sources whose tools are being refreshed, and the lock that orders them.
 #[derive(Default)]
 pub(super) struct ToolRefresh {
-    running: Mutex<HashMap<SourceName, Stage>>,
+    running: Mutex<HashMap<SourceName, RefreshState>>,
     /// The lock that is held while one list replaces another. No source is queried while it is held.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum RefreshState {
     Running,
     /// Another change came meanwhile, so one more refresh follows.
     Again,
@@ -52,16 +52,16 @@ impl ToolRefresh {
     /// Notes that a refresh is wanted. Returns true if the caller must begin it.
     fn begin(&self, source: &SourceName) -> bool {
         let mut running = self.lock();
-        let stage = if running.contains_key(source) { Stage::Again } else { Stage::Running };
+        let stage = if running.contains_key(source) { RefreshState::Again } else { RefreshState::Running };
         running.insert(source.clone(), stage).is_none()
     }
 
     /// Ends a refresh. Returns true if the caller must refresh once more.
     fn finish_refresh(&self, source: &SourceName) -> bool {
         let mut running = self.lock();
-        let again = running.get(source) == Some(&Stage::Again);
+        let again = running.get(source) == Some(&RefreshState::Again);
         if again {
-            running.insert(source.clone(), Stage::Running);
+            running.insert(source.clone(), RefreshState::Running);
         } else {
             running.remove(source);
         }
@@ -73,7 +73,7 @@ impl ToolRefresh {
         self.lock().keys().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SourceName, Stage>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SourceName, RefreshState>> {
         self.running.lock()
     }
 }
@@ -81,17 +81,21 @@ impl ToolRefresh {
 impl ConfiguredSession {
     /// Reports whether the session asks a source again when the source says that its tools have changed.
     pub(super) fn follows_tools(&self, upstream: &Upstream) -> bool {
-        upstream.config.discovery == ToolListUpdates::Live || self.listeners.want_tools() || self.is_missing(upstream)
+        upstream.config.discovery == ToolListUpdates::Live
+            || self.listeners.want_tools()
+            || self.lacks_current_tools(upstream)
     }
 
-    /// Reports whether the session has begun without a source, or with what the source said to an earlier session.
-    fn is_missing(&self, upstream: &Upstream) -> bool {
+    /// Reports whether the session began without the current tools of a source: without any, or with those that the
+    /// source listed for an earlier session.
+    fn lacks_current_tools(&self, upstream: &Upstream) -> bool {
         let cell = Arc::clone(&self.lock_tools());
         cell.get().is_some_and(|taken| taken.as_ref().is_ok_and(|tools| tools.is_missing(&upstream.config.name)))
     }
 
-    /// Refreshes the tools of a source soon, and once, however often it is called meanwhile.
-    pub(super) fn refresh(&self, upstream: &Arc<Upstream>) {
+    /// Begins to refresh the tools of a source in the background. Calls during a refresh, or in the pause after it,
+    /// lead to one more.
+    pub(super) fn request_refresh(&self, upstream: &Arc<Upstream>) {
         let source = &upstream.config.name;
         if !self.refresh.begin(source) {
             return;
@@ -111,22 +115,22 @@ impl ConfiguredSession {
         });
     }
 
-    /// Waits for the sources that the session had to begin without: those that are still being asked, and those that
-    /// have come back since.
-    pub(super) fn await_absent(&self, tools: &SessionCatalog, pending: Vec<PendingSource>) {
+    /// Arranges for the sources that the session had to begin without to be added: when they answer, if they are still
+    /// being asked, and at once, if they are connected again.
+    pub(super) fn add_absent_later(&self, tools: &SessionCatalog, pending: Vec<PendingSource>) {
         let is_pending =
             |upstream: &Upstream| pending.iter().any(|pending| pending.upstream.config.name == upstream.config.name);
         for upstream in tools.absent().filter(|upstream| !is_pending(upstream)) {
             // A source that connects from here on announces itself.
             if upstream.source.health().connected {
-                self.refresh(upstream);
+                self.request_refresh(upstream);
             }
         }
-        self.wait_for(pending);
+        self.add_when_listed(pending);
     }
 
     /// Waits in the background for sources that are still being asked, and adds what they list.
-    pub(super) fn wait_for(&self, pending: Vec<PendingSource>) {
+    pub(super) fn add_when_listed(&self, pending: Vec<PendingSource>) {
         for PendingSource { upstream, kind, listed } in pending {
             let me = self.me.clone();
             tokio::spawn(async move {
@@ -150,8 +154,8 @@ impl ConfiguredSession {
                 let listed = discovery::noted(&self.context, &self.caller, ItemKind::Tool, upstream, Ok(listed));
                 if let Ok(listed) = listed {
                     let changed = self.replace_listed(upstream, listed).await;
-                    // An agent that subscribed is told of each change that a source announces, even if it changes
-                    // nothing that the agent sees.
+                    // An agent that subscribed is told of each change that a source with `discovery = "snapshot"`
+                    // announces, even if it changes nothing that the agent sees.
                     if !changed && upstream.config.discovery == ToolListUpdates::Snapshot && self.listeners.want_tools()
                     {
                         self.notify_change(ItemKind::Tool);
@@ -169,7 +173,7 @@ impl ConfiguredSession {
     /// sees. Returns true if it does.
     async fn replace_listed(&self, upstream: &Arc<Upstream>, listed: ListedItems) -> bool {
         let _turn = self.refresh.turn.lock().await;
-        let Some(before) = self.present_tools().await else { return false };
+        let Some(before) = self.current_catalog().await else { return false };
         let source = &upstream.config.name;
         let is_new = before.missing_cause(source).is_some();
         let capabilities = listed.met.as_ref().map(|met| met.capabilities.clone());
@@ -185,7 +189,7 @@ impl ConfiguredSession {
         }
         let changed = self.notify_difference(ItemKind::Tool, &before, &after);
         if !changed {
-            tracing::info!(%source, "a source says that its tools have changed, and they have not");
+            tracing::info!(%source, "a new list of a source changes nothing that its session sees");
         }
         changed
     }
@@ -194,15 +198,15 @@ impl ConfiguredSession {
     /// agent if it sees other tools now.
     pub(super) async fn apply_lock_file(&self) {
         let _turn = self.refresh.turn.lock().await;
-        let Some(before) = self.present_tools().await else { return };
+        let Some(before) = self.current_catalog().await else { return };
         if let Some(after) = self.replace_tools(&before, before.answered.clone()).await {
             self.notify_difference(ItemKind::Tool, &before, &after);
         }
     }
 
-    /// Returns the list of tools if there is one. Tools that have not been listed yet will be up to date anyway, unless
-    /// they are carried over.
-    async fn present_tools(&self) -> Option<Arc<SessionCatalog>> {
+    /// Returns the session's list of tools, or `None` if it has not been made yet and so will be up to date when it is.
+    /// A list that is carried over from the previous configuration is made now.
+    async fn current_catalog(&self) -> Option<Arc<SessionCatalog>> {
         let is_carried = self.carried.lock().is_some();
         if is_carried {
             return self.snapshot().await.ok();
@@ -210,7 +214,8 @@ impl ConfiguredSession {
         self.lock_tools().get().and_then(|tools| tools.clone().ok())
     }
 
-    /// Replaces the list of tools by one of these answers. Returns `None` if that is not possible; then it stays.
+    /// Replaces the list of tools with one built from these results. Returns `None` and keeps the old list if none can
+    /// be built.
     async fn replace_tools(&self, before: &SessionCatalog, answered: Vec<ListResult>) -> Option<Arc<SessionCatalog>> {
         match self.build_listing(answered, false, ItemKind::Tool).await {
             Ok(after) => {
@@ -228,18 +233,19 @@ impl ConfiguredSession {
     /// Tells the agent that a list has changed, and records how, if two lists differ in what the agent sees. Returns
     /// true if they do.
     pub(super) fn notify_difference(&self, kind: ItemKind, before: &SessionCatalog, after: &SessionCatalog) -> bool {
-        let change = Change::between(before, after);
+        let change = ListDifference::between(before, after);
         if change.is_none() {
             return false;
         }
-        let Change { added, removed, changed } = &change;
-        let shown = |names: &BTreeSet<Arc<str>>| names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(" ");
+        let ListDifference { added, removed, changed } = &change;
+        let shown =
+            |names: &BTreeSet<Arc<str>>| names.iter().take(MAX_SHOWN_NAMES).cloned().collect::<Vec<_>>().join(" ");
         tracing::warn!(
             kind = kind.as_str(),
             added = shown(added),
             removed = shown(removed),
             changed = shown(changed),
-            "what a session can use has changed"
+            "the items that a session can use have changed"
         );
         let all = |names: &BTreeSet<Arc<str>>| names.iter().map(|name| json!(&**name)).collect::<Vec<_>>();
         let mut body = json!({ "added": all(added), "removed": all(removed), "changed": all(changed) });
@@ -254,13 +260,13 @@ impl ConfiguredSession {
 
 /// The difference between two lists, by exposed name.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Change {
+struct ListDifference {
     added: BTreeSet<Arc<str>>,
     removed: BTreeSet<Arc<str>>,
     changed: BTreeSet<Arc<str>>,
 }
 
-impl Change {
+impl ListDifference {
     fn between(before: &SessionCatalog, after: &SessionCatalog) -> Self {
         let mut change = Self::default();
         for shown in after.items() {
@@ -281,10 +287,10 @@ impl Change {
     }
 }
 
-/// Returns the message that an item was removed by its source.
+/// Returns the error message for an item that its source has removed.
 pub(super) fn removed(kind: ItemKind, name: &str) -> String {
     format!(
-        "{} `{name}` was removed by its source since it was listed; nothing was sent, and a new list shows what there is",
+        "{} `{name}` was removed by its source after it was listed; nothing was sent. List again to see what there is",
         kind.as_str()
     )
 }

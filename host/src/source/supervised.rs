@@ -321,7 +321,7 @@ impl<D: Connector> SupervisedSource<D> {
                 let begin = FirstStep::Attempt(state.made_for(client, &slot));
                 tokio::spawn(drive(Arc::clone(state), Arc::clone(&slot), begin))
             };
-            match slot.want(wait_policy, seen, start) {
+            match slot.request_connection(wait_policy, seen, start) {
                 SlotAnswer::Open(connection, discovery) => {
                     return Ok((connection, discovery.map(|discovery| *discovery)));
                 }
@@ -338,8 +338,8 @@ impl<D: Connector> SupervisedSource<D> {
 impl<D> Drop for SupervisedSource<D> {
     fn drop(&mut self) {
         let own = self.state.own().drain();
-        own.iter().for_each(|slot| slot.drop_all());
-        self.state.shared_slots().for_each(|slot| slot.drop_all());
+        own.iter().for_each(|slot| slot.stop_now());
+        self.state.shared_slots().for_each(|slot| slot.stop_now());
         self.state.closing().drain(..).for_each(|task| task.abort());
     }
 }

@@ -1,5 +1,5 @@
-//! A source that cannot be made as it is configured: its secret is not set, its component cannot be loaded. It fails
-//! alone, whatever is asked of it.
+//! A source that cannot be created as it is configured, for example because its secret is not set or its component
+//! cannot be loaded. Every request to it fails; other sources are not affected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct UnusableSource {
 
 impl UnusableSource {
     pub(crate) fn new(cause: Cause) -> Self {
-        Self { cause: cause.then("; then start the broker again") }
+        Self { cause: cause.then("; start the broker again when this is corrected") }
     }
 
     fn error(&self) -> SourceError {

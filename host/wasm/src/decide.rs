@@ -21,7 +21,7 @@ macro_rules! decider {
             identity: Arc<PluginIdentity>,
             on: Arc<[Phase]>,
             shadow: bool,
-            instance_pool: InstancePool<$world>,
+            pub(super) instance_pool: InstancePool<$world>,
             decisions: Arc<Decisions>,
         }
 

@@ -118,6 +118,11 @@ impl GuestState {
         Ok(store)
     }
 
+    /// Returns the bytes of memory that the instance has.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory
+    }
+
     /// Counts one call from the guest to the host.
     pub(crate) fn host_call(&mut self) -> wasmtime::Result<()> {
         self.calls_left = self.calls_left.checked_sub(1).ok_or(Exceeded::HostCalls)?;

@@ -1,5 +1,5 @@
-//! Plugins: WebAssembly components that judge calls, rewrite values, settle asks, take records away,
-//! or are tool sources.
+//! Plugins: WebAssembly components that decide about calls, rewrite values, remember answers, export records, or are
+//! tool sources.
 //!
 //! A plugin starts with nothing. It can call what its world imports and what the configuration grants; nothing
 //! else is defined for it, and any other import is refused by name when the plugin is loaded. Each decision gets a
@@ -9,8 +9,8 @@
 //! Without the feature `compiler` the program contains no compiler: it loads what `portcullis plugin compile` produced,
 //! pinned by digest.
 //!
-//! An error while a plugin runs is a [`PluginFailure`], on which the gate denies. An error that makes a plugin unusable is a
-//! [`PluginError`], which keeps the broker from starting.
+//! An error while a plugin runs is a [`PluginFailure`], for which the gate denies the call. An error that makes a
+//! plugin unusable is a [`PluginError`], which keeps the broker from starting.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,6 +44,7 @@ mod instance_pool;
 pub mod key_value;
 mod load;
 mod meter;
+mod observe;
 mod plugin_reader;
 mod sink;
 mod tools;
@@ -60,6 +61,7 @@ pub use decide::{Approval, Policy, Transform};
 pub use error::{FailureCode, PluginError, PluginFailure};
 pub use functions::FunctionsComponent;
 pub use inspect::{Import, Inspection};
+pub use observe::{DecisionUsage, ObservedDecision};
 pub use plugin_reader::PluginReader;
 pub use sink::Sink;
 pub use tools::{ToolFailure, ToolsComponent};
@@ -82,7 +84,7 @@ pub struct PluginHost {
 
 impl std::fmt::Debug for PluginHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Plugins").field("reader", &self.reader).finish_non_exhaustive()
+        f.debug_struct("PluginHost").field("reader", &self.reader).finish_non_exhaustive()
     }
 }
 
@@ -120,7 +122,7 @@ pub enum Verdict {
     Deny(Denial),
 }
 
-/// The reason for which a plugin refuses a call.
+/// The reason why a plugin refuses a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
     /// The code, for machines: up to 64 lower-case letters, digits and dashes.
@@ -129,10 +131,10 @@ pub struct Denial {
     pub message: String,
 }
 
-/// The change that a transform makes to the arguments or the outcome.
+/// The decision of a transform about the arguments or the outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransformDecision {
-    /// They stay as they are, byte for byte.
+    /// The value stays as it is, byte for byte.
     Keep,
     /// They become this object.
     Replace(Json),
@@ -170,10 +172,11 @@ pub struct GrantFacts {
     pub age: u32,
 }
 
-/// The way in which an approval plugin wants an ask to be settled. The gate narrows it.
+/// The way in which an approval plugin wants an approval to be settled. The gate may allow fewer scopes, a shorter time
+/// or fewer uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
-    /// Asks a person.
+    /// A person is asked, and may give one of these answers.
     Question(Offer),
     /// Uses the earlier answer with this id.
     Remembered(String),
@@ -207,8 +210,8 @@ pub enum AnswerScope {
 }
 
 impl PluginHost {
-    /// Starts the engine and its clock. Compiled code is kept in `cache_dir`, which is created private; an existing
-    /// folder must belong to this user alone. Without a folder every load compiles.
+    /// Starts the engine and its clock. Compiled code is kept in `cache_dir`, which is created for this user alone; an
+    /// existing folder must belong to this user alone. Without a folder every load compiles.
     ///
     /// # Errors
     /// [`PluginError::Engine`], and [`PluginError::Cache`] for a folder that does not belong to this user alone.
@@ -216,8 +219,8 @@ impl PluginHost {
         Self::with_reader(cache_dir, PluginReader::default())
     }
 
-    /// Starts the engine and its clock, as [`PluginHost::new`] does, and loads plugins only if they match
-    /// the pins of `origin`.
+    /// Starts the engine and its clock, as [`PluginHost::new`] does. The host reads plugins through `reader`, and loads
+    /// only those that match its pins.
     ///
     /// # Errors
     /// The errors of [`PluginHost::new`].
@@ -241,15 +244,15 @@ impl PluginHost {
         Ok(Self { host: Arc::new(host), reader: Arc::new(reader) })
     }
 
-    /// Returns the same host with other pins, such as those of a lock file that has changed since.
+    /// Returns this host with another reader, such as one with the pins of a lock file that has changed.
     #[must_use]
-    pub fn pinned_by(&self, reader: PluginReader) -> Self {
+    pub fn with_other_pins(&self, reader: PluginReader) -> Self {
         Self { host: Arc::clone(&self.host), reader: Arc::new(reader) }
     }
 
     /// Returns a digest that changes with the content of a plugin, as far as that can be told without a network: that
     /// of a file, or else the pin. `None` if there is neither.
-    pub async fn content(&self, plugin: &PluginRef) -> Option<Digest> {
+    pub async fn content_digest(&self, plugin: &PluginRef) -> Option<Digest> {
         self.reader.content(plugin).await
     }
 
@@ -258,8 +261,8 @@ impl PluginHost {
     /// # Errors
     /// See [`PluginError`]. Cancellation safe, as are all functions here: compilation finishes in the background.
     pub async fn policy(&self, config: &PluginConfig) -> Result<Policy, PluginError> {
-        let (identity, stock) = self.decider(config).await?;
-        Ok(Policy::new(identity, config, stock))
+        let (identity, pool) = self.load_plugin(config).await?;
+        Ok(Policy::new(identity, config, pool))
     }
 
     /// Loads a transform and configures it once.
@@ -267,8 +270,8 @@ impl PluginHost {
     /// # Errors
     /// See [`PluginError`].
     pub async fn transform(&self, config: &PluginConfig) -> Result<Transform, PluginError> {
-        let (identity, stock) = self.decider(config).await?;
-        Ok(Transform::new(identity, config, stock))
+        let (identity, pool) = self.load_plugin(config).await?;
+        Ok(Transform::new(identity, config, pool))
     }
 
     /// Loads an approval plugin and configures it once.
@@ -276,8 +279,8 @@ impl PluginHost {
     /// # Errors
     /// See [`PluginError`].
     pub async fn approval(&self, config: &PluginConfig) -> Result<Approval, PluginError> {
-        let (identity, stock) = self.decider(config).await?;
-        Ok(Approval::new(identity, config, stock))
+        let (identity, pool) = self.load_plugin(config).await?;
+        Ok(Approval::new(identity, config, pool))
     }
 
     /// Loads a sink, configures it once, and opens its file: the configured file, or else `default_file`.
@@ -285,12 +288,12 @@ impl PluginHost {
     /// # Errors
     /// See [`PluginError`].
     pub async fn sink(&self, config: &PluginConfig, default_file: &Path) -> Result<Sink, PluginError> {
-        let (identity, stock) = self.decider(config).await?;
-        Sink::open(identity, config.file.as_deref().unwrap_or(default_file), stock)
+        let (identity, pool) = self.load_plugin(config).await?;
+        Sink::open(identity, config.file.as_deref().unwrap_or(default_file), pool)
     }
 
-    /// Loads a component that is a source, of any kind, with the access it is given. A component of tools
-    /// is configured once.
+    /// Loads a component source of any [`ComponentKind`], with the access that it is given. A [`ToolsComponent`] is
+    /// configured once.
     ///
     /// # Errors
     /// See [`PluginError`].
@@ -332,7 +335,10 @@ impl PluginHost {
         blocking(move || compile::precompiled(&wasm, target.as_deref())).await
     }
 
-    async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
+    async fn load_plugin<W: World>(
+        &self,
+        config: &PluginConfig,
+    ) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
         let wasm = self.reader.read(&config.plugin).await?;
         let allowed = AllowedImports { grant: config.grant.clone(), confinement: None };
         self.load(wasm, &config.settings, allowed, &self.host.decisions).await
@@ -351,8 +357,8 @@ impl PluginHost {
         let text = settings.as_str().to_owned();
         let linked = blocking(move || load::prepare::<W>(&host, &wasm, &allowed, text)).await?;
         let (engine, clock) = (self.host.engine.clone(), self.host.clock.clone());
-        let stock = InstancePool::start(engine, clock, linked, slots.clone()).await?;
-        Ok((identity, stock))
+        let pool = InstancePool::start(engine, clock, linked, slots.clone()).await?;
+        Ok((identity, pool))
     }
 }
 
@@ -378,7 +384,7 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, PluginError> + Send + 'static,
 ) -> Result<T, PluginError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(PluginError::Engine(format!("loading was aborted: {error}"))))
+    done.unwrap_or_else(|error| Err(PluginError::Engine(format!("a task of the plugin host failed: {error}"))))
 }
 
 #[cfg(any(test, feature = "testing"))]

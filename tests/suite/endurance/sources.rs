@@ -159,7 +159,7 @@ fn the_operator_restarts_a_source_of_a_running_broker() {
     assert!(agent.call("files__echo", &json!({ "n": 2 }), None)["ok"].is_string());
     let unknown = dir.run(&["restart", "fles"]);
     assert_eq!(unknown.code, Some(1));
-    assert!(unknown.err.contains("there is `calc`, `files`"), "{}", unknown.err);
+    assert!(unknown.err.contains("its sources are `calc`, `files`"), "{}", unknown.err);
     assert!(dir.run(&["restart", "calc"]).out.contains("nothing to restart"));
     agent.leave();
     let states = dir.records_of("source.state");

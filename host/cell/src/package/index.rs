@@ -1,5 +1,5 @@
-//! Finds the hosts of a Python index's files by reading its pages (the simple API in HTML, PEP 503, which every index
-//! supports).
+//! Reads pages of package registries, and finds the hosts at which a Python index keeps the files of a package (in the
+//! HTML pages of PEP 503, which every index supports).
 
 use std::string::FromUtf8Error;
 
@@ -14,11 +14,11 @@ const HTML: &str = "application/vnd.pypi.simple.v1+html, text/html;q=0.5";
 /// megabytes.
 const MAX_PAGE_BYTES: usize = 16 << 20;
 
-/// The hosts at which the files of a package are, as its index names them.
+/// The hosts at which an index says that the files of a package are.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FileHosts {
-    /// The hosts of the files, as `host:port`. Empty if the index has no such page; the files are then at the index
-    /// itself.
+    /// The hosts of the files, as `host:port`. Empty if the page cannot be read or has no links; the files are then
+    /// taken to be at the index itself.
     pub(super) hosts: Vec<String>,
     /// The reach of those hosts: public addresses only, or private ones too. An index on the public internet cannot
     /// lead to a private address. An index at a private address was named by the user, so it can.
@@ -26,10 +26,10 @@ pub(super) struct FileHosts {
 }
 
 /// Asks an index where the files of a package are.
-pub(super) async fn links(index: &str, package: &str) -> FileHosts {
+pub(super) async fn file_hosts(index: &str, package: &str) -> FileHosts {
     let none = FileHosts { hosts: Vec::new(), reach: Reach::Public };
     let Ok(page) = Url::parse(&format!("{}/{package}/", index.trim_end_matches('/'))) else { return none };
-    match self::page(&page, HTML).await {
+    match fetch_page(&page, HTML).await {
         Ok((text, reach)) => FileHosts { hosts: hosts(&page, &text), reach },
         Err(why) => {
             tracing::debug!(%why, "the index does not say where its files are");
@@ -38,15 +38,15 @@ pub(super) async fn links(index: &str, package: &str) -> FileHosts {
     }
 }
 
-/// Reads a page of a registry, in the first of these formats that it has. Also returns the reach that it takes: the user
-/// may have named a registry at a private address.
+/// Reads a page of a registry, with `accept` as the `Accept` header. Also returns the reach that was needed, since the
+/// user may have named a registry at a private address.
 ///
 /// # Errors
 /// [`PageError`]
-pub(super) async fn page(page: &Url, formats: &'static str) -> Result<(String, Reach), PageError> {
-    match fetch(page, formats, Reach::Public).await {
+pub(super) async fn fetch_page(page: &Url, accept: &'static str) -> Result<(String, Reach), PageError> {
+    match fetch(page, accept, Reach::Public).await {
         Err(PageError::Egress(EgressError::Refused { host, .. })) if page.host_str() == Some(&*host) => {
-            Ok((fetch(page, formats, Reach::Private).await?, Reach::Private))
+            Ok((fetch(page, accept, Reach::Private).await?, Reach::Private))
         }
         answer => Ok((answer?, Reach::Public)),
     }
@@ -57,20 +57,20 @@ pub(super) async fn page(page: &Url, formats: &'static str) -> Result<(String, R
 pub(super) enum PageError {
     #[error("{0}")]
     Egress(#[from] EgressError),
-    #[error("it answered with status {0}")]
+    #[error("the registry answered with status {0}")]
     Status(u16),
     #[error("its page of the package is too large")]
     TooLarge,
     #[error("its page of the package is not text")]
-    NoText(#[from] FromUtf8Error),
+    NotText(#[from] FromUtf8Error),
 }
 
-async fn fetch(page: &Url, formats: &'static str, reach: Reach) -> Result<String, PageError> {
+async fn fetch(page: &Url, accept: &'static str, reach: Reach) -> Result<String, PageError> {
     let client = Egress::new().client_for(page, reach)?;
     let request = OutgoingRequest {
         method: Method::GET,
         url: page.clone(),
-        headers: HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(formats))]),
+        headers: HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]),
         secrets: HeaderMap::new(),
         body: None,
         on_body: None,
@@ -132,10 +132,10 @@ mod tests {
                 .unwrap();
             String::from_utf8_lossy(&request[..size]).into_owned()
         });
-        let found = links(&index, "server").await;
+        let found = file_hosts(&index, "server").await;
         assert_eq!(found, FileHosts { hosts: vec!["10.0.0.5:80".to_owned()], reach: Reach::Private });
         assert!(answers.join().unwrap().starts_with("GET /simple/server/ "));
-        let nowhere = links("http://127.0.0.1:1/simple", "server").await;
+        let nowhere = file_hosts("http://127.0.0.1:1/simple", "server").await;
         assert_eq!(nowhere, FileHosts { hosts: Vec::new(), reach: Reach::Public });
     }
 }

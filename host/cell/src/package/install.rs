@@ -24,12 +24,12 @@ use super::store::{InstallLock, PackageStore};
 use super::{PackageCommand, PackageManager, index, npm, uv};
 
 /// The largest lock file of an installer that is read, in bytes.
-const MAX_RECIPE_BYTES: u64 = 16 << 20;
+const MAX_LOCK_TEXT_BYTES: u64 = 16 << 20;
 
 /// The largest number of changed packages that an error message names.
-const SHOWN_CHANGES: usize = 6;
+const MAX_SHOWN_CHANGES: usize = 6;
 
-/// The install phase of a source, as shown to people.
+/// The report on the installation of a source's package, as shown to people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InstallReport {
     /// The package as the command asks for it.
@@ -53,7 +53,7 @@ pub struct InstallReport {
     pub folder: PathBuf,
 }
 
-/// The difference between what is pinned of a package and what its registry has now.
+/// The difference between a package as it is pinned and as its registry has it now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PackageUpdate {
     /// The package as the command asks for it.
@@ -92,7 +92,7 @@ pub(crate) struct ReadyPackage {
     pub held: File,
 }
 
-/// Installs the package of one source.
+/// An installer for the package of one source.
 pub(crate) struct Installer<'a> {
     cells: &'a Arc<CellFactory>,
     source: &'a SourceName,
@@ -129,7 +129,7 @@ impl<'a> Installer<'a> {
             PackageManager::Npm => "npm",
             PackageManager::Uv => "uv",
         };
-        (self.package.lock_key(), from.unwrap_or_else(|| format!("the registry that {installer} names")))
+        (self.package.lock_key(), from.unwrap_or_else(|| format!("the default registry of {installer}")))
     }
 
     /// Returns the package, installed as it is pinned. Without a pin, resolves it and pins what the registry has now.
@@ -137,19 +137,19 @@ impl<'a> Installer<'a> {
     /// # Errors
     /// [`CellError::Package`] if the registry's package differs from the pinned one, or a step fails.
     pub(crate) async fn ready(&self) -> Result<ReadyPackage, CellError> {
-        let turn = self.install_lock().await?;
+        let install_lock = self.install_lock().await?;
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let requested = self.package.lock_key();
         if let Some(pin) = lock.package(self.source.as_str(), &requested) {
-            let osv = self.look_up(&pin.units, &turn).await?;
+            let osv = self.check_for_malware(&pin.units, &install_lock).await?;
             if !self.store.place(&pin.tree).is_dir() {
-                let resolved = self.resolve(self.exact(pin), Some(&turn)).await?;
-                self.compare(pin, &resolved)?;
-                self.install(&resolved, &turn).await?;
+                let resolved = self.resolve(self.pinned_specs(pin), Some(&install_lock)).await?;
+                self.require_pinned(pin, &resolved)?;
+                self.install(&resolved, &install_lock).await?;
             }
-            return self.installed(pin, osv, &turn);
+            return self.installed(pin, osv, &install_lock);
         }
-        self.renew_in_turn(&turn).await
+        self.renew_locked(&install_lock).await
     }
 
     /// Resolves the package again, ignoring its pin, and pins what was found. Also returns what was pinned before.
@@ -157,10 +157,10 @@ impl<'a> Installer<'a> {
     /// # Errors
     /// [`CellError::Package`] if a step fails.
     pub(crate) async fn renew(&self) -> Result<(Option<LockedPackage>, ReadyPackage), CellError> {
-        let turn = self.install_lock().await?;
+        let install_lock = self.install_lock().await?;
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let before = lock.package(self.source.as_str(), &self.package.lock_key()).cloned();
-        Ok((before, self.renew_in_turn(&turn).await?))
+        Ok((before, self.renew_locked(&install_lock).await?))
     }
 
     /// Returns what [`Installer::renew`] would pin now, and what is pinned. Installs and pins nothing.
@@ -191,11 +191,11 @@ impl<'a> Installer<'a> {
         })
     }
 
-    async fn renew_in_turn(&self, turn: &InstallLock) -> Result<ReadyPackage, CellError> {
-        let resolved = self.resolve(self.package.specs.clone(), Some(turn)).await?;
-        let osv = self.look_up(&resolved.units, turn).await?;
+    async fn renew_locked(&self, install_lock: &InstallLock) -> Result<ReadyPackage, CellError> {
+        let resolved = self.resolve(self.package.specs.clone(), Some(install_lock)).await?;
+        let osv = self.check_for_malware(&resolved.units, install_lock).await?;
         if !self.store.place(&resolved.tree).is_dir() {
-            self.install(&resolved, turn).await?;
+            self.install(&resolved, install_lock).await?;
         }
         let (source, requested) = (self.source.as_str(), self.package.lock_key());
         let hosts = &self.registry().await?.hosts;
@@ -208,13 +208,18 @@ impl<'a> Installer<'a> {
         self.cells.record_event(portcullis_ledger::EventKind::PackagePinned, body);
         let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let pin = lock.package(source, &requested).ok_or_else(|| self.failed("was not pinned"))?;
-        self.installed(pin, osv, turn)
+        self.installed(pin, osv, install_lock)
     }
 
-    /// Looks the package and what it needs up among the known malicious ones. What was fetched of a refused one goes.
-    async fn look_up(&self, units: &[PackageVersion], turn: &InstallLock) -> Result<OsvCheck, CellError> {
+    /// Looks up the package and its dependencies among the known malicious packages. If one is refused, discards what
+    /// was fetched.
+    async fn check_for_malware(
+        &self,
+        units: &[PackageVersion],
+        install_lock: &InstallLock,
+    ) -> Result<OsvCheck, CellError> {
         let found = look_up(self.cells, self.package, units).await;
-        found.inspect_err(|_| self.store.discard_cache(turn))
+        found.inspect_err(|_| self.store.discard_cache(install_lock))
     }
 
     async fn install_lock(&self) -> Result<InstallLock, CellError> {
@@ -223,8 +228,9 @@ impl<'a> Installer<'a> {
         self.store.install_lock(waits).await.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
 
-    /// Returns the main package at its pinned version, and the others as the command names them.
-    fn exact(&self, pin: &LockedPackage) -> Vec<String> {
+    /// Returns the specifications to resolve: the main package at its pinned version, and the others as the command
+    /// names them.
+    fn pinned_specs(&self, pin: &LockedPackage) -> Vec<String> {
         let separator = if self.package.kind == PackageManager::Npm { "@" } else { "==" };
         let extras = self.package.specs.first().and_then(|spec| spec.split_once('[')?.1.split_once(']'));
         let extras = extras.map(|(extras, _)| format!("[{extras}]")).unwrap_or_default();
@@ -232,14 +238,14 @@ impl<'a> Installer<'a> {
         std::iter::once(main).chain(self.package.specs.iter().skip(1).cloned()).collect()
     }
 
-    fn compare(&self, pin: &LockedPackage, resolved: &ResolvedPackage) -> Result<(), CellError> {
+    fn require_pinned(&self, pin: &LockedPackage, resolved: &ResolvedPackage) -> Result<(), CellError> {
         if resolved.tree == pin.tree {
             return Ok(());
         }
         let changes = pin.differences(resolved);
-        let more = changes.len().saturating_sub(SHOWN_CHANGES);
+        let more = changes.len().saturating_sub(MAX_SHOWN_CHANGES);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let shown: Vec<_> = changes.into_iter().take(SHOWN_CHANGES).collect();
+        let shown: Vec<_> = changes.into_iter().take(MAX_SHOWN_CHANGES).collect();
         Err(self.failed(&format!(
             "is not what was pinned: {}{more}; `portcullis lock accept --packages` pins it as it is now",
             shown.join(", ")
@@ -255,7 +261,7 @@ impl<'a> Installer<'a> {
             };
             let mut registry = self.configured.clone().with_default(default)?;
             if self.package.kind == PackageManager::Uv {
-                registry.links_to(index::links(&registry.address, &uv::normal(self.package.name())).await);
+                registry.links_to(index::file_hosts(&registry.address, &uv::normal(self.package.name())).await);
             }
             Ok(registry)
         };
@@ -268,7 +274,8 @@ impl<'a> Installer<'a> {
         let command = match self.package.kind {
             PackageManager::Npm => npm::default_registry(&self.tool("npm")?),
             PackageManager::Uv => {
-                std::fs::write(stage.path().join(uv::ASKED), "").map_err(|error| self.failed(&error.to_string()))?;
+                std::fs::write(stage.path().join(uv::REQUIREMENTS_FILE), "")
+                    .map_err(|error| self.failed(&error.to_string()))?;
                 uv::default_index(&self.tool("uv")?, &self.python()?)
             }
         };
@@ -284,21 +291,25 @@ impl<'a> Installer<'a> {
         Err(self.failed(&format!("has no registry: none is configured, and its installer names none: {why}")))
     }
 
-    /// Resolves the package. Whoever has the turn to install goes on with what an interrupted installation has fetched.
-    async fn resolve(&self, specs: Vec<String>, turn: Option<&InstallLock>) -> Result<ResolvedPackage, CellError> {
+    /// Resolves the package. With the install lock, continues with what an interrupted installation has fetched.
+    async fn resolve(
+        &self,
+        specs: Vec<String>,
+        install_lock: Option<&InstallLock>,
+    ) -> Result<ResolvedPackage, CellError> {
         self.installation.step(format!("looking up {} and what it needs", escape_hidden(&specs.join(" "))));
         let stage = self.stage()?;
         let (commands, lock) = match self.package.kind {
             PackageManager::Npm => (vec![npm::resolve(&self.tool("npm")?, &specs)], npm::LOCK),
             PackageManager::Uv => {
-                std::fs::write(stage.path().join(uv::ASKED), specs.join("\n") + "\n")
+                std::fs::write(stage.path().join(uv::REQUIREMENTS_FILE), specs.join("\n") + "\n")
                     .map_err(|error| self.failed(&error.to_string()))?;
                 (vec![uv::resolve(&self.tool("uv")?, &self.python()?)], uv::LOCK)
             }
         };
-        self.reach("resolve", &commands, stage.path(), turn).await?;
-        let lock_text =
-            read_limited(&stage.path().join(lock)).map_err(|error| self.failed(&format!("left no {lock}: {error}")))?;
+        self.reach("resolve", &commands, stage.path(), install_lock).await?;
+        let lock_text = read_limited(&stage.path().join(lock))
+            .map_err(|error| self.failed(&format!("left no usable {lock}: {error}")))?;
         let resolved = match self.package.kind {
             PackageManager::Npm => npm::resolved(self.package.name(), lock_text),
             PackageManager::Uv => uv::resolved(self.package.name(), lock_text),
@@ -306,9 +317,9 @@ impl<'a> Installer<'a> {
         resolved.map_err(|why| self.failed(&why))
     }
 
-    async fn install(&self, resolved: &ResolvedPackage, turn: &InstallLock) -> Result<(), CellError> {
+    async fn install(&self, resolved: &ResolvedPackage, install_lock: &InstallLock) -> Result<(), CellError> {
         let (name, version) = (escape_hidden(&resolved.main.name), escape_hidden(&resolved.main.version));
-        self.installation.step(format!("installing {name} {version} with {} packages", resolved.units.len()));
+        self.installation.step(format!("installing {name} {version}, {} packages in all", resolved.units.len()));
         let stage = self.stage()?;
         let write = |name: &str, text: &str| {
             std::fs::write(stage.path().join(name), text).map_err(|error| self.failed(&error.to_string()))
@@ -324,21 +335,26 @@ impl<'a> Installer<'a> {
                 uv::install(&self.tool("uv")?, &self.python()?).to_vec()
             }
         };
-        self.reach("install", &commands, stage.path(), Some(turn)).await?;
+        self.reach("install", &commands, stage.path(), Some(install_lock)).await?;
         let kept = self.store.keep(stage, &resolved.tree);
         kept.map_err(|error| self.failed(&format!("cannot be put in place: {error}")))
     }
 
-    /// Makes a folder for one step, which is removed with the returned value unless it is kept.
+    /// Creates a folder for one step. It is removed when the returned value is dropped, unless it is kept.
     fn stage(&self) -> Result<tempfile::TempDir, CellError> {
         self.store.stage().map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
 
-    fn installed(&self, pin: &LockedPackage, osv: OsvCheck, turn: &InstallLock) -> Result<ReadyPackage, CellError> {
+    fn installed(
+        &self,
+        pin: &LockedPackage,
+        osv: OsvCheck,
+        install_lock: &InstallLock,
+    ) -> Result<ReadyPackage, CellError> {
         let held =
             self.store.hold(&pin.tree).map_err(|error| self.failed(&format!("is not where it was put: {error}")))?;
         self.store.remove_unused(&pin.tree);
-        self.store.discard_cache(turn);
+        self.store.discard_cache(install_lock);
         let folder = self.store.place(&pin.tree);
         let wanted = self.package.program.as_deref();
         let words = match self.package.kind {
@@ -369,8 +385,8 @@ impl<'a> Installer<'a> {
 /// Reads a file that an installer wrote. A symbolic link is refused, since it could lead anywhere.
 fn read_limited(path: &Path) -> std::io::Result<String> {
     let meta = std::fs::symlink_metadata(path)?;
-    if !meta.is_file() || meta.len() > MAX_RECIPE_BYTES {
-        return Err(std::io::Error::other(format!("it is not a file of at most {MAX_RECIPE_BYTES} bytes")));
+    if !meta.is_file() || meta.len() > MAX_LOCK_TEXT_BYTES {
+        return Err(std::io::Error::other(format!("it is not a file of at most {MAX_LOCK_TEXT_BYTES} bytes")));
     }
     std::fs::read_to_string(path)
 }

@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 use tokio::time::timeout;
 use url::Url;
 
-use super::index::page;
+use super::index::fetch_page;
 use super::{Installer, PackageCommand, PackageManager, uv};
 use crate::CellError;
 
@@ -83,7 +83,7 @@ async fn ask(package: &PackageCommand, address: &str, released: PackageRelease<'
         PackageManager::Uv => (format!("{}/", uv::normal(released.name)), PYPI),
     };
     let url = Url::parse(&format!("{address}/{path}")).map_err(|error| error.to_string())?;
-    let answer = timeout(DEADLINE, page(&url, format)).await;
+    let answer = timeout(DEADLINE, fetch_page(&url, format)).await;
     let answer = answer.map_err(|_| format!("the registry did not answer within {} s", DEADLINE.as_secs()))?;
     let (text, _) = answer.map_err(|error| error.to_string())?;
     match package.kind {

@@ -12,7 +12,7 @@ use super::registry::PackageRegistry;
 pub(super) const LOCK: &str = "requirements.txt";
 
 /// The requirements that were asked for, which uv reads.
-pub(super) const ASKED: &str = "asked.txt";
+pub(super) const REQUIREMENTS_FILE: &str = "asked.txt";
 
 /// The folder of the virtual environment.
 const ENVIRONMENT: &str = "venv";
@@ -21,8 +21,15 @@ const ENVIRONMENT: &str = "venv";
 pub(super) fn resolve(uv: &Path, python: &Path) -> Vec<String> {
     let python = python.to_string_lossy();
     let words = ["pip", "compile", "--generate-hashes", "--only-binary", ":all:", "--no-header", "--no-annotate"];
-    let words =
-        words.into_iter().chain(["--no-config", "--no-progress", "--python", &python, ASKED, "--output-file", LOCK]);
+    let words = words.into_iter().chain([
+        "--no-config",
+        "--no-progress",
+        "--python",
+        &python,
+        REQUIREMENTS_FILE,
+        "--output-file",
+        LOCK,
+    ]);
     command(uv, words)
 }
 
@@ -41,8 +48,17 @@ pub(super) fn install(uv: &Path, python: &Path) -> [Vec<String>; 2] {
 /// nothing.
 pub(super) fn default_index(uv: &Path, python: &Path) -> Vec<String> {
     let python = python.to_string_lossy();
-    let words =
-        ["pip", "compile", "--emit-index-url", "--offline", "--no-header", "--no-config", "--python", &python, ASKED];
+    let words = [
+        "pip",
+        "compile",
+        "--emit-index-url",
+        "--offline",
+        "--no-header",
+        "--no-config",
+        "--python",
+        &python,
+        REQUIREMENTS_FILE,
+    ];
     command(uv, words.into_iter())
 }
 

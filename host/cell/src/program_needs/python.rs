@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::Search;
 
-/// Adds what an interpreter needs. `path` is the interpreter as it was called, by which Python finds a virtual
-/// environment; `real` is the file.
+/// Adds the files that a Python interpreter needs. `path` is the interpreter as it was called, by which Python finds a
+/// virtual environment; `real` is the file that `path` leads to.
 ///
-/// `prefix/lib` holds the standard library, packages and libpython with pyenv, uv, asdf and Debian alike. A conda
-/// environment is opened as a whole.
-pub(super) fn toolchain(search: &mut Search<'_>, path: &Path, real: &Path) {
+/// With pyenv, uv, asdf and Debian alike, `lib` or `lib64` below the prefix holds the standard library, the packages
+/// and libpython. A conda environment is added as a whole.
+pub(super) fn add_interpreter(search: &mut Search<'_>, path: &Path, real: &Path) {
     if let Some(environment) = environment_of(path) {
         search.needs.notes.push(format!("virtual environment {}", environment.display()));
         search.need(&environment);
@@ -27,8 +27,9 @@ pub(super) fn toolchain(search: &mut Search<'_>, path: &Path, real: &Path) {
     }
 }
 
-/// Adds the environment that a script was installed into, or else the folder of the script, from which it imports.
-pub(super) fn script(search: &mut Search<'_>, script: &Path) {
+/// Adds the virtual environment that a script was installed into, or else the folder of the script, from which it
+/// imports. Adds nothing if that folder is readable already or is a `bin` folder.
+pub(super) fn add_script(search: &mut Search<'_>, script: &Path) {
     match environment_of(script) {
         Some(environment) => search.need(&environment),
         None if search.needs.read.iter().any(|read| script.starts_with(read) && script != read) => {}
@@ -37,8 +38,8 @@ pub(super) fn script(search: &mut Search<'_>, script: &Path) {
     }
 }
 
-/// Reports whether a script lies in a `bin` folder. It then imports from its interpreter's packages, and its neighbours
-/// are other programs.
+/// Reports whether a script lies in a `bin` folder. Such a script imports from the packages of its interpreter, and its
+/// neighbours are other programs.
 fn in_bin(script: &Path) -> bool {
     script.parent().is_some_and(|folder| folder.ends_with("bin"))
 }

@@ -1,4 +1,5 @@
-//! Finds out what a waiting system call is about: reads the caller's memory, and looks into its root.
+//! Finds out what a system call that waits for the recorder attempts: reads the memory of the calling thread, and
+//! resolves paths in its root.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,8 +19,8 @@ use super::{AttemptAction, AttemptAvailability, AttemptSubject, Watched};
 /// The longest path that the kernel takes, in bytes, with its terminator.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The size of a page of memory, and the most that is read at once, in bytes. A path seldom crosses a page, and the
-/// page after it may not exist.
+/// The smallest page of memory, and the most that is read at once, in bytes. A path seldom crosses a page, and the next
+/// page may not be mapped.
 const PAGE_BYTES: usize = 4096;
 
 /// The longest address that is read, in bytes: that of a Unix socket.
@@ -28,8 +29,8 @@ const MAX_ADDRESS_BYTES: usize = 110;
 /// The most messages that the kernel sends in one call, the bytes from one header to the next, and those at the start of
 /// a header in which the pointer to an address and its length are.
 const MAX_MESSAGES: u64 = 1024;
-const HEADER_BYTES: u64 = 64;
-const NAME_BYTES: usize = 12;
+const MMSGHDR_BYTES: u64 = 64;
+const NAME_FIELDS_BYTES: usize = 12;
 
 /// Flags of `open`, which are the same on all architectures that cells run on.
 const ACCESS_MODE: u64 = 0o3;
@@ -41,28 +42,32 @@ const UNIX: u16 = 1;
 const INET: u16 = 2;
 const INET6: u16 = 10;
 
-/// A system call as it is seen from inside the cell.
-pub(super) struct SeenSyscall {
+/// One thing that a system call attempts, as it looks from inside the cell.
+pub(super) struct AttemptInCell {
     action: AttemptAction,
     subject: AttemptSubject,
-    /// The answer of the cell, or `None` for a path that is to be looked up outside.
+    /// Whether the cell has the subject, or `None` for a path that must be looked up outside the cell.
     inside: Option<AttemptAvailability>,
-    /// True if the call does nothing else than to make the path.
-    makes: bool,
-    /// True if the call may make the path.
-    may_make: bool,
+    /// True if the call only creates the path.
+    only_creates: bool,
+    /// True if the call may create the path.
+    may_create: bool,
     is_watched: bool,
 }
 
-/// Returns what a call is about: nothing if it concerns only the caller itself, or names no path, and more than one
-/// thing if it sends several messages.
+/// Returns what a system call attempts: nothing if it concerns only the caller itself or names no path, and several
+/// things if it sends several messages.
 ///
-/// # Errors
-/// If the memory or the root of the caller cannot be read, or if it has ended.
-pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched) -> io::Result<Vec<SeenSyscall>> {
+/// # Errors If the memory or the root of the caller cannot be opened, or if the caller no longer waits. An address or a
+/// path that cannot be read is left out.
+pub(super) fn attempts_of(
+    listener: &SyscallListener,
+    call: &Syscall,
+    watched: &Watched,
+) -> io::Result<Vec<AttemptInCell>> {
     let Some(known) = recorded_call(call.number) else {
         let name = denied_call(call.number).unwrap_or("socket");
-        return Ok(vec![SeenSyscall::plain(
+        return Ok(vec![AttemptInCell::plain(
             AttemptAction::Call,
             AttemptSubject::Call(name),
             AttemptAvailability::Denied,
@@ -71,26 +76,36 @@ pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched
     let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
     match known.operation {
         Operation::Signal => {
-            // A process group or process 1: everything that is not one known process.
+            // A process group, all processes, or process 1: the signal does not go to one process that the caller
+            // chose. Signal 0 only asks whether they exist.
             let to_others = argument(0).cast_signed() as i32 <= 1 && argument(1) != 0;
-            let kill =
-                || SeenSyscall::plain(AttemptAction::Call, AttemptSubject::Call("kill"), AttemptAvailability::Granted);
+            let kill = || {
+                AttemptInCell::plain(AttemptAction::Call, AttemptSubject::Call("kill"), AttemptAvailability::Granted)
+            };
             Ok(to_others.then(kill).into_iter().collect())
         }
         Operation::Connect => {
             let memory = File::open(format!("/proc/{}/mem", call.thread))?;
             let length = known.flags.map(argument).unwrap_or_default();
             let address = address(&memory, argument(known.path), length);
-            still(listener, call, address.map(|to| SeenSyscall::connection(to, call)).into_iter().collect())
+            if_still_waiting(
+                listener,
+                call,
+                address.map(|to| AttemptInCell::connection(to, call)).into_iter().collect(),
+            )
         }
         Operation::Send => {
             let memory = File::open(format!("/proc/{}/mem", call.thread))?;
             let count = known.flags.map_or(1, argument);
-            let addresses = named_by_messages(&memory, argument(known.path), count);
-            still(listener, call, addresses.into_iter().map(|to| SeenSyscall::connection(to, call)).collect())
+            let addresses = message_destinations(&memory, argument(known.path), count);
+            if_still_waiting(
+                listener,
+                call,
+                addresses.into_iter().map(|to| AttemptInCell::connection(to, call)).collect(),
+            )
         }
         operation => {
-            let caller = Caller::of(call)?;
+            let caller = CallingThread::of(call)?;
             let Some(path) = caller.path(known, call) else { return Ok(Vec::new()) };
             let flags = known.flags.map(argument).unwrap_or_default();
             let action = match operation {
@@ -100,94 +115,106 @@ pub(super) fn seen(listener: &SyscallListener, call: &Syscall, watched: &Watched
                 Operation::Execute => AttemptAction::Execute,
                 _ => AttemptAction::Look,
             };
-            let makes = operation == Operation::Create;
-            let may_make = makes || flags & CREATE != 0;
-            let (inside, known) = caller.availability(&path, action, may_make, watched);
+            let only_creates = operation == Operation::Create;
+            let may_create = only_creates || flags & CREATE != 0;
+            let (inside, known) = caller.availability(&path, action, may_create, watched);
             let (is_watched, subject) = (known.is_some(), AttemptSubject::Path(known.unwrap_or(path)));
-            still(listener, call, vec![SeenSyscall { action, subject, inside, makes, may_make, is_watched }])
+            if_still_waiting(
+                listener,
+                call,
+                vec![AttemptInCell { action, subject, inside, only_creates, may_create, is_watched }],
+            )
         }
     }
 }
 
-/// Returns what was seen, if the caller still waits: otherwise its memory may be that of another process.
-fn still(listener: &SyscallListener, call: &Syscall, seen: Vec<SeenSyscall>) -> io::Result<Vec<SeenSyscall>> {
+/// Returns what was seen if the caller still waits. Otherwise returns an error, as the memory may have been that of
+/// another process.
+fn if_still_waiting(
+    listener: &SyscallListener,
+    call: &Syscall,
+    seen: Vec<AttemptInCell>,
+) -> io::Result<Vec<AttemptInCell>> {
     if listener.still_waits(call) { Ok(seen) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-impl SeenSyscall {
+impl AttemptInCell {
     fn plain(action: AttemptAction, subject: AttemptSubject, inside: AttemptAvailability) -> Self {
-        Self { action, subject, inside: Some(inside), makes: false, may_make: false, is_watched: false }
+        Self { action, subject, inside: Some(inside), only_creates: false, may_create: false, is_watched: false }
     }
 
-    fn connection(to: Named, call: &Syscall) -> Self {
+    fn connection(to: SocketAddress, call: &Syscall) -> Self {
         let address = match to {
-            Named::Internet(address) => address,
-            Named::Unix(name) => {
-                let subject = AttemptSubject::Path(in_folder_of(call.thread, &name));
+            SocketAddress::Internet(address) => address,
+            SocketAddress::Unix(name) => {
+                let subject = AttemptSubject::Path(absolute_socket_path(call.thread, &name));
                 return Self::plain(AttemptAction::Connect, subject, AttemptAvailability::Denied);
             }
         };
-        // The cell has no other interface than loopback.
+        // The cell has no network interface except loopback.
         let loopback = address.ip().to_canonical().is_loopback();
         let inside = if loopback { AttemptAvailability::Granted } else { AttemptAvailability::Denied };
         Self::plain(AttemptAction::Connect, AttemptSubject::Address(address), inside)
     }
 
-    /// Reports whether this is an attempt to connect to a Unix socket, which no cell has.
+    /// Reports whether this is an attempt to connect to a Unix socket, which every cell denies.
     pub(super) fn is_unix_socket(&self) -> bool {
         self.action == AttemptAction::Connect && matches!(self.subject, AttemptSubject::Path(_))
     }
 
-    /// Reports whether this is an attempt to look at a file that nobody watches.
+    /// Reports whether this only asks about a path that is not watched, without opening it.
     pub(super) fn is_mere_look(&self) -> bool {
         self.action == AttemptAction::Look && !self.is_watched
     }
 
-    /// Returns the attempt. Looks outside for a path that the cell does not have.
+    /// Returns the attempt. Looks outside the cell for a path that the cell does not have, and for a folder that the
+    /// call would create.
     pub(super) fn attempt(self) -> (AttemptAction, AttemptSubject, AttemptAvailability) {
-        let Self { action, subject, inside, makes, may_make, .. } = self;
+        let Self { action, subject, inside, only_creates, may_create, .. } = self;
         let AttemptSubject::Path(path) = &subject else {
             return (action, subject, inside.unwrap_or(AttemptAvailability::Absent));
         };
-        // What is there already is left as it is, as by `mkdir -p`.
-        let action = if makes && path.symlink_metadata().is_ok_and(|about| about.is_dir()) {
+        // Creating a folder that exists changes nothing, as in `mkdir -p`.
+        let action = if only_creates && path.symlink_metadata().is_ok_and(|about| about.is_dir()) {
             AttemptAction::Look
         } else {
             action
         };
         let exists = |path: &Path| path.symlink_metadata().is_ok();
-        let made = may_make && path.parent().is_some_and(exists);
+        let made = may_create && path.parent().is_some_and(exists);
         let outside = || if exists(path) || made { AttemptAvailability::Hidden } else { AttemptAvailability::Absent };
         let availability = inside.unwrap_or_else(outside);
         (action, subject, availability)
     }
 }
 
-/// Returns the name of a thread: that of its program, unless it has chosen another.
-pub(super) fn program(thread: u32) -> String {
+/// Returns the name of a thread, cleaned for display. It is that of its program, cut off after 15 bytes, unless the
+/// thread has chosen another.
+pub(super) fn thread_name(thread: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
     portcullis_core::escape::escape_hidden(name.trim_end()).into_owned()
 }
 
-/// The process that waits.
-struct Caller {
+/// The thread whose system call waits, with its memory and its root.
+struct CallingThread {
     thread: u32,
     memory: File,
     /// Its root folder.
     root: OwnedFd,
 }
 
-impl Caller {
+impl CallingThread {
     fn of(call: &Syscall) -> io::Result<Self> {
         let of = |name: &str| format!("/proc/{}/{name}", call.thread);
         let root = openat(CWD, of("root"), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { thread: call.thread, memory: File::open(of("mem"))?, root })
     }
 
-    /// Returns the absolute path that a call names, or `None` for one that names none, such as an open descriptor.
+    /// Returns the absolute path that a call names, or `None` if it names none, as a call on an open descriptor does,
+    /// or if the path cannot be read.
     fn path(&self, known: &RecordedSyscall, call: &Syscall) -> Option<PathBuf> {
         let pointer = call.arguments.get(known.path).copied().filter(|pointer| *pointer != 0)?;
-        let named = PathBuf::from(std::ffi::OsString::from_vec(text(&self.memory, pointer)?));
+        let named = PathBuf::from(std::ffi::OsString::from_vec(c_string(&self.memory, pointer)?));
         if named.as_os_str().is_empty() {
             return None;
         }
@@ -203,13 +230,13 @@ impl Caller {
         Some(normal(&base.join(named)))
     }
 
-    /// Returns whether the cell has the path for this action, or `None` if it has not; and the path of the watched file
-    /// that it leads to, if it does.
+    /// Returns two things: how far the cell has the path for this action, or `None` if the path is not in the cell; and
+    /// the path of the watched file that it leads to, if any.
     fn availability(
         &self,
         path: &Path,
         action: AttemptAction,
-        may_make: bool,
+        may_create: bool,
         watched: &Watched,
     ) -> (Option<AttemptAvailability>, Option<PathBuf>) {
         let granted = |file: &OwnedFd| match action {
@@ -223,7 +250,7 @@ impl Caller {
                 (Some(granted(&file)), known)
             }
             Err(Errno::ACCESS) => (Some(AttemptAvailability::Denied), None),
-            Err(_) if may_make => {
+            Err(_) if may_create => {
                 let folder = path.parent().and_then(|folder| self.open(folder).ok());
                 (folder.as_ref().map(granted), None)
             }
@@ -231,7 +258,7 @@ impl Caller {
         }
     }
 
-    /// Opens a path as it is inside the cell, without its content.
+    /// Opens a path as the cell sees it, without access to its content (`O_PATH`).
     fn open(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
         let below = path.strip_prefix("/").unwrap_or(path);
         let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
@@ -243,8 +270,8 @@ fn is_read_only(file: &OwnedFd) -> bool {
     fstatvfs(file).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// Reads a text that ends with a zero byte.
-fn text(memory: &File, pointer: u64) -> Option<Vec<u8>> {
+/// Reads a string that ends with a zero byte. Returns `None` if it is too long or cannot be read.
+fn c_string(memory: &File, pointer: u64) -> Option<Vec<u8>> {
     let (mut read, mut page) = (Vec::new(), [0; PAGE_BYTES]);
     while read.len() < MAX_PATH_BYTES {
         let at = pointer.checked_add(read.len() as u64)?;
@@ -265,14 +292,15 @@ fn text(memory: &File, pointer: u64) -> Option<Vec<u8>> {
 
 /// An address that a call names.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Named {
+enum SocketAddress {
     Internet(SocketAddr),
-    /// The path of a Unix socket; one without a file begins with `@`.
+    /// The path of a Unix socket, or `@` and the name of an abstract one.
     Unix(PathBuf),
 }
 
-/// Returns the absolute path of a Unix socket that a thread names.
-fn in_folder_of(thread: u32, name: &Path) -> PathBuf {
+/// Returns the absolute path of a Unix socket that a thread names. The name of an abstract socket stays as it is, and
+/// so does any name if the folder of the thread cannot be read.
+fn absolute_socket_path(thread: u32, name: &Path) -> PathBuf {
     let has_no_file = name.as_os_str().as_encoded_bytes().starts_with(b"@");
     match std::fs::read_link(format!("/proc/{thread}/cwd")) {
         Ok(folder) if !has_no_file => normal(&folder.join(name)),
@@ -280,32 +308,34 @@ fn in_folder_of(thread: u32, name: &Path) -> PathBuf {
     }
 }
 
-/// Reads an address. `None` for what is neither one of the internet nor that of a Unix socket.
-fn address(memory: &File, pointer: u64, length: u64) -> Option<Named> {
+/// Reads a socket address. Returns `None` if it is neither an internet address nor that of a Unix socket, or cannot be
+/// read.
+fn address(memory: &File, pointer: u64, length: u64) -> Option<SocketAddress> {
     let length = usize::try_from(length).ok().filter(|_| pointer != 0)?.min(MAX_ADDRESS_BYTES);
     let mut bytes = [0; MAX_ADDRESS_BYTES];
     memory.read_exact_at(bytes.get_mut(..length)?, pointer).ok()?;
     let port = u16::from_be_bytes([bytes[2], bytes[3]]);
     match u16::from_ne_bytes([bytes[0], bytes[1]]) {
-        INET => Some(Named::Internet((Ipv4Addr::from(*bytes.get(4..8)?.first_chunk::<4>()?), port).into())),
-        INET6 => Some(Named::Internet((Ipv6Addr::from(*bytes.get(8..24)?.first_chunk::<16>()?), port).into())),
+        INET => Some(SocketAddress::Internet((Ipv4Addr::from(*bytes.get(4..8)?.first_chunk::<4>()?), port).into())),
+        INET6 => Some(SocketAddress::Internet((Ipv6Addr::from(*bytes.get(8..24)?.first_chunk::<16>()?), port).into())),
         UNIX => {
             let name = bytes.get(2..length)?;
-            // A name that begins with a zero byte is no path, and may hold others.
+            // A name that begins with a zero byte is that of an abstract socket. It may contain more zero bytes; only
+            // what precedes the next one is kept.
             let (kind, name) = if name.first() == Some(&0) { (&b"@"[..], name.get(1..)?) } else { (&b""[..], name) };
             let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
             let name = [kind, name.get(..end)?].concat();
-            Some(Named::Unix(PathBuf::from(std::ffi::OsString::from_vec(name)))).filter(|_| end > 0)
+            Some(SocketAddress::Unix(PathBuf::from(std::ffi::OsString::from_vec(name)))).filter(|_| end > 0)
         }
         _ => None,
     }
 }
 
-/// Reads the addresses that the headers of messages name, each once. sendmsg(2), sendmmsg(2).
-fn named_by_messages(memory: &File, pointer: u64, count: u64) -> BTreeSet<Named> {
+/// Reads the addresses that the headers of messages name, each once; see sendmsg(2) and sendmmsg(2).
+fn message_destinations(memory: &File, pointer: u64, count: u64) -> BTreeSet<SocketAddress> {
     let named = |at: u64| {
-        let mut head = [0; NAME_BYTES];
-        memory.read_exact_at(&mut head, pointer.checked_add(at * HEADER_BYTES)?).ok()?;
+        let mut head = [0; NAME_FIELDS_BYTES];
+        memory.read_exact_at(&mut head, pointer.checked_add(at * MMSGHDR_BYTES)?).ok()?;
         let name = u64::from_ne_bytes(*head.first_chunk()?);
         let length = u32::from_ne_bytes(*head.last_chunk()?);
         address(memory, name, length.into())
@@ -313,7 +343,8 @@ fn named_by_messages(memory: &File, pointer: u64, count: u64) -> BTreeSet<Named>
     (0..count.min(MAX_MESSAGES)).filter_map(named).collect()
 }
 
-/// Returns an absolute path without `.` and `..`. A link before `..` would lead elsewhere, which only the record shows.
+/// Returns an absolute path without `.` and `..`. Does not follow links, so a `..` after one may lead to another path
+/// than the kernel takes. That can make the recording wrong, but grants nothing.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::from("/");
     for part in path.components() {
@@ -345,10 +376,10 @@ mod tests {
         }
         let memory = File::open("/proc/self/mem").unwrap();
         let named = |count| {
-            let named = named_by_messages(&memory, headers.as_ptr() as u64, count);
-            let text = |named: &Named| match named {
-                Named::Internet(address) => address.to_string(),
-                Named::Unix(name) => name.display().to_string(),
+            let named = message_destinations(&memory, headers.as_ptr() as u64, count);
+            let text = |named: &SocketAddress| match named {
+                SocketAddress::Internet(address) => address.to_string(),
+                SocketAddress::Unix(name) => name.display().to_string(),
             };
             named.iter().map(text).collect::<Vec<_>>()
         };
@@ -364,14 +395,14 @@ mod tests {
             let bytes = [&UNIX.to_ne_bytes()[..], name].concat();
             address(&memory, bytes.as_ptr() as u64, bytes.len() as u64)
         };
-        let unix = |name: &str| Some(Named::Unix(name.into()));
+        let unix = |name: &str| Some(SocketAddress::Unix(name.into()));
         assert_eq!(named(b"/run/docker.sock\0\0\0"), unix("/run/docker.sock"));
         assert_eq!(named(b"/run/docker.sock"), unix("/run/docker.sock"), "the last byte may be missing");
         assert_eq!(named(b"\0dbus\0more"), unix("@dbus"));
         assert_eq!(named(&[b'x'; 108]), unix(&"x".repeat(108)));
-        assert_eq!(named(b""), None, "a message that it sends to nobody");
+        assert_eq!(named(b""), None, "an address without a name leads nowhere");
         let own = std::process::id();
-        assert_eq!(in_folder_of(own, Path::new("a/../b")), std::env::current_dir().unwrap().join("b"));
-        assert_eq!(in_folder_of(own, Path::new("@b")), Path::new("@b"));
+        assert_eq!(absolute_socket_path(own, Path::new("a/../b")), std::env::current_dir().unwrap().join("b"));
+        assert_eq!(absolute_socket_path(own, Path::new("@b")), Path::new("@b"));
     }
 }

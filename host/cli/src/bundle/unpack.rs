@@ -22,7 +22,7 @@ const MAX_PATH_BYTES: usize = 1024;
 /// The bits of a Unix mode that say that a file may be executed.
 const EXECUTABLE: u32 = 0o111;
 
-/// Unpacks an archive into a folder, which is made.
+/// Unpacks an archive into a folder, which is created if it does not exist.
 pub(super) fn unpack(archive: &Path, folder: &Path) -> anyhow::Result<()> {
     unpack_at_most(archive, folder, MAX_UNPACKED_BYTES)
 }
@@ -41,17 +41,17 @@ fn unpack_at_most(archive: &Path, folder: &Path, max_bytes: u64) -> anyhow::Resu
             bail!("its entry {name:?} is neither a file nor a folder");
         }
         if entry.is_dir() {
-            private.create(&place).with_context(|| format!("its folder {name:?}"))?;
+            private.create(&place).with_context(|| format!("cannot create its folder {name:?}"))?;
             continue;
         }
         if let Some(parent) = place.parent() {
-            private.create(parent).with_context(|| format!("its file {name:?}"))?;
+            private.create(parent).with_context(|| format!("cannot write its file {name:?}"))?;
         }
         let executable = entry.unix_mode().is_some_and(|mode| mode & EXECUTABLE != 0);
-        // A name that is there twice would have two contents.
+        // `create_new` refuses a name that occurs twice in the archive.
         let file = File::options().write(true).create_new(true).mode(0o600).open(&place);
         let mut file = file.with_context(|| format!("its file {name:?}"))?;
-        // What an entry says of its own size may be false.
+        // The size that an entry declares may be false, so the bytes that are written are counted.
         let written =
             io::copy(&mut (&mut entry).take(left + 1), &mut file).with_context(|| format!("its file {name:?}"))?;
         left = match left.checked_sub(written) {
@@ -70,8 +70,8 @@ pub(super) fn make_executable(file: &Path) -> io::Result<()> {
     fs::set_permissions(file, Permissions::from_mode(0o700))
 }
 
-/// Returns the path of an entry below the folder. Refuses every name that could lead out of it, or that is written in
-/// an unusual way.
+/// Returns the path of an entry below the folder. Refuses an absolute name, one with `..`, a leading `./`, a backslash
+/// or a zero byte, and one that is empty, too long or too deep.
 fn place(name: &str) -> anyhow::Result<PathBuf> {
     let path = Path::new(name.strip_suffix('/').unwrap_or(name));
     let usual = !name.contains(['\\', '\0'])
@@ -80,7 +80,9 @@ fn place(name: &str) -> anyhow::Result<PathBuf> {
         && path.components().all(|part| matches!(part, Component::Normal(_)))
         && !path.as_os_str().is_empty();
     if !usual {
-        bail!("its entry {name:?} has a path that is not below the bundle, or is too long");
+        bail!(
+            "its entry {name:?} has a path that is not below the bundle, is too long or too deep, or contains a forbidden character"
+        );
     }
     Ok(path.to_owned())
 }

@@ -117,7 +117,7 @@ impl SourceBuilder<'_> {
         };
         let values: Vec<_> = values.values().map(secret).collect();
         let component = match component {
-            Some(component) => self.parts.plugins.content(component).await,
+            Some(component) => self.parts.plugins.content_digest(component).await,
             None => None,
         };
         Digest::of(format!("{:?}\n{values:?}\n{component:?}", self.config).as_bytes())

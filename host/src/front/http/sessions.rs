@@ -191,7 +191,7 @@ impl LegacySession {
 
     /// Returns how requests of this session are answered with streams.
     pub(crate) fn resumable(&self) -> Resumable {
-        Resumable { streams: self.streams.clone(), starts_with_id: self.agent.takes_empty_events() }
+        Resumable { streams: self.streams.clone(), starts_with_id: self.agent.accepts_empty_events() }
     }
 
     fn end_listening(&self) {

@@ -13,7 +13,7 @@ use crate::front::backend::Backend;
 use crate::name::ProfileName;
 use crate::protocol::{Era, Id, Json, Message, Method, Notification, Request, Response, RpcError, revision};
 
-/// An agent that has initialised.
+/// The conversation with an agent of the legacy era, from its `initialize` on.
 pub(crate) struct LegacyConversation {
     handle: SessionHandle,
     version: &'static str,
@@ -47,7 +47,7 @@ impl LegacyConversation {
         Ok((agent, Json::of(&result)))
     }
 
-    /// Takes a message of the agent. Messages that belong to the request go to `out`.
+    /// Handles a message from the agent. Messages that belong to a request go to `out`.
     pub(crate) fn accept(&self, message: Message, out: &MessageSender) -> NextStep {
         match message {
             Message::Request(request) => self.request(request, out),
@@ -65,7 +65,7 @@ impl LegacyConversation {
     fn request(&self, request: Request, out: &MessageSender) -> NextStep {
         match &request.method {
             Method::Ping => NextStep::Answer(Response::result(request.id, Json::empty_object())),
-            // A method of the modern era.
+            // A legacy agent cannot use a method of the modern era.
             method if method.is_modern_only() => NextStep::Answer(method_not_found(request)),
             Method::Initialize => {
                 let error = RpcError::new(RpcError::INVALID_REQUEST, "this session is initialised already");
@@ -81,14 +81,14 @@ impl LegacyConversation {
     fn notification(&self, notification: &Notification) {
         match &notification.method {
             Method::NotificationsCancelled => self.calls.cancel(notification.params.as_ref()),
-            // Each connection to a source has a notification of its own.
+            // Not passed on: the broker itself sends this notification on each connection to a source.
             Method::NotificationsInitialized => {}
             _ => self.handle.notified(notification),
         }
     }
 
     /// Reports whether the agent accepts events that have an id and no data.
-    pub(crate) fn takes_empty_events(&self) -> bool {
+    pub(crate) fn accepts_empty_events(&self) -> bool {
         revision::has_empty_events(self.version)
     }
 
@@ -106,7 +106,7 @@ impl LegacyConversation {
         AgentChannel::new(out, &self.client, self.asks.clone(), id)
     }
 
-    /// Fails the agent's open questions and all later ones.
+    /// Fails the open questions to the agent and all later ones, because it will send no more answers.
     pub(crate) fn input_ended(&self) {
         self.asks.close();
     }

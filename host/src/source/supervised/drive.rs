@@ -120,11 +120,11 @@ async fn attempt<D: Connector>(
     let Some(client) = whom.and_then(|client| client.upgrade()).or_else(|| slot.client()) else {
         return AttemptOutcome::Elsewhere;
     };
-    let is_last_try = slot.is_last_try();
+    let is_last_attempt = slot.is_last_attempt();
     if !slot.begin("wanted") {
         return AttemptOutcome::Elsewhere;
     }
-    match state.connect(&client, slot.opening(), &slot.subscribers, is_last_try).await {
+    match state.connect(&client, slot.opening(), &slot.subscribers, is_last_attempt).await {
         Ok((link, discovery)) => install_connection(state, slot, &client, link, discovery).await,
         Err(error) => {
             slot.refused(error);
@@ -162,7 +162,7 @@ async fn install_connection<D: Connector>(
             Some(home) if home.begin("opened by a discovery") => {
                 state.remember(&connection, &discovery);
                 home.opened(&connection, discovery);
-                home.driven_by(tokio::spawn(drive(Arc::clone(state), Arc::clone(&home), FirstStep::Keep(connection))));
+                home.set_driver(tokio::spawn(drive(Arc::clone(state), Arc::clone(&home), FirstStep::Keep(connection))));
             }
             // That slot has a connection already, or may have none.
             _ => connection.link.close().await,
@@ -293,7 +293,7 @@ async fn keep<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, c
 pub(super) async fn ping<D>(state: &SupervisorState<D>, connection: &Connection) -> Option<Cause> {
     match connection.link.ping(PING_DEADLINE).await {
         Ok(()) => {
-            state.counters.lives();
+            state.counters.ping_answered();
             None
         }
         Err(error) => {

@@ -58,9 +58,9 @@ impl KnownEras {
         if self.fixed == Some(Era::Modern) { EraChoice::Modern } else { opening }
     }
 
-    /// Reports whether to try the newest era before `initialize`. With `is_last_try`, what was learned does not count.
-    pub(super) fn probes(&self, is_last_try: bool) -> bool {
-        self.fixed.is_none() && (is_last_try || !self.modern_missing.load(Ordering::Relaxed))
+    /// Reports whether to try the newest era before `initialize`. With `is_last_attempt`, what was learned does not count.
+    pub(super) fn probes(&self, is_last_attempt: bool) -> bool {
+        self.fixed.is_none() && (is_last_attempt || !self.modern_missing.load(Ordering::Relaxed))
     }
 
     /// Remembers the era in which a connection was made that began with `opening`.

@@ -11,7 +11,7 @@ use crate::source::SourceStatus;
 
 /// The number of attempts to reconnect in a row, which take a quarter of a minute: a source that restarts is back by
 /// then.
-pub(super) const ATTEMPTS: u32 = 5;
+pub(super) const MAX_ATTEMPTS: u32 = 5;
 
 /// The pause before the first attempt to reconnect; each further pause is twice as long, up to 8 s.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ pub(super) const SETTLED: Duration = Duration::from_secs(5);
 pub(super) const COOL_DOWN: Duration = Duration::from_secs(60);
 
 /// The number of consecutive requests that time out before a source is sent a ping. One or two may be slow calls.
-pub(super) const TIMEOUTS: u32 = 3;
+pub(super) const MAX_TIMEOUTS: u32 = 3;
 
 /// The fraction by which chance may shorten a pause, so that sources that failed together are not retried together.
 pub(super) const JITTER: f64 = 0.25;
@@ -115,8 +115,8 @@ impl ConnectionState {
 
     /// Reports whether the attempts are spent: what is begun now is a single attempt, which relies on nothing that was
     /// learned before.
-    pub(super) fn is_last_try(&self) -> bool {
-        self.spent >= ATTEMPTS
+    pub(super) fn is_last_attempt(&self) -> bool {
+        self.spent >= MAX_ATTEMPTS
     }
 
     /// Applies an event, and returns the previous status if the status has changed. An event that does not fit the
@@ -156,7 +156,7 @@ impl ConnectionState {
                 self.spent = 0;
                 Idle
             }
-            (Ready | Degraded, ConnectionEvent::TimedOut(requests)) if requests >= TIMEOUTS => {
+            (Ready | Degraded, ConnectionEvent::TimedOut(requests)) if requests >= MAX_TIMEOUTS => {
                 self.doubted = true;
                 Degraded
             }
@@ -182,7 +182,7 @@ impl ConnectionState {
 
     /// Sets when the next attempt is due, and returns the new status.
     fn pause(&mut self, now: Instant, chance: f64) -> SourceStatus {
-        let (status, pause) = match ATTEMPTS.checked_sub(self.spent) {
+        let (status, pause) = match MAX_ATTEMPTS.checked_sub(self.spent) {
             None | Some(0) => (SourceStatus::Failed, COOL_DOWN),
             Some(_) => (SourceStatus::BackingOff, FIRST_PAUSE * 2_u32.saturating_pow(self.spent)),
         };

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::connection::{Connection, DefinitionDigests};
-use super::machine::{ATTEMPTS, ConnectionEvent, ConnectionState, TIMEOUTS};
+use super::machine::{ConnectionEvent, ConnectionState, MAX_ATTEMPTS, MAX_TIMEOUTS};
 use super::session_settings::SessionSettings;
 use crate::call::{Cause, SessionId, now_millis};
 use crate::ledger::{self, EventCallback};
@@ -22,8 +22,8 @@ use crate::source::link::{EraChoice, Subscribers};
 use crate::source::{Discovery, SourceClient, SourceError, SourceStatus};
 use crate::sync::{Mutex, MutexGuard};
 
-/// The counters of a source as a whole, for its health, and the recorder of its events.
-pub(super) struct HealthCounters {
+/// The health of a source over all its connections: its counters, its name, and the recorder of its events.
+pub(super) struct HealthTracker {
     pub(super) name: SourceName,
     pub(super) record: EventCallback,
     /// Connections that could not be made or were lost, and pings that were not answered.
@@ -34,29 +34,30 @@ pub(super) struct HealthCounters {
     pub(super) changes: Arc<AtomicU64>,
 }
 
-impl HealthCounters {
+impl HealthTracker {
     pub(super) fn failed(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn lives(&self) {
+    pub(super) fn ping_answered(&self) {
         self.last_ping.store(i64::try_from(now_millis()).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 }
 
-/// The patience of a caller: until when it waits for a connection.
+/// The policy that says how long a caller waits for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitPolicy {
     /// Does not wait if the source is known to be down, because another member can be called. Otherwise waits until the
     /// next attempt has failed.
     Elsewhere,
-    /// Waits until the next attempt has failed. Does not wait if the source is known to be unavailable, because a list
-    /// can be built without it.
+    /// Waits until the next attempt has failed. If the last attempt failed or the connection was lost, waits only for
+    /// an attempt that is due and has not begun, because a list can be built without the source. Does not wait for a
+    /// source that has to prove that it is alive.
     List,
-    /// Until the next attempt has failed.
+    /// Waits until the next attempt has failed.
     Attempt,
     /// Waits until all attempts have failed if the source was connected before. Otherwise waits until the next attempt
-    /// has failed. Otherwise until the next one has failed.
+    /// has failed.
     Reconnect,
 }
 
@@ -70,9 +71,9 @@ pub(super) enum SlotAnswer {
     Wait,
 }
 
-/// A place where one connection is kept.
+/// A connection slot: holds one connection to a source, which sessions share or which belongs to one session.
 pub(super) struct ConnectionSlot {
-    counters: Arc<HealthCounters>,
+    counters: Arc<HealthTracker>,
     /// The session that owns the slot, or `None` for a shared one.
     owner: Option<SlotOwner>,
     /// The era in which its connections are made.
@@ -110,12 +111,12 @@ struct SlotState {
     /// attempt.
     known_tools: Option<DefinitionDigests>,
     driver: Option<JoinHandle<()>>,
-    /// The session's settings on its connection, which the next one must be told.
+    /// The settings that the session made on its connection, and that must be repeated on the next one.
     settings: SessionSettings,
 }
 
 impl ConnectionSlot {
-    pub(super) fn new(counters: &Arc<HealthCounters>, owner: Option<SlotOwner>, opening: EraChoice) -> Arc<Self> {
+    pub(super) fn new(counters: &Arc<HealthTracker>, owner: Option<SlotOwner>, opening: EraChoice) -> Arc<Self> {
         let (state_changed, subscribers) = (watch::Sender::new(()), Arc::new(Subscribers::counting(&counters.changes)));
         Arc::new(Self {
             counters: Arc::clone(counters),
@@ -158,7 +159,7 @@ impl ConnectionSlot {
         self.state().connection.as_ref().filter(|connection| connection.link.is_open()).map(Arc::clone)
     }
 
-    /// Reports whether so many requests timed out that the source has to prove with a ping that it is alive.
+    /// Reports whether so many requests have timed out that the source must prove that it is alive by answering a ping.
     pub(super) fn is_doubted(&self) -> bool {
         self.state().machine.is_doubted()
     }
@@ -174,7 +175,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// The session's settings on its connection, which the next one must be told.
+    /// Returns the settings that the session made on its connection, and that must be repeated on the next one.
     pub(super) fn settings(&self) -> SessionSettings {
         self.state().settings.clone()
     }
@@ -203,9 +204,9 @@ impl ConnectionSlot {
         self.state().failures
     }
 
-    /// Returns the connection, or says whether to wait for one. `seen` is the number of failures when the wait began.
-    /// If no driver runs, `start` starts one.
-    pub(super) fn want(
+    /// Returns the connection, the reason why there is none, or the advice to wait. `seen` is the number of failures
+    /// when the wait began. If no driver runs, `start` starts one.
+    pub(super) fn request_connection(
         &self,
         wait_policy: WaitPolicy,
         seen: u64,
@@ -214,7 +215,7 @@ impl ConnectionSlot {
         let mut state = self.state();
         if wait_policy == WaitPolicy::List && state.machine.is_doubted() {
             return SlotAnswer::Refused(SourceError::Closed(Cause::own(format!(
-                "it has left {TIMEOUTS} requests in a row unanswered, and is restarted unless it answers a `ping`"
+                "it left {MAX_TIMEOUTS} requests in a row unanswered, and will be restarted unless it answers a `ping`"
             ))));
         }
         if let Some(connection) = state.connection.as_ref().filter(|connection| connection.link.is_open()) {
@@ -229,7 +230,7 @@ impl ConnectionSlot {
             // The circuit breaker is open, and the next attempt is not due.
             SourceStatus::Failed if state.machine.not_before().is_some_and(|at| Instant::now() < at) => {
                 let wait = state.machine.not_before().map(|at| at.saturating_duration_since(Instant::now()));
-                return SlotAnswer::Refused(error().left_alone(ATTEMPTS, wait.unwrap_or_default()));
+                return SlotAnswer::Refused(error().paused_after(MAX_ATTEMPTS, wait.unwrap_or_default()));
             }
             _ if state.failures > seen && (wait_policy != WaitPolicy::Reconnect || !state.machine.was_connected()) => {
                 return SlotAnswer::Refused(error());
@@ -250,16 +251,16 @@ impl ConnectionSlot {
         refused.map_or(SlotAnswer::Wait, SlotAnswer::Refused)
     }
 
-    /// Returns when the next connection may be begun, or `None` if the slot is stopped.
+    /// Returns the time from which the next attempt may begin, or `None` if the slot is stopped.
     pub(super) fn next_attempt_at(&self) -> Option<Instant> {
         let state = self.state();
         (state.machine.status() != SourceStatus::Stopped)
             .then(|| state.machine.not_before().unwrap_or_else(Instant::now))
     }
 
-    /// Reports whether the attempts are spent, so that the next one relies on nothing that was learned before.
-    pub(super) fn is_last_try(&self) -> bool {
-        self.state().machine.is_last_try()
+    /// Reports whether only one attempt is left, so that it must not rely on anything that was learned before.
+    pub(super) fn is_last_attempt(&self) -> bool {
+        self.state().machine.is_last_attempt()
     }
 
     /// Notes that a connection is being made. Returns false if none may be made now.
@@ -318,13 +319,13 @@ impl ConnectionSlot {
     }
 
     /// Notes that the driver has ended, and wakes the callers that wait: the next one starts another.
-    pub(super) fn leave(&self) {
+    pub(super) fn driver_ended(&self) {
         self.state().driver = None;
         self.state_changed.send_replace(());
     }
 
     /// Sets the driver of a connection that was made for another slot.
-    pub(super) fn driven_by(&self, driver: JoinHandle<()>) {
+    pub(super) fn set_driver(&self, driver: JoinHandle<()>) {
         self.state().driver = Some(driver);
     }
 
@@ -347,7 +348,7 @@ impl ConnectionSlot {
         let (driver, connection) = self.stop_driver("stopped");
         if let Some(driver) = driver {
             driver.abort();
-            // Cancelled, most likely; an incomplete connection is dropped with it.
+            // The driver was most likely cancelled; a connection that it was making is dropped with it.
             let _ = driver.await;
         }
         if let Some(connection) = connection {
@@ -356,7 +357,7 @@ impl ConnectionSlot {
     }
 
     /// Stops the slot at once, without waiting.
-    pub(super) fn drop_all(&self) {
+    pub(super) fn stop_now(&self) {
         let (driver, _) = self.stop_driver("dropped");
         if let Some(driver) = driver {
             driver.abort();
@@ -372,10 +373,10 @@ impl ConnectionSlot {
     /// Passes an event to the machine, and records a change of state. Happens under the lock, so that the records are
     /// in order.
     fn apply_event(&self, state: &mut SlotState, event: ConnectionEvent, cause: &Cause) -> bool {
-        let Some(from) = state.machine.on(event, Instant::now(), chance()) else { return false };
+        let Some(from) = state.machine.on(event, Instant::now(), random_fraction()) else { return false };
         let to = state.machine.status();
         let cause = cause.recorded();
-        tracing::debug!(source = %self.counters.name, from = from.as_str(), to = to.as_str(), cause, "a source");
+        tracing::debug!(source = %self.counters.name, from = from.as_str(), to = to.as_str(), cause, "the state of a source has changed");
         let body = json!({ "source": self.counters.name, "from": from.as_str(), "to": to.as_str(), "cause": cause });
         let event = ledger::Event::new(ledger::EventKind::SourceState, body);
         (self.counters.record)(match &self.owner {
@@ -391,9 +392,9 @@ impl ConnectionSlot {
     }
 }
 
-/// Returns a random number from 0 to below 1. Without randomness from the system it is 0: every pause is then as long
-/// as possible.
-fn chance() -> f64 {
+/// Returns a random number of at least 0 and below 1. Without randomness from the system it is 0: every pause is then
+/// as long as possible.
+fn random_fraction() -> f64 {
     let mut byte = [0];
     getrandom::fill(&mut byte).map_or(0.0, |()| f64::from(byte[0]) / 256.0)
 }

@@ -16,7 +16,7 @@ use super::machine::ConnectionEvent;
 use super::recent_discoveries::RecentDiscoveries;
 use super::session_settings;
 use super::session_slots::{AllSlotsInUse, MAX_OF_ONE, MAX_OWN, REUSE_FROM, SessionSlots};
-use super::slot::{ConnectionSlot, HealthCounters, SlotOwner, WaitPolicy};
+use super::slot::{ConnectionSlot, HealthTracker, SlotOwner, WaitPolicy};
 use super::{Connector, SupervisionConfig};
 use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
@@ -34,7 +34,7 @@ pub(in crate::source) struct SupervisorState<D> {
     pub(in crate::source) deadlines: HandshakeDeadlines,
     pub(in crate::source) timeout: Duration,
     pub(super) supervision: SupervisionConfig,
-    pub(super) counters: Arc<HealthCounters>,
+    pub(super) counters: Arc<HealthTracker>,
     /// The shared slot for the newest era that the source speaks.
     pub(super) shared: Arc<ConnectionSlot>,
     /// The slot that legacy agents share, at a source that may speak both eras. Made when the first of them comes.
@@ -75,7 +75,7 @@ impl<D> Drop for SingleUseConnection<D> {
 
 impl<D> SupervisorState<D> {
     pub(super) fn new(supervision: SupervisionConfig, connector: D) -> Self {
-        let counters = Arc::new(HealthCounters {
+        let counters = Arc::new(HealthTracker {
             name: supervision.name.clone(),
             record: Arc::clone(&supervision.record),
             errors: AtomicU64::new(0),
@@ -155,7 +155,7 @@ impl<D: Connector> SupervisorState<D> {
         client: &Arc<dyn SourceClient>,
         opening: EraChoice,
         subscribers: &Arc<Subscribers>,
-        is_last_try: bool,
+        is_last_attempt: bool,
     ) -> Result<(McpConnection, Discovery), SourceError> {
         let opening = self.eras.resolve(opening);
         let config = McpConnectionConfig {
@@ -167,7 +167,7 @@ impl<D: Connector> SupervisorState<D> {
             subscribers: Arc::clone(subscribers),
         };
         let unprobed = HandshakeDeadlines { probe: None, ..self.deadlines.clone() };
-        if opening == EraChoice::Newest && !self.eras.probes(is_last_try) {
+        if opening == EraChoice::Newest && !self.eras.probes(is_last_attempt) {
             return self.connector.connect(unprobed, config).await;
         }
         match self.connector.connect(self.deadlines.clone(), config.clone()).await {
@@ -267,7 +267,7 @@ impl<D> SupervisorState<D> {
         if self.own().release(slot) {
             self.subscribe_to_shared(slot);
         }
-        slot.leave();
+        slot.driver_ended();
     }
 
     /// Subscribes a session that no longer has its own connection to the notifications of the shared one.

@@ -62,6 +62,8 @@ pub(crate) struct GuestFacts {
     pub plugin: Arc<str>,
     /// The call that the plugin decides about.
     pub view: Option<CallView>,
+    /// The facts of the call that the plugin has asked for, if its author wants to know.
+    pub asked: Option<Vec<&'static str>>,
     /// The ask that an approval plugin settles.
     pub ask: Option<AskFacts>,
     /// The vault in which a transform keeps values.
@@ -91,8 +93,11 @@ pub(crate) fn link(linker: &mut Linker<GuestState>, interface: &str) -> Result<(
 }
 
 impl GuestState {
-    fn view(&mut self) -> Result<&CallView> {
+    fn view(&mut self, asked: &'static str) -> Result<&CallView> {
         self.host_call()?;
+        if let Some(all) = &mut self.facts.asked {
+            all.push(asked);
+        }
         self.facts.view.as_ref().ok_or_else(|| wasmtime::format_err!("no call is being decided"))
     }
 
@@ -113,84 +118,84 @@ impl asks::Host for GuestState {}
 
 impl calls::HostCall for GuestState {
     fn id(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.id.to_string())
+        Ok(self.view("id")?.call.id.to_string())
     }
 
     fn received_at(&mut self, _: Resource<CallHandle>) -> Result<u64> {
-        Ok(self.view()?.call.received_at)
+        Ok(self.view("received-at")?.call.received_at)
     }
 
     fn phase(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.phase.as_str().to_owned())
+        Ok(self.view("phase")?.phase.as_str().to_owned())
     }
 
     fn method(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.method.to_string())
+        Ok(self.view("method")?.call.method.to_string())
     }
 
     fn source(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.source().to_string())
+        Ok(self.view("source")?.call.source().to_string())
     }
 
     fn tool(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.item.name.to_string())
+        Ok(self.view("tool")?.call.item.name.to_string())
     }
 
     fn exposed_name(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.item.exposed.to_string())
+        Ok(self.view("exposed-name")?.call.item.exposed.to_string())
     }
 
     fn arguments(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.arguments.as_str().to_owned())
+        Ok(self.view("arguments")?.call.arguments.as_str().to_owned())
     }
 
     fn outcome(&mut self, _: Resource<CallHandle>) -> Result<Option<String>> {
-        Ok(self.view()?.outcome.as_ref().map(|json| json.as_str().to_owned()))
+        Ok(self.view("outcome")?.outcome.as_ref().map(|json| json.as_str().to_owned()))
     }
 
     fn outcome_is_error(&mut self, _: Resource<CallHandle>) -> Result<bool> {
-        Ok(self.view()?.outcome_is_error())
+        Ok(self.view("outcome-is-error")?.outcome_is_error())
     }
 
     fn definition(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.item.definition.as_str().to_owned())
+        Ok(self.view("definition")?.call.item.definition.as_str().to_owned())
     }
 
     fn definition_digest(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.item.digest.to_string())
+        Ok(self.view("definition-digest")?.call.item.digest.to_string())
     }
 
     fn annotations(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        let annotations = self.view()?.call.item.definition.get("annotations");
+        let annotations = self.view("annotations")?.call.item.definition.get("annotations");
         Ok(annotations.unwrap_or(Json::empty_object()).as_str().to_owned())
     }
 
     fn principal(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.caller.principal.to_string())
+        Ok(self.view("principal")?.call.caller.principal.to_string())
     }
 
     fn profile(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.caller.profile.to_string())
+        Ok(self.view("profile")?.call.caller.profile.to_string())
     }
 
     fn session(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.caller.session.to_string())
+        Ok(self.view("session")?.call.caller.session.to_string())
     }
 
     fn client(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.caller.client.to_string())
+        Ok(self.view("client")?.call.caller.client.to_string())
     }
 
     fn trust(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.caller.trust.as_str().to_owned())
+        Ok(self.view("trust")?.call.caller.trust.as_str().to_owned())
     }
 
     fn risk(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.risk.as_str().to_owned())
+        Ok(self.view("risk")?.call.risk.as_str().to_owned())
     }
 
     fn tags(&mut self, _: Resource<CallHandle>) -> Result<Vec<String>> {
-        Ok(self.view()?.call.item.tags.to_vec())
+        Ok(self.view("tags")?.call.item.tags.to_vec())
     }
 
     fn drop(&mut self, _: Resource<CallHandle>) -> Result<()> {

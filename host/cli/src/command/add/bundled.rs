@@ -81,7 +81,7 @@ impl ManifestValues for GivenValues<'_> {
         // A default may name a folder of the user, and only a person opens one.
         let default = default.filter(|text| !is_path && !text.contains("${"));
         let (description, required) = (&*asked.description, asked.required || is_path);
-        let mut values = self.settings.take(&SettingRequest { name, description, default, required });
+        let mut values = self.settings.values_of(&SettingRequest { name, description, default, required });
         if is_path {
             for value in &mut values {
                 *value = std::path::absolute(&value)?.to_string_lossy().into_owned();

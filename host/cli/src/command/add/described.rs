@@ -1,4 +1,5 @@
-//! What a description of a server asks for, and the values that the user gives.
+//! The source that a server's description (the entry of a registry, or the manifest of a bundle) stands for, the
+//! settings that it asks for, and the values that the user gives.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,21 +7,21 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use portcullis::config::NewSource;
 
-/// The most characters of a description that is shown.
+/// The largest number of characters that are shown of a setting's description.
 const MAX_DESCRIPTION_CHARS: usize = 100;
 
-/// A source as a description says, before the user's own switches are added.
+/// A source as its description asks for it, before the user's own switches are added.
 #[derive(Debug, Default)]
 pub(super) struct DescribedSource {
     pub(super) source: NewSource,
     /// What the user should know, or has to do.
     pub(super) notes: Vec<String>,
-    /// A bundle's temporary folder, and the place where it is to be.
+    /// The temporary folder that a bundle was unpacked into, and the place that its files move to.
     pub(super) unpacked: Option<(tempfile::TempDir, PathBuf)>,
 }
 
 impl DescribedSource {
-    /// Puts the files of a bundle in their place, once everything else is known to be right.
+    /// Moves the files of a bundle to their place. Call this last, when nothing else can fail.
     pub(super) fn keep(&self) -> anyhow::Result<()> {
         let Some((unpacked, place)) = &self.unpacked else { return Ok(()) };
         std::fs::rename(unpacked.path().join("bundle"), place)
@@ -28,12 +29,13 @@ impl DescribedSource {
     }
 }
 
-/// The values that the user gives with `--set`, and the names of those that a description asked for.
+/// The values that the user gives with `--set`, the names of the settings that a description asked for, and what is
+/// missing.
 #[derive(Debug)]
 pub(super) struct Settings {
     given: BTreeMap<String, Vec<String>>,
-    missing: Vec<String>,
-    used: Vec<String>,
+    missing_switches: Vec<String>,
+    requested: Vec<String>,
 }
 
 /// A value that a description asks for.
@@ -50,20 +52,20 @@ impl Settings {
         for (name, value) in given {
             all.entry(name.clone()).or_default().push(value.clone());
         }
-        Self { given: all, missing: Vec::new(), used: Vec::new() }
+        Self { given: all, missing_switches: Vec::new(), requested: Vec::new() }
     }
 
-    /// Returns the values of a setting: those that the user gave, or the default. None is returned for one that may be
-    /// left out, and for one that is missing, which [`Settings::finish`] reports.
-    pub(super) fn take(&mut self, asked: &SettingRequest<'_>) -> Vec<String> {
-        self.used.push(asked.name.to_owned());
+    /// Returns the values of a setting: those that the user gave, or else the default. Returns an empty list if there
+    /// is neither; if the setting is required, [`Settings::finish`] reports that it is missing.
+    pub(super) fn values_of(&mut self, asked: &SettingRequest<'_>) -> Vec<String> {
+        self.requested.push(asked.name.to_owned());
         match (self.given.get(asked.name), &asked.default) {
             (Some(given), _) => given.clone(),
             (None, Some(default)) => vec![default.clone()],
             (None, None) => {
                 if asked.required {
                     let about: String = asked.description.chars().take(MAX_DESCRIPTION_CHARS).collect();
-                    self.missing.push(format!("--set {}=…  ({about})", asked.name));
+                    self.missing_switches.push(format!("--set {}=…  ({about})", asked.name));
                 }
                 Vec::new()
             }
@@ -72,20 +74,20 @@ impl Settings {
 
     /// Returns an error if a value is missing, or the user gave one that the description does not ask for.
     pub(super) fn finish(self) -> anyhow::Result<()> {
-        if let Some(unknown) = self.given.keys().find(|name| !self.used.contains(name)) {
+        if let Some(unknown) = self.given.keys().find(|name| !self.requested.contains(name)) {
             anyhow::bail!(
                 "the description asks for no setting {unknown:?}; it asks for {}",
-                if self.used.is_empty() { "none".to_owned() } else { self.used.join(", ") }
+                if self.requested.is_empty() { "none".to_owned() } else { self.requested.join(", ") }
             );
         }
-        if !self.missing.is_empty() {
-            anyhow::bail!("the server needs more: add {}", self.missing.join(" and "));
+        if !self.missing_switches.is_empty() {
+            anyhow::bail!("the server needs more settings: add {}", self.missing_switches.join(" and "));
         }
         Ok(())
     }
 }
 
-/// Returns the name under which the store keeps a value of a source.
+/// Returns the name under which the store of secrets keeps the value of a source's setting.
 pub(super) fn secret_name(source: &str, value: &str) -> String {
     let key: String =
         value.to_ascii_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();

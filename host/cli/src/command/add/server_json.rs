@@ -170,7 +170,7 @@ fn value(input: &Input, key: &str, source: &str, settings: &mut Settings) -> Opt
     }
     let default = input.default.clone();
     let asked = SettingRequest { name: key, description: &input.description, default, required: input.is_required };
-    settings.take(&asked).pop().map(Value::Plain)
+    settings.values_of(&asked).pop().map(Value::Plain)
 }
 
 /// Returns the words of an argument.
@@ -188,7 +188,7 @@ fn words(input: &Input, settings: &mut Settings) -> anyhow::Result<Vec<String>> 
         // A named argument without a value is a switch; the user may turn it on.
         let asked =
             SettingRequest { name: key.trim_start_matches('-'), description: "", default: None, required: false };
-        let on = input.is_required || settings.take(&asked).iter().any(|value| value == "true");
+        let on = input.is_required || settings.values_of(&asked).iter().any(|value| value == "true");
         return Ok(flag.filter(|_| on).into_iter().collect());
     }
     let values = match input.value.as_ref().filter(|value| !value.contains('{')) {
@@ -196,7 +196,7 @@ fn words(input: &Input, settings: &mut Settings) -> anyhow::Result<Vec<String>> 
         None => {
             let (name, default) = (key.trim_start_matches('-'), input.default.clone());
             let asked = SettingRequest { name, description: &input.description, default, required: input.is_required };
-            settings.take(&asked)
+            settings.values_of(&asked)
         }
     };
     Ok(values.into_iter().flat_map(|value| flag.clone().into_iter().chain([value])).collect())

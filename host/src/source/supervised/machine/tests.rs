@@ -14,7 +14,7 @@ const EVENTS: [ConnectionEvent; 12] = [
     ConnectionEvent::Closed,
     ConnectionEvent::Silent,
     ConnectionEvent::Answered,
-    ConnectionEvent::TimedOut(TIMEOUTS),
+    ConnectionEvent::TimedOut(MAX_TIMEOUTS),
     ConnectionEvent::Restarted,
     ConnectionEvent::Stopped,
 ];
@@ -103,7 +103,7 @@ fn five_attempts_half_a_second_apart_and_doubling_then_one_a_minute() {
 fn a_crash_loop_opens_the_circuit_and_a_stable_minute_renews_the_attempts() {
     let mut story = Story::new();
     story.begin();
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         story.on(ConnectionEvent::Opened);
         story.1 += STABLE - Duration::from_millis(1);
         assert_eq!(story.on(ConnectionEvent::Lost), SourceStatus::BackingOff);
@@ -137,7 +137,7 @@ fn a_session_that_is_forgotten_as_soon_as_it_is_opened_is_a_crash_loop() {
     story.on(ConnectionEvent::Opened);
     assert_eq!(story.on(ConnectionEvent::Expired), SourceStatus::Idle, "once is chance");
     let mut pauses = Vec::new();
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         pauses.push(story.begin());
         story.on(ConnectionEvent::Opened);
         story.1 += SETTLED - Duration::from_millis(1);
@@ -156,7 +156,7 @@ fn a_stable_minute_renews_the_attempts_whatever_ends_it() {
     for event in [ConnectionEvent::Expired, ConnectionEvent::Closed, ConnectionEvent::Lost] {
         let mut story = Story::new();
         story.begin();
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             assert_eq!(story.on(ConnectionEvent::Refused), SourceStatus::BackingOff);
             story.begin();
         }
@@ -173,13 +173,13 @@ fn consecutive_timeouts_degrade_a_source_until_it_answers() {
     let mut story = Story::new();
     story.begin();
     story.on(ConnectionEvent::Opened);
-    assert_eq!(story.on(ConnectionEvent::TimedOut(TIMEOUTS - 1)), SourceStatus::Ready, "slow calls");
+    assert_eq!(story.on(ConnectionEvent::TimedOut(MAX_TIMEOUTS - 1)), SourceStatus::Ready, "slow calls");
     assert!(!story.0.is_doubted());
-    assert_eq!(story.on(ConnectionEvent::TimedOut(TIMEOUTS)), SourceStatus::Degraded);
+    assert_eq!(story.on(ConnectionEvent::TimedOut(MAX_TIMEOUTS)), SourceStatus::Degraded);
     assert!(story.0.is_doubted());
     assert_eq!(story.on(ConnectionEvent::Answered), SourceStatus::Ready);
     assert!(!story.0.is_doubted());
-    story.on(ConnectionEvent::TimedOut(TIMEOUTS));
+    story.on(ConnectionEvent::TimedOut(MAX_TIMEOUTS));
     assert_eq!(story.on(ConnectionEvent::Lost), SourceStatus::BackingOff, "it is a crash like any other");
     assert_eq!((story.pause(), story.0.is_doubted()), (FIRST_PAUSE, false));
 }
@@ -223,7 +223,7 @@ proptest! {
             if after == SourceStatus::Starting && before != after {
                 prop_assert!(due.is_none_or(|due| due <= now), "nothing is begun before its time");
                 tries_since_pause += u32::from(before == SourceStatus::BackingOff);
-                prop_assert!(tries_since_pause <= ATTEMPTS, "more attempts than there are");
+                prop_assert!(tries_since_pause <= MAX_ATTEMPTS, "more attempts than there are");
             }
             if before != after && matches!(after, SourceStatus::BackingOff | SourceStatus::Failed) {
                 let pause = machine.not_before().unwrap() - now;

@@ -1,11 +1,11 @@
 //! Sources that do not answer, and the callers that do not wait for them.
 
 use super::*;
-use crate::source::supervised::machine::TIMEOUTS;
+use crate::source::supervised::machine::MAX_TIMEOUTS;
 
 /// Makes as many calls that time out as cause the source to be sent a ping.
 async fn doubtful_calls(bench: &Bench, session: &Arc<dyn SourceClient>) {
-    let calls = join_all((0..TIMEOUTS).map(|_| bench.call(session))).await;
+    let calls = join_all((0..MAX_TIMEOUTS).map(|_| bench.call(session))).await;
     assert!(calls.iter().all(|outcome| matches!(outcome, Outcome::Unknown(_))), "{calls:?}");
 }
 

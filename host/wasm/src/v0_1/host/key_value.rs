@@ -25,10 +25,10 @@ pub(super) use imports::portcullis::plugin::key_value;
 type StoreResult<T> = std::result::Result<T, String>;
 
 impl GuestState {
-    /// Returns the store of the caller's profile, or an error for the guest if no call runs.
+    /// Returns the store of the caller's profile, or an error for the guest if no call is running.
     fn store_of_caller(&mut self) -> Result<StoreResult<KeyValueStore>> {
         self.host_call()?;
-        Ok(self.facts.kept.clone().ok_or_else(|| "the store is only available while a call runs".to_owned()))
+        Ok(self.facts.kept.clone().ok_or_else(|| "the store is available only while a call is running".to_owned()))
     }
 }
 
