@@ -11,16 +11,20 @@ const FLAGS: &[&str] = &[
     "\u{1f3f4}\u{e0067}\u{e0062}\u{e0077}\u{e006c}\u{e0073}\u{e007f}",
 ];
 
+/// The length of a run of hidden characters from which on it may say something: each is a bit at most.
+const MESSAGE: usize = 4;
+
 /// Returns how grave the hidden characters of a text are, and where the first of that gravity is.
 pub(crate) fn find(text: &str) -> Option<(Severity, usize)> {
     let mut worst: Option<(Severity, usize)> = None;
-    let (mut before, mut spaces, mut seen) = (' ', 0_usize, false);
+    let (mut before, mut spaces, mut seen, mut run) = (' ', 0_usize, false, 0_usize);
     let mut flag_ends = 0;
     for (at, c) in text.char_indices() {
         if c == '\u{1f3f4}' {
             let flag = FLAGS.iter().find(|flag| text.get(at..).is_some_and(|rest| rest.starts_with(**flag)));
             flag_ends = at + flag.map_or(0, |flag| flag.len());
         }
+        run = if is_hidden(c) && !c.is_control() { run + 1 } else { 0 };
         let severity = match c {
             '\u{e0020}'..='\u{e007f}' if at < flag_ends => None,
             '\u{e0000}'..='\u{e0fff}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => Some(Severity::Grave),
@@ -29,9 +33,9 @@ pub(crate) fn find(text: &str) -> Option<(Severity, usize)> {
             '\u{200d}' | '\u{200c}' if !before.is_ascii() && !is_hidden(before) => None,
             '\u{feff}' if at == 0 => None,
             '\n' | '\t' | '\r' => None,
-            // One soft hyphen or zero-width space comes with pasted text; a run of them is a message.
-            c if is_hidden(c) && (is_hidden(before) && !before.is_control()) => Some(Severity::Grave),
-            c if is_hidden(c) && before.is_ascii_alphanumeric() => Some(Severity::Warning),
+            // A soft hyphen or a zero-width space or two come with pasted text; a run of them is a message.
+            _ if run >= MESSAGE => Some(Severity::Grave),
+            c if is_hidden(c) && (run > 1 || before.is_ascii_alphanumeric()) => Some(Severity::Warning),
             c if is_hidden(c) => Some(Severity::Note),
             _ => None,
         };

@@ -150,3 +150,12 @@ fn a_tool_about_conversations_can_ask_for_one() {
     assert_eq!(severity("save_conversation"), Some(Severity::Note));
     assert_eq!(severity("get_weather"), Some(Severity::Warning));
 }
+
+#[test]
+fn a_hidden_character_or_two_come_with_pasted_text_and_a_run_is_a_message() {
+    let worst = |text: &str| crate::hidden::find(text).map(|(severity, _)| severity);
+    assert_eq!(worst("in the \u{200b}section"), Some(Severity::Note));
+    assert_eq!(worst("in the \u{200b}\u{200b}section"), Some(Severity::Warning));
+    assert_eq!(worst("sec\u{200b}tion"), Some(Severity::Warning));
+    assert_eq!(worst("in the \u{200b}\u{200c}\u{200b}\u{200b}section"), Some(Severity::Grave));
+}

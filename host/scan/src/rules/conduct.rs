@@ -58,7 +58,7 @@ pub(crate) const RULES: &[Rule] = &[
         adds: true,
         original: false,
         excuse: Excuse::Words(
-            r"\b(?:until|unless|before|yet|internal|raw|ids?|identifiers?|tool names?|paths?|again|repeat|already|json|urls?|cursors?|succe|complete|finish|work(?:s|ed)|to (?:run|open|install|go|use|do|click|check|manually|copy))\b",
+            r"\b(?:until|unless|before|yet|internal|raw|ids?|identifiers?|tool names?|paths?|again|repeat|already|json|urls?|cursors?|succe|complete|finish|scheduled|queued|booked|work(?:s|ed)|to (?:run|open|install|go|use|do|click|check|manually|copy))\b",
         ),
         patterns: &[
             (
@@ -225,7 +225,7 @@ pub(crate) const RULES: &[Rule] = &[
         patterns: &[
             (
                 Grave,
-                r"(?i)<\|[a-z_]{0,14}(?:system|im_start|im_end|assistant|endoftext|user)[a-z_]{0,10}\|>|\[/?INST\]|<</?SYS>>|\|\|\|[A-Z_ ]*OVERRIDE|\b(?:system|admin|root|developer|security)[ _](?:override|prompt override)\b|<!--[ \t]*(?:system|ai|assistants?|agents?|llms?|instruction|important|note to)\b|\[\[?(?:system|admin)\]?\](?: ?:|\s+[a-z]+ (?:all|the|your|any|this|every))|(?m:^\s*#+\s*system\s*(?:prompt|message|instructions?|override):?\s*$)|\[//\]: # \([^)]{0,20}(?:ai|agent|assistant|llm|model|system)|</(?:description|tool_description|tools?)>\s*(?:</[a-z]+>\s*)*<(?:system|instructions?|important|admin|assistant)",
+                r"(?i)<\|[a-z_]{0,14}(?:system|im_start|im_end|assistant|endoftext|user)[a-z_]{0,10}\|>|(?-i:\[/?INST\])|<</?SYS>>|\|\|\|[A-Z_ ]*OVERRIDE|\b(?:system|admin|root|developer|security)[ _](?:override|prompt override)\b|<!--[ \t]*(?:system|ai|assistants?|agents?|llms?|instruction|important|note to)\b|\[\[?(?:system|admin)\]?\](?: ?:|\s+[a-z]+ (?:all|the|your|any|this|every))|(?m:^\s*#+\s*system\s*(?:prompt|message|instructions?|override):?\s*$)|\[//\]: # \([^)]{0,20}(?:ai|agent|assistant|llm|model|system)|</(?:description|tool_description|tools?)>\s*(?:</[a-z]+>\s*)*<(?:system|instructions?|important|admin|assistant)",
             ),
             (
                 Warning,
