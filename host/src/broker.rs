@@ -61,6 +61,7 @@ use broker_core::{BrokerCore, PreparedConfig};
 pub use components::AcceptedComponent;
 pub use connect::ConnectAllError;
 pub use definitions::SourceDefinitions;
+pub use loading::user_plugin_host;
 pub use lock_comparison::{ComparedDefinition, LockComparison, LockState};
 pub use problems::ServingProblem;
 use question_notifier::QuestionNotifier;

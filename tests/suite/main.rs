@@ -16,6 +16,7 @@ mod agent;
 mod approvals;
 mod attacks;
 mod audit;
+mod authors;
 mod bad_input;
 mod book;
 mod builtins;

@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{BuildError, default_sink_file};
-use crate::config::{Config, Endpoint, PluginRef, WitnessConfig, real_file};
+use crate::config::{Config, Endpoint, PluginRef, WitnessConfig, real_file, user_state_dir};
 use crate::ledger::LedgerError;
 use crate::lockfile::Lockfile;
 use crate::plugin::{PluginHost, PluginReader};
@@ -28,6 +28,17 @@ pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&PluginHost
     let state_dir = config.state_dir.as_deref().filter(|_| cfg!(feature = "compiler"));
     let compiled = state_dir.map(compiled_in).transpose()?.flatten();
     Ok(PluginHost::with_reader(compiled.as_deref(), reader)?)
+}
+
+/// Starts a plugin host outside of a broker, such as for an author's tests. It keeps compiled code where this user's
+/// brokers keep it.
+///
+/// # Errors
+/// [`BuildError`] if the engine cannot start, or if others could have written to the folder of compiled code.
+pub fn user_plugin_host() -> Result<PluginHost, BuildError> {
+    let state_dir = user_state_dir().filter(|_| cfg!(feature = "compiler"));
+    let compiled = state_dir.as_deref().map(compiled_in).transpose()?.flatten();
+    Ok(PluginHost::new(compiled.as_deref())?)
 }
 
 /// Returns the folder of compiled code. `None` where none can be kept, which only costs time. A folder that other users

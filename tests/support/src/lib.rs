@@ -53,6 +53,23 @@ pub fn outside(example: &str, name: &str) -> PathBuf {
     target.join("wasm32-unknown-unknown/release").join(name).with_extension("wasm")
 }
 
+/// Builds the project in `folder`, which `portcullis plugin new` has just made, and returns its component. The versions
+/// of its dependencies are those of `examples/write-a-policy`, which has the same.
+///
+/// # Panics
+/// If it cannot be built, with the output of cargo.
+#[must_use]
+pub fn new_plugin(folder: &Path) -> PathBuf {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let lock = std::fs::read_to_string(root().join("examples/write-a-policy/Cargo.lock")).unwrap_or_default();
+    let lock = lock.replace("name = \"stay-inside\"", &format!("name = \"{name}\""));
+    let written = std::fs::write(folder.join("Cargo.lock"), lock);
+    written.unwrap_or_else(|error| panic!("{} cannot be written: {error}", folder.display()));
+    let target = root().join("target/outside");
+    cargo(folder, &target, ["--target", "wasm32-unknown-unknown"]);
+    target.join("wasm32-unknown-unknown/release").join(name.replace('-', "_")).with_extension("wasm")
+}
+
 /// Builds the server of `tests/calculator`, which is written with rmcp, as a component, and returns its file.
 ///
 /// # Panics

@@ -15,8 +15,21 @@ use crate::completion;
 use crate::output::{self, BOLD, escape_hidden};
 use crate::runtime;
 
-/// Inspect and compile plugins, for their authors and users
+mod call_facts;
+mod decision;
+mod fixture;
+mod new;
+mod rehearsal;
+mod template;
+mod testing;
+
+/// Write, test, inspect and compile plugins, for their authors and users
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis plugin new no-deletes && cd no-deletes
+  cargo build --release --target wasm32-unknown-unknown && portcullis plugin test
+  portcullis plugin run ./p.wasm files__write '{\"path\":\"/etc/passwd\"}' --settings '{\"under\":\"/srv\"}'")]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
@@ -24,6 +37,34 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    /// Make a folder with a new plugin: its source, tests, and a configuration to try it
+    New {
+        /// The folder; its name is the plugin's
+        folder: PathBuf,
+
+        /// The language
+        #[arg(long, value_enum, default_value_t = new::Language::Rust)]
+        lang: new::Language,
+
+        /// The kind of plugin
+        #[arg(long, value_enum, default_value_t = new::Kind::Policy)]
+        kind: new::Kind,
+    },
+    /// Run the cases of fixtures, and compare what the plugins decide with what is expected
+    ///
+    /// A fixture is a TOML file with `[[policies]]` and `[[transforms]]` as in portcullis.toml, and `[[cases]]`. The
+    /// plugins have the permissions and limits that a broker gives them, and one that fails denies. The exit code is 1
+    /// if a case differs.
+    Test {
+        /// The fixtures [default: the .toml files of the folder `fixtures`]
+        files: Vec<PathBuf>,
+    },
+    /// Let a policy or transform decide about one call, and show what it asked for
+    Run(rehearsal::Args),
+    /// Measure the time of a policy's or transform's decisions about one call, against its limits
+    Bench(rehearsal::Args),
+    /// Load a plugin as a broker does, with these settings and grants, and say whether it starts
+    Check(rehearsal::PluginArgs),
     /// Show what a plugin is and what it imports, without running it
     ///
     /// The list of imports is the list of permissions: a plugin can touch nothing else.
@@ -53,6 +94,11 @@ enum Action {
 
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
+        Action::New { folder, lang, kind } => new::run(folder, *lang, *kind, global.json),
+        Action::Test { files } => testing::run(files, global.json),
+        Action::Run(args) => rehearsal::run(args, global.json),
+        Action::Bench(args) => rehearsal::bench(args, global.json),
+        Action::Check(args) => rehearsal::check(args, global.json),
         Action::Inspect { plugin } => inspect(&named(plugin)?, global.json),
         Action::Compile { plugin, file, target } => compile(&named(plugin)?, file, target.as_deref(), global.json),
     }

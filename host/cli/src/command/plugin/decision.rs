@@ -1,0 +1,178 @@
+//! The decision of several plugins about one call, as the gate makes it: a plugin that fails denies.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use portcullis::call::{CallView, Phase};
+use portcullis::config::{Config, PluginConfig};
+use portcullis::plugin::{Denial, PluginFailure, PluginHost, Policy, Transform, TransformDecision, Vault, Verdict};
+use portcullis::protocol::Json;
+
+/// The plugins that decide about calls, loaded and configured.
+pub(super) struct DecidingPlugins {
+    policies: Vec<Policy>,
+    transforms: Vec<Transform>,
+}
+
+/// What the plugins decide about a call, together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Decision {
+    pub(super) verdict: DecidedVerdict,
+    /// The plugin that denies, or the first that asks.
+    pub(super) plugin: Option<String>,
+    /// The reasons to ask, or the message of the denial.
+    pub(super) reasons: Vec<String>,
+    /// The arguments, or the outcome in the phase `result`, if a transform replaced them.
+    pub(super) replaced: Option<Json>,
+}
+
+/// The outcome of a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum DecidedVerdict {
+    Pass,
+    Ask,
+    /// The code of the denial; of a plugin that failed, the code of its failure.
+    Deny(String),
+}
+
+impl DecidedVerdict {
+    /// Returns the code of a denial.
+    pub(super) fn code(&self) -> Option<&str> {
+        match self {
+            Self::Pass | Self::Ask => None,
+            Self::Deny(code) => Some(code),
+        }
+    }
+
+    /// Returns the word for it in fixtures.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Ask => "ask",
+            Self::Deny(_) => "deny",
+        }
+    }
+}
+
+impl DecidingPlugins {
+    /// Loads the policies and transforms of a configuration.
+    ///
+    /// # Errors
+    /// One of them cannot be loaded, imports what it is not granted, or refuses its settings.
+    pub(super) async fn load(host: &PluginHost, config: &Config) -> anyhow::Result<Self> {
+        let (mut policies, mut transforms) = (Vec::new(), Vec::new());
+        for plugin in &config.policies {
+            policies.push(host.policy(&enforced(plugin)).await?);
+        }
+        for plugin in &config.transforms {
+            transforms.push(host.transform(&enforced(plugin)).await?);
+        }
+        Ok(Self { policies, transforms })
+    }
+
+    /// Asks the plugins as the gate does: all policies of the phase, then the transforms, and the policies again about
+    /// what a transform changed.
+    pub(super) async fn decide(&self, view: &CallView) -> Decision {
+        let mut asks = match self.judge(view).await {
+            Ok(asks) => asks,
+            Err(denied) => return denied,
+        };
+        let (phase, mut view, mut replaced) = (view.phase, view.clone(), None);
+        for transform in self.transforms.iter().filter(|transform| transform.on(phase)) {
+            let change = transform.rewrite(&view, Arc::new(RehearsalVault::default())).await;
+            let decision = Decision::of_transform(&transform.identity().name, change);
+            if decision.verdict != DecidedVerdict::Pass {
+                return decision;
+            }
+            if let Some(json) = decision.replaced {
+                view = with(&view, json.clone());
+                replaced = Some(json);
+            }
+        }
+        if replaced.is_some() {
+            asks = match self.judge(&view).await {
+                Ok(asks) => asks,
+                Err(denied) => return denied,
+            };
+        }
+        let verdict = if asks.is_empty() { DecidedVerdict::Pass } else { DecidedVerdict::Ask };
+        let plugin = asks.first().map(|(plugin, _)| plugin.clone());
+        Decision { verdict, plugin, reasons: asks.into_iter().map(|(_, reason)| reason).collect(), replaced }
+    }
+
+    /// Returns the policies that ask, with their reasons, or the denial of the first that denies.
+    async fn judge(&self, view: &CallView) -> Result<Vec<(String, String)>, Decision> {
+        let mut asks = Vec::new();
+        for policy in self.policies.iter().filter(|policy| policy.on(view.phase)) {
+            let name = &policy.identity().name;
+            let decision = Decision::of_policy(name, policy.check(view).await);
+            if let DecidedVerdict::Deny(_) = decision.verdict {
+                return Err(decision);
+            }
+            asks.extend(decision.reasons.into_iter().map(|reason| (name.clone(), reason)));
+        }
+        Ok(asks)
+    }
+}
+
+impl Decision {
+    /// Returns what one policy decided.
+    pub(super) fn of_policy(name: &str, verdict: Result<Verdict, PluginFailure>) -> Self {
+        let (verdict, reasons) = match verdict {
+            Ok(Verdict::Pass) => (DecidedVerdict::Pass, Vec::new()),
+            Ok(Verdict::Ask(reason)) => (DecidedVerdict::Ask, vec![reason]),
+            Ok(Verdict::Deny(denial)) => return denied(name, denial),
+            Err(failure) => return failed(name, failure),
+        };
+        Self { verdict, plugin: Some(name.to_owned()), reasons, replaced: None }
+    }
+
+    /// Returns what one transform decided.
+    pub(super) fn of_transform(name: &str, change: Result<TransformDecision, PluginFailure>) -> Self {
+        let replaced = match change {
+            Ok(TransformDecision::Keep) => None,
+            Ok(TransformDecision::Replace(json)) => Some(json),
+            Ok(TransformDecision::Refuse(denial)) => return denied(name, denial),
+            Err(failure) => return failed(name, failure),
+        };
+        Self { verdict: DecidedVerdict::Pass, plugin: Some(name.to_owned()), reasons: Vec::new(), replaced }
+    }
+}
+
+/// Returns the entry without `mode = "shadow"`, under which a plugin decides nothing.
+fn enforced(plugin: &PluginConfig) -> PluginConfig {
+    PluginConfig { shadow: false, ..plugin.clone() }
+}
+
+fn denied(plugin: &str, Denial { code, message }: Denial) -> Decision {
+    let (verdict, plugin) = (DecidedVerdict::Deny(code), Some(plugin.to_owned()));
+    Decision { verdict, plugin, reasons: vec![message], replaced: None }
+}
+
+fn failed(plugin: &str, failure: PluginFailure) -> Decision {
+    denied(plugin, Denial { code: failure.code.as_str().to_owned(), message: failure.detail })
+}
+
+fn with(view: &CallView, json: Json) -> CallView {
+    if view.phase == Phase::Result {
+        return CallView { outcome: Some(json), ..view.clone() };
+    }
+    let mut call = (*view.call).clone();
+    call.arguments = json;
+    CallView { call: Arc::new(call), ..view.clone() }
+}
+
+/// A vault whose placeholders are the same in each run, so that a fixture can name them: `[[KIND:1]]`.
+#[derive(Default)]
+pub(super) struct RehearsalVault(Mutex<Vec<(String, String)>>);
+
+impl Vault for RehearsalVault {
+    fn protect(&self, kind: &str, value: &str, _restore_to: Vec<String>) -> String {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept.iter().filter(|(known, _)| known == kind).position(|(_, known)| known == value);
+        let number = known.unwrap_or_else(|| {
+            kept.push((kind.to_owned(), value.to_owned()));
+            kept.iter().filter(|(known, _)| known == kind).count() - 1
+        });
+        format!("[[{kind}:{}]]", number + 1)
+    }
+}

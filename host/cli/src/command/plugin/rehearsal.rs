@@ -1,0 +1,266 @@
+//! `portcullis plugin run`, `bench` and `check`: one plugin outside of a broker, with a broker's limits.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use portcullis::broker::user_plugin_host;
+use portcullis::call::{CallView, Phase};
+use portcullis::config::PluginConfig;
+use portcullis::limits;
+use portcullis::plugin::{DecisionUsage, Policy, Transform, TransformDecision, Verdict};
+use serde_json::{Value, json};
+
+use super::call_facts::CallFacts;
+use super::decision::{Decision, RehearsalVault};
+use super::named;
+use crate::completion;
+use crate::output::{self, BOLD, escape_hidden};
+use crate::runtime;
+
+/// How long `bench` measures.
+const BENCH: Duration = Duration::from_secs(1);
+/// The least number of decisions that `bench` measures.
+const LEAST: usize = 20;
+/// The largest file with a call that is read.
+const MAX_CALL_BYTES: u64 = 64 << 20;
+
+/// A plugin with its settings and grants.
+#[derive(Debug, clap::Args)]
+pub(super) struct PluginArgs {
+    /// A .wasm file, builtin:NAME, or oci://REGISTRY/NAME@sha256:…
+    #[arg(add = completion::plugins())]
+    plugin: String,
+
+    /// The settings, as JSON, or @FILE
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    settings: String,
+
+    /// A capability that the plugin may import, such as `log`; repeatable
+    #[arg(long, value_name = "WORD")]
+    grant: Vec<String>,
+}
+
+/// A plugin, and a call that it is to decide about.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    plugin: PluginArgs,
+
+    /// The name of the tool as agents see it, such as files__write
+    #[arg(required_unless_present = "call")]
+    tool: Option<String>,
+
+    /// The arguments of the call, a JSON object
+    arguments: Option<String>,
+
+    /// A file with the whole call as JSON, as `call` of a fixture; `-` reads standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tool", "arguments"])]
+    call: Option<String>,
+}
+
+/// A plugin that decides.
+enum Decider {
+    Policy(Policy),
+    Transform(Transform),
+}
+
+/// Lets the plugin decide once.
+pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
+    let view = view(args)?;
+    let (decision, usage, took) = runtime::block_on(async {
+        let decider = Decider::load(&args.plugin).await?;
+        let begun = Instant::now();
+        let (decision, usage) = decider.observed(&view).await?;
+        anyhow::Ok((decision, usage, begun.elapsed()))
+    })?;
+    let replaced = decision.replaced.as_ref();
+    if json {
+        output::json(&json!({
+            "verdict": decision.verdict.word(),
+            "code": decision.verdict.code(),
+            "reasons": decision.reasons,
+            "becomes": replaced.map(portcullis::protocol::Json::to_value),
+            "asked": usage.asked,
+            "memory": usage.memory,
+            "microseconds": took.as_micros(),
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let code = decision.verdict.code().map(|code| format!(" ({code})")).unwrap_or_default();
+    line("verdict", &format!("{}{code}", decision.verdict.word()))?;
+    for reason in &decision.reasons {
+        line("reason", reason)?;
+    }
+    if let Some(replaced) = replaced {
+        line("becomes", replaced.as_str())?;
+    }
+    line("asked", &if usage.asked.is_empty() { "nothing".to_owned() } else { usage.asked.join(", ") })?;
+    line("memory", &memory(&usage))?;
+    line("time", &format!("{} of at most {}", millis(took), millis(limits::DECISION_DEADLINE)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures decisions, one after the other.
+pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
+    let view = view(args)?;
+    let (mut times, usage, started) = runtime::block_on(async {
+        let begun = Instant::now();
+        let decider = Decider::load(&args.plugin).await?;
+        let started = begun.elapsed();
+        let (_, usage) = decider.observed(&view).await?;
+        let (begun, mut times) = (Instant::now(), Vec::new());
+        while begun.elapsed() < BENCH || times.len() < LEAST {
+            let before = Instant::now();
+            decider.decided(&view).await;
+            times.push(before.elapsed());
+        }
+        anyhow::Ok((times, usage, started))
+    })?;
+    times.sort_unstable();
+    let at = |share: usize| times.get((times.len() * share / 100).min(times.len() - 1)).copied().unwrap_or_default();
+    let (half, most) = (at(50), at(99));
+    if json {
+        output::json(&json!({
+            "decisions": times.len(),
+            "p50_microseconds": half.as_micros(),
+            "p99_microseconds": most.as_micros(),
+            "start_milliseconds": started.as_millis(),
+            "memory": usage.memory,
+            "host_calls": usage.asked.len(),
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    line("start", &format!("{}, with compiling", millis(started)))?;
+    let most_time = millis(limits::DECISION_DEADLINE);
+    line(
+        "time",
+        &format!("p50 {}, p99 {} of at most {most_time} ({} decisions)", millis(half), millis(most), times.len()),
+    )?;
+    line("memory", &memory(&usage))?;
+    line("asked", &format!("the host {} times of at most {}", usage.asked.len(), limits::HOST_CALLS))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Loads the plugin.
+pub(super) fn check(args: &PluginArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let world = runtime::block_on(async {
+        let (host, config) = (user_plugin_host()?, args.config()?);
+        let world = host.inspect(&config.plugin).await?.world;
+        match world {
+            "policy" => drop(host.policy(&config).await?),
+            "transform" => drop(host.transform(&config).await?),
+            "approval" => drop(host.approval(&config).await?),
+            "audit" => {
+                let folder = tempfile::tempdir()?;
+                drop(host.sink(&config, &folder.path().join("lines")).await?);
+            }
+            "none" => {
+                bail!("{} exports no interface of a plugin: `portcullis plugin inspect` lists its exports", args.plugin)
+            }
+            _ => drop(host.component(&config.plugin, &config.settings, &config.grant, Default::default()).await?),
+        }
+        anyhow::Ok(world)
+    })?;
+    if json {
+        output::json(&json!({ "plugin": args.plugin, "world": world, "ok": true }))?;
+    } else {
+        output::text(&format!("{} starts as a plugin of the kind `{world}`\n", escape_hidden(&args.plugin)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl PluginArgs {
+    fn config(&self) -> anyhow::Result<PluginConfig> {
+        let text = match self.settings.strip_prefix('@') {
+            Some(file) => std::fs::read_to_string(file).with_context(|| format!("{file} cannot be read"))?,
+            None => self.settings.clone(),
+        };
+        let settings: Value = serde_json::from_str(&text).context("`--settings` is no JSON")?;
+        if !settings.is_object() {
+            bail!("`--settings` is not a JSON object");
+        }
+        Ok(PluginConfig {
+            plugin: named(&self.plugin)?,
+            settings,
+            on: vec![Phase::Call, Phase::Result, Phase::List],
+            shadow: false,
+            grant: self.grant.clone(),
+            file: None,
+        })
+    }
+}
+
+impl Decider {
+    async fn load(args: &PluginArgs) -> anyhow::Result<Self> {
+        let (host, config) = (user_plugin_host()?, args.config()?);
+        match host.inspect(&config.plugin).await?.world {
+            "policy" => Ok(Self::Policy(host.policy(&config).await?)),
+            "transform" => Ok(Self::Transform(host.transform(&config).await?)),
+            world => bail!(
+                "{} is a plugin of the kind `{world}`; only a policy or a transform decides about a call by itself",
+                args.plugin
+            ),
+        }
+    }
+
+    async fn observed(&self, view: &CallView) -> anyhow::Result<(Decision, DecisionUsage)> {
+        Ok(match self {
+            Self::Policy(policy) => {
+                let seen = policy.check_observed(view).await?;
+                (Decision::of_policy(&policy.identity().name, seen.decision), seen.usage)
+            }
+            Self::Transform(transform) => {
+                let seen = transform.rewrite_observed(view, Arc::new(RehearsalVault::default())).await?;
+                (Decision::of_transform(&transform.identity().name, seen.decision), seen.usage)
+            }
+        })
+    }
+
+    async fn decided(&self, view: &CallView) -> bool {
+        match self {
+            Self::Policy(policy) => matches!(policy.check(view).await, Ok(Verdict::Pass)),
+            Self::Transform(transform) => {
+                let vault = Arc::new(RehearsalVault::default());
+                matches!(transform.rewrite(view, vault).await, Ok(TransformDecision::Keep))
+            }
+        }
+    }
+}
+
+fn view(args: &Args) -> anyhow::Result<CallView> {
+    if let Some(file) = &args.call {
+        let facts: CallFacts = serde_json::from_str(&read(file)?).with_context(|| format!("{file} is no call"))?;
+        return facts.view();
+    }
+    let arguments = args.arguments.as_deref().unwrap_or("{}");
+    // The text goes to the plugin as it is written.
+    CallFacts::of_tool(args.tool.clone().unwrap_or_default(), Value::String(arguments.to_owned())).view()
+}
+
+fn read(file: &str) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let read = match file {
+        "-" => std::io::stdin().lock().take(MAX_CALL_BYTES).read_to_string(&mut text),
+        file => {
+            std::fs::File::open(Path::new(file)).and_then(|file| file.take(MAX_CALL_BYTES).read_to_string(&mut text))
+        }
+    };
+    read.with_context(|| format!("{file} cannot be read"))?;
+    Ok(text)
+}
+
+fn line(key: &str, value: &str) -> anyhow::Result<()> {
+    output::text(&format!("{BOLD}{key:8}{BOLD:#}  {}\n", escape_hidden(value)))
+}
+
+fn memory(usage: &DecisionUsage) -> String {
+    format!("{} KiB of at most {} KiB", usage.memory >> 10, limits::MEMORY_BYTES >> 10)
+}
+
+fn millis(time: Duration) -> String {
+    format!("{:.3} ms", time.as_secs_f64() * 1e3)
+}

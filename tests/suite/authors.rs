@@ -1,0 +1,176 @@
+//! What authors of plugins do: begin with a template, test with fixtures, run and measure a single decision.
+
+use std::fs;
+use std::path::Path;
+
+use portcullis_test_support::{guest, new_plugin as build_plugin};
+use serde_json::{Value, json};
+
+use crate::test_dir::{Ran, TestDir, finish};
+
+/// Makes a plugin of this kind in `dir`, builds it, and puts the component where its configuration expects it.
+fn new_plugin(dir: &TestDir, kind: &str) -> String {
+    let name = format!("my-{kind}");
+    let made = dir.run(&["plugin", "new", &name, "--kind", kind]);
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    assert!(made.err.contains("src/lib.rs") && made.err.contains("cargo build --release"), "{}", made.err);
+    let built = build_plugin(&dir.path(&name));
+    let place = dir.path(&name).join("target/wasm32-unknown-unknown/release");
+    fs::create_dir_all(&place).unwrap();
+    fs::copy(&built, place.join(built.file_name().unwrap())).unwrap();
+    name
+}
+
+/// Runs `portcullis` in a folder of a plugin.
+fn run_in(dir: &TestDir, folder: &str, arguments: &[&str]) -> Ran {
+    let mut command = dir.command(arguments);
+    command.current_dir(dir.path(folder));
+    finish(command)
+}
+
+#[test]
+fn a_new_plugin_of_each_kind_builds_and_works_as_its_readme_says() {
+    let dir = TestDir::new("");
+    let sum = ["call", "calculator__add", r#"{"a":1,"b":2,"token":"abc"}"#];
+    let quotient = ["call", "calculator__divide", r#"{"a":1,"b":2}"#];
+
+    let policy = new_plugin(&dir, "policy");
+    let tested = run_in(&dir, &policy, &["plugin", "test"]);
+    assert!(
+        tested.code == Some(0) && tested.out.contains("2 of 2 cases are as expected"),
+        "{}{}",
+        tested.out,
+        tested.err
+    );
+    let denied = run_in(&dir, &policy, &quotient);
+    assert!(denied.code != Some(0) && denied.err.contains("the tool divide is not allowed here"), "{}", denied.err);
+
+    let transform = new_plugin(&dir, "transform");
+    let tested = run_in(&dir, &transform, &["plugin", "test"]);
+    assert!(
+        tested.code == Some(0) && tested.out.contains("2 of 2 cases are as expected"),
+        "{}{}",
+        tested.out,
+        tested.err
+    );
+    // Without the transform, the calculator refuses the member that it does not know.
+    assert_eq!(run_in(&dir, &transform, &sum).out.trim(), "3");
+
+    let tools = new_plugin(&dir, "tools");
+    let counted = run_in(&dir, &tools, &["call", "my-tools__count", r#"{"text":"one two three"}"#]);
+    assert_eq!(counted.out.trim(), "3", "{}", counted.err);
+
+    let audit = new_plugin(&dir, "audit");
+    run_in(&dir, &audit, &quotient);
+    let line: Value = serde_json::from_str(&fs::read_to_string(dir.path("my-audit/denied.jsonl")).unwrap()).unwrap();
+    assert_eq!(line["tool"], "calculator__divide");
+    assert!(line["at"].is_u64() && line["code"] == "rule", "{line}");
+
+    let approval = new_plugin(&dir, "approval");
+    let wasm = "target/wasm32-unknown-unknown/release/my_approval.wasm";
+    let checked = run_in(&dir, &approval, &["plugin", "check", wasm]);
+    assert!(checked.code == Some(0) && checked.out.contains("`approval`"), "{}{}", checked.out, checked.err);
+    assert_eq!(run_in(&dir, &approval, &["check"]).code, Some(0));
+}
+
+#[test]
+fn a_new_plugin_changes_nothing_that_is_there_and_says_what_there_is_no_template_for() {
+    let dir = TestDir::new("");
+    fs::create_dir(dir.path("mine")).unwrap();
+    for (arguments, expected) in [
+        (["plugin", "new", "mine", "--kind", "policy", "--lang", "rust"], "exists already"),
+        (["plugin", "new", "My Plugin", "--kind", "policy", "--lang", "rust"], "lower-case letters"),
+        (["plugin", "new", "sink", "--kind", "audit", "--lang", "python"], "use `--lang rust`"),
+    ] {
+        let refused = dir.run(&arguments);
+        assert!(refused.code == Some(1) && refused.err.contains(expected), "{}", refused.err);
+    }
+    assert_eq!(fs::read_dir(dir.path("mine")).unwrap().count(), 0);
+    assert!(!dir.path("sink").exists());
+}
+
+/// Writes a fixture with one case for a guest.
+fn fixture(dir: &TestDir, plugin: &Path, table: &str, case: &str) -> String {
+    let text = format!(
+        "[[policies]]\nplugin = {:?}\n{table}\n[[cases]]\nname = \"one\"\n{case}\n",
+        plugin.display().to_string()
+    );
+    fs::write(dir.path("case.toml"), text).unwrap();
+    dir.path("case.toml").display().to_string()
+}
+
+#[test]
+fn a_test_has_the_limits_and_permissions_of_production() {
+    let dir = TestDir::new("");
+    let call = |word: &str| format!("call = {{ tool = \"read\", arguments = {{ a = {word:?} }} }}\n");
+    for (name, word, code) in
+        [("trap", "panic", "plugin-trap"), ("loop", "", "plugin-deadline"), ("grow", "", "plugin-memory")]
+    {
+        let case = format!("{}expect = \"deny\"\ncode = {code:?}", call(word));
+        let file = fixture(&dir, &guest(name), "", &case);
+        let tested = dir.run(&["plugin", "test", &file]);
+        assert_eq!(tested.code, Some(0), "{name}: {}{}", tested.out, tested.err);
+    }
+    // What is not granted is refused, as a broker refuses it.
+    let log = guest("needs-log");
+    let case = format!("{}expect = \"pass\"", call(""));
+    let refused = dir.run(&["plugin", "test", &fixture(&dir, &log, "", &case)]);
+    assert!(refused.code == Some(1) && refused.err.contains("add `grant = [\"log\"]`"), "{}", refused.err);
+    let granted = dir.run(&["plugin", "test", &fixture(&dir, &log, "grant = [\"log\"]", &case)]);
+    assert_eq!(granted.code, Some(0), "{}{}", granted.out, granted.err);
+}
+
+#[test]
+fn a_case_that_differs_fails_the_test_and_says_how() {
+    let dir = TestDir::new("");
+    let table = "settings = { refuse = \"evil\", ask = \"odd\" }";
+    let differs = |case: &str, expected: &str| {
+        let file = fixture(&dir, &guest("plain"), table, case);
+        let tested = dir.run(&["plugin", "test", &file]);
+        assert!(tested.code == Some(1) && tested.out.contains(expected), "{case}: {}{}", tested.out, tested.err);
+        let line: Value = serde_json::from_str(&dir.run(&["plugin", "test", &file, "--json"]).out).unwrap();
+        assert!(line["ok"] == json!(false) && line["case"] == "one", "{line}");
+    };
+    differs("call = { tool = \"read\", arguments = { a = \"evil\" } }\nexpect = \"pass\"", "denied it (plain-refused)");
+    differs("call = { tool = \"read\", arguments = { a = \"odd\" } }\nexpect = \"deny\"", "expected deny, and");
+    differs("call = { tool = \"read\" }\nexpect = \"ask\"", "every plugin passed it");
+    let no_phase = "call = { tool = \"read\", phase = \"result\" }\nexpect = \"pass\"";
+    let file = fixture(&dir, &guest("plain"), table, no_phase);
+    let refused = dir.run(&["plugin", "test", &file]);
+    assert!(
+        refused.code == Some(1) && refused.err.contains("a call has an `outcome` in the phase `result`"),
+        "{}",
+        refused.err
+    );
+    let missing = dir.run(&["plugin", "test"]);
+    assert!(missing.code == Some(1) && missing.err.contains("the folder `fixtures` cannot be read"), "{}", missing.err);
+}
+
+#[test]
+fn one_decision_is_shown_with_what_the_plugin_asked_for() {
+    let dir = TestDir::new("");
+    let plain = guest("plain").display().to_string();
+    let settings = r#"{"refuse":"evil"}"#;
+    let ran = dir.run(&["plugin", "run", &plain, "files__read", r#"{"a":"evil"}"#, "--settings", settings, "--json"]);
+    let decision: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&decision["verdict"], &decision["code"]), (&json!("deny"), &json!("plain-refused")));
+    assert_eq!(decision["asked"], json!(["arguments", "exposed-name", "phase"]), "{decision}");
+    assert!(decision["memory"].as_u64().unwrap() > 0);
+
+    fs::write(dir.path("call.json"), r#"{"tool":"read","outcome":{"content":[],"isError":true}}"#).unwrap();
+    let from_file = dir.run(&["plugin", "run", &plain, "--call", "call.json", "--settings", settings]);
+    assert!(
+        from_file.code == Some(0) && from_file.out.contains("verdict   pass"),
+        "{}{}",
+        from_file.out,
+        from_file.err
+    );
+
+    let measured = dir.run(&["plugin", "bench", &plain, "files__read", "--settings", settings, "--json"]);
+    let figures: Value = serde_json::from_str(&measured.out).unwrap();
+    assert!(figures["decisions"].as_u64().unwrap() >= 20 && figures["host_calls"] == 1, "{figures}");
+
+    let sink = guest("scribe").display().to_string();
+    let refused = dir.run(&["plugin", "run", &sink, "files__read"]);
+    assert!(refused.err.contains("a plugin of the kind `audit`"), "{}", refused.err);
+}
