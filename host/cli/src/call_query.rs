@@ -2,10 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use anyhow::Context as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use globset::{Glob, GlobMatcher};
-use portcullis::ledger::{CallEntry, CallRange, LedgerReader, PositionedRecord, RecordedOutcome};
+use portcullis::ledger::{
+    CallEntry, CallFilter, CallRange, LedgerReader, PositionedRecord, RecordedOutcome, TextQuery,
+};
 
 use crate::{completion, moment};
 
@@ -45,7 +46,7 @@ pub(crate) struct CallQuery {
     pub(crate) outcome: Option<RecordedOutcome>,
 
     /// Calls with this text in their records, ignoring case: a code, a name, or an argument if the profile says `record
-    /// = "full"`
+    /// = "full"`; a hash or an identifier by its first eight characters or more
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
 }
@@ -64,27 +65,23 @@ impl CallQuery {
         mut visit: impl FnMut(CallEntry) -> anyhow::Result<ControlFlow<()>>,
     ) -> anyhow::Result<()> {
         let range = CallRange { since: self.since, until: self.until, run: None, newest_first };
-        let matcher = self.matcher()?;
+        let matcher = self.matcher();
         let mut failed = None;
-        reader.visit_calls(&range, |entry, records| {
-            if !matcher.matches(&entry, records) {
-                return ControlFlow::Continue(());
-            }
-            visit(entry).unwrap_or_else(|error| {
-                failed = Some(error);
-                ControlFlow::Break(())
+        matcher.with_filter(|filter| {
+            reader.visit_calls(&range, filter, |entry, _| {
+                visit(entry).unwrap_or_else(|error| {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                })
             })
         })?;
         failed.map_or(Ok(()), Err)
     }
 
     /// Prepares the options to be compared with calls.
-    pub(crate) fn matcher(&self) -> anyhow::Result<CallMatcher<'_>> {
-        let text = self.text.as_ref().map(|text| serde_json::to_string(&text.to_lowercase()));
-        let text = text.transpose().context("--text")?;
-        // Records are JSON, in which some characters are escaped, so the text is searched as JSON writes it.
-        let text = text.map(|text| text.trim_matches('"').to_owned());
-        Ok(CallMatcher { query: self, tool: self.tool.as_ref().map(Glob::compile_matcher), text })
+    pub(crate) fn matcher(&self) -> CallMatcher<'_> {
+        let text = self.text.as_deref().map(TextQuery::new);
+        CallMatcher { query: self, tool: self.tool.as_ref().map(Glob::compile_matcher), text }
     }
 }
 
@@ -92,23 +89,26 @@ impl CallQuery {
 pub(crate) struct CallMatcher<'a> {
     query: &'a CallQuery,
     tool: Option<GlobMatcher>,
-    text: Option<String>,
+    text: Option<TextQuery>,
 }
 
 impl CallMatcher<'_> {
     /// Reports whether a call matches all options except those of time.
     pub(crate) fn matches(&self, entry: &CallEntry, records: &[PositionedRecord]) -> bool {
-        let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
-        let query = self.query;
-        is(&query.source, &entry.source)
-            && is(&query.principal, &entry.principal)
-            && is(&query.profile, &entry.profile)
-            && query.outcome.is_none_or(|outcome| outcome == entry.outcome)
-            && self.tool.as_ref().is_none_or(|tool| entry.item.as_ref().is_some_and(|item| tool.is_match(item)))
-            && self.text.as_ref().is_none_or(|text| records.iter().any(|record| contains(record, text)))
+        self.with_filter(|filter| filter.matches(entry, records))
     }
-}
 
-fn contains(record: &PositionedRecord, text: &str) -> bool {
-    serde_json::to_string(&record.record).is_ok_and(|record| record.to_lowercase().contains(text))
+    /// Returns what a function makes of the conditions other than the time.
+    fn with_filter<T>(&self, work: impl FnOnce(&CallFilter<'_>) -> T) -> T {
+        let is_tool = |item: &str| self.tool.as_ref().is_none_or(|tool| tool.is_match(item));
+        let CallQuery { principal, profile, source, outcome, .. } = self.query;
+        work(&CallFilter {
+            principal: principal.as_deref(),
+            profile: profile.as_deref(),
+            source: source.as_deref(),
+            item: self.tool.as_ref().map(|_| &is_tool as &dyn Fn(&str) -> bool),
+            outcome: *outcome,
+            text: self.text.as_ref(),
+        })
+    }
 }

@@ -1,11 +1,12 @@
 //! Writes a ledger as years would leave it, and measures how long it takes to verify it and to ask it questions.
 //!
 //! `years write DIR CALLS` appends calls, as many agents at a time would. `years verify DIR STATE` verifies the ledger: the
-//! first time all of it, and afterwards what was added. `years ask DIR` asks what people ask, and prints the time of each
-//! answer. Use a release build.
+//! first time all of it, and afterwards what was added. `years ask DIR` brings the index up to date, asks what people ask, and
+//! prints the time of each answer: the newest 50 calls, and all calls of a minute. Use a release build.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "an example that measures")]
 
 use std::error::Error;
+use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use portcullis_core::call::{CallId, SessionId};
 use portcullis_core::digest::Digest;
 use portcullis_core::protocol::Method;
 use portcullis_ledger::{
-    CallEntry, CallRange, ChainReport, ChainStart, Event, EventKind, IntentDurability, Ledger, LedgerReader,
-    RecordFilter, RecordedOutcome, VerifiedSegments, verify_after,
+    CallFilter, CallRange, ChainReport, ChainStart, Event, EventKind, IntentDurability, Ledger, LedgerReader,
+    RecordFilter, RecordedOutcome, TextQuery, VerifiedSegments, verify_after,
 };
 use serde_json::json;
 
@@ -80,8 +81,10 @@ async fn call(ledger: &Ledger, run: &SessionId, number: u64) {
         ledger.append(denied).await.unwrap();
         return;
     }
+    // One call in ten thousand has an argument that the others do not have.
+    let argument = if number % 10_000 == 4711 { "once in ten thousand" } else { "path" };
     let intent = json!({
-        "arguments": payload(json!({"path": "string(42)"})), "client": "years", "definition": digest, "identity": digest,
+        "arguments": payload(json!({argument: "string(42)"})), "client": "years", "definition": digest, "identity": digest,
         "method": Method::ToolsCall.as_str(), "name": "read_file", "policies": digest, "principal": principal, "profile": "default",
         "risk": "risky", "source": source, "tool": tool, "trust": "medium", "verdicts": [],
     });
@@ -109,30 +112,78 @@ fn verify(dir: &Path, state: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A condition that a call meets or not.
-type Condition<'a> = &'a dyn Fn(&CallEntry) -> bool;
+/// The number of calls of an answer.
+const PAGE: u32 = 50;
 
-/// Asks for the newest 20 calls of a kind, and prints how long each answer takes.
+/// Asks for the newest calls of a kind, and prints how long each answer takes.
 fn ask(dir: &Path) -> Result<(), Box<dyn Error>> {
-    let begun = Instant::now();
+    let (begun, processor) = (Instant::now(), processor_time()?);
     let reader = LedgerReader::open(dir)?;
-    reader.tail(1, &RecordFilter::default())?;
-    println!("bringing the index up to date: {:.1} s", begun.elapsed().as_secs_f64());
-    let range = CallRange { newest_first: true, ..CallRange::default() };
-    let is_rare = |entry: &CallEntry| entry.item.as_deref() == Some("source17__rarely_called");
-    let questions: [(&str, Condition<'_>); 4] = [
-        ("any", &|_| true),
-        ("of one source", &|entry| entry.source.as_deref() == Some("source3")),
-        ("that were denied", &|entry| entry.outcome == RecordedOutcome::Denied),
-        ("of a tool that is called once in ten thousand calls", &is_rare),
+    let last = reader.tail(1, &RecordFilter::default())?.pop().map_or(0, |last| last.record.at);
+    let size = fs::metadata(dir.join("index.sqlite"))?.len() / 1_000_000;
+    let (time, processor) = (begun.elapsed().as_secs_f64(), (processor_time()? - processor) / 1000.0);
+    println!("bringing the index up to date: {time:.2} s, {processor:.2} on the processor; it has {size} MB");
+    let is = |wanted: &'static str| move |item: &str| item == wanted;
+    let (common_tool, rare_tool, no_tool) =
+        (is("source3__tool5"), is("source17__rarely_called"), |item: &str| item.starts_with("nothing__"));
+    let [common, rare, argument, absent] =
+        ["READ_file", "rarely_called", "once in ten thousand", "nowhere to be found"].map(TextQuery::new);
+    let any = CallFilter::default();
+    let questions = [
+        ("any", any),
+        ("of a source", CallFilter { source: Some("source3"), ..any }),
+        ("of a principal", CallFilter { principal: Some("person2"), ..any }),
+        ("of a tool", CallFilter { item: Some(&common_tool), ..any }),
+        ("of a tool that one call in ten thousand is of", CallFilter { item: Some(&rare_tool), ..any }),
+        ("of a tool that there is not", CallFilter { item: Some(&no_tool), ..any }),
+        ("that were denied, one in a hundred", CallFilter { outcome: Some(RecordedOutcome::Denied), ..any }),
+        ("that failed, one in a thousand", CallFilter { outcome: Some(RecordedOutcome::Failed), ..any }),
+        ("of unknown outcome, of which there are none", CallFilter { outcome: Some(RecordedOutcome::Unknown), ..any }),
+        (
+            "that failed, of a principal and a tool that do not go together",
+            CallFilter {
+                principal: Some("person2"),
+                item: Some(&rare_tool),
+                outcome: Some(RecordedOutcome::Failed),
+                ..any
+            },
+        ),
+        ("with a text that all have", CallFilter { text: Some(&common), ..any }),
+        ("with a text in one name in ten thousand", CallFilter { text: Some(&rare), ..any }),
+        ("with a text in one argument in ten thousand", CallFilter { text: Some(&argument), ..any }),
+        ("with a text that there is not", CallFilter { text: Some(&absent), ..any }),
     ];
-    for (name, fits) in questions {
-        let (begun, mut found) = (Instant::now(), 0);
-        reader.visit_calls(&range, |entry, _| {
-            found += u32::from(fits(&entry));
-            if found < 20 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        println!("the newest {found} calls {name}: {:.1} ms", begun.elapsed().as_secs_f64() * 1000.0);
+    for (name, filter) in questions {
+        for newest_first in [true, false] {
+            let order = if newest_first { "newest" } else { "oldest" };
+            let range = CallRange { newest_first, ..CallRange::default() };
+            answer(&reader, &range, &filter, PAGE, &format!("{order} calls {name}"))?;
+        }
     }
+    let range = CallRange { since: Some(last.saturating_sub(2000)), ..CallRange::default() };
+    answer(&reader, &range, &any, u32::MAX, "calls of the last two seconds")
+}
+
+/// Asks for calls, and prints how many there were and how long the answer took, of which how much on the processor.
+fn answer(
+    reader: &LedgerReader,
+    range: &CallRange,
+    filter: &CallFilter<'_>,
+    most: u32,
+    name: &str,
+) -> Result<(), Box<dyn Error>> {
+    let (begun, processor, mut found) = (Instant::now(), processor_time()?, 0);
+    reader.visit_calls(range, filter, |_, _| {
+        found += 1;
+        if found < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    let (time, processor) = (begun.elapsed().as_secs_f64() * 1000.0, processor_time()? - processor);
+    println!("{time:9.1} ms, {processor:8.1} on the processor: {found} {name}");
     Ok(())
+}
+
+/// Returns the time that this thread has run, in milliseconds.
+fn processor_time() -> Result<f64, Box<dyn Error>> {
+    let times = fs::read_to_string("/proc/thread-self/schedstat")?;
+    Ok(times.split(' ').next().unwrap_or_default().parse::<f64>()? / 1e6)
 }

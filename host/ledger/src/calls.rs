@@ -2,13 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use rusqlite::params_from_iter;
 use serde_json::Value;
 
 use super::LedgerError;
 use super::chain::is_live;
+use super::index::{call_of, first_key_at};
 use super::read::{LedgerReader, PositionedRecord, RecordFilter};
 use super::record::EventKind;
+use super::search::{CallFilter, SearchError, SearchPlan};
 
 /// The largest number of records of one call that make its entry. Only a call that plugins fail over and over has more
 /// than a few.
@@ -81,6 +82,18 @@ impl RecordedOutcome {
         }
     }
 
+    /// Returns the outcome that a `tool.completed` names.
+    pub(super) fn of_text(outcome: &str) -> Self {
+        match outcome {
+            "ok" | "sent" => Self::Ok,
+            "tool_error" | "error" => Self::Failed,
+            "withheld" => Self::Withheld,
+            "not-sent" => Self::NotSent,
+            // An outcome of a later version claims nothing that this one understands.
+            _ => Self::Unknown,
+        }
+    }
+
     /// Reports whether nothing more will be recorded of the call.
     #[must_use]
     pub fn is_final(self) -> bool {
@@ -123,24 +136,51 @@ pub struct CallEntry {
 }
 
 impl LedgerReader {
-    /// Visits the calls of a range one by one, each with its records, until the visitor breaks. Holds one call in
-    /// memory.
+    /// Visits the calls of a range that meet the conditions one by one, each with its records, until the visitor breaks.
+    /// Holds one call in memory.
     ///
     /// # Errors
     /// [`LedgerError`] if the file cannot be read, or a record cannot be parsed.
     pub fn visit_calls(
         &self,
         range: &CallRange,
+        filter: &CallFilter<'_>,
         mut visit: impl FnMut(CallEntry, &[PositionedRecord]) -> ControlFlow<()>,
     ) -> Result<(), LedgerError> {
         self.refresh()?;
-        let (sql, values) = query(range);
-        let mut query = self.connection().prepare_cached(&sql).map_err(|e| self.failed(&e))?;
-        let mut rows = query.query(params_from_iter(values)).map_err(|e| self.failed(&e))?;
-        while let Some(row) = rows.next().map_err(|e| self.failed(&e))? {
-            let call: String = row.get(0).map_err(|e| self.failed(&e))?;
-            let Some((entry, records)) = self.entry(&call)? else { continue };
-            if visit(entry, &records).is_break() {
+        let mut visit_key = |key: &[u8]| {
+            let found = self.matching(&call_of(key), filter)?;
+            Ok(found.map_or(ControlFlow::Continue(()), |(entry, records)| visit(entry, &records)))
+        };
+        let visited = match &range.run {
+            Some(run) => self.walk_run(run, range, visit_key),
+            None => SearchPlan::new(self.index(), filter)
+                .map_err(SearchError::Index)
+                .and_then(|plan| plan.walk(self, range, &mut visit_key)),
+        };
+        visited.map_err(|error| match error {
+            SearchError::Ledger(error) => error,
+            SearchError::Index(error) => self.failed(&error),
+        })
+    }
+
+    /// Calls `visit` with the calls of a run in a range.
+    fn walk_run(
+        &self,
+        run: &str,
+        range: &CallRange,
+        mut visit: impl FnMut(&[u8]) -> Result<ControlFlow<()>, SearchError>,
+    ) -> Result<(), SearchError> {
+        let order = if range.newest_first { "DESC" } else { "ASC" };
+        let sql = format!(
+            "SELECT DISTINCT call FROM events WHERE run = (SELECT id FROM sessions WHERE run = ?1) AND call IS NOT NULL \
+             AND call >= ?2 AND (?3 IS NULL OR call < ?3) ORDER BY call {order}"
+        );
+        let (since, until) = (range.since.map(first_key_at).unwrap_or_default(), range.until.map(first_key_at));
+        let mut query = self.connection().prepare_cached(&sql)?;
+        let mut rows = query.query(rusqlite::params![run, since, until])?;
+        while let Some(row) = rows.next()? {
+            if visit(&row.get::<_, Vec<u8>>(0)?)?.is_break() {
                 break;
             }
         }
@@ -157,40 +197,24 @@ impl LedgerReader {
     }
 
     fn entry(&self, call: &str) -> Result<Option<(CallEntry, Vec<PositionedRecord>)>, LedgerError> {
-        let filter = RecordFilter { call: Some(call.to_owned()), ..RecordFilter::default() };
-        let records = self.records("ORDER BY row", 0, MAX_RECORDS, &filter)?;
+        self.matching(call, &CallFilter::default())
+    }
+
+    /// Returns a call with its records if it meets the conditions.
+    fn matching(
+        &self,
+        call: &str,
+        filter: &CallFilter<'_>,
+    ) -> Result<Option<(CallEntry, Vec<PositionedRecord>)>, LedgerError> {
+        let of_call = RecordFilter { call: Some(call.to_owned()), ..RecordFilter::default() };
+        let texts = self.texts("ORDER BY row", 0, MAX_RECORDS, &of_call)?;
+        if filter.text.is_some_and(|wanted| !texts.iter().any(|found| wanted.is_in(&found.text))) {
+            return Ok(None);
+        }
+        let records: Vec<_> = texts.into_iter().map(|found| self.parsed(found)).collect::<Result<_, _>>()?;
         let entry = CallEntry::of(&records, |chain| is_live(self.data_dir(), chain));
-        Ok(entry.map(|entry| (entry, records)))
+        Ok(entry.filter(|entry| filter.matches_entry(entry)).map(|entry| (entry, records)))
     }
-}
-
-/// Returns the query for the identifiers of the calls in a range. An identifier begins with the time at which the call
-/// began, so the index of calls has them in that order, and nothing is sorted.
-pub(super) fn query(range: &CallRange) -> (String, Vec<String>) {
-    let mut sql = "SELECT DISTINCT call FROM events WHERE call IS NOT NULL".to_owned();
-    let mut values = Vec::new();
-    let mut and = |condition: &str, value: String| {
-        sql += condition;
-        values.push(value);
-    };
-    if let Some(since) = range.since {
-        and(" AND call >= ?", first_id_at(since));
-    }
-    if let Some(until) = range.until {
-        and(" AND call < ?", first_id_at(until));
-    }
-    if let Some(run) = &range.run {
-        and(" AND run = ?", run.clone());
-    }
-    sql += if range.newest_first { " ORDER BY call DESC" } else { " ORDER BY call" };
-    (sql, values)
-}
-
-/// Returns the smallest identifier of a call that began at this moment.
-fn first_id_at(millis: u64) -> String {
-    /// The last moment that an identifier can name, in milliseconds since the Unix epoch.
-    const LAST: u64 = (1 << 48) - 1;
-    ulid::Ulid::from_parts(millis.min(LAST), 0).to_string()
 }
 
 impl CallEntry {
@@ -207,7 +231,7 @@ impl CallEntry {
         let live = || is_live(&first.chain);
         let outcome = match (denied, completed) {
             (Some(_), _) => RecordedOutcome::Denied,
-            (None, Some(body)) => ended(body),
+            (None, Some(body)) => RecordedOutcome::of_text(body["outcome"].as_str().unwrap_or_default()),
             (None, None) if of_kind(EventKind::CallIntent).is_some() => match live() {
                 true => RecordedOutcome::Running,
                 false => RecordedOutcome::Unknown,
@@ -235,17 +259,6 @@ impl CallEntry {
             answered_by: answered.and_then(|body| text(body.get("by"))),
             micros: completed.and_then(|body| body["micros"].as_u64()),
         })
-    }
-}
-
-fn ended(body: &Value) -> RecordedOutcome {
-    match body["outcome"].as_str() {
-        Some("ok" | "sent") => RecordedOutcome::Ok,
-        Some("tool_error" | "error") => RecordedOutcome::Failed,
-        Some("withheld") => RecordedOutcome::Withheld,
-        Some("not-sent") => RecordedOutcome::NotSent,
-        // An outcome of a later version claims nothing that this one understands.
-        _ => RecordedOutcome::Unknown,
     }
 }
 

@@ -1,24 +1,33 @@
 //! The index for searches, derived from the records. Readers make it and bring it up to date; writers know nothing of it.
 
+mod add;
+mod blocks;
+mod calls;
 mod check;
+mod compare;
 mod facts;
 mod forget;
+mod key;
+mod vocabulary;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use self::add::ChainState;
+pub(super) use self::calls::{IndexedRecord, WalkedCalls};
 pub(super) use self::check::{IndexCheck, IndexComparison, IndexPlaces};
-use self::facts::IndexedFacts;
-use super::record::ChainedRecord;
-use super::storage::{ChainEnd, ChainPosition, ChainReader, Storage};
-use super::{LedgerError, chain, legacy, state};
+pub(super) use self::facts::RecordNames;
+pub(super) use self::key::{call_of, first_key_at, key_of};
+pub(super) use self::vocabulary::{CallClass, UNLISTED};
+use super::storage::{ChainPosition, Storage};
+use super::{LedgerError, legacy, state};
 
 /// The SQL that creates the tables, indices and views.
 const SCHEMA: &str = include_str!("index/schema.sql");
@@ -39,30 +48,6 @@ pub(super) struct RecordIndex {
     storage: Arc<dyn Storage>,
     /// The state, if format 1 began it: its records are in there.
     legacy: Option<Connection>,
-}
-
-/// A chain whose records are being added.
-struct Pending {
-    id: i64,
-    state: ChainState,
-    reader: Box<dyn ChainReader>,
-    /// The place of the records that were read together and are being added.
-    place: ChainPosition,
-    records: std::vec::IntoIter<ChainedRecord>,
-    next: Option<(ChainedRecord, IndexedFacts)>,
-    /// The number of the last record that is in the index or was read.
-    last: u64,
-}
-
-/// The state of a chain, asked for before its records are read.
-#[derive(Debug, Clone, Copy)]
-struct ChainState {
-    /// True if the chain has its end, so that nothing is written to it any more.
-    is_ended: bool,
-    /// The last record that is certainly durable: while a chain is written, what follows may still be replaced.
-    last: u64,
-    /// The number of the last record according to the chain's lock file.
-    written: u64,
 }
 
 /// A record of format 1.
@@ -152,77 +137,6 @@ impl RecordIndex {
         }
     }
 
-    /// Adds what is new in these chains and in the table of format 1.
-    fn add(&self, open: &BTreeMap<String, ChainState>) -> Result<(), LedgerError> {
-        let mut transaction = self.begin()?;
-        // Another reader may have added some in the meantime.
-        let known = self.known()?;
-        self.add_legacy()?;
-        let mut pending = Vec::new();
-        for (chain, state) in open {
-            let (place, _) = known.get(chain).copied().unwrap_or_default();
-            let (id, reader) = (self.chain_id(chain)?, self.storage.read(chain, place)?);
-            let records = Vec::new().into_iter();
-            let last = self.last(id)?;
-            let mut one = Pending { id, state: *state, reader, place, records, next: None, last };
-            one.step();
-            pending.push(one);
-        }
-        let when = |pending: &[Pending], i: usize| {
-            let (_, facts) = pending.get(i)?.next.as_ref()?;
-            Some(Reverse((facts.at, i)))
-        };
-        let mut order: BinaryHeap<_> = (0..pending.len()).filter_map(|i| when(&pending, i)).collect();
-        let mut added = 0;
-        while let Some(Reverse((_, i))) = order.pop() {
-            let Some(one) = pending.get_mut(i) else { continue };
-            if let Some((record, facts)) = one.next.take() {
-                self.insert(one.id, record.seq, one.place, &facts)?;
-                added += 1;
-            }
-            one.step();
-            order.extend(when(&pending, i));
-            if added >= COMMIT_AFTER {
-                added = 0;
-                self.note_places(&pending, false)?;
-                transaction.commit().map_err(|error| self.failed(&error))?;
-                transaction = self.begin()?;
-            }
-        }
-        for one in &mut pending {
-            // What is damaged or missing may come back.
-            let is_whole = one.reader.end().is_ok_and(|end| !matches!(end, ChainEnd::Damaged(_)));
-            one.state.is_ended &= is_whole && one.last >= one.state.written;
-        }
-        self.note_places(&pending, true)?;
-        transaction.commit().map_err(|error| self.failed(&error))
-    }
-
-    /// Notes how far each chain has come. Records at a noted place may be here already, and are then not added again.
-    fn note_places(&self, pending: &[Pending], done: bool) -> Result<(), LedgerError> {
-        let sql = "UPDATE chains SET segment = ?2, offset = ?3, complete = ?4 WHERE id = ?1";
-        for one in pending {
-            let noted = self.conn.prepare_cached(sql).and_then(|mut update| {
-                let offset = one.place.offset.cast_signed();
-                update.execute(params![one.id, one.place.segment, offset, done && one.state.is_ended])
-            });
-            noted.map_err(|error| self.failed(&error))?;
-        }
-        Ok(())
-    }
-
-    fn add_legacy(&self) -> Result<(), LedgerError> {
-        loop {
-            let records = self.legacy_records(COMMIT_AFTER)?;
-            let Some(LegacyRecord { row: last, .. }) = records.last() else { return Ok(()) };
-            for LegacyRecord { row, chain, seq, text } in &records {
-                let place = ChainPosition { segment: LEGACY, offset: row.cast_unsigned() };
-                self.insert(self.chain_id(chain)?, seq.cast_unsigned(), place, &IndexedFacts::of(text))?;
-            }
-            self.conn.execute("UPDATE legacy SET row = ?1", [last]).map_err(|error| self.failed(&error))?;
-        }
-    }
-
     /// Returns the next records of format 1 that the index does not have yet.
     fn legacy_records(&self, most: usize) -> Result<Vec<LegacyRecord>, LedgerError> {
         self.legacy_after(self.last_legacy()?, most)
@@ -245,31 +159,6 @@ impl RecordIndex {
             rows.collect()
         });
         found.map_err(|error| state::error(&self.data_dir, &error))
-    }
-
-    fn insert(&self, chain: i64, seq: u64, place: ChainPosition, facts: &IndexedFacts) -> Result<(), LedgerError> {
-        let sql = "INSERT OR IGNORE INTO events \
-                   (chain, seq, segment, offset, at, kind, run, call, principal, profile, error, outcome) \
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
-        let IndexedFacts { at, kind, run, call, principal, profile, error, outcome } = facts;
-        let inserted = self.conn.prepare_cached(sql).and_then(|mut insert| {
-            let (seq, offset, at) = (seq.cast_signed(), place.offset.cast_signed(), at.cast_signed());
-            insert.execute(params![
-                chain,
-                seq,
-                place.segment,
-                offset,
-                at,
-                kind,
-                run,
-                call,
-                principal,
-                profile,
-                error,
-                outcome
-            ])
-        });
-        inserted.map(drop).map_err(|error| self.failed(&error))
     }
 
     /// Returns the number of the last record of a chain that is here, or 0.
@@ -311,41 +200,6 @@ impl RecordIndex {
     }
 }
 
-impl ChainState {
-    /// Asks for the state of a chain. This comes before its records are read, so that none comes in between.
-    fn of(data_dir: &Path, chain: &str) -> Self {
-        let is_ended = chain::is_ended(data_dir, chain);
-        let is_live = !is_ended && chain::is_live(data_dir, chain);
-        let written = chain::witness(data_dir, chain).map_or(0, |tip| tip.seq);
-        Self { is_ended, last: if is_live { written } else { u64::MAX }, written }
-    }
-}
-
-impl Pending {
-    /// Moves to the next record. A chain that cannot be read any further ends there, for this time.
-    fn step(&mut self) {
-        loop {
-            if let Some(record) = self.records.next() {
-                let facts = IndexedFacts::of(&record.text);
-                self.last = self.last.max(record.seq);
-                self.next = Some((record, facts));
-                return;
-            }
-            self.place = self.reader.place();
-            let is_durable = |record: &ChainedRecord| record.seq <= self.state.last;
-            let next = self.reader.next().inspect_err(|error| {
-                tracing::warn!(%error, "a chain of the ledger cannot be read any further");
-            });
-            match next {
-                Ok(Some(batch)) if batch.records.last().is_some_and(is_durable) => {
-                    (self.place, self.records) = (batch.place, batch.records.into_iter());
-                }
-                _ => return,
-            }
-        }
-    }
-}
-
 /// Removes the index, so that the next reader makes it anew.
 pub(super) fn remove(data_dir: &Path) {
     for suffix in ["", "-wal", "-shm"] {
@@ -369,6 +223,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     state::harden(&conn, BUSY_TIMEOUT)?;
     // Of readers that make the index together, one changes its mode, and SQLite does not let the others wait for it.
     state::retry_busy(BUSY_TIMEOUT, || conn.pragma_update(None, "journal_mode", "WAL"))?;
+    // Otherwise SQLite plans some queries anew for each value, which takes longer than the query.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // It is derived: what a crash of the machine loses is added again.
     conn.pragma_update(None, "synchronous", "NORMAL")?;
     let conn = prepare(conn)?;

@@ -1,5 +1,6 @@
 //! Reading the ledger, which needs no broker and disturbs none.
 
+mod rows;
 mod texts;
 
 use std::cell::RefCell;
@@ -9,8 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::sync::Mutex;
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params};
 
+pub use self::rows::{CallOrRun, CallRow, CallState, RunRow, RunState};
 use self::texts::RecordTexts;
 use super::index::{self, RecordIndex};
 use super::record::Record;
@@ -50,96 +53,12 @@ pub struct PositionedRecord {
     pub record: Record,
 }
 
-/// The progress of a call: how far it got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CallState {
-    /// The gate is deciding; a person may have been asked. The source has seen nothing.
-    Waiting,
-    /// The broker ended while the gate was deciding. The source has seen nothing.
-    Abandoned,
-    /// The call was sent to the source, and its broker lives.
-    Running,
-    /// The source answered, and the agent got the answer.
-    Done,
-    /// The gate refused the call, or refused to release its result.
-    Denied,
-    /// The call was sent, or may have been, and it is not known what the source did.
-    Unknown,
-}
-
-/// A call, derived from its records.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct CallRow {
-    /// The call's identifier.
-    pub call: String,
-    /// The call's session.
-    pub run: Option<String>,
-    /// The chain of the broker that handled the call.
-    pub chain: String,
-    /// The progress of the call.
-    pub state: CallState,
-    /// The time at which the call began, in milliseconds since the Unix epoch.
-    pub started: u64,
-    /// The time at which the call ended, in milliseconds since the Unix epoch; `None` if no end was recorded.
-    pub ended: Option<u64>,
-}
-
-/// The state of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RunState {
-    /// The run is open, and its broker lives.
-    Running,
-    /// The run ended without an error.
-    Completed,
-    /// The run ended with an error.
-    Error,
-    /// The broker ended without ending the run.
-    Unknown,
-}
-
-/// A run (one session), derived from its records.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct RunRow {
-    /// The run's identifier.
-    pub run: String,
-    /// The chain of the run's broker.
-    pub chain: String,
-    /// The state of the run.
-    pub state: RunState,
-    /// The error that ended the run.
-    pub error: Option<String>,
-    /// The principal who opened the run.
-    pub principal: Option<String>,
-    /// The profile under which the run was opened.
-    pub profile: Option<String>,
-    /// The number of calls that the run has made.
-    pub calls: u64,
-    /// The time at which the run began, in milliseconds since the Unix epoch.
-    pub started: u64,
-    /// The time at which the run ended, in milliseconds since the Unix epoch; `None` if no end was recorded.
-    pub ended: Option<u64>,
-}
-
-/// A call or a run with its records.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-#[serde(rename_all = "lowercase", tag = "is")]
-pub enum CallOrRun {
-    /// A call and its records, at most a thousand.
-    Call {
-        /// The call's summary.
-        row: CallRow,
-        /// The call's records.
-        records: Vec<PositionedRecord>,
-    },
-    /// A run and its records, at most a thousand.
-    Run {
-        /// The run's summary.
-        row: RunRow,
-        /// The run's records.
-        records: Vec<PositionedRecord>,
-    },
+/// The text of a record, and where it stands.
+pub(super) struct FoundText {
+    position: u64,
+    chain: String,
+    seq: u64,
+    pub(super) text: String,
 }
 
 /// A reader of the ledger of one data folder. Its methods block for milliseconds, and for longer if many records were
@@ -197,12 +116,12 @@ impl LedgerReader {
     pub fn show(&self, id: &str) -> Result<Option<CallOrRun>, LedgerError> {
         self.index.refresh()?;
         let conn = self.connection();
-        let call = conn.query_row("SELECT * FROM calls WHERE call = ?1", [id], |row| self.call(row));
+        let call = conn.query_row("SELECT * FROM call_rows WHERE call = ?1", [index::key_of(id)], |row| self.call(row));
         if let Some(row) = call.optional().map_err(|e| self.failed(&e))? {
             let filter = RecordFilter { call: Some(id.to_owned()), ..RecordFilter::default() };
             return Ok(Some(CallOrRun::Call { row, records: self.records("ORDER BY row", 0, PAGE, &filter)? }));
         }
-        let run = conn.query_row("SELECT * FROM runs WHERE run = ?1", [id], |row| self.run(row));
+        let run = conn.query_row("SELECT * FROM run_rows WHERE run = ?1", [id], |row| self.run(row));
         let Some(row) = run.optional().map_err(|e| self.failed(&e))? else { return Ok(None) };
         let filter = RecordFilter { run: Some(id.to_owned()), ..RecordFilter::default() };
         Ok(Some(CallOrRun::Run { row, records: self.records("ORDER BY row", 0, PAGE, &filter)? }))
@@ -215,8 +134,9 @@ impl LedgerReader {
     pub fn calls(&self, run: Option<&str>, n: usize) -> Result<Vec<CallRow>, LedgerError> {
         self.index.refresh()?;
         // Identifiers of calls begin with their times, so the newest are found without looking at the others.
-        let sql = "SELECT * FROM calls WHERE call IN (SELECT DISTINCT call FROM events \
-                   WHERE call IS NOT NULL AND (:run IS NULL OR run = :run) ORDER BY call DESC LIMIT :n) ORDER BY first";
+        let sql = "SELECT * FROM call_rows WHERE call IN (SELECT DISTINCT call FROM events WHERE call IS NOT NULL \
+                   AND (:run IS NULL OR run = (SELECT id FROM sessions WHERE sessions.run = :run)) \
+                   ORDER BY call DESC LIMIT :n) ORDER BY first";
         let rows = self.connection().prepare_cached(sql).and_then(|mut query| {
             query.query_map(named_params! {":run": run, ":n": limit(n)}, |row| self.call(row))?.collect()
         });
@@ -229,7 +149,7 @@ impl LedgerReader {
     /// As for [`LedgerReader::tail`].
     pub fn runs(&self, n: usize) -> Result<Vec<RunRow>, LedgerError> {
         self.index.refresh()?;
-        let sql = "SELECT * FROM (SELECT * FROM runs ORDER BY first DESC LIMIT ?1) ORDER BY first";
+        let sql = "SELECT * FROM (SELECT * FROM run_rows ORDER BY first DESC LIMIT ?1) ORDER BY first";
         let rows = self
             .connection()
             .prepare_cached(sql)
@@ -237,30 +157,46 @@ impl LedgerReader {
         rows.map_err(|e| self.failed(&e))
     }
 
-    pub(super) fn records(
+    fn records(
         &self,
         order: &str,
         after: u64,
         n: usize,
         filter: &RecordFilter,
     ) -> Result<Vec<PositionedRecord>, LedgerError> {
+        self.texts(order, after, n, filter)?.into_iter().map(|found| self.parsed(found)).collect()
+    }
+
+    /// Returns the texts of records that match, in an order.
+    pub(super) fn texts(
+        &self,
+        order: &str,
+        after: u64,
+        n: usize,
+        filter: &RecordFilter,
+    ) -> Result<Vec<FoundText>, LedgerError> {
         // The query contains only the conditions that are set, so that SQLite can use the indices.
-        let wanted =
-            [("kind", &filter.kind), ("run", &filter.run), ("call", &filter.call), ("chains.chain", &filter.chain)];
+        let text = |value: &String| Value::from(value.clone());
+        let wanted = [
+            ("events.kind = (SELECT id FROM kinds WHERE kind = ?)", filter.kind.as_ref().map(text)),
+            ("events.run = (SELECT id FROM sessions WHERE run = ?)", filter.run.as_ref().map(text)),
+            ("call = ?", filter.call.as_ref().map(|call| index::key_of(call).into())),
+            ("chains.chain = ?", filter.chain.as_ref().map(text)),
+        ];
         let mut sql = "SELECT row, chains.chain, seq, events.segment, events.offset FROM events \
                        JOIN chains ON chains.id = events.chain WHERE row > ?"
             .to_owned();
-        let mut values = vec![rusqlite::types::Value::Integer(after.cast_signed())];
-        for (column, value) in wanted {
+        let mut values = vec![Value::Integer(after.cast_signed())];
+        for (condition, value) in wanted {
             if let Some(value) = value {
-                sql += &format!(" AND {column} = ?");
-                values.push(value.clone().into());
+                sql += &format!(" AND {condition}");
+                values.push(value);
             }
         }
         // The index on kinds omits the two kinds that every call has. SQLite uses it only if the query excludes them
         // explicitly.
         if filter.kind.as_deref().is_some_and(|kind| !["call.intent", "tool.completed"].contains(&kind)) {
-            sql += " AND kind NOT IN ('call.intent', 'tool.completed')";
+            sql += " AND events.kind > 2";
         }
         sql += &format!(" {order} LIMIT ?");
         values.push(limit(n).into());
@@ -271,28 +207,43 @@ impl LedgerReader {
             })?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
         });
-        let mut records = Vec::new();
-        for (position, chain, seq, place) in found.map_err(|e| self.failed(&e))? {
-            let text = self.text(&chain, seq.cast_unsigned(), place)?;
-            let record = serde_json::from_str(&text).map_err(|error| LedgerError::Damaged {
-                path: self.data_dir.clone(),
-                cause: format!("record {seq} of chain {chain} cannot be parsed: {error}"),
-            })?;
-            records.push(PositionedRecord { position: position.cast_unsigned(), record });
-        }
-        Ok(records)
+        let found = found.map_err(|e| self.failed(&e))?.into_iter().map(|(position, chain, seq, place)| {
+            let (position, seq) = (position.cast_unsigned(), seq.cast_unsigned());
+            Ok(FoundText { position, text: self.text(&chain, seq, place)?, chain, seq })
+        });
+        found.collect()
+    }
+
+    pub(super) fn parsed(&self, found: FoundText) -> Result<PositionedRecord, LedgerError> {
+        let FoundText { position, chain, seq, text } = found;
+        let record = serde_json::from_str(&text).map_err(|error| LedgerError::Damaged {
+            path: self.data_dir.clone(),
+            cause: format!("record {seq} of chain {chain} cannot be parsed: {error}"),
+        })?;
+        Ok(PositionedRecord { position, record })
     }
 
     /// Reads the text of a record from the place that the index names.
     fn text(&self, chain: &str, seq: u64, place: ChainPosition) -> Result<String, LedgerError> {
+        self.with_text(chain, seq, place, str::to_owned)
+    }
+
+    /// Reads the text of a record from the place that the index names, and returns what `use_text` makes of it.
+    pub(super) fn with_text<T>(
+        &self,
+        chain: &str,
+        seq: u64,
+        place: ChainPosition,
+        use_text: impl FnOnce(&str) -> T,
+    ) -> Result<T, LedgerError> {
         let missing = || LedgerError::Damaged {
             path: self.data_dir.clone(),
             cause: format!("record {seq} of chain {chain} is not where it was"),
         };
         if place.segment == index::LEGACY {
-            return self.index.legacy_text(place.offset)?.ok_or_else(missing);
+            return self.index.legacy_text(place.offset)?.map(|text| use_text(&text)).ok_or_else(missing);
         }
-        self.texts.borrow_mut().read(chain, seq, place)?.ok_or_else(missing)
+        self.texts.borrow_mut().read(chain, seq, place)?.map(use_text).ok_or_else(missing)
     }
 
     fn call(&self, row: &Row<'_>) -> rusqlite::Result<CallRow> {
@@ -311,7 +262,8 @@ impl LedgerReader {
             }
         };
         let (started, ended) = times(row)?;
-        Ok(CallRow { call: row.get("call")?, run: row.get("run")?, chain, state, started, ended })
+        let call = index::call_of(&row.get::<_, Vec<u8>>("call")?);
+        Ok(CallRow { call, run: row.get("run")?, chain, state, started, ended })
     }
 
     fn run(&self, row: &Row<'_>) -> rusqlite::Result<RunRow> {
@@ -342,6 +294,10 @@ impl LedgerReader {
 
     pub(super) fn connection(&self) -> &Connection {
         self.index.connection()
+    }
+
+    pub(super) fn index(&self) -> &RecordIndex {
+        &self.index
     }
 
     pub(super) fn data_dir(&self) -> &Path {

@@ -13,6 +13,7 @@ mod outcomes;
 mod resuming;
 mod retention;
 mod seals;
+mod searches;
 mod segments;
 mod soak;
 mod storage;

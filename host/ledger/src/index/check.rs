@@ -1,12 +1,14 @@
 //! Checks that the index agrees with the records.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::params;
 
-use super::{IndexedFacts, LEGACY, RecordIndex};
+use super::compare::EntryComparison;
+use super::{LEGACY, RecordIndex};
 use crate::LedgerError;
 use crate::chain::ChainTip;
 use crate::storage::{ChainPosition, Storage, StoredBatch};
@@ -23,7 +25,7 @@ pub(crate) struct IndexPlaces {
 
 /// A thread's own access to the index; `None` if there is no index.
 pub(crate) struct IndexComparer<'a> {
-    index: Option<(RecordIndex, &'a KnownPlaces)>,
+    index: Option<(RefCell<EntryComparison>, &'a KnownPlaces)>,
 }
 
 /// The result of a comparison of some records of a chain.
@@ -50,7 +52,8 @@ impl IndexPlaces {
     pub(crate) fn comparer(&self, data_dir: &Path) -> Result<IndexComparer<'_>, LedgerError> {
         let Some(known) = &self.known else { return Ok(IndexComparer { index: None }) };
         let index = RecordIndex::open_existing(data_dir, Arc::clone(&self.storage))?;
-        Ok(IndexComparer { index: index.map(|index| (index, known)) })
+        let comparison = index.map(|index| RefCell::new(EntryComparison::new(index)));
+        Ok(IndexComparer { index: comparison.map(|comparison| (comparison, known)) })
     }
 
     /// Returns the place up to which the index has a chain.
@@ -71,15 +74,10 @@ impl IndexComparer<'_> {
         if known.get(chain).is_none_or(|(place, _)| batch.place >= *place) {
             return Ok(());
         }
-        let (Some(first), Some(last)) = (batch.records.first(), batch.records.last()) else { return Ok(()) };
-        let found = index.entries(chain, first.seq, last.seq)?;
-        let differs = batch
-            .records
-            .iter()
-            .find(|record| found.get(&record.seq) != Some(&(batch.place, IndexedFacts::of(&record.text))));
         comparison.compared += batch.records.len() as u64;
-        if let (Some(record), None) = (differs, &comparison.difference) {
-            comparison.difference = Some(format!("something else of record {}", record.seq));
+        if comparison.difference.is_none() {
+            let records: Vec<_> = batch.records.iter().map(|record| (record.seq, record.text.as_str())).collect();
+            comparison.difference = index.borrow_mut().difference(chain, batch.place, &records)?;
         }
         Ok(())
     }
@@ -141,63 +139,34 @@ impl IndexCheck {
 
     /// Compares the records of format 1.
     fn compare_legacy(&mut self) -> Result<(), LedgerError> {
-        let Some(index) = &self.index else { return Ok(()) };
+        let Some(index) = self.index.take() else { return Ok(()) };
+        let mut comparison = EntryComparison::new(index);
         let mut compared = 0;
-        let last = index.last_legacy()?;
+        let last = comparison.index().last_legacy()?;
         let mut after = 0;
         loop {
-            let records = index.legacy_after(after, super::COMMIT_AFTER)?;
+            let records = comparison.index().legacy_after(after, super::COMMIT_AFTER)?;
             let Some(next) = records.last().map(|record| record.row) else { break };
             for record in records.iter().filter(|record| record.row <= last) {
                 let place = ChainPosition { segment: LEGACY, offset: record.row.cast_unsigned() };
-                let seq = record.seq.cast_unsigned();
-                let found = index.entries(&record.chain, seq, seq)?;
+                let texts = [(record.seq.cast_unsigned(), record.text.as_str())];
                 compared += 1;
-                if found.get(&seq) != Some(&(place, IndexedFacts::of(&record.text))) {
-                    self.differences.push((record.chain.clone(), format!("something else of record {seq}")));
-                    return Ok(());
+                if let Some(difference) = comparison.difference(&record.chain, place, &texts)? {
+                    self.add(&record.chain, difference);
                 }
             }
             after = next;
         }
-        let found = index.count_of_legacy()?;
+        let found = comparison.index().count_of_legacy()?;
         if found != compared {
             self.differences.push(("of format 1".to_owned(), format!("{found} records where {compared} are")));
         }
+        self.index = Some(comparison.into_index());
         Ok(())
     }
 }
 
 impl RecordIndex {
-    /// Returns what the index says of records of a chain: for each number, where it is and its facts.
-    fn entries(
-        &self,
-        chain: &str,
-        first: u64,
-        last: u64,
-    ) -> Result<HashMap<u64, (ChainPosition, IndexedFacts)>, LedgerError> {
-        let sql = "SELECT seq, segment, offset, at, kind, run, call, principal, profile, error, outcome FROM events \
-                   WHERE chain = (SELECT id FROM chains WHERE chain = ?1) AND seq BETWEEN ?2 AND ?3";
-        let found = self.conn.prepare_cached(sql).and_then(|mut query| {
-            let rows = query.query_map(params![chain, first.cast_signed(), last.cast_signed()], |row| {
-                let place = ChainPosition { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
-                let facts = IndexedFacts {
-                    at: row.get::<_, i64>(3)?.cast_unsigned(),
-                    kind: row.get(4)?,
-                    run: row.get(5)?,
-                    call: row.get(6)?,
-                    principal: row.get(7)?,
-                    profile: row.get(8)?,
-                    error: row.get(9)?,
-                    outcome: row.get(10)?,
-                };
-                Ok((row.get::<_, i64>(0)?.cast_unsigned(), (place, facts)))
-            })?;
-            rows.collect()
-        });
-        found.map_err(|error| self.failed(&error))
-    }
-
     /// Returns the number of records of a chain after this one that the index has before a place.
     fn count_before(&self, chain: &str, place: ChainPosition, after: u64) -> Result<u64, LedgerError> {
         let sql = "SELECT count(*) FROM events WHERE chain = (SELECT id FROM chains WHERE chain = ?1) \

@@ -1,8 +1,15 @@
-//! The facts of a record that the index stores.
+//! The facts of a record that the index stores, and of the call that it is about.
+
+use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
+use crate::calls::RecordedOutcome;
 use crate::record::{EventKind, RecordMembers};
+
+/// The longest name of an item that is listed, in bytes.
+const MAX_NAME: usize = 256;
 
 /// The facts of a record that searches need.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -11,23 +18,68 @@ pub(crate) struct IndexedFacts {
     pub(super) kind: String,
     pub(super) run: Option<String>,
     pub(super) call: Option<String>,
-    pub(super) principal: Option<String>,
-    pub(super) profile: Option<String>,
     pub(super) error: Option<String>,
-    pub(super) outcome: Option<String>,
+    pub(super) names: RecordNames<FactName>,
+    pub(super) stage: CallStage,
+    /// The outcome as a `tool.completed` names it; otherwise empty.
+    pub(super) outcome: String,
 }
 
-/// The members of a body that searches need.
+/// What a record or a call has of each kind of name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct RecordNames<T> {
+    pub(crate) principal: T,
+    pub(crate) profile: T,
+    pub(crate) source: T,
+    pub(crate) item: T,
+}
+
+/// A name, as far as the index knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum FactName {
+    /// There is none.
+    #[default]
+    Absent,
+    /// There is one, which the list of names does not have: somebody outside can choose it, so there may be any number.
+    Unlisted,
+    Listed(String),
+}
+
+/// How far a record brings its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) enum CallStage {
+    #[default]
+    Open,
+    Asked,
+    Refused,
+    Sent,
+    Ended(RecordedOutcome),
+    Denied,
+}
+
+/// The members of a body that searches need. A member that is no text is read over.
 #[derive(Deserialize, Default)]
-struct Body {
-    #[serde(default)]
-    principal: Option<String>,
-    #[serde(default)]
-    profile: Option<String>,
-    #[serde(default)]
-    error: Option<String>,
-    #[serde(default)]
-    outcome: Option<String>,
+struct Body<'a> {
+    #[serde(borrow)]
+    principal: Option<&'a RawValue>,
+    #[serde(borrow)]
+    profile: Option<&'a RawValue>,
+    #[serde(borrow)]
+    source: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt: Option<&'a RawValue>,
+    #[serde(borrow)]
+    resource: Option<&'a RawValue>,
+    #[serde(borrow)]
+    template: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    outcome: Option<&'a RawValue>,
+    #[serde(borrow)]
+    approved: Option<&'a RawValue>,
 }
 
 impl IndexedFacts {
@@ -40,22 +92,137 @@ impl IndexedFacts {
     /// Returns the facts of a record whose members were read.
     pub(crate) fn in_members(members: &RecordMembers<'_>) -> Self {
         let is = |kind: EventKind| members.kind == kind.as_str();
-        let (started, failed, completed) =
-            (is(EventKind::RunStarted), is(EventKind::RunError), is(EventKind::ToolCompleted));
-        let body = if started || failed || completed {
-            serde_json::from_str(members.body.get()).unwrap_or_default()
-        } else {
-            Body::default()
+        let (is_start, is_error) = (is(EventKind::RunStarted), is(EventKind::RunError));
+        let has_facts = members.call.is_some() || is_start || is_error;
+        let body: Body<'_> = match has_facts {
+            true => serde_json::from_str(members.body.get()).unwrap_or_default(),
+            false => Body::default(),
         };
+        let outcome = text(body.outcome).filter(|_| is(EventKind::ToolCompleted)).unwrap_or_default();
         Self {
             at: members.at,
             kind: members.kind.to_owned(),
             run: members.run.map(str::to_owned),
             call: members.call.map(str::to_owned),
-            principal: body.principal.filter(|_| started),
-            profile: body.profile.filter(|_| started),
-            error: body.error.filter(|_| failed),
-            outcome: body.outcome.filter(|_| completed),
+            error: text(body.error).filter(|_| is_error).map(Cow::into_owned),
+            stage: CallStage::of(members.kind, &outcome, body.approved.map(RawValue::get)),
+            names: body.names(),
+            outcome: outcome.into_owned(),
         }
+    }
+}
+
+impl Body<'_> {
+    fn names(&self) -> RecordNames<FactName> {
+        let listed = |raw| text(raw).map_or(FactName::Absent, |name| FactName::Listed(name.into_owned()));
+        let source = listed(self.source);
+        let listable = [self.tool, self.prompt].into_iter().find_map(text);
+        let item = match listable.or_else(|| text(self.resource)).or_else(|| text(self.template)) {
+            None => FactName::Absent,
+            // There are few tools and prompts, and any number of addresses, and of names that agents invent.
+            Some(name) if source != FactName::Absent && self.resource.is_none() && name.len() <= MAX_NAME => {
+                FactName::Listed(name.into_owned())
+            }
+            Some(_) => FactName::Unlisted,
+        };
+        RecordNames { principal: listed(self.principal), profile: listed(self.profile), source, item }
+    }
+}
+
+/// Returns a member that is a text.
+fn text(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
+    let raw = raw?.get();
+    let content = raw.strip_prefix('"')?.strip_suffix('"')?;
+    match content.contains('\\') {
+        false => Some(content.into()),
+        true => serde_json::from_str::<String>(raw).ok().map(Cow::from),
+    }
+}
+
+impl<T> RecordNames<T> {
+    pub(crate) fn map<U>(self, mut to: impl FnMut(T) -> U) -> RecordNames<U> {
+        let Self { principal, profile, source, item } = self;
+        RecordNames { principal: to(principal), profile: to(profile), source: to(source), item: to(item) }
+    }
+
+    pub(crate) fn each(&self) -> [&T; 4] {
+        let Self { principal, profile, source, item } = self;
+        [principal, profile, source, item]
+    }
+}
+
+impl RecordNames<FactName> {
+    /// Returns the listed names that a call's class has too.
+    pub(super) fn shared<'a>(&'a self, class: &'a Self) -> Vec<&'a str> {
+        let pairs = self.each().into_iter().zip(class.each());
+        let shared = pairs.filter_map(|(own, of_call)| match own {
+            FactName::Listed(name) if own == of_call => Some(name.as_str()),
+            _ => None,
+        });
+        shared.collect()
+    }
+}
+
+impl CallStage {
+    fn of(kind: &str, outcome: &str, approved: Option<&str>) -> Self {
+        let is = |wanted: EventKind| kind == wanted.as_str();
+        if is(EventKind::CallDenied) {
+            Self::Denied
+        } else if is(EventKind::ToolCompleted) {
+            Self::Ended(RecordedOutcome::of_text(outcome))
+        } else if is(EventKind::CallIntent) {
+            Self::Sent
+        } else if is(EventKind::CallAnswered) && approved == Some("false") {
+            Self::Refused
+        } else if is(EventKind::CallAsked) {
+            Self::Asked
+        } else {
+            Self::Open
+        }
+    }
+
+    /// Returns the stage of a call after another record. The first of several outcomes counts.
+    pub(crate) fn then(self, later: Self) -> Self {
+        if later.rank() > self.rank() { later } else { self }
+    }
+
+    fn rank(self) -> u8 {
+        match self {
+            Self::Open => 0,
+            Self::Asked => 1,
+            Self::Refused => 2,
+            Self::Sent => 3,
+            Self::Ended(_) => 4,
+            Self::Denied => 5,
+        }
+    }
+
+    /// Reports whether a call at this stage may have this outcome. What is open depends on whether its broker lives.
+    pub(crate) fn may_be(self, outcome: RecordedOutcome) -> bool {
+        match self {
+            Self::Open => matches!(outcome, RecordedOutcome::Running | RecordedOutcome::Abandoned),
+            Self::Asked => matches!(outcome, RecordedOutcome::Asked | RecordedOutcome::Abandoned),
+            Self::Refused | Self::Denied => outcome == RecordedOutcome::Denied,
+            Self::Sent => matches!(outcome, RecordedOutcome::Running | RecordedOutcome::Unknown),
+            Self::Ended(ended) => ended == outcome,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Asked => "asked",
+            Self::Refused => "refused",
+            Self::Sent => "sent",
+            Self::Ended(outcome) => outcome.as_str(),
+            Self::Denied => "denied",
+        }
+    }
+
+    /// Reads a stage; `None` if no version of the index writes it.
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
+        let plain = [Self::Open, Self::Asked, Self::Refused, Self::Sent, Self::Denied];
+        let ended = RecordedOutcome::ALL.map(Self::Ended);
+        plain.into_iter().chain(ended).find(|stage| stage.as_str() == word)
     }
 }

@@ -1,8 +1,12 @@
 //! Records that were removed because of their age leave the index too.
 
-use rusqlite::OptionalExtension as _;
+use std::collections::BTreeSet;
+
+use rusqlite::{OptionalExtension as _, params};
 
 use super::RecordIndex;
+use super::add::class_by_records;
+use super::vocabulary::Vocabulary;
 use crate::LedgerError;
 
 impl RecordIndex {
@@ -24,13 +28,35 @@ impl RecordIndex {
             if known < seq {
                 let transaction = self.begin()?;
                 let id = self.chain_id(&chain)?;
-                let forgotten = self.conn.execute("DELETE FROM events WHERE chain = ?1 AND seq <= ?2", [id, seq]);
-                let noted = forgotten
-                    .and_then(|_| self.conn.execute("UPDATE chains SET removed = ?2 WHERE id = ?1", [id, seq]))
+                let noted = self
+                    .forget(id, seq)
+                    .and_then(|()| self.conn.execute("UPDATE chains SET removed = ?2 WHERE id = ?1", [id, seq]))
                     .and_then(|_| transaction.commit());
                 noted.map_err(|error| self.failed(&error))?;
             }
         }
         Ok(())
+    }
+
+    /// Takes out the first records of a chain. Calls of which records are left have what these say.
+    fn forget(&self, chain: i64, last: i64) -> rusqlite::Result<()> {
+        let sql = "DELETE FROM events WHERE chain = ?1 AND seq <= ?2 RETURNING call";
+        let gone: BTreeSet<Option<Vec<u8>>> =
+            self.conn.prepare(sql)?.query_map([chain, last], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        let mut vocabulary = Vocabulary::default();
+        for call in gone.into_iter().flatten() {
+            match class_by_records(&self.conn, &call)? {
+                None => self.conn.prepare_cached("DELETE FROM calls WHERE call = ?1")?.execute([&call])?,
+                Some(class) => {
+                    let class = vocabulary.class(&self.conn, class)?;
+                    let sql = "UPDATE calls SET class = ?2 WHERE call = ?1";
+                    self.conn.prepare_cached(sql)?.execute(params![call, class])?
+                }
+            };
+        }
+        // The block of the first call that is left is the last one that begins before it.
+        let sql = "DELETE FROM blocks WHERE first < \
+                   (SELECT max(first) FROM blocks WHERE first <= (SELECT min(call) FROM calls))";
+        self.conn.execute(sql, []).map(drop)
     }
 }

@@ -16,7 +16,7 @@ async fn a_deleted_damaged_or_foreign_index_is_made_again() {
     let damages: [fn(&Path); 4] = [
         index::remove,
         |dir| std::fs::write(index::path(dir), "garbage, and enough of it to be looked at".repeat(100)).unwrap(),
-        |dir| index(dir).execute_batch("DROP VIEW calls; CREATE VIEW calls AS SELECT 1 AS call").unwrap(),
+        |dir| index(dir).execute_batch("DROP VIEW call_rows; CREATE VIEW call_rows AS SELECT 1 AS call").unwrap(),
         |dir| {
             index::remove(dir);
             index(dir).execute_batch("CREATE TABLE other (x)").unwrap();
@@ -36,12 +36,26 @@ async fn an_index_that_says_something_else_than_the_records_is_found_and_made_ag
         "DELETE FROM events WHERE seq >= 6",
         "DELETE FROM events",
         "UPDATE events SET call = NULL WHERE seq = 3",
-        "UPDATE events SET outcome = 'ok' WHERE seq = 3",
+        "UPDATE events SET facts = (SELECT facts FROM events WHERE seq = 1) WHERE seq = 3",
+        "UPDATE events SET kind = (SELECT kind FROM events WHERE seq = 1) WHERE seq = 3",
+        "UPDATE facts SET stage = 'denied' WHERE stage = 'sent'",
+        "UPDATE names SET name = name || 'x'",
+        "DELETE FROM calls WHERE call = (SELECT call FROM events WHERE seq = 3)",
+        "INSERT INTO classes VALUES (99, 0, 0, 0, 0, 'denied'); UPDATE calls SET class = 99",
+        "UPDATE classes SET stage = 'denied'",
+        "UPDATE classes SET source = 0",
+        "UPDATE blocks SET filter = zeroblob(4096)",
+        "INSERT INTO blocks VALUES ((SELECT max(call) FROM calls), 0, zeroblob(4096))",
         "UPDATE events SET offset = (SELECT offset FROM events WHERE seq = 2) WHERE seq = 3",
-        "INSERT INTO events (chain, seq, segment, offset, at, kind) VALUES (1, 99, 1, 0, 0, 'source.log')",
+        "INSERT INTO events (chain, seq, segment, offset, at, kind, facts) VALUES (1, 99, 1, 0, 0, 1, 1)",
     ] {
         let dir = folder();
-        closed(dir.path(), 5).await;
+        let ledger = open(dir.path()).await;
+        for _ in 0..5 {
+            let body = json!({"tool": "files__read", "source": "files", "principal": "eve", "note": "of its own"});
+            ledger.append(Event::new(EventKind::CallIntent, body).to_call(&CallId::new())).await.unwrap();
+        }
+        ledger.close().await;
         let before = records(dir.path());
         index(dir.path()).execute_batch(sql).unwrap();
         let ChainStatus::Tampered { chain: None, reason, .. } = verify(dir.path()).unwrap().verdict else {

@@ -1,6 +1,7 @@
 //! A verification that goes on from what an earlier one found.
 
 use super::evidence::{Signed, rehash};
+use super::writing::wait_for_end;
 use super::*;
 use crate::verify::verify_in;
 
@@ -217,4 +218,40 @@ async fn a_verification_goes_on_after_old_segments_were_removed() {
     std::fs::write(&left, text.replace(root, &other)).unwrap();
     assert!(matches!(verify_again(dir.path(), &state_in(&state)).verdict, ChainStatus::Tampered { .. }));
     ledger.close().await;
+}
+
+/// What was verified before is not compared entry by entry again.
+#[tokio::test]
+async fn an_index_that_lost_an_entry_of_what_was_verified_before_is_found() {
+    let (dir, state) = (folder(), folder());
+    let chain = closed(dir.path(), 9).await;
+    let before = records(dir.path());
+    assert_eq!(verify_again(dir.path(), &state_in(&state)).verdict, ChainStatus::Good);
+    let index = Connection::open(crate::index::path(dir.path())).unwrap();
+    index.execute_batch("DELETE FROM events WHERE seq = 3").unwrap();
+    let found = verify_again(dir.path(), &state_in(&state));
+    assert_eq!(read_again(&found, &chain), 0);
+    let ChainStatus::Tampered { reason, .. } = found.verdict else { panic!("{found:?}") };
+    assert!(reason.contains("the index has 10 of the first records where 11 are"), "{reason}");
+    assert_eq!(verify_again(dir.path(), &state_in(&state)).verdict, ChainStatus::Good, "it is made anew");
+    assert_eq!(records(dir.path()), before);
+}
+
+#[tokio::test]
+async fn a_later_verification_still_says_that_calls_of_a_crashed_broker_may_be_missing() {
+    let (dir, state) = (folder(), folder());
+    let ledger = open(dir.path()).await;
+    let (call, chain) = (CallId::new(), ledger.chain().to_owned());
+    let intent = event(EventKind::CallIntent).to_call(&call);
+    let (pending, slot) = ledger.intent(intent, None, IntentDurability::Queued).await.unwrap();
+    assert!(pending.is_none());
+    slot.record(Event::new(EventKind::ToolCompleted, json!({"outcome": "ok"})).to_call(&call));
+    ledger.flush().await.unwrap();
+    drop(ledger);
+    wait_for_end(dir.path()).await;
+    for read in [3, 0] {
+        let found = verify_again(dir.path(), &state_in(&state));
+        assert_eq!(read_again(&found, &chain), read);
+        assert!(found.chains.iter().any(|report| report.chain == chain && report.may_miss_calls()), "{found:?}");
+    }
 }

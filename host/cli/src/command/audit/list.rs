@@ -81,7 +81,7 @@ fn follow(
 ) -> anyhow::Result<()> {
     let (calls, mut records) =
         (LedgerReader::open(folder)?, LedgerReader::open(folder)?.follow(from, RecordFilter::default()));
-    let matcher = query.matcher()?;
+    let matcher = query.matcher();
     let turns = [EventKind::CallAsked, EventKind::CallDenied, EventKind::ToolCompleted].map(EventKind::as_str);
     runtime::block_on(async {
         loop {

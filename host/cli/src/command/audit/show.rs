@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 
-use portcullis::ledger::{CallOrRun, CallRange, LedgerReader, PositionedRecord, Record, RunRow};
+use portcullis::ledger::{CallFilter, CallOrRun, CallRange, LedgerReader, PositionedRecord, Record, RunRow};
 use serde_json::Value;
 
 use super::list;
@@ -57,7 +57,7 @@ fn run_in_words(reader: &LedgerReader, row: &RunRow, records: &[PositionedRecord
     fact("calls", &row.calls.to_string())?;
     let range = CallRange { run: Some(row.run.clone()), ..CallRange::default() };
     let mut printed = Ok(());
-    reader.visit_calls(&range, |entry, _| {
+    reader.visit_calls(&range, &CallFilter::default(), |entry, _| {
         printed = output::text(&format!("  {}\n", list::line(&entry)));
         if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
