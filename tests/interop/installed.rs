@@ -79,6 +79,14 @@ pub(crate) fn tool(language: &str) -> PathBuf {
     root().join("examples").join(format!("tool-in-{language}")).join("words.wasm")
 }
 
+/// Returns the program that makes components from a language.
+pub(crate) fn componentizer(language: &str) -> PathBuf {
+    match language {
+        "javascript" => root().join("examples/tool-in-javascript/node_modules/.bin/componentize-qjs"),
+        _ => python("componentize-py"),
+    }
+}
+
 /// Returns the component of `tests/interop/text`.
 pub(crate) fn text_component() -> PathBuf {
     root().join("text.wasm")

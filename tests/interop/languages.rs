@@ -1,8 +1,10 @@
-//! The same tool in three languages, built as the READMEs of the examples say, and called.
+//! The same tool in three languages, built as the READMEs of the examples say, and called; and the plugins of `plugin
+//! new` in JavaScript and Python.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use portcullis_test_support::outside;
+use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::broker::{DEADLINE, TestDir, output};
@@ -30,5 +32,49 @@ async fn the_same_tool_in_every_language_gives_the_same_answers() {
         assert_eq!(said.trim(), "3", "{name}");
         let refused = output(dir.portcullis(&["call", &format!("{name}__count"), r#"{"text":3}"#])).await;
         assert!(String::from_utf8_lossy(&refused.stderr).contains("text"), "{name}: {refused:?}");
+    }
+}
+
+/// Runs a command that builds or tests a plugin in this folder.
+async fn run_in(folder: &Path, mut command: Command) -> String {
+    command.current_dir(folder);
+    let ended = timeout(10 * DEADLINE, command.output()).await.expect("it ends").unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(ended.status.success(), "{command:?}: {}{}", text(&ended.stdout), text(&ended.stderr));
+    text(&ended.stdout)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_plugins_in_javascript_and_python_pass_their_fixtures() {
+    let dir = TestDir::bare("");
+    for language in ["javascript", "python"] {
+        for kind in ["policy", "transform"] {
+            let name = format!("{language}-{kind}");
+            dir.run(&[
+                "plugin",
+                "new",
+                &dir.path().join(&name).display().to_string(),
+                "--lang",
+                language,
+                "--kind",
+                kind,
+            ])
+            .await;
+            let folder = dir.path().join(&name);
+            let (world, wasm) = (format!("{kind}-plugin"), format!("{name}.wasm"));
+            let mut build = dir.command(&installed::componentizer(language));
+            match language {
+                "javascript" => build.args(["--js", "plugin.js", "--wit", "wit", "--world", &world, "--sync"]).args([
+                    "--stub-wasi",
+                    "--opt-size",
+                    "--output",
+                    &wasm,
+                ]),
+                _ => build.args(["-d", "wit", "-w", &world, "componentize", "plugin", "-o", &wasm, "--stub-wasi"]),
+            };
+            run_in(&folder, build).await;
+            let tested = run_in(&folder, dir.portcullis(&["plugin", "test"])).await;
+            assert!(tested.contains("2 of 2 cases are as expected"), "{name}: {tested}");
+        }
     }
 }
