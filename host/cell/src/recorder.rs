@@ -107,15 +107,15 @@ pub struct RecordedAttempt {
     pub program: String,
 }
 
-/// Files whose every use is recorded, by device and inode, each with the path under which it is.
-type Watched = Mutex<BTreeMap<(u64, u64), PathBuf>>;
+/// The watched files, whose every use is recorded: by device and inode, each with the path under which it is.
+type WatchedFiles = Mutex<BTreeMap<(u64, u64), PathBuf>>;
 
 /// The record of what a source attempts, over all its starts.
 #[derive(Debug)]
 pub struct Recording {
     began: Instant,
-    seen: Mutex<AttemptInCell>,
-    watched: Watched,
+    seen: Mutex<SeenAttempts>,
+    watched: WatchedFiles,
     /// Notified when an attempt was looked up outside.
     looked_up: Condvar,
     /// True if the source gets what it takes for Unix sockets.
@@ -125,7 +125,7 @@ pub struct Recording {
 }
 
 #[derive(Debug, Default)]
-struct AttemptInCell {
+struct SeenAttempts {
     attempts: BTreeMap<(AttemptAction, AttemptSubject, AttemptAvailability), Times>,
     /// The bytes of all paths and names in `attempts`.
     bytes: usize,
@@ -149,7 +149,7 @@ impl Default for Recording {
         Self {
             began: Instant::now(),
             seen: Mutex::default(),
-            watched: Watched::default(),
+            watched: WatchedFiles::default(),
             looked_up: Condvar::new(),
             follows_unix_sockets: AtomicBool::new(false),
             threads: Arc::default(),

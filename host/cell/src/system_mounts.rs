@@ -39,10 +39,11 @@ pub(super) fn is_shared(path: &Path) -> bool {
     SHARED_PATHS.iter().any(|folder| path.starts_with(folder))
 }
 
-/// Folders of which every cell has its own.
+/// Folders that a full cell does not take from the machine: it has its own, or (`/run`, `/sys`) none.
 const OWN_FOLDERS: [&str; 7] = ["/dev", "/etc", "/home/source", "/proc", "/run", "/sys", "/tmp"];
 
-/// Reports whether a path is shared with every cell, or lies in a folder of which every cell has its own.
+/// Reports whether a path is shared with every cell, or lies in a folder that a full cell does not take from the
+/// machine.
 pub(super) fn is_shared_or_replaced(path: &Path) -> bool {
     is_shared(path) || OWN_FOLDERS.iter().any(|folder| path.starts_with(folder))
 }

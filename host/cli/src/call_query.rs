@@ -45,8 +45,8 @@ pub(crate) struct CallQuery {
     }))]
     pub(crate) outcome: Option<RecordedOutcome>,
 
-    /// Calls with this text in their records, ignoring case: a code, a name, or an argument if the profile says `record
-    /// = "full"`; a hash or an identifier by its first eight characters or more
+    /// Calls with this text in their records, ignoring case: the code of a refusal, a name, or an argument if the
+    /// profile says `record = "full"`; a hash or an identifier by its first eight characters or more
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
 }

@@ -26,7 +26,7 @@ use registry::OciRegistry;
 /// The timeout for each download. The largest component takes a minute at 10 Mbit/s.
 const DEADLINE: Duration = Duration::from_secs(10 * 60);
 
-/// The largest manifest, in bytes: the size that the specification requires registries to accept, and a thousand times
+/// The largest manifest, in bytes: the size that the specification expects registries to accept, and a thousand times
 /// what a component needs.
 const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 

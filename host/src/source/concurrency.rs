@@ -36,7 +36,8 @@ impl ConcurrencyLimit {
     /// Waits for a turn, in the order of arrival, until `deadline`. Methods that continue a call that the source
     /// already has, or that stay open indefinitely, need no turn. Cancellation safe.
     ///
-    /// # Errors Returns a message for people if the queue is full or the deadline has passed.
+    /// # Errors
+    /// A message for people, if the queue is full or the deadline has passed.
     pub(crate) async fn acquire(&self, method: &Method, deadline: Instant) -> Result<ConcurrencyGuard, Cause> {
         let Some((most, places)) = self.concurrency.as_ref().filter(|_| method.is_work()) else {
             return Ok(ConcurrencyGuard(None));

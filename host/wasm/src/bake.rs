@@ -92,14 +92,15 @@ struct Readable {
     instance: Instance,
     /// The memories read so far: Wizer asks for each twice, and reading one makes it grow.
     memories: HashMap<String, Vec<u8>>,
-    /// The first error. Wizer's interface has no errors: after one it gets zeros, and the result is discarded.
+    /// The first error. Wizer's interface has no errors: where one occurs it gets a zero or no bytes, and the result is
+    /// discarded.
     failed: Option<wasmtime::Error>,
 }
 
 impl Readable {
     async fn read<T: Lift + Send + Sync + 'static>(&mut self, interface: &str, function: &str) -> Option<T> {
         let read = self.try_read(interface, function).await;
-        read.map_err(|error| self.failed = Some(error)).ok()
+        read.map_err(|error| _ = self.failed.get_or_insert(error)).ok()
     }
 
     async fn try_read<T: Lift + Send + Sync + 'static>(

@@ -14,7 +14,7 @@ use portcullis_jail::{Operation, RecordedSyscall, Syscall, SyscallListener, deni
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstat, fstatvfs, openat, openat2};
 use rustix::io::Errno;
 
-use super::{AttemptAction, AttemptAvailability, AttemptSubject, Watched};
+use super::{AttemptAction, AttemptAvailability, AttemptSubject, WatchedFiles};
 
 /// The longest path that the kernel takes, in bytes, with its terminator.
 const MAX_PATH_BYTES: usize = 4096;
@@ -52,20 +52,23 @@ pub(super) struct AttemptInCell {
     only_creates: bool,
     /// True if the call may create the path.
     may_create: bool,
+    /// True if the path leads to a file whose every use is recorded ([`super::Recording::watch`]), such as a canary.
     is_watched: bool,
 }
 
 /// Returns what a system call attempts: nothing if it concerns only the caller itself or names no path, and several
 /// things if it sends several messages.
 ///
-/// # Errors If the memory or the root of the caller cannot be opened, or if the caller no longer waits. An address or a
+/// # Errors
+/// If the memory or the root of the caller cannot be opened, or if the caller no longer waits. An address or a
 /// path that cannot be read is left out.
 pub(super) fn attempts_of(
     listener: &SyscallListener,
     call: &Syscall,
-    watched: &Watched,
+    watched: &WatchedFiles,
 ) -> io::Result<Vec<AttemptInCell>> {
     let Some(known) = recorded_call(call.number) else {
+        // Without a name it is `socket` for a Unix socket: the only other call that the listener gets.
         let name = denied_call(call.number).unwrap_or("socket");
         return Ok(vec![AttemptInCell::plain(
             AttemptAction::Call,
@@ -76,8 +79,8 @@ pub(super) fn attempts_of(
     let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
     match known.operation {
         Operation::Signal => {
-            // A process group, all processes, or process 1: the signal does not go to one process that the caller
-            // chose. Signal 0 only asks whether they exist.
+            // To a process group, to all processes, or to process 1, the first of the cell. Signal 0 only asks whether
+            // they exist.
             let to_others = argument(0).cast_signed() as i32 <= 1 && argument(1) != 0;
             let kill = || {
                 AttemptInCell::plain(AttemptAction::Call, AttemptSubject::Call("kill"), AttemptAvailability::Granted)
@@ -237,7 +240,7 @@ impl CallingThread {
         path: &Path,
         action: AttemptAction,
         may_create: bool,
-        watched: &Watched,
+        watched: &WatchedFiles,
     ) -> (Option<AttemptAvailability>, Option<PathBuf>) {
         let granted = |file: &OwnedFd| match action {
             AttemptAction::Write if is_read_only(file) => AttemptAvailability::ReadOnly,

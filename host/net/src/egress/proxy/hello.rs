@@ -17,7 +17,7 @@ pub enum ClientHelloState {
     Part,
     /// A complete ClientHello, with its server name if it has one (RFC 6066, section 3).
     Whole(Option<String>),
-    /// Anything other than a ClientHello.
+    /// Anything else, or more bytes than the longest ClientHello that is read.
     Other,
 }
 
