@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use portcullis_test_support::guest;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -63,6 +64,34 @@ fn a_change_of_the_file_is_put_in_force_and_what_did_not_change_stays_connected(
     assert_eq!(reloads.len(), 2);
     assert_eq!(reloads[0]["body"]["digest"], reloads[1]["body"]["before"]);
     assert_eq!(reloads[1]["config"], reloads[1]["body"]["digest"]);
+    dir.assert_nothing_left();
+}
+
+#[test]
+fn a_plugin_whose_file_changes_is_put_in_force_and_a_broken_one_is_not() {
+    let dir = TestDir::new("");
+    let file = dir.path("policy.wasm");
+    // As a compiler does, each writes a new file in place of the old one.
+    let put = |bytes: &[u8]| {
+        fs::write(dir.path("next"), bytes).unwrap();
+        fs::rename(dir.path("next"), &file).unwrap();
+    };
+    put(&fs::read(guest("trap")).unwrap());
+    dir.configure(&format!("{NEVER}[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n[[policies]]\nplugin = \"@dir@/policy.wasm\"\n"));
+    let mut agent = Agent::start(&dir, Era::Modern);
+    let panics = json!({ "a": "panic" });
+    assert_eq!(agent.call("files__echo", &panics, None)["refused"], "plugin-trap");
+
+    put(b"no component");
+    assert!(agent.running.says("the configuration is not reloaded").contains("policy.wasm"));
+    assert_eq!(agent.call("files__echo", &panics, None)["refused"], "plugin-trap");
+
+    put(&fs::read(guest("plain")).unwrap());
+    assert!(agent.running.says("the configuration is reloaded").contains("other settings changed"));
+    assert!(agent.call("files__echo", &panics, None)["ok"].is_string());
+    agent.leave();
+    let verdicts = dir.records_of("config.reloaded");
+    assert_eq!(verdicts.len(), 1, "{verdicts:?}");
     dir.assert_nothing_left();
 }
 

@@ -1,7 +1,7 @@
-//! Puts a changed configuration in force while a broker serves, on SIGHUP and when the file changes, and a changed lock
-//! file.
+//! Puts a changed configuration in force while a broker serves: on SIGHUP, and when its file changes or that of a plugin or
+//! component that it names. Also a changed lock file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
 use portcullis::broker::{Broker, ReloadSummary};
-use portcullis::config::{Config, ConfigCandidate};
+use portcullis::config::{Config, ConfigCandidate, PluginRef};
 use portcullis::lockfile::Lockfile;
 use portcullis::name::SourceName;
 use tokio::signal::unix::Signal;
@@ -30,6 +30,10 @@ struct FileState {
     size: u64,
     place: (u64, u64),
 }
+
+/// The states of several files; `None` for one that is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FileStates(BTreeMap<PathBuf, Option<FileState>>);
 
 /// The arguments of a serving broker that hold for each configuration it reads.
 #[derive(Debug, Clone)]
@@ -76,21 +80,35 @@ fn looks() -> Interval {
 pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangups: Signal) {
     let Some(file) = broker.config().file.clone() else { return };
     let mut looks = looks();
-    let (mut in_force, mut last) = (FileState::of(&file), FileState::of(&file));
+    let mut in_force = FileStates::of(watched(&broker.config(), &file));
+    let mut last = in_force.clone();
     loop {
         tokio::select! {
             Some(()) = hangups.recv() => {}
             _ = looks.tick(), if arguments.watched => {
-                let now = FileState::of(&file);
-                let is_settled = std::mem::replace(&mut last, now) == now;
+                let now = in_force.now();
+                let is_settled = std::mem::replace(&mut last, now.clone()) == now;
                 if now == in_force || !is_settled {
                     continue;
                 }
             }
         }
-        in_force = FileState::of(&file);
+        // What changes while the files are read is a change, too.
+        in_force = in_force.now();
         reload(&broker, &arguments, &file).await;
+        in_force.watch(watched(&broker.config(), &file));
+        last = in_force.clone();
     }
+}
+
+/// Returns the files whose changes are put in force: that of the configuration, and those of plugins and components that
+/// it names without a digest. One with a digest can only be what it was.
+fn watched(config: &Config, file: &Path) -> Vec<PathBuf> {
+    let plugins = config.plugins().into_iter().filter_map(|plugin| match plugin {
+        PluginRef::Path(path) => Some(path.clone()),
+        PluginRef::Builtin(_) | PluginRef::Pinned(..) | PluginRef::Oci(_) => None,
+    });
+    std::iter::once(file.to_owned()).chain(plugins).collect()
 }
 
 async fn reload(broker: &Broker, arguments: &ServeArguments, file: &Path) {
@@ -147,5 +165,27 @@ impl FileState {
         let metadata = fs::metadata(file).ok()?;
         let place = (metadata.dev(), metadata.ino());
         Some(Self { modified: metadata.modified().ok(), size: metadata.len(), place })
+    }
+}
+
+impl FileStates {
+    fn of(files: Vec<PathBuf>) -> Self {
+        Self(files.into_iter().map(|file| (file.clone(), FileState::of(&file))).collect())
+    }
+
+    /// Returns the states that the same files have now.
+    fn now(&self) -> Self {
+        Self::of(self.0.keys().cloned().collect())
+    }
+
+    /// Goes on with these files. Those that were among them before keep their states.
+    fn watch(&mut self, files: Vec<PathBuf>) {
+        let mut states = Self::of(files);
+        for (file, state) in &mut states.0 {
+            if let Some(before) = self.0.get(file) {
+                *state = *before;
+            }
+        }
+        *self = states;
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR", conflicts_with = "stdio")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Reload the configuration on SIGHUP only, and not when its file changes
+    /// Reload the configuration on SIGHUP only, and not when its file or that of a plugin changes
     #[arg(long)]
     pub(crate) no_watch: bool,
 
