@@ -74,8 +74,8 @@ fn an_agent_that_waits_for_an_installation_gets_its_progress_in_words() {
             let mut seen = Vec::new();
             progress(&agent, "source `far`: looking up far-server", &mut seen);
             let_go(&dir, "install");
-            progress(&agent, "source `far`: installing far-server 1.0.0 with 2 packages", &mut seen);
-            agent.running.says("source `far`: installing far-server 1.0.0 with 2 packages");
+            progress(&agent, "source `far`: installing far-server 1.0.0, 2 packages in all", &mut seen);
+            agent.running.says("source `far`: installing far-server 1.0.0, 2 packages in all");
             let_go(&dir, "ci");
             let answer = loop {
                 let message = agent.next().unwrap();

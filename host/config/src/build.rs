@@ -140,7 +140,7 @@ fn serve(
     if let (true, Some(at)) = (dangerous_no_token, &raw.token) {
         faults.0.push(
             UnlocatedProblem::new(at.span(), "`token` and `dangerous-no-token` exclude each other")
-                .help("take one of them out"),
+                .help("remove one of them"),
         );
     }
     let hosts = raw.hosts.iter().filter_map(|at| {

@@ -23,7 +23,7 @@ pub(super) fn oauth(at: &Located<RawOAuth>, has_header: bool, faults: &mut Probl
     if has_header {
         faults.0.push(
             UnlocatedProblem::new(at.span(), "`oauth` and an `Authorization` among `headers` exclude each other")
-                .help("take one of them out"),
+                .help("remove one of them"),
         );
     }
     let raw = &**at;
@@ -46,7 +46,7 @@ pub(super) fn oauth(at: &Located<RawOAuth>, has_header: bool, faults: &mut Probl
     if let (Some(at), Some(_)) = (&raw.client_metadata, &raw.client_id) {
         faults.0.push(
             UnlocatedProblem::new(at.span(), "`client-metadata` and `client-id` exclude each other")
-                .help("take one of them out"),
+                .help("remove one of them"),
         );
     }
     OAuthConfig {
