@@ -28,6 +28,12 @@ fn run_in(dir: &TestDir, folder: &str, arguments: &[&str]) -> Ran {
     finish(command)
 }
 
+fn assert_fixtures_pass(dir: &TestDir, folder: &str) {
+    let tested = run_in(dir, folder, &["plugin", "test"]);
+    let passed = tested.code == Some(0) && tested.out.contains("2 of 2 cases are as expected");
+    assert!(passed, "{}{}", tested.out, tested.err);
+}
+
 #[test]
 fn a_new_plugin_of_each_kind_builds_and_works_as_its_readme_says() {
     let dir = TestDir::new("");
@@ -35,24 +41,12 @@ fn a_new_plugin_of_each_kind_builds_and_works_as_its_readme_says() {
     let quotient = ["call", "calculator__divide", r#"{"a":1,"b":2}"#];
 
     let policy = new_plugin(&dir, "policy");
-    let tested = run_in(&dir, &policy, &["plugin", "test"]);
-    assert!(
-        tested.code == Some(0) && tested.out.contains("2 of 2 cases are as expected"),
-        "{}{}",
-        tested.out,
-        tested.err
-    );
+    assert_fixtures_pass(&dir, &policy);
     let denied = run_in(&dir, &policy, &quotient);
     assert!(denied.code != Some(0) && denied.err.contains("the tool divide is not allowed here"), "{}", denied.err);
 
     let transform = new_plugin(&dir, "transform");
-    let tested = run_in(&dir, &transform, &["plugin", "test"]);
-    assert!(
-        tested.code == Some(0) && tested.out.contains("2 of 2 cases are as expected"),
-        "{}{}",
-        tested.out,
-        tested.err
-    );
+    assert_fixtures_pass(&dir, &transform);
     // Without the transform, the calculator refuses the member that it does not know.
     assert_eq!(run_in(&dir, &transform, &sum).out.trim(), "3");
 
@@ -121,6 +115,32 @@ fn a_test_has_the_limits_and_permissions_of_production() {
 }
 
 #[test]
+fn a_test_decides_in_each_phase_as_the_gate_does() {
+    let dir = TestDir::new("");
+    let table = "settings = { ask = \"odd\" }";
+    for (case, expected) in [
+        ("call = { tool = \"read\", arguments = { a = \"odd\" } }", "expect = \"ask\""),
+        // Nobody is asked about the result of a call that has been made.
+        (
+            "call = { tool = \"read\", arguments = { a = \"odd\" }, outcome = { content = [] } }",
+            "expect = \"deny\"\ncode = \"result-asked\"",
+        ),
+        // What is asked about is listed.
+        ("call = { tool = \"read\", arguments = { a = \"odd\" }, phase = \"list\" }", "expect = \"pass\""),
+        // One key twice reaches no policy.
+        (
+            "call = { tool = \"read\", arguments = '{\"a\":\"odd\",\"a\":1}' }",
+            "expect = \"deny\"\ncode = \"arguments-ambiguous\"",
+        ),
+    ] {
+        let table = format!("{table}\non = [\"call\", \"result\", \"list\"]");
+        let file = fixture(&dir, &guest("plain"), &table, &format!("{case}\n{expected}"));
+        let tested = dir.run(&["plugin", "test", &file]);
+        assert_eq!(tested.code, Some(0), "{case}: {}{}", tested.out, tested.err);
+    }
+}
+
+#[test]
 fn a_case_that_differs_fails_the_test_and_says_how() {
     let dir = TestDir::new("");
     let table = "settings = { refuse = \"evil\", ask = \"odd\" }";
@@ -168,7 +188,10 @@ fn one_decision_is_shown_with_what_the_plugin_asked_for() {
 
     let measured = dir.run(&["plugin", "bench", &plain, "files__read", "--settings", settings, "--json"]);
     let figures: Value = serde_json::from_str(&measured.out).unwrap();
-    assert!(figures["decisions"].as_u64().unwrap() >= 20 && figures["host_calls"] == 1, "{figures}");
+    assert!(
+        figures["decisions"].as_u64().unwrap() >= 20 && figures["host_calls"] == 1 && figures["verdict"] == "pass",
+        "{figures}"
+    );
 
     let sink = guest("scribe").display().to_string();
     let refused = dir.run(&["plugin", "run", &sink, "files__read"]);

@@ -46,7 +46,7 @@ const INET6: u16 = 10;
 pub(super) struct AttemptInCell {
     action: AttemptAction,
     subject: AttemptSubject,
-    /// Whether the cell has the subject, or `None` for a path that must be looked up outside the cell.
+    /// The availability of the subject in the cell, or `None` for a path that must be looked up outside.
     inside: Option<AttemptAvailability>,
     /// True if the call only creates the path.
     only_creates: bool,

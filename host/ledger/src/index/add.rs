@@ -43,7 +43,7 @@ pub(super) struct ChainState {
     written: u64,
 }
 
-/// What is added in one transaction and after it.
+/// The records that are added in one transaction, and the texts that are added after it.
 struct Additions<'a> {
     conn: &'a Connection,
     vocabulary: Vocabulary,

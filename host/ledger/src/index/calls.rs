@@ -1,4 +1,4 @@
-//! What the index knows of calls, as searches ask for it.
+//! The calls in the index, as searches ask for them.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::{ControlFlow, Range};

@@ -14,7 +14,7 @@ use super::{LedgerError, RecordIndex};
 use crate::storage::ChainPosition;
 use crate::text::grams;
 
-/// What the index has of a record.
+/// A record as the index has it: its position, and the facts that searches need.
 type Entry = (ChainPosition, IndexedFacts);
 
 /// A comparison of one thread, which keeps what it looked up.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use portcullis::call::{CallView, Phase};
 use portcullis::config::{Config, PluginConfig};
+use portcullis::digest::Digest;
 use portcullis::plugin::{Denial, PluginFailure, PluginHost, Policy, Transform, TransformDecision, Vault, Verdict};
 use portcullis::protocol::Json;
 
@@ -13,7 +14,7 @@ pub(super) struct DecidingPlugins {
     transforms: Vec<Transform>,
 }
 
-/// What the plugins decide about a call, together.
+/// The decision of the plugins about a call, together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) verdict: DecidedVerdict,
@@ -72,16 +73,21 @@ impl DecidingPlugins {
     /// Asks the plugins as the gate does: all policies of the phase, then the transforms, and the policies again about
     /// what a transform changed.
     pub(super) async fn decide(&self, view: &CallView) -> Decision {
-        let mut asks = match self.judge(view).await {
-            Ok(asks) => asks,
-            Err(denied) => return denied,
-        };
-        let (phase, mut view, mut replaced) = (view.phase, view.clone(), None);
+        self.passed(view).await.unwrap_or_else(|denied| denied)
+    }
+
+    /// Returns the decision that lets a call pass or asks about it, or else the denial.
+    async fn passed(&self, view: &CallView) -> Result<Decision, Decision> {
+        if let Some(denied) = ambiguous(view, "arguments-ambiguous") {
+            return Err(denied);
+        }
+        let mut asks = self.judge(view).await?;
+        let (phase, vault, mut view, mut replaced) = (view.phase, RehearsalVault::shared(), view.clone(), None);
         for transform in self.transforms.iter().filter(|transform| transform.on(phase)) {
-            let change = transform.rewrite(&view, Arc::new(RehearsalVault::default())).await;
+            let change = transform.rewrite(&view, vault.clone()).await;
             let decision = Decision::of_transform(&transform.identity().name, change);
             if decision.verdict != DecidedVerdict::Pass {
-                return decision;
+                return Err(decision);
             }
             if let Some(json) = decision.replaced {
                 view = with(&view, json.clone());
@@ -89,14 +95,21 @@ impl DecidingPlugins {
             }
         }
         if replaced.is_some() {
-            asks = match self.judge(&view).await {
-                Ok(asks) => asks,
-                Err(denied) => return denied,
-            };
+            if let Some(denied) = ambiguous(&view, "plugin-output") {
+                return Err(denied);
+            }
+            asks = self.judge(&view).await?;
         }
-        let verdict = if asks.is_empty() { DecidedVerdict::Pass } else { DecidedVerdict::Ask };
         let plugin = asks.first().map(|(plugin, _)| plugin.clone());
-        Decision { verdict, plugin, reasons: asks.into_iter().map(|(_, reason)| reason).collect(), replaced }
+        let verdict = match phase {
+            // What is asked about when it is listed is shown, and asked about when it is called.
+            _ if asks.is_empty() => DecidedVerdict::Pass,
+            Phase::List => DecidedVerdict::Pass,
+            Phase::Call => DecidedVerdict::Ask,
+            // The source has acted, so nobody is asked.
+            Phase::Result => DecidedVerdict::Deny("result-asked".to_owned()),
+        };
+        Ok(Decision { verdict, plugin, reasons: asks.into_iter().map(|(_, reason)| reason).collect(), replaced })
     }
 
     /// Returns the policies that ask, with their reasons, or the denial of the first that denies.
@@ -112,6 +125,13 @@ impl DecidingPlugins {
         }
         Ok(asks)
     }
+}
+
+/// Returns the denial of arguments with a key that occurs twice, as the gate denies them: such a key means one thing to a
+/// policy and another to a source.
+fn ambiguous(view: &CallView, code: &str) -> Option<Decision> {
+    let error = Digest::of_json(&view.call.arguments).err()?;
+    Some(denied("the gate", Denial { code: code.to_owned(), message: error.to_string() }))
 }
 
 impl Decision {
@@ -164,6 +184,13 @@ fn with(view: &CallView, json: Json) -> CallView {
 /// A vault whose placeholders are the same in each run, so that a fixture can name them: `[[KIND:1]]`.
 #[derive(Default)]
 pub(super) struct RehearsalVault(Mutex<Vec<(String, String)>>);
+
+impl RehearsalVault {
+    /// Returns a vault for the transforms of one decision.
+    pub(super) fn shared() -> Arc<dyn Vault> {
+        Arc::new(Self::default())
+    }
+}
 
 impl Vault for RehearsalVault {
     fn protect(&self, kind: &str, value: &str, _restore_to: Vec<String>) -> String {

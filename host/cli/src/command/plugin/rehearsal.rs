@@ -3,7 +3,6 @@
 use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -11,7 +10,7 @@ use portcullis::broker::user_plugin_host;
 use portcullis::call::{CallView, Phase};
 use portcullis::config::PluginConfig;
 use portcullis::limits;
-use portcullis::plugin::{DecisionUsage, Policy, Transform, TransformDecision, Verdict};
+use portcullis::plugin::{DecisionUsage, Policy, Transform};
 use serde_json::{Value, json};
 
 use super::call_facts::CallFacts;
@@ -21,7 +20,7 @@ use crate::completion;
 use crate::output::{self, BOLD, escape_hidden};
 use crate::runtime;
 
-/// How long `bench` measures.
+/// The time for which `bench` measures.
 const BENCH: Duration = Duration::from_secs(1);
 /// The least number of decisions that `bench` measures.
 const LEAST: usize = 20;
@@ -90,8 +89,7 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let code = decision.verdict.code().map(|code| format!(" ({code})")).unwrap_or_default();
-    line("verdict", &format!("{}{code}", decision.verdict.word()))?;
+    line("verdict", &verdict(&decision))?;
     for reason in &decision.reasons {
         line("reason", reason)?;
     }
@@ -107,18 +105,18 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
 /// Measures decisions, one after the other.
 pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
     let view = view(args)?;
-    let (mut times, usage, started) = runtime::block_on(async {
+    let (mut times, decision, usage, started) = runtime::block_on(async {
         let begun = Instant::now();
         let decider = Decider::load(&args.plugin).await?;
         let started = begun.elapsed();
-        let (_, usage) = decider.observed(&view).await?;
+        let (decision, usage) = decider.observed(&view).await?;
         let (begun, mut times) = (Instant::now(), Vec::new());
         while begun.elapsed() < BENCH || times.len() < LEAST {
             let before = Instant::now();
-            decider.decided(&view).await;
+            decider.decide(&view).await;
             times.push(before.elapsed());
         }
-        anyhow::Ok((times, usage, started))
+        anyhow::Ok((times, decision, usage, started))
     })?;
     times.sort_unstable();
     let at = |share: usize| times.get((times.len() * share / 100).min(times.len() - 1)).copied().unwrap_or_default();
@@ -126,6 +124,8 @@ pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         output::json(&json!({
             "decisions": times.len(),
+            "verdict": decision.verdict.word(),
+            "code": decision.verdict.code(),
             "p50_microseconds": half.as_micros(),
             "p99_microseconds": most.as_micros(),
             "start_milliseconds": started.as_millis(),
@@ -134,6 +134,7 @@ pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
+    line("verdict", &verdict(&decision))?;
     line("start", &format!("{}, with compiling", millis(started)))?;
     let most_time = millis(limits::DECISION_DEADLINE);
     line(
@@ -214,18 +215,19 @@ impl Decider {
                 (Decision::of_policy(&policy.identity().name, seen.decision), seen.usage)
             }
             Self::Transform(transform) => {
-                let seen = transform.rewrite_observed(view, Arc::new(RehearsalVault::default())).await?;
+                let seen = transform.rewrite_observed(view, RehearsalVault::shared()).await?;
                 (Decision::of_transform(&transform.identity().name, seen.decision), seen.usage)
             }
         })
     }
 
-    async fn decided(&self, view: &CallView) -> bool {
+    /// Decides as in a broker.
+    async fn decide(&self, view: &CallView) -> Decision {
         match self {
-            Self::Policy(policy) => matches!(policy.check(view).await, Ok(Verdict::Pass)),
+            Self::Policy(policy) => Decision::of_policy(&policy.identity().name, policy.check(view).await),
             Self::Transform(transform) => {
-                let vault = Arc::new(RehearsalVault::default());
-                matches!(transform.rewrite(view, vault).await, Ok(TransformDecision::Keep))
+                let change = transform.rewrite(view, RehearsalVault::shared()).await;
+                Decision::of_transform(&transform.identity().name, change)
             }
         }
     }
@@ -255,6 +257,11 @@ fn read(file: &str) -> anyhow::Result<String> {
 
 fn line(key: &str, value: &str) -> anyhow::Result<()> {
     output::text(&format!("{BOLD}{key:8}{BOLD:#}  {}\n", escape_hidden(value)))
+}
+
+fn verdict(decision: &Decision) -> String {
+    let code = decision.verdict.code().map(|code| format!(" ({code})")).unwrap_or_default();
+    format!("{}{code}", decision.verdict.word())
 }
 
 fn memory(usage: &DecisionUsage) -> String {
