@@ -265,7 +265,7 @@ impl Gate {
         let (identity, record) = (input.identity, input.record);
         let question =
             ApprovalQuestion { call, reasons: asks, arguments_digest, identity, out_of_band, lock_settles, record };
-        self.approvals.settle(question, input.peer).await
+        Box::pin(self.approvals.settle(question, input.peer)).await
     }
 
     async fn judge_call(&self, call: &Arc<Call>, trail: &mut DecisionTrail) -> Result<Vec<AskReason>, CallRefusal> {

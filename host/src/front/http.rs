@@ -17,6 +17,7 @@ mod listener;
 mod params;
 mod post;
 mod reply;
+mod self_wakes;
 mod sessions;
 mod shared_limit;
 mod streams;

@@ -164,7 +164,7 @@ impl ConfiguredSession {
                 kind: ItemKind::Tool,
                 upstream,
             }));
-            let taken = self.build_listing(answered, true, ItemKind::Tool).await;
+            let taken = Box::pin(self.build_listing(answered, true, ItemKind::Tool)).await;
             let taken = taken.map(Arc::new).map_err(|cause| {
                 self.side.end_quietly();
                 self.record(ledger::EventKind::RunError, json!({ "error": cause.recorded() }));

@@ -100,12 +100,12 @@ impl<'a> Execution<'a> {
                 // Before the gate, so that result policies and the record see what is added.
                 DriveEnd::Ended(outcome) => break in_flight.explained(outcome),
                 DriveEnd::Asked(asked) => {
-                    let questions = session.questions(upstream, asked, peer).await;
+                    let questions = Box::pin(session.questions(upstream, asked, peer)).await;
                     // If all were refused, the source has been told, and goes on.
                     if !questions.is_empty() {
                         let round =
                             PendingRound { about: self.about(), questions, then: AfterAnswers::Open(in_flight) };
-                        let answer = session.ask_by_result(ticket, None, round).await;
+                        let answer = Box::pin(session.ask_by_result(ticket, None, round)).await;
                         return ControlFlow::Break(AttemptResult::answered(answer));
                     }
                 }
@@ -113,7 +113,7 @@ impl<'a> Execution<'a> {
         };
         match outcome {
             Outcome::Answered(Answer::Result(result)) if asks_for_input(&result) => {
-                match self.ask_for_input(ticket, result).await {
+                match Box::pin(self.ask_for_input(ticket, result)).await {
                     Ok(open) => ControlFlow::Continue(open),
                     Err(answer) => ControlFlow::Break(AttemptResult::answered(answer)),
                 }
@@ -133,7 +133,7 @@ impl<'a> Execution<'a> {
         let method = &self.request.method;
         let status = AttemptStatus::of(&outcome);
         let answer = match ticket.release(outcome).await {
-            Answer::Error(error) => self.elicit_urls(error).await,
+            Answer::Error(error) => Box::pin(self.elicit_urls(error)).await,
             Answer::Result(result) => match self.with_tasks(result).await {
                 Ok(result) => Answer::Result(self.scoped(result)),
                 Err(refusal) => refusal,

@@ -75,7 +75,8 @@ impl ConfiguredSession {
     pub(super) async fn drive(&self, in_flight: &mut InFlightCall, peer: &Arc<dyn AgentPeer>) -> DriveEnd {
         let InFlightCall { upstream, about, call, span, events, open: _ } = in_flight;
         peer.handed_over();
-        let mut asked = FuturesUnordered::new();
+        // Boxed, as most calls ask nothing: the set has room for one question from the beginning.
+        let mut asked = FuturesUnordered::<BoxFuture<'_, ()>>::new();
         let outcome = loop {
             tokio::select! {
                 // The end is polled first, so that a source that talks without pause cannot keep the call open. What it
@@ -97,14 +98,14 @@ impl ConfiguredSession {
                     }
                     // A question that the source has withdrawn is withdrawn from the agent, too, so that no more are
                     // open here than there.
-                    CallEvent::Request(SourceRequest { request, mut reply }) => asked.push(async {
+                    CallEvent::Request(SourceRequest { request, mut reply }) => asked.push(Box::pin(async {
                         let answer = tokio::select! {
                             answer = self.ask(upstream, request, peer) => answer,
                             () = reply.closed() => return,
                         };
                         // An agent or source that gave up at this moment has dropped the other side.
                         let _ = reply.send(answer);
-                    }),
+                    })),
                 },
             }
         };
@@ -130,7 +131,7 @@ impl ConfiguredSession {
         if !self.wants(call, &notification) {
             return;
         }
-        if let Some(notification) = self.notification_for_agent(upstream, call, notification, peer).await {
+        if let Some(notification) = Box::pin(self.notification_for_agent(upstream, call, notification, peer)).await {
             peer.notify(notification).await;
         }
     }

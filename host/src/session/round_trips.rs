@@ -24,13 +24,13 @@ impl Execution<'_> {
     /// call, if it is still open at the source since that round. The inner error is an answer that ends the request.
     pub(super) async fn take_answers(&mut self) -> Result<Result<Option<InFlightCall>, Answer>, RpcError> {
         if self.request.method == Method::TasksUpdate {
-            match self.request.with_task_answers().await {
+            match Box::pin(self.request.with_task_answers()).await {
                 Ok(params) => self.request.set_params(params),
                 Err(refusal) => return Ok(Err(refusal)),
             }
         }
         match self.begun()? {
-            Some(round) => Ok(self.go_on(round).await),
+            Some(round) => Ok(Box::pin(self.go_on(round)).await),
             None => Ok(Ok(None)),
         }
     }

@@ -138,7 +138,7 @@ impl Execution<'_> {
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         }
         match method {
-            Method::TasksGet => session.with_task_questions(upstream, result, peer).await,
+            Method::TasksGet => Box::pin(session.with_task_questions(upstream, result, peer)).await,
             // Several agents may share one connection to the source; each sees its own tasks.
             Method::TasksList => {
                 let tasks = result.get("tasks").and_then(|tasks| tasks.items()).unwrap_or_default();

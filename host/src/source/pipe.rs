@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -17,12 +17,13 @@ use super::transport::{ReceivedMessage, Transport, TransportError};
 use crate::call::Cause;
 use crate::protocol::{Message, MessageError};
 use crate::sync::Mutex;
+use input::{NotWritten, SourceInput};
 use lines::{SourceLine, SourceLines};
-use partial_line::PartialLine;
 pub(crate) use stderr::RedactedValues;
 pub(super) use stderr::escape;
 use stderr::{StderrTail, capture};
 
+mod input;
 mod lines;
 mod partial_line;
 mod stderr;
@@ -38,9 +39,6 @@ const SHOWN_CHARS: usize = 80;
 
 /// The largest part of an oversized line that is skipped in search of its end, in multiples of the largest message.
 const MAX_SKIPPED: usize = 16;
-
-/// The most messages that wait to be written. Further senders wait, because the source does not read.
-const QUEUE: usize = 64;
 
 /// The longest time that the source may take to end after each of the two graceful signs (end of input, SIGTERM). Twice
 /// this, and what follows the kill, stay below [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE).
@@ -86,11 +84,10 @@ pub(super) struct Pipe {
     words: StderrTail,
     /// Closes when standard error has been read to its end.
     captured: watch::Receiver<()>,
-    /// `None` once the input is closed.
-    outgoing: Mutex<Option<mpsc::Sender<QueuedWrite>>>,
+    input: SourceInput,
     incoming: AsyncMutex<Incoming>,
     findings: Mutex<Findings>,
-    tasks: [JoinHandle<()>; 2],
+    capture: JoinHandle<()>,
 }
 
 /// The settings for a source's streams.
@@ -103,9 +100,6 @@ pub(crate) struct PipeConfig {
     /// The values that are redacted in the log, and in everything else that repeats what the source wrote.
     pub(crate) secrets: RedactedValues,
 }
-
-/// A line to be written, in pieces, and the sender that waits for the result.
-type QueuedWrite = (Vec<Bytes>, oneshot::Sender<Result<(), TransportError>>);
 
 struct Incoming {
     lines: SourceLines<Box<dyn AsyncRead + Send + Unpin>>,
@@ -135,16 +129,12 @@ impl Pipe {
     ) -> Self {
         let lines = SourceLines::new(output, limit, limit.saturating_mul(MAX_SKIPPED));
         let words = StderrTail::default();
-        let (outgoing, queue) = mpsc::channel(QUEUE);
         let (done, captured) = watch::channel(());
         let (kept, redacted_values) = (words.clone(), secrets.clone());
-        let tasks = [
-            tokio::spawn(write(input, queue)),
-            tokio::spawn(async move {
-                capture(error, log, redacted_values, kept).await;
-                drop(done);
-            }),
-        ];
+        let capture = tokio::spawn(async move {
+            capture(error, log, redacted_values, kept).await;
+            drop(done);
+        });
         Self {
             label,
             program,
@@ -152,10 +142,10 @@ impl Pipe {
             secrets,
             words,
             captured,
-            outgoing: Mutex::new(Some(outgoing)),
+            input: SourceInput::new(input),
             incoming: AsyncMutex::new(Incoming { lines, garbage: 0 }),
             findings: Mutex::default(),
-            tasks,
+            capture,
         }
     }
 
@@ -250,18 +240,11 @@ impl Pipe {
         self.program.kill();
         TransportError::Garbage(why)
     }
-
-    fn outgoing(&self) -> std::sync::MutexGuard<'_, Option<mpsc::Sender<QueuedWrite>>> {
-        self.outgoing.lock()
-    }
 }
 
 #[async_trait]
 impl Transport for Pipe {
     async fn send(&self, message: &Message) -> Result<(), TransportError> {
-        let takes_none = || Cause::own(format!("{} takes no input", self.label));
-        let gone = || TransportError::Closed(self.exit_reason().unwrap_or_else(takes_none));
-        let queue = self.outgoing().clone().ok_or_else(gone)?;
         let line = message.to_chunks();
         let size = line.iter().map(Bytes::len).sum();
         if size > self.limit {
@@ -269,9 +252,13 @@ impl Transport for Pipe {
             return Err(TransportError::NotSent(Cause::of(MessageError::TooLarge { size, limit })));
         }
         self.program.sending();
-        let (tell, written) = oneshot::channel();
-        queue.send((line, tell)).await.map_err(|_| gone())?;
-        written.await.unwrap_or_else(|_| Err(gone()))
+        self.input.write(line).await.map_err(|failed| match failed {
+            NotWritten::Failed(error) => error,
+            NotWritten::Closed => {
+                let takes_none = || Cause::own(format!("{} takes no input", self.label));
+                TransportError::Closed(self.exit_reason().unwrap_or_else(takes_none))
+            }
+        })
     }
 
     async fn receive(&self) -> Option<Result<ReceivedMessage, TransportError>> {
@@ -298,8 +285,11 @@ impl Transport for Pipe {
     }
 
     async fn close(&self) {
-        self.outgoing().take();
-        if timeout(GRACE, self.program.wait()).await.is_err() {
+        let ended = async {
+            self.input.close().await;
+            self.program.wait().await
+        };
+        if timeout(GRACE, ended).await.is_err() {
             self.program.terminate();
         }
         self.end_program().await;
@@ -321,38 +311,6 @@ impl Transport for Pipe {
 impl Drop for Pipe {
     fn drop(&mut self) {
         self.program.kill();
-        for task in &self.tasks {
-            task.abort();
-        }
-    }
-}
-
-/// Writes the queued lines until the queue is closed or the source no longer reads.
-async fn write(mut input: Box<dyn AsyncWrite + Send + Unpin>, mut queue: mpsc::Receiver<QueuedWrite>) {
-    while let Some((line, tell)) = queue.recv().await {
-        let mut left = PartialLine::of_line(line);
-        let broken = loop {
-            match input.write_vectored(&left.slices()).await {
-                Ok(written) if written > 0 => left.advance(written),
-                Ok(_) => break Some(Cause::own("it takes no more input")),
-                Err(error) => break Some(Cause::of(error)),
-            }
-            if left.is_empty() {
-                break None;
-            }
-        };
-        let stop = broken.is_some();
-        let sent = match broken {
-            Some(why) if left.is_whole() => {
-                Err(TransportError::Closed(why.under("the source does not take the message: ")))
-            }
-            // A part was written; what the source makes of it is not known.
-            _ => Ok(()),
-        };
-        // The sender may have given up.
-        let _ = tell.send(sent);
-        if stop {
-            return;
-        }
+        self.capture.abort();
     }
 }

@@ -94,11 +94,12 @@ impl Policy {
     /// # Errors
     /// [`PluginFailure`], on which the caller must deny.
     pub async fn check(&self, view: &CallView) -> Result<Verdict, PluginFailure> {
-        let decision = async {
+        // Boxed, so that a call without plugins does not carry and move the room for one.
+        let decision = Box::pin(async {
             let mut live = self.instance_pool.take().await?;
             live.store.data_mut().facts.view = Some(view.clone());
             live.check().await
-        };
+        });
         self.counted(decision, |verdict| match verdict {
             Verdict::Pass => PluginDecision::Pass,
             Verdict::Ask(_) => PluginDecision::Ask,
@@ -115,12 +116,12 @@ impl Transform {
     /// # Errors
     /// [`PluginFailure`], on which the caller must deny.
     pub async fn rewrite(&self, view: &CallView, vault: Arc<dyn Vault>) -> Result<TransformDecision, PluginFailure> {
-        let decision = async {
+        let decision = Box::pin(async {
             let mut live = self.instance_pool.take().await?;
             let facts = &mut live.store.data_mut().facts;
             (facts.view, facts.vault) = (Some(view.clone()), Some(vault));
             live.rewrite().await
-        };
+        });
         self.counted(decision, |change| match change {
             TransformDecision::Keep => PluginDecision::Keep,
             TransformDecision::Replace(_) => PluginDecision::Replace,
@@ -136,12 +137,12 @@ impl Approval {
     /// # Errors
     /// [`PluginFailure`], on which the caller must deny.
     pub async fn settle(&self, view: &CallView, ask: AskFacts) -> Result<Settlement, PluginFailure> {
-        let decision = async {
+        let decision = Box::pin(async {
             let mut live = self.instance_pool.take().await?;
             let facts = &mut live.store.data_mut().facts;
             (facts.view, facts.ask) = (Some(view.clone()), Some(ask));
             live.settle().await
-        };
+        });
         self.counted(decision, |settlement| match settlement {
             Settlement::Question(_) => PluginDecision::Ask,
             Settlement::Remembered(_) => PluginDecision::Remembered,

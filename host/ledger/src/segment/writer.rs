@@ -127,7 +127,11 @@ impl ChainWriter for SegmentWriter {
 
     fn probe(&self) -> StorageProbe {
         let watched = Arc::clone(&self.watched);
-        Arc::new(move || watched.lock().as_ref().map_or(Ok(()), |(file, end)| file.holds(*end)))
+        Arc::new(move || {
+            // Not under the lock: callers would wait for each other's look at the disk.
+            let open = watched.lock().clone();
+            open.map_or(Ok(()), |(file, end)| file.holds(end))
+        })
     }
 
     fn finish(&mut self) -> Result<(), LedgerError> {

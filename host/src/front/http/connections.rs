@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, Id, JoinSet};
 
 use super::activity::{Activity, ConnectionPhase, TickClock};
+use super::self_wakes::absorb_self_wakes;
 
 /// The largest number of connections that may be open without a request in progress. A new one is always accepted;
 /// beyond this limit, another one is closed for it. More than a machine's agents keep between their requests, and half
@@ -54,7 +55,7 @@ impl Connections {
     {
         while self.open.len() >= MAX_WAITING && self.waiting().count() >= MAX_WAITING && self.close_one() {}
         let activity = Activity::new(self.clock.clone());
-        let task = self.tasks.spawn(serve(activity.clone()));
+        let task = self.tasks.spawn(absorb_self_wakes(serve(activity.clone())));
         self.accepted += 1;
         self.open.insert(task.id(), OpenConnection { activity, network: network(peer), number: self.accepted, task });
     }
