@@ -30,17 +30,13 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The allocator. Records and messages are freed by other threads than those that made them, for which the C library's
-/// allocator locks: with sixteen calls at once, half of all waits for a lock were its own.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // A process source is launched through this very program, and that must come before anything else.
     portcullis_jail::main_if_asked();
     thief::main_if_asked();
     completion::main_if_asked();
     raise_descriptors();
+    give_large_blocks_back();
     let mut cli = cli::Cli::parse();
     cli.global.config = cli.global.config.take().or_else(portcullis::config::named_by_environment);
     output::log(cli.command.log_level());
@@ -59,3 +55,23 @@ fn raise_descriptors() {
     // If this fails, there are fewer descriptors, and what needs more reports an error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
 }
+
+/// Has the C library give each large block of memory pages of its own, which are returned to the system with it. By
+/// default it stops doing so for blocks of up to 32 MiB once one of that size was freed, and keeps the memory of a
+/// burst of large messages for good.
+#[cfg(target_env = "gnu")]
+fn give_large_blocks_back() {
+    /// The size of a large block in bytes: more than ordinary calls need.
+    const LARGE: libc::c_int = 1024 * 1024;
+    #[allow(unsafe_code, reason = "the only way to set this after the program has started")]
+    // SAFETY: it takes two numbers, and no other thread has been started.
+    unsafe {
+        // If this is refused, everything works, but more memory is kept.
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * LARGE);
+    }
+}
+
+/// Does nothing: other C libraries, and the one of static programs, return large blocks by themselves.
+#[cfg(not(target_env = "gnu"))]
+fn give_large_blocks_back() {}

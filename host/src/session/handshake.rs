@@ -1,5 +1,5 @@
-//! The answer to an agent's handshake: what the session offers. It waits for no source that the broker can do without
-//! or knows from an earlier start.
+//! The answer to an agent's handshake: what the session offers. It comes at once, whatever the sources do: what a source
+//! has not said yet is taken from what it said when it last connected.
 
 #[cfg(all(test, feature = "process"))]
 mod tests;
@@ -21,14 +21,9 @@ use crate::item::{Item, ItemKind};
 use crate::lockfile::Lockfile;
 use crate::protocol::RpcError;
 
-/// The longest time that a handshake waits for sources: a person does not notice it, and a source that is connected
-/// already, or that is a component, has answered by then.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(100);
-
-/// The longest time that a handshake waits for a required source, or for the only one, that never connected before: what
-/// it offers is not known. An interpreter has started by then, and the least patient agents give up after 10 s. Shorter
-/// than the wait of a list, so that a slow source counts as starting and not as missing.
-const FIRST_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(4);
+/// The longest time that a handshake waits for sources. With the broker's own work, an agent has its answer within 0.2 s;
+/// a source that is connected already, or that is a component, has answered by then.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(150);
 
 impl ConfiguredSession {
     /// Returns what the session offers. See [`Session::offers`](super::Session::offers).
@@ -55,24 +50,9 @@ impl ConfiguredSession {
     /// there in time.
     async fn listing_in_time(&self) -> Option<Result<Arc<SessionCatalog>, RpcError>> {
         let me = self.me.upgrade()?;
-        let upstreams: Vec<_> = self.upstreams().collect();
-        // A broker before one source is that source to the agent, so it says exactly what the source says.
-        let is_awaited = |upstream: &Upstream| upstream.config.required || upstreams.len() == 1;
-        let unknown = upstreams.iter().filter(|upstream| is_awaited(upstream) && !upstream.is_announced());
-        let unknown: BTreeSet<_> = unknown.map(|upstream| upstream.config.name.clone()).collect();
         let mut discovery = tokio::spawn(async move { me.listing(ItemKind::Tool).await });
         self.keep_discovery(discovery.abort_handle());
-        if let Ok(discovered) = timeout(HANDSHAKE_TIMEOUT, &mut discovery).await {
-            return discovered.ok();
-        }
-        if unknown.is_empty() {
-            return None;
-        }
-        tokio::select! {
-            discovered = timeout(FIRST_HANDSHAKE_TIMEOUT, discovery) => discovered.ok()?.ok(),
-            // An installation may take minutes.
-            () = self.an_installation_of(&unknown) => None,
-        }
+        timeout(HANDSHAKE_TIMEOUT, &mut discovery).await.ok()?.ok()
     }
 
     /// Returns what the session offers as far as it is known before all sources have answered. `partial` is the list

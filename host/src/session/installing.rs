@@ -1,6 +1,5 @@
 //! Tells an agent that waits for a source whose package is being installed how far the installation is.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -19,13 +18,6 @@ impl ConfiguredSession {
     /// Reports whether a source is one of the session's.
     pub(super) fn uses(&self, source: &SourceName) -> bool {
         self.context.admitted(&self.caller.profile).any(|(upstream, _)| upstream.config.name == *source)
-    }
-
-    /// Waits until the package of one of these sources is being installed. Cancellation: nothing is lost.
-    pub(super) async fn an_installation_of(&self, sources: &BTreeSet<SourceName>) {
-        let mut installations = self.context.installations.watch();
-        // The context holds the sender, so that this ends only with an installation.
-        let _ = installations.wait_for(|steps| steps.keys().any(|source| sources.contains(source))).await;
     }
 
     /// Waits for some work of a request. Meanwhile the agent is told of each step of the installations for which the

@@ -171,6 +171,13 @@ pub(crate) struct RecordedRun {
     pub(crate) proposal: Proposal,
 }
 
+impl RecordedRun {
+    /// Returns why the source did not start, if it did not.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.driven.failure.as_deref()
+    }
+}
+
 /// Runs the source once in its recorded cell and makes the calls of a script.
 pub(crate) async fn recorded_run(
     config: &mut Config,

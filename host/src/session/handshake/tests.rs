@@ -7,7 +7,7 @@ use std::time::Duration;
 use portcullis_jail::Launcher;
 use tokio::time::Instant;
 
-use super::{FIRST_HANDSHAKE_TIMEOUT, HANDSHAKE_TIMEOUT};
+use super::HANDSHAKE_TIMEOUT;
 use crate::broker::Broker;
 use crate::config::Config;
 use crate::session::AdvertisedCapabilities;
@@ -34,30 +34,12 @@ async fn offered(session: &ConfiguredSession) -> (AdvertisedCapabilities, Durati
     (offers, took)
 }
 
-/// Asserts that a wait ended at a moment of the paused clock, whose timers count whole milliseconds.
-fn assert_took(took: Duration, expected: Duration) {
-    assert!(took >= expected && took <= expected + Duration::from_millis(5), "{took:?}, not {expected:?}");
-}
-
 #[tokio::test]
-async fn a_handshake_waits_a_few_seconds_for_the_only_source_that_never_connected() {
+async fn no_handshake_waits_for_a_source_that_says_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, _silent) = session(folder.path()).await;
     let (offers, took) = offered(&session).await;
-    assert_took(took, HANDSHAKE_TIMEOUT + FIRST_HANDSHAKE_TIMEOUT);
-    assert!(took < Duration::from_secs(10), "the least patient agents give up after 10 s");
-    assert!(offers.capabilities.get("prompts").is_some(), "{offers:?}");
-    broker.shutdown().await;
-}
-
-#[tokio::test]
-async fn no_handshake_waits_for_a_package_that_is_being_installed() {
-    let folder = tempfile::tempdir().unwrap();
-    let (broker, session, _silent) = session(folder.path()).await;
-    let installation = session.context.installations.of(&"far".parse().unwrap());
-    installation.step("installing".to_owned());
-    let (offers, took) = offered(&session).await;
-    assert_took(took, HANDSHAKE_TIMEOUT);
+    assert!(took >= HANDSHAKE_TIMEOUT && took < Duration::from_millis(200), "{took:?}");
     for capability in ["tools", "prompts", "resources", "completions", "logging"] {
         assert!(offers.capabilities.get(capability).is_some(), "{offers:?}");
     }

@@ -33,7 +33,8 @@ async fn learned(folder: &Path, command: &[&str]) -> anyhow::Result<()> {
         .build()?;
     let mut config = learn::alone(config, &"notes".parse()?)?;
     let run = learn::recorded_run(&mut config, &"notes".parse()?, &CallScript::Harmless).await?;
-    ensure!(run.proposal.lines.len() == 1, "the tour's server needs its notes: {:?}", run.proposal);
+    let failure = run.failure().unwrap_or("it started");
+    ensure!(run.proposal.lines.len() == 1, "the tour's server needs its notes: {:?}; {failure}", run.proposal);
     for line in &run.proposal.lines {
         output::text(&format!("{}\n", learn::described(line)))?;
     }
