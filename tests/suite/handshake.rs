@@ -48,17 +48,17 @@ fn tools(broker: &mut Running) -> Value {
 fn a_handshake_waits_for_no_source_that_connected_before_even_if_it_is_required() {
     let dir = scripted("required = true");
     write(&dir, "slow", "instructs logs\nwaits instructs logs");
-    let (broker, first) = initialized(&dir);
-    assert!(first["instructions"].as_str().unwrap().contains("slow: be brief"), "{first}");
+    let (mut broker, _) = initialized(&dir);
+    tools(&mut broker);
     until("what the source says is kept", || dir.path(".portcullis/announcements/slow.json").exists());
     broker.end();
 
     // The source waits for the file, which comes only after the answer.
-    let (mut broker, second) = initialized(&dir);
-    assert_eq!(second["instructions"], first["instructions"]);
-    assert_eq!(second["capabilities"]["logging"], json!({}), "{second}");
-    assert!(second["capabilities"].get("prompts").is_none(), "{second}");
-    assert_eq!(second["capabilities"]["tools"]["listChanged"], true, "{second}");
+    let (mut broker, offered) = initialized(&dir);
+    assert!(offered["instructions"].as_str().unwrap().contains("slow: be brief"), "{offered}");
+    assert_eq!(offered["capabilities"]["logging"], json!({}), "{offered}");
+    assert!(offered["capabilities"].get("prompts").is_none(), "{offered}");
+    assert_eq!(offered["capabilities"]["tools"]["listChanged"], true, "{offered}");
     release(&dir);
     assert_eq!(tools(&mut broker), json!(["slow__echo"]), "the list waits for a required source");
     broker.end();
@@ -67,18 +67,21 @@ fn a_handshake_waits_for_no_source_that_connected_before_even_if_it_is_required(
 
 #[test]
 fn a_handshake_before_the_first_start_of_a_source_announces_all_that_it_may_offer() {
-    let dir = scripted("[sources.calc]\ncomponent = \"builtin:calculator\"");
-    write(&dir, "slow", "waits");
-    let (mut broker, offered) = initialized(&dir);
-    for capability in ["tools", "prompts", "resources"] {
-        assert_eq!(offered["capabilities"][capability]["listChanged"], true, "{offered}");
+    // The only source is not waited for either.
+    for more in ["", "required = true", "[sources.calc]\ncomponent = \"builtin:calculator\""] {
+        let dir = scripted(more);
+        write(&dir, "slow", "waits");
+        let (mut broker, offered) = initialized(&dir);
+        for capability in ["tools", "prompts", "resources"] {
+            assert_eq!(offered["capabilities"][capability]["listChanged"], true, "{offered}");
+        }
+        assert!(offered["instructions"].as_str().unwrap().contains("`slow`"), "{offered}");
+        release(&dir);
+        let listed = tools(&mut broker);
+        assert!(listed.as_array().unwrap().contains(&json!("slow__echo")), "{listed}");
+        assert_eq!(ask(&mut broker, "prompts/list", &json!({}))["prompts"], json!([]));
+        broker.end();
     }
-    assert!(offered["instructions"].as_str().unwrap().contains("`slow`"), "{offered}");
-    release(&dir);
-    let listed = tools(&mut broker);
-    assert!(listed.as_array().unwrap().contains(&json!("slow__echo")), "{listed}");
-    assert_eq!(ask(&mut broker, "prompts/list", &json!({}))["prompts"], json!([]));
-    broker.end();
 }
 
 #[test]

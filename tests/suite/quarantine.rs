@@ -83,6 +83,8 @@ fn a_definition_with_a_grave_finding_is_neither_shown_nor_usable() {
 fn quarantined_instructions_reach_no_agent_until_a_person_accepts_them() {
     let dir = TestDir::new(&config(""));
     let told = |dir: &TestDir| {
+        // A handshake waits for no source, so the broker has to know what it says.
+        assert_eq!(dir.run(&["tools"]).code, Some(0));
         let mut agent = Running::start(dir.command(&["serve", "--stdio"]));
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "suite", "version": "1" } });
         agent.write(&json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }).to_string());

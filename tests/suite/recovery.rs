@@ -248,7 +248,7 @@ fn an_idle_source_is_stopped_and_started_again_by_the_next_call() {
 fn status_shows_the_state_of_sources_and_watch_shows_each_change() {
     let dir = TestDir::new(&local(""));
     let mut agent = Agent::alone(&dir, Era::Modern);
-    agent.request("server/discover", json!({}));
+    agent.list();
     let watch = Running::start(dir.command(&["status", "--watch", "--json"]));
     let next = || -> Value {
         let line = watch.out.recv_timeout(crate::test_dir::DEADLINE).unwrap();
