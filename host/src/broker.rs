@@ -236,7 +236,7 @@ impl Broker {
         let body = json!({
             "principal": principal, "profile": profile, "client": &*agent.name, "trust": caller.trust.as_str(),
         });
-        let event = Event { kind: EventKind::RunStarted, run: Some(caller.session.clone()), call: None, body };
+        let event = Event::new(EventKind::RunStarted, body).in_run(&caller.session);
         let id = caller.session.clone();
         // Made before the record is written: if the opener goes away meanwhile, dropping the session ends its run.
         let continuations = self.inner.continuations.of(&caller, &agent);

@@ -37,7 +37,7 @@ pub use form::scope_in_words;
 pub use inbox::{AnswerResult, AskSummary, GivenAnswer, Inbox, InboxError, QuestionEvent};
 use judge::{AskReason, DecisionTrail, judge};
 pub use permit::Permit;
-use records::{UndecidedCall, set_member};
+use records::UndecidedCall;
 pub use refusal::CallRefusal;
 pub use release::Ticket;
 pub(crate) use release::asks_for_input;
@@ -140,7 +140,7 @@ impl Gate {
             }
         };
         let mut body = self.describe(&call, input, trail);
-        set_member(&mut body, "approval", approved.describe());
+        body.set("approval", approved.describe());
         let event = Event {
             kind: EventKind::CallIntent,
             run: Some(call.caller.session.clone()),

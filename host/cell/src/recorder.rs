@@ -281,8 +281,9 @@ impl Recording {
             EventKind::EgressRefused => AttemptAvailability::Denied,
             _ => return,
         };
-        let text = |key| event.body.get(key).and_then(|value| value.as_str());
-        let port = event.body.get("port").and_then(serde_json::Value::as_u64).and_then(|port| u16::try_from(port).ok());
+        let body = serde_json::Value::from(event.body.clone());
+        let text = |key| body.get(key).and_then(|value| value.as_str());
+        let port = body.get("port").and_then(serde_json::Value::as_u64).and_then(|port| u16::try_from(port).ok());
         // The port of a query is the resolver's.
         let port = port.filter(|_| text("via") != Some("dns"));
         if let Some(host) = text("host").filter(|host| !host.is_empty()) {

@@ -1,7 +1,5 @@
 //! Intents that a call does not wait for, and how a record says so.
 
-use serde_json::json;
-
 use super::Event;
 use super::record::{EventKind, RecordMembers};
 
@@ -21,9 +19,7 @@ pub enum IntentDurability {
 
 /// Returns an intent that says that its call did not wait for it.
 pub(super) fn marked(mut event: Event) -> Event {
-    if let Some(body) = event.body.as_object_mut() {
-        body.insert(DURABILITY.to_owned(), json!(QUEUED));
-    }
+    event.body.set(DURABILITY, QUEUED);
     event
 }
 

@@ -16,6 +16,7 @@
 //!   an index for searches, in another one, is derived from the records and can be deleted at any time.
 //! - Payloads enter only as a [`shape`] or a [`Ledger::fingerprint`]; the ledger has no interface for their content.
 
+mod body;
 mod calls;
 mod chain;
 mod copy;
@@ -57,6 +58,7 @@ use portcullis_core::sync::Mutex;
 use rusqlite::Connection;
 use tokio::sync::watch;
 
+pub use body::{EventBody, Fact};
 pub use calls::{CallEntry, CallRange, RecordedOutcome};
 pub use chain::is_live;
 pub use copy::LedgerFiles;
@@ -89,6 +91,9 @@ use work::WorkQueue;
 /// The pause before a failed write is retried if no new record arrives: soon enough for those who monitor the broker.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// The time for which a ledger that was found in its place counts as being there, for calls that do not wait for it.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
 /// A callback that records the events of a source or a cell in the ledger. It must not call back into its caller.
 pub type EventCallback = Arc<dyn Fn(Event) + Send + Sync>;
 
@@ -112,6 +117,8 @@ struct Inner {
     key: key::FingerprintKey,
     health: Arc<LedgerHealth>,
     probe: StorageProbe,
+    /// The time at which the probe last found the file in its place. `None` if it did not.
+    looked: Mutex<Option<Instant>>,
     tip: watch::Receiver<u64>,
     signed: watch::Receiver<Option<SignedCheckpoint>>,
     /// The times that callers waited for their records to become durable, or to fail.
@@ -188,8 +195,22 @@ impl Ledger {
             )?;
             let queue = QueueSender::new(work, Arc::clone(&health));
             let (state, places, appended) = (Mutex::new(Some(state)), Mutex::default(), Histogram::new(DECISION));
-            let inner =
-                Inner { data_dir, chain, queue, storage, state, places, key, health, probe, tip, signed, appended };
+            let looked = Mutex::default();
+            let inner = Inner {
+                data_dir,
+                chain,
+                queue,
+                storage,
+                state,
+                places,
+                key,
+                health,
+                probe,
+                looked,
+                tip,
+                signed,
+                appended,
+            };
             Ok(Self { inner: Arc::new(inner), config })
         })
         .await
@@ -243,7 +264,7 @@ impl Ledger {
         durability: IntentDurability,
     ) -> Result<(Option<PendingIntent>, OutcomeSlot), LedgerError> {
         let asked = Instant::now();
-        let is_queued = durability == IntentDurability::Queued && consume.is_none() && self.trouble().is_none();
+        let is_queued = durability == IntentDurability::Queued && consume.is_none() && self.seems_writable();
         let event = if is_queued { intent::marked(event) } else { event };
         let draft = event.draft(Some(&self.config))?;
         if let Some(consume) = consume {
@@ -311,6 +332,22 @@ impl Ledger {
     pub fn trouble(&self) -> Option<LedgerTrouble> {
         let gone = || Some(LedgerTrouble { error: (self.inner.probe)().err()?, lost: 0 });
         self.inner.health.trouble().or_else(gone)
+    }
+
+    /// Reports whether records can be written, as of the last millisecond: a look at the file for each call is costly.
+    fn seems_writable(&self) -> bool {
+        let inner = &self.inner;
+        if inner.health.trouble().is_some() {
+            return false;
+        }
+        let looked = *inner.looked.lock();
+        if looked.is_some_and(|looked| looked.elapsed() < LOOK_INTERVAL) {
+            return true;
+        }
+        // Not under the lock: callers would wait for each other's look at the disk.
+        let is_there = (inner.probe)().is_ok();
+        *inner.looked.lock() = is_there.then(Instant::now);
+        is_there
     }
 
     /// Waits until everything that was recorded so far, including notes, is on disk.

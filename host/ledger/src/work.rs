@@ -18,7 +18,7 @@ pub(super) const MAX_BATCH: usize = 512;
 
 /// The time for which records that nobody waits for are held back for one that somebody waits for: one wait for the
 /// disk then serves both. A crash loses at most this much of them, and a call without its outcome reads `unknown`.
-const NOTE_WAIT: Duration = Duration::from_millis(2);
+const NOTE_WAIT: Duration = Duration::from_millis(5);
 
 /// The time for which records that callers wait for are held back for more, if the last batch answered several: their
 /// callers are about to return. A single caller never waits for others. Sharing a write halves the cost of a record,

@@ -196,7 +196,7 @@ impl Inner {
         for item in items {
             let body =
                 json!({ "source": item.source, item.kind.as_str(): &*item.name, "definition": item.digest, "by": by });
-            context.ledger.append(Event { kind: EventKind::LockAccepted, run: None, call: None, body }).await?;
+            context.ledger.append(Event::new(EventKind::LockAccepted, body)).await?;
         }
         let identity = |source: &SourceName| context.upstreams.get(source).map(|upstream| upstream.identity);
         let accept = |lock: &mut Lockfile| {

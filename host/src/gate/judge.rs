@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::CallRefusal;
-use super::records::{recorded_text, set_member};
+use super::records::recorded_text;
 use crate::call::CallView;
 use crate::config::Detail;
-use crate::ledger::{Event, EventKind, Ledger};
+use crate::ledger::{Event, EventBody, EventKind, Ledger};
 use crate::plugin::{
     Denial, FailureCode, PluginFailure, PluginIdentity, Policy, Transform, TransformDecision, Vault, Verdict,
 };
 
 /// The decisions of the plugins about one call, for its record.
 pub(super) struct DecisionTrail {
-    pub(super) entries: Vec<Value>,
+    pub(super) entries: Vec<EventBody>,
     /// The amount of detail that the ledger keeps of what the plugins say.
     pub(super) record: Detail,
 }
@@ -59,8 +59,15 @@ pub(super) async fn judge(
             Ok(verdict) => verdict,
             Err(failure) => Verdict::Deny(denial(policy.identity(), &failure, view, ledger, trail.record)),
         };
-        let word = describe(&verdict, ledger, trail.record);
-        trail.entries.push(entry(policy.identity(), view, policy.shadow(), word));
+        let entry = entry(policy.identity(), view, policy.shadow());
+        trail.entries.push(match &verdict {
+            Verdict::Pass => entry.with("verdict", "pass"),
+            Verdict::Ask(reason) => {
+                let reason = recorded_text(ledger, reason, true, trail.record);
+                entry.with("verdict", EventBody::new().with("ask", reason))
+            }
+            Verdict::Deny(denial) => entry.with("verdict", EventBody::new().with("deny", &denial.code)),
+        });
         if policy.shadow() {
             continue;
         }
@@ -85,12 +92,12 @@ pub(super) async fn rewrite(
         Ok(change) => change,
         Err(failure) => TransformDecision::Refuse(denial(transform.identity(), &failure, view, ledger, trail.record)),
     };
-    let word = match &change {
-        TransformDecision::Keep => json!("keep"),
-        TransformDecision::Replace(_) => json!("replace"),
-        TransformDecision::Refuse(denial) => json!({ "refuse": denial.code }),
-    };
-    trail.entries.push(entry(transform.identity(), view, transform.shadow(), word));
+    let entry = entry(transform.identity(), view, transform.shadow());
+    trail.entries.push(match &change {
+        TransformDecision::Keep => entry.with("verdict", "keep"),
+        TransformDecision::Replace(_) => entry.with("verdict", "replace"),
+        TransformDecision::Refuse(denial) => entry.with("verdict", EventBody::new().with("refuse", &denial.code)),
+    });
     Ok(if transform.shadow() { TransformDecision::Keep } else { change })
 }
 
@@ -114,29 +121,19 @@ pub(super) fn denial(
         kind: EventKind::PluginFailed,
         run: Some(view.call.caller.session.clone()),
         call: Some(view.call.id.clone()),
-        body: json!({ "plugin": plugin.name, "digest": plugin.digest, "code": code, "cause": cause }),
+        body: EventBody::new()
+            .with("plugin", &*plugin.name)
+            .with("digest", plugin.digest)
+            .with("code", code)
+            .with("cause", cause),
     });
     let message = format!("plugin `{}` failed ({code}); a call is never let through without its verdict", plugin.name);
     Denial { code: code.to_owned(), message }
 }
 
-fn describe(verdict: &Verdict, ledger: &Ledger, record: Detail) -> Value {
-    match verdict {
-        Verdict::Pass => json!("pass"),
-        Verdict::Ask(reason) => json!({ "ask": recorded_text(ledger, reason, true, record) }),
-        Verdict::Deny(denial) => json!({ "deny": denial.code }),
-    }
-}
-
-fn entry(plugin: &PluginIdentity, view: &CallView, shadow: bool, verdict: Value) -> Value {
-    let mut entry = json!({
-        "plugin": plugin.name,
-        "digest": plugin.digest,
-        "phase": view.phase.as_str(),
-        "verdict": verdict,
-    });
-    if shadow {
-        set_member(&mut entry, "shadow", json!(true));
-    }
-    entry
+/// Returns the entry of a decision, without the verdict.
+fn entry(plugin: &PluginIdentity, view: &CallView, shadow: bool) -> EventBody {
+    let entry =
+        EventBody::new().with("plugin", &*plugin.name).with("digest", plugin.digest).with("phase", view.phase.as_str());
+    if shadow { entry.with("shadow", true) } else { entry }
 }

@@ -3,13 +3,11 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
-
 use super::judge::DecisionTrail;
 use super::{CallRefusal, Gate, GateInput};
 use crate::call::Call;
 use crate::config::Detail;
-use crate::ledger::{Event, EventKind, Ledger, shape};
+use crate::ledger::{Event, EventBody, EventKind, Ledger, shape};
 use crate::metrics::Series;
 use crate::protocol::Json;
 
@@ -36,8 +34,8 @@ impl Gate {
         let CallRefusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
         series.denied();
         let mut body = self.describe(call, input, trail);
-        set_member(&mut body, "code", json!(code));
-        set_member(&mut body, "message", recorded_text(&self.ledger, message, *quotes, input.record));
+        body.set("code", code);
+        body.set("message", recorded_text(&self.ledger, message, *quotes, input.record));
         let event = Event {
             kind: EventKind::CallDenied,
             run: Some(call.caller.session.clone()),
@@ -48,32 +46,31 @@ impl Gate {
     }
 
     /// Returns the members that every record of a call has.
-    pub(super) fn describe(&self, call: &Call, input: &GateInput<'_>, trail: DecisionTrail) -> serde_json::Value {
-        let mut body = json!({
-            "method": &*call.method,
-            call.item.kind.as_str(): &*call.item.exposed,
-            "source": call.source(),
-            "name": &*call.item.name,
-            "definition": call.item.digest,
-            "identity": input.identity,
-            "principal": &*call.caller.principal,
-            "profile": call.caller.profile,
-            "client": &*call.caller.client,
-            "trust": call.caller.trust.as_str(),
-            "risk": call.risk.as_str(),
-            "policies": self.policies_digest,
-            "verdicts": trail.entries,
-            "arguments": recorded_payload(&self.ledger, &call.arguments, input.record),
-        });
+    pub(super) fn describe(&self, call: &Call, input: &GateInput<'_>, trail: DecisionTrail) -> EventBody {
+        let mut body = EventBody::new()
+            .with("method", &*call.method)
+            .with(call.item.kind.as_str(), &*call.item.exposed)
+            .with("source", call.source().as_str())
+            .with("name", &*call.item.name)
+            .with("definition", call.item.digest)
+            .with("identity", input.identity)
+            .with("principal", &*call.caller.principal)
+            .with("profile", call.caller.profile.as_str())
+            .with("client", &*call.caller.client)
+            .with("trust", call.caller.trust.as_str())
+            .with("risk", call.risk.as_str())
+            .with("policies", self.policies_digest)
+            .with("verdicts", trail.entries)
+            .with("arguments", recorded_payload(&self.ledger, &call.arguments, input.record));
         if !call.dropped.is_empty() {
             // Their values are payload, and are neither sent nor recorded.
             let shown = call.dropped.iter().take(MAX_DROPPED_SHOWN);
             let names: Vec<String> = shown.map(|name| name.chars().take(MAX_DROPPED_CHARS).collect()).collect();
-            set_member(&mut body, "dropped", json!({ "count": call.dropped.len(), "members": names }));
+            body.set("dropped", EventBody::new().with("count", call.dropped.len()).with("members", names));
         }
         if let Some(attempt) = call.attempt {
-            set_member(&mut body, "group", json!(call.item.group));
-            set_member(&mut body, "attempt", json!(attempt.number));
+            body.set("group", call.item.group.as_ref().map(|group| group.as_str()));
+            body.set("attempt", attempt.number);
         }
         body
     }
@@ -93,15 +90,14 @@ impl Drop for UndecidedCall<'_> {
             return;
         }
         self.series.denied();
-        let body = json!({
-            "code": "cancelled",
-            "message": "the caller went away before the call was decided",
-            "method": &*self.call.method,
-            self.call.item.kind.as_str(): &*self.call.item.exposed,
-            "source": self.call.source(),
-            "principal": &*self.call.caller.principal,
-            "profile": self.call.caller.profile,
-        });
+        let body = EventBody::new()
+            .with("code", "cancelled")
+            .with("message", "the caller went away before the call was decided")
+            .with("method", &*self.call.method)
+            .with(self.call.item.kind.as_str(), &*self.call.item.exposed)
+            .with("source", self.call.source().as_str())
+            .with("principal", &*self.call.caller.principal)
+            .with("profile", self.call.caller.profile.as_str());
         let run = Some(self.call.caller.session.clone());
         self.ledger.record(Event { kind: EventKind::CallDenied, run, call: Some(self.call.id.clone()), body });
     }
@@ -109,23 +105,17 @@ impl Drop for UndecidedCall<'_> {
 
 /// Returns a payload as the ledger keeps it: size, keyed hash of the bytes received, and the redacted shape or, where
 /// the profile says so, the body.
-pub(super) fn recorded_payload(ledger: &Ledger, json: &Json, detail: Detail) -> serde_json::Value {
+pub(super) fn recorded_payload(ledger: &Ledger, json: &Json, detail: Detail) -> EventBody {
     let hash = ledger.fingerprint(json.as_bytes());
     let bytes = json.as_bytes().len();
+    let body = EventBody::new().with("bytes", bytes).with("hash", hash);
     match detail {
-        Detail::Full if bytes <= MAX_BODY_BYTES => json!({ "bytes": bytes, "hash": hash, "body": json.to_value() }),
-        Detail::Shape | Detail::Full => json!({ "bytes": bytes, "hash": hash, "shape": shape(json) }),
+        Detail::Full if bytes <= MAX_BODY_BYTES => body.with("body", json.to_value()),
+        Detail::Shape | Detail::Full => body.with("shape", shape(json)),
     }
 }
 
 /// Returns a text as the ledger keeps it: one that may repeat a payload is kept the way the payload is.
 pub(super) fn recorded_text(ledger: &Ledger, text: &str, quotes: bool, detail: Detail) -> serde_json::Value {
-    if quotes { recorded_payload(ledger, &Json::of(&text), detail) } else { text.into() }
-}
-
-/// Sets a member of a record's body.
-pub(super) fn set_member(body: &mut serde_json::Value, key: &str, value: serde_json::Value) {
-    if let serde_json::Value::Object(members) = body {
-        members.insert(key.to_owned(), value);
-    }
+    if quotes { recorded_payload(ledger, &Json::of(&text), detail).into() } else { text.into() }
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::approval::INPUT;
 use super::judge::{self, DecisionTrail};
-use super::records::{recorded_payload, recorded_text, set_member};
+use super::records::{recorded_payload, recorded_text};
 use super::{Budget, CallRefusal, Gate, GateInput, SessionVault};
 use crate::call::{Call, CallView, Cause, Delivery, Outcome, Phase};
 use crate::config::Detail;
-use crate::ledger::{Event, EventKind, OutcomeSlot};
+use crate::ledger::{Event, EventBody, EventKind, OutcomeSlot};
 use crate::metrics::{Ending, Series};
 use crate::plugin::TransformDecision;
 use crate::protocol::{Answer, Json, Method, RpcError};
@@ -82,18 +82,20 @@ impl Ticket {
     /// Counts the call and records its outcome. The record is not awaited: a second wait for the disk would double what
     /// durability costs a call. A crash in the moments between makes an answered call read `unknown`, which never
     /// claims less than what happened.
-    fn record_outcome(&mut self, ending: Ending, took: Duration, body: Value) {
+    fn record_outcome(&mut self, ending: Ending, took: Duration, body: EventBody) {
         if let Some(slot) = self.slot.take() {
             self.series.ended(ending, took);
             slot.record(self.event(ending.as_str(), body));
         }
     }
 
-    fn event(&self, outcome: &str, mut body: Value) -> Event {
-        set_member(&mut body, "source", json!(self.call.source()));
-        set_member(&mut body, self.call.item.kind.as_str(), json!(&*self.call.item.exposed));
-        set_member(&mut body, "outcome", json!(outcome));
-        set_member(&mut body, "micros", json!(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)));
+    fn event(&self, outcome: &str, body: EventBody) -> Event {
+        let micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let body = body
+            .with("source", self.call.source().as_str())
+            .with(self.call.item.kind.as_str(), &*self.call.item.exposed)
+            .with("outcome", outcome)
+            .with("micros", micros);
         Event {
             kind: EventKind::ToolCompleted,
             run: Some(self.call.caller.session.clone()),
@@ -132,7 +134,11 @@ impl Ticket {
             Delivery::Unknown(cause) => (Ending::Unknown, Some(cause)),
             Delivery::NotSent(cause) => (Ending::NotSent, Some(cause)),
         };
-        let body = cause.map_or_else(|| json!({}), |cause| json!({ "error": cause.recorded() }));
+        let body = EventBody::new();
+        let body = match cause {
+            Some(cause) => body.with("error", cause.recorded()),
+            None => body,
+        };
         self.record_outcome(ending, self.opened.elapsed(), body);
     }
 }
@@ -147,7 +153,7 @@ impl Drop for Ticket {
             CallProgress::Intending => (Ending::NotSent, "the caller went away before the call was sent"),
             CallProgress::Open => (Ending::Unknown, "the caller went away before the source answered"),
         };
-        self.record_outcome(ending, self.opened.elapsed(), json!({ "error": error }));
+        self.record_outcome(ending, self.opened.elapsed(), EventBody::new().with("error", error));
     }
 }
 
@@ -184,13 +190,12 @@ impl Gate {
         cause: &Cause,
         ending: Ending,
         code: &str,
-    ) -> (Answer, Ending, Value) {
-        let (answer, _, mut body) = self.judge_result(ticket, source_error(cause, code)).await;
-        set_member(&mut body, "error", json!(cause.recorded()));
-        (answer, ending, body)
+    ) -> (Answer, Ending, EventBody) {
+        let (answer, _, body) = self.judge_result(ticket, source_error(cause, code)).await;
+        (answer, ending, body.with("error", cause.recorded()))
     }
 
-    async fn judge_result(&self, ticket: &Ticket, answer: Answer) -> (Answer, Ending, Value) {
+    async fn judge_result(&self, ticket: &Ticket, answer: Answer) -> (Answer, Ending, EventBody) {
         let received = match &answer {
             Answer::Result(json) | Answer::Error(json) => json.clone(),
         };
@@ -207,8 +212,9 @@ impl Gate {
         } else {
             self.pass_result(&ticket.call, &ticket.vault, &answer, &mut trail).await
         };
-        let mut body =
-            json!({ "result": recorded_payload(&self.ledger, &received, ticket.record), "verdicts": trail.entries });
+        let mut body = EventBody::new()
+            .with("result", recorded_payload(&self.ledger, &received, ticket.record))
+            .with("verdicts", trail.entries);
         let ending = match &answer {
             Answer::Error(_) => Ending::Error,
             Answer::Result(_) if said.failed => Ending::ToolError,
@@ -217,7 +223,7 @@ impl Gate {
         match passed {
             Ok(None) => (answer, ending, body),
             Ok(Some(replaced)) => {
-                set_member(&mut body, "replaced", recorded_payload(&self.ledger, &replaced, ticket.record));
+                body.set("replaced", recorded_payload(&self.ledger, &replaced, ticket.record));
                 let answer = match answer {
                     Answer::Result(_) => Answer::Result(replaced),
                     Answer::Error(_) => Answer::Error(replaced),
@@ -227,7 +233,7 @@ impl Gate {
             Err(refusal) => {
                 if let CallRefusal::Denied { code, message, quotes } = &refusal {
                     let message = recorded_text(&self.ledger, message, *quotes, ticket.record);
-                    set_member(&mut body, "withheld", json!({ "code": code, "message": message }));
+                    body.set("withheld", EventBody::new().with("code", code).with("message", message));
                 }
                 (refusal.to_answer(), Ending::Withheld, body)
             }

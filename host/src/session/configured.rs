@@ -26,7 +26,7 @@ use crate::call::{CallId, Caller};
 use crate::config::ProfileConfig;
 use crate::context::Context;
 use crate::item::ItemKind;
-use crate::ledger::{self, Event};
+use crate::ledger::{self, Event, EventBody};
 use crate::protocol::RpcError;
 use crate::source::{NoClient, SourceClient};
 use crate::sync::{Mutex, MutexGuard};
@@ -215,12 +215,11 @@ impl ConfiguredSession {
             kind: ledger::EventKind::CallDenied,
             run: Some(self.caller.session.clone()),
             call: Some(CallId::new()),
-            body: json!({
-                "code": code,
-                kind.as_str(): shortened(name),
-                "principal": &*self.caller.principal,
-                "profile": self.caller.profile,
-            }),
+            body: EventBody::new()
+                .with("code", code)
+                .with(kind.as_str(), shortened(name))
+                .with("principal", &*self.caller.principal)
+                .with("profile", self.caller.profile.as_str()),
         };
         self.context.ledger.record(event);
         RpcError::new(RpcError::INVALID_PARAMS, text)
@@ -241,7 +240,7 @@ impl ConfiguredSession {
     }
 
     pub(super) fn record(&self, kind: ledger::EventKind, body: serde_json::Value) {
-        self.context.ledger.record(Event { kind, run: Some(self.caller.session.clone()), call: None, body });
+        self.context.ledger.record(Event::new(kind, body).in_run(&self.caller.session));
     }
 }
 

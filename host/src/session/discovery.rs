@@ -174,5 +174,5 @@ fn record_listed(context: &Context, caller: &Caller, kind: ItemKind, upstream: &
 }
 
 pub(super) fn record(context: &Context, caller: &Caller, kind: ledger::EventKind, body: serde_json::Value) {
-    context.ledger.record(Event { kind, run: Some(caller.session.clone()), call: None, body });
+    context.ledger.record(Event::new(kind, body).in_run(&caller.session));
 }

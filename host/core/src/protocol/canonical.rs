@@ -51,8 +51,56 @@ pub fn check_canonical(json: &Json) -> Result<(), CanonicalError> {
 /// [`CanonicalError::Json`] if it is nested deeper than [`MAX_NESTING`].
 pub fn canonical_value(value: &Value) -> Result<String, CanonicalError> {
     let mut out = String::with_capacity(VALUE_BYTES);
-    write_value(value, 0, &mut out)?;
+    write_canonical_value(value, 0, &mut out)?;
     Ok(out)
+}
+
+/// Appends the canonical form of a value, as [`canonical_value`] returns it. `depth` is the number of levels around the
+/// value. After an error a part of the form was appended.
+///
+/// # Errors
+/// As [`canonical_value`].
+pub fn write_canonical_value(value: &Value, depth: usize, out: &mut String) -> Result<(), CanonicalError> {
+    if depth > MAX_NESTING {
+        return Err(CanonicalError::Json(format!("nested deeper than the limit of {MAX_NESTING} levels")));
+    }
+    match value {
+        Value::Object(map) => {
+            let mut members: Vec<_> = map.iter().collect();
+            members.sort_by(|a, b| compare_keys(a.0, b.0));
+            write_all(["{", "}"], &members, out, |(key, value), out| {
+                write_canonical_text(key, out)?;
+                out.push(':');
+                write_canonical_value(value, depth + 1, out)
+            })
+        }
+        Value::Array(items) => {
+            write_all(["[", "]"], items, out, |item, out| write_canonical_value(item, depth + 1, out))
+        }
+        Value::String(text) => write_canonical_text(text, out),
+        scalar => write_scalar(scalar, out),
+    }
+}
+
+/// Appends the canonical form of a string.
+///
+/// # Errors
+/// [`CanonicalError::Json`] if the text cannot be written, for which no cause is known.
+pub fn write_canonical_text(text: &str, out: &mut String) -> Result<(), CanonicalError> {
+    if text.bytes().any(|byte| matches!(byte, 0..=0x1f | b'"' | b'\\')) {
+        return write_scalar(text, out);
+    }
+    out.push('"');
+    out.push_str(text);
+    out.push('"');
+    Ok(())
+}
+
+/// Compares two keys of an object, as the canonical form orders them: by their UTF-16 code units.
+#[must_use]
+pub fn compare_keys(a: &str, b: &str) -> Ordering {
+    // For ASCII, which nearly all keys are, that is the order of the bytes.
+    if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
 }
 
 // Recursion is bounded: `Json` is never nested deeper than `MAX_NESTING`.
@@ -61,10 +109,10 @@ fn write_canonical(place: ValuePlace<'_>, out: &mut String) -> Result<(), Canoni
     match text.as_bytes().first() {
         Some(b'{') => {
             let mut members = place.members().ok_or_else(unpaired)?;
-            members.sort_by(|a, b| by_utf16(&a.0, &b.0));
+            members.sort_by(|a, b| compare_keys(&a.0, &b.0));
             refuse_duplicate_keys(&members)?;
             write_all(["{", "}"], &members, out, |(key, value), out| {
-                write_text(key, out)?;
+                write_canonical_text(key, out)?;
                 out.push(':');
                 write_canonical(place.part(value), out)
             })
@@ -132,23 +180,12 @@ fn write_string(quoted: &str, out: &mut String) -> Result<(), CanonicalError> {
     while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
         match rest.as_bytes().get(at + 1) {
             Some(b'u' | b'/') => {
-                return write_text(&read::<Text<'_>>(quoted)?.0, out);
+                return write_canonical_text(&read::<Text<'_>>(quoted)?.0, out);
             }
             _ => rest = rest.get(at + 2..).unwrap_or_default(),
         }
     }
     out.push_str(quoted);
-    Ok(())
-}
-
-/// Writes a text as a string. Most keys need no escapes.
-fn write_text(text: &str, out: &mut String) -> Result<(), CanonicalError> {
-    if text.bytes().any(|byte| matches!(byte, 0..=0x1f | b'"' | b'\\')) {
-        return write_scalar(text, out);
-    }
-    out.push('"');
-    out.push_str(text);
-    out.push('"');
     Ok(())
 }
 
@@ -159,25 +196,6 @@ fn unreadable() -> CanonicalError {
 
 fn unpaired() -> CanonicalError {
     CanonicalError::Json("a key holds half of a surrogate pair".to_owned())
-}
-
-fn write_value(value: &Value, depth: usize, out: &mut String) -> Result<(), CanonicalError> {
-    if depth > MAX_NESTING {
-        return Err(CanonicalError::Json(format!("nested deeper than the limit of {MAX_NESTING} levels")));
-    }
-    match value {
-        Value::Object(map) => {
-            let mut members: Vec<_> = map.iter().collect();
-            members.sort_by(|a, b| by_utf16(a.0, b.0));
-            write_all(["{", "}"], &members, out, |(key, value), out| {
-                write_text(key, out)?;
-                out.push(':');
-                write_value(value, depth + 1, out)
-            })
-        }
-        Value::Array(items) => write_all(["[", "]"], items, out, |item, out| write_value(item, depth + 1, out)),
-        scalar => write_scalar(scalar, out),
-    }
 }
 
 fn write_all<T>(
@@ -195,12 +213,6 @@ fn write_all<T>(
     }
     out.push_str(close);
     Ok(())
-}
-
-/// Compares keys by their UTF-16 code units, as RFC 8785 orders them.
-fn by_utf16(a: &str, b: &str) -> Ordering {
-    // For ASCII, which nearly all keys are, that is the order of the bytes.
-    if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
 }
 
 #[derive(Deserialize)]
@@ -229,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_sorted_by_utf16_and_white_space_is_removed() {
+    fn keys_are_sorted_compare_keys_and_white_space_is_removed() {
         // U+1F600 is a surrogate pair (D83D…) and sorts before U+FB33, unlike by code point. From RFC 8785, 3.2.3.
         let sorted = form("{ \"\u{fb33}\":1, \"\u{1f600}\" : [ 1 , {} ], \"a\\u0062\":null}").unwrap();
         assert_eq!(sorted, "{\"ab\":null,\"\u{1f600}\":[1,{}],\"\u{fb33}\":1}");

@@ -207,14 +207,14 @@ async fn a_full_disk_stops_calls_and_what_is_there_stays_good() {
     let random = || (0..3000).map(|_| CallId::new().to_string()).collect::<String>();
     let mut written = 1;
     let full = loop {
-        match ledger.append(Event::new(EventKind::SourceLog, json!(random()))).await {
+        match ledger.append(Event::new(EventKind::SourceLog, json!({ "line": random() }))).await {
             Ok(seq) => written = seq,
             Err(error) => break error,
         }
         assert!(written < 100);
     };
     assert!(matches!(full, LedgerError::Full(_)), "{full:?}");
-    let large = Event::new(EventKind::CallIntent, json!(random()));
+    let large = Event::new(EventKind::CallIntent, json!({ "line": random() }));
     let intent = intend(&ledger, large, None).await;
     assert!(matches!(intent, Err(LedgerError::Full(_))), "{intent:?}");
     let verification = verify(dir.path()).unwrap();
@@ -229,7 +229,7 @@ async fn a_full_disk_stops_calls_and_what_is_there_stays_good() {
 async fn notes_and_appends_that_cannot_be_written_are_counted_and_do_not_affect_others() {
     let dir = folder();
     let ledger = open(dir.path()).await;
-    let large = Event::new(EventKind::SourceLog, json!("x".repeat(MAX_RECORD_BYTES)));
+    let large = Event::new(EventKind::SourceLog, json!({ "line": "x".repeat(MAX_RECORD_BYTES) }));
     ledger.record(large.clone());
     assert!(matches!(ledger.append(large).await, Err(LedgerError::TooLarge { .. })));
     ledger.close().await;

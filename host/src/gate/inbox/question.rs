@@ -158,7 +158,7 @@ impl OpenQuestion {
     }
 
     pub(super) fn event(&self, kind: EventKind, body: serde_json::Value) -> Event {
-        Event { kind, run: Some(self.session.clone()), call: Some(self.call.clone()), body }
+        Event { kind, run: Some(self.session.clone()), call: Some(self.call.clone()), body: body.into() }
     }
 }
 

@@ -26,7 +26,7 @@ impl Bench {
         let declared = network.iter().map(|entry| entry.parse::<Destination>().unwrap()).collect();
         let told = Arc::new(Mutex::new(Vec::new()));
         let copy = Arc::clone(&told);
-        let record = move |event: Event| copy.lock().push(event.body);
+        let record = move |event: Event| copy.lock().push(event.body.into());
         Self { egress: ComponentEgress::by(egress, &"far".parse().unwrap(), declared, reach, record), names, told }
     }
 

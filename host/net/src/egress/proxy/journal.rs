@@ -182,7 +182,7 @@ mod tests {
     fn journal() -> (EgressLog, Arc<Mutex<Vec<serde_json::Value>>>) {
         let told = Arc::new(Mutex::new(Vec::new()));
         let copy = Arc::clone(&told);
-        let record = move |event: Event| copy.lock().unwrap().push(event.body);
+        let record = move |event: Event| copy.lock().unwrap().push(event.body.into());
         (EgressLog::new(&"files".parse().unwrap(), record), told)
     }
 

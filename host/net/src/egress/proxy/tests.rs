@@ -71,7 +71,7 @@ impl Cell {
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&events);
         let journal = EgressLog::new(&"files".parse().unwrap(), move |event| {
-            let mut body = event.body;
+            let mut body = serde_json::Value::from(event.body);
             body["kind"] = event.kind.as_str().into();
             told.lock().unwrap().push(body);
         });

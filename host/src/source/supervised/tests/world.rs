@@ -256,7 +256,7 @@ impl Bench {
         let world = Arc::new(World { moods: Mutex::new(moods.iter().copied().collect()), ..World::default() });
         let records = Arc::clone(&world);
         let mut supervision = supervision(Duration::from_secs(60));
-        supervision.record = Arc::new(move |event| records.records.lock().unwrap().push(event.body));
+        supervision.record = Arc::new(move |event| records.records.lock().unwrap().push(event.body.into()));
         change(&mut supervision);
         let connector = Fake("source", Handle(Arc::clone(&world), Instant::now()));
         Self { source: SupervisedSource::of(supervision, connector), world }

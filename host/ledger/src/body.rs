@@ -1,0 +1,269 @@
+//! The facts of an event, which are written as canonical text while they are put together. As a tree of values, the
+//! records of a call would cost more than everything else that is done to them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use portcullis_core::digest::Digest;
+use portcullis_core::protocol::{CanonicalError, compare_keys, write_canonical_text, write_canonical_value};
+use serde_json::Value;
+
+/// The initial capacity, in bytes and in members: the facts of most events fit.
+const BYTES: usize = 1024;
+const MEMBERS: usize = 24;
+
+/// The levels around a tree of values that is a fact: the body, and an object in it.
+const LEVELS: usize = 2;
+
+/// A value that can be a fact of an event.
+pub trait Fact {
+    /// Appends the canonical text of the value.
+    ///
+    /// # Errors
+    /// [`CanonicalError`] if it has none.
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError>;
+}
+
+/// The facts of an event: an object, whose members can be set in any order.
+///
+/// ```
+/// use portcullis_ledger::EventBody;
+///
+/// let body = EventBody::new().with("source", "files").with("micros", 7u64).with("error", None::<&str>);
+/// assert_eq!(body.to_string(), r#"{"error":null,"micros":7,"source":"files"}"#);
+/// ```
+#[derive(Clone, Default)]
+pub struct EventBody {
+    /// The values of the members, one after the other, in the order in which they were set.
+    values: String,
+    members: Vec<(Cow<'static, str>, Range<usize>)>,
+    /// The error of the first value that has no canonical text.
+    error: Option<CanonicalError>,
+}
+
+impl EventBody {
+    /// Creates a body without facts.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { values: String::with_capacity(BYTES), members: Vec::with_capacity(MEMBERS), error: None }
+    }
+
+    /// Sets a fact, in the place of an earlier one with this key.
+    pub fn set(&mut self, key: impl Into<Cow<'static, str>>, fact: impl Fact) {
+        let start = self.values.len();
+        if let Err(error) = fact.write(&mut self.values) {
+            self.error.get_or_insert(error);
+        }
+        let (key, value) = (key.into(), start..self.values.len());
+        match self.members.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, known)) => *known = value,
+            None => self.members.push((key, value)),
+        }
+    }
+
+    /// Sets a fact, and returns the body.
+    #[must_use]
+    pub fn with(mut self, key: impl Into<Cow<'static, str>>, fact: impl Fact) -> Self {
+        self.set(key, fact);
+        self
+    }
+
+    /// Returns the canonical text.
+    ///
+    /// # Errors
+    /// [`CanonicalError`] if a fact has none.
+    pub(super) fn into_text(self) -> Result<String, CanonicalError> {
+        let mut out = String::with_capacity(self.values.len() + 16 * self.members.len());
+        self.write(&mut out)?;
+        Ok(out)
+    }
+}
+
+impl Fact for EventBody {
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        if let Some(error) = &self.error {
+            return Err(error.clone());
+        }
+        let mut members: Vec<_> = self.members.iter().collect();
+        members.sort_unstable_by(|a, b| compare_keys(&a.0, &b.0));
+        out.push('{');
+        for (at, (key, value)) in members.into_iter().enumerate() {
+            if at > 0 {
+                out.push(',');
+            }
+            write_canonical_text(key, out)?;
+            out.push(':');
+            out.push_str(self.values.get(value.clone()).unwrap_or_default());
+        }
+        out.push('}');
+        Ok(())
+    }
+}
+
+/// Shows the canonical text, or why there is none.
+impl fmt::Display for EventBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.clone().into_text() {
+            Ok(text) => f.write_str(&text),
+            Err(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl fmt::Debug for EventBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Takes the members of an object. A body that is made of any other value cannot be recorded.
+impl From<Value> for EventBody {
+    fn from(value: Value) -> Self {
+        let Value::Object(members) = value else {
+            let error = CanonicalError::Json("the facts of an event are an object".to_owned());
+            return Self { error: Some(error), ..Self::default() };
+        };
+        members.into_iter().fold(Self::default(), |body, (key, value)| body.with(key, value))
+    }
+}
+
+/// Reads the facts back, as an object.
+impl From<EventBody> for Value {
+    fn from(body: EventBody) -> Self {
+        body.into_text().ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    }
+}
+
+impl Fact for Value {
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        write_canonical_value(self, LEVELS, out)
+    }
+}
+
+impl Fact for str {
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        write_canonical_text(self, out)
+    }
+}
+
+impl Fact for String {
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        self.as_str().write(out)
+    }
+}
+
+macro_rules! facts_as_they_are_shown {
+    ($quote:literal: $($type:ty),*) => {$(
+        impl Fact for $type {
+            fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+                // Writing to a `String` does not fail.
+                let _ = fmt::Write::write_fmt(out, format_args!(concat!($quote, "{}", $quote), self));
+                Ok(())
+            }
+        }
+    )*};
+}
+
+facts_as_they_are_shown!("": bool, u32, u64, usize);
+// Letters, digits and a colon, which need no escapes.
+facts_as_they_are_shown!("\"": Digest);
+
+impl<T: Fact + ?Sized> Fact for &T {
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        (**self).write(out)
+    }
+}
+
+impl<T: Fact + ?Sized> Fact for Arc<T> {
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        (**self).write(out)
+    }
+}
+
+impl<T: Fact> Fact for Option<T> {
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        match self {
+            Some(fact) => fact.write(out),
+            None => {
+                out.push_str("null");
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<T: Fact> Fact for [T] {
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        out.push('[');
+        for (at, fact) in self.iter().enumerate() {
+            if at > 0 {
+                out.push(',');
+            }
+            fact.write(out)?;
+        }
+        out.push(']');
+        Ok(())
+    }
+}
+
+impl<T: Fact> Fact for Vec<T> {
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        self.as_slice().write(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use portcullis_core::protocol::canonical_value;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_body_has_the_text_of_the_same_tree() {
+        let digest = Digest::of(b"x");
+        let inner = json!({ "z": [1, { "b": null, "a": "é\n" }], "\u{1f600}": {} });
+        let body = EventBody::new()
+            .with("micros", 7u64)
+            .with("tree", &inner)
+            .with("name", "a \"name\"\u{1}")
+            .with("on", true)
+            .with("digest", digest)
+            .with("list", vec![EventBody::new().with("b", 1u32), EventBody::new()])
+            .with("none", None::<String>)
+            .with("micros", 8u64);
+        let tree = json!({
+            "micros": 8, "tree": inner, "name": "a \"name\"\u{1}", "on": true, "digest": digest.to_string(),
+            "list": [{ "b": 1 }, {}], "none": null,
+        });
+        assert_eq!(body.clone().into_text().unwrap(), canonical_value(&tree).unwrap());
+        assert_eq!(Value::from(body), tree);
+    }
+
+    #[test]
+    fn a_fact_without_a_canonical_text_is_an_error() {
+        let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
+        let inner = EventBody::new().with("deep", deep);
+        assert!(inner.clone().into_text().is_err());
+        assert!(EventBody::new().with("inner", inner).with("other", 1u32).into_text().is_err());
+        assert!(EventBody::from(json!("a text")).into_text().is_err(), "its text would be lost");
+    }
+
+    proptest! {
+        #[test]
+        fn keys_are_sorted_as_in_a_tree(keys in proptest::collection::vec("[a-c !\"é\u{fb33}\u{1f600}]{0,3}", 0..8)) {
+            let mut body = EventBody::new();
+            let mut tree = serde_json::Map::new();
+            for (at, key) in keys.iter().enumerate() {
+                body.set(key.clone(), at);
+                tree.insert(key.clone(), json!(at));
+            }
+            prop_assert_eq!(body.into_text().unwrap(), canonical_value(&tree.into()).unwrap());
+        }
+    }
+}
