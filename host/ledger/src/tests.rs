@@ -15,6 +15,7 @@ mod retention;
 mod seals;
 mod searches;
 mod segments;
+mod signing;
 mod soak;
 mod storage;
 mod tamper;
