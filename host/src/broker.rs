@@ -326,7 +326,7 @@ impl Broker {
             let sessions = self.inner.sessions.lock();
             sessions.values().filter_map(Weak::upgrade).collect()
         };
-        join_all(sessions.iter().map(|session| session.close())).await;
+        join_all(sessions.iter().map(|session| session.interrupt())).await;
         self.inner.close_sources().await;
         self.inner.rejections.report();
         if let Some(feeds) = self.background.feeds.lock().await.take() {
