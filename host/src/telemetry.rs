@@ -1,15 +1,26 @@
 //! Traces: a span for each request of an agent, and a child span for each call of a source. Names follow
 //! OpenTelemetry's conventions for MCP. Spans contain nothing of any payload, and no URI.
 //!
+//! A collector may also get the end of each call as a log record, through the feed of sinks.
+//!
 //! Without a configured collector there are no spans, and a request costs one check of an `Option`. An agent says with
 //! `traceparent` (W3C Trace Context) to which trace its request belongs, and whether that trace is sampled.
 
+#[cfg(feature = "telemetry")]
+mod endpoint;
 #[cfg(feature = "telemetry")]
 mod export;
 #[cfg(not(feature = "telemetry"))]
 #[path = "telemetry/none.rs"]
 mod export;
+#[cfg(feature = "telemetry")]
+mod logs;
 mod trace;
+
+#[cfg(not(feature = "telemetry"))]
+pub(crate) use export::LogCollector;
+#[cfg(feature = "telemetry")]
+pub(crate) use logs::LogCollector;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -217,7 +217,7 @@ fn both_verifiers_name_a_record_that_is_missing_in_its_run() {
         let told = String::from_utf8_lossy(&theirs.stderr);
         match reason {
             // It has no end, and no broker has sealed it.
-            None => assert!(ours.code == Some(2) && theirs.status.success(), "{}{told}", ours.out),
+            None => assert!(ours.code == Some(2) && theirs.status.success(), "{}{}{told}", ours.out, ours.err),
             Some(reason) => {
                 assert!(ours.code == Some(1) && ours.out.contains(reason), "{}{}", ours.out, ours.err);
                 assert!(!theirs.status.success() && told.contains(reason), "{told}");

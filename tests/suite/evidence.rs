@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
+
 use crate::questions::webhook;
 use crate::test_dir::TestDir;
 
@@ -185,6 +187,29 @@ fn an_export_is_continued_after_its_last_call_and_never_written_over() {
         let printed = dir.run(&["audit", "export", "--format", format]).out;
         assert_eq!(printed, fs::read_to_string(dir.path(format)).unwrap(), "as on standard output");
     }
+}
+
+#[test]
+fn calls_are_exported_as_parquet_into_a_new_file_that_is_neither_continued_nor_printed() {
+    let dir = TestDir::new(CONFIGURATION);
+    let calls = [called(&dir), called(&dir)];
+    let export = |more: &[&str]| dir.run(&[&["audit", "export", "--format", "parquet"], more].concat());
+    for (options, says) in [(&[][..], "--output FILE"), (&["-o", "calls.parquet", "--resume"], "leave `--resume` out")]
+    {
+        let refused = export(options);
+        assert!(refused.code == Some(1) && refused.err.contains(says) && refused.out.is_empty(), "{}", refused.err);
+    }
+    assert!(!dir.path("calls.parquet").exists());
+    let written = export(&["-o", "calls.parquet"]);
+    assert!(written.code == Some(0) && written.err.contains("wrote 2 calls"), "{}", written.err);
+    let reader = SerializedFileReader::new(fs::File::open(dir.path("calls.parquet")).unwrap()).unwrap();
+    let rows: Vec<String> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
+    assert_eq!(rows.len(), 2);
+    for (row, call) in rows.iter().zip(&calls) {
+        assert!(row.contains(call) && row.contains("calc__add") && row.contains("\"ok\""), "{row}");
+    }
+    let refused = export(&["-o", "calls.parquet"]);
+    assert!(refused.code == Some(1) && refused.err.contains("name another file"), "{}", refused.err);
 }
 
 #[test]
