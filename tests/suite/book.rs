@@ -220,7 +220,7 @@ fn both_verifiers_name_a_record_that_is_missing_in_its_run() {
             None => assert!(ours.code == Some(2) && theirs.status.success(), "{}{}{told}", ours.out, ours.err),
             Some(reason) => {
                 assert!(ours.code == Some(1) && ours.out.contains(reason), "{}{}", ours.out, ours.err);
-                assert!(!theirs.status.success() && told.contains(reason), "{told}");
+                assert!(!theirs.status.success() && told.contains(reason), "{theirs:?}");
             }
         }
     }

@@ -63,7 +63,7 @@ impl Config {
                 }
                 RemoteSinkConfig::Otlp(collector) => {
                     lines.add("broker", format_args!("sends the ends of calls to {}", collector.otlp));
-                    lines.values("broker", "sends that collector", &collector.headers);
+                    lines.values("broker", "sends that collector the header", &collector.headers);
                 }
             }
         }

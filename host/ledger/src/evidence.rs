@@ -22,7 +22,7 @@ pub(super) use checkpoint::kept;
 pub(super) use merkle::MerkleTree;
 #[cfg(test)]
 pub(super) use proof::proofs;
-pub(super) use verified_chain::ChainState;
 #[cfg(test)]
 pub(super) use verified_chain::VerifiedChain;
+pub(super) use verified_chain::VerifiedChainState;
 pub(super) use writer::{CheckpointWriter, folder};

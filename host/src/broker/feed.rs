@@ -80,7 +80,7 @@ impl RecordReceiver {
         match self {
             Self::Plugin(sink) => sink.identity().name.to_string(),
             Self::Syslog(sender) => sender.address().to_string(),
-            Self::Collector(collector) => collector.to_string(),
+            Self::Collector(collector) => collector.shown(),
         }
     }
 

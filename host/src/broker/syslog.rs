@@ -34,7 +34,7 @@ const MAX_ID: usize = 32;
 
 /// How grave a message is, by its number in RFC 5424.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Severity {
+pub(super) enum SyslogSeverity {
     Error = 3,
     Warning = 4,
     Info = 6,
@@ -45,7 +45,7 @@ pub(super) enum Severity {
 pub(super) struct SyslogMessage {
     /// The time at which it happened, in milliseconds since the Unix epoch.
     pub(super) at: u64,
-    pub(super) severity: Severity,
+    pub(super) severity: SyslogSeverity,
     /// The kind of the message: its MSGID.
     pub(super) id: String,
     pub(super) text: String,
@@ -71,12 +71,12 @@ impl SyslogMessage {
         let text = |path: &str| members.pointer(path).and_then(Value::as_str);
         let kind = text("/kind").unwrap_or("record");
         let severity = match (kind, text("/body/outcome")) {
-            ("ledger.gap" | "plugin.failed" | "run.error" | "mcp.error", _) => Severity::Error,
+            ("ledger.gap" | "plugin.failed" | "run.error" | "mcp.error", _) => SyslogSeverity::Error,
             ("call.denied" | "front.rejected" | "egress.refused" | "config.refused" | "definition.flagged", _) => {
-                Severity::Warning
+                SyslogSeverity::Warning
             }
-            ("tool.completed", Some(outcome)) if outcome != "ok" => Severity::Warning,
-            _ => Severity::Info,
+            ("tool.completed", Some(outcome)) if outcome != "ok" => SyslogSeverity::Warning,
+            _ => SyslogSeverity::Info,
         };
         let at = members.get("at").and_then(Value::as_u64).unwrap_or_default();
         Self { at, severity, id: kind.to_owned(), text: record }
@@ -218,9 +218,9 @@ mod tests {
         let strange = SyslogMessage::of_record(record("a b\u{7}é\nc", &json!({})));
         assert!(strange.encoded("h p 1").contains(" h p 1 abc - {"), "{}", strange.encoded("h p 1"));
         for (kind, body, severity) in [
-            ("tool.completed", json!({ "outcome": "ok" }), Severity::Info),
-            ("tool.completed", json!({ "outcome": "unknown" }), Severity::Warning),
-            ("ledger.gap", json!({}), Severity::Error),
+            ("tool.completed", json!({ "outcome": "ok" }), SyslogSeverity::Info),
+            ("tool.completed", json!({ "outcome": "unknown" }), SyslogSeverity::Warning),
+            ("ledger.gap", json!({}), SyslogSeverity::Error),
         ] {
             assert_eq!(SyslogMessage::of_record(record(kind, &body)).severity, severity, "{kind}");
         }

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::git_witness;
-use super::syslog::{Severity, SyslogMessage, SyslogSender};
+use super::syslog::{SyslogMessage, SyslogSender, SyslogSeverity};
 use crate::call::now_millis;
 use crate::config::WitnessConfig;
 use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
@@ -158,7 +158,7 @@ impl Witness {
 /// Returns the message with a checkpoint. As JSON, its line feeds survive receivers that keep lines.
 fn checkpoint_message(note: String) -> SyslogMessage {
     let text = json!({ "checkpoint": note }).to_string();
-    SyslogMessage { at: now_millis(), severity: Severity::Info, id: "checkpoint".to_owned(), text }
+    SyslogMessage { at: now_millis(), severity: SyslogSeverity::Info, id: "checkpoint".to_owned(), text }
 }
 
 /// Adds a checkpoint to a file, after an empty line, in one write: several brokers may add to it.

@@ -1,7 +1,5 @@
 //! The ends of calls as OTLP log records, with the names that spans have. They contain nothing of any payload.
 
-use std::fmt;
-
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, LogsData, ResourceLogs, ScopeLogs, SeverityNumber};
@@ -14,31 +12,21 @@ use crate::config::TelemetryConfig;
 use crate::item::ItemKind;
 use crate::secret::SecretStore;
 
-/// A collector that gets the end of each call as a log record.
-pub(crate) struct LogCollector(CollectorEndpoint);
+/// The exporter of log records to one collector.
+pub(super) struct LogExporter(CollectorEndpoint);
 
-impl LogCollector {
-    /// Prepares a collector. It connects to nothing yet.
-    ///
-    /// # Errors
-    /// A text, if the secret of a header is missing or the address may not be reached.
-    pub(crate) fn new(config: &TelemetryConfig, secrets: &SecretStore) -> Result<Self, String> {
+impl LogExporter {
+    pub(super) fn new(config: &TelemetryConfig, secrets: &SecretStore) -> Result<Self, String> {
         CollectorEndpoint::new(config, "/v1/logs", "[[sinks]]", secrets).map(Self)
     }
 
-    /// Sends the ends of calls among these records of the ledger.
-    ///
-    /// # Errors
-    /// A text, if the collector did not take them.
-    pub(crate) async fn deliver(&self, records: &[String]) -> Result<(), String> {
+    pub(super) async fn deliver(&self, records: &[String]) -> Result<(), String> {
         let logs: Vec<LogRecord> = records.iter().filter_map(|record| log_record(record)).collect();
         if logs.is_empty() { Ok(()) } else { self.0.post(encode(logs)).await }
     }
-}
 
-impl fmt::Display for LogCollector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.shown())
+    pub(super) fn shown(&self) -> String {
+        self.0.shown()
     }
 }
 

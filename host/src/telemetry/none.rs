@@ -1,7 +1,5 @@
 //! The exporter of a program without the feature `telemetry`: it exports nothing, and configuring it is an error.
 
-use std::fmt;
-
 use super::Facts;
 use crate::config::TelemetryConfig;
 use crate::secret::SecretStore;
@@ -27,21 +25,19 @@ impl Exporter {
     }
 }
 
-/// A collector of log records, of which there is none.
-pub(crate) enum LogCollector {}
+/// The exporter of log records, of which there is none either.
+pub(super) enum LogExporter {}
 
-impl LogCollector {
-    pub(crate) fn new(_: &TelemetryConfig, _: &SecretStore) -> Result<Self, String> {
+impl LogExporter {
+    pub(super) fn new(_: &TelemetryConfig, _: &SecretStore) -> Result<Self, String> {
         Err("this program was built without the feature `telemetry`; remove `otlp`".to_owned())
     }
 
-    pub(crate) async fn deliver(&self, _: &[String]) -> Result<(), String> {
+    pub(super) async fn deliver(&self, _: &[String]) -> Result<(), String> {
         match *self {}
     }
-}
 
-impl fmt::Display for LogCollector {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(super) fn shown(&self) -> String {
         match *self {}
     }
 }

@@ -11,7 +11,7 @@ use crate::storage::{ChainPosition, Storage};
 
 /// The state of a chain at a place between two records.
 #[derive(Debug, Clone)]
-pub(crate) struct ChainState {
+pub(crate) struct VerifiedChainState {
     pub(crate) place: ChainPosition,
     /// The last record before the place.
     pub(crate) tip: ChainTip,
@@ -24,14 +24,14 @@ pub(crate) struct VerifiedChain<'a> {
     storage: &'a dyn Storage,
     chain: &'a str,
     /// The states at the ends of segments, in order. The last one is the end of what is proved.
-    states: Vec<ChainState>,
+    states: Vec<VerifiedChainState>,
 }
 
 /// The text of a record, and the hash of the one before it.
 pub(crate) type FoundRecord = (String, RecordHash);
 
 impl<'a> VerifiedChain<'a> {
-    pub(crate) fn new(storage: &'a dyn Storage, chain: &'a str, states: Vec<ChainState>) -> Self {
+    pub(crate) fn new(storage: &'a dyn Storage, chain: &'a str, states: Vec<VerifiedChainState>) -> Self {
         Self { storage, chain, states }
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-use crate::evidence::{ChainState, MerkleTree, VerifiedChain, proofs};
+use crate::evidence::{MerkleTree, VerifiedChain, VerifiedChainState, proofs};
 use crate::verify::verify_against;
 
 /// A data folder and the folder of the key that signs its checkpoints.
@@ -79,7 +79,7 @@ impl Signed {
             batch.hashes.iter().for_each(|hash| tree.push(hash));
             tip = batch.tip;
         }
-        let states = vec![ChainState { place: reader.place(), tip, tree }];
+        let states = vec![VerifiedChainState { place: reader.place(), tip, tree }];
         let chain = VerifiedChain::new(&storage, chain, states);
         proofs(self.dir(), &chain, &[record], since, &self.key()).unwrap().remove(0)
     }

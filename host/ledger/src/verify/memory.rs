@@ -9,7 +9,7 @@ use portcullis_core::private;
 
 use crate::LedgerError;
 use crate::chain::{ChainTip, hash_of};
-use crate::evidence::{ChainState, MerkleTree};
+use crate::evidence::{MerkleTree, VerifiedChainState};
 use crate::record::RecordHash;
 use crate::removed::{ChainedText, RemovedRecords};
 use crate::storage::ChainPosition;
@@ -149,9 +149,9 @@ impl VerifiedSegments {
     }
 
     /// Returns the states of a chain at the ends of its segments that are known to be good, in order.
-    pub(crate) fn states(&self, chain: &str) -> Vec<ChainState> {
+    pub(crate) fn states(&self, chain: &str) -> Vec<VerifiedChainState> {
         let segments = self.chains.get(chain).map(Vec::as_slice).unwrap_or_default().iter();
-        segments.map(|of| ChainState { place: of.place, tip: of.tip, tree: of.tree.clone() }).collect()
+        segments.map(|of| VerifiedChainState { place: of.place, tip: of.tip, tree: of.tree.clone() }).collect()
     }
 
     /// Returns the segments of a chain that need not be read again if they are unchanged: those after the records that

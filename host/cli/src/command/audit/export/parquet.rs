@@ -42,7 +42,7 @@ const COLUMNS: [Column; 14] = [
     ("source", Content::SomeText(|entry| entry.source.as_deref())),
     ("outcome", Content::Text(|entry| entry.outcome.as_str())),
     ("reason", Content::SomeText(|entry| entry.reason.as_deref())),
-    ("answered_by", Content::SomeText(|entry| entry.answered_by.as_deref())),
+    ("answeredBy", Content::SomeText(|entry| entry.answered_by.as_deref())),
     ("micros", Content::SomeNumber(|entry| entry.micros)),
 ];
 
