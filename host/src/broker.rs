@@ -10,6 +10,7 @@ mod components;
 mod connect;
 mod definitions;
 mod feed;
+mod git_witness;
 mod loading;
 mod lock_comparison;
 mod metrics;
@@ -23,6 +24,7 @@ mod rejected;
 mod reload;
 mod retention;
 mod state;
+mod syslog;
 mod witness;
 
 use std::collections::{BTreeMap, HashMap};
@@ -113,7 +115,7 @@ impl Broker {
     /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then.
     pub async fn build(config: Config, launcher: Launcher) -> Result<Self, BuildError> {
         let prepared = PreparedConfig::of(config, None, None).await?;
-        let sinks = feed::load(&prepared.plugins, &prepared.config).await?;
+        let sinks = feed::load(&prepared.plugins, &prepared.config, &prepared.secrets).await?;
         let telemetry = prepared.config.telemetry.as_ref();
         let telemetry = telemetry.map(|config| Telemetry::start(config, &prepared.secrets)).transpose();
         let telemetry = telemetry.map_err(BuildError::Telemetry)?;
@@ -326,7 +328,7 @@ impl Broker {
             let sessions = self.inner.sessions.lock();
             sessions.values().filter_map(Weak::upgrade).collect()
         };
-        join_all(sessions.iter().map(|session| session.close())).await;
+        join_all(sessions.iter().map(|session| session.interrupt())).await;
         self.inner.close_sources().await;
         self.inner.rejections.report();
         if let Some(feeds) = self.background.feeds.lock().await.take() {

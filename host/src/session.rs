@@ -50,7 +50,7 @@ use crate::context::Context;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 
-use configured::{AgentState, ConfiguredSession};
+use configured::{AgentState, ConfiguredSession, RunStatus};
 pub(crate) use continuations::ContinuationStore;
 use continuations::Continuations;
 pub use direct::Tool;
@@ -195,7 +195,13 @@ impl Session {
     /// reached their sources. Idempotent.
     pub async fn close(&self) {
         self.agent_side.notifications.finish().await;
-        self.current().end(json!({}));
+        self.current().end(RunStatus::Ended, None);
+    }
+
+    /// Ends the run because the broker stops, as [`Session::close`] does.
+    pub(crate) async fn interrupt(&self) {
+        self.agent_side.notifications.finish().await;
+        self.current().end(RunStatus::Interrupted, Some("the broker stopped"));
     }
 
     /// Ends the run without a record, because its beginning was never recorded.
@@ -212,7 +218,7 @@ impl Session {
         }
         let Some(profile) = context.profiles.get(&before.caller.profile) else {
             let why = format!("profile `{}` was removed from the configuration", before.caller.profile);
-            return before.end(json!({ "error": why }));
+            return before.end(RunStatus::Interrupted, Some(&why));
         };
         let caller = Caller { trust: profile.config.trust, ..(*before.caller).clone() };
         let (side, profile) = (Arc::clone(&self.agent_side), Arc::clone(&profile.config));
@@ -238,7 +244,7 @@ impl Session {
 /// is opened.
 impl Drop for Session {
     fn drop(&mut self) {
-        self.current().end(json!({ "abandoned": true }));
+        self.current().end(RunStatus::Abandoned, None);
     }
 }
 

@@ -1,14 +1,20 @@
 //! Traces: a span for each request of an agent, and a child span for each call of a source. Names follow
 //! OpenTelemetry's conventions for MCP. Spans contain nothing of any payload, and no URI.
 //!
+//! A collector may also get the end of each call as a log record, through the feed of sinks.
+//!
 //! Without a configured collector there are no spans, and a request costs one check of an `Option`. An agent says with
 //! `traceparent` (W3C Trace Context) to which trace its request belongs, and whether that trace is sampled.
 
+#[cfg(feature = "telemetry")]
+mod endpoint;
 #[cfg(feature = "telemetry")]
 mod export;
 #[cfg(not(feature = "telemetry"))]
 #[path = "telemetry/none.rs"]
 mod export;
+#[cfg(feature = "telemetry")]
+mod logs;
 mod trace;
 
 use std::sync::Arc;
@@ -21,6 +27,10 @@ use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, Method};
 use crate::secret::SecretStore;
 use export::Exporter;
+#[cfg(not(feature = "telemetry"))]
+use export::LogExporter;
+#[cfg(feature = "telemetry")]
+use logs::LogExporter;
 use trace::SpanContext;
 
 /// The `_meta` key for the place in a trace.
@@ -28,6 +38,9 @@ const TRACEPARENT: &str = "traceparent";
 
 /// The most characters of a method or a name that a span repeats: an agent can send any text as either.
 const MAX_NAME: usize = 128;
+
+/// A collector that gets the end of each call as a log record.
+pub(crate) struct LogCollector(LogExporter);
 
 /// The maker of spans, which hands them to the exporter.
 #[derive(Debug, Clone)]
@@ -71,6 +84,30 @@ enum Side {
     Server,
     /// The client: the broker makes the request to a source.
     Client,
+}
+
+impl LogCollector {
+    /// Prepares a collector. It connects to nothing yet.
+    ///
+    /// # Errors
+    /// A text, if the secret of a header is missing, the address may not be reached, or the program was built without
+    /// the feature.
+    pub(crate) fn new(config: &TelemetryConfig, secrets: &SecretStore) -> Result<Self, String> {
+        LogExporter::new(config, secrets).map(Self)
+    }
+
+    /// Sends the ends of calls among these records of the ledger.
+    ///
+    /// # Errors
+    /// A text, if the collector did not take them.
+    pub(crate) async fn deliver(&self, records: &[String]) -> Result<(), String> {
+        self.0.deliver(records).await
+    }
+
+    /// Returns the address of the collector, safe to show.
+    pub(crate) fn shown(&self) -> String {
+        self.0.shown()
+    }
 }
 
 impl Telemetry {

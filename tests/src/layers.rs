@@ -174,7 +174,7 @@ fn modules_named_in(text: &str) -> BTreeSet<String> {
 }
 
 /// Types that share a name on purpose: the arguments of each command, and a type that another build replaces.
-const SHARED_NAMES: [&str; 3] = ["Args", "ControlGroup", "Exporter"];
+const SHARED_NAMES: [&str; 4] = ["Args", "ControlGroup", "Exporter", "LogExporter"];
 
 #[test]
 fn no_two_types_that_a_module_shows_share_a_name() {

@@ -103,6 +103,7 @@ fn audit_show_tells_in_words_what_was_called_and_why_it_was_refused() {
     let run: Value = serde_json::from_str(&lines(&dir, &["--json"])[0]).unwrap();
     let run = dir.run(&["audit", "show", run["run"].as_str().unwrap()]).out;
     assert!(run.contains("calls       ") && run.contains("calc__divide  (rule)"), "{run}");
+    assert!(run.contains("numbered from 1 without a gap") && run.contains("end         ended"), "{run}");
 }
 
 /// Waits for a line on standard output that contains the text, and returns it.

@@ -172,6 +172,60 @@ fn the_program_of_the_book_checks_a_ledger_and_finds_a_change() {
     assert!(String::from_utf8_lossy(&found.stderr).contains("are not those that the checkpoint covers"), "{found:?}");
 }
 
+/// Writes a ledger of one chain with two records, whose hashes fit. The second has this number in its run.
+fn forge(data: &std::path::Path, run_seq: u64) {
+    let chain = "00000000000000000000000000";
+    let run = "00000000000000000000000001";
+    let texts = [
+        format!(r#"{{"at":1,"body":{{}},"chain":"{chain}","kind":"broker.started","seq":1,"v":1}}"#),
+        format!(
+            r#"{{"at":2,"body":{{}},"chain":"{chain}","kind":"run.started","run":"{run}","run_seq":{run_seq},"seq":2,"v":1}}"#
+        ),
+    ];
+    let (mut before, mut hashes) = ([0; 32], Vec::new());
+    for text in &texts {
+        before = Digest::of(&[b"portcullis ledger v1\0", &before[..], text.as_bytes()].concat()).0;
+        hashes.extend(before);
+    }
+    let frame = |kind: u8, count: u16, content: &[u8], text: usize| {
+        let lengths = [content.len(), text, 0].map(|length| u32::try_from(length).unwrap().to_le_bytes()).concat();
+        let covered = [&[kind, 0], &count.to_le_bytes()[..], &lengths, &1_u64.to_le_bytes(), content].concat();
+        [b"PLF2", &crc32fast::hash(&covered).to_le_bytes()[..], &covered].concat()
+    };
+    let zeros = "0".repeat(64);
+    let start = format!(r#"{{"chain":"{chain}","format":2,"segment":1,"seq":1,"hash":"{zeros}"}}"#);
+    let text = texts.map(|text| text + "\n").concat();
+    let records = frame(3, 2, &[&hashes, text.as_bytes()].concat(), text.len());
+    fs::create_dir_all(data.join("records")).unwrap();
+    let segment = [frame(1, 0, start.as_bytes(), start.len()), records].concat();
+    fs::write(data.join("records").join(format!("{chain}-000001.records")), segment).unwrap();
+}
+
+#[test]
+fn both_verifiers_name_a_record_that_is_missing_in_its_run() {
+    let dir = TestDir::new("");
+    let program = code_blocks().into_iter().find(|block| block.is("verifier")).unwrap().text;
+    fs::write(dir.path("verify.py"), program).unwrap();
+    for (run_seq, reason) in [(1, None), (2, Some("record 2 of its run, and record 1 is missing"))] {
+        let data = dir.path(&format!("forged-{run_seq}"));
+        forge(&data, run_seq);
+        let ours = dir.run(&["audit", "verify", "--data-dir", data.to_str().unwrap()]);
+        let Ok(theirs) = Command::new("/usr/bin/python3").arg(dir.path("verify.py")).arg(&data).output() else {
+            println!("there is no /usr/bin/python3, so this proves nothing");
+            return;
+        };
+        let told = String::from_utf8_lossy(&theirs.stderr);
+        match reason {
+            // It has no end, and no broker has sealed it.
+            None => assert!(ours.code == Some(2) && theirs.status.success(), "{}{}{told}", ours.out, ours.err),
+            Some(reason) => {
+                assert!(ours.code == Some(1) && ours.out.contains(reason), "{}{}", ours.out, ours.err);
+                assert!(!theirs.status.success() && told.contains(reason), "{theirs:?}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_program_of_the_book_checks_a_ledger_from_which_old_records_were_removed() {
     let dir = TestDir::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");

@@ -1,6 +1,9 @@
 //! Checkpoints and proofs from the command line, as two people use them: one who has the ledger, and one who does not.
 
 use std::fs;
+use std::path::Path;
+
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
 use crate::questions::webhook;
 use crate::test_dir::TestDir;
@@ -100,6 +103,47 @@ fn a_call_is_proved_to_somebody_who_has_only_the_key() {
     assert!(dir.run(&["audit", "prove", "nothing"]).err.contains("no call \"nothing\""));
 }
 
+/// Changes one byte in the middle of a file, or changes it back.
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn what_was_changed_before_or_after_a_verification_is_neither_signed_nor_proved() {
+    let dir = TestDir::new(CONFIGURATION);
+    called(&dir);
+    let call = called(&dir);
+    // Both go on from what was verified, and what they verify is remembered.
+    assert_eq!(dir.run(&["audit", "checkpoint"]).code, Some(0));
+    let verified = dir.run(&["audit", "verify"]).out;
+    assert!(verified.contains("were verified before"), "{verified}");
+    let records = || {
+        let found = fs::read_dir(dir.data("records")).unwrap().map(|entry| entry.unwrap().path());
+        found.filter(|path| path.extension().is_some_and(|end| end == "records")).collect::<Vec<_>>()
+    };
+    let before = records();
+    called(&dir);
+    let after: Vec<_> = records().into_iter().filter(|path| !before.contains(path)).collect();
+    assert_eq!((before.len(), after.len()), (2, 1));
+    for path in before.iter().chain(&after) {
+        flip(path);
+        for arguments in [&["audit", "checkpoint"][..], &["audit", "prove", &call]] {
+            let refused = dir.run(arguments);
+            assert_eq!((refused.code, &*refused.out), (Some(1), ""), "{arguments:?} of {path:?}: {}", refused.err);
+            assert!(refused.err.contains("portcullis audit verify"), "{}", refused.err);
+        }
+        flip(path);
+    }
+    let proof = dir.run(&["audit", "prove", &call]);
+    fs::write(dir.path("proof"), &proof.out).unwrap();
+    let proved = dir.run(&["audit", "verify", "--proof", "proof"]);
+    assert_eq!(proved.code, Some(0), "as it was: {}{}", proof.err, proved.err);
+    assert_eq!(dir.run(&["audit", "checkpoint"]).code, Some(0));
+}
+
 #[test]
 fn a_new_key_signs_from_now_on_and_the_old_one_stays_trusted() {
     let dir = TestDir::new(CONFIGURATION);
@@ -143,6 +187,29 @@ fn an_export_is_continued_after_its_last_call_and_never_written_over() {
         let printed = dir.run(&["audit", "export", "--format", format]).out;
         assert_eq!(printed, fs::read_to_string(dir.path(format)).unwrap(), "as on standard output");
     }
+}
+
+#[test]
+fn calls_are_exported_as_parquet_into_a_new_file_that_is_neither_continued_nor_printed() {
+    let dir = TestDir::new(CONFIGURATION);
+    let calls = [called(&dir), called(&dir)];
+    let export = |more: &[&str]| dir.run(&[&["audit", "export", "--format", "parquet"], more].concat());
+    for (options, says) in [(&[][..], "--output FILE"), (&["-o", "calls.parquet", "--resume"], "leave `--resume` out")]
+    {
+        let refused = export(options);
+        assert!(refused.code == Some(1) && refused.err.contains(says) && refused.out.is_empty(), "{}", refused.err);
+    }
+    assert!(!dir.path("calls.parquet").exists());
+    let written = export(&["-o", "calls.parquet"]);
+    assert!(written.code == Some(0) && written.err.contains("wrote 2 calls"), "{}", written.err);
+    let reader = SerializedFileReader::new(fs::File::open(dir.path("calls.parquet")).unwrap()).unwrap();
+    let rows: Vec<String> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
+    assert_eq!(rows.len(), 2);
+    for (row, call) in rows.iter().zip(&calls) {
+        assert!(row.contains(call) && row.contains("calc__add") && row.contains("\"ok\""), "{row}");
+    }
+    let refused = export(&["-o", "calls.parquet"]);
+    assert!(refused.code == Some(1) && refused.err.contains("name another file"), "{}", refused.err);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map_or("", |(_, value)| value)
     }
@@ -72,7 +72,7 @@ fn receive(stream: &mut BufReader<std::net::TcpStream>) -> Option<Received> {
     let mut received = Received { headers, body: String::new() };
     let mut body = vec![0; received.header("content-length").parse().unwrap()];
     stream.read_exact(&mut body).unwrap();
-    received.body = String::from_utf8(body).unwrap();
+    received.body = String::from_utf8_lossy(&body).into_owned();
     Some(received)
 }
 

@@ -210,6 +210,7 @@ fn a_session_whose_profile_is_removed_ends() {
     agent.leave();
     let ended = dir.records_of("run.completed").remove(0);
     assert_eq!(ended["body"]["error"], "profile `other` was removed from the configuration", "{ended}");
+    assert_eq!(ended["body"]["status"], "interrupted", "{ended}");
     dir.assert_nothing_left();
 }
 

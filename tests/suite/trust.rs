@@ -247,6 +247,11 @@ fn files_that_the_broker_loads_or_writes_may_not_be_in_a_folder_that_a_source_ma
     for (more, what) in [
         ("[[sinks]]\nplugin = \"builtin:jsonl\"\nfile = \"open/audit.jsonl\"\n", "the sink's file"),
         ("[ledger]\nwitnesses = [\"open/checkpoints\"]\n", "the witness"),
+        ("[ledger]\nwitnesses = [\"git:open/repository\"]\n", "the witness"),
+        // A source that may write a part of a repository decides what is in it.
+        ("[ledger]\nwitnesses = [\"git:.\"]\n", "the witness"),
+        ("[ledger]\nwitnesses = [\"syslog+unix:open/log\"]\n", "the witness"),
+        ("[[sinks]]\nsyslog = \"syslog+unix:open/log\"\n", "the sink's socket"),
         ("[[policies]]\nplugin = \"open/policy.wasm\"\n", "the plugin"),
         ("[sources.other]\ncomponent = \"open/policy.wasm\"\n", "the plugin"),
     ] {

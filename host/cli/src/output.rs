@@ -17,6 +17,11 @@ pub(crate) const BAD: Style = Style::new().bold().fg_color(Some(Color::Ansi(anst
 pub(crate) fn log(level: &str) {
     let wanted = tracing_subscriber::EnvFilter::try_from_env("PORTCULLIS_LOG");
     let filter = wanted.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    // It logs at each attempt what it also returns as an error.
+    let filter = match "rustls_platform_verifier=off".parse() {
+        Ok(off) => filter.add_directive(off),
+        Err(_) => filter,
+    };
     let colours = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
     // If standard error is gone, as with a closed terminal, reporting a failed write to it would panic.

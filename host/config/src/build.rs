@@ -15,7 +15,7 @@ use super::error::{UnlocatedProblem, suggest};
 use super::raw::{Located, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
     Approve, Config, Destructive, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group,
-    ledger, plugin, questions, quota, source, telemetry, value,
+    ledger, plugin, questions, quota, sink, source, telemetry, value,
 };
 
 /// The default address of `portcullis serve`.
@@ -78,6 +78,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     sources.values_mut().for_each(|source| source.max_message = max_message);
     let profiles = profiles(&raw.profiles, &sources, &mut faults);
     let (sources, disabled) = sources.into_iter().partition(|(_, source): &(_, SourceConfig)| source.enabled);
+    let (plugin_sinks, remote_sinks) = sink::sinks(&raw.sinks, base, &mut faults);
     let config = Config {
         serve: serve(&raw.serve, &profiles, &mut faults),
         questions: questions::questions(&raw.questions, &mut faults),
@@ -88,7 +89,8 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         policies: policies(raw, base, &mut faults),
         transforms: transforms(raw, base, &mut faults),
         approvals: approvals(raw, base, &mut faults),
-        sinks: sinks(raw, base, &mut faults),
+        sinks: plugin_sinks,
+        remote_sinks,
         profiles,
         sources,
         disabled,
@@ -223,17 +225,13 @@ fn approvals(raw: &RawConfig, base: &Path, faults: &mut ProblemCollector) -> Vec
     raw.approvals.iter().filter_map(build).collect()
 }
 
-fn sinks(raw: &RawConfig, base: &Path, faults: &mut ProblemCollector) -> Vec<PluginConfig> {
-    let build = |raw: &super::raw::RawSink| {
-        let file = raw.file.as_ref().and_then(|at| faults.keep(value::path(at, base)));
-        Some(PluginConfig { file, ..plugin((&raw.plugin, raw.settings.as_ref(), &raw.grant), base, faults)? })
-    };
-    raw.sinks.iter().filter_map(build).collect()
-}
+pub(super) type Common<'a> = (&'a Located<String>, Option<&'a Located<toml::Table>>, &'a [Located<String>]);
 
-type Common<'a> = (&'a Located<String>, Option<&'a Located<toml::Table>>, &'a [Located<String>]);
-
-fn plugin((plugin, settings, grant): Common<'_>, base: &Path, faults: &mut ProblemCollector) -> Option<PluginConfig> {
+pub(super) fn plugin(
+    (plugin, settings, grant): Common<'_>,
+    base: &Path,
+    faults: &mut ProblemCollector,
+) -> Option<PluginConfig> {
     let settings = faults.keep(json_settings(settings));
     let grant = grant_list(grant, faults);
     let plugin = faults.keep(plugin::parse(plugin, base))?;

@@ -6,7 +6,8 @@ use std::path::Path;
 use portcullis_core::escape::escape_hidden;
 
 use super::{
-    Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, PluginConfig, SourceConfig, WitnessConfig,
+    Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, PluginConfig, RemoteSinkConfig, SourceConfig,
+    WitnessConfig,
 };
 
 /// Returns the switch by which a command names a data folder, with a blank before it.
@@ -40,6 +41,29 @@ impl Config {
                 }
                 WitnessConfig::Server(url) => {
                     lines.add("broker", format_args!("sends checkpoints of the ledger to {url}"))
+                }
+                WitnessConfig::Git(repository) => {
+                    lines.add("broker", format_args!("commits checkpoints of the ledger in {}", path(repository)));
+                }
+                WitnessConfig::Syslog(address) => {
+                    lines.add(
+                        "broker",
+                        format_args!("sends checkpoints of the ledger to {}", quoted(&address.to_string())),
+                    );
+                }
+            }
+        }
+        for sink in &self.remote_sinks {
+            match sink {
+                RemoteSinkConfig::Syslog(address) => {
+                    lines.add(
+                        "broker",
+                        format_args!("sends the records of the ledger to {}", quoted(&address.to_string())),
+                    );
+                }
+                RemoteSinkConfig::Otlp(collector) => {
+                    lines.add("broker", format_args!("sends the ends of calls to {}", collector.otlp));
+                    lines.values("broker", "sends that collector the header", &collector.headers);
                 }
             }
         }
@@ -206,7 +230,7 @@ mod tests {
 data-dir = "/home/a/secret place"
 [ledger]
 retention = "1y"
-witnesses = ["kept", "https://witness.example.com/in"]
+witnesses = ["kept", "https://witness.example.com/in", "git:a b.git", "syslog+unix:/dev/log"]
 [sources.files]
 command = ["npx", "-y", "a server", "./docs"]
 env = { KEY = { secret = "files-key" }, LEVEL = "hunter2" }
@@ -219,6 +243,11 @@ component = "./calc.wasm"
 [[sinks]]
 plugin = "builtin:jsonl"
 file = "out.jsonl"
+[[sinks]]
+syslog = "syslog+tls://logs.example.com"
+[[sinks]]
+otlp = "http://127.0.0.1:4318"
+headers = { key = { secret = "otlp" } }
 [profiles.default]
 approve = "never"
 "#;
@@ -229,6 +258,11 @@ approve = "never"
             "broker: removes records of the ledger that are older than 365 days",
             "broker: writes checkpoints of the ledger to /p/kept",
             "broker: sends checkpoints of the ledger to https://witness.example.com/in",
+            "broker: commits checkpoints of the ledger in '/p/a b.git'",
+            "broker: sends checkpoints of the ledger to syslog+unix:/dev/log",
+            "broker: sends the records of the ledger to syslog+tls://logs.example.com:6514",
+            "broker: sends the ends of calls to http://127.0.0.1:4318/",
+            "broker: sends that collector the header key, your secret otlp",
             "broker: runs the sink plugin builtin:jsonl, sandboxed",
             "broker: writes the records of builtin:jsonl to /p/out.jsonl",
             "profile default: never asks before a risky call",

@@ -6,11 +6,15 @@ use std::time::Duration;
 use super::build::ProblemCollector;
 use super::error::UnlocatedProblem;
 use super::raw::{Located, RawLedger};
+use super::syslog::SyslogAddress;
 use super::{callers, value};
 
 /// The limits of the time for which records are kept: a shorter one would be a ledger that remembers nothing.
 const RETENTION_LEAST: Duration = Duration::from_secs(24 * 60 * 60);
 const RETENTION_MOST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// The beginning of a witness that is a git repository, before its path.
+const GIT: &str = "git:";
 
 /// The settings of the ledger: `[ledger]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,6 +45,10 @@ pub enum WitnessConfig {
     File(PathBuf),
     /// A server, to which each is posted.
     Server(url::Url),
+    /// A git repository, in which each is committed.
+    Git(PathBuf),
+    /// A syslog receiver, to which each is a message.
+    Syslog(SyslogAddress),
 }
 
 /// Validates the settings of the ledger; every problem is added to `faults`.
@@ -53,6 +61,12 @@ pub(super) fn ledger(raw: &RawLedger, base: &Path, faults: &mut ProblemCollector
 
 /// Reads where checkpoints are sent: an address, or a path.
 fn witness(at: &Located<String>, base: &Path) -> Result<WitnessConfig, UnlocatedProblem> {
+    if SyslogAddress::is_meant(at) {
+        return SyslogAddress::parse(at, base).map(WitnessConfig::Syslog);
+    }
+    if let Some(repository) = at.strip_prefix(GIT) {
+        return value::path(&at.part(repository), base).map(WitnessConfig::Git);
+    }
     if at.contains("://") {
         return callers::web(at, "https://witness.example.com/checkpoints").map(WitnessConfig::Server);
     }

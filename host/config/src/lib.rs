@@ -28,7 +28,9 @@ mod raw_source;
 mod scan;
 mod search;
 mod secret_values;
+mod sink;
 mod source;
+mod syslog;
 mod telemetry;
 #[cfg(test)]
 mod tests;
@@ -66,7 +68,9 @@ pub use quota::{BudgetConfig, ConcurrencyConfig, Rate};
 pub use scan::ScanMode;
 pub use search::{environment_variable, named_by_environment, user_config_dir, user_data_dir, user_state_dir};
 pub use secret_values::{looks_secret, secret_arguments};
+pub use sink::RemoteSinkConfig;
 pub use source::{OWN_HEADERS, TIMEOUT};
+pub use syslog::SyslogAddress;
 pub use telemetry::TelemetryConfig;
 pub use wrap::WrapOptions;
 
@@ -107,6 +111,8 @@ pub struct Config {
     pub approvals: Vec<PluginConfig>,
     /// Audit plugins, in the order of the file.
     pub sinks: Vec<PluginConfig>,
+    /// Servers to which the broker itself sends records, in the order of the file.
+    pub remote_sinks: Vec<RemoteSinkConfig>,
     /// The profiles. `default` always exists.
     pub profiles: BTreeMap<ProfileName, ProfileConfig>,
 }

@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::sink::RawSink;
 use super::{Approve, Destructive, Detail, Durability, Exposure};
 
 pub(super) use super::raw_source::*;
@@ -105,9 +106,9 @@ pub(super) struct RawConfig {
     /// Approval plugins, which remember the answers of people.
     #[serde(default)]
     pub approvals: Vec<RawApproval>,
-    /// Audit plugins, which receive the records of the ledger.
+    /// Receivers of the records of the ledger: audit plugins, syslog receivers and collectors.
     #[serde(default)]
-    pub sinks: Vec<RawSink>,
+    pub sinks: Vec<Located<RawSink>>,
     /// The profiles, by name. `default` applies to callers that name no profile, and exists even if it is not written
     /// here.
     #[serde(default)]
@@ -143,7 +144,9 @@ pub(super) struct RawLedger {
     /// removed leaves its hashes, so that the rest can be verified as before. Default: records are kept for ever.
     pub retention: Option<Located<String>>,
     /// The places that get each signed checkpoint: files, to which it is added, such as
-    /// "/mnt/backup/portcullis.checkpoints", and addresses to which it is posted, "https://witness.example.com/checkpoints".
+    /// "/mnt/backup/portcullis.checkpoints"; addresses to which it is posted, "https://witness.example.com/checkpoints"; git
+    /// repositories, in which it is committed to the branch `portcullis`, "git:/srv/checkpoints.git"; and syslog receivers,
+    /// "syslog+tls://logs.example.com:6514".
     #[serde(default)]
     pub witnesses: Vec<Located<String>>,
 }
@@ -335,23 +338,6 @@ pub(super) struct RawApproval {
     /// Capabilities that the plugin may import in addition to those of its WIT world.
     #[serde(default)]
     pub grant: Vec<Located<String>>,
-}
-
-/// An audit plugin, which passes the records of the ledger on.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[schemars(rename = "Sink")]
-pub(super) struct RawSink {
-    /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
-    pub plugin: Located<String>,
-    /// Settings that the plugin receives when it is loaded.
-    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
-    pub settings: Option<Located<toml::Table>>,
-    /// Capabilities that the plugin may import in addition to those of its WIT world.
-    #[serde(default)]
-    pub grant: Vec<Located<String>>,
-    /// The file to which the plugin's lines are written. Default: a file in the data folder.
-    pub file: Option<Located<String>>,
 }
 
 /// The rules under which a caller calls: which sources and tools it sees, and when a person is asked.

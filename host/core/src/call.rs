@@ -49,6 +49,14 @@ macro_rules! ulid_id {
 ulid_id!(CallId);
 ulid_id!(SessionId);
 
+impl SessionId {
+    /// Reports whether somebody else holds a copy of this identifier.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}
+
 /// The trust level of a profile, which decides how much of the catalog it sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]

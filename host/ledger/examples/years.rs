@@ -1,7 +1,8 @@
 //! Writes a ledger as years would leave it, and measures how long it takes to verify it and to ask it questions.
 //!
 //! `years write DIR CALLS` appends calls, as many agents at a time would. `years verify DIR STATE` verifies the ledger: the
-//! first time all of it, and afterwards what was added. `years ask DIR` brings the index up to date, asks what people ask, and
+//! first time all of it, and afterwards what was added. `years sign DIR STATE` makes checkpoints and proves the first record, one
+//! in the middle and the last one, both from what was verified before. `years ask DIR` brings the index up to date, asks what people ask, and
 //! prints the time of each answer: the newest 50 calls, and all calls of a minute. Use a release build.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "an example that measures")]
 
@@ -17,8 +18,8 @@ use portcullis_core::call::{CallId, SessionId};
 use portcullis_core::digest::Digest;
 use portcullis_core::protocol::Method;
 use portcullis_ledger::{
-    CallFilter, CallRange, ChainReport, ChainStart, Event, EventKind, IntentDurability, Ledger, LedgerReader,
-    RecordFilter, RecordedOutcome, TextQuery, VerifiedSegments, verify_after,
+    CallFilter, CallRange, ChainReport, ChainStart, CheckpointKey, Event, EventKind, IntentDurability, Ledger,
+    LedgerReader, RecordFilter, RecordedOutcome, TextQuery, VerifiedSegments, checkpoints, prove, verify_after,
 };
 use serde_json::json;
 
@@ -31,8 +32,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     match words[..] {
         ["write", dir, calls] => write(Path::new(dir), calls.parse()?),
         ["verify", dir, state] => verify(Path::new(dir), Path::new(state)),
+        ["sign", dir, state] => sign(Path::new(dir), Path::new(state)),
         ["ask", dir] => ask(Path::new(dir)),
-        _ => Err("usage: years write DIR CALLS | years verify DIR STATE | years ask DIR".into()),
+        _ => Err("usage: years write DIR CALLS | years verify DIR STATE | years sign DIR STATE | years ask DIR".into()),
     }
 }
 
@@ -110,6 +112,22 @@ fn verify(dir: &Path, state: &Path) -> Result<(), Box<dyn Error>> {
     let seconds = begun.elapsed().as_secs_f64();
     println!("{:?}: {records} records, {before} of them verified before, in {seconds:.2} s", found.verdict);
     Ok(())
+}
+
+/// Signs the ledger and proves records of it, going on from what earlier verifications found good.
+fn sign(dir: &Path, state: &Path) -> Result<(), Box<dyn Error>> {
+    let (key, keys) = (CheckpointKey::open(state)?, CheckpointKey::trusted(state)?);
+    let begun = Instant::now();
+    let mut verified = VerifiedSegments::load(state, dir)?;
+    let signed = checkpoints(dir, &key, &keys, &mut verified)?.remove(0);
+    println!("checkpoint of {} records in {:.2} s", signed.size(), begun.elapsed().as_secs_f64());
+    for record in [1, signed.size() / 2, signed.size()] {
+        let begun = Instant::now();
+        let proof = prove(dir, signed.chain(), &[record], None, &key, &keys, &mut verified)?.remove(0);
+        let size = proof.to_text().len();
+        println!("proof of record {record} in {:.2} s: {size} bytes", begun.elapsed().as_secs_f64());
+    }
+    Ok(verified.save()?)
 }
 
 /// The number of calls of an answer.

@@ -10,6 +10,7 @@ mod key;
 mod merkle;
 mod note;
 mod proof;
+mod verified_chain;
 mod writer;
 
 pub use checkpoint::{CheckpointError, SignedCheckpoint, checkpoints, read_checkpoints};
@@ -21,4 +22,7 @@ pub(super) use checkpoint::kept;
 pub(super) use merkle::MerkleTree;
 #[cfg(test)]
 pub(super) use proof::proofs;
+#[cfg(test)]
+pub(super) use verified_chain::VerifiedChain;
+pub(super) use verified_chain::VerifiedChainState;
 pub(super) use writer::{CheckpointWriter, folder};

@@ -36,6 +36,7 @@ mod record;
 mod removed;
 pub mod repeats;
 mod retention;
+mod run_numbers;
 mod seal;
 mod search;
 mod segment;

@@ -82,7 +82,7 @@ kinds! {
     ProfileUnguarded = "profile.unguarded",
     /// A session began.
     RunStarted = "run.started",
-    /// A session ended without an error.
+    /// A session ended without an error; its `status` says how: ended, interrupted or abandoned.
     RunCompleted = "run.completed",
     /// A session ended with an error.
     RunError = "run.error",
@@ -185,9 +185,15 @@ pub(super) struct UnchainedRecord {
 }
 
 impl UnchainedRecord {
+    /// Returns the run in which it happened.
+    pub(super) fn run(&self) -> Option<&SessionId> {
+        self.run.as_ref()
+    }
+
     /// Returns the canonical text of the record at this place. The members are in canonical order, and no value except
     /// the body needs escaping.
-    pub(super) fn text(&self, chain: &str, seq: u64) -> String {
+    /// `run_seq` is the number of the record in its run, if it has one.
+    pub(super) fn text(&self, chain: &str, seq: u64, run_seq: u64) -> String {
         let mut out = String::with_capacity(self.body.len() + 288);
         // Writing to a `String` does not fail.
         let _ = write!(out, r#"{{"at":{},"body":{}"#, self.at, self.body);
@@ -200,7 +206,7 @@ impl UnchainedRecord {
         }
         let _ = write!(out, r#","kind":"{}""#, self.kind.as_str());
         if let Some(run) = &self.run {
-            let _ = write!(out, r#","run":"{run}""#);
+            let _ = write!(out, r#","run":"{run}","run_seq":{run_seq}"#);
         }
         let _ = write!(out, r#","seq":{seq},"v":{VERSION}}}"#);
         out
@@ -249,6 +255,10 @@ pub struct Record {
     /// The session that the record is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
+    /// The number of the record among those of its session in the chain, from 1. `None` in records without a session, and in
+    /// those of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_seq: Option<u64>,
     /// The number of the record in its chain, from 1.
     pub seq: u64,
     /// The version of the record format: 1.
@@ -268,6 +278,7 @@ pub(super) struct RecordMembers<'a> {
     _config: Option<&'a str>,
     pub(super) kind: &'a str,
     pub(super) run: Option<&'a str>,
+    pub(super) run_seq: Option<u64>,
     pub(super) seq: u64,
     pub(super) v: u32,
 }
@@ -294,12 +305,12 @@ mod tests {
             (Some(Arc::from(&*digest)), Event::new(EventKind::CallIntent, body.clone()).in_run(&run).to_call(&call)),
         ] {
             let (had_run, had_call) = (event.run.is_some(), event.call.is_some());
-            let text = event.draft(config.as_ref()).unwrap().text("01ABC", 7);
+            let text = event.draft(config.as_ref()).unwrap().text("01ABC", 7, 3);
             assert_eq!(canonical(&Json::parse(text.clone()).unwrap()).unwrap(), text);
             let record: Record = serde_json::from_str(&text).unwrap();
             assert_eq!((record.chain.as_str(), record.seq, record.v), ("01ABC", 7, VERSION));
             assert_eq!((record.run.is_some(), record.call.is_some()), (had_run, had_call));
-            assert_eq!(record.config.as_deref(), config.as_deref());
+            assert_eq!((record.config.as_deref(), record.run_seq), (config.as_deref(), had_run.then_some(3)));
             assert_eq!(record.body, body);
             assert_eq!(serde_json::to_string(&record).unwrap(), text);
         }

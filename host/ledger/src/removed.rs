@@ -136,7 +136,7 @@ mod tests {
     fn what_is_left_is_read_as_it_was_written_and_in_no_other_way() {
         let mut removed = RemovedRecords { segment: 3, ..RemovedRecords::none("01A") };
         for (seq, kind) in [(1, EventKind::BrokerStarted), (2, EventKind::ChainSealed), (3, EventKind::CallIntent)] {
-            let text = Event::new(kind, json!({ "chain": "0" })).draft(None).unwrap().text("01A", seq);
+            let text = Event::new(kind, json!({ "chain": "0" })).draft(None).unwrap().text("01A", seq, 1);
             let record = ChainedRecord { seq, hash: hash(&removed.tip.hash, text.as_bytes()), text };
             removed.push(&record, &serde_json::from_str(&record.text).unwrap()).unwrap();
             assert!(removed.push(&record, &serde_json::from_str(&record.text).unwrap()).is_err(), "the same again");

@@ -12,15 +12,18 @@ mod index;
 mod outcomes;
 mod resuming;
 mod retention;
+mod runs;
 mod seals;
 mod searches;
 mod segments;
+mod signing;
 mod soak;
 mod storage;
 mod tamper;
 mod tampering;
 mod writing;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -99,9 +102,10 @@ fn stored(storage: &dyn Storage, chain: &str) -> (Vec<ChainedRecord>, ChainEnd) 
 /// Puts drafts into a chain.
 fn chained(chain: &str, drafts: &[UnchainedRecord]) -> Vec<ChainedRecord> {
     let mut before = RecordHash::default();
-    let mut records = Vec::new();
+    let (mut records, mut runs) = (Vec::new(), HashMap::new());
     for (seq, draft) in (1..).zip(drafts) {
-        let text = draft.text(chain, seq);
+        let number = runs.entry(draft.run()).and_modify(|last| *last += 1).or_insert(1);
+        let text = draft.text(chain, seq, *number);
         before = hash(&before, text.as_bytes());
         records.push(ChainedRecord { seq, text, hash: before });
     }

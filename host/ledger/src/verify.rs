@@ -8,6 +8,7 @@ mod memory;
 mod pipeline;
 mod plain_json;
 mod resume;
+mod runs;
 mod state_file;
 mod walk;
 

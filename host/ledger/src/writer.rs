@@ -1,8 +1,10 @@
 //! The single thread that writes: everything that is waiting is appended at once, with one wait for the disk.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use portcullis_core::call::SessionId;
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -11,6 +13,7 @@ use super::evidence::CheckpointWriter;
 use super::health::LedgerHealth;
 use super::queue::QUEUE;
 use super::record::{ChainedRecord, Event, EventKind, UnchainedRecord, hash};
+use super::run_numbers::RunNumbers;
 use super::seal::ChainSeal;
 use super::storage::ChainWriter;
 use super::work::{MAX_BATCH, WorkQueue, WriteUnit, WriterEnd, WriterStep};
@@ -47,6 +50,7 @@ pub(super) fn start(
         cause: None,
         outstanding: Vec::new(),
         published,
+        runs: RunNumbers::default(),
     };
     if let Err(error) = writer.begin(started, seals) {
         if writer.tip == ChainTip::default() {
@@ -78,6 +82,7 @@ struct Writer {
     /// went away while their intents were being written.
     outstanding: Vec<WriteUnit>,
     published: watch::Sender<u64>,
+    runs: RunNumbers,
 }
 
 /// Tells those who wait for the end of the writer that it has come, also when it panics.
@@ -187,7 +192,13 @@ impl Writer {
     /// record has that of the record before it.
     fn commit(&mut self, items: &[WriteUnit]) -> Result<Vec<u64>, LedgerError> {
         let lost = self.health.lost();
-        let mut chained = Chained { chain: self.lock.chain(), tip: self.tip, records: Vec::with_capacity(items.len()) };
+        let mut chained = Chained {
+            chain: self.lock.chain(),
+            tip: self.tip,
+            records: Vec::with_capacity(items.len()),
+            durable: &self.runs,
+            runs: HashMap::new(),
+        };
         if lost > 0 {
             let cause = self.cause.as_ref().map(LedgerError::to_string);
             chained.push(&Event::new(EventKind::LedgerGap, json!({"lost": lost, "cause": cause})).draft(None)?);
@@ -198,8 +209,9 @@ impl Writer {
             item.draft.iter().for_each(|draft| chained.push(draft));
             numbers.push(chained.tip.seq);
         }
-        let Chained { tip, records, .. } = chained;
+        let Chained { tip, records, runs, .. } = chained;
         self.storage.append(&records)?;
+        self.runs.advance(runs);
         self.checkpoints.add(&records);
         self.outstanding.clear();
         self.health.gap_written(lost);
@@ -226,12 +238,20 @@ struct Chained<'a> {
     chain: &'a str,
     tip: ChainTip,
     records: Vec<ChainedRecord>,
+    /// The numbers of the runs' last records before these, and with these.
+    durable: &'a RunNumbers,
+    runs: HashMap<SessionId, u64>,
 }
 
 impl Chained<'_> {
     fn push(&mut self, draft: &UnchainedRecord) {
         let seq = self.tip.seq + 1;
-        let text = draft.text(self.chain, seq);
+        let run_seq = draft.run().map_or(0, |run| {
+            let last = self.runs.entry(run.clone()).or_insert_with(|| self.durable.last(run));
+            *last += 1;
+            *last
+        });
+        let text = draft.text(self.chain, seq, run_seq);
         let hash = hash(&self.tip.hash, text.as_bytes());
         self.tip = ChainTip { seq, hash };
         self.records.push(ChainedRecord { seq, text, hash });

@@ -23,6 +23,7 @@ mod host;
 mod proxy;
 mod request;
 mod resolver;
+mod stream;
 mod target;
 
 use std::sync::Arc;
@@ -46,6 +47,7 @@ pub use proxy::{
 };
 pub use request::OutgoingRequest;
 pub(crate) use resolver::NameResolver;
+pub use stream::ByteStream;
 pub use target::check;
 pub use target::{is_private, shown};
 

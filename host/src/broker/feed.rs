@@ -1,16 +1,18 @@
 //! Delivers the ledger's records to each sink, in order and at its own pace. A record may be delivered more than once,
 //! and what is not delivered when the broker stops is not delivered later: the ledger keeps it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::default_sink_file;
-use crate::config::Config;
+use super::syslog::{SyslogMessage, SyslogSender};
+use super::{BuildError, default_sink_file};
+use crate::config::{Config, RemoteSinkConfig};
 use crate::ledger::Ledger;
-use crate::plugin::{PluginError, PluginHost, Sink};
+use crate::plugin::{PluginHost, Sink};
+use crate::secret::SecretStore;
+use crate::telemetry::LogCollector;
 
 /// The largest number of records that a sink gets at a time.
 const BATCH: usize = 256;
@@ -32,23 +34,80 @@ pub(super) struct SinkTasks {
     finishing: watch::Sender<bool>,
 }
 
+/// A receiver of records.
+pub(super) enum RecordReceiver {
+    Plugin(Sink),
+    Syslog(SyslogSender),
+    Collector(LogCollector),
+}
+
+/// The receivers of records, each with a name for its cursor.
+pub(super) type RecordReceivers = Vec<(String, RecordReceiver)>;
+
 /// Loads the configured sinks under names that are stable across restarts.
-pub(super) async fn load(plugins: &PluginHost, config: &Config) -> Result<Vec<(String, Sink)>, PluginError> {
-    let mut sinks = Vec::with_capacity(config.sinks.len());
+///
+/// # Errors
+/// [`BuildError`] if a plugin cannot be loaded, or a collector cannot be used.
+pub(super) async fn load(
+    plugins: &PluginHost,
+    config: &Config,
+    secrets: &SecretStore,
+) -> Result<RecordReceivers, BuildError> {
+    let mut receivers = Vec::with_capacity(config.sinks.len() + config.remote_sinks.len());
     // A sink's file is opened without following links, and the path of the data folder may contain one.
     let data_dir = config.data_dir.canonicalize().unwrap_or_else(|_| config.data_dir.clone());
     for (index, sink) in config.sinks.iter().enumerate() {
         let file = default_sink_file(&data_dir, index);
-        sinks.push((format!("sink-{}", index + 1), plugins.sink(sink, &file).await?));
+        let sink = plugins.sink(sink, &file).await?;
+        receivers.push((format!("sink-{}", index + 1), RecordReceiver::Plugin(sink)));
     }
-    Ok(sinks)
+    for (index, sink) in config.remote_sinks.iter().enumerate() {
+        let receiver = match sink {
+            RemoteSinkConfig::Syslog(address) => RecordReceiver::Syslog(SyslogSender::new(address.clone())),
+            RemoteSinkConfig::Otlp(collector) => {
+                let made = LogCollector::new(collector, secrets).map_err(BuildError::Sinks);
+                RecordReceiver::Collector(made?)
+            }
+        };
+        receivers.push((format!("remote-sink-{}", index + 1), receiver));
+    }
+    Ok(receivers)
+}
+
+impl RecordReceiver {
+    /// Returns the name of the receiver, safe to show.
+    fn name(&self) -> String {
+        match self {
+            Self::Plugin(sink) => sink.identity().name.to_string(),
+            Self::Syslog(sender) => sender.address().to_string(),
+            Self::Collector(collector) => collector.shown(),
+        }
+    }
+
+    async fn deliver(&self, records: Vec<String>) -> Result<(), String> {
+        match self {
+            Self::Plugin(sink) => sink.deliver(records).await.map_err(|failure| failure.to_string()),
+            Self::Syslog(sender) => {
+                let messages: Vec<_> = records.into_iter().map(SyslogMessage::of_record).collect();
+                sender.send(&messages).await
+            }
+            Self::Collector(collector) => collector.deliver(&records).await,
+        }
+    }
+
+    /// Ends the connection to the receiver, if there is one.
+    async fn close(&self) {
+        if let Self::Syslog(sender) = self {
+            sender.close().await;
+        }
+    }
 }
 
 impl SinkTasks {
-    pub(super) fn start(sinks: Vec<(String, Sink)>, ledger: &Ledger) -> Self {
+    pub(super) fn start(receivers: RecordReceivers, ledger: &Ledger) -> Self {
         let finishing = watch::Sender::new(false);
-        let feed = |(name, sink)| tokio::spawn(run_sink(name, Arc::new(sink), ledger.clone(), finishing.subscribe()));
-        let tasks = sinks.into_iter().map(feed).collect();
+        let feed = |(name, receiver)| tokio::spawn(feed(name, receiver, ledger.clone(), finishing.subscribe()));
+        let tasks = receivers.into_iter().map(feed).collect();
         Self { tasks, finishing }
     }
 
@@ -66,12 +125,17 @@ impl SinkTasks {
 }
 
 /// Feeds one sink until the broker finishes, or was dropped.
-async fn run_sink(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watch::Receiver<bool>) {
+async fn feed(name: String, receiver: RecordReceiver, ledger: Ledger, finishing: watch::Receiver<bool>) {
+    deliver_all(&name, &receiver, &ledger, finishing).await;
+    receiver.close().await;
+}
+
+async fn deliver_all(name: &str, receiver: &RecordReceiver, ledger: &Ledger, mut finishing: watch::Receiver<bool>) {
     let mut tip = ledger.tip();
     let (mut backoff, mut failures) = (INITIAL_BACKOFF, 0_u64);
     loop {
         tip.mark_unchanged();
-        match deliver(&name, &sink, &ledger).await {
+        match deliver(name, receiver, ledger).await {
             Ok(0) if *finishing.borrow() => return,
             Ok(0) => {
                 tokio::select! {
@@ -83,12 +147,16 @@ async fn run_sink(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: 
                 backoff = INITIAL_BACKOFF;
                 let failed = std::mem::take(&mut failures);
                 if failed > 0 {
-                    tracing::warn!(sink = %sink.identity().name, failures = failed, "a sink accepts its records again");
+                    tracing::warn!(sink = receiver.name(), failures = failed, "a sink accepts its records again");
                 }
             }
             Err(cause) => {
                 if failures == 0 {
-                    tracing::error!(sink = %sink.identity().name, cause, "a sink did not accept its records; they are delivered again");
+                    tracing::error!(
+                        sink = receiver.name(),
+                        cause,
+                        "a sink did not accept its records; they are delivered again"
+                    );
                 }
                 failures += 1;
                 if *finishing.borrow() {
@@ -104,12 +172,12 @@ async fn run_sink(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: 
 }
 
 /// Delivers one batch. Returns how many records it had.
-async fn deliver(name: &str, sink: &Sink, ledger: &Ledger) -> Result<usize, String> {
+async fn deliver(name: &str, receiver: &RecordReceiver, ledger: &Ledger) -> Result<usize, String> {
     let batch = ledger.batch(name, BATCH).await.map_err(|error| error.to_string())?;
     let Some(last) = batch.last().map(|(seq, _)| *seq) else { return Ok(0) };
     let count = batch.len();
     let records = batch.into_iter().map(|(_, text)| text).collect();
-    sink.deliver(records).await.map_err(|failure| failure.to_string())?;
+    receiver.deliver(records).await?;
     ledger.advance(name, last).await.map_err(|error| error.to_string())?;
     Ok(count)
 }
@@ -130,7 +198,8 @@ mod tests {
             Config::builder(dir.path()).sink(serde_json::json!({ "plugin": "builtin:jsonl" })).build().unwrap();
         let started = ChainStart { version: "1".into(), config: crate::digest::Digest::of(b""), key: None };
         let ledger = Ledger::open(&config.data_dir, started).await.unwrap();
-        let sinks = load(plugins(), &config).await.unwrap();
+        let secrets = SecretStore::open(&config.data_dir).unwrap();
+        let sinks = load(plugins(), &config, &secrets).await.unwrap();
         let SinkTasks { tasks, finishing } = SinkTasks::start(sinks, &ledger);
         assert_eq!(tasks.len(), 1);
         drop(finishing);

@@ -5,7 +5,9 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{BuildError, default_sink_file};
-use crate::config::{Config, Endpoint, PluginRef, WitnessConfig, real_file, user_state_dir};
+use crate::config::{
+    Config, Endpoint, PluginRef, RemoteSinkConfig, SyslogAddress, WitnessConfig, real_file, user_state_dir,
+};
 use crate::ledger::LedgerError;
 use crate::lockfile::Lockfile;
 use crate::plugin::{PluginHost, PluginReader};
@@ -71,15 +73,24 @@ fn apart_from_grants(config: &Config, lock: &Lockfile) -> Result<(), BuildError>
         _ => None,
     });
     let witnesses = config.ledger.witnesses.iter().filter_map(|witness| match witness {
-        WitnessConfig::File(file) => {
-            Some(("the witness", file.clone(), "name another file in `witnesses` of [ledger]"))
+        WitnessConfig::File(file) | WitnessConfig::Git(file) | WitnessConfig::Syslog(SyslogAddress::Local(file)) => {
+            Some(("the witness", file.clone(), "name another one in `witnesses` of [ledger]"))
         }
-        WitnessConfig::Server(_) => None,
+        WitnessConfig::Server(_) | WitnessConfig::Syslog(_) => None,
     });
-    for (what, file, hint) in sinks.chain(plugins).chain(witnesses) {
+    let sockets = config.remote_sinks.iter().filter_map(|sink| match sink {
+        RemoteSinkConfig::Syslog(SyslogAddress::Local(socket)) => {
+            Some(("the sink's socket", socket.clone(), "name another `syslog` of the sink"))
+        }
+        RemoteSinkConfig::Syslog(_) | RemoteSinkConfig::Otlp(_) => None,
+    });
+    for (what, file, hint) in sinks.chain(plugins).chain(witnesses).chain(sockets) {
         let names = [real_file(&file), file.canonicalize().unwrap_or_else(|_| file.clone()), file.clone()];
         for source in config.sources.values().filter(|source| !matches!(source.endpoint, Endpoint::Url { .. })) {
-            let holds = |folder: &Path| names.iter().any(|name| name.starts_with(folder));
+            // Of a repository, no part may be written either.
+            let holds = |folder: &Path| {
+                names.iter().any(|name| name.starts_with(folder) || (name.is_dir() && folder.starts_with(name)))
+            };
             let real = |folder: &PathBuf| folder.canonicalize().is_ok_and(|folder| holds(&folder));
             if let Some(folder) = source.cell.write.iter().find(|folder| holds(folder) || real(folder)) {
                 let (source_name, folder) = (source.name.clone(), folder.clone());

@@ -175,15 +175,19 @@ fn as_started(config: Config, started: &Config) -> Result<(Config, Vec<&'static 
         ("[serve]", format!("{:?}", config.serve) != format!("{:?}", started.serve)),
         ("[questions]", format!("{:?}", config.questions) != format!("{:?}", started.questions)),
         ("[telemetry]", format!("{:?}", config.telemetry) != format!("{:?}", started.telemetry)),
-        ("sinks", config.sinks != started.sinks),
+        (
+            "sinks",
+            config.sinks != started.sinks
+                || format!("{:?}", config.remote_sinks) != format!("{:?}", started.remote_sinks),
+        ),
         ("`witnesses` of [ledger]", config.ledger.witnesses != started.ledger.witnesses),
     ];
     let differing = differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
     let (serve, questions, telemetry) = (started.serve.clone(), started.questions.clone(), started.telemetry.clone());
-    let sinks = started.sinks.clone();
+    let (sinks, remote_sinks) = (started.sinks.clone(), started.remote_sinks.clone());
     let ledger = LedgerConfig { witnesses: started.ledger.witnesses.clone(), ..config.ledger };
     let state_dir = started.state_dir.clone();
-    Ok((Config { serve, questions, telemetry, sinks, ledger, state_dir, ..config }, differing))
+    Ok((Config { serve, questions, telemetry, sinks, remote_sinks, ledger, state_dir, ..config }, differing))
 }
 
 /// Connects to new and changed sources in parallel, and waits for a while.

@@ -12,11 +12,15 @@ use bytes::Bytes;
 use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use rustix::fs::OFlags;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use url::Url;
 
+use super::git_witness;
+use super::syslog::{SyslogMessage, SyslogSender, SyslogSeverity};
+use crate::call::now_millis;
 use crate::config::WitnessConfig;
 use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
 use crate::ledger::{Ledger, SignedCheckpoint};
@@ -37,7 +41,13 @@ pub(super) struct WitnessTasks(JoinSet<()>);
 /// A place that keeps checkpoints.
 enum Witness {
     File(PathBuf),
-    Server { client: HttpClient, url: Url },
+    Server {
+        client: HttpClient,
+        url: Url,
+    },
+    /// A git repository.
+    Git(PathBuf),
+    Syslog(SyslogSender),
 }
 
 impl WitnessTasks {
@@ -93,6 +103,8 @@ impl Witness {
                 let client = Egress::new().client_at(url).map_err(|error| error.to_string())?;
                 Self::Server { client, url: url.clone() }
             }
+            WitnessConfig::Git(repository) => Self::Git(repository.clone()),
+            WitnessConfig::Syslog(address) => Self::Syslog(SyslogSender::new(address.clone())),
         })
     }
 
@@ -100,6 +112,8 @@ impl Witness {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::Server { url, .. } => shown(url),
+            Self::Git(repository) => format!("git:{}", repository.display()),
+            Self::Syslog(sender) => sender.address().to_string(),
         }
     }
 
@@ -112,6 +126,12 @@ impl Witness {
                 let added = tokio::task::spawn_blocking(move || add(&path, &note)).await;
                 added.map_err(io::Error::other).flatten().map_err(|error| error.to_string())
             }
+            Self::Git(repository) => {
+                let (repository, checkpoint) = (repository.clone(), checkpoint.clone());
+                let added = tokio::task::spawn_blocking(move || git_witness::add(&repository, &checkpoint)).await;
+                added.map_err(|error| error.to_string()).flatten()
+            }
+            Self::Syslog(sender) => sender.send(&[checkpoint_message(note)]).await,
             Self::Server { client, url } => {
                 let plain = HeaderValue::from_static("text/plain; charset=utf-8");
                 let headers = HeaderMap::from_iter([(CONTENT_TYPE, plain)]);
@@ -133,6 +153,12 @@ impl Witness {
             }
         }
     }
+}
+
+/// Returns the message with a checkpoint. As JSON, its line feeds survive receivers that keep lines.
+fn checkpoint_message(note: String) -> SyslogMessage {
+    let text = json!({ "checkpoint": note }).to_string();
+    SyslogMessage { at: now_millis(), severity: SyslogSeverity::Info, id: "checkpoint".to_owned(), text }
 }
 
 /// Adds a checkpoint to a file, after an empty line, in one write: several brokers may add to it.

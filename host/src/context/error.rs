@@ -75,6 +75,9 @@ pub enum BuildError {
     /// Spans cannot be exported as configured.
     #[error("`[telemetry]`: {0}")]
     Telemetry(String),
+    /// Records cannot be sent as configured.
+    #[error("`[[sinks]]`: {0}")]
+    Sinks(String),
     /// The socket for the command line cannot be opened.
     #[error("control socket in {folder:?}: {error}")]
     Control {

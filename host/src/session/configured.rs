@@ -86,6 +86,27 @@ impl AgentState {
     }
 }
 
+/// The way in which a run ended without failing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunStatus {
+    /// Its agent or its front ended it.
+    Ended,
+    /// The broker ended it, while the agent may have wanted to go on.
+    Interrupted,
+    /// Nobody ended it: a connection was lost while it was opened.
+    Abandoned,
+}
+
+impl RunStatus {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Interrupted => "interrupted",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
 /// A session under one configuration. A request keeps the one that it began with.
 pub(super) struct ConfiguredSession {
     pub(super) me: Weak<Self>,
@@ -167,7 +188,7 @@ impl ConfiguredSession {
             let taken = Box::pin(self.build_listing(answered, true, ItemKind::Tool)).await;
             let taken = taken.map(Arc::new).map_err(|cause| {
                 self.side.end_quietly();
-                self.record(ledger::EventKind::RunError, json!({ "error": cause.recorded() }));
+                self.record(ledger::EventKind::RunError, json!({ "error": cause.recorded(), "status": "failed" }));
                 RpcError::new(RpcError::INTERNAL, cause.to_string()).with_data(json!({ "code": "discovery-failed" }))
             })?;
             *self.lock_pending() = Some(pending);
@@ -225,11 +246,15 @@ impl ConfiguredSession {
         RpcError::new(RpcError::INVALID_PARAMS, text)
     }
 
-    /// Ends the run.
-    pub(super) fn end(&self, body: serde_json::Value) {
+    /// Ends the run. `why` says what interrupted it.
+    pub(super) fn end(&self, status: RunStatus, why: Option<&str>) {
         self.stop_discovery();
         if !self.side.ended.swap(true, Ordering::SeqCst) {
             self.context.session_durations.record(self.side.began.elapsed());
+            let mut body = json!({ "status": status.as_str() });
+            if let (Some(why), Some(members)) = (why, body.as_object_mut()) {
+                members.insert("error".to_owned(), why.into());
+            }
             self.record(ledger::EventKind::RunCompleted, body);
         }
         self.continuations.rounds.end(&self.caller.session);

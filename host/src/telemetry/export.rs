@@ -7,24 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status, TracesData};
 use prost::Message as _;
-use reqwest::Method;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use secrecy::ExposeSecret as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use url::Url;
 
+use super::endpoint::{CollectorEndpoint, resource, scope, text};
 use super::{Facts, Side};
 use crate::config::TelemetryConfig;
-use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
 use crate::secret::SecretStore;
 use crate::sync::Mutex;
 
@@ -36,9 +28,6 @@ const BATCH: usize = 512;
 
 /// The time that the first span of a batch waits for others.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// The longest time that the collector may take to accept a batch.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The longest time that sending the last spans may take when the broker stops.
 const FLUSH: Duration = Duration::from_secs(3);
@@ -58,23 +47,11 @@ struct Counts {
 
 impl Exporter {
     pub(super) fn start(config: &TelemetryConfig, secrets: &SecretStore) -> Result<Self, String> {
-        let mut url = config.otlp.clone();
-        url.set_path(&format!("{}/v1/traces", url.path().trim_end_matches('/')));
-        let mut headers = HeaderMap::new();
-        for (name, value) in &config.headers {
-            let value = secrets.resolve(value).map_err(|error| error.to_string())?;
-            let bad = |_| {
-                format!("header `{name}` under [telemetry] cannot be sent: take control characters out of its value")
-            };
-            let name = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{name}` is not a header name"))?;
-            headers.insert(name, HeaderValue::try_from(value.expose_secret()).map_err(bad)?);
-        }
-        // The operator chose this address, so it may be private; redirects are not followed.
-        let client = Egress::new().client_at(&url).map_err(|error| error.to_string())?;
+        let endpoint = CollectorEndpoint::new(config, "/v1/traces", "[telemetry]", secrets)?;
         let (queue, spans) = mpsc::channel(QUEUE);
         let (stop, stopped) = oneshot::channel();
         let counts = Arc::<Counts>::default();
-        let collector = Collector { client, url, headers, counts: Arc::clone(&counts), failing: false };
+        let collector = Collector { endpoint, counts: Arc::clone(&counts), failing: false };
         let task = tokio::spawn(collector.feed(spans, stopped));
         Ok(Self { queue, counts, running: Mutex::new(Some((stop, task))) })
     }
@@ -108,9 +85,7 @@ impl std::fmt::Debug for Exporter {
 }
 
 struct Collector {
-    client: HttpClient,
-    url: Url,
-    headers: HeaderMap,
+    endpoint: CollectorEndpoint,
     counts: Arc<Counts>,
     /// True if the last batch was lost. That is logged once, until a batch is taken again.
     failing: bool,
@@ -131,34 +106,19 @@ impl Collector {
 
     async fn send(&mut self, batch: Vec<Facts>) {
         let count = batch.len() as u64;
-        let sent = tokio::time::timeout(DEADLINE, self.post(encode(batch))).await;
-        let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {} s", DEADLINE.as_secs())));
-        match sent {
+        match self.endpoint.post(encode(batch)).await {
             Ok(()) => {
                 self.counts.taken.fetch_add(count, Ordering::Relaxed);
                 if std::mem::take(&mut self.failing) {
-                    tracing::warn!(url = shown(&self.url), "the collector takes spans again");
+                    tracing::warn!(url = self.endpoint.shown(), "the collector takes spans again");
                 }
             }
             Err(error) => {
                 self.counts.lost.fetch_add(count, Ordering::Relaxed);
                 if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!(url = shown(&self.url), error, "spans are lost; calls go on without them");
+                    tracing::warn!(url = self.endpoint.shown(), error, "spans are lost; calls go on without them");
                 }
             }
-        }
-    }
-
-    async fn post(&self, body: Vec<u8>) -> Result<(), String> {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-        let (url, secrets) = (self.url.clone(), self.headers.clone());
-        let body = Some(Bytes::from(body));
-        let outgoing = OutgoingRequest { method: Method::POST, url, headers, secrets, body, on_body: None };
-        let response = self.client.send_without_redirects(outgoing).await.map_err(|error| error.to_string())?;
-        match response.status() {
-            status if status.is_success() => Ok(()),
-            status => Err(format!("status {}", status.as_u16())),
         }
     }
 }
@@ -195,10 +155,6 @@ async fn gather(
 
 /// Encodes an `ExportTraceServiceRequest`, which has the same form as `TracesData`.
 fn encode(batch: Vec<Facts>) -> Vec<u8> {
-    let text = |key: &str, value: String| {
-        let value = Some(AnyValue { value: Some(Any::StringValue(value)) });
-        KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
-    };
     let span = |facts: Facts| {
         let failed = facts.error.is_some();
         let all = facts.attributes.into_iter().chain(facts.error.map(|error| ("error.type", error)));
@@ -220,14 +176,9 @@ fn encode(batch: Vec<Facts>) -> Vec<u8> {
             ..Span::default()
         }
     };
-    let (name, version) = ("portcullis".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    let resource = Resource {
-        attributes: vec![text("service.name", name.clone()), text("service.version", version.clone())],
-        ..Resource::default()
-    };
-    let scope = InstrumentationScope { name, version, ..InstrumentationScope::default() };
     let scope_spans =
-        ScopeSpans { scope: Some(scope), spans: batch.into_iter().map(span).collect(), ..ScopeSpans::default() };
-    let spans = ResourceSpans { resource: Some(resource), scope_spans: vec![scope_spans], ..ResourceSpans::default() };
+        ScopeSpans { scope: Some(scope()), spans: batch.into_iter().map(span).collect(), ..ScopeSpans::default() };
+    let spans =
+        ResourceSpans { resource: Some(resource()), scope_spans: vec![scope_spans], ..ResourceSpans::default() };
     TracesData { resource_spans: vec![spans] }.encode_to_vec()
 }

@@ -89,9 +89,10 @@ enum Action {
         /// The id of a call or a run
         id: String,
     },
-    /// Export calls for other systems, as JSON lines, comma-separated values, OCSF or CEF
+    /// Export calls for other systems, as JSON lines, comma-separated values, OCSF, CEF or Parquet
     ///
-    /// Each call that ended is one line. A file can be continued later with `--resume`, also after an interruption.
+    /// Each call that ended is one line. A file can be continued later with `--resume`, also after an interruption. A
+    /// Parquet file has a row for each call, and cannot be continued.
     Export(Box<export::Args>),
     /// Verify every chain
     ///

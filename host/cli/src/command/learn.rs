@@ -153,6 +153,7 @@ pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Con
     config.sources = [(name.clone(), source)].into();
     let plugins = [&mut config.policies, &mut config.transforms, &mut config.approvals, &mut config.sinks];
     plugins.into_iter().for_each(Vec::clear);
+    config.remote_sinks.clear();
     // A profile as it is where none is configured, but that nobody is asked: the calls are the user's own.
     let mut fresh = Config::builder("/").source("any", json!({ "command": ["any"] })).build()?.profiles;
     let default = fresh.remove(&"default".parse()?).context("every configuration has a default profile")?;

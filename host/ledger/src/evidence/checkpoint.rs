@@ -9,7 +9,6 @@ use base64::engine::general_purpose::STANDARD;
 use portcullis_core::private;
 
 use super::key::CheckpointKey;
-use super::merkle::MerkleTree;
 use super::note::{self, NoteProblem, PublicKey};
 use super::writer;
 use crate::LedgerError;
@@ -17,8 +16,8 @@ use crate::chain;
 use crate::files::names_in;
 use crate::record::RecordHash;
 use crate::segment::Segments;
-use crate::storage::{ChainPosition, Storage, StorageLimits};
-use crate::verify::{ChainStatus, Verification, verify_against};
+use crate::storage::{Storage as _, StorageLimits};
+use crate::verify::{ChainStatus, Verification, VerifiedSegments, verify_after};
 
 /// The largest checkpoint that is read, in bytes; each signature of a witness has about 150.
 const MAX_NOTE_BYTES: u64 = 64 * 1024;
@@ -126,8 +125,11 @@ pub fn read_checkpoints(text: &str, keys: &[PublicKey]) -> Result<Vec<SignedChec
 }
 
 /// Verifies the ledger of a data folder and signs checkpoints that cover it: one for each chain that no other chain has
-/// sealed. `keys` are those with which the checkpoints in the data folder are checked. Brokers may go on writing. Blocks
-/// for a time in proportion to the size of the ledger.
+/// sealed. What is signed is the tree that the verification made, of records that are certainly confirmed: what follows
+/// them may be an append that fails, and that other records replace. `keys` are those with which the checkpoints in the
+/// data folder are checked. The verification goes on from what `verified` remembers, as
+/// [`verify_after`](crate::verify_after) does; otherwise this blocks for a time in proportion to the size of the ledger.
+/// Brokers may go on writing.
 ///
 /// # Errors
 /// [`LedgerError::Damaged`] if the ledger was tampered with, so that nothing false is signed; otherwise the
@@ -136,14 +138,13 @@ pub fn checkpoints(
     data_dir: &Path,
     key: &CheckpointKey,
     keys: &[PublicKey],
+    verified: &mut VerifiedSegments,
 ) -> Result<Vec<SignedCheckpoint>, LedgerError> {
-    let found = untampered(data_dir, &[], keys)?;
-    let storage = Segments::new(data_dir, StorageLimits::default());
-    let _nothing_is_removed = storage.lock_for_reading()?;
-    let stored = storage.chains()?;
+    let found = untampered(data_dir, &[], keys, verified)?;
+    let stored = Segments::new(data_dir, StorageLimits::default()).chains()?;
     let mut signed = Vec::new();
     for report in found.chains.iter().filter(|report| report.sealed.is_none() && stored.contains(&report.chain)) {
-        let tree = tree(&storage, &report.chain, report.records.min(confirmed(data_dir, &report.chain)?))?;
+        let tree = verified.states(&report.chain).pop().map(|state| state.tree).unwrap_or_default();
         if tree.size() > 0 {
             let checkpoint = Checkpoint { chain: report.chain.clone(), size: tree.size(), root: tree.root() };
             signed.push(SignedCheckpoint::sign(checkpoint, key));
@@ -161,23 +162,14 @@ pub(super) fn untampered(
     data_dir: &Path,
     kept: &[SignedCheckpoint],
     keys: &[PublicKey],
+    verified: &mut VerifiedSegments,
 ) -> Result<Verification, LedgerError> {
-    let found = verify_against(data_dir, kept, keys)?;
+    let found = verify_after(data_dir, kept, keys, verified)?;
     if let ChainStatus::Tampered { chain, seq, reason } = found.verdict {
         let place = chain.zip(seq).map(|(chain, seq)| format!("record {seq} of chain {chain}: ")).unwrap_or_default();
         return Err(LedgerError::Damaged { path: data_dir.to_owned(), cause: format!("{place}{reason}") });
     }
     Ok(found)
-}
-
-/// Returns the number of records of a chain that are certainly confirmed. What follows may be an append that fails, and
-/// that other records replace.
-pub(super) fn confirmed(data_dir: &Path, chain: &str) -> Result<u64, LedgerError> {
-    if chain::ended(data_dir)?.contains(chain) {
-        return Ok(u64::MAX);
-    }
-    // A broker that lives has a lock file.
-    Ok(chain::witness(data_dir, chain).map_or(u64::MAX, |end| end.seq))
 }
 
 /// Returns the checkpoints in a data folder that one of these keys signed, and what is wrong with the first that one of
@@ -207,16 +199,6 @@ fn read_note(path: &Path) -> Result<String, String> {
     let mut note = String::new();
     file.take(MAX_NOTE_BYTES).read_to_string(&mut note).map_err(|error| error.to_string())?;
     Ok(note)
-}
-
-/// Builds the tree over the first records of a chain, at most `size`.
-fn tree(storage: &dyn Storage, chain: &str, size: u64) -> Result<MerkleTree, LedgerError> {
-    let mut tree = storage.removed(chain)?.map(|removed| removed.tree).unwrap_or_default();
-    let mut reader = storage.read(chain, ChainPosition::default())?;
-    while let Some(batch) = reader.skip()?.filter(|_| tree.size() < size) {
-        batch.hashes.iter().zip(tree.size()..size).for_each(|(hash, _)| tree.push(hash));
-    }
-    Ok(tree)
 }
 
 #[cfg(test)]

@@ -9,16 +9,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portcullis_core::digest::hex;
 
-use super::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint, confirmed, untampered};
+use super::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint, untampered};
 use super::key::CheckpointKey;
-use super::merkle::{MerkleTree, consistency_ranges, inclusion_ranges, is_consistent, is_included};
+use super::merkle::{consistency_ranges, inclusion_ranges, is_consistent, is_included};
 use super::note::PublicKey;
+use super::verified_chain::VerifiedChain;
 use crate::LedgerError;
 use crate::chain::hash_of;
 use crate::record::{Record, RecordHash, hash};
-use crate::removed::RemovedRecords;
 use crate::segment::Segments;
-use crate::storage::{ChainPosition, Storage as _, StorageLimits};
+use crate::storage::{Storage as _, StorageLimits};
+use crate::verify::VerifiedSegments;
 
 /// The first line of a proof as text.
 const TEXT_MARK: &str = "c2sp.org/tlog-proof@v1";
@@ -185,8 +186,9 @@ fn hashes(texts: &[String]) -> Option<Vec<RecordHash>> {
 
 /// Verifies the ledger of a data folder, and proves that records stand in their chain, with a checkpoint of the chain as
 /// it is now. With an older checkpoint, also proves that the chain goes on where that one ended. `keys` are those with
-/// which the checkpoints in the data folder are checked. Blocks for a time in proportion to the size of the ledger;
-/// brokers may go on writing.
+/// which the checkpoints in the data folder are checked. The verification goes on from what `verified` remembers, as
+/// [`verify_after`](crate::verify_after) does; otherwise this blocks for a time in proportion to the size of the ledger.
+/// Brokers may go on writing.
 ///
 /// # Errors
 /// [`LedgerError::Damaged`] if the ledger was tampered with or contradicts the older checkpoint, so that nothing false is
@@ -199,127 +201,81 @@ pub fn prove(
     since: Option<&SignedCheckpoint>,
     key: &CheckpointKey,
     keys: &[PublicKey],
+    verified: &mut VerifiedSegments,
 ) -> Result<Vec<RecordProof>, LedgerError> {
-    untampered(data_dir, since.map_or(&[], std::slice::from_ref), keys)?;
-    proofs(data_dir, chain, records, since, key)
+    let storage = Segments::new(data_dir, StorageLimits::default());
+    // What was verified is still there when it is proved.
+    let _nothing_is_removed = storage.lock_for_reading()?;
+    untampered(data_dir, since.map_or(&[], std::slice::from_ref), keys, verified)?;
+    proofs(data_dir, &VerifiedChain::new(&storage, chain, verified.states(chain)), records, since, key)
 }
 
-/// Makes the proofs from the records as they are, whether or not they are good.
+/// Makes the proofs of records of a chain.
 pub(crate) fn proofs(
     data_dir: &Path,
-    chain: &str,
+    chain: &VerifiedChain<'_>,
     records: &[u64],
     since: Option<&SignedCheckpoint>,
     key: &CheckpointKey,
 ) -> Result<Vec<RecordProof>, LedgerError> {
-    let missing = |what: String| LedgerError::file("read", &crate::segment::path(data_dir, chain, 1), what);
+    let name = chain.name();
+    let missing = |what: String| LedgerError::file("read", &crate::segment::path(data_dir, name, 1), what);
     let storage = Segments::new(data_dir, StorageLimits::default());
-    let _nothing_is_removed = storage.lock_for_reading()?;
-    let removed = storage.removed(chain)?;
-    let gone = removed.as_ref().map_or(0, |removed| removed.tip.seq);
+    let gone = storage.removed(name)?.map_or(0, |removed| removed.tip.seq);
     if let Some(seq) = records.iter().find(|seq| **seq <= gone) {
         return Err(missing(format!("record {seq} was removed because of its age")));
     }
-    if !storage.chains()?.contains(chain) {
+    if !storage.chains()?.contains(name) {
         return Err(LedgerError::file(
             "prove records of",
             data_dir,
             "an earlier version wrote them, in a format without proofs",
         ));
     }
-    let (tree, found) = find(&storage, chain, records, confirmed(data_dir, chain)?)?;
-    let size = tree.size();
-    if let Some(seq) = records.iter().find(|seq| !found.contains_key(seq)) {
+    let tree = chain.tree();
+    let (size, root) = (tree.size(), tree.root());
+    if let Some(seq) = records.iter().find(|seq| **seq > size) {
         return Err(missing(format!("record {seq} is not there")));
     }
-    if let Some(old) = since.filter(|old| old.size() > size || old.size() == 0 || old.chain() != chain) {
+    if let Some(old) = since.filter(|old| old.size() > size || old.size() == 0 || old.chain() != name) {
         let reason = format!("the checkpoint covers {} records of chain {}", old.size(), old.chain());
         return Err(missing(format!("{reason}, and this chain has {size}")));
     }
-    let paths: Vec<Vec<Range<u64>>> = records.iter().map(|seq| inclusion_ranges(seq - 1, size)).collect();
-    let since_path = since.map(|old| consistency_ranges(old.size(), size));
-    let all: Vec<&Range<u64>> = paths.iter().chain(&since_path).flatten().collect();
-    let roots = subtrees(&storage, chain, &all)?;
-    let roots_of = |ranges: &[Range<u64>]| -> Option<Vec<RecordHash>> {
-        ranges.iter().map(|range| roots.get(&(range.start, range.end)).copied()).collect()
+    let mut known = BTreeMap::new();
+    let mut path_of = |ranges: &[Range<u64>]| -> Result<Option<Vec<RecordHash>>, LedgerError> {
+        let mut path = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            // The records of a call stand near each other, so that their paths are nearly the same.
+            let root = match known.get(&(range.start, range.end)) {
+                Some(root) => *root,
+                None => chain.root(range)?,
+            };
+            known.insert((range.start, range.end), root);
+            path.push(root);
+        }
+        Ok(path.into_iter().collect())
     };
-    let cut = || missing("it became shorter while it was read".to_owned());
+    let changed = || missing("it was changed while it was read: ask again".to_owned());
     let older = since.map(|old| old.checkpoint.clone());
-    let since = since.zip(since_path).map(|(old, path)| {
-        let path = roots_of(&path)?.iter().map(|hash| STANDARD.encode(hash)).collect();
-        Some(Since { checkpoint: old.note().to_owned(), path })
-    });
-    let since = since
-        .map(|since| {
-            since.ok_or_else(|| match &older {
-                Some(older) if older.size < gone => {
-                    missing("the older checkpoint is about records that were removed because of their age".to_owned())
-                }
-                _ => cut(),
-            })
-        })
-        .transpose()?;
-    let checkpoint = Checkpoint { chain: chain.to_owned(), size, root: tree.root() };
-    let checkpoint = SignedCheckpoint::sign(checkpoint, key);
-    let proved = records.iter().zip(&paths).map(|(seq, path)| {
-        let (record, before) = found.get(seq).cloned().ok_or_else(cut)?;
-        let record = RecordInChain { record, before: hex(&before), since: since.clone() };
-        let path = roots_of(path).ok_or_else(cut)?;
-        Ok(RecordProof { record, index: seq - 1, path, checkpoint: checkpoint.clone(), older: older.clone() })
-    });
-    proved.collect()
-}
-
-/// The text of a record, and the hash of the one before it.
-type FoundRecord = (String, RecordHash);
-
-/// Reads a chain up to a number of records: its tree, and the records that are wanted, by their numbers.
-fn find(
-    storage: &Segments,
-    chain: &str,
-    wanted: &[u64],
-    size: u64,
-) -> Result<(MerkleTree, BTreeMap<u64, FoundRecord>), LedgerError> {
-    let removed = storage.removed(chain)?.unwrap_or_else(|| RemovedRecords::none(chain));
-    let (mut tree, mut found, mut before) = (removed.tree, BTreeMap::new(), removed.tip.hash);
-    let mut reader = storage.read(chain, ChainPosition::default())?;
-    while let Some(batch) = reader.skip()?.filter(|_| tree.size() < size) {
-        let (first, last) = (tree.size() + 1, batch.tip.seq.min(size));
-        if wanted.iter().any(|seq| (first..=last).contains(seq)) {
-            let stored = storage.read(chain, batch.place)?.next()?;
-            let mut previous = before;
-            for record in stored.into_iter().flat_map(|batch| batch.records) {
-                if record.seq <= size && wanted.contains(&record.seq) {
-                    found.insert(record.seq, (record.text, previous));
-                }
-                previous = record.hash;
-            }
-        }
-        batch.hashes.iter().zip(tree.size()..size).for_each(|(hash, _)| tree.push(hash));
-        before = batch.tip.hash;
+    let mut continued = None;
+    if let Some(old) = since {
+        let path = path_of(&consistency_ranges(old.size(), size))?.ok_or_else(|| match old.size() < gone {
+            true => missing("the older checkpoint is about records that were removed because of their age".to_owned()),
+            false => changed(),
+        })?;
+        let path = path.iter().map(|hash| STANDARD.encode(hash)).collect();
+        continued = Some(Since { checkpoint: old.note().to_owned(), path });
     }
-    Ok((tree, found))
-}
-
-/// Returns the roots of the subtrees over these records, by their ends.
-fn subtrees(
-    storage: &Segments,
-    chain: &str,
-    ranges: &[&Range<u64>],
-) -> Result<BTreeMap<(u64, u64), RecordHash>, LedgerError> {
-    let removed = storage.removed(chain)?.unwrap_or_else(|| RemovedRecords::none(chain)).tree;
-    let begun = |range: &&Range<u64>| Some(((range.start, range.end), removed.part(range)?));
-    let mut trees: BTreeMap<(u64, u64), MerkleTree> = ranges.iter().filter_map(begun).collect();
-    let mut reader = storage.read(chain, ChainPosition::default())?;
-    let mut index = removed.size();
-    while let Some(batch) = reader.skip()? {
-        let next = index + batch.hashes.len() as u64;
-        for ((start, end), tree) in trees.iter_mut().filter(|((start, end), _)| *start < next && *end > index) {
-            let here = (index..).zip(&batch.hashes).filter(|(at, _)| (*start..*end).contains(at));
-            here.for_each(|(_, hash)| tree.push(hash));
+    let checkpoint = SignedCheckpoint::sign(Checkpoint { chain: name.to_owned(), size, root }, key);
+    let mut proofs = Vec::with_capacity(records.len());
+    for seq in records {
+        let (record, before) = chain.record(*seq)?.ok_or_else(changed)?;
+        let (index, path) = (seq - 1, path_of(&inclusion_ranges(seq - 1, size))?.ok_or_else(changed)?);
+        if !is_included(&hash(&before, record.as_bytes()), index, size, &path, &root) {
+            return Err(changed());
         }
-        index = next;
+        let record = RecordInChain { record, before: hex(&before), since: continued.clone() };
+        proofs.push(RecordProof { record, index, path, checkpoint: checkpoint.clone(), older: older.clone() });
     }
-    let whole = trees.into_iter().filter(|((start, end), tree)| tree.size() == end - start);
-    Ok(whole.map(|(range, tree)| (range, tree.root())).collect())
+    Ok(proofs)
 }

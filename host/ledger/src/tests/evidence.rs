@@ -2,7 +2,7 @@
 
 use super::*;
 
-use crate::evidence::proofs as proofs_as_it_is;
+use crate::evidence::{MerkleTree, VerifiedChain, VerifiedChainState, proofs};
 use crate::verify::verify_against;
 
 /// A data folder and the folder of the key that signs its checkpoints.
@@ -53,7 +53,35 @@ impl Signed {
     }
 
     pub(super) fn checkpoints(&self) -> Vec<SignedCheckpoint> {
-        checkpoints(self.dir(), &self.key(), &self.keys()).unwrap()
+        self.try_checkpoints().unwrap()
+    }
+
+    fn try_checkpoints(&self) -> Result<Vec<SignedCheckpoint>, LedgerError> {
+        checkpoints(self.dir(), &self.key(), &self.keys(), &mut VerifiedSegments::default())
+    }
+
+    pub(super) fn prove(
+        &self,
+        chain: &str,
+        records: &[u64],
+        since: Option<&SignedCheckpoint>,
+    ) -> Result<Vec<RecordProof>, LedgerError> {
+        let (key, keys) = (self.key(), self.keys());
+        prove(self.dir(), chain, records, since, &key, &keys, &mut VerifiedSegments::default())
+    }
+
+    /// Makes the proof of a record as it is, whether or not it is good.
+    fn prove_as_it_is(&self, chain: &str, record: u64, since: Option<&SignedCheckpoint>) -> RecordProof {
+        let storage = segments(self.dir());
+        let mut reader = storage.read(chain, ChainPosition::default()).unwrap();
+        let (mut tree, mut tip) = (MerkleTree::default(), chain::ChainTip::default());
+        while let Some(batch) = reader.skip().unwrap() {
+            batch.hashes.iter().for_each(|hash| tree.push(hash));
+            tip = batch.tip;
+        }
+        let states = vec![VerifiedChainState { place: reader.place(), tip, tree }];
+        let chain = VerifiedChain::new(&storage, chain, states);
+        proofs(self.dir(), &chain, &[record], since, &self.key()).unwrap().remove(0)
     }
 
     /// Removes what the data folder itself knows about its chains: a witness elsewhere is all that is left.
@@ -149,7 +177,7 @@ async fn a_rewritten_ledger_needs_the_key_and_the_first_record_after_the_last_tr
     // Whoever rewrote it signs with another key.
     let other = folder();
     let other = CheckpointKey::open(&other.path().join("other")).unwrap();
-    let note = checkpoints(signed.dir(), &other, &[]).unwrap();
+    let note = checkpoints(signed.dir(), &other, &[], &mut VerifiedSegments::default()).unwrap();
     let trusted = signed.keys();
     assert_eq!(read_checkpoints(note[0].note(), &trusted), Err(CheckpointError::UnknownKey(1)));
     assert_eq!(read_checkpoints("\n", &trusted), Err(CheckpointError::Empty), "an empty file confirms nothing");
@@ -197,7 +225,7 @@ async fn a_proof_is_checked_without_the_ledger_and_a_changed_one_is_refused() {
     ledger.close().await;
     let (chain, keys) = (ledger.chain(), signed.keys());
     let wanted: Vec<u64> = (1..=42).collect();
-    let proofs = prove(signed.dir(), chain, &wanted, Some(&old), &signed.key(), &keys).unwrap();
+    let proofs = signed.prove(chain, &wanted, Some(&old)).unwrap();
     let records = stored(&segments(signed.dir()), chain).0;
     for (proof, record) in proofs.iter().zip(&records) {
         assert_eq!(proof.record(), record.text);
@@ -238,8 +266,8 @@ async fn a_proof_is_checked_without_the_ledger_and_a_changed_one_is_refused() {
         records[9].text = changed;
         records.truncate(10);
     });
-    let forged = proofs_as_it_is(signed.dir(), chain, &[10], None, &signed.key()).unwrap();
-    assert_eq!(RecordProof::check_all(&forged[0].to_text(), &keys), Err(ProofError::NotIncluded));
+    let forged = signed.prove_as_it_is(chain, 10, None);
+    assert_eq!(RecordProof::check_all(&forged.to_text(), &keys), Err(ProofError::NotIncluded));
     std::fs::write(segment(signed.dir(), chain), &copy).unwrap();
 
     // Somebody rewrote the chain since: the older checkpoint contradicts every proof.
@@ -248,15 +276,15 @@ async fn a_proof_is_checked_without_the_ledger_and_a_changed_one_is_refused() {
         rehash(records);
     });
     let since = Some(&old);
-    let forged = proofs_as_it_is(signed.dir(), chain, &[30], since, &signed.key()).unwrap();
-    assert_eq!(RecordProof::check_all(&forged[0].to_text(), &keys), Err(ProofError::NotConsistent));
+    let forged = signed.prove_as_it_is(chain, 30, since);
+    assert_eq!(RecordProof::check_all(&forged.to_text(), &keys), Err(ProofError::NotConsistent));
     // So nothing is signed, not even with a checkpoint in the data folder alone.
     for since in [since, None] {
-        let refused = prove(signed.dir(), chain, &[30], since, &signed.key(), &keys);
+        let refused = signed.prove(chain, &[30], since);
         assert!(matches!(refused, Err(LedgerError::Damaged { .. })), "{refused:?}");
     }
     std::fs::write(segment(signed.dir(), chain), copy).unwrap();
-    let refused = prove(signed.dir(), chain, &[43], None, &signed.key(), &keys).unwrap_err();
+    let refused = signed.prove(chain, &[43], None).unwrap_err();
     assert!(refused.to_string().contains("record 43"), "{refused}");
 }
 
@@ -310,7 +338,7 @@ async fn nothing_false_is_signed() {
     let notes: Vec<_> = signed.checkpoints().iter().map(|signed| signed.chain().to_owned()).collect();
     assert_eq!(notes, std::slice::from_ref(&chain));
 
-    let refused = || checkpoints(signed.dir(), &signed.key(), &signed.keys()).unwrap_err().to_string();
+    let refused = || signed.try_checkpoints().unwrap_err().to_string();
     std::fs::write(segment(signed.dir(), &chain), &whole[..whole.len() - 1]).unwrap();
     assert!(refused().contains("of chain"), "{}", refused());
     std::fs::write(segment(signed.dir(), &chain), &whole).unwrap();
@@ -341,8 +369,8 @@ async fn what_is_not_confirmed_yet_is_neither_signed_nor_proved() {
     rewrite(signed.dir(), &chain, |records| records.push(unconfirmed));
     assert_eq!(stored(&segments(signed.dir()), &chain).0.len(), 3);
     assert_eq!(signed.checkpoints()[0].size(), 2);
-    assert!(prove(signed.dir(), &chain, &[2], None, &signed.key(), &signed.keys()).is_ok());
-    assert!(prove(signed.dir(), &chain, &[3], None, &signed.key(), &signed.keys()).is_err());
+    assert!(signed.prove(&chain, &[2], None).is_ok());
+    assert!(signed.prove(&chain, &[3], None).is_err());
     std::fs::write(segment(signed.dir(), &chain), copy).unwrap();
 }
 

@@ -255,7 +255,7 @@ async fn checkpoints_and_proofs_are_as_before_once_old_records_are_removed() {
     let last = after[0].size();
     let wanted: Vec<u64> = (removed + 1..=last).collect();
     for (since, consistent) in [(&before[0], true), (&old[0], false)] {
-        let proved = prove(dir, ledger.chain(), &wanted, Some(since), &signed.key(), &keys);
+        let proved = signed.prove(ledger.chain(), &wanted, Some(since));
         if consistent {
             let text: String = proved.unwrap().iter().map(RecordProof::to_text).collect();
             assert_eq!(RecordProof::check_all(&text, &keys).unwrap().len(), wanted.len());
@@ -263,7 +263,7 @@ async fn checkpoints_and_proofs_are_as_before_once_old_records_are_removed() {
             assert!(proved.unwrap_err().to_string().contains("removed because of their age"));
         }
     }
-    let gone = prove(dir, ledger.chain(), &[removed], None, &signed.key(), &keys).unwrap_err();
+    let gone = signed.prove(ledger.chain(), &[removed], None).unwrap_err();
     assert!(gone.to_string().contains("removed because of its age"), "{gone}");
 }
 

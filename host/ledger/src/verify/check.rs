@@ -14,9 +14,14 @@ pub(super) struct CheckedRecord {
     pub(super) seq: u64,
     /// The hash that is stored with it.
     pub(super) hash: RecordHash,
+    /// The run that it belongs to, with its number in it.
+    pub(super) run: Option<(RunKey, u64)>,
     /// What it says, or what is wrong with it.
     pub(super) content: Result<CheckedContent, String>,
 }
+
+/// The identifier of a run, as far as it is compared.
+pub(super) type RunKey = [u8; 26];
 
 /// The part of a record that the verification of its chain and of others needs.
 #[derive(Debug, Clone)]
@@ -38,12 +43,17 @@ impl CheckedRecord {
     pub(super) fn of(chain: &str, seq: u64, text: &[u8], found: &[u8], before: &RecordHash) -> Self {
         let hash = hash(before, text);
         let text = std::str::from_utf8(text).map_err(|_| "its text is not UTF-8".to_owned());
+        let mut run = None;
         let content = match text {
             _ if hash.as_slice() != found => Err("its hash does not fit its text and the record before it".to_owned()),
-            text => text.and_then(|text| Ok(CheckedContent::of(&members(chain, seq, text)?, text))),
+            text => text.and_then(|text| {
+                let members = members(chain, seq, text)?;
+                run = members.run.and_then(|run| run.as_bytes().try_into().ok()).zip(members.run_seq);
+                Ok(CheckedContent::of(&members, text))
+            }),
         };
         // A hash of another length fits no text.
-        Self { seq, hash: found.try_into().unwrap_or(hash), content }
+        Self { seq, hash: found.try_into().unwrap_or(hash), run, content }
     }
 }
 
@@ -89,6 +99,9 @@ pub(super) fn members<'a>(chain: &str, seq: u64, text: &'a str) -> Result<Record
     }
     if (record.chain, record.seq) != (chain, seq) {
         return Err(format!("its text says that it is record {} of chain {}", record.seq, record.chain));
+    }
+    if record.run.is_none() && record.run_seq.is_some() {
+        return Err("it has a number in a run, and belongs to none".into());
     }
     if seq == 1 && record.kind != EventKind::BrokerStarted.as_str() {
         return Err("a chain begins with broker.started".into());

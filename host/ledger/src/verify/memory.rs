@@ -9,7 +9,7 @@ use portcullis_core::private;
 
 use crate::LedgerError;
 use crate::chain::{ChainTip, hash_of};
-use crate::evidence::MerkleTree;
+use crate::evidence::{MerkleTree, VerifiedChainState};
 use crate::record::RecordHash;
 use crate::removed::{ChainedText, RemovedRecords};
 use crate::storage::ChainPosition;
@@ -77,7 +77,8 @@ struct StoredSegment {
 }
 
 impl VerifiedSegments {
-    /// Reads what is remembered of a data folder. What another version of this program found is not taken over.
+    /// Reads what is remembered of a data folder. What another version of this program found, or a damaged file, is not
+    /// taken over.
     ///
     /// # Errors
     /// [`LedgerError::File`] if the file is open to other users or cannot be read.
@@ -95,7 +96,10 @@ impl VerifiedSegments {
             let read = file.take(MAX_BYTES).read_to_string(&mut text);
             read.map_err(|error| LedgerError::file("read", &path, error))?;
         }
-        let stored = serde_json::from_str::<StoredMemory>(&text).ok().filter(|stored| stored.version == VERSION);
+        // A bit that a disk lost would be signed as if it had been verified.
+        let whole = text.split_once('\n').filter(|(sum, json)| Digest::of(json.as_bytes()).to_string() == *sum);
+        let stored = whole.and_then(|(_, json)| serde_json::from_str::<StoredMemory>(json).ok());
+        let stored = stored.filter(|stored| stored.version == VERSION);
         let chains = stored.map(|stored| stored.chains).unwrap_or_default().into_iter();
         // A chain of which something is not readable is verified from its beginning.
         let read = |(chain, segments): (String, Vec<StoredSegment>)| {
@@ -134,13 +138,20 @@ impl VerifiedSegments {
             .iter()
             .map(|(chain, segments)| (chain.clone(), segments.iter().map(VerifiedSegment::stored).collect()));
         let stored = StoredMemory { version: VERSION.to_owned(), chains: chains.collect() };
-        let text = serde_json::to_string(&stored).map_err(|error| LedgerError::file("write", path, error))?;
+        let json = serde_json::to_string(&stored).map_err(|error| LedgerError::file("write", path, error))?;
+        let text = format!("{}\n{json}", Digest::of(json.as_bytes()));
         private::replace(path, text.as_bytes()).map_err(|error| LedgerError::file("write", path, error))
     }
 
     /// Returns the last state of each chain that is remembered.
     pub(super) fn last(&self) -> impl Iterator<Item = (&String, &VerifiedSegment)> {
         self.chains.iter().filter_map(|(chain, segments)| Some((chain, segments.last()?)))
+    }
+
+    /// Returns the states of a chain at the ends of its segments that are known to be good, in order.
+    pub(crate) fn states(&self, chain: &str) -> Vec<VerifiedChainState> {
+        let segments = self.chains.get(chain).map(Vec::as_slice).unwrap_or_default().iter();
+        segments.map(|of| VerifiedChainState { place: of.place, tip: of.tip, tree: of.tree.clone() }).collect()
     }
 
     /// Returns the segments of a chain that need not be read again if they are unchanged: those after the records that

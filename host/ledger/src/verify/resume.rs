@@ -76,6 +76,7 @@ pub(super) fn check_chains(
             Found::End(end) => {
                 walk.end(chain, end);
                 walk.kept.clear();
+                walk.runs.clear();
                 let (before, resumed, removed) = begun_at.get(chain).copied().unwrap_or_default();
                 index.end_chain(chain, &places, removed, &before, resumed)?;
             }

@@ -8,6 +8,7 @@ use rusqlite::types::ValueRef;
 use super::ChainReport;
 use super::check::{CheckedContent, CheckedRecord};
 use super::memory::VerifiedSegment;
+use super::runs::RunsOfChain;
 use crate::chain::ChainTip;
 use crate::evidence::MerkleTree;
 use crate::record::{RecordHash, RecordMembers};
@@ -29,6 +30,8 @@ pub(super) struct VerificationPass {
     pub(super) removals: BTreeMap<String, Vec<RecordedRemoval>>,
     /// The records of the present segment that say something about other chains.
     pub(super) kept: Vec<ChainedText>,
+    /// The runs of the present chain.
+    pub(super) runs: RunsOfChain,
 }
 
 /// Where a checkpoint comes from.
@@ -167,6 +170,12 @@ impl VerificationPass {
             _ if report.stopped => Err("it stands after broker.stopped, the end of its chain".to_owned()),
             content => content.clone(),
         };
+        let checked = checked.and_then(|content| match found.run {
+            Some((run, number)) => {
+                self.runs.next(run, number, report.removed + report.verified_before).map(|()| content)
+            }
+            None => Ok(content),
+        });
         match checked {
             Ok(_) if witness.is_some_and(|end| end.seq == seq && end.hash != found.hash) => {
                 report.bad = Some((seq, "it is not the record that its broker wrote there".into()));
@@ -193,7 +202,7 @@ impl VerificationPass {
     /// Takes in records of a chain that an earlier verification found good and that are unchanged, by their hashes.
     pub(super) fn step_over(&mut self, name: &str, first: u64, hashes: &[RecordHash]) {
         for (seq, hash) in (first..).zip(hashes) {
-            self.step(name, &CheckedRecord { seq, hash: *hash, content: Ok(CheckedContent::Other) });
+            self.step(name, &CheckedRecord { seq, hash: *hash, run: None, content: Ok(CheckedContent::Other) });
         }
     }
 

@@ -12,6 +12,7 @@ use portcullis::ledger::{
 };
 use serde_json::json;
 
+use super::verify;
 use crate::output::{self, BAD, escape_hidden};
 
 /// The largest file of checkpoints or proofs that is read, in bytes. A witness gets some 250 a minute.
@@ -21,7 +22,8 @@ const MAX_FILE_BYTES: u64 = 256 << 20;
 pub(super) fn checkpoint(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let state_dir = state_dir()?;
     let key = CheckpointKey::open(&state_dir)?;
-    let signed = ledger::checkpoints(folder, &key, &CheckpointKey::trusted(&state_dir)?)?;
+    let keys = CheckpointKey::trusted(&state_dir)?;
+    let signed = verify::going_on(folder, |verified| ledger::checkpoints(folder, &key, &keys, verified))?;
     if json {
         let shown = |one: &SignedCheckpoint| json!({ "chain": one.chain(), "size": one.size(), "note": one.note() });
         output::json(&signed.iter().map(shown).collect())?;
@@ -58,7 +60,8 @@ pub(super) fn prove(folder: &Path, call: &str, since: Option<&Path>, json: bool)
             file.display()
         );
     }
-    let proofs = ledger::prove(folder, &chain, &numbers, older, &key, &keys)?;
+    let proofs =
+        verify::going_on(folder, |verified| ledger::prove(folder, &chain, &numbers, older, &key, &keys, verified))?;
     if json {
         output::json(&proofs.iter().map(RecordProof::to_json).collect())?;
     } else {

@@ -2,8 +2,9 @@
 
 mod cef;
 mod ocsf;
+mod parquet;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal as _, Read as _, Seek as _, SeekFrom, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -14,12 +15,16 @@ use anyhow::Context as _;
 use portcullis::ledger::{CallEntry, LedgerReader};
 use ulid::Ulid;
 
+use self::parquet::ParquetFile;
 use super::list;
 use crate::call_query::CallQuery;
 use crate::output::{self, escape_hidden_json};
 
 /// The number of calls after which the progress is shown again.
 const PROGRESS_EVERY: u64 = 1000;
+
+/// What to do if a file of lines exists.
+const CONTINUE: &str = "continue it with `--resume`, or remove it";
 
 /// The largest line of an export, in bytes; names and reasons are shorter by far.
 const MAX_LINE_BYTES: u64 = 1 << 20;
@@ -30,8 +35,8 @@ pub(super) struct Args {
     #[command(flatten)]
     query: CallQuery,
 
-    /// The form: JSON, comma-separated values, events of the Open Cybersecurity Schema Framework (1.3, API Activity), or
-    /// the Common Event Format
+    /// The form: JSON, comma-separated values, events of the Open Cybersecurity Schema Framework (1.3, API Activity), the
+    /// Common Event Format, or Parquet
     #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
     format: ExportFormat,
 
@@ -55,9 +60,33 @@ enum ExportFormat {
     Ocsf,
     /// One CEF line for each call
     Cef,
+    /// A Parquet file with a row for each call; needs `--output`, and cannot be continued
+    Parquet,
 }
 
 impl ExportFormat {
+    /// Returns the form of the lines; `None` if there are no lines.
+    fn lines(self) -> Option<LineFormat> {
+        match self {
+            Self::Jsonl => Some(LineFormat::Jsonl),
+            Self::Csv => Some(LineFormat::Csv),
+            Self::Ocsf => Some(LineFormat::Ocsf),
+            Self::Cef => Some(LineFormat::Cef),
+            Self::Parquet => None,
+        }
+    }
+}
+
+/// The form of an export that has a line for each call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LineFormat {
+    Jsonl,
+    Csv,
+    Ocsf,
+    Cef,
+}
+
+impl LineFormat {
     fn word(self) -> &'static str {
         match self {
             Self::Jsonl => "jsonl",
@@ -99,6 +128,18 @@ impl ExportFormat {
 pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
     let Args { query, format, output, resume } = args;
     let reader = LedgerReader::open(folder)?;
+    let Some(format) = format.lines() else {
+        if *resume {
+            anyhow::bail!(
+                "a Parquet file has its index at its end and cannot be continued: leave `--resume` out, and write each period \
+                 into a file of its own with `--since` and `--until`"
+            );
+        }
+        let Some(path) = output else {
+            anyhow::bail!("a Parquet file is no text: name a new file with `--output FILE`");
+        };
+        return write_parquet(&reader, query, path);
+    };
     let Some(path) = output else {
         output::text(&format.heading())?;
         query.visit(&reader, false, |entry| {
@@ -110,7 +151,7 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
         })?;
         return Ok(ExitCode::SUCCESS);
     };
-    let (file, last) = if *resume { continued(path, *format)? } else { (created(path)?, None) };
+    let (file, last) = if *resume { continued(path, format)? } else { (created(path, CONTINUE)?, None) };
     let query = CallQuery { since: query.since.max(last.map(|last| last.timestamp_ms())), ..query.clone() };
     let mut file = BufWriter::new(file);
     let is_empty = file.get_ref().metadata().is_ok_and(|found| found.len() == 0);
@@ -118,50 +159,91 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
     if is_empty {
         file.write_all(format.heading().as_bytes()).with_context(failed)?;
     }
-    let (mut written, mut open) = (0, None);
+    let written = visit_ended(&reader, &query, last, |entry| {
+        file.write_all(format.line(&entry)?.as_bytes()).with_context(failed)
+    })?;
+    let file = file.into_inner().map_err(io::IntoInnerError::into_error).with_context(failed)?;
+    file.sync_all().with_context(failed)?;
+    written.report(path, "`--resume` continues there once the call has ended");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the calls that match into a new Parquet file. One that could not be finished is removed, as nobody can read it.
+fn write_parquet(reader: &LedgerReader, query: &CallQuery, path: &Path) -> anyhow::Result<ExitCode> {
+    let file = created(path, "name another file, or remove it")?;
+    let failed = || format!("cannot write {}", path.display());
+    let write = || {
+        let mut file = ParquetFile::new(file).with_context(failed)?;
+        let written = visit_ended(reader, query, None, |entry| file.add(entry).with_context(failed))?;
+        file.finish().with_context(failed)?.sync_all().with_context(failed)?;
+        Ok(written)
+    };
+    let written = write().inspect_err(|_: &anyhow::Error| drop(fs::remove_file(path)))?;
+    written.report(path, "once the call has ended, write what follows into another file with `--since`");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What an export wrote.
+struct Written {
+    calls: u64,
+    /// The first call that has not ended, if there is one.
+    open: Option<String>,
+}
+
+impl Written {
+    /// Says what was written; `later` says how the call that is open can be exported.
+    fn report(&self, path: &Path, later: &str) {
+        output::message(&format!("{}: wrote {} calls", path.display(), self.calls));
+        if let Some(call) = &self.open {
+            output::message(&format!("it ends before call {call}, which is still open; {later}"));
+        }
+    }
+}
+
+/// Passes on the calls that match and come after `last`, up to the first that has not ended, and shows the progress.
+fn visit_ended(
+    reader: &LedgerReader,
+    query: &CallQuery,
+    last: Option<Ulid>,
+    mut write: impl FnMut(CallEntry) -> anyhow::Result<()>,
+) -> anyhow::Result<Written> {
+    let mut written = Written { calls: 0, open: None };
     let shows_progress = io::stderr().is_terminal();
-    query.visit(&reader, false, |entry| {
+    query.visit(reader, false, |entry| {
         let call = entry.call.parse::<Ulid>().ok();
         if last.is_some() && call <= last {
             return Ok(ControlFlow::Continue(()));
         }
         if !entry.outcome.is_final() {
-            open = Some(entry.call);
+            written.open = Some(entry.call);
             return Ok(ControlFlow::Break(()));
         }
-        file.write_all(format.line(&entry)?.as_bytes()).with_context(failed)?;
-        written += 1;
-        if shows_progress && written % PROGRESS_EVERY == 0 {
-            output::status_line(&format!("{written} calls"));
+        write(entry)?;
+        written.calls += 1;
+        if shows_progress && written.calls.is_multiple_of(PROGRESS_EVERY) {
+            output::status_line(&format!("{} calls", written.calls));
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    let file = file.into_inner().map_err(io::IntoInnerError::into_error).with_context(failed)?;
-    file.sync_all().with_context(failed)?;
     if shows_progress {
         output::status_line("");
     }
-    output::message(&format!("{}: wrote {written} calls", path.display()));
-    if let Some(call) = open {
-        output::message(&format!(
-            "it ends before call {call}, which is still open; `--resume` continues there once the call has ended"
-        ));
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(written)
 }
 
-fn created(path: &Path) -> anyhow::Result<File> {
+/// Creates a file; `hint` says what to do if there is one already.
+fn created(path: &Path, hint: &str) -> anyhow::Result<File> {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match created {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            anyhow::bail!("{} exists: continue it with `--resume`, or remove it to write it anew", path.display())
+            anyhow::bail!("{} exists: {hint} to write it anew", path.display())
         }
         created => created.with_context(|| format!("cannot create {}", path.display())),
     }
 }
 
 /// Opens a file at the end of its last whole line. Returns it with the call of that line.
-fn continued(path: &Path, format: ExportFormat) -> anyhow::Result<(File, Option<Ulid>)> {
+fn continued(path: &Path, format: LineFormat) -> anyhow::Result<(File, Option<Ulid>)> {
     let failed = || format!("cannot continue {}", path.display());
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
     let mut file = opened.with_context(failed)?;
@@ -217,7 +299,7 @@ mod tests {
         use clap::ValueEnum as _;
 
         let hostile = CallEntry { item: Some("a,\"b\" externalId=x|\n\u{202e}".to_owned()), ..entry() };
-        for format in ExportFormat::value_variants() {
+        for format in ExportFormat::value_variants().iter().filter_map(|format| format.lines()) {
             for entry in [&entry(), &hostile] {
                 let line = format.line(entry).unwrap();
                 assert_eq!(line.matches('\n').count(), 1, "{line}");
@@ -232,7 +314,7 @@ mod tests {
     fn a_file_is_continued_after_its_last_whole_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("calls");
-        let format = ExportFormat::Csv;
+        let format = LineFormat::Csv;
         assert!(matches!(continued(&path, format), Ok((_, None))), "there is none yet");
         std::fs::write(&path, format.heading()).unwrap();
         assert!(matches!(continued(&path, format), Ok((_, None))), "it has its heading alone");
@@ -241,7 +323,7 @@ mod tests {
         let (_, last) = continued(&path, format).unwrap();
         assert_eq!(last, entry().call.parse().ok());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), whole, "the line that was cut is gone");
-        assert!(continued(&path, ExportFormat::Ocsf).unwrap_err().to_string().contains("--format ocsf"));
-        assert!(created(&path).unwrap_err().to_string().contains("--resume"));
+        assert!(continued(&path, LineFormat::Ocsf).unwrap_err().to_string().contains("--format ocsf"));
+        assert!(created(&path, CONTINUE).unwrap_err().to_string().contains("--resume"));
     }
 }

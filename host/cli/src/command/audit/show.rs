@@ -54,6 +54,7 @@ fn run_in_words(reader: &LedgerReader, row: &RunRow, records: &[PositionedRecord
     for entry in records.iter().filter(|entry| entry.record.call.is_none()) {
         describe(&entry.record)?;
     }
+    numbers(records)?;
     fact("calls", &row.calls.to_string())?;
     let range = CallRange { run: Some(row.run.clone()), ..CallRange::default() };
     let mut printed = Ok(());
@@ -108,13 +109,41 @@ fn describe(record: &Record) -> anyhow::Result<()> {
         "run.started" => {
             fact("client", &format!("{} (trust level {})", plain_text(&body["client"]), plain_text(&body["trust"])))
         }
+        "run.completed" => ended(body),
         // The head of the run says so.
-        "run.completed" | "run.error" => Ok(()),
+        "run.error" => Ok(()),
         "mcp.connected" => {
             fact("source", &format!("{}, {} tools", plain_text(&body["source"]), plain_text(&body["count"])))
         }
         "mcp.error" => bad("missing", &plain_text(&body["error"])),
         kind => fact(&escape_hidden(kind), &payload_text(body)),
+    }
+}
+
+/// Prints how a run ended. Earlier versions did not record it.
+fn ended(body: &Value) -> anyhow::Result<()> {
+    let why = body["error"].as_str().map(|why| format!(": {}", escape_hidden(why))).unwrap_or_default();
+    match body["status"].as_str() {
+        None => Ok(()),
+        Some("ended") => fact("end", "ended"),
+        Some(status) => bad("end", &format!("{}{why}", escape_hidden(status))),
+    }
+}
+
+/// Prints whether all records of a run are there.
+fn numbers(records: &[PositionedRecord]) -> anyhow::Result<()> {
+    let numbers: Vec<u64> = records.iter().filter_map(|entry| entry.record.run_seq).collect();
+    let Some(last) = numbers.last() else { return Ok(()) };
+    match (1..).zip(&numbers).find(|(expected, number)| expected != *number) {
+        None => fact("records", &format!("{last}, numbered from 1 without a gap")),
+        Some((expected, number)) => bad(
+            "records",
+            &format!(
+                "{} to {} are not there: `portcullis audit verify` says whether they were removed",
+                expected,
+                number - 1
+            ),
+        ),
     }
 }
 

@@ -31,9 +31,7 @@ pub(super) fn run(
         }
         found => found?,
     };
-    if let Err(error) = verified.save() {
-        output::message(&format!("the next verification begins anew: {error}"));
-    }
+    save(&verified);
     if json {
         output::json(&serde_json::to_value(&found)?)?;
     }
@@ -106,6 +104,21 @@ pub(super) fn forget(folder: &Path) {
     if let Some(path) = remembered(folder).path() {
         // It is not there if nothing was verified; otherwise the verification says what is missing.
         let _ = fs::remove_file(path);
+    }
+}
+
+/// Does something that verifies the ledger of a folder: it goes on from what earlier verifications found good, and what it
+/// finds good is remembered.
+pub(super) fn going_on<T>(folder: &Path, work: impl FnOnce(&mut VerifiedSegments) -> T) -> T {
+    let mut verified = remembered(folder);
+    let done = work(&mut verified);
+    save(&verified);
+    done
+}
+
+fn save(verified: &VerifiedSegments) {
+    if let Err(error) = verified.save() {
+        output::message(&format!("the next verification begins anew: {error}"));
     }
 }
 
