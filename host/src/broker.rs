@@ -228,16 +228,9 @@ impl Broker {
             let text = format!("no profile `{profile}` is configured; the configuration has {}", known.join(", "));
             return Err(RpcError::new(RpcError::INVALID_REQUEST, text));
         };
-        let caller = Caller {
-            principal: principal.into(),
-            profile: profile.clone(),
-            trust: known.config.trust,
-            session: SessionId::new(),
-            client: agent.name.clone(),
-        };
-        let body = json!({
-            "principal": principal, "profile": profile, "client": &*agent.name, "trust": caller.trust.as_str(),
-        });
+        let (trust, session, client) = (known.config.trust, SessionId::new(), agent.name.clone());
+        let body = json!({ "principal": principal, "profile": profile, "client": &*client, "trust": trust.as_str() });
+        let caller = Caller { principal: principal.into(), profile: profile.clone(), trust, session, client };
         let event = Event::new(EventKind::RunStarted, body).in_run(&caller.session);
         let id = caller.session.clone();
         // Made before the record is written: if the opener goes away meanwhile, dropping the session ends its run.

@@ -253,11 +253,10 @@ impl Ledger {
     /// Without a [`PendingIntent`] there is nothing to wait for: `durability` is [`IntentDurability::Queued`], the call
     /// uses up no grant, and the ledger can be written as far as is known. The record then says so.
     ///
-    /// Cancellation: nothing is queued; the use of the grant may be taken.
+    /// Cancellation, and any other error than [`LedgerError::GrantSpent`]: the use of the grant may be taken.
     ///
     /// # Errors
-    /// [`LedgerError::GrantSpent`] if the grant no longer covers this call. After every error nothing is queued; after any
-    /// other, the use of the grant may be taken.
+    /// [`LedgerError::GrantSpent`] if the grant no longer covers this call. After every error nothing is queued.
     pub async fn intent(
         &self,
         event: Event,

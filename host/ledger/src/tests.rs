@@ -9,6 +9,7 @@ mod files;
 mod format_1;
 mod grants;
 mod index;
+mod keys;
 mod outcomes;
 mod resuming;
 mod retention;

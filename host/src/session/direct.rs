@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::json;
 
@@ -76,7 +77,9 @@ impl Session {
     /// code [`RpcError::DENIED`], an unknown tool [`RpcError::INVALID_PARAMS`].
     pub async fn call_tool(&self, tool: &str, arguments: &impl Serialize) -> Result<Json, RpcError> {
         let params = Json::of(&json!({ "name": tool, "arguments": Json::of(arguments) }));
-        match self.request(Method::ToolsCall, params, Arc::new(NoAgent)).await {
+        // Boxed, as the compiler limits the nesting of futures, and callers nest this one further.
+        let answer: BoxFuture<'_, Answer> = Box::pin(self.request(Method::ToolsCall, params, Arc::new(NoAgent)));
+        match answer.await {
             Answer::Result(result) => Ok(result),
             Answer::Error(error) => Err(RpcError::of(&error)),
         }

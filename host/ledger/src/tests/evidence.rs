@@ -1,7 +1,6 @@
 //! Checkpoints and proofs: what somebody who keeps one elsewhere can find out.
 
 use super::*;
-
 use crate::evidence::{MerkleTree, VerifiedChain, VerifiedChainState, proofs};
 use crate::verify::verify_against;
 
@@ -398,22 +397,4 @@ fn what_lies_among_the_checkpoints_stops_no_verification() {
     let found = verify_against(signed.dir(), &[], &signed.keys()).unwrap();
     assert!(matches!(&found.verdict, ChainStatus::Tampered { reason, .. } if reason.contains("cannot be read")));
     assert_eq!(found.chains[0].bad, None, "the records are verified");
-}
-
-#[test]
-fn keys_that_are_replaced_at_the_same_time_are_all_kept() {
-    let state = tempfile::tempdir().unwrap();
-    let state = state.path().join("state");
-    let rotate = || CheckpointKey::rotate(&state).unwrap().public().clone();
-    let made: Vec<PublicKey> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..8).map(|_| scope.spawn(rotate)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    let trusted = CheckpointKey::trusted(&state).unwrap();
-    assert!(made.iter().all(|key| trusted.contains(key)), "{made:?} {trusted:?}");
-    assert_eq!(trusted.len(), 9, "with the first one");
-    std::fs::write(state.join("checkpoint.earlier"), "portcullis+94\n").unwrap();
-    let before = CheckpointKey::open(&state).unwrap().public().clone();
-    assert!(CheckpointKey::rotate(&state).unwrap_err().to_string().contains("line 1"));
-    assert_eq!(CheckpointKey::open(&state).unwrap().public(), &before, "no key is lost");
 }
