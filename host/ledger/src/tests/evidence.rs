@@ -55,7 +55,7 @@ impl Signed {
         self.try_checkpoints().unwrap()
     }
 
-    fn try_checkpoints(&self) -> Result<Vec<SignedCheckpoint>, LedgerError> {
+    pub(super) fn try_checkpoints(&self) -> Result<Vec<SignedCheckpoint>, LedgerError> {
         checkpoints(self.dir(), &self.key(), &self.keys(), &mut VerifiedSegments::default())
     }
 
@@ -324,53 +324,6 @@ async fn a_second_seal_excuses_nothing() {
         assert!(found.iter().any(is_named), "{change}: {found:?}");
         std::fs::remove_file(segment(signed.dir(), first)).unwrap();
     }
-}
-
-#[tokio::test]
-async fn nothing_false_is_signed() {
-    let signed = Signed::new();
-    let chain = signed.closed(3).await;
-    let whole = std::fs::read(segment(signed.dir(), &chain)).unwrap();
-    // A name that would bring further lines into what is signed.
-    let strange = format!("{chain}\n1\nAAAA\nx");
-    std::fs::write(segment(signed.dir(), &strange), &whole).unwrap();
-    let notes: Vec<_> = signed.checkpoints().iter().map(|signed| signed.chain().to_owned()).collect();
-    assert_eq!(notes, std::slice::from_ref(&chain));
-
-    let refused = || signed.try_checkpoints().unwrap_err().to_string();
-    std::fs::write(segment(signed.dir(), &chain), &whole[..whole.len() - 1]).unwrap();
-    assert!(refused().contains("of chain"), "{}", refused());
-    std::fs::write(segment(signed.dir(), &chain), &whole).unwrap();
-    rewrite(signed.dir(), &chain, |records| {
-        records[2].text = records[2].text.replace("read", "rent");
-        rehash(records);
-    });
-    let ended = signed.dir().join("chains").join(format!("{chain}.ended"));
-    std::fs::remove_file(ended).unwrap();
-    assert!(refused().contains("checkpoint"), "the one that the broker left contradicts it: {}", refused());
-}
-
-#[tokio::test]
-async fn what_is_not_confirmed_yet_is_neither_signed_nor_proved() {
-    let signed = Signed::new();
-    let (storage, setup) = FaultyStorage::new(signed.dir());
-    let started = ChainStart { key: Some(Arc::new(signed.key())), ..started() };
-    let ledger = Ledger::open_with(signed.dir(), started, setup).await.unwrap();
-    ledger.append(event(EventKind::CallIntent)).await.unwrap();
-    storage.fail();
-    ledger.append(event(EventKind::CallIntent)).await.unwrap_err();
-    // As if it had reached the disk: a later append takes its place.
-    let chain = ledger.chain().to_owned();
-    let records = stored(&segments(signed.dir()), &chain).0;
-    let text = records[1].text.replace("\"seq\":2", "\"seq\":3");
-    let unconfirmed = ChainedRecord { seq: 3, hash: hash(&records[1].hash, text.as_bytes()), text };
-    let copy = std::fs::read(segment(signed.dir(), &chain)).unwrap();
-    rewrite(signed.dir(), &chain, |records| records.push(unconfirmed));
-    assert_eq!(stored(&segments(signed.dir()), &chain).0.len(), 3);
-    assert_eq!(signed.checkpoints()[0].size(), 2);
-    assert!(signed.prove(&chain, &[2], None).is_ok());
-    assert!(signed.prove(&chain, &[3], None).is_err());
-    std::fs::write(segment(signed.dir(), &chain), copy).unwrap();
 }
 
 #[tokio::test]
