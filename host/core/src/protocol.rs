@@ -16,8 +16,8 @@ pub mod param_header;
 pub mod revision;
 
 pub use buffer::MessageBuffer;
-pub use canonical::{CanonicalError, canonical, check_canonical};
-pub use canonical::{canonical_value, compare_keys, write_canonical_text, write_canonical_value};
+pub use canonical::{CanonicalError, canonical, canonical_value, check_canonical, compare_keys};
+pub use canonical::{write_canonical_text, write_canonical_value};
 pub use error::RpcError;
 pub use json::{Json, LongString, MemberTexts};
 pub use message::reserve_for_message;

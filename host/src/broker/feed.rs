@@ -106,8 +106,8 @@ impl RecordReceiver {
 impl SinkTasks {
     pub(super) fn start(receivers: RecordReceivers, ledger: &Ledger) -> Self {
         let finishing = watch::Sender::new(false);
-        let feed = |(name, receiver)| tokio::spawn(feed(name, receiver, ledger.clone(), finishing.subscribe()));
-        let tasks = receivers.into_iter().map(feed).collect();
+        let spawned = |(name, receiver)| tokio::spawn(feed(name, receiver, ledger.clone(), finishing.subscribe()));
+        let tasks = receivers.into_iter().map(spawned).collect();
         Self { tasks, finishing }
     }
 

@@ -106,6 +106,8 @@ impl Git<'_> {
             ("GIT_CONFIG_GLOBAL", "/dev/null"),
             ("GIT_TERMINAL_PROMPT", "0"),
             ("GIT_NO_REPLACE_OBJECTS", "1"),
+            // An object that a partial clone lacks is not fetched, with the programs that the repository names for it.
+            ("GIT_NO_LAZY_FETCH", "1"),
             ("LC_ALL", "C"),
         ];
         command.env_clear().envs(identity).envs(address).envs(closed).args(arguments);

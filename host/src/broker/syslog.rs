@@ -32,7 +32,7 @@ const MAX_DATAGRAM: usize = 64 * 1024;
 const MAX_HOST: usize = 255;
 const MAX_ID: usize = 32;
 
-/// How grave a message is, by its number in RFC 5424.
+/// The severity of a message, by its number in RFC 5424.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SyslogSeverity {
     Error = 3,

@@ -93,7 +93,7 @@ pub(super) enum RunStatus {
     Ended,
     /// The broker ended it, while the agent may have wanted to go on.
     Interrupted,
-    /// Nobody ended it: a connection was lost while it was opened.
+    /// The connection was lost while the run was opened, and nobody ended it.
     Abandoned,
 }
 

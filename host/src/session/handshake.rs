@@ -50,9 +50,9 @@ impl ConfiguredSession {
     /// there in time.
     async fn listing_in_time(&self) -> Option<Result<Arc<SessionCatalog>, RpcError>> {
         let me = self.me.upgrade()?;
-        let mut discovery = tokio::spawn(async move { me.listing(ItemKind::Tool).await });
+        let discovery = tokio::spawn(async move { me.listing(ItemKind::Tool).await });
         self.keep_discovery(discovery.abort_handle());
-        timeout(HANDSHAKE_TIMEOUT, &mut discovery).await.ok()?.ok()
+        timeout(HANDSHAKE_TIMEOUT, discovery).await.ok()?.ok()
     }
 
     /// Returns what the session offers as far as it is known before all sources have answered. `partial` is the list

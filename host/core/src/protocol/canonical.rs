@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_sorted_compare_keys_and_white_space_is_removed() {
+    fn keys_are_sorted_by_utf16_and_white_space_is_removed() {
         // U+1F600 is a surrogate pair (D83D…) and sorts before U+FB33, unlike by code point. From RFC 8785, 3.2.3.
         let sorted = form("{ \"\u{fb33}\":1, \"\u{1f600}\" : [ 1 , {} ], \"a\\u0062\":null}").unwrap();
         assert_eq!(sorted, "{\"ab\":null,\"\u{1f600}\":[1,{}],\"\u{fb33}\":1}");

@@ -75,6 +75,25 @@ async fn a_ledger_that_is_not_in_its_place_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_ledger_that_is_moved_while_calls_do_not_wait_is_noticed() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    assert!(queued(&ledger, None).await.0.is_none(), "it was just found in its place");
+    let segment = segment(dir.path(), ledger.chain());
+    std::fs::rename(&segment, segment.with_extension("moved")).unwrap();
+    let waits = async {
+        loop {
+            match queued(&ledger, None).await.0 {
+                Some(intent) => return intent.durable().await,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let refused = tokio::time::timeout(Duration::from_secs(60), waits).await.unwrap();
+    assert!(matches!(refused, Err(LedgerError::Moved(_))), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_call_that_uses_up_a_grant_waits() {
     let dir = folder();
     let ledger = open(dir.path()).await;

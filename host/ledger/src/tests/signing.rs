@@ -1,4 +1,4 @@
-//! What is signed and proved, and what is not, also if it goes on from what an earlier verification found good.
+//! Signing and proving: nothing false is signed, also where it goes on from what an earlier verification found good.
 
 use super::evidence::{Signed, rehash};
 use super::*;

@@ -23,7 +23,7 @@ use crate::output::{self, escape_hidden_json};
 /// The number of calls after which the progress is shown again.
 const PROGRESS_EVERY: u64 = 1000;
 
-/// What to do if a file of lines exists.
+/// The advice for a file of lines that exists already.
 const CONTINUE: &str = "continue it with `--resume`, or remove it";
 
 /// The largest line of an export, in bytes; names and reasons are shorter by far.
@@ -183,7 +183,7 @@ fn write_parquet(reader: &LedgerReader, query: &CallQuery, path: &Path) -> anyho
     Ok(ExitCode::SUCCESS)
 }
 
-/// What an export wrote.
+/// The result of an export.
 struct Written {
     calls: u64,
     /// The first call that has not ended, if there is one.
