@@ -139,6 +139,7 @@ impl Gate {
                 return Err(refusal);
             }
         };
+        self.ledger.record_definition(&call.item);
         let mut body = self.describe(&call, input, trail);
         body.set("approval", approved.describe());
         let event = Event {

@@ -60,6 +60,7 @@ mod quarantine;
 mod questions;
 mod recovery;
 mod reload;
+mod replay;
 mod running;
 mod scan;
 mod soak;

@@ -64,12 +64,22 @@ impl CallQuery {
         newest_first: bool,
         mut visit: impl FnMut(CallEntry) -> anyhow::Result<ControlFlow<()>>,
     ) -> anyhow::Result<()> {
+        self.visit_with_records(reader, newest_first, |entry, _| visit(entry))
+    }
+
+    /// Visits the calls that match, each with its records, until the visitor breaks or fails. Holds one call in memory.
+    pub(crate) fn visit_with_records(
+        &self,
+        reader: &LedgerReader,
+        newest_first: bool,
+        mut visit: impl FnMut(CallEntry, &[PositionedRecord]) -> anyhow::Result<ControlFlow<()>>,
+    ) -> anyhow::Result<()> {
         let range = CallRange { since: self.since, until: self.until, run: None, newest_first };
         let matcher = self.matcher();
         let mut failed = None;
         matcher.with_filter(|filter| {
-            reader.visit_calls(&range, filter, |entry, _| {
-                visit(entry).unwrap_or_else(|error| {
+            reader.visit_calls(&range, filter, |entry, records| {
+                visit(entry, records).unwrap_or_else(|error| {
                     failed = Some(error);
                     ControlFlow::Break(())
                 })

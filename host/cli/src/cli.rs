@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
     add, approvals, audit, call, check, completions, connect, demo, doctor, edit, evaluate, import, init, learn, lock,
-    login, logs, man, packages, plugin, policy, restart, scan, schema, secret, serve, stats, status, tools, trust,
-    version, wrap,
+    login, logs, man, packages, plugin, policy, replay, restart, scan, schema, secret, serve, stats, status, tools,
+    trust, version, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -85,6 +85,7 @@ pub(crate) enum Command {
     Stats(stats::Args),
     Plugin(plugin::Args),
     Policy(policy::Args),
+    Replay(replay::Args),
     Init(init::Args),
     Add(add::Args),
     Remove(edit::RemoveArgs),

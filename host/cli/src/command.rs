@@ -21,6 +21,7 @@ pub(crate) mod man;
 pub(crate) mod packages;
 pub(crate) mod plugin;
 pub(crate) mod policy;
+pub(crate) mod replay;
 pub(crate) mod restart;
 pub(crate) mod scan;
 pub(crate) mod schema;
@@ -57,6 +58,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Stats(args) => stats::run(&args, &global),
         Command::Plugin(args) => plugin::run(&args, &global),
         Command::Policy(args) => policy::run(&args, &global),
+        Command::Replay(args) => replay::run(&args, &global),
         Command::Init(args) => init::run(&args, &global),
         Command::Add(args) => add::run(&args, &global),
         Command::Remove(args) => edit::remove(&args, &global),

@@ -1,9 +1,9 @@
 //! The domain: what a call is, who makes it, what it could do, how it ended.
 
 mod cause;
+mod id;
 mod params;
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::item::{Item, ItemKind};
@@ -12,50 +12,8 @@ use crate::name::{ProfileName, SourceName};
 use crate::protocol::{Answer, Json, Method};
 
 pub use cause::{Cause, SourceWords};
+pub use id::{CallId, SessionId};
 pub use params::Params;
-
-/// The broker's identifier of one call: a ULID, so that identifiers sort by time.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct CallId(Arc<str>);
-
-/// The identifier of one session (a *run* in the ledger): a ULID.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct SessionId(Arc<str>);
-
-macro_rules! ulid_id {
-    ($name:ident) => {
-        impl $name {
-            /// Returns a new, unique identifier.
-            #[must_use]
-            #[expect(clippy::new_without_default, reason = "a new identifier is an act, not a default")]
-            pub fn new() -> Self {
-                Self(ulid::Ulid::generate().to_string().into())
-            }
-
-            /// Returns the 26 characters.
-            #[must_use]
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-    };
-}
-ulid_id!(CallId);
-ulid_id!(SessionId);
-
-impl SessionId {
-    /// Reports whether somebody else holds a copy of this identifier.
-    #[must_use]
-    pub fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
-    }
-}
 
 /// The trust level of a profile, which decides how much of the catalog it sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
@@ -94,6 +52,12 @@ pub enum Risk {
 }
 
 impl Risk {
+    /// Returns the risk that a record names. A word that this version does not know stands for a risky call.
+    #[must_use]
+    pub fn recorded(word: &str) -> Self {
+        if word == Self::Harmless.as_str() { Self::Harmless } else { Self::Risky }
+    }
+
     /// Returns the word that plugins and the ledger use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -179,7 +143,8 @@ impl Call {
     #[must_use]
     pub fn new(method: &Method, params: Params, caller: &Arc<Caller>, item: Arc<Item>, risk: Risk) -> Self {
         let arguments = params.arguments().clone();
-        let (id, received_at, caller) = (CallId::new(), now_millis(), Arc::clone(caller));
+        // One reading of the clock, so that the identifier tells when a recorded call was received.
+        let ((id, received_at), caller) = (CallId::now(), Arc::clone(caller));
         let (attempt, dropped) = (None, Vec::new());
         Self { id, received_at, method: method.clone(), caller, item, risk, attempt, arguments, params, dropped }
     }

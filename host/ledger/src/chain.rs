@@ -9,13 +9,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_core::digest::hex;
+use portcullis_core::digest::{Digest, hex};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 
 use super::LedgerError;
+use super::evidence::CheckpointKey;
 use super::files::names_in;
 use super::record::RecordHash;
 
@@ -32,6 +34,17 @@ const READ_TRIES: usize = 10;
 
 /// The age at which a lock file that was not yet renamed belongs to a broker that died: a start takes milliseconds.
 const UNFINISHED_AGE: Duration = Duration::from_secs(60);
+
+/// The facts that the first record of a chain states about its broker.
+#[derive(Debug, Clone)]
+pub struct ChainStart {
+    /// The broker's version.
+    pub version: String,
+    /// The digest of its configuration.
+    pub config: Digest,
+    /// The key that signs checkpoints of the chain; without one there are none.
+    pub key: Option<Arc<CheckpointKey>>,
+}
 
 /// The last record of a chain. An empty chain has number 0 and a hash of zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -20,6 +20,7 @@ mod body;
 mod calls;
 mod chain;
 mod copy;
+mod definitions;
 mod error;
 mod evidence;
 mod feed;
@@ -61,7 +62,7 @@ use tokio::sync::watch;
 
 pub use body::{EventBody, Fact};
 pub use calls::{CallEntry, CallRange, RecordedOutcome};
-pub use chain::is_live;
+pub use chain::{ChainStart, is_live};
 pub use copy::LedgerFiles;
 pub use error::LedgerError;
 pub use evidence::{
@@ -80,6 +81,7 @@ pub use shape::shape;
 pub use text::TextQuery;
 pub use verify::{ChainReport, ChainStatus, Verification, VerifiedSegments, verify, verify_after, verify_against};
 
+use definitions::RecordedDefinitions;
 use evidence::CheckpointWriter;
 use feed::SinkPositions;
 use health::LedgerHealth;
@@ -116,6 +118,7 @@ struct Inner {
     state: Mutex<Option<State>>,
     places: Mutex<SinkPositions>,
     key: key::FingerprintKey,
+    definitions: RecordedDefinitions,
     health: Arc<LedgerHealth>,
     probe: StorageProbe,
     /// The time at which the probe last found the file in its place. `None` if it did not.
@@ -135,17 +138,6 @@ struct LedgerSetup {
     retry: Duration,
     /// Another storage than segments in the data folder.
     storage: Option<Arc<dyn Storage>>,
-}
-
-/// The facts that the first record of a chain states about its broker.
-#[derive(Debug, Clone)]
-pub struct ChainStart {
-    /// The broker's version.
-    pub version: String,
-    /// The digest of its configuration.
-    pub config: Digest,
-    /// The key that signs checkpoints of the chain; without one there are none.
-    pub key: Option<Arc<CheckpointKey>>,
 }
 
 impl Ledger {
@@ -205,6 +197,7 @@ impl Ledger {
                 state,
                 places,
                 key,
+                definitions: RecordedDefinitions::default(),
                 health,
                 probe,
                 looked,

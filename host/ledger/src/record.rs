@@ -98,6 +98,8 @@ kinds! {
     /// The scanner found something in definitions of a source that were not reported before: each with its digest, its
     /// rules, and whether it is quarantined or only warned of.
     DefinitionFlagged = "definition.flagged",
+    /// An item is called that has this definition, for the first time on this day.
+    DefinitionCalled = "definition.called",
     /// A call is about to be sent to its source.
     CallIntent = "call.intent",
     /// The outcome of a call.

@@ -33,6 +33,7 @@ impl Gate {
         // A question that is still open is recorded as asked, by the inbox; its call has not ended.
         let CallRefusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
         series.denied();
+        self.ledger.record_definition(&call.item);
         let mut body = self.describe(call, input, trail);
         body.set("code", code);
         body.set("message", recorded_text(&self.ledger, message, *quotes, input.record));
@@ -62,6 +63,9 @@ impl Gate {
             .with("policies", self.policies_digest)
             .with("verdicts", trail.entries)
             .with("arguments", recorded_payload(&self.ledger, &call.arguments, input.record));
+        if !call.item.tags.is_empty() {
+            body.set("tags", &call.item.tags[..]);
+        }
         if !call.dropped.is_empty() {
             // Their values are payload, and are neither sent nor recorded.
             let shown = call.dropped.iter().take(MAX_DROPPED_SHOWN);

@@ -53,6 +53,14 @@ impl<'a> Subject<'a> {
         Self { call, exposed, tool: OnceCell::new(), source: OnceCell::new(), method: OnceCell::new(), arguments }
     }
 
+    /// Returns the subject with the arguments of the call.
+    pub(crate) fn with_arguments<'b>(self, arguments: &'b Json<'b>) -> Subject<'b>
+    where
+        'a: 'b,
+    {
+        Subject { arguments: Some(arguments), ..self }
+    }
+
     fn tool(&self) -> &str {
         self.tool.get_or_init(|| self.call.tool())
     }
@@ -74,6 +82,11 @@ impl Rule {
         }
     }
 
+    /// Reports whether the rule looks at the arguments of a call of this tool.
+    pub(crate) fn reads_arguments(&self, subject: &Subject<'_>) -> bool {
+        matches!(self, Self::Table(table) if !table.arguments.is_empty() && table.names_match(subject, Reading::Against))
+    }
+
     /// Reports whether the rule depends on more than the tool.
     pub(crate) fn needs_a_call(&self) -> bool {
         matches!(self, Self::Table(table) if table.method.is_some() || !table.arguments.is_empty())
@@ -90,15 +103,18 @@ impl Rule {
 
 impl Table {
     fn matches(&self, subject: &Subject<'_>, reading: Reading) -> bool {
-        let own_name_counts = reading == Reading::Against || self.source.is_some();
-        let tool =
-            |glob: &NameGlob| glob.matches(&subject.exposed) || (own_name_counts && glob.matches(subject.tool()));
-        self.tool.as_ref().is_none_or(tool)
-            && self.source.as_ref().is_none_or(|glob| glob.matches(subject.source()))
+        self.names_match(subject, reading)
             && subject.arguments.is_none_or(|arguments| {
                 self.method.as_ref().is_none_or(|glob| glob.matches(subject.method()))
                     && self.arguments.iter().all(|(path, matcher)| matcher.matches(&path.find(arguments), reading))
             })
+    }
+
+    fn names_match(&self, subject: &Subject<'_>, reading: Reading) -> bool {
+        let own_name_counts = reading == Reading::Against || self.source.is_some();
+        let tool =
+            |glob: &NameGlob| glob.matches(&subject.exposed) || (own_name_counts && glob.matches(subject.tool()));
+        self.tool.as_ref().is_none_or(tool) && self.source.as_ref().is_none_or(|glob| glob.matches(subject.source()))
     }
 }
 

@@ -165,9 +165,19 @@ fn not_matches_every_other_value_and_a_missing_one() {
 
 #[test]
 fn arguments_that_can_be_read_two_ways_are_an_error() {
-    let check = |arguments| rules("{}").check(&write().with_arguments(arguments));
+    let settings = r#"{"deny":[{"tool":"files__*","arguments":{"path":"/etc"}}]}"#;
+    let check = |arguments| rules(settings).check(&write().with_arguments(arguments));
     assert!(check(r#"{"path":"/srv","path":"/etc"}"#).unwrap_err().contains("same key twice"));
     assert!(check(r#"{"path":"#).is_err());
+}
+
+#[test]
+fn arguments_that_no_rule_looks_at_are_not_read() {
+    let cut = write().with_arguments(r#"{"path":"#);
+    let reads = r#"{"tool":"git__*","arguments":{"path":"/etc"}}"#;
+    for settings in [r#"{"ask":["files__*"]}"#.to_owned(), format!(r#"{{"deny":[{reads}],"ask":["files__*"]}}"#)] {
+        assert_eq!(rules(&settings).check(&cut), Ok(Verdict::Ask("asked for by the rule `files__*`".to_owned())));
+    }
 }
 
 #[test]

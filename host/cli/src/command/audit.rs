@@ -89,7 +89,7 @@ enum Action {
         /// The id of a call or a run
         id: String,
     },
-    /// Export calls for other systems, as JSON lines, comma-separated values, OCSF, CEF or Parquet
+    /// Export calls for other systems, as JSON lines, comma-separated values, OCSF, CEF or Parquet, or as test fixtures
     ///
     /// Each call that ended is one line. A file can be continued later with `--resume`, also after an interruption. A
     /// Parquet file has a row for each call, and cannot be continued.
@@ -167,6 +167,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     match action {
         Action::Tail { n, kind, follow } => tail(&folder()?, *n, kind.clone(), *follow, global.json),
         Action::Show { id } => show::run(&folder()?, id, global.json),
+        Action::Export(args) if args.fixtures => export::run_fixtures(&folder()?, args, &global.load()?.policies),
         Action::Export(args) => export::run(&folder()?, args),
         Action::Verify(Verify { checkpoints, full, proof, keys }) => {
             let keys = evidence::trusted(keys);

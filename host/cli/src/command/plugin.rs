@@ -104,7 +104,8 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     }
 }
 
-fn named(plugin: &str) -> anyhow::Result<PluginRef> {
+/// Returns the plugin that the command line names.
+pub(crate) fn named(plugin: &str) -> anyhow::Result<PluginRef> {
     Ok(match plugin.strip_prefix("builtin:") {
         Some(name) => PluginRef::Builtin(name.to_owned()),
         None if plugin.starts_with("oci:") => PluginRef::Oci(plugin.parse()?),

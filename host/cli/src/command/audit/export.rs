@@ -1,6 +1,7 @@
 //! `portcullis audit export`: calls in the forms that other systems read.
 
 mod cef;
+mod fixtures;
 mod ocsf;
 mod parquet;
 
@@ -12,9 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use portcullis::config::PluginConfig;
 use portcullis::ledger::{CallEntry, LedgerReader};
 use ulid::Ulid;
 
+use self::fixtures::FixtureWriter;
 use self::parquet::ParquetFile;
 use super::list;
 use crate::call_query::CallQuery;
@@ -47,6 +50,11 @@ pub(super) struct Args {
     /// Continue the file after its last call, also if it is not there yet
     #[arg(long, requires = "output")]
     resume: bool,
+
+    /// Write fixtures for `portcullis plugin test`: the configured policies, and a case for each decision about a call that
+    /// was recorded whole, as under `record = "full"`
+    #[arg(long, requires = "output", conflicts_with_all = ["format", "resume"])]
+    pub(super) fixtures: bool,
 }
 
 /// The form of an export.
@@ -124,9 +132,36 @@ impl LineFormat {
     }
 }
 
+/// Writes fixtures of the calls that match.
+pub(super) fn run_fixtures(folder: &Path, args: &Args, policies: &[PluginConfig]) -> anyhow::Result<ExitCode> {
+    let policies: Vec<_> = policies.iter().filter(|policy| !policy.shadow).cloned().collect();
+    if policies.is_empty() {
+        anyhow::bail!("the configuration has no `[[policies]]` that decide, so there is nothing to test");
+    }
+    let path = args.output.as_deref().unwrap_or(Path::new("-"));
+    let failed = || format!("cannot write {}", path.display());
+    let reader = LedgerReader::open(folder)?;
+    let file = BufWriter::new(created(path, "name another file, or remove it")?);
+    let mut fixtures = FixtureWriter::new(file, &reader, &policies)?;
+    args.query.visit_with_records(&reader, false, |entry, records| {
+        fixtures.add(&entry, records).with_context(failed)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let (cases, left_out) = (fixtures.cases, fixtures.left_out);
+    fixtures.into_inner().into_inner().map_err(io::IntoInnerError::into_error).with_context(failed)?;
+    output::message(&format!("{}: wrote {cases} cases", path.display()));
+    if left_out > 0 {
+        output::message(&format!(
+            "{left_out} decisions are left out, because too little of their calls was recorded: set `record = \"full\"` in \
+             the profile"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Writes the calls that match, in the order in which they began.
 pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
-    let Args { query, format, output, resume } = args;
+    let Args { query, format, output, resume, fixtures: _ } = args;
     let reader = LedgerReader::open(folder)?;
     let Some(format) = format.lines() else {
         if *resume {

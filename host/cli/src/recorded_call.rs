@@ -1,0 +1,203 @@
+//! A recorded call, as policies can judge it again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use portcullis::call::{Call, CallId, CallView, Caller, Params, Phase, Risk, SessionId, TrustLevel};
+use portcullis::digest::Digest;
+use portcullis::item::{Item, ItemKind, ToolAnnotations};
+use portcullis::ledger::{CallEntry, EventKind, LedgerError, LedgerReader, PositionedRecord, RecordFilter};
+use portcullis::protocol::{Json, Method};
+use serde_json::{Value, json};
+
+use crate::joint_verdict::{DecidedBy, JointVerdict};
+
+/// The number of records that are read at once.
+const PAGE: usize = 1000;
+
+/// The definitions of items that were called, by their digests.
+pub(crate) struct Definitions(HashMap<String, Json>);
+
+/// One decision of the policies about a call, and what it was made of.
+pub(crate) struct RecordedDecision {
+    pub(crate) call: String,
+    pub(crate) started: u64,
+    /// The item, as the agent saw it.
+    pub(crate) item: String,
+    pub(crate) verdict: DecidedBy,
+    pub(crate) view: CallView,
+    pub(crate) unknown: UnknownFacts,
+}
+
+/// The facts of a call that its records do not have. The view has empty ones in their place.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct UnknownFacts {
+    /// The arguments or the outcome: their shape alone was recorded.
+    pub(crate) payload: bool,
+    /// The definition, which earlier versions did not record.
+    pub(crate) definition: bool,
+}
+
+impl UnknownFacts {
+    /// Reports whether a fact is unknown.
+    pub(crate) fn any(self) -> bool {
+        self.payload || self.definition
+    }
+}
+
+/// The reason why a decision cannot be made again, whatever the policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum NotDecided {
+    /// The policies were not asked: the broker refused the call before, or it has not been decided.
+    NotAsked,
+    /// The records do not say what a policy must know.
+    Unreadable,
+}
+
+impl Definitions {
+    /// Reads all definitions of a ledger.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if it cannot be read.
+    pub(crate) fn read(reader: &LedgerReader) -> Result<Self, LedgerError> {
+        let kind = Some(EventKind::DefinitionCalled.as_str().to_owned());
+        let filter = RecordFilter { kind, ..RecordFilter::default() };
+        let (mut found, mut position) = (HashMap::new(), 0);
+        loop {
+            let records = reader.after(position, PAGE, &filter)?;
+            let Some(last) = records.last() else { return Ok(Self(found)) };
+            position = last.position;
+            for body in records.iter().map(|entry| &entry.record.body) {
+                if let (Some(digest), Some(text)) = (body["definition"].as_str(), body["text"].as_str())
+                    && let Ok(definition) = Json::parse(text.to_owned())
+                {
+                    found.insert(digest.to_owned(), definition);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the decisions of the policies about a call: before it was sent, and after it was answered.
+pub(crate) fn decisions(
+    entry: &CallEntry,
+    records: &[PositionedRecord],
+    definitions: &Definitions,
+) -> Vec<Result<RecordedDecision, NotDecided>> {
+    let of_kind = |kind: EventKind| {
+        records.iter().map(|entry| &entry.record).find(|record| record.kind == kind.as_str()).map(|record| &record.body)
+    };
+    let intent = of_kind(EventKind::CallIntent);
+    let Some(body) = intent.or_else(|| of_kind(EventKind::CallDenied)) else { return vec![Err(NotDecided::NotAsked)] };
+    let verdicts = last_round(&body["verdicts"], Phase::Call);
+    if intent.is_none() && verdicts.is_empty() {
+        return vec![Err(NotDecided::NotAsked)];
+    }
+    let Some((call, unknown)) = recorded_call(entry, body, definitions) else {
+        return vec![Err(NotDecided::Unreadable)];
+    };
+    let decision = |verdict, view, unknown| RecordedDecision {
+        call: entry.call.clone(),
+        started: entry.started,
+        item: entry.item.clone().unwrap_or_default(),
+        verdict,
+        view,
+        unknown,
+    };
+    let call = Arc::new(call);
+    let before = decision(joint_verdict(&verdicts), CallView::before(&call, Phase::Call), unknown);
+    let after = of_kind(EventKind::ToolCompleted).and_then(|body| {
+        let verdicts = last_round(&body["verdicts"], Phase::Result);
+        // Where no policy judged the result, there is nothing to compare with, and the phase may not have been asked for.
+        if verdicts.is_empty() {
+            return None;
+        }
+        let received = if body["replaced"].is_null() { &body["result"] } else { &body["replaced"] };
+        let outcome = received.get("body").map(Json::of);
+        let unknown = UnknownFacts { payload: unknown.payload || outcome.is_none(), ..unknown };
+        let (outcome, failed) = (Some(outcome.unwrap_or_else(Json::empty_object)), body["outcome"] == "error");
+        let view = CallView { call: Arc::clone(&call), phase: Phase::Result, outcome, failed };
+        Some(decision(joint_verdict(&verdicts), view, unknown))
+    });
+    [Some(Ok(before)), after.map(Ok)].into_iter().flatten().collect()
+}
+
+/// Returns the verdicts that policies gave in a phase about what the records have: those after the last replacement by a
+/// transform. Plugins in shadow decide nothing.
+fn last_round(verdicts: &Value, phase: Phase) -> Vec<&Value> {
+    let mut round = Vec::new();
+    for entry in verdicts.as_array().into_iter().flatten() {
+        if entry["phase"] != phase.as_str() || entry["shadow"] == true {
+            continue;
+        }
+        match &entry["verdict"] {
+            Value::String(word) if word == "replace" => round.clear(),
+            Value::String(word) if word == "keep" => {}
+            verdict if verdict.get("refuse").is_some() => {}
+            _ => round.push(entry),
+        }
+    }
+    round
+}
+
+/// Returns what policies decided together, and which of them decided it.
+fn joint_verdict(verdicts: &[&Value]) -> DecidedBy {
+    let mut decided = DecidedBy::default();
+    for entry in verdicts {
+        let plugin = entry["plugin"].as_str().unwrap_or_default();
+        let verdict = &entry["verdict"];
+        if verdict.get("deny").is_some() {
+            decided.add(JointVerdict::Deny, plugin, verdict["deny"].as_str());
+        } else if verdict.get("ask").is_some() {
+            decided.add(JointVerdict::Ask, plugin, None);
+        }
+    }
+    decided
+}
+
+/// Returns the call that a record describes; `None` if it does not describe one.
+fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> Option<(Call, UnknownFacts)> {
+    let text = |key: &str| body[key].as_str();
+    let (kind, exposed) = item_of(body)?;
+    let digest = text("definition")?;
+    let known = definitions.0.get(digest).cloned();
+    let arguments = body.pointer("/arguments/body").map(Json::of);
+    let unknown = UnknownFacts {
+        payload: arguments.is_none() && body.pointer("/arguments/shape") != Some(&json!({})),
+        // A source itself has no definition.
+        definition: known.is_none() && kind != ItemKind::Source,
+    };
+    let definition = known.unwrap_or_else(Json::empty_object);
+    let tags = body["tags"].as_array().into_iter().flatten();
+    let item = Item {
+        kind,
+        source: text("source")?.parse().ok()?,
+        group: None,
+        name: text("name")?.into(),
+        exposed: exposed.into(),
+        digest: digest.parse::<Digest>().ok()?,
+        hints: ToolAnnotations::of(&definition),
+        definition,
+        tags: tags.filter_map(|tag| tag.as_str().map(str::to_owned)).collect(),
+        series_link: Default::default(),
+    };
+    let caller = Caller {
+        principal: text("principal")?.into(),
+        profile: text("profile")?.parse().ok()?,
+        trust: serde_json::from_value::<TrustLevel>(body["trust"].clone()).ok()?,
+        session: SessionId::recorded(entry.run.as_deref()?)?,
+        client: text("client")?.into(),
+    };
+    let method = Method::from(text("method")?);
+    let params = Params::parse(&Method::ToolsCall, Json::of(&json!({ "name": exposed })));
+    let id = CallId::recorded(&entry.call)?;
+    let received_at = id.received_at();
+    let call = Call::new(&method, params, &Arc::new(caller), Arc::new(item), Risk::recorded(text("risk")?));
+    Some((Call { id, received_at, arguments: arguments.unwrap_or_else(Json::empty_object), ..call }, unknown))
+}
+
+fn item_of(body: &Value) -> Option<(ItemKind, &str)> {
+    let kinds = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
+    let named = kinds.into_iter().find_map(|kind| Some((kind, body[kind.as_str()].as_str()?)));
+    named.or_else(|| Some((ItemKind::Source, body["source"].as_str()?)))
+}
