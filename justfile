@@ -69,6 +69,10 @@ fuzz-smoke:
 bench:
     cargo bench --package portcullis
 
+# Count the instructions of a message and of the records of a call, and compare them with their budgets; needs valgrind
+instructions:
+    cargo bench --profile dev --bench instructions
+
 # Check which dependencies may be built (deny.toml); needs cargo-deny
 deny:
     cargo deny check bans licenses sources
