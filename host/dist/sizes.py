@@ -40,7 +40,7 @@ def main():
     sizes = collections.Counter()
     for line in output("nm", "--print-size", "--demangle", program).splitlines():
         words = line.split(" ", 3)
-        if len(words) == 4 and words[2] in "tTrRdDwWvV":
+        if len(words) == 4 and len(words[2]) == 1 and words[2] in "tTrRdDwWvV":
             sizes[owner(words[3])] += int(words[1], 16)
     print(f"symbols: {sum(sizes.values()):,} bytes")
     for name, size in sizes.most_common(SHOWN):

@@ -58,7 +58,7 @@ const DENIED: &[(c_long, &str)] = &[
     (libc::SYS_request_key, "request_key"),
     // The machine itself.
     (libc::SYS_kexec_load, "kexec_load"),
-    (libc::SYS_kexec_file_load, "kexec_file_load"),
+    (KEXEC_FILE_LOAD, "kexec_file_load"),
     (libc::SYS_init_module, "init_module"),
     (libc::SYS_finit_module, "finit_module"),
     (libc::SYS_delete_module, "delete_module"),
@@ -123,6 +123,9 @@ const STATMOUNT: c_long = 457;
 const LISTMOUNT: c_long = 458;
 const LSM_SET_SELF_ATTR: c_long = 460;
 const OPEN_TREE_ATTR: c_long = 467;
+
+/// `libc` does not have this number for aarch64 with musl.
+const KEXEC_FILE_LOAD: c_long = if cfg!(target_arch = "x86_64") { 320 } else { 294 };
 
 /// System calls that set a mode: which argument is the mode, and which has the flags that must ask for a new file.
 const MODES: &[(c_long, u8, Option<u8>)] =
