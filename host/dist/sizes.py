@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Lists what a program is made of, by size: its sections, and the code and data of each crate.
 
-    host/dist/sizes.py target/x86_64-unknown-linux-musl/dist/portcullis
+    host/dist/sizes.py target/release/portcullis
 
-Needs `nm` and `readelf` of binutils, and a program with symbols. Code that the compiler merged into its caller counts as
+Needs `nm` and `readelf` of binutils, and for the crates a program with symbols, which the linker of `host/dist/make` removes. Code that the compiler merged into its caller counts as
 the caller's.
 """
 
