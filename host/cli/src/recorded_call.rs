@@ -38,10 +38,39 @@ pub(crate) struct UnknownFacts {
     pub(crate) definition: bool,
 }
 
+/// A fact that a policy asked for and the records do not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum MissingFact {
+    Payload,
+    Definition,
+}
+
 impl UnknownFacts {
     /// Reports whether a fact is unknown.
     pub(crate) fn any(self) -> bool {
         self.payload || self.definition
+    }
+
+    /// Returns the unknown fact that is among those that a policy asked for. A decision that was made of it is none.
+    pub(crate) fn among(self, asked: &[&str]) -> Option<MissingFact> {
+        let asks = |facts: &[&str]| asked.iter().any(|asked| facts.contains(asked));
+        if self.payload && asks(&["arguments", "outcome", "outcome-is-error"]) {
+            return Some(MissingFact::Payload);
+        }
+        (self.definition && asks(&["definition", "annotations"])).then_some(MissingFact::Definition)
+    }
+}
+
+impl MissingFact {
+    /// Says why the policy cannot judge, and what to do.
+    pub(crate) fn in_words(self) -> &'static str {
+        match self {
+            Self::Payload => {
+                "a policy reads arguments or results of which only the shape was recorded: set `record = \"full\"` in the \
+                 profile, and later calls can be judged"
+            }
+            Self::Definition => "a policy reads the tool's definition, which was not recorded",
+        }
     }
 }
 
@@ -124,7 +153,7 @@ pub(crate) fn decisions(
 
 /// Returns the verdicts that policies gave in a phase about what the records have: those after the last replacement by a
 /// transform. Plugins in shadow decide nothing.
-fn last_round(verdicts: &Value, phase: Phase) -> Vec<&Value> {
+pub(crate) fn last_round(verdicts: &Value, phase: Phase) -> Vec<&Value> {
     let mut round = Vec::new();
     for entry in verdicts.as_array().into_iter().flatten() {
         if entry["phase"] != phase.as_str() || entry["shadow"] == true {

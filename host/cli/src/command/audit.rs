@@ -19,7 +19,7 @@ use crate::output::{self, BOLD, escape_hidden};
 use crate::runtime;
 
 use list::ListingForm;
-pub(crate) use list::duration;
+pub(crate) use list::{duration, line};
 
 /// Show the calls of agents, and read and check the ledger
 ///

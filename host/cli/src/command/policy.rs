@@ -1,5 +1,7 @@
 //! `portcullis policy`
 
+mod explain;
+
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -9,7 +11,7 @@ use crate::cli::GlobalArgs;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
 
-/// Help to write policies in Cedar
+/// Help to write policies, and to understand what they decide
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,11 +24,16 @@ enum Action {
     ///
     /// Starts every source once. Editors that know Cedar check policies against it, and so does `portcullis check`.
     Schema,
+    /// Show what each policy said about a recorded call, and what it says now and why
+    ///
+    /// The policies of the configuration judge the call again, as it was recorded. Cedar names the policies that decided.
+    Explain(explain::Args),
 }
 
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-    match args.action {
+    match &args.action {
         Action::Schema => schema(global),
+        Action::Explain(args) => explain::run(args, global),
     }
 }
 

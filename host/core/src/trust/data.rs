@@ -5,8 +5,9 @@ use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::time::UNIX_EPOCH;
 
+#[cfg(target_os = "linux")]
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::fs::{Mode, OFlags, fstatvfs};
 use serde::{Deserialize, Serialize};
 
@@ -34,12 +35,11 @@ impl DataFolder {
         let opened = rustix::fs::open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let opened = File::from(opened);
         let about = opened.metadata().ok()?;
-        let made = about.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
         Some(Self {
             path: path.to_string_lossy().into_owned(),
             file_system: fstatvfs(&opened).ok()?.f_fsid,
             inode: about.ino(),
-            made: made.and_then(|made| u64::try_from(made.as_nanos()).ok()),
+            made: made(&opened),
         })
     }
 
@@ -65,6 +65,23 @@ impl DataFolder {
     }
 }
 
+/// Returns the time at which a folder was created, in nanoseconds since the Unix epoch. The standard library does not ask for
+/// it in programs that are linked with musl, and then the same folder would be another one for each of two programs.
+#[cfg(target_os = "linux")]
+fn made(folder: &File) -> Option<u64> {
+    let about = rustix::fs::statx(folder, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    let has_time = about.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let seconds = u64::try_from(about.stx_btime.tv_sec).ok().filter(|_| has_time)?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(about.stx_btime.tv_nsec.into())
+}
+
+/// Returns the time at which a folder was created, in nanoseconds since the Unix epoch.
+#[cfg(not(target_os = "linux"))]
+fn made(folder: &File) -> Option<u64> {
+    let made = folder.metadata().ok()?.created().ok()?;
+    u64::try_from(made.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos()).ok()
+}
+
 /// Writes a `.gitignore` into a new data folder: it is usually in a project, and has secrets and a record of its own.
 /// The lock file is left to be committed. A file that exists is left as it is.
 ///
@@ -85,6 +102,16 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
+
+    #[test]
+    fn the_time_at_which_a_folder_was_created_is_known_whatever_a_program_is_linked_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = File::open(dir.path()).unwrap();
+        // The standard library knows it in this program, if the file system does.
+        let known = folder.metadata().unwrap().created().ok();
+        let known = known.map(|made| made.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos());
+        assert_eq!(made(&folder).map(u128::from), known);
+    }
 
     #[test]
     fn another_folder_at_the_same_path_is_another_data_folder() {

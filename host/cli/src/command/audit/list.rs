@@ -115,7 +115,7 @@ fn print(entry: &CallEntry, form: ListingForm) -> anyhow::Result<()> {
 }
 
 /// Returns a call in one line: when, its identifier, who, how it ended, how long it took, and what was called.
-pub(super) fn line(entry: &CallEntry) -> String {
+pub(crate) fn line(entry: &CallEntry) -> String {
     let who = shown(entry.principal.as_deref());
     let item = match &entry.item {
         Some(item) => escape_hidden(item).into_owned(),

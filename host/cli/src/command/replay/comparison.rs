@@ -8,13 +8,12 @@ use serde_json::{Value, json};
 use crate::joint_verdict::{DecidedBy, JointVerdict};
 use crate::moment;
 use crate::output::{self, BAD, BOLD, escape_hidden};
-use crate::recorded_call::RecordedDecision;
+use crate::recorded_call::{MissingFact, RecordedDecision};
 
 /// The reason why a recorded decision could not be judged anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum NotJudged {
-    ReadsPayload,
-    ReadsDefinition,
+    Reads(MissingFact),
     NotAsked,
     Unreadable,
 }
@@ -45,8 +44,8 @@ pub(super) struct Comparison {
 impl NotJudged {
     fn word(self) -> &'static str {
         match self {
-            Self::ReadsPayload => "reads-payload",
-            Self::ReadsDefinition => "reads-definition",
+            Self::Reads(MissingFact::Payload) => "reads-payload",
+            Self::Reads(MissingFact::Definition) => "reads-definition",
             Self::NotAsked => "not-asked",
             Self::Unreadable => "unreadable",
         }
@@ -54,11 +53,7 @@ impl NotJudged {
 
     fn in_words(self) -> &'static str {
         match self {
-            Self::ReadsPayload => {
-                "a policy reads arguments or results of which only the shape was recorded: set `record = \"full\"` in the \
-                 profile, and later calls can be judged"
-            }
-            Self::ReadsDefinition => "a policy reads the tool's definition, which was not recorded",
+            Self::Reads(missing) => missing.in_words(),
             Self::NotAsked => "no policy was asked: the broker refused the call before, or it was not decided",
             Self::Unreadable => "the records are of another version and do not say enough",
         }

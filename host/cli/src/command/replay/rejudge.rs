@@ -16,7 +16,7 @@ use super::comparison::{Comparison, NotJudged};
 use crate::call_query::CallQuery;
 use crate::joint_verdict::{DecidedBy, JointVerdict};
 use crate::output;
-use crate::recorded_call::{Definitions, NotDecided, RecordedDecision, UnknownFacts, decisions};
+use crate::recorded_call::{Definitions, NotDecided, RecordedDecision, decisions};
 
 /// The largest number of decisions that one task judges, and of bytes of arguments and results: as many are in memory for
 /// each processor.
@@ -116,8 +116,7 @@ async fn decide(policies: &[Policy], decision: &RecordedDecision) -> Result<Deci
         let name = &policy.identity().name;
         let judged = match policy.check_observed(view).await {
             Ok(observed) => {
-                // A decision that was made of something unknown is none.
-                if let Some(missing) = missing(&observed.usage.asked, decision.unknown) {
+                if let Some(missing) = decision.unknown.among(&observed.usage.asked) {
                     unknown = Some(missing);
                     continue;
                 }
@@ -134,16 +133,7 @@ async fn decide(policies: &[Policy], decision: &RecordedDecision) -> Result<Deci
     }
     match unknown {
         // One denial is enough, whatever the others would say.
-        Some(missing) if decided.joint != JointVerdict::Deny => Err(missing),
+        Some(missing) if decided.joint != JointVerdict::Deny => Err(NotJudged::Reads(missing)),
         _ => Ok(decided),
     }
-}
-
-/// Returns the fact that a policy asked for and the records do not have.
-fn missing(asked: &[&str], unknown: UnknownFacts) -> Option<NotJudged> {
-    let asks = |facts: &[&str]| asked.iter().any(|asked| facts.contains(asked));
-    if unknown.payload && asks(&["arguments", "outcome", "outcome-is-error"]) {
-        return Some(NotJudged::ReadsPayload);
-    }
-    (unknown.definition && asks(&["definition", "annotations"])).then_some(NotJudged::ReadsDefinition)
 }

@@ -1,0 +1,123 @@
+//! `portcullis policy explain`: what each policy said about a recorded call, and what it says now.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use portcullis::broker::user_plugin_host;
+use portcullis::ledger::{LedgerReader, PositionedRecord};
+use portcullis::plugin::{Policy, Verdict};
+use serde_json::{Value, json};
+
+use crate::cli::GlobalArgs;
+use crate::command::audit;
+use crate::output::{self, BOLD, escape_hidden};
+use crate::recorded_call::{Definitions, NotDecided, RecordedDecision, decisions, last_round};
+use crate::runtime;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The id of a call, as `portcullis audit` shows it
+    call: String,
+
+    /// Read the ledger of this data folder
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+/// What one policy said, and what it says now.
+struct Explanation {
+    policy: String,
+    phase: &'static str,
+    /// The verdict that was recorded; `None` if the policy was not asked.
+    then: Option<String>,
+    now: String,
+    /// The reason for the verdict of now.
+    reason: Option<String>,
+}
+
+pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let config = global.load()?;
+    if config.policies.is_empty() {
+        bail!("the configuration has no `[[policies]]` that could explain a call");
+    }
+    let folder = audit::folder(global, args.data_dir.as_ref())?;
+    let reader = LedgerReader::open(&folder)?;
+    let Some((entry, records)) = reader.call_entry(&args.call)? else {
+        bail!(
+            "no call {:?} in the ledger at {}; `portcullis audit` lists the calls with their ids",
+            args.call,
+            folder.display()
+        );
+    };
+    let decisions = decisions(&entry, &records, &Definitions::read(&reader)?);
+    let explained = runtime::block_on(async {
+        let host = user_plugin_host()?;
+        let mut explained = Vec::new();
+        for config in &config.policies {
+            let policy = host.policy(config).await?;
+            for decision in &decisions {
+                match decision {
+                    Ok(decision) if policy.on(decision.view.phase) => {
+                        explained.push(explain(&policy, decision, &records).await?);
+                    }
+                    Ok(_) => {}
+                    Err(NotDecided::NotAsked) => {
+                        bail!(
+                            "no policy was asked about this call: `portcullis audit show {}` says what became of it",
+                            args.call
+                        )
+                    }
+                    Err(NotDecided::Unreadable) => {
+                        bail!("the records of this call do not say enough to judge it again")
+                    }
+                }
+            }
+        }
+        Ok(explained)
+    })?;
+    if global.json {
+        let lines = explained.iter().map(|Explanation { policy, phase, then, now, reason }| {
+            json!({ "policy": policy, "phase": phase, "then": then, "now": now, "reason": reason })
+        });
+        output::json(&json!({ "call": args.call, "policies": lines.collect::<Vec<_>>() }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::text(&format!("{BOLD}{}{BOLD:#}\n", escape_hidden(&audit::line(&entry))))?;
+    for Explanation { policy, phase, then, now, reason } in explained {
+        let then = then.unwrap_or_else(|| "not asked".to_owned());
+        let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        let about = if phase == "result" { ", about its result" } else { "" };
+        output::text(&format!("{}\n", escape_hidden(&format!("{policy}{about}: {then} then, {now} now{reason}"))))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn explain(
+    policy: &Policy,
+    decision: &RecordedDecision,
+    records: &[PositionedRecord],
+) -> anyhow::Result<Explanation> {
+    let (name, phase) = (&policy.identity().name, decision.view.phase);
+    let verdicts = records.iter().flat_map(|entry| last_round(&entry.record.body["verdicts"], phase));
+    let then =
+        verdicts.filter(|entry| entry["plugin"] == name.as_str()).last().map(|entry| recorded(&entry["verdict"]));
+    let observed = policy.check_observed(&decision.view).await?;
+    let (now, reason) = match (decision.unknown.among(&observed.usage.asked), observed.decision) {
+        (Some(missing), _) => ("not judged".to_owned(), Some(missing.in_words().to_owned())),
+        (None, Ok(Verdict::Pass)) => ("pass".to_owned(), None),
+        (None, Ok(Verdict::Ask(reason))) => ("ask".to_owned(), Some(reason)),
+        (None, Ok(Verdict::Deny(denial))) => (format!("deny ({})", denial.code), Some(denial.message)),
+        (None, Err(failure)) => (format!("deny ({})", failure.code.as_str()), Some(failure.detail)),
+    };
+    let now = if policy.shadow() { format!("{now} (in shadow)") } else { now };
+    Ok(Explanation { policy: name.clone(), phase: phase.as_str(), then, now, reason })
+}
+
+/// Returns a recorded verdict in the words of this command.
+fn recorded(verdict: &Value) -> String {
+    if let Some(code) = verdict["deny"].as_str() {
+        return format!("deny ({code})");
+    }
+    if verdict.get("ask").is_some() { "ask".to_owned() } else { "pass".to_owned() }
+}
