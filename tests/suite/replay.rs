@@ -207,3 +207,28 @@ fn recorded_calls_become_fixtures_that_the_policies_pass() {
     let none = dir.run(&["audit", "export", "--fixtures", "-o", "none.toml"]);
     assert!(none.code != Some(0) && none.err.contains("[[policies]]"), "{}", none.err);
 }
+
+#[test]
+fn each_policy_explains_a_recorded_call_by_what_it_said_and_says_now() {
+    let cedar = "[[policies]]\nplugin = \"builtin:cedar\"\n[policies.settings]\npolicies = '''\n\
+                 permit (principal, action, resource);\n@id(\"no-zero\")\n\
+                 forbid (principal, action == Action::\"calc__divide\", resource) when { context.input.b == 0 };\n'''\n";
+    let dir = TestDir::new(&whole(&(rules("ask = [\"*__write\"]") + cedar)));
+    make_calls(&dir);
+    let denied = dir.records_of("call.denied").remove(0);
+    let call = denied["call"].as_str().unwrap();
+    let explained = dir.run(&["policy", "explain", call]);
+    assert_eq!(explained.code, Some(0), "{}", explained.err);
+    for expected in
+        ["builtin:rules: pass then, pass now", "builtin:cedar: deny (forbidden) then, deny (forbidden) now", "no-zero"]
+    {
+        assert!(explained.out.contains(expected), "{expected:?} is not in:\n{}", explained.out);
+    }
+    dir.configure(&whole(&rules("deny = [\"calc__divide\"]")));
+    let explained: Value = serde_json::from_str(&dir.run(&["policy", "explain", call, "--json"]).out).unwrap();
+    let policy = &explained["policies"][0];
+    assert_eq!((&policy["then"], &policy["now"]), (&json!("pass"), &json!("deny (rule)")), "{explained:#}");
+
+    let unknown = dir.run(&["policy", "explain", "01ARZ3NDEKTSV4RRFFQ69G5FAV"]);
+    assert!(unknown.code != Some(0) && unknown.err.contains("portcullis audit"), "{}", unknown.err);
+}
