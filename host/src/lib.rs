@@ -66,6 +66,7 @@ mod telemetry;
 pub mod broker;
 pub mod catalog;
 pub mod control;
+pub mod flow;
 pub mod front;
 pub mod gate;
 pub mod login;

@@ -8,6 +8,7 @@ use super::pending_rounds::PendingRounds;
 use super::tasks::Tasks;
 use crate::agent::Agent;
 use crate::call::Caller;
+use crate::flow::SessionFlow;
 use crate::gate::SessionVault;
 use crate::name::ProfileName;
 use crate::protocol::Era;
@@ -17,6 +18,7 @@ use crate::sync::Mutex;
 #[derive(Default)]
 pub(crate) struct Continuations {
     pub(super) vault: Arc<SessionVault>,
+    pub(super) flow: Arc<SessionFlow>,
     pub(super) rounds: PendingRounds,
     pub(super) tasks: Tasks,
 }

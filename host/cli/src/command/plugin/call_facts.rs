@@ -134,7 +134,7 @@ impl CallFacts {
             },
         );
         (call.arguments, call.received_at) = (arguments, self.received_at.unwrap_or(RECEIVED_AT));
-        Ok(CallView { call: Arc::new(call), phase, outcome, failed: self.failed })
+        Ok(CallView { outcome, failed: self.failed, ..CallView::before(&Arc::new(call), phase) })
     }
 
     fn exposed_name(&self) -> String {
