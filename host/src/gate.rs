@@ -24,12 +24,13 @@ use crate::agent::AgentPeer;
 use crate::call::{Call, CallView, Params, Phase};
 use crate::config::{Approve, Detail, Durability};
 use crate::digest::Digest;
-use crate::flow::{CallFlow, SessionFlow, SourceFlow, TracedCall};
+use crate::flow::CallFlow;
 use crate::ledger::{Event, EventKind, Ledger};
 use crate::lockfile::Acceptance;
 use crate::metrics::{Decisions, SourceMetrics};
 use crate::plugin::{Approval, PluginIdentity, Policy, Transform, TransformDecision};
 use crate::protocol::{CanonicalError, canonical, check_canonical};
+use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
 
 pub(crate) use ambiguity::fold;
 use approval::{ApprovalOutcome, ApprovalQuestion, Approvals};
@@ -151,6 +152,9 @@ impl Gate {
         };
         let mut body = self.describe(&call, input, trail);
         body.set("approval", approved.describe());
+        if let Some(flow) = &flow {
+            body.set("flow", flow.describe());
+        }
         let event = Event {
             kind: EventKind::CallIntent,
             run: Some(call.caller.session.clone()),

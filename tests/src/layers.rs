@@ -106,7 +106,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "host/src",
         &[
             &["telemetry"],
-            &["flow"],
+            &["provenance"],
             &["catalog", "gate", "oauth", "source", "login"],
             &["context", "session"],
             &["control", "broker"],

@@ -12,7 +12,8 @@ pub const UNTRUSTED: &str = "untrusted";
 pub const PRIVATE: &str = "private";
 
 /// A way in which a call can change or disclose something outside its source. It is derived from the source's cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Effect {
     /// The arguments can reach a network.
     Network,

@@ -11,11 +11,11 @@ use super::records::{recorded_payload, recorded_text};
 use super::{Budget, CallRefusal, Gate, GateInput, SessionVault};
 use crate::call::{Call, CallView, Cause, Delivery, Outcome, Phase};
 use crate::config::Detail;
-use crate::flow::{SessionFlow, SourceFlow, TracedCall};
 use crate::ledger::{Event, EventBody, EventKind, OutcomeSlot};
 use crate::metrics::{Ending, Series};
 use crate::plugin::TransformDecision;
 use crate::protocol::{Answer, Json, Method, RpcError};
+use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
 
 /// The obligation to record the outcome of an admitted call. If it is dropped without [`Ticket::release`], it records
 /// that the outcome is unknown.

@@ -27,7 +27,7 @@ struct Bench {
     inbox: Arc<Inbox>,
     ledger: Ledger,
     vault: Arc<SessionVault>,
-    flow: Arc<crate::flow::SessionFlow>,
+    flow: Arc<crate::provenance::SessionFlow>,
     session: SessionId,
     /// The annotations of the called tool.
     hints: ToolAnnotations,

@@ -8,10 +8,10 @@ use super::pending_rounds::PendingRounds;
 use super::tasks::Tasks;
 use crate::agent::Agent;
 use crate::call::Caller;
-use crate::flow::SessionFlow;
 use crate::gate::SessionVault;
 use crate::name::ProfileName;
 use crate::protocol::Era;
+use crate::provenance::SessionFlow;
 use crate::sync::Mutex;
 
 /// The continuations of one caller. A legacy session has its own.

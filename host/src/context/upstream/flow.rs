@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::Upstream;
 use crate::config::{Endpoint, SourceConfig, looks_secret, secret_arguments};
-use crate::flow::{Effect, PRIVATE, SourceFlow, UNTRUSTED};
+use crate::flow::{Effect, PRIVATE, UNTRUSTED};
 use crate::item::{Item, ItemKind};
+use crate::provenance::SourceFlow;
 use crate::secret::ConfigValue;
 
 const NOTHING: &[Effect] = &[];

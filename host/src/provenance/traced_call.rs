@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Effect, Found, Origin, SeenResult, SessionFlow};
+use super::{Found, SeenResult, SessionFlow};
 use crate::call::Call;
-use crate::flow::CallFlow;
+use crate::flow::{CallFlow, Effect, Origin};
+use crate::ledger::EventBody;
 use crate::protocol::Json;
 
 /// The most origins that a plugin is told of one call.
@@ -60,6 +61,14 @@ impl TracedCall {
     /// Keeps what the agent is given of a message beside the result, such as progress with a text.
     pub(crate) fn keep_message(&self, message: &Json) {
         self.keep(message, false);
+    }
+
+    /// Returns what the ledger keeps: labels, effects, and the calls that values of the arguments came from.
+    pub(crate) fn describe(&self) -> EventBody {
+        let effects: Vec<_> = self.source.effects.iter().map(|effect| effect.as_str().to_owned()).collect();
+        let origins: Vec<_> = self.origins().iter().map(|origin| origin.call.to_string()).collect();
+        let body = EventBody::new().with("effects", effects).with("labels", self.labels.clone());
+        body.with("traced", self.is_traced()).with("origins", origins)
     }
 
     fn keep(&self, text: &Json, counts: bool) {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::call::{Call, Params};
+use crate::flow::{CallFlow as _, Effect};
 use crate::protocol::Method;
 use portcullis_core::testing::view;
 

@@ -15,11 +15,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use portcullis_core::flow::{CallFlow, Effect, Origin, PRIVATE, StatedFlow, UNTRUSTED};
+use crate::flow::{PRIVATE, UNTRUSTED};
 
 use crate::protocol::Json;
 use crate::sync::Mutex;
-use fingerprint::{FlowKey, Fingerprints, Positions};
+use fingerprint::{Fingerprints, FlowKey, Positions};
 pub(crate) use traced_call::{SourceFlow, TracedCall};
 
 /// The most fingerprints that a session keeps: about 2.2 MiB. A page of 10 KiB has about 2,000.
@@ -33,7 +33,7 @@ const MAX_RESULT_BYTES: usize = 1024 * 1024;
 
 /// The results that one legacy session has seen, or all modern sessions of one principal and profile.
 #[derive(Debug, Default)]
-pub struct SessionFlow {
+pub(crate) struct SessionFlow {
     seen: Mutex<Option<Box<SeenResults>>>,
     /// True if the session saw a result that nothing was kept of, because no plugin asked for it at the time.
     missed: AtomicBool,
