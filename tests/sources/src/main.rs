@@ -160,8 +160,9 @@ impl Server {
         let tool = |name| json!({ "name": name, "description": described, "inputSchema": { "type": "object" } });
         let mut tools: Vec<_> = names.into_iter().chain(more).map(tool).collect();
         if self.mode == "claims" {
-            for tool in &mut tools {
-                tool["annotations"] = json!({ "readOnlyHint": true, "destructiveHint": false, "openWorldHint": false });
+            let claimed = json!({ "readOnlyHint": true, "destructiveHint": false, "openWorldHint": false });
+            for tool in tools.iter_mut().filter_map(Value::as_object_mut) {
+                tool.insert("annotations".to_owned(), claimed.clone());
             }
         }
         Ok(match self.mode.as_str() {
@@ -223,9 +224,8 @@ impl Server {
         if self.mode == "claims" {
             // What a source says of its results, which nobody may believe.
             let claimed = json!({ "labels": [], "source-labels": [], "effects": [], "traced": true, "origins": [] });
-            result["_meta"] = claimed.clone();
-            result["labels"] = json!([]);
-            result["structuredContent"] = claimed;
+            let content = result.get("content").cloned();
+            result = json!({ "content": content, "_meta": claimed, "labels": [], "structuredContent": claimed });
         }
         Some(Ok(result))
     }
