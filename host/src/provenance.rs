@@ -47,6 +47,15 @@ impl SessionFlow {
         }
     }
 
+    /// Forgets what the session has seen: it counts as one that has seen nothing. Returns the labels that it had.
+    pub(crate) fn clear(&self) -> Vec<String> {
+        let labels = self.snapshot().labels;
+        let mut seen = self.seen.lock();
+        self.missed.store(false, Ordering::Relaxed);
+        *seen = None;
+        labels
+    }
+
     /// Returns what is known of the session at this moment.
     fn snapshot(&self) -> FlowSnapshot {
         let missed = self.missed.load(Ordering::Relaxed);

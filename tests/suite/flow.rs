@@ -175,3 +175,23 @@ fn a_session_that_began_without_the_policy_counts_as_one_that_has_seen_everythin
     assert!(reasons.contains("more than can be traced"), "{reasons}");
     agent.leave();
 }
+
+#[test]
+fn a_person_clears_what_a_session_has_seen_and_the_ledger_records_it() {
+    let dir = TestDir::new(&format!("{FLOW}{SOURCES}"));
+    let mut agent = Agent::alone(&dir, Era::Legacy);
+    agent.list();
+    runs(&dir, &mut agent, "web__echo", &json!({ "text": "hello" }));
+    asks(&dir, &mut agent, "notes__echo", &json!({ "text": "x" }));
+    let run = dir.records_of("run.started")[0]["run"].as_str().unwrap().to_owned();
+    let cleared = dir.run(&["clear", &run]);
+    assert_eq!((cleared.code, cleared.out), (Some(0), format!("{run}  cleared; its labels were: untrusted\n")));
+    runs(&dir, &mut agent, "notes__echo", &json!({ "text": "x" }));
+    runs(&dir, &mut agent, "web__echo", &json!({ "text": "hello" }));
+    asks(&dir, &mut agent, "notes__echo", &json!({ "text": "x" }));
+    assert_eq!(dir.run(&["clear", "01JD0000000000000000000001"]).code, Some(1));
+    agent.leave();
+    let record = dir.records_of("session.cleared").remove(0);
+    assert_eq!(record["run"], run.as_str());
+    assert!(record["body"]["by"].as_str().unwrap().starts_with("cli (uid "), "{record}");
+}
