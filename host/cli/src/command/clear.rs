@@ -43,10 +43,11 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     for (chain, answer) in answers {
         match answer {
             Ok(cleared) => {
+                let labels = cleared.get("labels").cloned().unwrap_or_default();
                 if global.json {
-                    output::json(&json!({ "chain": chain, "session": args.session, "labels": cleared["labels"] }))?;
+                    output::json(&json!({ "chain": chain, "session": args.session, "labels": labels }))?;
                 } else {
-                    let labels = cleared["labels"].as_array().into_iter().flatten().filter_map(|label| label.as_str());
+                    let labels = labels.as_array().into_iter().flatten().filter_map(|label| label.as_str());
                     let labels: Vec<_> = labels.collect();
                     let had = if labels.is_empty() { "none".to_owned() } else { labels.join(", ") };
                     output::text(&format!("{}  cleared; its labels were: {had}\n", escape_hidden(&args.session)))?;
