@@ -66,6 +66,13 @@ pub enum ControlRequest {
         /// The name of the user who asks for the restart.
         by: String,
     },
+    /// Clears what a session has seen, for policies about information flow.
+    Clear {
+        /// The session's identifier.
+        session: String,
+        /// The name of the user who clears it.
+        by: String,
+    },
     /// Opens a session. After the reply the connection carries messages of MCP, one per line, until one end closes it.
     Session {
         /// The profile of the session.

@@ -24,11 +24,13 @@ use crate::agent::AgentPeer;
 use crate::call::{Call, CallView, Params, Phase};
 use crate::config::{Approve, Detail, Durability};
 use crate::digest::Digest;
+use crate::flow::CallFlow;
 use crate::ledger::{Event, EventKind, Ledger};
 use crate::lockfile::Acceptance;
 use crate::metrics::{Decisions, SourceMetrics};
 use crate::plugin::{Approval, PluginIdentity, Policy, Transform, TransformDecision};
 use crate::protocol::{CanonicalError, canonical, check_canonical};
+use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
 
 pub(crate) use ambiguity::fold;
 use approval::{ApprovalOutcome, ApprovalQuestion, Approvals};
@@ -52,6 +54,8 @@ pub struct Gate {
     approvals: Approvals,
     ledger: Ledger,
     policies_digest: Digest,
+    /// True if a plugin can ask for the information flow of a call. Otherwise nothing of it is kept.
+    reads_flow: bool,
 }
 
 /// The plugins that a gate asks, each role in its order.
@@ -86,6 +90,10 @@ pub struct GateInput<'a> {
     pub durability: Durability,
     /// True if the source can neither change nor disclose anything, as its cell enforces.
     pub sealed: bool,
+    /// The results that the session has seen.
+    pub(crate) flow: &'a Arc<SessionFlow>,
+    /// The labels and effects of the call's source, if the gate [reads them](Gate::reads_flow).
+    pub(crate) source_flow: Option<SourceFlow>,
     /// The way back to the agent.
     pub peer: &'a Arc<dyn AgentPeer>,
     /// True if the call was let through before, and comes again with answers to its source's questions. No person is
@@ -114,8 +122,11 @@ impl Gate {
             text.push_str(&format!("{} {} {}\n", id.name, id.digest, id.settings));
         }
         let policies_digest = Digest::of(text.as_bytes());
+        let reads_flow = policies.iter().any(Policy::reads_flow)
+            || transforms.iter().any(Transform::reads_flow)
+            || approvals.iter().any(Approval::reads_flow);
         let approvals = Approvals::new(approvals, (inbox, ask_timeout), ledger.clone(), policies_digest);
-        Self { policies, transforms, approvals, ledger, policies_digest }
+        Self { policies, transforms, approvals, ledger, policies_digest, reads_flow }
     }
 
     /// Takes a call through all checks to its permit, and records the intent or the refusal durably.
@@ -131,8 +142,8 @@ impl Gate {
         let mut call = Arc::new(call);
         let mut undecided = UndecidedCall { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
         let outcome = self.pass_within_budget(&mut call, input, &mut trail).await;
-        let approved = match outcome {
-            Ok(approved) => approved,
+        let PassedCall { approved, flow } = match outcome {
+            Ok(passed) => passed,
             Err(refusal) => {
                 undecided.decided = true;
                 self.record_refusal(&call, input, &series, &refusal, trail).await?;
@@ -154,7 +165,7 @@ impl Gate {
                 // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an
                 // outcome too.
                 undecided.decided = true;
-                let mut ticket = Ticket::new(self, call.clone(), series.clone(), input, slot);
+                let mut ticket = Ticket::new(self, call.clone(), series.clone(), input, (slot, flow));
                 let waited = match intent {
                     Some(intent) => intent.durable().await.map(drop),
                     None => Ok(()),
@@ -189,6 +200,21 @@ impl Gate {
         GatePlugins { policies, transforms, approvals: self.approvals.plugins().cloned().collect() }
     }
 
+    /// Reports whether a plugin can ask for the information flow of a call.
+    pub(crate) fn reads_flow(&self) -> bool {
+        self.reads_flow
+    }
+
+    /// Returns the information flow of a call, with its present arguments. `None` if no plugin can ask for it; the
+    /// session then knows that it misses something.
+    fn traced(&self, call: &Call, input: &GateInput<'_>) -> Option<Arc<TracedCall>> {
+        let source = input.source_flow.clone().filter(|_| self.reads_flow);
+        if source.is_none() {
+            input.flow.miss();
+        }
+        source.map(|source| TracedCall::new(input.flow, source, call))
+    }
+
     /// Reports whether the agent gets what a source says only after plugins have judged it.
     fn inspects_results(&self) -> bool {
         let policies = self.policies.iter().any(|policy| policy.on(Phase::Result) && !policy.shadow());
@@ -220,16 +246,16 @@ impl Gate {
         call: &mut Arc<Call>,
         input: &GateInput<'_>,
         trail: &mut DecisionTrail,
-    ) -> Result<ApprovalOutcome, CallRefusal> {
+    ) -> Result<PassedCall, CallRefusal> {
         let Some(budget) = input.budget.filter(|_| !input.resumed && call.method.is_work()) else {
             return self.pass(call, input, trail).await;
         };
         // Checked first, so that no person is asked in vain, and paid last, as other calls may have spent the budget
         // meanwhile.
         budget.check()?;
-        let approved = self.pass(call, input, trail).await?;
+        let passed = self.pass(call, input, trail).await?;
         budget.take(call.arguments.as_bytes().len())?;
-        Ok(approved)
+        Ok(passed)
     }
 
     async fn pass(
@@ -237,7 +263,7 @@ impl Gate {
         call: &mut Arc<Call>,
         input: &GateInput<'_>,
         trail: &mut DecisionTrail,
-    ) -> Result<ApprovalOutcome, CallRefusal> {
+    ) -> Result<PassedCall, CallRefusal> {
         // Duplicate keys mean one thing to a policy and another to a source.
         let unknown = ambiguity::check(&call.method, call.params.as_json())
             .map_err(|why| CallRefusal::quoting("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
@@ -250,27 +276,43 @@ impl Gate {
         if !input.resumed {
             self.approvals.check_state(call)?;
         }
-        let mut asks = self.judge_call(call, trail).await?;
+        let mut flow = self.traced(call, input);
+        let mut asks = self.judge_call(call, &flow, trail).await?;
         let ambiguous = |error: CanonicalError| CallRefusal::quoting("plugin-output", error.to_string());
-        if self.rewrite(call, input.vault, trail).await? {
+        if self.rewrite(call, input, &mut flow, trail).await? {
             check_canonical(&call.arguments).map_err(ambiguous)?;
-            asks = self.judge_call(call, trail).await?;
+            asks = self.judge_call(call, &flow, trail).await?;
         }
         let lock_settles = asks.is_empty() && risk::lock_settles(input);
         asks.extend(risk::reason(call, input).map(AskReason::ours));
         if asks.is_empty() || input.resumed {
-            return Ok(ApprovalOutcome::without_asking());
+            return Ok(PassedCall { approved: ApprovalOutcome::without_asking(), flow });
         }
         let out_of_band = risk::too_high_for_the_agents_channel(call, input.acceptance);
         let arguments_digest = Digest::of(canonical(&call.arguments).map_err(ambiguous)?.as_bytes());
         let (identity, record) = (input.identity, input.record);
-        let question =
-            ApprovalQuestion { call, reasons: asks, arguments_digest, identity, out_of_band, lock_settles, record };
-        Box::pin(self.approvals.settle(question, input.peer)).await
+        let question = ApprovalQuestion {
+            call,
+            flow: as_facts(&flow),
+            reasons: asks,
+            arguments_digest,
+            identity,
+            out_of_band,
+            lock_settles,
+            record,
+        };
+        let approved = Box::pin(self.approvals.settle(question, input.peer)).await?;
+        Ok(PassedCall { approved, flow })
     }
 
-    async fn judge_call(&self, call: &Arc<Call>, trail: &mut DecisionTrail) -> Result<Vec<AskReason>, CallRefusal> {
-        let view = CallView::before(call, Phase::Call);
+    async fn judge_call(
+        &self,
+        call: &Arc<Call>,
+        flow: &Option<Arc<TracedCall>>,
+        trail: &mut DecisionTrail,
+    ) -> Result<Vec<AskReason>, CallRefusal> {
+        trail.flow.clone_from(flow);
+        let view = CallView::before(call, Phase::Call).with_flow(as_facts(flow));
         judge(&self.policies, &view, &self.ledger, trail).await
     }
 
@@ -278,13 +320,14 @@ impl Gate {
     async fn rewrite(
         &self,
         call: &mut Arc<Call>,
-        vault: &Arc<SessionVault>,
+        input: &GateInput<'_>,
+        flow: &mut Option<Arc<TracedCall>>,
         trail: &mut DecisionTrail,
     ) -> Result<bool, CallRefusal> {
         let mut changed = false;
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Call)) {
-            let view = CallView::before(call, Phase::Call);
-            let keeper = vault.keeper(call.source(), transform.shadow());
+            let view = CallView::before(call, Phase::Call).with_flow(as_facts(flow));
+            let keeper = input.vault.keeper(call.source(), transform.shadow());
             match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
                 TransformDecision::Replace(arguments) => {
                     let params = call.params_with(&arguments);
@@ -292,6 +335,7 @@ impl Gate {
                         .ok_or_else(|| CallRefusal::denied("plugin-output", "the arguments have no place in params"))?;
                     let params = Params::parse(&call.method, params);
                     *call = Arc::new(Call { arguments, params, ..Call::clone(call) });
+                    *flow = self.traced(call, input);
                     changed = true;
                 }
                 TransformDecision::Keep => {}
@@ -300,6 +344,17 @@ impl Gate {
         }
         Ok(changed)
     }
+}
+
+/// A call that no plugin and no person refused.
+struct PassedCall {
+    approved: ApprovalOutcome,
+    flow: Option<Arc<TracedCall>>,
+}
+
+/// Returns the information flow of a call in the form that plugins get it.
+fn as_facts(flow: &Option<Arc<TracedCall>>) -> Option<Arc<dyn CallFlow>> {
+    flow.clone().map(|flow| flow as Arc<dyn CallFlow>)
 }
 
 #[cfg(test)]

@@ -61,6 +61,7 @@
 //! without `main_if_asked` and without what concerns packages and the cells of processes.
 
 mod context;
+mod provenance;
 mod telemetry;
 
 pub mod broker;
@@ -75,7 +76,7 @@ pub mod source;
 
 pub use portcullis_cell as cell;
 pub use portcullis_config as config;
-pub use portcullis_core::{agent, call, digest, escape, item, limits, lockfile, name, protocol, secret, trust};
+pub use portcullis_core::{agent, call, digest, escape, flow, item, limits, lockfile, name, protocol, secret, trust};
 pub use portcullis_ledger as ledger;
 pub use portcullis_net::{egress, oci};
 pub use portcullis_scan as scan;

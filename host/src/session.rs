@@ -101,6 +101,11 @@ impl Session {
         Arc::clone(&self.current().caller)
     }
 
+    /// Forgets what the session has seen, for policies about information flow. Returns the labels that it had.
+    pub(crate) fn clear_flow(&self) -> Vec<String> {
+        self.agent_side.continuations.flow.clear()
+    }
+
     /// Reports whether the run has ended, well or not. A front opens a new session instead of using an ended one.
     #[must_use]
     pub fn ended(&self) -> bool {

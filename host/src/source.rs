@@ -79,6 +79,11 @@ pub trait Source: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Reports whether its requests carry what identifies an account: listed headers, or a login.
+    fn has_account(&self) -> bool {
+        false
+    }
+
     /// Returns its health, as far as it is known. Sends no request.
     fn health(&self) -> ConnectionHealth {
         ConnectionHealth::default()

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The plugins that import nothing but the contract. `builtin:NAME` is built from the package `portcullis-NAME`.
-const PLUGINS: [&str; 7] = ["rules", "approval-memory", "redact", "jsonl", "calculator", "memory", "saboteur"];
+const PLUGINS: [&str; 8] = ["rules", "flow", "approval-memory", "redact", "jsonl", "calculator", "memory", "saboteur"];
 
 const TARGET: &str = "wasm32-unknown-unknown";
 

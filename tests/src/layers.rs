@@ -89,7 +89,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "host/core/src",
         &[
             &["sync", "name", "escape", "protocol", "digest", "private", "sealing_key", "agent", "limits", "metrics"],
-            &["item", "call"],
+            &["flow", "item", "call"],
             &["secret", "lockfile", "trust"],
         ],
     ),
@@ -106,6 +106,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "host/src",
         &[
             &["telemetry"],
+            &["provenance"],
             &["catalog", "gate", "oauth", "source", "login"],
             &["context", "session"],
             &["control", "broker"],

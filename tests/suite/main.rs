@@ -40,6 +40,7 @@ mod evaluate;
 mod evidence;
 mod fairness;
 mod fidelity;
+mod flow;
 mod forwarding;
 mod groups;
 mod handshake;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
-    add, approvals, audit, call, check, completions, connect, demo, doctor, edit, evaluate, import, init, learn, lock,
-    login, logs, man, packages, plugin, policy, replay, restart, scan, schema, secret, serve, stats, status, tools,
-    trust, version, wrap,
+    add, approvals, audit, call, check, clear, completions, connect, demo, doctor, edit, evaluate, import, init, learn,
+    lock, login, logs, man, packages, plugin, policy, replay, restart, scan, schema, secret, serve, stats, status,
+    tools, trust, version, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -78,6 +78,7 @@ pub(crate) enum Command {
     Call(call::Args),
     Status(status::Args),
     Restart(restart::Args),
+    Clear(clear::Args),
     Logs(logs::Args),
     Lock(lock::Args),
     Approvals(approvals::Args),

@@ -5,6 +5,7 @@ pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod check;
+pub(crate) mod clear;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod demo;
@@ -50,6 +51,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Trust(args) => trust::run(&args, &global),
         Command::Call(args) => call::run(&args, &global),
         Command::Status(args) => status::run(&args, &global),
+        Command::Clear(args) => clear::run(&args, &global),
         Command::Restart(args) => restart::run(&args, &global),
         Command::Logs(args) => logs::run(&args, &global),
         Command::Lock(args) => lock::run(&args, &global),

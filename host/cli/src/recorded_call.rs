@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use portcullis::call::{Call, CallId, CallView, Caller, Params, Phase, Risk, SessionId, TrustLevel};
 use portcullis::digest::Digest;
+use portcullis::flow::{CallFlow, Effect, Origin, StatedFlow};
 use portcullis::item::{Item, ItemKind, ToolAnnotations};
 use portcullis::ledger::{CallEntry, EventKind, LedgerError, LedgerReader, PositionedRecord, RecordFilter};
 use portcullis::protocol::{Json, Method};
@@ -36,6 +37,8 @@ pub(crate) struct UnknownFacts {
     pub(crate) payload: bool,
     /// The definition, which earlier versions did not record.
     pub(crate) definition: bool,
+    /// The information flow, which is recorded if a plugin can ask for it.
+    pub(crate) flow: bool,
 }
 
 /// A fact that a policy asked for and the records do not have.
@@ -43,10 +46,11 @@ pub(crate) struct UnknownFacts {
 pub(crate) enum MissingFact {
     Payload,
     Definition,
+    Flow,
 }
 
 impl UnknownFacts {
-    /// Reports whether a fact is unknown.
+    /// Reports whether a fact is unknown that every call has.
     pub(crate) fn any(self) -> bool {
         self.payload || self.definition
     }
@@ -57,7 +61,11 @@ impl UnknownFacts {
         if self.payload && asks(&["arguments", "outcome", "outcome-is-error"]) {
             return Some(MissingFact::Payload);
         }
-        (self.definition && asks(&["definition", "annotations"])).then_some(MissingFact::Definition)
+        if self.definition && asks(&["definition", "annotations"]) {
+            return Some(MissingFact::Definition);
+        }
+        let flow = ["source-labels", "effects", "labels", "traced", "origins"];
+        (self.flow && asks(&flow)).then_some(MissingFact::Flow)
     }
 }
 
@@ -70,6 +78,9 @@ impl MissingFact {
                  profile, and later calls can be judged"
             }
             Self::Definition => "a policy reads the tool's definition, which was not recorded",
+            Self::Flow => {
+                "a policy reads the information flow of calls, which is recorded once such a policy is configured"
+            }
         }
     }
 }
@@ -133,8 +144,9 @@ pub(crate) fn decisions(
         view,
         unknown,
     };
-    let call = Arc::new(call);
-    let before = decision(joint_verdict(&verdicts), CallView::before(&call, Phase::Call), unknown);
+    let (call, flow) = (Arc::new(call), recorded_flow(&body["flow"]).map(|flow| Arc::new(flow) as Arc<dyn CallFlow>));
+    let before = CallView::before(&call, Phase::Call).with_flow(flow.clone());
+    let before = decision(joint_verdict(&verdicts), before, unknown);
     let after = of_kind(EventKind::ToolCompleted).and_then(|body| {
         let verdicts = last_round(&body["verdicts"], Phase::Result);
         // Where no policy judged the result, there is nothing to compare with, and the phase may not have been asked for.
@@ -145,7 +157,7 @@ pub(crate) fn decisions(
         let outcome = received.get("body").map(Json::of);
         let unknown = UnknownFacts { payload: unknown.payload || outcome.is_none(), ..unknown };
         let (outcome, failed) = (Some(outcome.unwrap_or_else(Json::empty_object)), body["outcome"] == "error");
-        let view = CallView { call: Arc::clone(&call), phase: Phase::Result, outcome, failed };
+        let view = CallView { outcome, failed, ..CallView::before(&call, Phase::Result) }.with_flow(flow);
         Some(decision(joint_verdict(&verdicts), view, unknown))
     });
     [Some(Ok(before)), after.map(Ok)].into_iter().flatten().collect()
@@ -195,6 +207,7 @@ fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> 
         payload: arguments.is_none() && body.pointer("/arguments/shape") != Some(&json!({})),
         // A source itself has no definition.
         definition: known.is_none() && kind != ItemKind::Source,
+        flow: body["flow"].is_null(),
     };
     let definition = known.unwrap_or_else(Json::empty_object);
     let tags = body["tags"].as_array().into_iter().flatten();
@@ -223,6 +236,31 @@ fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> 
     let received_at = id.received_at();
     let call = Call::new(&method, params, &Arc::new(caller), Arc::new(item), Risk::recorded(text("risk")?));
     Some((Call { id, received_at, arguments: arguments.unwrap_or_else(Json::empty_object), ..call }, unknown))
+}
+
+/// Returns the information flow of a call, if it was recorded.
+fn recorded_flow(flow: &Value) -> Option<StatedFlow> {
+    let texts = |value: &Value| -> Option<Vec<String>> {
+        value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
+    };
+    let origin = |origin: &Value| {
+        let text = |key: &str| origin[key].as_str();
+        Some(Origin {
+            source: text("source")?.into(),
+            exposed: text("item")?.into(),
+            call: text("call")?.into(),
+            calls_ago: u32::try_from(origin["ago"].as_u64()?).ok()?,
+            labels: texts(&origin["labels"])?.into(),
+            pointer: text("pointer")?.to_owned(),
+        })
+    };
+    Some(StatedFlow {
+        source_labels: texts(&flow["source-labels"])?,
+        effects: serde_json::from_value::<Vec<Effect>>(flow["effects"].clone()).ok()?,
+        labels: texts(&flow["labels"])?,
+        traced: flow["traced"].as_bool()?,
+        origins: flow["origins"].as_array()?.iter().map(origin).collect::<Option<_>>()?,
+    })
 }
 
 fn item_of(body: &Value) -> Option<(ItemKind, &str)> {

@@ -204,6 +204,8 @@ pub struct SourceConfig {
     pub names: Naming,
     /// Labels that policies can read.
     pub tags: Vec<String>,
+    /// The labels of the source's results, or `None` for those that follow from its cell.
+    pub labels: Option<Vec<String>>,
     /// The group under whose name the source's tools are offered.
     pub group: Option<Membership>,
     /// The source's rank in its group, 0 to 100: members with a higher priority are called first.

@@ -50,6 +50,10 @@ pub(super) struct RawSource {
     /// Labels that policies can read and that groups can select by.
     #[serde(default)]
     pub tags: Vec<Located<String>>,
+    /// The labels of the source's results, for policies about information flow: "untrusted" if strangers may have written
+    /// them, "private" if strangers must not read them, and others of your own. Default: "untrusted" if the source
+    /// reaches a network or is on one, and "private" if it is granted files, secrets or an account.
+    pub labels: Option<Vec<Located<String>>>,
     /// Whether the source is used. With false it is checked with the rest of the file, but neither started nor shown.
     /// Default: true.
     pub enabled: Option<bool>,

@@ -66,6 +66,7 @@ pub(super) fn build(
         group: None,
         priority: quota::priority(raw, faults),
         tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
+        labels: raw.labels.as_ref().map(|list| list.iter().filter_map(|at| faults.keep(value::label(at))).collect()),
         enabled: raw.enabled.unwrap_or(true),
         required: raw.required.unwrap_or(false),
         eager: raw.start == Some(RawStart::Eager),

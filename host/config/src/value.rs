@@ -9,6 +9,9 @@ use super::error::{UnlocatedProblem, suggest};
 use super::raw::{Located, RawNames, RawValue};
 use super::{ConfigValue, Naming};
 
+/// The longest label of a source's results, in bytes: a person reads it in a question.
+const MAX_LABEL_BYTES: usize = 64;
+
 /// The longest key of `_meta` that `context` may name, in bytes: longer ones are not in use.
 const MAX_META_BYTES: usize = 128;
 
@@ -171,6 +174,16 @@ pub(super) fn tag(at: &Located<String>) -> Result<String, UnlocatedProblem> {
     good.then(|| at.to_string()).ok_or_else(|| {
         UnlocatedProblem::new(at.span(), format!("tag {:?} is not valid", at.as_str()))
             .help("1 to 64 visible characters")
+    })
+}
+
+/// Validates a label of a source's results.
+pub(super) fn label(at: &Located<String>) -> Result<String, UnlocatedProblem> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let good = (1..=MAX_LABEL_BYTES).contains(&at.len()) && at.bytes().all(plain);
+    good.then(|| at.to_string()).ok_or_else(|| {
+        UnlocatedProblem::new(at.span(), format!("label {:?} is not valid", at.as_str()))
+            .help("1 to 64 lower-case letters, digits and dashes, such as \"untrusted\" or \"private\"")
     })
 }
 

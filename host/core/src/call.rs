@@ -6,6 +6,7 @@ mod params;
 
 use std::sync::Arc;
 
+use crate::flow::CallFlow;
 use crate::item::{Item, ItemKind};
 use crate::metrics::{Series, SourceMetrics};
 use crate::name::{ProfileName, SourceName};
@@ -251,13 +252,21 @@ pub struct CallView {
     pub outcome: Option<Json>,
     /// True if `outcome` is a JSON-RPC error object.
     pub failed: bool,
+    /// The information flow of the call, or `None` if nothing is known of it.
+    pub flow: Option<Arc<dyn CallFlow>>,
 }
 
 impl CallView {
     /// Makes the view of a call that has no outcome yet.
     #[must_use]
     pub fn before(call: &Arc<Call>, phase: Phase) -> Self {
-        Self { call: call.clone(), phase, outcome: None, failed: false }
+        Self { call: call.clone(), phase, outcome: None, failed: false, flow: None }
+    }
+
+    /// Returns the view with the information flow of the call.
+    #[must_use]
+    pub fn with_flow(self, flow: Option<Arc<dyn CallFlow>>) -> Self {
+        Self { flow, ..self }
     }
 
     /// Reports whether the source says that the outcome is an error.

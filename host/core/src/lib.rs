@@ -8,6 +8,7 @@ pub mod agent;
 pub mod call;
 pub mod digest;
 pub mod escape;
+pub mod flow;
 pub mod item;
 pub mod limits;
 pub mod lockfile;

@@ -80,6 +80,8 @@ kinds! {
     LedgerGap = "ledger.gap",
     /// A profile lets risky calls pass without asking.
     ProfileUnguarded = "profile.unguarded",
+    /// A person cleared what a session had seen, for policies about information flow.
+    SessionCleared = "session.cleared",
     /// A session began.
     RunStarted = "run.started",
     /// A session ended without an error; its `status` says how: ended, interrupted or abandoned.

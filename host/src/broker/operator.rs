@@ -14,7 +14,7 @@ use crate::control::{
     ControlError, ControlHandler, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection,
 };
 use crate::gate::{GivenAnswer, InboxError};
-use crate::ledger::LedgerTrouble;
+use crate::ledger::{Event, EventKind, LedgerTrouble};
 use crate::name::ProfileName;
 
 /// The longest time that a source may take to come back before the operator is told that it is not connected yet: less
@@ -74,6 +74,7 @@ async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
             })
         }
         ControlRequest::Restart { source, by } => restart(inner, &source, &by).await,
+        ControlRequest::Clear { session, by } => clear(inner, &session, &by).await,
         ControlRequest::Session { profile, config } => may_connect(inner, &profile, &config),
         ControlRequest::Definitions { kind } => lock_comparison::compare(inner, kind).await,
         ControlRequest::Accept { source, kind, definitions, by } => {
@@ -112,6 +113,18 @@ async fn restart(inner: &Inner, source: &str, by: &str) -> ControlReply {
     let restarted = upstream.restart(&format!("restarted by {by}"), RESTART_TIMEOUT).await;
     let status = restarted.map_err(|error| ControlRefusal::Error(format!("source `{source}`: {error}")))?;
     Ok(json!({ "source": source, "state": status.as_str() }))
+}
+
+/// Clears what a session has seen. The record is written first.
+async fn clear(inner: &Inner, session: &str, by: &str) -> ControlReply {
+    let live = inner.live_sessions().into_iter().find(|live| live.caller().session.as_str() == session);
+    let live = live.ok_or_else(|| {
+        ControlRefusal::Absent(format!("this broker has no session {session:?}; `portcullis status --json` lists them"))
+    })?;
+    let event = Event::new(EventKind::SessionCleared, json!({ "by": by })).in_run(&live.caller().session);
+    let recorded = inner.context().ledger.append(event).await;
+    recorded.map_err(|error| ControlRefusal::Error(format!("the ledger cannot record it: {error}")))?;
+    Ok(json!({ "session": session, "labels": live.clear_flow() }))
 }
 
 fn status(inner: &Inner) -> Value {

@@ -15,6 +15,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         },
         names,
         tags: vec![],
+        labels: None,
         group: None,
         priority: 50,
         enabled: true,

@@ -1,6 +1,7 @@
 //! One configured source with what the broker knows of it.
 
 mod build;
+mod flow;
 mod status;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -53,6 +54,8 @@ pub(crate) struct Upstream {
     pub(crate) component_cell: Option<Arc<ComponentCell>>,
     /// The network of a component source, if it has any.
     component_egress: Option<Arc<ComponentEgress>>,
+    /// The labels of its results.
+    labels: flow::SourceLabels,
     /// The counters of the calls to the source.
     pub(crate) metrics: Arc<SourceMetrics>,
     /// The counts of the calls that the source has.
@@ -153,6 +156,7 @@ impl Upstream {
         let identity = Digest::of(json!([config.name, built.identity]).to_string().as_bytes());
         let announced = StoredDescription::load(builder.data_dir, &config.name, identity);
         Ok(Self {
+            labels: flow::SourceLabels::of(&config),
             config,
             identity,
             fingerprint,

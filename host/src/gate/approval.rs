@@ -14,6 +14,7 @@ use crate::call::{Call, CallView, Phase};
 use crate::config::Detail;
 use crate::digest::Digest;
 use crate::escape::escape_hidden;
+use crate::flow::CallFlow;
 use crate::item::{ItemKind, title_of};
 use crate::ledger::{GrantBinding, GrantUse, Ledger};
 use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
@@ -42,6 +43,8 @@ pub(super) struct Approvals {
 /// A call that needs a person.
 pub(super) struct ApprovalQuestion<'a> {
     pub(super) call: &'a Arc<Call>,
+    /// The information flow of the call, if a plugin can ask for it.
+    pub(super) flow: Option<Arc<dyn CallFlow>>,
     pub(super) reasons: Vec<AskReason>,
     pub(super) arguments_digest: Digest,
     pub(super) identity: Digest,
@@ -143,7 +146,7 @@ impl Approvals {
         let mut remembered = Vec::new();
         let mut offer = Offer { scopes: all_scopes(grave), valid_for: MAX_VALIDITY, uses: 0 };
         for plugin in &self.plugins {
-            let view = CallView::before(question.call, Phase::Call);
+            let view = CallView::before(question.call, Phase::Call).with_flow(question.flow.clone());
             let settlement = match plugin.settle(&view, facts.clone()).await {
                 Ok(settlement) => settlement,
                 Err(failure) => {

@@ -12,17 +12,20 @@ use crate::ledger::{Event, EventBody, EventKind, Ledger};
 use crate::plugin::{
     Denial, FailureCode, PluginFailure, PluginIdentity, Policy, Transform, TransformDecision, Vault, Verdict,
 };
+use crate::provenance::TracedCall;
 
 /// The decisions of the plugins about one call, for its record.
 pub(super) struct DecisionTrail {
     pub(super) entries: Vec<EventBody>,
     /// The amount of detail that the ledger keeps of what the plugins say.
     pub(super) record: Detail,
+    /// The information flow that they were told of, if one of them can ask for it.
+    pub(super) flow: Option<Arc<TracedCall>>,
 }
 
 impl DecisionTrail {
     pub(super) fn new(record: Detail) -> Self {
-        Self { entries: Vec::new(), record }
+        Self { entries: Vec::new(), record, flow: None }
     }
 }
 

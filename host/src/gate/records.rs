@@ -63,6 +63,9 @@ impl Gate {
             .with("policies", self.policies_digest)
             .with("verdicts", trail.entries)
             .with("arguments", recorded_payload(&self.ledger, &call.arguments, input.record));
+        if let Some(flow) = &trail.flow {
+            body.set("flow", flow.describe());
+        }
         if !call.item.tags.is_empty() {
             body.set("tags", &call.item.tags[..]);
         }

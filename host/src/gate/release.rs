@@ -15,6 +15,7 @@ use crate::ledger::{Event, EventBody, EventKind, OutcomeSlot};
 use crate::metrics::{Ending, Series};
 use crate::plugin::TransformDecision;
 use crate::protocol::{Answer, Json, Method, RpcError};
+use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
 
 /// The obligation to record the outcome of an admitted call. If it is dropped without [`Ticket::release`], it records
 /// that the outcome is unknown.
@@ -27,6 +28,8 @@ pub struct Ticket {
     series: Arc<Series>,
     record: Detail,
     vault: Arc<SessionVault>,
+    /// The information flow of the call, if a plugin can ask for it.
+    flow: Option<Arc<TracedCall>>,
     /// The reserved slot for the outcome. `None` once it is recorded, or where there is no intent.
     slot: Option<OutcomeSlot>,
     started: Instant,
@@ -52,13 +55,13 @@ impl Ticket {
         call: Arc<Call>,
         series: Arc<Series>,
         input: &GateInput<'_>,
-        slot: OutcomeSlot,
+        (slot, flow): (OutcomeSlot, Option<Arc<TracedCall>>),
     ) -> Self {
         let gate = Arc::clone(gate);
         let (record, vault, budget) = (input.record, Arc::clone(input.vault), input.budget.cloned());
         let started = Instant::now();
         let (slot, state) = (Some(slot), CallProgress::Intending);
-        Self { gate, call, series, record, vault, slot, started, opened: started, budget, state }
+        Self { gate, call, series, record, vault, flow, slot, started, opened: started, budget, state }
     }
 
     /// Charges the budget for the call, once.
@@ -72,6 +75,14 @@ impl Ticket {
     /// Marks that a source may be called from now on.
     pub(super) fn opens(&mut self) {
         (self.state, self.opened) = (CallProgress::Open, Instant::now());
+    }
+
+    /// Keeps a source's question as something that the session has seen. The agent's answer, which goes to the source,
+    /// is none.
+    pub(crate) fn keep_question(&mut self) {
+        if let Some(flow) = self.flow.take() {
+            flow.keep_message(&self.call.arguments);
+        }
     }
 
     /// Drops the ticket of a call that has no intent, and so no outcome.
@@ -123,6 +134,10 @@ impl Ticket {
             Outcome::Unknown(cause) => gate.judge_failure(&self, &cause, Ending::Unknown, "outcome-unknown").await,
             Outcome::NotSent(cause) => gate.judge_failure(&self, &cause, Ending::NotSent, "not-sent").await,
         };
+        // Before the agent has it, so that no later call can come without it.
+        if let (Some(flow), Answer::Result(given) | Answer::Error(given)) = (&self.flow, &answer) {
+            flow.keep_result(given);
+        }
         self.record_outcome(ending, took, body);
         answer
     }
@@ -165,21 +180,29 @@ impl Gate {
         &self,
         call: &Arc<Call>,
         vault: &Arc<SessionVault>,
+        (session, source): (&Arc<SessionFlow>, Option<SourceFlow>),
         params: Json,
     ) -> Option<Json> {
-        if !self.inspects_results() {
-            return Some(params);
+        if !self.reads_flow {
+            session.miss();
         }
-        match self
-            .pass_result(call, vault, &Answer::Result(params.clone()), &mut DecisionTrail::new(Detail::Shape))
-            .await
-        {
-            Ok(replaced) => Some(replaced.unwrap_or(params)),
-            Err(refusal) => {
-                tracing::debug!(source = %call.source(), method = %call.method, ?refusal, "what a source said is withheld");
-                None
+        let flow = source.filter(|_| self.reads_flow).map(|source| TracedCall::new(session, source, call));
+        let given = if self.inspects_results() {
+            let (answer, trail) = (Answer::Result(params.clone()), &mut DecisionTrail::new(Detail::Shape));
+            match self.pass_result(call, (vault, &flow), &answer, trail).await {
+                Ok(replaced) => replaced.unwrap_or(params),
+                Err(refusal) => {
+                    tracing::debug!(source = %call.source(), method = %call.method, ?refusal, "what a source said is withheld");
+                    return None;
+                }
             }
+        } else {
+            params
+        };
+        if let Some(flow) = flow {
+            flow.keep_message(&given);
         }
+        Some(given)
     }
 
     /// Judges a call that has no answer. The text for the agent may repeat what the source said, so it passes the gate
@@ -210,7 +233,7 @@ impl Gate {
                 "the source asks for input where the protocol lets it ask for none",
             ))
         } else {
-            self.pass_result(&ticket.call, &ticket.vault, &answer, &mut trail).await
+            self.pass_result(&ticket.call, (&ticket.vault, &ticket.flow), &answer, &mut trail).await
         };
         let mut body = EventBody::new()
             .with("result", recorded_payload(&self.ledger, &received, ticket.record))
@@ -244,7 +267,7 @@ impl Gate {
     async fn pass_result(
         &self,
         call: &Arc<Call>,
-        vault: &Arc<SessionVault>,
+        (vault, flow): (&Arc<SessionVault>, &Option<Arc<TracedCall>>),
         answer: &Answer,
         trail: &mut DecisionTrail,
     ) -> Result<Option<Json>, CallRefusal> {
@@ -252,7 +275,8 @@ impl Gate {
             Answer::Result(json) => (json, false),
             Answer::Error(json) => (json, true),
         };
-        let mut view = CallView { call: call.clone(), phase: Phase::Result, outcome: Some(outcome.clone()), failed };
+        let mut view = CallView { outcome: Some(outcome.clone()), failed, ..CallView::before(call, Phase::Result) }
+            .with_flow(super::as_facts(flow));
         self.judge_outcome(&view, trail).await?;
         let mut replaced = None;
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Result)) {

@@ -27,6 +27,7 @@ struct Bench {
     inbox: Arc<Inbox>,
     ledger: Ledger,
     vault: Arc<SessionVault>,
+    flow: Arc<crate::provenance::SessionFlow>,
     session: SessionId,
     /// The annotations of the called tool.
     hints: ToolAnnotations,
@@ -51,6 +52,7 @@ impl Bench {
             inbox,
             ledger,
             vault: Arc::default(),
+            flow: Arc::default(),
             session: SessionId::new(),
             hints: ToolAnnotations::default(),
             sealed: false,
@@ -81,6 +83,7 @@ impl Bench {
         acceptance: Acceptance,
     ) -> Admitting {
         let (call, gate, vault, sealed) = (self.call(params), self.gate.clone(), self.vault.clone(), self.sealed);
+        let flow = self.flow.clone();
         let peer: Arc<dyn AgentPeer> = Arc::new(Agent(elicitation));
         tokio::spawn(async move {
             let input = GateInput {
@@ -91,6 +94,8 @@ impl Bench {
                 identity: Digest::of(b"source"),
                 budget: None,
                 metrics: &SourceMetrics::default(),
+                flow: &flow,
+                source_flow: None,
                 peer: &peer,
                 durability: Durability::Effects,
                 sealed,

@@ -83,6 +83,11 @@ impl Bearer {
         Some(self.renew(&login.access).await.unwrap_or(login.access))
     }
 
+    /// Reports whether somebody has logged in.
+    pub(crate) fn has_login(&self) -> bool {
+        self.login().is_some()
+    }
+
     /// Returns the token with which to retry once, after the server refused a request that carried `sent`. If there is
     /// none, stores the server's challenge for the next login. Cancellation safe: a renewal that has begun continues.
     pub(crate) async fn refused(

@@ -104,7 +104,8 @@ impl ConfiguredSession {
         let call = Call::new(method, Params::parse(method, params), &self.caller, item, Risk::Harmless);
         let input = GateInput::of_question(self, upstream, peer);
         let admitted = self.context.gate.admit(call, &input).await;
-        let AdmittedCall { permit, ticket } = admitted.map_err(|refusal| refusal.to_answer())?;
+        let AdmittedCall { permit, mut ticket } = admitted.map_err(|refusal| refusal.to_answer())?;
+        ticket.keep_question();
         Ok(AgentQuestion { key, permit, ticket, reply: None })
     }
 

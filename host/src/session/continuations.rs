@@ -11,12 +11,14 @@ use crate::call::Caller;
 use crate::gate::SessionVault;
 use crate::name::ProfileName;
 use crate::protocol::Era;
+use crate::provenance::SessionFlow;
 use crate::sync::Mutex;
 
 /// The continuations of one caller. A legacy session has its own.
 #[derive(Default)]
 pub(crate) struct Continuations {
     pub(super) vault: Arc<SessionVault>,
+    pub(super) flow: Arc<SessionFlow>,
     pub(super) rounds: PendingRounds,
     pub(super) tasks: Tasks,
 }

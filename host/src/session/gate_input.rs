@@ -22,6 +22,7 @@ impl<'a> GateInput<'a> {
             approve: session.profile.approve,
             acceptance: &target.acceptance,
             sealed: target.upstream.is_sealed(),
+            source_flow: session.context.gate.reads_flow().then(|| target.upstream.flow(&target.item)),
             ..Self::of_question(session, &target.upstream, peer)
         }
     }
@@ -44,6 +45,9 @@ impl<'a> GateInput<'a> {
             durability: session.context.config.ledger.durability,
             // A question goes to the agent, whom no cell holds.
             sealed: false,
+            flow: &session.continuations.flow,
+            // What is sent to the agent is the source's own.
+            source_flow: session.context.gate.reads_flow().then(|| upstream.flow_to_agent()),
             peer,
             resumed: false,
         }

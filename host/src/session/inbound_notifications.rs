@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::configured::ConfiguredSession;
+use super::continuations::Continuations;
 use super::expose;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Params, Risk};
@@ -27,11 +28,10 @@ impl ConfiguredSession {
                 // The protocol's own notifications are judged as part of their call, others by their own name.
                 let other = !method.is_reserved();
                 let named = other.then(|| Arc::new(Call { method: method.as_str().into(), ..Call::clone(call) }));
-                let said = self
-                    .context
-                    .gate
-                    .filter_notification(named.as_ref().unwrap_or(call), &self.continuations.vault, said)
-                    .await?;
+                let (gate, about) = (&self.context.gate, named.as_ref().unwrap_or(call));
+                let flow = gate.reads_flow().then(|| upstream.flow_to_agent());
+                let Continuations { vault, flow: seen, .. } = &*self.continuations;
+                let said = gate.filter_notification(about, vault, (seen, flow), said).await?;
                 // The agent recognises its request by the token, whatever plugins made of the text.
                 let said = match token {
                     Some(token) => said.with("progressToken", &token)?,

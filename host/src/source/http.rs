@@ -102,6 +102,11 @@ impl Connector for RemoteServer {
         }
     }
 
+    fn has_account(&self) -> bool {
+        self.access.headers.contains_key(AUTHORIZATION)
+            || self.access.bearer.as_ref().is_some_and(|bearer| bearer.has_login())
+    }
+
     async fn finish_pending_work(&self) {
         if let Some(bearer) = &self.access.bearer {
             bearer.finish_renewal().await;

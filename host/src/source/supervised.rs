@@ -51,6 +51,11 @@ pub(crate) trait Connector: Send + Sync + std::fmt::Debug + 'static {
         config: McpConnectionConfig,
     ) -> Result<(McpConnection, Discovery), SourceError>;
 
+    /// Reports whether connections carry what identifies an account.
+    fn has_account(&self) -> bool {
+        false
+    }
+
     /// Waits, when the source is closed, for work that must not be cut off.
     async fn finish_pending_work(&self) {}
 }
@@ -116,6 +121,10 @@ impl<D: Connector> SupervisedSource<D> {
 
 #[async_trait]
 impl<D: Connector> Source for SupervisedSource<D> {
+    fn has_account(&self) -> bool {
+        self.state.connector.has_account()
+    }
+
     async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError> {
         if self.state.supervision.lifecycle == ConnectionReuse::PerCall {
             return Ok(self.state.single(client).await?.1);

@@ -43,6 +43,13 @@ macro_rules! decider {
                 self.on.contains(&phase)
             }
 
+            /// Reports whether the plugin can ask for the information flow of a call: the labels and origins. If no
+            /// plugin can, nothing of it has to be kept.
+            #[must_use]
+            pub fn reads_flow(&self) -> bool {
+                self.instance_pool.reads_flow()
+            }
+
             /// Returns the counts and times of its decisions so far.
             pub fn decisions(&self) -> &Decisions {
                 &self.decisions

@@ -91,6 +91,11 @@ impl<W: World> InstancePool<W> {
         self.0.linked.weight
     }
 
+    /// Reports whether the plugin can ask for the information flow of a call.
+    pub(crate) fn reads_flow(&self) -> bool {
+        self.0.linked.reads_flow
+    }
+
     /// Returns the confinement of the component of a source; `None` for other plugins.
     pub(crate) fn confinement(&self) -> Option<&EnforcedAccess> {
         self.0.linked.confinement.as_deref()

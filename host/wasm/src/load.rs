@@ -7,6 +7,7 @@ use std::sync::Arc;
 use portcullis_core::digest::Digest;
 use portcullis_core::sync::Mutex;
 use wasmtime::Engine;
+use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre, Linker};
 
 use super::access::{self, EnforcedAccess, KEY_VALUE};
@@ -86,6 +87,8 @@ pub(crate) struct LinkedComponent<W: World> {
     pub pre: W::Prepared,
     /// The slots that one instance takes.
     pub weight: u32,
+    /// True if the plugin can ask for the information flow of a call.
+    pub reads_flow: bool,
     /// The settings that each instance is to be given; `None` if instances start configured.
     pub settings: Option<String>,
     /// The confinement of the component of a source.
@@ -161,7 +164,21 @@ pub(super) fn link<W: World>(
     let linker = linker(engine, &plugin, &imports, W::IMPORTS, allowed)?;
     let (pre, weight) = bind(&linker, &plugin, component, W::check)?;
     let confinement = allowed.confinement.clone();
-    Ok(LinkedComponent { plugin: plugin.into(), pre, weight, settings, confinement })
+    let reads_flow = reads_flow(engine, component);
+    Ok(LinkedComponent { plugin: plugin.into(), pre, weight, reads_flow, settings, confinement })
+}
+
+/// Reports whether a component imports a method of a call that concerns its information flow. A component imports only
+/// the methods that its code names.
+fn reads_flow(engine: &Engine, component: &Component) -> bool {
+    let kind = component.component_type();
+    let mut calls = kind.imports(engine).filter(|(name, _)| interface(name) == Some("calls"));
+    calls.any(|(_, import)| match import.ty {
+        ComponentItem::ComponentInstance(calls) => {
+            calls.exports(engine).any(|(method, _)| v0_1::FLOW_METHODS.contains(&method))
+        }
+        _ => false,
+    })
 }
 
 /// Checks imports against what is always available (`free`, interfaces of our package) and what is granted, and

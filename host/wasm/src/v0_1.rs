@@ -24,6 +24,15 @@ pub(crate) const PACKAGE: &str = "portcullis:plugin";
 /// The track that is served: a version without its patch number.
 pub(crate) const TRACK: &str = "0.1";
 
+/// The methods of a call that concern its information flow, as components import them.
+pub(crate) const FLOW_METHODS: [&str; 5] = [
+    "[method]call.source-labels",
+    "[method]call.effects",
+    "[method]call.labels",
+    "[method]call.traced",
+    "[method]call.origins",
+];
+
 /// A world of the contract, as the code that loads and starts plugins sees it.
 pub(crate) trait World: Sized + Send + 'static {
     /// The name for people: the kind of plugin.

@@ -10,7 +10,7 @@
 
 use std::cell::RefCell;
 
-use crate::{Ask, Call, Grant, Lines, Phase, Risk, Scope, Trust, Vault};
+use crate::{Ask, Call, Flow, Grant, Lines, Origin, Phase, Risk, Scope, Trust, Vault};
 
 /// A call whose facts the test sets. A new one is in the call phase, risky, of medium trust, and has no arguments.
 #[derive(Debug, Clone)]
@@ -208,6 +208,87 @@ impl Call for FakeCall {
 
     fn tags(&self) -> Vec<String> {
         self.tags.clone()
+    }
+}
+
+/// The information flow of a call, whose facts the test sets. In a new one the call can have no effect, and the session
+/// has seen nothing.
+#[derive(Debug, Clone)]
+pub struct FakeFlow {
+    /// The labels of the source.
+    pub source_labels: Vec<String>,
+    /// The ways in which the call can have an effect.
+    pub effects: Vec<String>,
+    /// The labels of what the session saw before.
+    pub labels: Vec<String>,
+    /// True if results can be found in the arguments.
+    pub traced: bool,
+    /// The results that values of the arguments came from.
+    pub origins: Vec<Origin>,
+}
+
+impl Default for FakeFlow {
+    fn default() -> Self {
+        Self { source_labels: vec![], effects: vec![], labels: vec![], traced: true, origins: vec![] }
+    }
+}
+
+impl FakeFlow {
+    /// Sets the ways in which the call can have an effect: `network`, `write`.
+    #[must_use]
+    pub fn with_effects(mut self, effects: &[&str]) -> Self {
+        self.effects = effects.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Sets the labels of what the session saw before.
+    #[must_use]
+    pub fn after(mut self, labels: &[&str]) -> Self {
+        self.labels = labels.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Adds a result of `source__tool` with these labels, from which the value at `pointer` in the arguments came.
+    #[must_use]
+    pub fn with_origin(mut self, source: &str, tool: &str, calls_ago: u32, labels: &[&str], pointer: &str) -> Self {
+        self.origins.push(Origin {
+            source: source.into(),
+            exposed_name: format!("{source}__{tool}"),
+            call_id: "01JD0000000000000000000002".into(),
+            calls_ago,
+            labels: labels.iter().map(ToString::to_string).collect(),
+            pointer: pointer.into(),
+        });
+        self
+    }
+
+    /// Makes the session one that has seen more than can be found in arguments.
+    #[must_use]
+    pub fn untraced(mut self) -> Self {
+        self.traced = false;
+        self
+    }
+}
+
+impl Flow for FakeFlow {
+    fn source_labels(&self) -> Vec<String> {
+        self.source_labels.clone()
+    }
+
+    fn effects(&self) -> Vec<String> {
+        self.effects.clone()
+    }
+
+    fn labels(&self) -> Vec<String> {
+        self.labels.clone()
+    }
+
+    fn traced(&self) -> bool {
+        self.traced
+    }
+
+    fn origins(&self) -> Vec<Origin> {
+        self.origins.clone()
     }
 }
 

@@ -38,6 +38,7 @@ pub mod bindings;
 mod call;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod fake;
+mod flow;
 mod glob;
 mod instance;
 pub mod json;
@@ -54,6 +55,7 @@ pub use audit::HostLines;
 pub use audit::{Audit, Lines};
 pub use bindings::portcullis::plugin::types::Denial;
 pub use call::{Call, Phase, Risk, Trust};
+pub use flow::{Flow, FlowPolicy, Origin, PRIVATE, UNTRUSTED};
 pub use glob::{Glob, NameGlob};
 #[doc(hidden)]
 pub use instance::{Instance, Opened};

@@ -27,6 +27,8 @@ pub(super) fn input<'a>(
         identity: Digest::of(b"source"),
         budget,
         metrics,
+        flow: &bench.flow,
+        source_flow: None,
         peer,
         durability: Durability::Effects,
         sealed: false,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use portcullis_core::call::CallView;
 use portcullis_core::escape::escape_hidden;
+use portcullis_core::flow::{CallFlow, Origin, StatedFlow};
 use portcullis_core::limits;
 use portcullis_core::protocol::Json;
 use wasmtime::component::{HasSelf, Linker, Resource};
@@ -35,6 +36,7 @@ pub(super) mod imports {
         imports: { default: trappable },
         with: {
             "portcullis:plugin/calls.call": super::CallHandle,
+            "portcullis:plugin/calls.origin": super::OriginHandle,
             "portcullis:plugin/asks.ask": super::AskHandle,
             "portcullis:plugin/asks.grant": super::GrantHandle,
         },
@@ -46,6 +48,10 @@ use imports::portcullis::plugin::{asks, calls, lines, log, types, vault};
 /// A handle to the one call that a store is about. It is empty: the facts are in the store.
 #[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
 pub struct CallHandle;
+
+/// A handle to one origin of the call that a store is about; its number is the index in the list that the guest got.
+#[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
+pub struct OriginHandle;
 
 /// A handle to the one ask that a store is about.
 #[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
@@ -64,6 +70,8 @@ pub(crate) struct GuestFacts {
     pub view: Option<CallView>,
     /// The facts of the call that the plugin has asked for, if its author wants to know.
     pub asked: Option<Vec<&'static str>>,
+    /// The origins of the call's arguments, once the guest has asked for them.
+    pub origins: Vec<Origin>,
     /// The ask that an approval plugin settles.
     pub ask: Option<AskFacts>,
     /// The vault in which a transform keeps values.
@@ -99,6 +107,18 @@ impl GuestState {
             all.push(asked);
         }
         self.facts.view.as_ref().ok_or_else(|| wasmtime::format_err!("no call is being decided"))
+    }
+
+    /// Returns the information flow of the call. Where nothing is known, the call is described as the most dangerous one.
+    fn flow(&mut self, asked: &'static str) -> Result<Arc<dyn CallFlow>> {
+        let flow = self.view(asked)?.flow.clone();
+        Ok(flow.unwrap_or_else(|| Arc::new(StatedFlow::unknown())))
+    }
+
+    fn origin(&mut self, origin: &Resource<OriginHandle>) -> Result<&Origin> {
+        self.host_call()?;
+        let number = usize::try_from(origin.rep())?;
+        self.facts.origins.get(number).ok_or_else(|| wasmtime::format_err!("no such origin"))
     }
 
     fn ask(&mut self) -> Result<&AskFacts> {
@@ -198,7 +218,60 @@ impl calls::HostCall for GuestState {
         Ok(self.view("tags")?.call.item.tags.to_vec())
     }
 
+    fn source_labels(&mut self, _: Resource<CallHandle>) -> Result<Vec<String>> {
+        Ok(self.flow("source-labels")?.source_labels().to_vec())
+    }
+
+    fn effects(&mut self, _: Resource<CallHandle>) -> Result<Vec<String>> {
+        Ok(self.flow("effects")?.effects().iter().map(|effect| effect.as_str().to_owned()).collect())
+    }
+
+    fn labels(&mut self, _: Resource<CallHandle>) -> Result<Vec<String>> {
+        Ok(self.flow("labels")?.labels().to_vec())
+    }
+
+    fn traced(&mut self, _: Resource<CallHandle>) -> Result<bool> {
+        Ok(self.flow("traced")?.is_traced())
+    }
+
+    fn origins(&mut self, _: Resource<CallHandle>) -> Result<Vec<Resource<OriginHandle>>> {
+        let origins = self.flow("origins")?.origins();
+        let numbers = 0..u32::try_from(origins.len())?;
+        self.facts.origins = origins;
+        Ok(numbers.map(Resource::new_own).collect())
+    }
+
     fn drop(&mut self, _: Resource<CallHandle>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl calls::HostOrigin for GuestState {
+    fn source(&mut self, origin: Resource<OriginHandle>) -> Result<String> {
+        Ok(self.origin(&origin)?.source.to_string())
+    }
+
+    fn exposed_name(&mut self, origin: Resource<OriginHandle>) -> Result<String> {
+        Ok(self.origin(&origin)?.exposed.to_string())
+    }
+
+    fn call_id(&mut self, origin: Resource<OriginHandle>) -> Result<String> {
+        Ok(self.origin(&origin)?.call.to_string())
+    }
+
+    fn calls_ago(&mut self, origin: Resource<OriginHandle>) -> Result<u32> {
+        Ok(self.origin(&origin)?.calls_ago)
+    }
+
+    fn labels(&mut self, origin: Resource<OriginHandle>) -> Result<Vec<String>> {
+        Ok(self.origin(&origin)?.labels.to_vec())
+    }
+
+    fn pointer(&mut self, origin: Resource<OriginHandle>) -> Result<String> {
+        Ok(self.origin(&origin)?.pointer.clone())
+    }
+
+    fn drop(&mut self, _: Resource<OriginHandle>) -> Result<()> {
         Ok(())
     }
 }

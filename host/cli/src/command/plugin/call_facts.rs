@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use portcullis::call::{Call, CallView, Caller, Params, Phase, Risk, SessionId, TrustLevel};
 use portcullis::digest::Digest;
+use portcullis::flow::{Effect, Origin, StatedFlow};
 use portcullis::item::{Item, ItemKind, ToolAnnotations};
 use portcullis::protocol::{Json, Method};
 use serde::Deserialize;
@@ -51,6 +52,29 @@ pub(super) struct CallFacts {
     #[serde(default)]
     client: String,
     received_at: Option<u64>,
+    #[serde(default)]
+    source_labels: Vec<String>,
+    /// The effects; all of them if the call is risky, and none if it is harmless.
+    effects: Option<Vec<Effect>>,
+    #[serde(default)]
+    labels: Vec<String>,
+    traced: Option<bool>,
+    #[serde(default)]
+    origins: Vec<WrittenOrigin>,
+}
+
+/// An origin of a value in the arguments, as a fixture writes it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct WrittenOrigin {
+    source: String,
+    tool: String,
+    #[serde(default = "last_call")]
+    calls_ago: u32,
+    #[serde(default)]
+    labels: Vec<String>,
+    #[serde(default)]
+    pointer: String,
 }
 
 /// The risk of a call, as a fixture writes it.
@@ -60,6 +84,10 @@ enum WrittenRisk {
     Harmless,
     #[default]
     Risky,
+}
+
+fn last_call() -> u32 {
+    1
 }
 
 fn source() -> String {
@@ -106,6 +134,11 @@ impl CallFacts {
             tags: Vec::new(),
             client: String::new(),
             received_at: None,
+            source_labels: Vec::new(),
+            effects: None,
+            labels: Vec::new(),
+            traced: None,
+            origins: Vec::new(),
         }
     }
 
@@ -134,7 +167,30 @@ impl CallFacts {
             },
         );
         (call.arguments, call.received_at) = (arguments, self.received_at.unwrap_or(RECEIVED_AT));
-        Ok(CallView { call: Arc::new(call), phase, outcome, failed: self.failed })
+        let view = CallView { outcome, failed: self.failed, ..CallView::before(&Arc::new(call), phase) };
+        Ok(view.with_flow(Some(Arc::new(self.flow()))))
+    }
+
+    fn flow(&self) -> StatedFlow {
+        let effects = match self.risk {
+            WrittenRisk::Harmless => Vec::new(),
+            WrittenRisk::Risky => Effect::ALL.to_vec(),
+        };
+        let origin = |written: &WrittenOrigin| Origin {
+            source: written.source.as_str().into(),
+            exposed: format!("{}__{}", written.source, written.tool).into(),
+            call: "".into(),
+            calls_ago: written.calls_ago,
+            labels: written.labels.as_slice().into(),
+            pointer: written.pointer.clone(),
+        };
+        StatedFlow {
+            source_labels: self.source_labels.clone(),
+            effects: self.effects.clone().unwrap_or(effects),
+            labels: self.labels.clone(),
+            traced: self.traced.unwrap_or(true),
+            origins: self.origins.iter().map(origin).collect(),
+        }
     }
 
     fn exposed_name(&self) -> String {

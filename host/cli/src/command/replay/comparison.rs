@@ -46,6 +46,7 @@ impl NotJudged {
         match self {
             Self::Reads(MissingFact::Payload) => "reads-payload",
             Self::Reads(MissingFact::Definition) => "reads-definition",
+            Self::Reads(MissingFact::Flow) => "reads-flow",
             Self::NotAsked => "not-asked",
             Self::Unreadable => "unreadable",
         }

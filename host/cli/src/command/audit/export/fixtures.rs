@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Context as _;
 use portcullis::call::Phase;
 use portcullis::config::PluginConfig;
+use portcullis::flow::Origin;
 use portcullis::ledger::{CallEntry, LedgerReader, PositionedRecord};
 use toml::{Table, Value};
 
@@ -100,6 +101,14 @@ fn case(decision: &RecordedDecision) -> Table {
     set("tags", call.item.tags.to_vec().into());
     set("client", text(&call.caller.client));
     set("received-at", i64::try_from(call.received_at).unwrap_or(i64::MAX).into());
+    if let Some(flow) = &view.flow {
+        let effects: Vec<Value> = flow.effects().iter().map(|effect| effect.as_str().into()).collect();
+        set("source-labels", flow.source_labels().to_vec().into());
+        set("effects", effects.into());
+        set("labels", flow.labels().to_vec().into());
+        set("traced", flow.is_traced().into());
+        set("origins", flow.origins().iter().map(|origin| Value::from(written(origin))).collect::<Vec<_>>().into());
+    }
     let name = format!("{} {}{}", decision.call, decision.item, if is_result { ", its result" } else { "" });
     let mut case =
         Table::from_iter([("name".to_owned(), name.into()), ("expect".to_owned(), verdict.joint.word().into())]);
@@ -108,4 +117,16 @@ fn case(decision: &RecordedDecision) -> Table {
     }
     case.insert("call".to_owned(), facts.into());
     case
+}
+
+/// Returns an origin as a fixture has it.
+fn written(origin: &Origin) -> Table {
+    let tool = origin.exposed.strip_prefix(&format!("{}__", origin.source)).unwrap_or(&origin.exposed);
+    Table::from_iter([
+        ("source".to_owned(), Value::from(&*origin.source)),
+        ("tool".to_owned(), Value::from(tool)),
+        ("calls-ago".to_owned(), Value::from(i64::from(origin.calls_ago))),
+        ("labels".to_owned(), Value::from(origin.labels.to_vec())),
+        ("pointer".to_owned(), Value::from(origin.pointer.as_str())),
+    ])
 }

@@ -1,0 +1,102 @@
+//! What a source's cell says about information flow: the labels of its results, and the effects of its calls. Nothing
+//! that the source says of itself counts, unless the configuration trusts its hints.
+
+use std::sync::Arc;
+
+use super::Upstream;
+use crate::config::{Endpoint, SourceConfig, looks_secret, secret_arguments};
+use crate::flow::{Effect, PRIVATE, UNTRUSTED};
+use crate::item::{Item, ItemKind};
+use crate::provenance::SourceFlow;
+use crate::secret::ConfigValue;
+
+const NOTHING: &[Effect] = &[];
+const NETWORK: &[Effect] = &[Effect::Network];
+const WRITE: &[Effect] = &[Effect::Write];
+const ALL: &[Effect] = &Effect::ALL;
+
+/// The labels of a source, with and without an account that a person logged in to.
+#[derive(Debug)]
+pub(super) struct SourceLabels {
+    without_account: Arc<[String]>,
+    with_account: Arc<[String]>,
+}
+
+impl SourceLabels {
+    /// Returns the labels that the configuration states, or else those that follow from what it grants.
+    pub(super) fn of(config: &SourceConfig) -> Self {
+        if let Some(stated) = &config.labels {
+            let stated: Arc<[String]> = stated.as_slice().into();
+            return Self { without_account: Arc::clone(&stated), with_account: stated };
+        }
+        let untrusted = reaches_network(config).then(|| UNTRUSTED.to_owned());
+        let labels = |private: bool| {
+            let private = private.then(|| PRIVATE.to_owned());
+            private.into_iter().chain(untrusted.clone()).collect::<Vec<_>>().into()
+        };
+        Self { without_account: labels(is_granted_private(config)), with_account: labels(true) }
+    }
+}
+
+impl Upstream {
+    /// Returns the labels of the source's results, and the effects that a call of this item can have.
+    pub(crate) fn flow(&self, item: &Item) -> SourceFlow {
+        SourceFlow { labels: self.labels(), effects: self.effects(item) }
+    }
+
+    /// Returns the labels of what the source sends to the agent. Such a message has no effect outside.
+    pub(crate) fn flow_to_agent(&self) -> SourceFlow {
+        SourceFlow { labels: self.labels(), effects: NOTHING }
+    }
+
+    fn labels(&self) -> Arc<[String]> {
+        let labels = if self.source.has_account() { &self.labels.with_account } else { &self.labels.without_account };
+        Arc::clone(labels)
+    }
+
+    /// Returns the effects that a call of this item can have. Prompts and listed resources have none: a person picks a
+    /// prompt, an application a resource, and there is nothing in their names that a model chose.
+    fn effects(&self, item: &Item) -> &'static [Effect] {
+        match item.kind {
+            ItemKind::Prompt => return NOTHING,
+            ItemKind::Resource | ItemKind::Template if item.is_listed() => return NOTHING,
+            _ if self.is_sealed() => return NOTHING,
+            ItemKind::Tool | ItemKind::Resource | ItemKind::Template | ItemKind::Source => {}
+        }
+        let cell = &self.config.cell;
+        let confined = !matches!(self.config.endpoint, Endpoint::Url { .. }) && !cell.dangerous_allow_reduced;
+        let stores = self.component_cell.as_ref().is_some_and(|cell| cell.has_store);
+        let writes = !cell.write.is_empty() || stores;
+        let effects = if confined && cell.network.is_empty() && writes { WRITE } else { ALL };
+        let hints = item.hints;
+        let reads = self.config.trust_annotations && hints.read_only == Some(true) && hints.destructive != Some(true);
+        match (reads, effects) {
+            // A tool that does not deny it may reach an open world (2025-11-25, "ToolAnnotations").
+            (true, ALL) if hints.open_world != Some(false) => NETWORK,
+            (true, _) => NOTHING,
+            (false, effects) => effects,
+        }
+    }
+}
+
+/// Reports whether strangers may write what the source says.
+fn reaches_network(config: &SourceConfig) -> bool {
+    matches!(config.endpoint, Endpoint::Url { .. }) || !config.cell.network.is_empty()
+}
+
+/// Reports whether the source is granted files, or values that are secret.
+fn is_granted_private(config: &SourceConfig) -> bool {
+    let secret = |(name, value): (&String, &ConfigValue)| match value {
+        ConfigValue::Secret(_) => true,
+        ConfigValue::Plain(value) => looks_secret(name, value),
+    };
+    let files = !config.cell.read.is_empty() || !config.cell.write.is_empty();
+    files
+        || match &config.endpoint {
+            Endpoint::Command { argv, env, .. } => env.iter().any(secret) || !secret_arguments(argv).is_empty(),
+            Endpoint::Url { headers, .. } => headers.iter().any(secret),
+            Endpoint::Component { grant, env, .. } => {
+                env.iter().any(secret) || grant.iter().any(|word| word == crate::plugin::KEY_VALUE)
+            }
+        }
+}

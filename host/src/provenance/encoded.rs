@@ -1,0 +1,127 @@
+//! The readings of a text: as it stands, backwards, and decoded from escapes, base64 and hexadecimal digits, also where
+//! one encoding is inside another.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::GeneralPurpose;
+use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
+
+/// How many encodings are opened one inside the other.
+const MAX_DEPTH: usize = 3;
+
+/// The fewest characters of an encoded value.
+const SHORTEST: usize = 12;
+
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+    .with_decode_allow_trailing_bits(true);
+
+/// Visits every reading of a text.
+pub(super) fn each_reading(text: &str, visit: &mut impl FnMut(&str)) {
+    each_to(text, MAX_DEPTH, visit);
+}
+
+fn each_to(text: &str, depth: usize, visit: &mut dyn FnMut(&str)) {
+    visit(text);
+    let backwards: String = text.chars().rev().collect();
+    visit(&backwards);
+    if depth == 0 {
+        return;
+    }
+    for reading in [text, &backwards] {
+        for decoded in decoded(reading) {
+            each_to(&decoded, depth - 1, visit);
+        }
+    }
+}
+
+/// Returns the texts that a text decodes to. Each is shorter than the text.
+fn decoded(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    found.extend(unescaped(text));
+    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '-' | '_');
+    for run in text.split(|c: char| !inside(c)).filter(|run| run.len() >= SHORTEST) {
+        runs(run, &mut found);
+        // The signs of base64 also divide the parts of a path or a name.
+        let parts = run.split(['/', '-', '_', '+']).filter(|part| part.len() >= SHORTEST && part.len() < run.len());
+        parts.for_each(|part| runs(part, &mut found));
+    }
+    found
+}
+
+/// Decodes one run of letters and digits. It may begin with something else than the encoded value, so each alignment is
+/// tried.
+fn runs(run: &str, found: &mut Vec<String>) {
+    if run.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        found.extend((0..2).filter_map(|from| run.get(from..)).filter_map(|run| text_of(&hex(run))));
+    }
+    // A word of lower-case letters alone is prose, not base64.
+    if run.bytes().all(|byte| byte.is_ascii_lowercase()) {
+        return;
+    }
+    let alphabet = if run.contains(['-', '_']) { &base64::alphabet::URL_SAFE } else { &base64::alphabet::STANDARD };
+    let engine = GeneralPurpose::new(alphabet, LENIENT);
+    for from in 0..4 {
+        // A last character alone holds less than a byte.
+        let Some(run) = run.get(from..).map(|run| if run.len() % 4 == 1 { run.split_at(run.len() - 1).0 } else { run })
+        else {
+            continue;
+        };
+        found.extend(engine.decode(run).ok().and_then(|bytes| text_of(&bytes)));
+    }
+}
+
+/// Returns bytes as text, if most of them are readable: an encoding that is opened at the wrong place gives noise.
+fn text_of(bytes: &[u8]) -> Option<String> {
+    let readable = bytes.iter().filter(|byte| byte.is_ascii_graphic() || **byte == b' ' || **byte >= 0xc0).count();
+    (bytes.len() >= 6 && readable * 4 >= bytes.len() * 3).then(|| String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn hex(run: &str) -> Vec<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok()).unwrap_or_default();
+    run.as_bytes().chunks_exact(2).map(|pair| pair.iter().fold(0, |sum, byte| sum << 4 | digit(*byte))).collect()
+}
+
+/// Decodes `%41`, `\x41`, `\u0041` and `&#65;`, if the text has any of them.
+fn unescaped(text: &str) -> Option<String> {
+    if !text.contains(['%', '\\', '&']) {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let (mut rest, mut any) = (text, false);
+    while let Some(next) = rest.chars().next() {
+        let mut buffer = [0; 4];
+        let length = match escape(rest) {
+            Some((code, length)) => {
+                any = true;
+                match (u8::try_from(code), char::from_u32(code)) {
+                    (Ok(byte), _) => bytes.push(byte),
+                    (Err(_), c) => bytes.extend_from_slice(c.unwrap_or(' ').encode_utf8(&mut buffer).as_bytes()),
+                }
+                length
+            }
+            None => {
+                bytes.extend_from_slice(next.encode_utf8(&mut buffer).as_bytes());
+                next.len_utf8()
+            }
+        };
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    any.then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Returns the number that an escape at the beginning of a text stands for, and the length of the escape.
+fn escape(text: &str) -> Option<(u32, usize)> {
+    let forms: [(&str, usize, &str); 4] = [("%", 2, ""), ("\\x", 2, ""), ("\\u", 4, ""), ("&#x", 2, ";")];
+    for (prefix, digits, suffix) in forms {
+        let Some(rest) = text.strip_prefix(prefix) else { continue };
+        if let Some(code) = rest.get(..digits).and_then(|digits| u32::from_str_radix(digits, 16).ok())
+            && rest.get(digits..).is_some_and(|rest| rest.starts_with(suffix))
+        {
+            return Some((code, prefix.len() + digits + suffix.len()));
+        }
+    }
+    let rest = text.strip_prefix("&#")?;
+    let digits = rest.bytes().take(7).take_while(u8::is_ascii_digit).count();
+    let code = rest.get(..digits)?.parse().ok()?;
+    rest.get(digits..)?.starts_with(';').then_some((code, digits + 3))
+}

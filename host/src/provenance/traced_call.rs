@@ -1,0 +1,154 @@
+//! One call, with what its session has seen before it.
+
+use std::sync::{Arc, OnceLock};
+
+use super::{Found, SeenResult, SessionFlow};
+use crate::call::Call;
+use crate::flow::{CallFlow, Effect, Origin};
+use crate::ledger::EventBody;
+use crate::protocol::Json;
+
+/// The most origins that a plugin is told of one call.
+const MAX_ORIGINS: usize = 32;
+
+/// What a source and its cell say about a call: the labels of its results, and the effects that it can have.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceFlow {
+    pub(crate) labels: Arc<[String]>,
+    pub(crate) effects: &'static [Effect],
+}
+
+/// One call with the information flow of its session, at the moment at which it was made.
+#[derive(Debug)]
+pub(crate) struct TracedCall {
+    session: Arc<SessionFlow>,
+    source: SourceFlow,
+    name: Arc<str>,
+    exposed: Arc<str>,
+    id: Arc<str>,
+    arguments: Json,
+    labels: Vec<String>,
+    traced: bool,
+    /// The number of results that the session had seen.
+    results: u64,
+    found: OnceLock<Found>,
+}
+
+impl TracedCall {
+    /// Describes a call of this session. Its arguments are looked up when somebody asks for their origins.
+    pub(crate) fn new(session: &Arc<SessionFlow>, source: SourceFlow, call: &Call) -> Arc<Self> {
+        let snapshot = session.snapshot();
+        Arc::new(Self {
+            session: Arc::clone(session),
+            source,
+            name: call.source().as_str().into(),
+            exposed: Arc::clone(&call.item.exposed),
+            id: call.id.as_str().into(),
+            arguments: call.arguments.clone(),
+            labels: snapshot.labels,
+            traced: snapshot.traced,
+            results: snapshot.results,
+            found: OnceLock::new(),
+        })
+    }
+
+    /// Keeps what the agent is given of the result. It has the labels of the source, and those of the results that the
+    /// arguments came from: a tool that only changes the form of a text does not take its labels away.
+    pub(crate) fn keep_result(&self, result: &Json) {
+        self.keep(result, true);
+    }
+
+    /// Keeps what the agent is given of a message beside the result, such as progress with a text.
+    pub(crate) fn keep_message(&self, message: &Json) {
+        self.keep(message, false);
+    }
+
+    /// Returns what the ledger keeps: labels, effects, and the results that values of the arguments came from.
+    pub(crate) fn describe(&self) -> EventBody {
+        let effects: Vec<_> = self.source.effects.iter().map(|effect| effect.as_str().to_owned()).collect();
+        let origin = |origin: &Origin| {
+            EventBody::new()
+                .with("call", &origin.call)
+                .with("item", &origin.exposed)
+                .with("source", &origin.source)
+                .with("ago", origin.calls_ago)
+                .with("labels", &origin.labels[..])
+                .with("pointer", &origin.pointer)
+        };
+        EventBody::new()
+            .with("source-labels", &self.source.labels[..])
+            .with("effects", effects)
+            .with("labels", &self.labels[..])
+            .with("traced", self.is_traced())
+            .with("origins", self.origins().iter().map(origin).collect::<Vec<_>>())
+    }
+
+    fn keep(&self, text: &Json, counts: bool) {
+        let mut labels = self.source.labels.to_vec();
+        labels.sort_unstable();
+        if self.is_traced() {
+            for (origin, _) in &self.found().results {
+                origin.labels.iter().for_each(|label| super::insert(&mut labels, label));
+            }
+        } else {
+            self.labels.iter().for_each(|label| super::insert(&mut labels, label));
+        }
+        let (source, exposed, call) = (self.name.clone(), self.exposed.clone(), self.id.clone());
+        self.session.keep(SeenResult { source, exposed, call, labels: labels.into(), number: 0 }, text, counts);
+    }
+
+    fn found(&self) -> &Found {
+        self.found.get_or_init(|| self.session.look_up(&self.arguments))
+    }
+
+    fn origin(&self, (result, pointer): &(SeenResult, String)) -> Origin {
+        let ago = (self.results + 1).saturating_sub(result.number).max(1);
+        Origin {
+            source: Arc::clone(&result.source),
+            exposed: Arc::clone(&result.exposed),
+            call: Arc::clone(&result.call),
+            calls_ago: u32::try_from(ago).unwrap_or(u32::MAX),
+            labels: Arc::clone(&result.labels),
+            pointer: pointer.clone(),
+        }
+    }
+}
+
+impl CallFlow for TracedCall {
+    fn source_labels(&self) -> &[String] {
+        &self.source.labels
+    }
+
+    fn effects(&self) -> &[Effect] {
+        self.source.effects
+    }
+
+    fn labels(&self) -> &[String] {
+        &self.labels
+    }
+
+    fn is_traced(&self) -> bool {
+        self.traced && !self.found().cut
+    }
+
+    fn origins(&self) -> Vec<Origin> {
+        let all = &self.found().results;
+        if all.len() <= MAX_ORIGINS {
+            return all.iter().map(|found| self.origin(found)).collect();
+        }
+        // First those with a label, of this source or another, that no later one has.
+        let mut known: Vec<(&str, &str)> = Vec::new();
+        let (mut first, mut rest) = (Vec::new(), Vec::new());
+        for found in all {
+            let labels = found.0.labels.iter().map(|label| (&*found.0.source, label.as_str()));
+            let new: Vec<_> = labels.filter(|label| !known.contains(label)).collect();
+            if new.is_empty() {
+                rest.push(found)
+            } else {
+                first.push(found)
+            }
+            known.extend(new);
+        }
+        first.into_iter().chain(rest).take(MAX_ORIGINS).map(|found| self.origin(found)).collect()
+    }
+}

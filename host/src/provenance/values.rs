@@ -1,0 +1,135 @@
+//! The texts in a JSON value: every string and number, and those inside of strings that hold JSON themselves.
+
+use serde_json::Value;
+
+use crate::protocol::Json;
+
+/// How deep strings of JSON are opened that hold strings of JSON.
+const MAX_DEPTH: usize = 3;
+
+/// The largest arguments, in bytes, that are looked up.
+const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
+
+/// Visits every text of a result: its strings, the names of members among them, and its numbers. `json` must be valid.
+pub(super) fn each(json: &str, visit: &mut impl FnMut(&str)) {
+    each_to(json, MAX_DEPTH, visit);
+}
+
+fn each_to(json: &str, depth: usize, visit: &mut dyn FnMut(&str)) {
+    let bytes = json.as_bytes();
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => {
+                let (length, escaped) = string_length(bytes.get(at + 1..).unwrap_or_default());
+                let inner = json.get(at + 1..at + 1 + length).unwrap_or_default();
+                if escaped {
+                    let quoted = json.get(at..at + length + 2).unwrap_or_default();
+                    // Half of a surrogate pair is no text; what surrounds it is read as it stands.
+                    let text = serde_json::from_str::<String>(quoted).unwrap_or_else(|_| inner.to_owned());
+                    text_to(&text, depth, visit);
+                } else {
+                    text_to(inner, depth, visit);
+                }
+                at += length + 2;
+            }
+            b'0'..=b'9' => {
+                let rest = bytes.get(at..).unwrap_or_default();
+                let length = rest.iter().take_while(|b| b.is_ascii_digit() || b".eE+-".contains(b)).count();
+                visit(json.get(at..at + length).unwrap_or_default());
+                at += length;
+            }
+            _ => at += 1,
+        }
+    }
+}
+
+fn text_to(text: &str, depth: usize, visit: &mut dyn FnMut(&str)) {
+    match opened(text).filter(|_| depth > 0) {
+        Some(json) => each_to(json.as_str(), depth - 1, visit),
+        None => visit(text),
+    }
+}
+
+/// Returns the JSON that a text holds, if it is an object or a list.
+fn opened(text: &str) -> Option<Json> {
+    let begins = text.trim_ascii_start().as_bytes().first().is_some_and(|byte| matches!(byte, b'{' | b'['));
+    begins.then(|| Json::parse(text.to_owned()).ok()).flatten()
+}
+
+/// Returns the length of a string up to its closing quote, and whether it has escapes.
+fn string_length(rest: &[u8]) -> (usize, bool) {
+    let (mut at, mut escaped) = (0, false);
+    while let Some(found) = memchr::memchr2(b'"', b'\\', rest.get(at..).unwrap_or_default()) {
+        at += found;
+        if rest.get(at) == Some(&b'"') {
+            return (at, escaped);
+        }
+        escaped = true;
+        at += 2;
+    }
+    (rest.len(), escaped)
+}
+
+/// Visits every text of arguments with its place, then all values as one, in their order and in the reverse order: a
+/// value may be split across them. Returns true if the arguments are too large to be visited.
+pub(super) fn each_in_arguments(arguments: &Json, visit: &mut dyn FnMut(&str, &str)) -> bool {
+    if arguments.as_bytes().len() > MAX_ARGUMENT_BYTES {
+        return true;
+    }
+    let mut texts = Vec::new();
+    collect(&arguments.to_value(), &mut String::new(), MAX_DEPTH, &mut texts);
+    for ArgumentText { pointer, text, .. } in &texts {
+        visit(pointer, text);
+    }
+    let values = texts.iter().filter(|text| !text.names_member).map(|text| text.text.as_str());
+    if values.clone().nth(1).is_some() {
+        visit("", &values.clone().collect::<String>());
+        visit("", &values.rev().collect::<String>());
+    }
+    false
+}
+
+/// A text in arguments.
+struct ArgumentText {
+    pointer: String,
+    text: String,
+    /// True if it is the name of a member.
+    names_member: bool,
+}
+
+fn collect(value: &Value, pointer: &mut String, depth: usize, texts: &mut Vec<ArgumentText>) {
+    let length = pointer.len();
+    let entry =
+        |pointer: &str, text: String, names_member| ArgumentText { pointer: pointer.to_owned(), text, names_member };
+    match value {
+        Value::String(text) => {
+            if let Some(json) = opened(text).filter(|_| depth > 0) {
+                // The text of the JSON is visited under the place of the string that holds it.
+                let place = pointer.clone();
+                let mut inside = Vec::new();
+                collect(&json.to_value(), &mut String::new(), depth - 1, &mut inside);
+                texts.extend(inside.into_iter().map(|text| ArgumentText { pointer: place.clone(), ..text }));
+            }
+            texts.push(entry(pointer, text.clone(), false));
+        }
+        Value::Number(number) => texts.push(entry(pointer, number.to_string(), false)),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                pointer.push_str(&format!("/{index}"));
+                collect(item, pointer, depth, texts);
+                pointer.truncate(length);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                pointer.push('/');
+                pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+                texts.push(entry(pointer, name.clone(), true));
+                collect(member, pointer, depth, texts);
+                pointer.truncate(length);
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}

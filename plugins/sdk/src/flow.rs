@@ -1,0 +1,105 @@
+//! Information flow: the labels of what a session has seen, and the results that the arguments of a call came from.
+
+use crate::bindings::portcullis::plugin::calls;
+use crate::{Call, Verdict};
+
+/// The label of a source that reaches a network, or that is on one: its results may hold what strangers write.
+pub const UNTRUSTED: &str = "untrusted";
+
+/// The label of a source that is granted files, secrets or an account: its results may hold what strangers must not
+/// read.
+pub const PRIVATE: &str = "private";
+
+/// The information flow of a call. The broker keeps what it needs for this only if a plugin asks for it, so it is apart
+/// from [`Call`].
+pub trait Flow {
+    /// Returns the labels of the source: [`UNTRUSTED`], [`PRIVATE`], and those that the configuration names. They never
+    /// depend on what the source says.
+    fn source_labels(&self) -> Vec<String>;
+    /// Returns the ways in which the call can have an effect outside its source: `network`, `write`, and in later
+    /// brokers others. Empty if the source can have none.
+    fn effects(&self) -> Vec<String>;
+    /// Returns the labels of all results that the session saw before this call.
+    fn labels(&self) -> Vec<String>;
+    /// Reports whether the broker has kept enough of the results to find them in arguments. If not, treat the arguments
+    /// as coming from everything that the session has seen.
+    fn traced(&self) -> bool;
+    /// Returns the earlier results from which values of the arguments came, the latest first.
+    fn origins(&self) -> Vec<Origin>;
+}
+
+/// An earlier result from which a value of the arguments came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The configured name of the source that gave the result.
+    pub source: String,
+    /// The name of the item whose call gave the result, as the agent sees it.
+    pub exposed_name: String,
+    /// The broker's identifier of that call.
+    pub call_id: String,
+    /// The number of results since then: 1 for the last one before this call.
+    pub calls_ago: u32,
+    /// The labels of the result.
+    pub labels: Vec<String>,
+    /// The place of the value in the arguments, as a JSON Pointer (RFC 6901).
+    pub pointer: String,
+}
+
+/// A policy that also judges by information flow. Otherwise it is like [`Policy`](crate::Policy).
+pub trait FlowPolicy: Sized + 'static {
+    /// Reads the plugin's `settings` table, which is given as JSON.
+    ///
+    /// # Errors
+    /// Says which field is wrong and why; the broker does not start. See [`crate::settings::parse`].
+    fn configure(settings: &str) -> Result<Self, String>;
+
+    /// Judges one call. If any policy denies, the call is denied; otherwise, if any policy asks, a person is asked.
+    ///
+    /// # Errors
+    /// Says why the call could not be judged; the call is denied.
+    fn check(&self, call: &dyn Call, flow: &dyn Flow) -> Result<Verdict, String>;
+}
+
+impl Flow for calls::Call {
+    fn source_labels(&self) -> Vec<String> {
+        calls::Call::source_labels(self)
+    }
+
+    fn effects(&self) -> Vec<String> {
+        calls::Call::effects(self)
+    }
+
+    fn labels(&self) -> Vec<String> {
+        calls::Call::labels(self)
+    }
+
+    fn traced(&self) -> bool {
+        calls::Call::traced(self)
+    }
+
+    fn origins(&self) -> Vec<Origin> {
+        let origins = calls::Call::origins(self).into_iter().map(|origin| Origin {
+            source: origin.source(),
+            exposed_name: origin.exposed_name(),
+            call_id: origin.call_id(),
+            calls_ago: origin.calls_ago(),
+            labels: origin.labels(),
+            pointer: origin.pointer(),
+        });
+        origins.collect()
+    }
+}
+
+/// Exports a type that implements [`FlowPolicy`] as the plugin. Call it once per crate.
+#[macro_export]
+macro_rules! export_flow_policy {
+    ($plugin:ty) => {
+        $crate::__component! { $plugin: FlowPolicy, policy, export_policy_world, {
+            fn check(
+                call: $crate::bindings::portcullis::plugin::calls::Call,
+            ) -> ::std::result::Result<$crate::Verdict, ::std::string::String> {
+                PLUGIN.with(|plugin| $crate::FlowPolicy::check(plugin.get()?, &call, &call))
+            }
+        } }
+    };
+}
