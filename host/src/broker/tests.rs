@@ -145,6 +145,7 @@ async fn every_call_is_in_the_ledger_before_and_after_it_is_made() {
         "broker.started",
         "run.started",
         "mcp.connected",
+        "definition.called",
         "call.intent",
         "tool.completed",
         "call.denied",

@@ -99,9 +99,9 @@ async fn explain(
     records: &[PositionedRecord],
 ) -> anyhow::Result<Explanation> {
     let (name, phase) = (&policy.identity().name, decision.view.phase);
-    let verdicts = records.iter().flat_map(|entry| last_round(&entry.record.body["verdicts"], phase));
-    let then =
-        verdicts.filter(|entry| entry["plugin"] == name.as_str()).last().map(|entry| recorded(&entry["verdict"]));
+    let rounds = records.iter().filter_map(|entry| entry.record.body.get("verdicts"));
+    let verdicts: Vec<_> = rounds.flat_map(|verdicts| last_round(verdicts, phase)).collect();
+    let then = verdicts.iter().rfind(|entry| entry["plugin"] == name.as_str()).map(|entry| recorded(&entry["verdict"]));
     let observed = policy.check_observed(&decision.view).await?;
     let (now, reason) = match (decision.unknown.among(&observed.usage.asked), observed.decision) {
         (Some(missing), _) => ("not judged".to_owned(), Some(missing.in_words().to_owned())),
