@@ -7,8 +7,10 @@ use anyhow::{Context as _, bail};
 use portcullis::broker::Broker;
 use portcullis::cell::{InstallSteps, Installations};
 use portcullis::config::{self, Config};
+use portcullis::control::{self, ControlError, ControlRequest};
 use portcullis::name::{ProfileName, SourceName};
 use portcullis_jail::Launcher;
+use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::GlobalArgs;
@@ -68,6 +70,20 @@ where
     let done = work(broker.clone()).await;
     broker.shutdown().await;
     done
+}
+
+/// The answer of one broker, with its chain.
+pub(crate) type BrokerAnswer = (String, Result<Value, ControlError>);
+
+/// Sends a request to every broker that runs in these data folders, and returns their answers.
+pub(crate) fn ask_brokers(folders: &[PathBuf], request: &ControlRequest) -> anyhow::Result<Vec<BrokerAnswer>> {
+    block_on(async {
+        let mut answers = Vec::new();
+        for folder in folders {
+            answers.extend(control::all(folder, request).await?);
+        }
+        Ok(answers)
+    })
 }
 
 /// Returns the sources with these names. A name that is not configured is an error that says which one may be meant.

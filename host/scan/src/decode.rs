@@ -81,7 +81,7 @@ fn unescaped(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let (mut rest, mut count) = (text, 0_usize);
     while let Some(next) = rest.chars().next() {
-        if let Some((code, length)) = escape(rest) {
+        if let Some((code, length)) = leading_escape(rest) {
             let mut buffer = [0; 4];
             match u8::try_from(code) {
                 Ok(byte) => bytes.push(byte),
@@ -97,7 +97,10 @@ fn unescaped(text: &str) -> Option<String> {
     (count >= 8).then(|| String::from_utf8(bytes).ok()).flatten()
 }
 
-fn escape(text: &str) -> Option<(u32, usize)> {
+/// Returns the number that an escape (`%41`, `\x41`, `\u0041`, `&#x41;`, `&#65;`) at the beginning of a text stands for, and the
+/// length of the escape in bytes.
+#[must_use]
+pub fn leading_escape(text: &str) -> Option<(u32, usize)> {
     let forms: [(&str, usize, u32, &str); 4] =
         [("%", 2, 16, ""), ("\\x", 2, 16, ""), ("\\u", 4, 16, ""), ("&#x", 2, 16, ";")];
     for (prefix, digits, radix, suffix) in forms {

@@ -20,6 +20,7 @@ use portcullis_core::escape::escape_hidden;
 use serde::Serialize;
 use serde_json::Value;
 
+pub use decode::leading_escape;
 pub use rules::Rule;
 use rules::{Compiled, ENCODED, HIDDEN, MIXED, PARAMETER};
 use strings::ScannedString;

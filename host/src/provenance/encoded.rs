@@ -5,7 +5,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::GeneralPurpose;
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
-/// How many encodings are opened one inside the other.
+use crate::scan::leading_escape;
+
+/// The most encodings that are opened one inside the other.
 const MAX_DEPTH: usize = 3;
 
 /// The fewest characters of an encoded value.
@@ -90,7 +92,7 @@ fn unescaped(text: &str) -> Option<String> {
     let (mut rest, mut any) = (text, false);
     while let Some(next) = rest.chars().next() {
         let mut buffer = [0; 4];
-        let length = match escape(rest) {
+        let length = match leading_escape(rest) {
             Some((code, length)) => {
                 any = true;
                 match (u8::try_from(code), char::from_u32(code)) {
@@ -107,21 +109,4 @@ fn unescaped(text: &str) -> Option<String> {
         rest = rest.get(length..).unwrap_or_default();
     }
     any.then(|| String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Returns the number that an escape at the beginning of a text stands for, and the length of the escape.
-fn escape(text: &str) -> Option<(u32, usize)> {
-    let forms: [(&str, usize, &str); 4] = [("%", 2, ""), ("\\x", 2, ""), ("\\u", 4, ""), ("&#x", 2, ";")];
-    for (prefix, digits, suffix) in forms {
-        let Some(rest) = text.strip_prefix(prefix) else { continue };
-        if let Some(code) = rest.get(..digits).and_then(|digits| u32::from_str_radix(digits, 16).ok())
-            && rest.get(digits..).is_some_and(|rest| rest.starts_with(suffix))
-        {
-            return Some((code, prefix.len() + digits + suffix.len()));
-        }
-    }
-    let rest = text.strip_prefix("&#")?;
-    let digits = rest.bytes().take(7).take_while(u8::is_ascii_digit).count();
-    let code = rest.get(..digits)?.parse().ok()?;
-    rest.get(digits..)?.starts_with(';').then_some((code, digits + 3))
 }

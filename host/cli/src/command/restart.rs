@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use portcullis::control::{self, ControlError, ControlRequest};
+use portcullis::control::{ControlError, ControlRequest};
 use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
@@ -35,13 +35,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let folders = runtime::data_dirs(global, args.data_dir.as_ref())?;
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
     let request = ControlRequest::Restart { source: args.source.clone(), by };
-    let answers = runtime::block_on(async {
-        let mut answers = Vec::new();
-        for folder in &folders {
-            answers.extend(control::all(folder, &request).await?);
-        }
-        Ok(answers)
-    })?;
+    let answers = runtime::ask_brokers(&folders, &request)?;
     let Some((_, first)) = answers.first() else {
         bail!("no broker runs here, so there is no source to restart; `portcullis status` shows the brokers that run");
     };
