@@ -87,7 +87,7 @@ impl SessionFlow {
     }
 }
 
-/// What is known of a session at one moment.
+/// The labels of a session at one moment, whether it is traced, and how much it has seen.
 struct FlowSnapshot {
     labels: Vec<String>,
     traced: bool,

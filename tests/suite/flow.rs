@@ -225,4 +225,5 @@ fn a_replay_judges_by_the_flow_that_was_recorded_and_guesses_none() {
     let ran = dir.run(&["replay", "--json", "--candidate", "builtin:flow"]);
     let unknown: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(unknown["notJudged"], json!({ "reads-flow": 1 }), "{unknown:#}");
+    assert_eq!(ran.code, Some(2), "nothing was judged, so nothing is known to be good");
 }

@@ -13,8 +13,11 @@ use serde_json::{Value, json};
 
 use crate::joint_verdict::{DecidedBy, JointVerdict};
 
-/// The number of records that are read at once.
-const PAGE: usize = 1000;
+/// The number of definitions that are read at once; each has up to 256 KiB.
+const PAGE: usize = 64;
+
+/// The largest amount of definitions, in bytes, that is kept in memory. Hostile sources can fill a ledger with more.
+const MAX_BYTES: usize = 256 << 20;
 
 /// The definitions of items that were called, by their digests.
 pub(crate) struct Definitions(HashMap<String, Json>);
@@ -95,22 +98,25 @@ pub(crate) enum NotDecided {
 }
 
 impl Definitions {
-    /// Reads all definitions of a ledger.
+    /// Reads the definitions of a ledger, up to 256 MiB. Calls of further ones count as calls whose definition is unknown.
     ///
     /// # Errors
     /// [`LedgerError`] if it cannot be read.
     pub(crate) fn read(reader: &LedgerReader) -> Result<Self, LedgerError> {
         let kind = Some(EventKind::DefinitionCalled.as_str().to_owned());
         let filter = RecordFilter { kind, ..RecordFilter::default() };
-        let (mut found, mut position) = (HashMap::new(), 0);
+        let (mut found, mut position, mut bytes) = (HashMap::new(), 0, 0);
         loop {
             let records = reader.after(position, PAGE, &filter)?;
             let Some(last) = records.last() else { return Ok(Self(found)) };
             position = last.position;
             for body in records.iter().map(|entry| &entry.record.body) {
                 if let (Some(digest), Some(text)) = (body["definition"].as_str(), body["text"].as_str())
+                    && !found.contains_key(digest)
+                    && bytes + text.len() <= MAX_BYTES
                     && let Ok(definition) = Json::parse(text.to_owned())
                 {
+                    bytes += text.len();
                     found.insert(digest.to_owned(), definition);
                 }
             }

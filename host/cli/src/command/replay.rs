@@ -24,7 +24,8 @@ use crate::runtime;
 /// Otherwise the ledger has the shape of arguments and results, and a decision for which a policy reads them is counted as
 /// one that could not be judged.
 ///
-/// The exit code is 1 if a verdict became wider: a call passes, or only asks, that was denied or asked about.
+/// The exit code is 1 if a verdict became wider: a call passes, or only asks, that was denied or asked about. It is 2 if
+/// there were calls, and none of their verdicts could be judged.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -46,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", requires = "candidate")]
     replaces: Option<String>,
 
-    /// How many examples to show of each difference
+    /// The number of examples to show of each difference
     #[arg(long, value_name = "N", default_value_t = 5)]
     examples: usize,
 
@@ -61,5 +62,11 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let reader = LedgerReader::open(&audit::folder(global, args.data_dir.as_ref())?)?;
     let found = runtime::block_on(rejudge::rejudge(reader, args.query.clone(), &policies, args.examples))?;
     found.print(global.json)?;
-    Ok(if found.is_wider() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if found.is_wider() {
+        ExitCode::FAILURE
+    } else if found.judged_nothing() {
+        ExitCode::from(2)
+    } else {
+        ExitCode::SUCCESS
+    })
 }

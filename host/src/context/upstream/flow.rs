@@ -1,5 +1,5 @@
-//! What a source's cell says about information flow: the labels of its results, and the effects of its calls. Nothing
-//! that the source says of itself counts, unless the configuration trusts its hints.
+//! The labels of a source's results and the effects of its calls, as its cell has them. Nothing that the source says of
+//! itself counts, unless the configuration trusts its hints.
 
 use std::sync::Arc;
 

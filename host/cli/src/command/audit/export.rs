@@ -138,17 +138,23 @@ pub(super) fn run_fixtures(folder: &Path, args: &Args, policies: &[PluginConfig]
     if policies.is_empty() {
         anyhow::bail!("the configuration has no `[[policies]]` that decide, so there is nothing to test");
     }
-    let path = args.output.as_deref().unwrap_or(Path::new("-"));
+    let Some(path) = &args.output else {
+        anyhow::bail!("fixtures are written into a file: name a new one with `--output FILE`");
+    };
     let failed = || format!("cannot write {}", path.display());
     let reader = LedgerReader::open(folder)?;
     let file = BufWriter::new(created(path, "name another file, or remove it")?);
-    let mut fixtures = FixtureWriter::new(file, &reader, &policies)?;
-    args.query.visit_with_records(&reader, false, |entry, records| {
-        fixtures.add(&entry, records).with_context(failed)?;
-        Ok(ControlFlow::Continue(()))
-    })?;
-    let (cases, left_out) = (fixtures.cases, fixtures.left_out);
-    fixtures.into_inner().into_inner().map_err(io::IntoInnerError::into_error).with_context(failed)?;
+    let write = || {
+        let mut fixtures = FixtureWriter::new(file, &reader, &policies)?;
+        args.query.visit_with_records(&reader, false, |entry, records| {
+            fixtures.add(&entry, records).with_context(failed)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let counts = (fixtures.cases, fixtures.left_out);
+        fixtures.into_inner().into_inner().map_err(io::IntoInnerError::into_error).with_context(failed)?;
+        Ok(counts)
+    };
+    let (cases, left_out) = write().inspect_err(|_: &anyhow::Error| drop(fs::remove_file(path)))?;
     output::message(&format!("{}: wrote {cases} cases", path.display()));
     if left_out > 0 {
         output::message(&format!(

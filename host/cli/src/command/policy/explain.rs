@@ -25,7 +25,7 @@ pub(super) struct Args {
     data_dir: Option<PathBuf>,
 }
 
-/// What one policy said, and what it says now.
+/// The verdicts of one policy about a call: the recorded one, and that of now.
 struct Explanation {
     policy: String,
     phase: &'static str,

@@ -28,7 +28,7 @@ struct Difference {
     now: DecidedBy,
 }
 
-/// What a replay found.
+/// The result of a replay: how many verdicts differ, and which way.
 #[derive(Debug)]
 pub(super) struct Comparison {
     pub(super) calls: u64,
@@ -115,6 +115,11 @@ impl Comparison {
     /// Reports whether a verdict became wider.
     pub(super) fn is_wider(&self) -> bool {
         self.differ.keys().any(|(then, now)| now < then)
+    }
+
+    /// Reports whether there were verdicts, and none of them could be judged.
+    pub(super) fn judged_nothing(&self) -> bool {
+        self.judged == 0 && !self.not_judged.is_empty()
     }
 
     pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {

@@ -71,7 +71,10 @@ fn read(reader: &LedgerReader, query: &CallQuery, batches: &mpsc::Sender<Batch>)
     let shows_progress = std::io::stderr().is_terminal();
     query.visit_with_records(reader, false, |entry, records| {
         for decision in decisions(&entry, records, &definitions) {
-            bytes += decision.as_ref().map_or(0, |decision| decision.view.call.arguments.as_bytes().len());
+            bytes += decision.as_ref().map_or(0, |decision| {
+                let outcome = decision.view.outcome.as_ref().map_or(0, |outcome| outcome.as_bytes().len());
+                decision.view.call.arguments.as_bytes().len() + outcome
+            });
             batch.push(decision);
         }
         calls += 1;
