@@ -76,7 +76,9 @@ pub mod source;
 
 pub use portcullis_cell as cell;
 pub use portcullis_config as config;
-pub use portcullis_core::{agent, call, digest, escape, flow, item, limits, lockfile, name, protocol, secret, trust};
+pub use portcullis_core::{
+    age, agent, call, digest, escape, flow, item, limits, lockfile, name, protocol, secret, trust,
+};
 pub use portcullis_ledger as ledger;
 pub use portcullis_net::{egress, oci};
 pub use portcullis_scan as scan;

@@ -28,4 +28,5 @@ mod lock;
 mod official;
 mod registry;
 mod rmcp_clients;
+mod sealed;
 mod transparent;

@@ -10,6 +10,7 @@ mod completion;
 mod config_file;
 mod connect;
 mod flagged;
+mod identity;
 mod isolation;
 mod joint_verdict;
 mod json_text;

@@ -77,8 +77,8 @@ impl MissingFact {
     pub(crate) fn in_words(self) -> &'static str {
         match self {
             Self::Payload => {
-                "a policy reads arguments or results of which only the shape was recorded: set `record = \"full\"` in the \
-                 profile, and later calls can be judged"
+                "a policy reads arguments or results of which only the shape was recorded, or that are sealed: open \
+                 sealed ones with `--identity FILE`; or set `record = \"full\"` in the profile, and later calls can be judged"
             }
             Self::Definition => "a policy reads the tool's definition, which was not recorded",
             Self::Flow => {

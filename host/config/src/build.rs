@@ -77,6 +77,9 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     let max_message = max_message.unwrap_or(MAX_MESSAGE_BYTES);
     sources.values_mut().for_each(|source| source.max_message = max_message);
     let profiles = profiles(&raw.profiles, &sources, &mut faults);
+    let sealed = raw.profiles.values().filter_map(|profile| profile.record.as_ref());
+    let sealed = sealed.filter(|record| ***record == Detail::Sealed);
+    let ledger = ledger::ledger(&raw.ledger, base, sealed, &mut faults);
     let (sources, disabled) = sources.into_iter().partition(|(_, source): &(_, SourceConfig)| source.enabled);
     let (plugin_sinks, remote_sinks) = sink::sinks(&raw.sinks, base, &mut faults);
     let config = Config {
@@ -84,7 +87,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         questions: questions::questions(&raw.questions, &mut faults),
         telemetry: raw.telemetry.as_ref().and_then(|raw| telemetry::telemetry(raw, &mut faults)),
         ask_timeout,
-        ledger: ledger::ledger(&raw.ledger, base, &mut faults),
+        ledger,
         max_message,
         policies: policies(raw, base, &mut faults),
         transforms: transforms(raw, base, &mut faults),
@@ -359,7 +362,7 @@ fn profile(
         destructive: raw.destructive.unwrap_or(destructive),
         sampling: raw.sampling.unwrap_or(false),
         status: raw.status.unwrap_or(false),
-        record: raw.record.unwrap_or(Detail::Shape),
+        record: raw.record.as_deref().copied().unwrap_or(Detail::Shape),
         budget: raw.budget.as_ref().map(|at| quota::budget(at, faults)),
     }
 }

@@ -34,6 +34,9 @@ impl Config {
             let days = retention.as_secs() / (24 * 60 * 60);
             lines.add("broker", format_args!("removes records of the ledger that are older than {days} days"));
         }
+        for recipient in &self.ledger.recipients {
+            lines.add("broker", format_args!("seals arguments and results in the ledger for {recipient}"));
+        }
         for witness in &self.ledger.witnesses {
             match witness {
                 WitnessConfig::File(file) => {

@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use portcullis_core::age::{NotAnAgeKey, Recipient};
+
 use super::build::ProblemCollector;
 use super::error::UnlocatedProblem;
+use super::profile::Detail;
 use super::raw::{Located, RawLedger};
 use super::syslog::SyslogAddress;
 use super::{callers, value};
@@ -25,6 +28,8 @@ pub struct LedgerConfig {
     pub retention: Option<Duration>,
     /// The places that get each signed checkpoint, beside the data folder.
     pub witnesses: Vec<WitnessConfig>,
+    /// The recipients for whom bodies are sealed.
+    pub recipients: Vec<Recipient>,
 }
 
 /// The calls that wait until their intent is on disk.
@@ -51,12 +56,34 @@ pub enum WitnessConfig {
     Syslog(SyslogAddress),
 }
 
-/// Validates the settings of the ledger; every problem is added to `faults`.
-pub(super) fn ledger(raw: &RawLedger, base: &Path, faults: &mut ProblemCollector) -> LedgerConfig {
+/// Validates the settings of the ledger; every problem is added to `faults`. `sealed` are the places where profiles ask for
+/// sealed bodies.
+pub(super) fn ledger<'a>(
+    raw: &RawLedger,
+    base: &Path,
+    sealed: impl Iterator<Item = &'a Located<Detail>>,
+    faults: &mut ProblemCollector,
+) -> LedgerConfig {
     let retention = raw.retention.as_ref();
     let retention = retention.and_then(|at| faults.keep(value::duration_within(at, RETENTION_LEAST, RETENTION_MOST)));
     let witnesses = raw.witnesses.iter().filter_map(|at| faults.keep(witness(at, base))).collect();
-    LedgerConfig { durability: raw.durability.unwrap_or_default(), retention, witnesses }
+    let recipients = raw.recipients.iter().filter_map(|at| faults.keep(recipient(at))).collect();
+    if raw.recipients.is_empty() {
+        faults.0.extend(sealed.map(|at| {
+            UnlocatedProblem::new(at.span(), "there is nobody to seal bodies for").help(
+                "add `recipients = [\"age1…\"]` to [ledger]; `portcullis audit keygen FILE` makes a key and prints the line",
+            )
+        }));
+    }
+    LedgerConfig { durability: raw.durability.unwrap_or_default(), retention, witnesses, recipients }
+}
+
+/// Reads a recipient of sealed bodies.
+fn recipient(at: &Located<String>) -> Result<Recipient, UnlocatedProblem> {
+    at.parse().map_err(|error: NotAnAgeKey| {
+        UnlocatedProblem::new(at.span(), error.to_string())
+            .help("`portcullis audit keygen FILE` makes a key and prints the line for this file")
+    })
 }
 
 /// Reads where checkpoints are sent: an address, or a path.

@@ -75,4 +75,6 @@ pub enum Detail {
     Shape,
     /// The bodies too, up to 1 MiB each.
     Full,
+    /// The shape, and the bodies up to 1 MiB each, encrypted for the `recipients` of `[ledger]`.
+    Sealed,
 }

@@ -149,6 +149,10 @@ pub(super) struct RawLedger {
     /// "syslog+tls://logs.example.com:6514".
     #[serde(default)]
     pub witnesses: Vec<Located<String>>,
+    /// The recipients for whom bodies are sealed under a profile with `record = "sealed"`: public keys of age, such as
+    /// `portcullis audit keygen` and `age-keygen` print them. The broker does not need the private keys.
+    #[serde(default)]
+    pub recipients: Vec<Located<String>>,
 }
 
 /// The HTTP front of `portcullis serve`.
@@ -370,7 +374,7 @@ pub(super) struct RawProfile {
     /// connected, how often it failed, and how many of its tools the agent sees. Default: false.
     pub status: Option<bool>,
     /// The amount of detail of arguments and results that the ledger keeps. Default: "shape".
-    pub record: Option<Detail>,
+    pub record: Option<Located<Detail>>,
     /// The budget that all callers under this profile share. Default: no limit.
     pub budget: Option<Located<RawBudget>>,
 }

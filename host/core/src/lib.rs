@@ -4,6 +4,7 @@
 //! This crate is internal to the library `portcullis` and promises no stability; use the types that the library
 //! exports.
 
+pub mod age;
 pub mod agent;
 pub mod call;
 pub mod digest;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::files::names_in;
 use super::segment::{self, Segments};
 use super::storage::{Storage as _, StorageLimits, StorageLock};
-use super::{LedgerError, chain, evidence, legacy, state};
+use super::{LedgerError, chain, evidence, legacy, sealed_body, state};
 
 /// The files of a ledger, which nobody removes until this is dropped. Brokers may go on writing.
 pub struct LedgerFiles {
@@ -17,7 +17,8 @@ pub struct LedgerFiles {
 }
 
 impl LedgerFiles {
-    /// Lists the files of the ledger in a data folder. The keys of payloads' hashes, and grants, are not among them.
+    /// Lists the files of the ledger in a data folder. The keys of payloads' hashes, and grants, are not among them; the
+    /// data keys of sealed bodies are, encrypted as they are.
     ///
     /// # Errors
     /// [`LedgerError::Missing`] if there is no ledger; [`LedgerError::File`] if an earlier version wrote a part of it in
@@ -36,7 +37,9 @@ impl LedgerFiles {
             return Err(LedgerError::file("copy", data_dir, cause));
         }
         let mut paths = Vec::new();
-        for folder in [PathBuf::from(chain::FOLDER), evidence::folder(Path::new("")), segment::folder(Path::new(""))] {
+        let none = Path::new("");
+        let folders = [PathBuf::from(chain::FOLDER), evidence::folder(none), segment::folder(none)];
+        for folder in folders.into_iter().chain([sealed_body::folder(none)]) {
             let mut names = names_in(&data_dir.join(&folder))?;
             names.retain(|name| !name.starts_with('.'));
             names.sort_unstable();

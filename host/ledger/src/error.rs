@@ -99,6 +99,9 @@ pub enum LedgerError {
         /// The size of the record, in bytes.
         size: usize,
     },
+    /// A body is to be sealed, and no recipient is configured.
+    #[error("there is no recipient to seal bodies for: set `recipients` in `[ledger]`")]
+    NoRecipient,
     /// The body of the record has no canonical form.
     #[error("record cannot be written: {0}")]
     Body(String),

@@ -1,8 +1,9 @@
 //! Files of the ledger: which there are, and whether one that is open is still the one at its path. A record that is written to a moved or deleted file is
 //! durable where nobody will read it.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 #[cfg(target_os = "linux")]
@@ -19,6 +20,24 @@ pub(super) fn names_in(folder: &Path) -> Result<Vec<String>, LedgerError> {
     };
     let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).map_err(failed));
     names.filter_map(Result::transpose).collect()
+}
+
+/// Creates a private file (0600) with its content on disk. One that is there already is left as it is.
+pub(super) fn create(path: &Path, content: &[u8]) -> Result<(), LedgerError> {
+    let failed = |error: &dyn std::fmt::Display| LedgerError::file("create", path, error);
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
+    file.as_file().set_permissions(Permissions::from_mode(0o600)).map_err(|error| failed(&error))?;
+    file.write_all(content).and_then(|()| file.as_file().sync_all()).map_err(|error| failed(&error))?;
+    match file.persist_noclobber(path) {
+        Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(failed(&error.error)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes to disk which files a folder has.
+pub(super) fn sync_folder(folder: &Path) -> Result<(), LedgerError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| LedgerError::file("write", folder, error))
 }
 
 /// A file, identified by its path, device and inode.

@@ -1,8 +1,7 @@
 //! Keys in files: the one for fingerprints of payloads, and those of others.
 
-use std::fs::{self, Permissions};
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -11,6 +10,7 @@ use portcullis_core::private;
 use sha2::Sha256;
 
 use super::LedgerError;
+use super::files::create;
 
 /// The length of the key in bytes: that of the hash, as RFC 2104 recommends.
 const KEY_BYTES: usize = 32;
@@ -42,7 +42,9 @@ impl FingerprintKey {
 pub(super) fn secret_file(folder: &Path, name: &str, loss: &str) -> Result<[u8; KEY_BYTES], LedgerError> {
     let path = folder.join(name);
     if fs::symlink_metadata(&path).is_err() {
-        create(folder, &path)?;
+        let mut bytes = [0; KEY_BYTES];
+        getrandom::fill(&mut bytes).map_err(|error| LedgerError::file("create", &path, error))?;
+        create(&path, &bytes)?;
     }
     let file = private::open(&path).map_err(|error| LedgerError::file("use", &path, error))?;
     let file = file.ok_or_else(|| LedgerError::file("read", &path, "it was removed just now"))?;
@@ -56,22 +58,12 @@ pub(super) fn secret_file(folder: &Path, name: &str, loss: &str) -> Result<[u8; 
     })
 }
 
-fn create(data_dir: &Path, path: &Path) -> Result<(), LedgerError> {
-    let failed = |error: &dyn std::fmt::Display| LedgerError::file("create", path, error);
-    let mut bytes = [0; KEY_BYTES];
-    getrandom::fill(&mut bytes).map_err(|error| failed(&error))?;
-    let mut file = tempfile::NamedTempFile::new_in(data_dir).map_err(|error| failed(&error))?;
-    file.as_file().set_permissions(Permissions::from_mode(0o600)).map_err(|error| failed(&error))?;
-    file.write_all(&bytes).and_then(|()| file.as_file().sync_all()).map_err(|error| failed(&error))?;
-    match file.persist_noclobber(path) {
-        Err(error) if error.error.kind() != std::io::ErrorKind::AlreadyExists => Err(failed(&error.error)),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]

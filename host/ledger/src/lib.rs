@@ -14,7 +14,8 @@
 //!   succeeds begins with a `ledger.gap`. So no intent becomes durable behind an unreported gap.
 //! - The use of a grant is durable before the intent that it allows. Grants and cursors are state, in an SQLite file;
 //!   an index for searches, in another one, is derived from the records and can be deleted at any time.
-//! - Payloads enter only as a [`shape`] or a [`Ledger::fingerprint`]; the ledger has no interface for their content.
+//! - A sealed body is read by the holders of an identity alone, and by nobody once its data key is deleted. Whether
+//!   payloads enter as a [`shape`], sealed or in whole is decided by those who record them.
 
 mod body;
 mod calls;
@@ -39,6 +40,7 @@ pub mod repeats;
 mod retention;
 mod run_numbers;
 mod seal;
+mod sealed_body;
 mod search;
 mod segment;
 mod shape;
@@ -54,6 +56,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use portcullis_core::age::Recipient;
 use portcullis_core::digest::Digest;
 use portcullis_core::metrics::{DECISION, Histogram};
 use portcullis_core::sync::Mutex;
@@ -76,6 +79,7 @@ pub use queue::{OutcomeSlot, PendingIntent};
 pub use read::{CallOrRun, CallRow, CallState, LedgerReader, PositionedRecord, RecordFilter, RunRow, RunState, Tail};
 pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
 pub use retention::RemovalResult;
+pub use sealed_body::{BodyOpener, new_identity};
 pub use search::CallFilter;
 pub use shape::shape;
 pub use text::TextQuery;
@@ -86,6 +90,7 @@ use evidence::CheckpointWriter;
 use feed::SinkPositions;
 use health::LedgerHealth;
 use queue::QueueSender;
+use sealed_body::BodySealer;
 use segment::Segments;
 use state::State;
 use storage::{Storage, StorageLimits, StorageProbe};
@@ -107,6 +112,8 @@ pub struct Ledger {
     inner: Arc<Inner>,
     /// The digest of the configuration that the records of this clone name, as text.
     config: Arc<str>,
+    /// The recipients for whom this clone seals bodies.
+    recipients: Arc<[Recipient]>,
 }
 
 struct Inner {
@@ -119,6 +126,7 @@ struct Inner {
     places: Mutex<SinkPositions>,
     key: key::FingerprintKey,
     definitions: RecordedDefinitions,
+    sealer: BodySealer,
     health: Arc<LedgerHealth>,
     probe: StorageProbe,
     /// The time at which the probe last found the file in its place. `None` if it did not.
@@ -189,6 +197,7 @@ impl Ledger {
             let queue = QueueSender::new(work, Arc::clone(&health));
             let (state, places, appended) = (Mutex::new(Some(state)), Mutex::default(), Histogram::new(DECISION));
             let looked = Mutex::default();
+            let sealer = BodySealer::new(&data_dir, &chain);
             let inner = Inner {
                 data_dir,
                 chain,
@@ -198,6 +207,7 @@ impl Ledger {
                 places,
                 key,
                 definitions: RecordedDefinitions::default(),
+                sealer,
                 health,
                 probe,
                 looked,
@@ -205,7 +215,7 @@ impl Ledger {
                 signed,
                 appended,
             };
-            Ok(Self { inner: Arc::new(inner), config })
+            Ok(Self { inner: Arc::new(inner), config, recipients: [].into() })
         })
         .await
     }
@@ -214,7 +224,7 @@ impl Ledger {
     /// such as a call, keeps naming that one's.
     #[must_use]
     pub fn under(&self, config: Digest) -> Self {
-        Self { inner: Arc::clone(&self.inner), config: config.to_string().into() }
+        Self { config: config.to_string().into(), ..self.clone() }
     }
 
     /// Returns the identifier (a ULID) of the chain that this process writes.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use portcullis_core::age::Identity;
 use portcullis_core::sync::Mutex;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params};
@@ -17,6 +18,7 @@ pub use self::rows::{CallOrRun, CallRow, CallState, RunRow, RunState};
 use self::texts::RecordTexts;
 use super::index::{self, RecordIndex};
 use super::record::Record;
+use super::sealed_body::BodyOpener;
 use super::segment::Segments;
 use super::storage::{ChainPosition, Storage, StorageLimits};
 use super::{LedgerError, blocking, is_live};
@@ -66,6 +68,8 @@ pub(super) struct FoundText {
 pub struct LedgerReader {
     index: RecordIndex,
     texts: RefCell<RecordTexts>,
+    /// Opens the bodies of records that are returned.
+    opener: Option<BodyOpener>,
     data_dir: PathBuf,
 }
 
@@ -80,7 +84,15 @@ impl LedgerReader {
 
     pub(super) fn open_with(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Self, LedgerError> {
         let index = RecordIndex::open(data_dir, Arc::clone(&storage))?;
-        Ok(Self { index, texts: RefCell::new(RecordTexts::new(storage)), data_dir: data_dir.to_owned() })
+        Ok(Self { index, texts: RefCell::new(RecordTexts::new(storage)), opener: None, data_dir: data_dir.to_owned() })
+    }
+
+    /// Opens sealed bodies in the records that are returned from now on: a payload that was sealed for one of these identities
+    /// has its `body`, as one that was recorded with it. Searches for a text do not look into sealed bodies.
+    #[must_use]
+    pub fn opening_bodies_with(self, identities: Vec<Identity>) -> Self {
+        let opener = Some(BodyOpener::new(&self.data_dir, identities));
+        Self { opener, ..self }
     }
 
     /// Returns the last `n` records that match, oldest first.
@@ -216,10 +228,13 @@ impl LedgerReader {
 
     pub(super) fn parsed(&self, found: FoundText) -> Result<PositionedRecord, LedgerError> {
         let FoundText { position, chain, seq, text } = found;
-        let record = serde_json::from_str(&text).map_err(|error| LedgerError::Damaged {
+        let mut record: Record = serde_json::from_str(&text).map_err(|error| LedgerError::Damaged {
             path: self.data_dir.clone(),
             cause: format!("record {seq} of chain {chain} cannot be parsed: {error}"),
         })?;
+        if let Some(opener) = &self.opener {
+            opener.open(&record.chain, &mut record.body);
+        }
         Ok(PositionedRecord { position, record })
     }
 

@@ -76,6 +76,9 @@ kinds! {
     /// The first records of a chain are removed because of their age: the number and the hash of the last, the root of
     /// the Merkle tree over them, the time of the newest, and the digest of what is left of them.
     RecordsRemoved = "records.removed",
+    /// The data keys of the days before one were deleted, so that bodies that were sealed with them cannot be opened: the
+    /// day, and how many keys there were.
+    KeysRemoved = "keys.removed",
     /// Records were lost before this one: their number, and the cause.
     LedgerGap = "ledger.gap",
     /// A profile lets risky calls pass without asking.

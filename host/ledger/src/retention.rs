@@ -1,11 +1,16 @@
 //! Retention: removes records that are older than they have to be kept. What is removed leaves its end and the root of its
 //! tree, and a record of the removal, so that the rest of the ledger can be verified as before.
 
+use std::path::Path;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
 use super::chain::{self, ChainTip};
 use super::record::Record;
 use super::removed::RemovedRecords;
 use super::storage::{ChainEnd, ChainPosition, Storage};
-use super::{Ledger, LedgerError, blocking};
+use super::{Ledger, LedgerError, blocking, sealed_body};
 
 /// The result of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,8 +70,18 @@ impl Ledger {
             let storage = self.inner.storage.clone();
             blocking(move || storage.remove(&removed)).await?;
         }
+        let data_dir = self.inner.data_dir.clone();
+        blocking(move || remove_keys(&data_dir, moment)).await?;
         Ok(done)
     }
+}
+
+/// Removes the data keys of the days that ended before a moment: what was sealed with them is too old.
+fn remove_keys(data_dir: &Path, moment: u64) -> Result<(), LedgerError> {
+    let moment = i64::try_from(moment).ok().and_then(|moment| Timestamp::from_millisecond(moment).ok());
+    let Some(moment) = moment else { return Ok(()) };
+    let keys = sealed_body::keys_before(data_dir, moment.to_zoned(TimeZone::UTC).date())?;
+    if keys.is_empty() { Ok(()) } else { sealed_body::remove(data_dir, &keys) }
 }
 
 /// Returns what is left of a chain without its old records, and the number of those that were removed before; `None` if

@@ -11,7 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::files::WatchedFile;
-use super::{LedgerError, chain, segment};
+use super::{LedgerError, chain, sealed_body, segment};
 
 /// The version of the schema, stored in `user_version`. Files of version 1 also hold records, which stay where they are.
 const FORMAT: i64 = 2;
@@ -71,7 +71,7 @@ pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, LedgerError> {
     if mode & 0o022 != 0 {
         return Err(LedgerError::OpenFolder { path: data_dir, mode });
     }
-    for folder in [data_dir.join(chain::FOLDER), segment::folder(&data_dir)] {
+    for folder in [data_dir.join(chain::FOLDER), segment::folder(&data_dir), sealed_body::folder(&data_dir)] {
         folders.create(&folder).map_err(|e| failed(&folder, e))?;
     }
     // The names of these folders are on disk before anything in them counts.

@@ -14,6 +14,7 @@ mod outcomes;
 mod resuming;
 mod retention;
 mod runs;
+mod sealed;
 mod seals;
 mod searches;
 mod segments;

@@ -244,6 +244,15 @@ mod tests {
         }
     }
 
+    /// Otherwise each sealed body would fill the filter of its block.
+    #[test]
+    fn a_sealed_body_is_one_long_word() {
+        let sealed = data_encoding::BASE32_NOPAD.encode(&[0x5a; 10_000]).to_lowercase();
+        let mut all = HashSet::new();
+        all_grams(&format!("2026-11-25.1:{sealed}"), &mut all);
+        assert!(all.len() < 30, "{}", all.len());
+    }
+
     proptest! {
         /// A filter that misses a gram would hide a call.
         #[test]

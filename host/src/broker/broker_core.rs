@@ -113,7 +113,7 @@ impl BrokerCore {
     ) -> Result<Context, BuildError> {
         let PreparedConfig { config, plugins, secrets, gate, profiles } = prepared;
         let digest = config.digest();
-        let ledger = self.ledger.under(digest);
+        let ledger = self.ledger.under(digest).sealing_for(&config.ledger.recipients);
         let notes = ledger.clone();
         let cells = Arc::new(self.cells.recorded_by(move |event| notes.record(event)));
         let parts = SourceParts { secrets: &secrets, plugins: &plugins, cells: &cells, closing: &self.closing };

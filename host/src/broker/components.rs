@@ -1,11 +1,12 @@
-//! Pins plugins and components.
+//! What commands do with the ledger of a configuration without a broker: pinning plugins and components, and forgetting
+//! bodies.
 
 use serde_json::json;
 
 use super::{Broker, BuildError, started};
 use crate::config::Config;
 use crate::digest::Digest;
-use crate::ledger::{Event, EventKind, Ledger};
+use crate::ledger::{Event, EventKind, Ledger, LedgerError};
 use crate::lockfile::Lockfile;
 use crate::plugin::PluginReader;
 
@@ -21,6 +22,19 @@ pub struct AcceptedComponent {
 }
 
 impl Broker {
+    /// Deletes the data keys of the days (UTC) before `day` in the data folder of a configuration, and returns how many there
+    /// were. The bodies that were sealed with them cannot be opened any more. The deletion is recorded; a broker may be
+    /// running.
+    ///
+    /// # Errors
+    /// [`LedgerError`]: keys may be left.
+    pub async fn forget_bodies_before(config: &Config, day: jiff::civil::Date) -> Result<usize, LedgerError> {
+        let ledger = Ledger::open(&config.data_dir, started(config)).await?;
+        let forgotten = ledger.forget_bodies_before(day).await;
+        ledger.close().await;
+        forgotten
+    }
+
     /// Pins the plugins and components of a configuration to their current digests in the lock of the data folder, and
     /// records each. Those that come with the broker, or have their digest in the configuration, need no pin. No broker
     /// is built, as it would refuse what has changed.

@@ -111,15 +111,27 @@ impl Drop for UndecidedCall<'_> {
 }
 
 /// Returns a payload as the ledger keeps it: size, keyed hash of the bytes received, and the redacted shape or, where
-/// the profile says so, the body.
+/// the profile says so, the body, sealed or not.
 pub(super) fn recorded_payload(ledger: &Ledger, json: &Json, detail: Detail) -> EventBody {
     let hash = ledger.fingerprint(json.as_bytes());
     let bytes = json.as_bytes().len();
-    let body = EventBody::new().with("bytes", bytes).with("hash", hash);
-    match detail {
+    let body = EventBody::new().with("bytes", bytes);
+    let body = match detail {
         Detail::Full if bytes <= MAX_BODY_BYTES => body.with("body", json.to_value()),
-        Detail::Shape | Detail::Full => body.with("shape", shape(json)),
-    }
+        Detail::Sealed if bytes <= MAX_BODY_BYTES => {
+            let sealed = ledger.seal_body(&hash, json.as_bytes());
+            let body = body.with("shape", shape(json));
+            match sealed {
+                Ok(sealed) => body.with("sealed", sealed),
+                Err(error) => {
+                    tracing::error!(%error, "a body cannot be sealed, and only its shape is recorded");
+                    body.with("not_sealed", error.to_string())
+                }
+            }
+        }
+        Detail::Shape | Detail::Full | Detail::Sealed => body.with("shape", shape(json)),
+    };
+    body.with("hash", hash)
 }
 
 /// Returns a text as the ledger keeps it: one that may repeat a payload is kept the way the payload is.

@@ -1,6 +1,7 @@
 //! `portcullis audit`
 
 mod archive;
+mod bodies;
 mod evidence;
 mod export;
 mod list;
@@ -11,10 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use jiff::civil::Date;
 use portcullis::ledger::{LedgerReader, PositionedRecord, PublicKey, RecordFilter};
 
 use crate::call_query::CallQuery;
 use crate::cli::GlobalArgs;
+use crate::identity::IdentityArgs;
 use crate::output::{self, BOLD, escape_hidden};
 use crate::runtime;
 
@@ -33,6 +36,7 @@ Examples:
   portcullis audit --outcome denied --tool 'files__*' -n 100
   portcullis audit --follow
   portcullis audit show 01JD8Z…                          # a call or a run in words
+  portcullis audit show 01JD8Z… --identity key.txt       # with what was sealed
   portcullis audit archive ledger-2026.zip               # a copy; later: audit restore ledger-2026.zip DIR
   portcullis audit export --format ocsf -o calls.ocsf --resume   # every hour: what ended since
   portcullis audit tail -n 100 --kind source.state       # the records themselves
@@ -88,6 +92,8 @@ enum Action {
     Show {
         /// The id of a call or a run
         id: String,
+        #[command(flatten)]
+        identities: IdentityArgs,
     },
     /// Export calls for other systems, as JSON lines, comma-separated values, OCSF, CEF or Parquet, or as test fixtures
     ///
@@ -126,6 +132,21 @@ enum Action {
         file: PathBuf,
         /// The data folder, which must not exist
         dir: PathBuf,
+    },
+    /// Make a key for sealed bodies in a new file, and print the line for the configuration
+    ///
+    /// With `record = "sealed"` in a profile, arguments and results are recorded so that only this key opens them.
+    Keygen {
+        /// The file for the private key
+        file: PathBuf,
+    },
+    /// Delete the data keys of sealed bodies of past days, so that nobody can open them any more
+    ///
+    /// The records stay, and the ledger can be verified as before. The deletion is recorded.
+    Forget {
+        /// The day (UTC) before which bodies are to be forgotten, such as 2026-11-01
+        #[arg(long, value_name = "DAY")]
+        before: Date,
     },
     /// Print the public key of this user's checkpoints, for those who check them
     Key {
@@ -166,7 +187,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     }
     match action {
         Action::Tail { n, kind, follow } => tail(&folder()?, *n, kind.clone(), *follow, global.json),
-        Action::Show { id } => show::run(&folder()?, id, global.json),
+        Action::Show { id, identities } => show::run(&folder()?, id, identities, global.json),
         Action::Export(args) if args.fixtures => export::run_fixtures(&folder()?, args, &global.load()?.policies),
         Action::Export(args) => export::run(&folder()?, args),
         Action::Verify(Verify { checkpoints, full, proof, keys }) => {
@@ -185,6 +206,8 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         Action::Prove { call, since } => evidence::prove(&folder()?, call, since.as_deref(), global.json),
         Action::Archive { file } => archive::archive(&folder()?, file),
         Action::Restore { file, dir } => archive::restore(file, dir, &evidence::trusted(&[]), global.json),
+        Action::Keygen { file } => bodies::keygen(file, global.json),
+        Action::Forget { before } => bodies::forget(global.load()?, folder()?, *before, global.json),
         Action::Key { rotate } => evidence::key(*rotate, global.json),
     }
 }

@@ -7,11 +7,10 @@ mod rejudge;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use portcullis::ledger::LedgerReader;
-
 use crate::call_query::CallQuery;
 use crate::cli::GlobalArgs;
 use crate::command::audit;
+use crate::identity::IdentityArgs;
 use crate::runtime;
 
 /// Let policies judge recorded calls again, and show which verdicts would differ
@@ -20,8 +19,8 @@ use crate::runtime;
 /// policies judge results, after it was answered. The policies are those of the configuration, or of the configuration with
 /// the candidate in the place of the policy that it replaces. Nothing is called and nothing is recorded.
 ///
-/// A decision can be made anew only from what was recorded. Under a profile with `record = "full"` that is everything.
-/// Otherwise the ledger has the shape of arguments and results, and a decision for which a policy reads them is counted as
+/// A decision can be made anew only from what was recorded. Under a profile with `record = "full"` that is everything, and
+/// with `record = "sealed"` it is everything for whoever has the identity. Otherwise the ledger has the shape of arguments and results, and a decision for which a policy reads them is counted as
 /// one that could not be judged.
 ///
 /// The exit code is 1 if a verdict became wider: a call passes, or only asks, that was denied or asked about. It is 2 if
@@ -51,6 +50,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 5)]
     examples: usize,
 
+    #[command(flatten)]
+    identities: IdentityArgs,
+
     /// Read the ledger of this data folder
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -59,7 +61,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     let policies = candidate::policies(&config, args.candidate.as_deref(), args.replaces.as_deref())?;
-    let reader = LedgerReader::open(&audit::folder(global, args.data_dir.as_ref())?)?;
+    let reader = args.identities.reader(&audit::folder(global, args.data_dir.as_ref())?)?;
     let found = runtime::block_on(rejudge::rejudge(reader, args.query.clone(), &policies, args.examples))?;
     found.print(global.json)?;
     Ok(if found.is_wider() {

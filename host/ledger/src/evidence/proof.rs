@@ -7,7 +7,6 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use portcullis_core::digest::hex;
 
 use super::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint, untampered};
 use super::key::CheckpointKey;
@@ -15,7 +14,6 @@ use super::merkle::{consistency_ranges, inclusion_ranges, is_consistent, is_incl
 use super::note::PublicKey;
 use super::verified_chain::VerifiedChain;
 use crate::LedgerError;
-use crate::chain::hash_of;
 use crate::record::{Record, RecordHash, hash};
 use crate::segment::Segments;
 use crate::storage::{Storage as _, StorageLimits};
@@ -42,7 +40,7 @@ pub struct RecordProof {
 struct RecordInChain {
     /// The text of the record.
     record: String,
-    /// The hash of the record before it, in hexadecimal digits.
+    /// The hash of the record before it, in base64.
     before: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Since>,
@@ -83,6 +81,30 @@ pub enum ProofError {
     NotConsistent,
 }
 
+impl RecordInChain {
+    /// Returns the lines of its text form: the hash before it, the record, and the path and the checkpoint of an older tree
+    /// with an empty line between them. As a string in JSON, the record would take a fifth more.
+    fn to_lines(&self) -> String {
+        let since = self.since.as_ref().map(|Since { checkpoint, path }| {
+            let path: String = path.iter().map(|hash| format!("{hash}\n")).collect();
+            format!("{path}\n{checkpoint}")
+        });
+        format!("{}\n{}\n{}", self.before, self.record, since.unwrap_or_default())
+    }
+
+    fn of_lines(text: &str) -> Option<Self> {
+        let (before, rest) = text.split_once('\n')?;
+        let (record, rest) = rest.split_once('\n')?;
+        let since = if rest.is_empty() {
+            None
+        } else {
+            let (path, checkpoint) = rest.split_once("\n\n").or_else(|| Some(("", rest.strip_prefix('\n')?)))?;
+            Some(Since { checkpoint: checkpoint.to_owned(), path: path.lines().map(str::to_owned).collect() })
+        };
+        Some(Self { record: record.to_owned(), before: before.to_owned(), since })
+    }
+}
+
 impl RecordProof {
     /// Returns the text of the record.
     #[must_use]
@@ -114,11 +136,10 @@ impl RecordProof {
     /// Returns the proof in the form of C2SP's `tlog-proof`. The record stands in its `extra` line.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let extra = serde_json::to_string(&self.record).unwrap_or_default();
         let path: String = self.path.iter().map(|hash| STANDARD.encode(hash) + "\n").collect();
         format!(
             "{TEXT_MARK}\nextra {}\nindex {}\n{path}\n{}",
-            STANDARD.encode(extra),
+            STANDARD.encode(self.record.to_lines()),
             self.index,
             self.checkpoint.note()
         )
@@ -149,7 +170,7 @@ impl RecordProof {
         let path = hashes(&path).ok_or(ProofError::Malformed)?;
         let signed = SignedCheckpoint::open(checkpoint, keys, number)?;
         let Checkpoint { chain, size, root } = &signed.checkpoint;
-        let before = hash_of(&record.before).ok_or(ProofError::Malformed)?;
+        let before = decoded(&record.before).ok_or(ProofError::Malformed)?;
         let leaf = hash(&before, record.record.as_bytes());
         let facts: Record = serde_json::from_str(&record.record).map_err(|_| ProofError::Malformed)?;
         let is_here = facts.chain == *chain && Some(facts.seq) == index.checked_add(1);
@@ -174,14 +195,18 @@ fn parse(text: &str) -> Option<ProofJson> {
     let (head, checkpoint) = text.trim_start().split_once("\n\n")?;
     let mut lines = head.lines();
     let extra = STANDARD.decode(lines.next()?.strip_prefix("extra ")?).ok()?;
-    let record = serde_json::from_slice(&extra).ok()?;
+    let record = RecordInChain::of_lines(std::str::from_utf8(&extra).ok()?)?;
     let index = lines.next()?.strip_prefix("index ")?.parse().ok()?;
     let checkpoint = format!("{}\n", checkpoint.trim_end());
     Some(ProofJson { record, index, path: lines.map(str::to_owned).collect(), checkpoint })
 }
 
 fn hashes(texts: &[String]) -> Option<Vec<RecordHash>> {
-    texts.iter().map(|text| STANDARD.decode(text).ok()?.try_into().ok()).collect()
+    texts.iter().map(|text| decoded(text)).collect()
+}
+
+fn decoded(hash: &str) -> Option<RecordHash> {
+    STANDARD.decode(hash).ok()?.try_into().ok()
 }
 
 /// Verifies the ledger of a data folder, and proves that records stand in their chain, with a checkpoint of the chain as
@@ -274,7 +299,7 @@ pub(crate) fn proofs(
         if !is_included(&hash(&before, record.as_bytes()), index, size, &path, &root) {
             return Err(changed());
         }
-        let record = RecordInChain { record, before: hex(&before), since: continued.clone() };
+        let record = RecordInChain { record, before: STANDARD.encode(before), since: continued.clone() };
         proofs.push(RecordProof { record, index, path, checkpoint: checkpoint.clone(), older: older.clone() });
     }
     Ok(proofs)

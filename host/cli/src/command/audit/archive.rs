@@ -15,7 +15,7 @@ use super::verify;
 use crate::output;
 
 /// The folders of a data folder that an archive has; anything else in one is not ours.
-const FOLDERS: [&str; 3] = ["chains", "checkpoints", "records"];
+const FOLDERS: [&str; 4] = ["chains", "checkpoints", "keys", "records"];
 
 /// Writes the ledger of a data folder into a new ZIP archive.
 pub(super) fn archive(folder: &Path, path: &Path) -> anyhow::Result<ExitCode> {

@@ -21,6 +21,7 @@ use self::fixtures::FixtureWriter;
 use self::parquet::ParquetFile;
 use super::list;
 use crate::call_query::CallQuery;
+use crate::identity::IdentityArgs;
 use crate::output::{self, escape_hidden_json};
 
 /// The number of calls after which the progress is shown again.
@@ -52,9 +53,12 @@ pub(super) struct Args {
     resume: bool,
 
     /// Write fixtures for `portcullis plugin test`: the configured policies, and a case for each decision about a call that
-    /// was recorded whole, as under `record = "full"`
+    /// was recorded whole, as under `record = "full"`, or sealed for an `--identity`
     #[arg(long, requires = "output", conflicts_with_all = ["format", "resume"])]
     pub(super) fixtures: bool,
+
+    #[command(flatten)]
+    identities: IdentityArgs,
 }
 
 /// The form of an export.
@@ -142,7 +146,7 @@ pub(super) fn run_fixtures(folder: &Path, args: &Args, policies: &[PluginConfig]
         anyhow::bail!("fixtures are written into a file: name a new one with `--output FILE`");
     };
     let failed = || format!("cannot write {}", path.display());
-    let reader = LedgerReader::open(folder)?;
+    let reader = args.identities.reader(folder)?;
     let file = BufWriter::new(created(path, "name another file, or remove it")?);
     let write = || {
         let mut fixtures = FixtureWriter::new(file, &reader, &policies)?;
@@ -167,7 +171,7 @@ pub(super) fn run_fixtures(folder: &Path, args: &Args, policies: &[PluginConfig]
 
 /// Writes the calls that match, in the order in which they began.
 pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
-    let Args { query, format, output, resume, fixtures: _ } = args;
+    let Args { query, format, output, resume, fixtures: _, identities: _ } = args;
     let reader = LedgerReader::open(folder)?;
     let Some(format) = format.lines() else {
         if *resume {

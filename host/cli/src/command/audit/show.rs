@@ -8,6 +8,7 @@ use portcullis::ledger::{CallFilter, CallOrRun, CallRange, LedgerReader, Positio
 use serde_json::Value;
 
 use super::list;
+use crate::identity::IdentityArgs;
 use crate::json_text::{items, plain_text};
 use crate::moment;
 use crate::output::{self, BAD, BOLD, escape_hidden};
@@ -15,8 +16,8 @@ use crate::output::{self, BAD, BOLD, escape_hidden};
 /// The longest payload that is shown in whole, in characters.
 const MAX_SHOWN: usize = 4000;
 
-pub(super) fn run(folder: &Path, id: &str, json: bool) -> anyhow::Result<ExitCode> {
-    let reader = LedgerReader::open(folder)?;
+pub(super) fn run(folder: &Path, id: &str, identities: &IdentityArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let reader = identities.reader(folder)?;
     let Some(shown) = reader.show(id)? else {
         anyhow::bail!(
             "no call or run {id:?} in the ledger at {}; `portcullis audit` lists the calls with their ids",
@@ -218,12 +219,17 @@ fn completed(record: &Record) -> anyhow::Result<()> {
 
 /// Returns a payload as the ledger has it: its text, or its shape and size.
 fn payload(value: &Value) -> String {
-    match (&value["body"], &value["shape"]) {
-        (Value::Null, Value::Null) => payload_text(value),
-        (Value::Null, shape) => {
-            format!("{} ({} bytes; `record = \"full\"` of the profile keeps them)", payload_text(shape), value["bytes"])
+    let (shape, bytes) = (&value["shape"], &value["bytes"]);
+    match &value["body"] {
+        Value::Null if shape.is_null() => payload_text(value),
+        Value::Null if value["sealed"].is_string() => format!(
+            "{} ({bytes} bytes, sealed: `--identity FILE` opens them, unless their key was deleted or is for others)",
+            payload_text(shape)
+        ),
+        Value::Null => {
+            format!("{} ({bytes} bytes; `record = \"full\"` of the profile keeps them)", payload_text(shape))
         }
-        (body, _) => payload_text(body),
+        body => payload_text(body),
     }
 }
 

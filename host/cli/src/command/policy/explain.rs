@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use portcullis::broker::user_plugin_host;
-use portcullis::ledger::{LedgerReader, PositionedRecord};
+use portcullis::ledger::PositionedRecord;
 use portcullis::plugin::{Policy, Verdict};
 use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
 use crate::command::audit;
+use crate::identity::IdentityArgs;
 use crate::output::{self, BOLD, escape_hidden};
 use crate::recorded_call::{Definitions, NotDecided, RecordedDecision, decisions, last_round};
 use crate::runtime;
@@ -19,6 +20,9 @@ use crate::runtime;
 pub(super) struct Args {
     /// The id of a call, as `portcullis audit` shows it
     call: String,
+
+    #[command(flatten)]
+    identities: IdentityArgs,
 
     /// Read the ledger of this data folder
     #[arg(long, value_name = "DIR")]
@@ -42,7 +46,7 @@ pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         bail!("the configuration has no `[[policies]]` that could explain a call");
     }
     let folder = audit::folder(global, args.data_dir.as_ref())?;
-    let reader = LedgerReader::open(&folder)?;
+    let reader = args.identities.reader(&folder)?;
     let Some((entry, records)) = reader.call_entry(&args.call)? else {
         bail!(
             "no call {:?} in the ledger at {}; `portcullis audit` lists the calls with their ids",
