@@ -72,5 +72,6 @@ mod terminal;
 mod test_dir;
 mod trust;
 mod url_elicitation;
+mod verifiers;
 mod web;
 mod wrapped;

@@ -70,6 +70,17 @@ pub fn new_plugin(folder: &Path) -> PathBuf {
     target.join("wasm32-unknown-unknown/release").join(name.replace('-', "_")).with_extension("wasm")
 }
 
+/// Builds the verifier of `examples/verify-a-ledger` as its README says, and returns the component.
+///
+/// # Panics
+/// If it cannot be built, with the output of cargo.
+#[must_use]
+pub fn verifier() -> PathBuf {
+    let target = root().join("target/outside");
+    cargo(&root().join("examples/verify-a-ledger"), &target, ["--target", "wasm32-wasip2"]);
+    target.join("wasm32-wasip2/release/verify-a-ledger.wasm")
+}
+
 /// Builds the server of `tests/calculator`, which is written with rmcp, as a component, and returns its file.
 ///
 /// # Panics

@@ -81,30 +81,6 @@ pub enum ProofError {
     NotConsistent,
 }
 
-impl RecordInChain {
-    /// Returns the lines of its text form: the hash before it, the record, and the path and the checkpoint of an older tree
-    /// with an empty line between them. As a string in JSON, the record would take a fifth more.
-    fn to_lines(&self) -> String {
-        let since = self.since.as_ref().map(|Since { checkpoint, path }| {
-            let path: String = path.iter().map(|hash| format!("{hash}\n")).collect();
-            format!("{path}\n{checkpoint}")
-        });
-        format!("{}\n{}\n{}", self.before, self.record, since.unwrap_or_default())
-    }
-
-    fn of_lines(text: &str) -> Option<Self> {
-        let (before, rest) = text.split_once('\n')?;
-        let (record, rest) = rest.split_once('\n')?;
-        let since = if rest.is_empty() {
-            None
-        } else {
-            let (path, checkpoint) = rest.split_once("\n\n").or_else(|| Some(("", rest.strip_prefix('\n')?)))?;
-            Some(Since { checkpoint: checkpoint.to_owned(), path: path.lines().map(str::to_owned).collect() })
-        };
-        Some(Self { record: record.to_owned(), before: before.to_owned(), since })
-    }
-}
-
 impl RecordProof {
     /// Returns the text of the record.
     #[must_use]
@@ -133,16 +109,19 @@ impl RecordProof {
         serde_json::to_value(ProofJson { record, index: self.index, path, checkpoint }).unwrap_or_default()
     }
 
-    /// Returns the proof in the form of C2SP's `tlog-proof`. The record stands in its `extra` line.
+    /// Returns the record, and after it the proof in the form of C2SP's `tlog-proof`. The record stands in a line of its own,
+    /// where people can read it, and a proof is short however long its record is.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let path: String = self.path.iter().map(|hash| STANDARD.encode(hash) + "\n").collect();
-        format!(
-            "{TEXT_MARK}\nextra {}\nindex {}\n{path}\n{}",
-            STANDARD.encode(self.record.to_lines()),
-            self.index,
-            self.checkpoint.note()
-        )
+        let RecordInChain { record, before, since } = &self.record;
+        let mut extra = STANDARD.decode(before).unwrap_or_default();
+        if let Some(Since { checkpoint, path }) = since {
+            let path: String = path.iter().map(|hash| format!("{hash}\n")).collect();
+            extra.extend_from_slice(format!("{path}\n{checkpoint}").as_bytes());
+        }
+        let (extra, path) = (STANDARD.encode(extra), self.path.iter().map(|hash| STANDARD.encode(hash) + "\n"));
+        let path: String = path.collect();
+        format!("{record}\n{TEXT_MARK}\nextra {extra}\nindex {}\n{path}\n{}", self.index, self.checkpoint.note())
     }
 
     /// Reads and checks proofs, in either form, one after the other. Nothing but the keys is needed for it.
@@ -154,9 +133,7 @@ impl RecordProof {
             Ok(proofs) => proofs,
             Err(_) => match serde_json::from_str(text) {
                 Ok(proof) => vec![proof],
-                Err(_) => {
-                    text.split(TEXT_MARK).skip(1).map(parse).collect::<Option<_>>().ok_or(ProofError::Malformed)?
-                }
+                Err(_) => parse_all(text).ok_or(ProofError::Malformed)?,
             },
         };
         if proofs.is_empty() {
@@ -190,15 +167,42 @@ impl RecordProof {
     }
 }
 
-/// Reads a proof as text, without its first line.
+/// Reads proofs as text, one after the other. A record begins with a brace, as no other line does.
+fn parse_all(text: &str) -> Option<Vec<ProofJson>> {
+    let (mut proofs, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        let (proof, next) = rest.split_at(rest.find("\n{").map_or(rest.len(), |end| end + 1));
+        proofs.push(parse(proof)?);
+        rest = next;
+    }
+    Some(proofs)
+}
+
 fn parse(text: &str) -> Option<ProofJson> {
-    let (head, checkpoint) = text.trim_start().split_once("\n\n")?;
-    let mut lines = head.lines();
+    let (record, proof) = text.split_once('\n')?;
+    let (head, checkpoint) = proof.strip_prefix(TEXT_MARK)?.split_once("\n\n")?;
+    let mut lines = head.strip_prefix('\n')?.lines();
     let extra = STANDARD.decode(lines.next()?.strip_prefix("extra ")?).ok()?;
-    let record = RecordInChain::of_lines(std::str::from_utf8(&extra).ok()?)?;
+    let (before, since) = extra.split_first_chunk::<32>()?;
+    let since = match std::str::from_utf8(since).ok()? {
+        "" => None,
+        since => Some(Since::parse(since)?),
+    };
+    let record = RecordInChain { record: record.to_owned(), before: STANDARD.encode(before), since };
     let index = lines.next()?.strip_prefix("index ")?.parse().ok()?;
     let checkpoint = format!("{}\n", checkpoint.trim_end());
     Some(ProofJson { record, index, path: lines.map(str::to_owned).collect(), checkpoint })
+}
+
+impl Since {
+    /// Reads the hashes of the path, one in each line, an empty line, and the checkpoint.
+    fn parse(text: &str) -> Option<Self> {
+        let (path, checkpoint) = match text.strip_prefix('\n') {
+            Some(checkpoint) => ("", checkpoint),
+            None => text.split_once("\n\n")?,
+        };
+        Some(Self { checkpoint: checkpoint.to_owned(), path: path.lines().map(str::to_owned).collect() })
+    }
 }
 
 fn hashes(texts: &[String]) -> Option<Vec<RecordHash>> {

@@ -252,7 +252,11 @@ async fn a_proof_is_checked_without_the_ledger_and_a_changed_one_is_refused() {
     let mut changed = proofs[7].to_json();
     changed["since"]["path"].as_array_mut().unwrap().swap(0, 1);
     assert_eq!(RecordProof::check_all(&changed.to_string(), &keys), Err(ProofError::NotConsistent));
-    for text in ["", "[]", "c2sp.org/tlog-proof@v1\n", "{\"record\":1}"] {
+    // Beside its record, which has any length, and the older checkpoint.
+    let alone = signed.prove(chain, &[8], None).unwrap().remove(0);
+    let path = 45 * alone.to_json()["path"].as_array().unwrap().len();
+    assert!(alone.to_text().len() - alone.record().len() - path + 45 * 25 < 2048, "in a tree of 2^25 records");
+    for text in ["", "[]", "c2sp.org/tlog-proof@v1\n", "{\"record\":1}", "{}\nc2sp.org/tlog-proof@v1\n\n"] {
         assert_eq!(RecordProof::check_all(text, &keys), Err(ProofError::Malformed), "{text}");
     }
 
