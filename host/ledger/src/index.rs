@@ -8,6 +8,7 @@ mod compare;
 mod facts;
 mod forget;
 mod key;
+mod slices;
 mod vocabulary;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,6 +26,7 @@ pub(super) use self::calls::{IndexedRecord, WalkedCalls};
 pub(super) use self::check::{IndexCheck, IndexComparison, IndexPlaces};
 pub(super) use self::facts::RecordNames;
 pub(super) use self::key::{call_of, first_key_at, key_of};
+pub(super) use self::slices::TextSearch;
 pub(super) use self::vocabulary::{CallClass, UNLISTED};
 use super::storage::{ChainPosition, Storage};
 use super::{LedgerError, legacy, state};

@@ -7,7 +7,9 @@ use rusqlite::Error;
 
 use super::LedgerError;
 use super::calls::{CallEntry, CallRange, RecordedOutcome};
-use super::index::{CallClass, IndexedRecord, RecordIndex, RecordNames, UNLISTED, WalkedCalls, first_key_at};
+use super::index::{
+    CallClass, IndexedRecord, RecordIndex, RecordNames, TextSearch, UNLISTED, WalkedCalls, first_key_at,
+};
 use super::read::{LedgerReader, PositionedRecord};
 use super::text::TextQuery;
 
@@ -113,15 +115,15 @@ impl<'a> SearchPlan<'a> {
         let Some(text) = self.text else {
             return index.walk(span, all, range.newest_first, visit).map(drop);
         };
-        let mut spans = blocks(index, &span)?;
+        let (firsts, mut search) = (index.blocks()?, TextSearch::new(index, text));
+        let mut spans = parts(&firsts, &span);
         if range.newest_first {
             spans.reverse();
         }
         let named = WalkedCalls::OfClasses(&self.named);
         let mut left: Vec<Range<Vec<u8>>> = Vec::new();
-        for (first, span) in spans {
-            let filter = index.filter(&first)?;
-            let has_text = text.may_be_in(|gram| filter.has(gram));
+        for (at, span) in spans {
+            let has_text = search.may_be_in(&firsts, at)?;
             if !has_text {
                 left.push(span.clone());
             }
@@ -178,18 +180,11 @@ fn visit_named(
     index.walk(start.clone()..end.clone(), named, range.newest_first, visit)
 }
 
-/// The first call of a block, and a span of calls in it.
-type BlockSpan = (Vec<u8>, Range<Vec<u8>>);
-
-/// Returns the blocks that have calls of a span, each by its first call and with its part of the span, in order.
-fn blocks(index: &RecordIndex, span: &Range<Vec<u8>>) -> Result<Vec<BlockSpan>, Error> {
-    let firsts = index.blocks()?;
-    let ends = firsts.iter().skip(1).cloned().chain([span.end.clone()]);
-    let parts = firsts.iter().zip(ends).map(|(first, end)| {
-        let part = first.max(&span.start).clone()..end.min(span.end.clone());
-        (first.clone(), part)
-    });
-    Ok(parts.filter(|(_, part)| part.start < part.end).collect())
+/// Returns the parts of a span in blocks, each by the place of its block and in order. `firsts` are the first calls of blocks.
+fn parts(firsts: &[Vec<u8>], span: &Range<Vec<u8>>) -> Vec<(usize, Range<Vec<u8>>)> {
+    let ends = firsts.iter().skip(1).chain([&span.end]);
+    let parts = firsts.iter().zip(ends).map(|(first, end)| first.max(&span.start).clone()..end.min(&span.end).clone());
+    parts.enumerate().filter(|(_, part)| part.start < part.end).collect()
 }
 
 impl LedgerReader {

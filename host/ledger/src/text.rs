@@ -57,6 +57,11 @@ impl TextQuery {
         self.is_in_scalar(&escaped(name))
     }
 
+    /// Returns the ways in which records can have the text: the grams that they have in each.
+    pub(super) fn ways(&self) -> &[Vec<u64>] {
+        &self.ways
+    }
+
     /// Reports whether texts whose grams a filter has may have the searched text.
     pub(super) fn may_be_in(&self, has: impl Fn(u64) -> bool) -> bool {
         self.ways.iter().any(|grams| grams.iter().all(|gram| has(*gram)))

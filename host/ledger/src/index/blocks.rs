@@ -5,10 +5,11 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::slices;
 use crate::text::{folded, grams, scalars, searchable};
 
 /// The size of a filter in bytes. A gram's hash has four numbers of 15 bits, each of which names one bit.
-const FILTER_BYTES: usize = 1 << 12;
+pub(super) const FILTER_BYTES: usize = 1 << 12;
 
 /// The number of bits from which on a filter takes no further calls: three in ten, so that a gram that nobody added is
 /// found in one filter of a hundred.
@@ -50,6 +51,10 @@ impl TextFilter {
         places(gram).all(|(byte, bit)| self.0.get(byte).is_some_and(|byte| byte & bit != 0))
     }
 
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     fn add(&mut self, gram: u64) {
         for (byte, bit) in places(gram) {
             if let Some(byte) = self.0.get_mut(byte) {
@@ -64,7 +69,7 @@ impl TextFilter {
 }
 
 /// Returns the bits of a gram, each by its byte and its value there.
-fn places(gram: u64) -> impl Iterator<Item = (usize, u8)> {
+pub(super) fn places(gram: u64) -> impl Iterator<Item = (usize, u8)> {
     (0..4).map(move |part| {
         let place = (gram >> (16 * part)) & 0x7fff;
         ((place >> 3) as usize, 1 << (place & 7))
@@ -151,9 +156,12 @@ impl TextBlocks {
     pub(super) fn store(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         let sql = "INSERT OR REPLACE INTO blocks (first, calls, filter) VALUES (?1, ?2, ?3)";
         let mut insert = conn.prepare_cached(sql)?;
+        let mut stored = Vec::new();
         for (first, block) in std::mem::take(&mut self.open) {
             insert.execute(params![first, block.calls, block.filter.0])?;
+            stored.push(first);
         }
+        slices::update(conn, &stored)?;
         self.last = None;
         self.seen = Default::default();
         Ok(())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rusqlite::params;
 
 use super::compare::EntryComparison;
-use super::{LEGACY, RecordIndex};
+use super::{LEGACY, RecordIndex, slices};
 use crate::LedgerError;
 use crate::chain::ChainTip;
 use crate::storage::{ChainPosition, Storage, StoredBatch};
@@ -91,6 +91,7 @@ impl IndexCheck {
         let known = index.as_ref().map(RecordIndex::known).transpose()?;
         let mut check = Self { index, compared: 0, differences: Vec::new() };
         check.compare_legacy()?;
+        check.compare_slices()?;
         Ok((check, IndexPlaces { storage: Arc::clone(storage), known }))
     }
 
@@ -135,6 +136,15 @@ impl IndexCheck {
         if self.differences.last().is_none_or(|(last, _)| last != chain) {
             self.differences.push((chain.to_owned(), difference));
         }
+    }
+
+    /// Compares the filters of blocks with what searches read in their place.
+    fn compare_slices(&mut self) -> Result<(), LedgerError> {
+        let Some(index) = &self.index else { return Ok(()) };
+        if !slices::agree(&index.conn).map_err(|error| index.failed(&error))? {
+            self.differences.push(("of all".to_owned(), "other bits of its filters than the filters".to_owned()));
+        }
+        Ok(())
     }
 
     /// Compares the records of format 1.

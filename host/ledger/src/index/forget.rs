@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use rusqlite::{OptionalExtension as _, params};
 
-use super::RecordIndex;
 use super::add::class_by_records;
 use super::vocabulary::Vocabulary;
+use super::{RecordIndex, slices};
 use crate::LedgerError;
 
 impl RecordIndex {
@@ -57,6 +57,7 @@ impl RecordIndex {
         // The block of the first call that is left is the last one that begins before it.
         let sql = "DELETE FROM blocks WHERE first < \
                    (SELECT max(first) FROM blocks WHERE first <= (SELECT min(call) FROM calls))";
-        self.conn.execute(sql, []).map(drop)
+        self.conn.execute(sql, [])?;
+        slices::forget(&self.conn)
     }
 }

@@ -69,6 +69,16 @@ CREATE INDEX calls_class ON calls (class, call);
 -- reads only blocks that may have it. Names of the calls' classes are not in it.
 CREATE TABLE blocks (first BLOB PRIMARY KEY, calls INTEGER NOT NULL, filter BLOB NOT NULL) STRICT;
 
+-- Each 512 blocks that take no further calls are a group, for which the filters are here bit by bit: for each byte of a
+-- filter the eight bits of all blocks, the bits of one place together. A search reads a few of them, and no filter.
+CREATE TABLE block_groups (id INTEGER PRIMARY KEY, first BLOB NOT NULL UNIQUE, last BLOB NOT NULL) STRICT;
+CREATE TABLE slices (
+  block_group INTEGER NOT NULL REFERENCES block_groups,
+  byte        INTEGER NOT NULL,
+  bits        BLOB NOT NULL,
+  PRIMARY KEY (block_group, byte)
+) STRICT, WITHOUT ROWID;
+
 CREATE VIEW run_rows AS
 SELECT sessions.run AS run, chains.chain AS chain, min(row) AS first, min(at) AS started,
   max(CASE WHEN kinds.kind IN ('run.completed', 'run.error') THEN at END) AS ended,
