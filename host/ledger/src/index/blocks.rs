@@ -8,18 +8,21 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::slices;
 use crate::text::{folded, grams, scalars, searchable};
 
-/// The size of a filter in bytes. A gram's hash has four numbers of 15 bits, each of which names one bit.
-pub(super) const FILTER_BYTES: usize = 1 << 12;
+/// The size of a filter in bytes. A gram's hash has four numbers of 14 bits, each of which names one bit.
+pub(super) const FILTER_BYTES: usize = 1 << 11;
 
 /// The number of bits from which on a filter takes no further calls: three in ten, so that a gram that nobody added is
 /// found in one filter of a hundred.
 const MAX_BITS: u32 = (FILTER_BYTES * 8 / 10 * 3) as u32;
 
-/// The largest number of calls in a block. A search reads a block within two milliseconds or three.
-const MAX_CALLS: u32 = 512;
+/// The largest number of calls in a block. A search reads a block within a millisecond or two.
+const MAX_CALLS: u32 = 256;
 
-/// The largest number of texts of which it is remembered that their grams are in the present block.
-pub(super) const MAX_SEEN: usize = 1 << 16;
+/// The largest number of texts of which it is remembered that their grams are in a block.
+const MAX_SEEN: usize = 1 << 16;
+
+/// The number of texts that are compared before their hashes are: most texts of a record are those of the one before.
+const RECENT: usize = 256;
 
 /// A Bloom filter of grams.
 pub(crate) struct TextFilter(Vec<u8>);
@@ -30,8 +33,17 @@ pub(super) struct TextBlocks {
     open: BTreeMap<Vec<u8>, TextBlock>,
     /// The first call of the last block, if that is known.
     last: Option<Vec<u8>>,
-    /// The hashes of texts whose grams the block has.
-    seen: (Vec<u8>, HashSet<u64>),
+    /// The block to which a text was added last, and the texts whose grams it has.
+    seen: (Vec<u8>, SeenTexts),
+}
+
+/// The texts whose grams a block has.
+#[derive(Default)]
+pub(super) struct SeenTexts {
+    /// Some of them, each at a place that its length and ends decide.
+    recent: Vec<Box<str>>,
+    /// The hashes of all, which nobody outside can predict.
+    hashes: HashSet<u64>,
     hasher: RandomState,
 }
 
@@ -71,7 +83,7 @@ impl TextFilter {
 /// Returns the bits of a gram, each by its byte and its value there.
 pub(super) fn places(gram: u64) -> impl Iterator<Item = (usize, u8)> {
     (0..4).map(move |part| {
-        let place = (gram >> (16 * part)) & 0x7fff;
+        let place = (gram >> (16 * part)) & 0x3fff;
         ((place >> 3) as usize, 1 << (place & 7))
     })
 }
@@ -83,15 +95,41 @@ pub(super) fn texts_of(record: &str, names: &[&str], take: impl FnMut(&str)) {
     scalars(&text).filter(|scalar| !names.iter().any(|name| name == scalar)).for_each(take);
 }
 
+impl SeenTexts {
+    /// Reports whether a text was not seen yet, as far as is known, and remembers it.
+    pub(super) fn is_new(&mut self, text: &str) -> bool {
+        self.recent.resize(RECENT, Box::from(""));
+        let bytes = text.as_bytes();
+        let (first, last) = (bytes.first().copied().unwrap_or(0), bytes.last().copied().unwrap_or(0));
+        let place = usize::from(first ^ last.rotate_left(4)).wrapping_add(31 * bytes.len()) % RECENT;
+        if let Some(recent) = self.recent.get_mut(place) {
+            if **recent == *text {
+                return false;
+            }
+            *recent = text.into();
+        }
+        if self.hashes.len() > MAX_SEEN {
+            self.hashes.clear();
+        }
+        self.hashes.insert(self.hasher.hash_one(text))
+    }
+}
+
 /// Returns the first call of the stored block that a call belongs to.
 pub(super) fn block_before(conn: &Connection, key: &[u8]) -> rusqlite::Result<Option<Vec<u8>>> {
     let sql = "SELECT first FROM blocks WHERE first <= ?1 ORDER BY first DESC LIMIT 1";
     conn.prepare_cached(sql)?.query_row([key], |row| row.get(0)).optional()
 }
 
+/// Returns the first call of the stored block after the one that a call belongs to.
+pub(super) fn block_after(conn: &Connection, key: &[u8]) -> rusqlite::Result<Option<Vec<u8>>> {
+    let sql = "SELECT first FROM blocks WHERE first > ?1 ORDER BY first LIMIT 1";
+    conn.prepare_cached(sql)?.query_row([key], |row| row.get(0)).optional()
+}
+
 impl TextBlocks {
     pub(super) fn new() -> Self {
-        Self { open: BTreeMap::new(), last: None, seen: Default::default(), hasher: RandomState::new() }
+        Self { open: BTreeMap::new(), last: None, seen: Default::default() }
     }
 
     /// Adds the texts of a record of a call, all but these names. `is_last` says that no call after this one is known yet.
@@ -103,13 +141,13 @@ impl TextBlocks {
         names: &[&str],
     ) -> rusqlite::Result<()> {
         let first = self.block_of(conn, key, is_last)?;
-        if self.seen.0 != first || self.seen.1.len() > MAX_SEEN {
-            self.seen = (first.clone(), HashSet::new());
+        if self.seen.0 != first {
+            self.seen = (first.clone(), SeenTexts::default());
         }
         let Some(block) = self.open.get_mut(&first) else { return Ok(()) };
         block.calls += u32::from(is_new);
         texts_of(record, names, |text| {
-            if self.seen.1.insert(self.hasher.hash_one(text)) {
+            if self.seen.1.is_new(text) {
                 grams(text, |gram| block.filter.add(gram));
             }
         });

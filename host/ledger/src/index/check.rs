@@ -83,6 +83,16 @@ impl IndexComparer<'_> {
     }
 }
 
+impl IndexComparer<'_> {
+    /// Ends the comparison of records that were read together.
+    pub(crate) fn end(&self, comparison: &mut IndexComparison) -> Result<(), LedgerError> {
+        let Some((index, _)) = &self.index else { return Ok(()) };
+        let difference = index.borrow_mut().difference_of_open_calls()?;
+        comparison.difference = comparison.difference.take().or(difference);
+        Ok(())
+    }
+}
+
 impl IndexCheck {
     /// Begins the comparison, and returns how far the index has come.
     pub(crate) fn open(data_dir: &Path, storage: &Arc<dyn Storage>) -> Result<(Self, IndexPlaces), LedgerError> {
@@ -161,7 +171,10 @@ impl IndexCheck {
                 let place = ChainPosition { segment: LEGACY, offset: record.row.cast_unsigned() };
                 let texts = [(record.seq.cast_unsigned(), record.text.as_str())];
                 compared += 1;
-                if let Some(difference) = comparison.difference(&record.chain, place, &texts)? {
+                let difference = comparison.difference(&record.chain, place, &texts)?;
+                if let Some(difference) =
+                    difference.map_or_else(|| comparison.difference_of_open_calls(), |it| Ok(Some(it)))?
+                {
                     self.add(&record.chain, difference);
                 }
             }

@@ -1,12 +1,11 @@
 //! The comparison of what the index has of records, and of their calls, with the records.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{BuildHasher as _, RandomState};
+use std::collections::HashMap;
 
 use rusqlite::{OptionalExtension as _, params};
 
 use super::add::{class_by_records, class_of};
-use super::blocks::{MAX_SEEN, TextFilter, block_before, texts_of};
+use super::blocks::{SeenTexts, TextFilter, block_after, block_before, texts_of};
 use super::facts::{FactName, IndexedFacts, RecordNames};
 use super::key::{call_of, key_of};
 use super::vocabulary::{ABSENT, CallClass, UNLISTED};
@@ -14,8 +13,35 @@ use super::{LedgerError, RecordIndex};
 use crate::storage::ChainPosition;
 use crate::text::grams;
 
-/// A record as the index has it: its position, and the facts that searches need.
-type Entry = (ChainPosition, IndexedFacts);
+/// The number of blocks that are kept: calls that begin at the same time may stand in two.
+const MAX_BLOCKS: usize = 4;
+
+/// The number of calls from which on those that did not end are compared, so that they take no more memory.
+const MAX_CALLS: usize = 10_000;
+
+/// A record as the index has it: its position, the facts that searches need, and what it says of its call.
+struct Entry {
+    place: ChainPosition,
+    facts: IndexedFacts,
+    own: CallClass,
+}
+
+/// A call whose records are being compared.
+struct ComparedCall {
+    /// Its class in the index.
+    class: CallClass,
+    /// The class by the records that were compared so far.
+    by_records: CallClass,
+}
+
+/// The filter of a block, and where the block ends.
+struct ComparedBlock {
+    first: Vec<u8>,
+    /// The first call of the next block.
+    end: Option<Vec<u8>>,
+    filter: TextFilter,
+    seen: SeenTexts,
+}
 
 /// A comparison of one thread, which keeps what it looked up.
 pub(super) struct EntryComparison {
@@ -23,15 +49,16 @@ pub(super) struct EntryComparison {
     names: HashMap<i64, FactName>,
     /// The facts that many records share.
     facts: HashMap<i64, (CallClass, String)>,
-    /// The block whose filter was looked at last: its first call, the filter, and the hashes of texts that it has.
-    block: Option<(Vec<u8>, TextFilter, HashSet<u64>)>,
-    hasher: RandomState,
+    /// The blocks whose filters were looked at last; the newest is the last.
+    blocks: Vec<ComparedBlock>,
+    /// The calls of which a record was compared, and not yet the one with which they ended.
+    calls: HashMap<Vec<u8>, ComparedCall>,
 }
 
 impl EntryComparison {
     pub(super) fn new(index: RecordIndex) -> Self {
-        let (names, facts, hasher) = (HashMap::new(), HashMap::new(), RandomState::new());
-        Self { index, names, facts, block: None, hasher }
+        let (names, facts, blocks, calls) = Default::default();
+        Self { index, names, facts, blocks, calls }
     }
 
     pub(super) fn index(&self) -> &RecordIndex {
@@ -61,12 +88,38 @@ impl EntryComparison {
         records: &[(u64, &str)],
     ) -> rusqlite::Result<Option<String>> {
         let (Some((first, _)), Some((last, _))) = (records.first(), records.last()) else { return Ok(None) };
-        // Another reader may add records of the same calls meanwhile: all that is compared is of one moment.
+        let compared = self.at_one_moment(|this| {
+            let found = this.entries(chain, *first, *last)?;
+            this.first_difference(place, records, &found)
+        })?;
+        if compared.is_none() && self.calls.len() > MAX_CALLS { self.difference_of_calls() } else { Ok(compared) }
+    }
+
+    /// Returns the first difference, in words, between the classes of the calls that did not end among the records that were
+    /// compared, and the index's own records of them.
+    pub(super) fn difference_of_open_calls(&mut self) -> Result<Option<String>, LedgerError> {
+        let data_dir = self.index.data_dir.clone();
+        self.difference_of_calls().map_err(|error| super::failed(&data_dir, &error))
+    }
+
+    fn difference_of_calls(&mut self) -> rusqlite::Result<Option<String>> {
+        let calls = std::mem::take(&mut self.calls);
+        self.at_one_moment(|this| {
+            for key in calls.keys() {
+                if let Some(difference) = this.difference_of_class(key)? {
+                    return Ok(Some(difference));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// Compares what the index has at one moment: another reader may add records of the same calls meanwhile.
+    fn at_one_moment<T>(&mut self, compare: impl FnOnce(&mut Self) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
         self.index.conn.execute_batch("BEGIN")?;
-        let found = self.entries(chain, *first, *last);
-        let found = found.and_then(|found| self.first_difference(place, records, &found));
+        let compared = compare(self);
         self.index.conn.execute_batch("ROLLBACK")?;
-        found
+        compared
     }
 
     fn first_difference(
@@ -75,21 +128,31 @@ impl EntryComparison {
         records: &[(u64, &str)],
         found: &HashMap<u64, Entry>,
     ) -> rusqlite::Result<Option<String>> {
-        let mut classes = BTreeMap::new();
         for (seq, text) in records {
             let facts = IndexedFacts::of(text);
-            if !found.get(seq).is_some_and(|(at, found)| *at == place && agrees(&facts, found)) {
-                return Ok(Some(format!("something else of record {seq}")));
-            }
+            let entry = found.get(seq).filter(|entry| entry.place == place && agrees(&facts, &entry.facts));
+            let Some(entry) = entry else { return Ok(Some(format!("something else of record {seq}"))) };
             let Some(key) = facts.call.as_deref().map(key_of) else { continue };
-            if !classes.contains_key(&key) {
-                let class = class_of(&self.index.conn, &key)?;
-                if class.is_none() || class != class_by_records(&self.index.conn, &key)? {
-                    return Ok(Some(format!("something else of call {}", call_of(&key))));
+            let call = match self.calls.get_mut(&key) {
+                Some(call) => {
+                    call.by_records = call.by_records.then(entry.own);
+                    call
                 }
-                classes.insert(key.clone(), class.unwrap_or_default());
+                None => {
+                    let Some(class) = class_of(&self.index.conn, &key)? else {
+                        return Ok(Some(format!("something else of call {}", call_of(&key))));
+                    };
+                    self.calls.entry(key.clone()).or_insert(ComparedCall { class, by_records: entry.own })
+                }
+            };
+            let (class, is_as_expected) = (call.class, call.class == call.by_records);
+            if facts.stage.is_end() {
+                self.calls.remove(&key);
+                // Its first records may have been compared elsewhere.
+                if !is_as_expected && let Some(difference) = self.difference_of_class(&key)? {
+                    return Ok(Some(difference));
+                }
             }
-            let Some(class) = classes.get(&key) else { continue };
             let names = self.names_of(&class.names)?;
             if !self.has_texts(&key, text, &facts.names.shared(&names))? {
                 return Ok(Some(format!("not all texts of record {seq}")));
@@ -98,21 +161,32 @@ impl EntryComparison {
         Ok(None)
     }
 
+    /// Compares the class of a call with the index's own records of it.
+    fn difference_of_class(&self, key: &[u8]) -> rusqlite::Result<Option<String>> {
+        let class = class_of(&self.index.conn, key)?;
+        let is_same = class.is_some() && class == class_by_records(&self.index.conn, key)?;
+        Ok((!is_same).then(|| format!("something else of call {}", call_of(key))))
+    }
+
     /// Reports whether the filter of a call's block has all texts of a record but these names.
     fn has_texts(&mut self, key: &[u8], text: &str, names: &[&str]) -> rusqlite::Result<bool> {
-        let first = block_before(&self.index.conn, key)?.unwrap_or_default();
-        let is_same = |(known, _, seen): &&mut (Vec<u8>, _, HashSet<u64>)| *known == first && seen.len() <= MAX_SEEN;
-        let block = match self.block.as_mut().filter(is_same) {
-            Some(block) => block,
+        let has_call = |block: &ComparedBlock| *block.first <= *key && block.end.as_deref().is_none_or(|end| key < end);
+        let block = match self.blocks.iter().position(has_call) {
+            Some(known) => self.blocks.get_mut(known),
             None => {
-                let filter = self.index.filter(&first)?;
-                self.block.insert((first, filter, HashSet::new()))
+                let first = block_before(&self.index.conn, key)?.unwrap_or_default();
+                let (end, filter) = (block_after(&self.index.conn, key)?, self.index.filter(&first)?);
+                if self.blocks.len() >= MAX_BLOCKS {
+                    self.blocks.remove(0);
+                }
+                self.blocks.push(ComparedBlock { first, end, filter, seen: SeenTexts::default() });
+                self.blocks.last_mut()
             }
         };
-        let (_, filter, seen) = block;
+        let Some(ComparedBlock { filter, seen, .. }) = block else { return Ok(false) };
         let mut has_all = true;
         texts_of(text, names, |text| {
-            if has_all && seen.insert(self.hasher.hash_one(text)) {
+            if has_all && seen.is_new(text) {
                 grams(text, |gram| has_all &= filter.has(gram));
             }
         });
@@ -144,7 +218,8 @@ impl EntryComparison {
         for (seq, place, facts, said) in found {
             let (own, outcome) = self.facts_of(said)?;
             let names = self.names_of(&own.names)?;
-            entries.insert(seq, (place, IndexedFacts { names, stage: own.stage, outcome, ..facts }));
+            let facts = IndexedFacts { names, stage: own.stage, outcome, ..facts };
+            entries.insert(seq, Entry { place, facts, own });
         }
         Ok(entries)
     }

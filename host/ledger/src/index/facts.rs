@@ -186,6 +186,11 @@ impl CallStage {
         if later.rank() > self.rank() { later } else { self }
     }
 
+    /// Reports whether a call has ended with this stage.
+    pub(super) fn is_end(self) -> bool {
+        matches!(self, Self::Ended(_) | Self::Denied)
+    }
+
     fn rank(self) -> u8 {
         match self {
             Self::Open => 0,

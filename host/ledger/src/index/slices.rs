@@ -21,7 +21,7 @@ pub(crate) struct TextSearch<'a> {
     index: &'a RecordIndex,
     text: &'a TextQuery,
     /// The group that was looked at last, and which of its blocks may have the text.
-    group: Option<(i64, BlockSet)>,
+    group: Option<(Group, BlockSet)>,
 }
 
 /// A group of blocks in the index.
@@ -40,17 +40,18 @@ impl<'a> TextSearch<'a> {
     /// of the block among them.
     pub(crate) fn may_be_in(&mut self, firsts: &[Vec<u8>], at: usize) -> rusqlite::Result<bool> {
         let Some(first) = firsts.get(at) else { return Ok(false) };
-        let Some(group) = group_of(&self.index.conn, first)? else {
-            let filter = self.index.filter(first)?;
-            return Ok(self.text.may_be_in(|gram| filter.has(gram)));
-        };
+        if !self.group.as_ref().is_some_and(|(group, _)| group.has(first)) {
+            let Some(group) = group_of(&self.index.conn, first)? else {
+                let filter = self.index.filter(first)?;
+                return Ok(self.text.may_be_in(|gram| filter.has(gram)));
+            };
+            let set = self.blocks_of(group.id)?;
+            self.group = Some((group, set));
+        }
+        let Some((group, set)) = &self.group else { return Ok(true) };
         // Old blocks may have been removed, and the group's first with them: then the bits cannot be told apart.
         let number = firsts.binary_search(&group.first).ok().and_then(|begin| at.checked_sub(begin));
         let Some(number) = number.filter(|number| *number < GROUP) else { return Ok(true) };
-        let set = match self.group {
-            Some((known, set)) if known == group.id => set,
-            _ => self.group.insert((group.id, self.blocks_of(group.id)?)).1,
-        };
         Ok(set.get(number / 64).is_some_and(|word| word >> (number % 64) & 1 == 1))
     }
 
@@ -145,7 +146,7 @@ pub(super) fn agree(conn: &Connection) -> rusqlite::Result<bool> {
 fn group_of(conn: &Connection, first: &[u8]) -> rusqlite::Result<Option<Group>> {
     let sql = "SELECT id, first, last FROM block_groups WHERE first <= ?1 ORDER BY first DESC LIMIT 1";
     let group = conn.prepare_cached(sql)?.query_row([first], Group::read).optional()?;
-    Ok(group.filter(|group| *first <= *group.last))
+    Ok(group.filter(|group| group.has(first)))
 }
 
 fn write(conn: &Connection, group: i64, first: &[u8], last: &[u8]) -> rusqlite::Result<()> {
@@ -179,6 +180,11 @@ fn slices(conn: &Connection, first: &[u8], last: &[u8]) -> rusqlite::Result<Vec<
 }
 
 impl Group {
+    /// Reports whether a block is one of the group's, by its first call.
+    fn has(&self, first: &[u8]) -> bool {
+        *self.first <= *first && *first <= *self.last
+    }
+
     fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self { id: row.get(0)?, first: row.get(1)?, last: row.get(2)? })
     }

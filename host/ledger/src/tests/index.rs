@@ -43,9 +43,12 @@ async fn an_index_that_says_something_else_than_the_records_is_found_and_made_ag
         "DELETE FROM calls WHERE call = (SELECT call FROM events WHERE seq = 3)",
         "INSERT INTO classes VALUES (99, 0, 0, 0, 0, 'denied'); UPDATE calls SET class = 99",
         "UPDATE classes SET stage = 'denied'",
+        "UPDATE classes SET stage = 'denied' WHERE stage = 'ok'",
+        "UPDATE classes SET stage = 'denied' WHERE stage = 'sent'",
         "UPDATE classes SET source = 0",
-        "UPDATE blocks SET filter = zeroblob(4096)",
-        "INSERT INTO blocks VALUES ((SELECT max(call) FROM calls), 0, zeroblob(4096))",
+        "UPDATE blocks SET filter = zeroblob(2048)",
+        "INSERT INTO blocks VALUES ((SELECT max(call) FROM calls), 0, zeroblob(2048))",
+        "INSERT INTO block_groups (first, last) VALUES (x'', x'ff')",
         "UPDATE events SET offset = (SELECT offset FROM events WHERE seq = 2) WHERE seq = 3",
         "INSERT INTO events (chain, seq, segment, offset, at, kind, facts) VALUES (1, 99, 1, 0, 0, 1, 1)",
     ] {
@@ -54,6 +57,10 @@ async fn an_index_that_says_something_else_than_the_records_is_found_and_made_ag
         for _ in 0..5 {
             let body = json!({"tool": "files__read", "source": "files", "principal": "eve", "note": "of its own"});
             ledger.append(Event::new(EventKind::CallIntent, body).to_call(&CallId::new())).await.unwrap();
+        }
+        let (call, outcome) = (CallId::new(), json!({"outcome": "ok", "source": "files"}));
+        for kind in [EventKind::CallIntent, EventKind::ToolCompleted] {
+            ledger.append(Event::new(kind, outcome.clone()).to_call(&call)).await.unwrap();
         }
         ledger.close().await;
         let before = records(dir.path());

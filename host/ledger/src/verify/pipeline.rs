@@ -15,14 +15,14 @@ use crate::index::{IndexComparison, IndexPlaces};
 use crate::record::RecordHash;
 use crate::storage::{ChainEnd, ChainPosition, SegmentDigest, Storage, StoredBatch};
 
-/// The number of records after which those that were read are checked, so that passing them on costs little.
-const JOB_RECORDS: usize = 512;
+/// The number of records after which those that were read are checked: few calls have some in one part and some in the next.
+const JOB_RECORDS: usize = 8192;
 
 /// The text after which those that were read are checked, in bytes, so that long records do not fill the memory.
-const JOB_BYTES: usize = 1024 * 1024;
+const JOB_BYTES: usize = 8 * 1024 * 1024;
 
 /// The number of jobs that wait to be checked or taken: enough that neither the reader nor the others wait long.
-const JOBS: usize = 16;
+const JOBS: usize = 4;
 
 /// A chain to be read.
 pub(super) struct ChainPlan {
@@ -116,6 +116,9 @@ fn check_jobs(waiting: &Mutex<Receiver<Job>>, data_dir: &Path, index: &IndexPlac
                 records.push(CheckedRecord::of(&chain, record.seq, record.text.as_bytes(), &record.hash, &before));
                 before = record.hash;
             }
+        }
+        if let (Ok(comparer), None) = (&comparer, &failed) {
+            failed = comparer.end(&mut comparison).err();
         }
         // Nobody waits for it if the caller has an error.
         let _ = answer.send(failed.map_or(Ok(Found::Records(records, comparison)), Err));
