@@ -190,26 +190,40 @@ fn an_export_is_continued_after_its_last_call_and_never_written_over() {
 }
 
 #[test]
-fn calls_are_exported_as_parquet_into_a_new_file_that_is_neither_continued_nor_printed() {
+fn calls_are_exported_as_parquet_into_a_file_that_is_continued_and_not_printed() {
     let dir = TestDir::new(CONFIGURATION);
-    let calls = [called(&dir), called(&dir)];
+    let mut calls = vec![called(&dir), called(&dir)];
     let export = |more: &[&str]| dir.run(&[&["audit", "export", "--format", "parquet"], more].concat());
-    for (options, says) in [(&[][..], "--output FILE"), (&["-o", "calls.parquet", "--resume"], "leave `--resume` out")]
-    {
-        let refused = export(options);
-        assert!(refused.code == Some(1) && refused.err.contains(says) && refused.out.is_empty(), "{}", refused.err);
-    }
-    assert!(!dir.path("calls.parquet").exists());
+    let refused = export(&[]);
+    assert!(
+        refused.code == Some(1) && refused.err.contains("--output FILE") && refused.out.is_empty(),
+        "{}",
+        refused.err
+    );
+    let rows = || {
+        let reader = SerializedFileReader::new(fs::File::open(dir.path("calls.parquet")).unwrap()).unwrap();
+        reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect::<Vec<_>>()
+    };
     let written = export(&["-o", "calls.parquet"]);
     assert!(written.code == Some(0) && written.err.contains("wrote 2 calls"), "{}", written.err);
-    let reader = SerializedFileReader::new(fs::File::open(dir.path("calls.parquet")).unwrap()).unwrap();
-    let rows: Vec<String> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
-    assert_eq!(rows.len(), 2);
-    for (row, call) in rows.iter().zip(&calls) {
-        assert!(row.contains(call) && row.contains("calc__add") && row.contains("\"ok\""), "{row}");
+    calls.push(called(&dir));
+    for wrote in ["wrote 1 calls", "wrote 0 calls"] {
+        let continued = export(&["-o", "calls.parquet", "--resume"]);
+        assert!(continued.code == Some(0) && continued.err.contains(wrote), "{}", continued.err);
+        let rows = rows();
+        assert_eq!(rows.len(), 3);
+        for (row, call) in rows.iter().zip(&calls) {
+            assert!(row.contains(call) && row.contains("calc__add") && row.contains("\"ok\""), "{row}");
+        }
     }
     let refused = export(&["-o", "calls.parquet"]);
-    assert!(refused.code == Some(1) && refused.err.contains("name another file"), "{}", refused.err);
+    assert!(refused.code == Some(1) && refused.err.contains("--resume"), "{}", refused.err);
+    let whole = fs::read(dir.path("calls.parquet")).unwrap();
+    fs::write(dir.path("calls.parquet"), &whole[..whole.len() / 2]).unwrap();
+    let refused = export(&["-o", "calls.parquet", "--resume"]);
+    assert!(refused.code == Some(1) && refused.err.contains("cannot continue"), "{}", refused.err);
+    let names: Vec<_> = fs::read_dir(dir.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().starts_with(".tmp")), "{names:?}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ enum Action {
     /// Export calls for other systems, as JSON lines, comma-separated values, OCSF, CEF or Parquet, or as test fixtures
     ///
     /// Each call that ended is one line. A file can be continued later with `--resume`, also after an interruption. A
-    /// Parquet file has a row for each call, and cannot be continued.
+    /// Parquet file has a row for each call.
     Export(Box<export::Args>),
     /// Verify every chain
     ///

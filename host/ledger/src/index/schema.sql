@@ -67,7 +67,11 @@ CREATE INDEX calls_class ON calls (class, call);
 
 -- For the calls from `first` to the next block: a Bloom filter of the texts in their records, so that a search by text
 -- reads only blocks that may have it. Names of the calls' classes are not in it.
-CREATE TABLE blocks (first BLOB PRIMARY KEY, calls INTEGER NOT NULL, filter BLOB NOT NULL) STRICT;
+CREATE TABLE blocks (
+  first  BLOB PRIMARY KEY,
+  calls  INTEGER NOT NULL,
+  filter BLOB NOT NULL CHECK (length(filter) = 2048)
+) STRICT;
 
 -- Each 512 blocks that take no further calls are a group, for which the filters are here bit by bit: for each byte of a
 -- filter the eight bits of all blocks, the bits of one place together. A search reads a few of them, and no filter.

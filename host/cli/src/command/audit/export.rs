@@ -72,7 +72,7 @@ enum ExportFormat {
     Ocsf,
     /// One CEF line for each call
     Cef,
-    /// A Parquet file with a row for each call; needs `--output`, and cannot be continued
+    /// A Parquet file with a row for each call; needs `--output`
     Parquet,
 }
 
@@ -174,16 +174,10 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
     let Args { query, format, output, resume, fixtures: _, identities: _ } = args;
     let reader = LedgerReader::open(folder)?;
     let Some(format) = format.lines() else {
-        if *resume {
-            anyhow::bail!(
-                "a Parquet file has its index at its end and cannot be continued: leave `--resume` out, and write each period \
-                 into a file of its own with `--since` and `--until`"
-            );
-        }
         let Some(path) = output else {
             anyhow::bail!("a Parquet file is no text: name a new file with `--output FILE`");
         };
-        return write_parquet(&reader, query, path);
+        return write_parquet(&reader, query, path, *resume);
     };
     let Some(path) = output else {
         output::text(&format.heading())?;
@@ -213,18 +207,34 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the calls that match into a new Parquet file. One that could not be finished is removed, as nobody can read it.
-fn write_parquet(reader: &LedgerReader, query: &CallQuery, path: &Path) -> anyhow::Result<ExitCode> {
-    let file = created(path, "name another file, or remove it")?;
+/// Writes the calls that match into a Parquet file, after those that it has if it is continued. The index of such a file stands
+/// at its end, so a new one takes its place when it is finished.
+fn write_parquet(reader: &LedgerReader, query: &CallQuery, path: &Path, resume: bool) -> anyhow::Result<ExitCode> {
     let failed = || format!("cannot write {}", path.display());
-    let write = || {
-        let mut file = ParquetFile::new(file).with_context(failed)?;
-        let written = visit_ended(reader, query, None, |entry| file.add(entry).with_context(failed))?;
-        file.finish().with_context(failed)?.sync_all().with_context(failed)?;
-        Ok(written)
+    let earlier = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        _ if !resume => anyhow::bail!("{} exists: {CONTINUE} to write it anew", path.display()),
+        opened => Some(opened.with_context(failed)?),
     };
-    let written = write().inspect_err(|_: &anyhow::Error| drop(fs::remove_file(path)))?;
-    written.report(path, "once the call has ended, write what follows into another file with `--since`");
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let unfinished = tempfile::NamedTempFile::new_in(folder).with_context(failed)?;
+    let mut file = ParquetFile::new(unfinished.as_file().try_clone().with_context(failed)?).with_context(failed)?;
+    let last = match &earlier {
+        Some(earlier) => {
+            let taken = file.take_over(earlier).with_context(|| format!("cannot continue {}", path.display()))?;
+            taken.and_then(|call| call.parse::<Ulid>().ok())
+        }
+        None => None,
+    };
+    let query = CallQuery { since: query.since.max(last.map(|last| last.timestamp_ms())), ..query.clone() };
+    let written = visit_ended(reader, &query, last, |entry| file.add(entry).with_context(failed))?;
+    file.finish().with_context(failed)?.sync_all().with_context(failed)?;
+    // Somebody else may have written one meanwhile.
+    match earlier {
+        Some(_) => unfinished.persist(path).map(drop).map_err(|error| error.error).with_context(failed)?,
+        None => unfinished.persist_noclobber(path).map(drop).map_err(|error| error.error).with_context(failed)?,
+    }
+    written.report(path, "`--resume` continues there once the call has ended");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,10 +4,13 @@ use std::fs::File;
 use std::sync::Arc;
 
 use parquet::basic::Compression;
+use parquet::column::writer::ColumnCloseResult;
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
-use parquet::errors::Result;
+use parquet::errors::{ParquetError, Result};
 use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
+use parquet::record::RowAccessor as _;
 use parquet::schema::parser::parse_message_type;
 use portcullis::ledger::CallEntry;
 
@@ -77,6 +80,36 @@ impl ParquetFile {
         Ok(Self { writer, waiting: Vec::new() })
     }
 
+    /// Takes over the calls of an earlier file as they are encoded there, and returns the identifier of the last one.
+    ///
+    /// # Errors
+    /// [`ParquetError::General`] if the file has other columns; otherwise the [`ParquetError`] that occurred.
+    pub(super) fn take_over(&mut self, earlier: &File) -> Result<Option<String>> {
+        let reader = SerializedFileReader::new(earlier.try_clone()?)?;
+        let metadata = reader.metadata();
+        if metadata.file_metadata().schema() != self.writer.schema_descr().root_schema() {
+            return Err(ParquetError::General("it has other columns than this version writes".to_owned()));
+        }
+        for group in metadata.row_groups() {
+            let mut copy = self.writer.next_row_group()?;
+            for column in group.columns() {
+                let written = ColumnCloseResult {
+                    bytes_written: column.compressed_size().cast_unsigned(),
+                    rows_written: group.num_rows().cast_unsigned(),
+                    metadata: column.clone(),
+                    bloom_filter: None,
+                    column_index: None,
+                    offset_index: None,
+                };
+                copy.append_column(earlier, written)?;
+            }
+            copy.close()?;
+        }
+        let Some(last) = metadata.num_row_groups().checked_sub(1) else { return Ok(None) };
+        let last = reader.get_row_group(last)?.get_row_iter(None)?.last().transpose()?;
+        last.map(|row| row.get_string(0).cloned()).transpose()
+    }
+
     /// Adds a call.
     pub(super) fn add(&mut self, entry: CallEntry) -> Result<()> {
         self.waiting.push(entry);
@@ -127,7 +160,6 @@ impl ParquetFile {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-    use parquet::file::reader::{FileReader as _, SerializedFileReader};
     use parquet::record::{Field, Row};
 
     use super::*;
@@ -162,6 +194,16 @@ mod tests {
         let json = serde_json::to_value(&calls[0]).unwrap();
         let names: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         assert!(COLUMNS.iter().all(|(name, _)| names.contains(name)), "{names:?}");
+        // A file that is continued has the calls of both.
+        let mut more = ParquetFile::new(tempfile::tempfile().unwrap()).unwrap();
+        let mut first = ParquetFile::new(tempfile::tempfile().unwrap()).unwrap();
+        first.add(calls[1].clone()).unwrap();
+        let first = first.finish().unwrap();
+        assert_eq!(more.take_over(&first).unwrap(), Some(calls[1].call.clone()));
+        more.add(calls[2].clone()).unwrap();
+        let both = SerializedFileReader::new(more.finish().unwrap()).unwrap();
+        let rows: Vec<_> = both.get_row_iter(None).unwrap().map(|row| row.unwrap().into_columns()).collect();
+        assert_eq!(rows, [expected(&calls[1]), expected(&calls[2])]);
         let empty = ParquetFile::new(tempfile::tempfile().unwrap()).unwrap().finish().unwrap();
         assert_eq!(SerializedFileReader::new(empty).unwrap().get_row_iter(None).unwrap().count(), 0);
     }
