@@ -54,7 +54,7 @@ use crate::protocol::RpcError;
 use crate::session::{ContinuationStore, Session};
 use crate::source::{NoClient, SourceClient, SourceError};
 use crate::sync::Mutex;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{MetricsTask, Telemetry};
 
 pub use crate::context::{BrokerState, BuildError, FlagState, FlaggedDefinition, SourceHealth};
 use crate::context::{Context, Upstream};
@@ -105,6 +105,7 @@ struct Background {
     witnesses: tokio::sync::Mutex<Option<WitnessTasks>>,
     question_notifier: Mutex<Option<QuestionNotifier>>,
     control: tokio::sync::Mutex<Option<ControlSocket>>,
+    metrics: Mutex<Option<MetricsTask>>,
 }
 
 impl Broker {
@@ -119,6 +120,7 @@ impl Broker {
         let telemetry = prepared.config.telemetry.as_ref();
         let telemetry = telemetry.map(|config| Telemetry::start(config, &prepared.secrets)).transpose();
         let telemetry = telemetry.map_err(BuildError::Telemetry)?;
+        let metrics = metrics::collector(&prepared)?;
 
         let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
         let lasting = BrokerCore::new(launcher, &prepared, ledger, telemetry);
@@ -166,6 +168,7 @@ impl Broker {
             witnesses: tokio::sync::Mutex::new(Some(witnesses)),
             question_notifier: Mutex::new(Some(question_notifier)),
             control: Some(control).into(),
+            metrics: Mutex::new(metrics.map(|collector| inner.export_metrics(collector))),
         };
         let broker = Self { inner, background: Arc::new(background) };
         tokio::spawn(retention::remove_old_records(Arc::downgrade(&broker.inner)));
@@ -334,6 +337,7 @@ impl Broker {
         if let Some(telemetry) = &self.inner.lasting.telemetry {
             telemetry.finish().await;
         }
+        metrics::finish(self.background.metrics.lock().take()).await;
         self.inner.lasting.ledger.close().await;
         if let Some(witnesses) = self.background.witnesses.lock().await.take() {
             witnesses.finish().await;

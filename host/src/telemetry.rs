@@ -1,7 +1,8 @@
 //! Traces: a span for each request of an agent, and a child span for each call of a source. Names follow
 //! OpenTelemetry's conventions for MCP. Spans contain nothing of any payload, and no URI.
 //!
-//! A collector may also get the end of each call as a log record, through the feed of sinks.
+//! A collector may also get the end of each call as a log record, through the feed of sinks, and the broker's metrics at an
+//! interval.
 //!
 //! Without a configured collector there are no spans, and a request costs one check of an `Option`. An agent says with
 //! `traceparent` (W3C Trace Context) to which trace its request belongs, and whether that trace is sampled.
@@ -15,6 +16,8 @@ mod export;
 mod export;
 #[cfg(feature = "telemetry")]
 mod logs;
+#[cfg(feature = "telemetry")]
+mod metrics;
 mod trace;
 
 use std::sync::Arc;
@@ -24,13 +27,16 @@ use crate::agent::{Agent, TransportKind};
 use crate::call::{Call, Caller, Outcome, Params};
 use crate::config::TelemetryConfig;
 use crate::item::ItemKind;
+use crate::metrics::MetricFamily;
 use crate::protocol::{Answer, Json, Method};
 use crate::secret::SecretStore;
 use export::Exporter;
 #[cfg(not(feature = "telemetry"))]
-use export::LogExporter;
+use export::{LogExporter, MetricsExporter, MetricsSender};
 #[cfg(feature = "telemetry")]
 use logs::LogExporter;
+#[cfg(feature = "telemetry")]
+use metrics::{MetricsExporter, MetricsSender};
 use trace::SpanContext;
 
 /// The `_meta` key for the place in a trace.
@@ -41,6 +47,16 @@ const MAX_NAME: usize = 128;
 
 /// A collector that gets the end of each call as a log record.
 pub(crate) struct LogCollector(LogExporter);
+
+/// Reads the metrics; `None` once the broker is gone.
+type ReadMetrics = Box<dyn Fn() -> Option<Vec<MetricFamily>> + Send + Sync>;
+
+/// A collector of metrics, to which nothing is sent yet.
+pub(crate) struct MetricsCollector(MetricsExporter);
+
+/// A task that sends metrics to a collector. Dropping it ends the task.
+#[derive(Debug)]
+pub(crate) struct MetricsTask(MetricsSender);
 
 /// The maker of spans, which hands them to the exporter.
 #[derive(Debug, Clone)]
@@ -107,6 +123,29 @@ impl LogCollector {
     /// Returns the address of the collector, safe to show.
     pub(crate) fn shown(&self) -> String {
         self.0.shown()
+    }
+}
+
+impl MetricsCollector {
+    /// Prepares the collector, if the configuration names an interval.
+    ///
+    /// # Errors
+    /// As for [`LogCollector::new`].
+    pub(crate) fn new(config: &TelemetryConfig, secrets: &SecretStore) -> Result<Option<Self>, String> {
+        let Some(interval) = config.metrics_interval else { return Ok(None) };
+        MetricsExporter::new(config, interval, secrets).map(Self).map(Some)
+    }
+
+    /// Starts to send metrics, which `read` returns, at each interval. The task ends when there are none any more.
+    pub(crate) fn start(self, read: impl Fn() -> Option<Vec<MetricFamily>> + Send + Sync + 'static) -> MetricsTask {
+        MetricsTask(self.0.start(Box::new(read)))
+    }
+}
+
+impl MetricsTask {
+    /// Sends the metrics a last time, for three seconds at most.
+    pub(crate) async fn finish(self) {
+        self.0.finish().await;
     }
 }
 

@@ -230,6 +230,9 @@ pub(super) struct RawTelemetry {
     /// Headers that are sent with every request to the collector.
     #[serde(default)]
     pub headers: BTreeMap<Located<String>, Located<RawValue>>,
+    /// The interval at which metrics are sent to `/v1/metrics` below the address, by OTLP over HTTP: from "1s" to "1h", such
+    /// as "60s". They are those that Prometheus can read at `/metrics`. Default: none are sent.
+    pub metrics_interval: Option<Located<String>>,
 }
 
 /// A caller that has a token of its own.

@@ -90,7 +90,9 @@ pub(super) fn sinks(
         if let Some(otlp) = &at.otlp {
             let otlp = faults.keep(callers::web(otlp, "http://127.0.0.1:4318"));
             let headers = source::headers(&at.headers, faults);
-            remote.extend(otlp.map(|otlp| RemoteSinkConfig::Otlp(TelemetryConfig { otlp, headers })));
+            remote.extend(
+                otlp.map(|otlp| RemoteSinkConfig::Otlp(TelemetryConfig { otlp, headers, metrics_interval: None })),
+            );
         }
     }
     (plugins, remote)

@@ -4,6 +4,7 @@
 //! nothing, except for the first call of a tool. Names of series come only from the configuration and the catalog, and
 //! the series of one source are limited in number, because sources choose the names of their tools.
 
+mod families;
 mod histogram;
 mod text;
 
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+pub use families::{DurationCounts, MetricFamily, MetricSeries, OwnedLabels, families};
 pub use histogram::{DECISION, Histogram, OPERATION};
 pub use text::{Labels, MetricsEncoder, text};
 

@@ -4,10 +4,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Broker, Inner};
+use super::{Broker, BuildError, Inner, PreparedConfig};
 use crate::context::{Context, Upstream};
-use crate::metrics::{LabelledSeries, Labels, MetricsEncoder, text};
+use crate::metrics::{LabelledSeries, Labels, MetricsEncoder, families, text};
 use crate::source::SourceStatus;
+use crate::telemetry::{MetricsCollector, MetricsTask};
 
 impl Broker {
     /// Returns all metrics in OpenMetrics' text format 1.0, which Prometheus reads. Durations are in seconds. The text
@@ -20,7 +21,26 @@ impl Broker {
     }
 }
 
+/// Prepares the collector that gets the metrics, if the configuration names one and an interval.
+pub(super) fn collector(prepared: &PreparedConfig) -> Result<Option<MetricsCollector>, BuildError> {
+    let Some(config) = &prepared.config.telemetry else { return Ok(None) };
+    MetricsCollector::new(config, &prepared.secrets).map_err(BuildError::Telemetry)
+}
+
+/// Sends the metrics a last time.
+pub(super) async fn finish(task: Option<MetricsTask>) {
+    if let Some(task) = task {
+        task.finish().await;
+    }
+}
+
 impl Inner {
+    /// Starts to send the metrics to a collector.
+    pub(super) fn export_metrics(self: &Arc<Self>, collector: MetricsCollector) -> MetricsTask {
+        let inner = Arc::downgrade(self);
+        collector.start(move || inner.upgrade().map(|inner| families(|families| inner.describe(families))))
+    }
+
     fn describe(&self, families: &mut MetricsEncoder<'_>) -> fmt::Result {
         let version = vec![("version", env!("CARGO_PKG_VERSION"))];
         families.gauge("portcullis_build_info", "The broker that runs", [(version, 1)])?;

@@ -1,6 +1,8 @@
 //! The exporter of a program without the feature `telemetry`: it exports nothing, and configuring it is an error.
 
-use super::Facts;
+use std::time::Duration;
+
+use super::{Facts, ReadMetrics};
 use crate::config::TelemetryConfig;
 use crate::secret::SecretStore;
 
@@ -39,5 +41,27 @@ impl LogExporter {
 
     pub(super) fn shown(&self) -> String {
         match *self {}
+    }
+}
+
+/// The exporter of metrics, of which there is none either.
+pub(super) enum MetricsExporter {}
+
+#[derive(Debug)]
+pub(super) enum MetricsSender {}
+
+impl MetricsExporter {
+    pub(super) fn new(_: &TelemetryConfig, _: Duration, _: &SecretStore) -> Result<Self, String> {
+        Err("this program was built without the feature `telemetry`; remove `[telemetry]`".to_owned())
+    }
+
+    pub(super) fn start(self, _: ReadMetrics) -> MetricsSender {
+        match self {}
+    }
+}
+
+impl MetricsSender {
+    pub(super) async fn finish(self) {
+        match self {}
     }
 }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode, Uri};
+use opentelemetry_proto::tonic::metrics::v1::MetricsData;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::trace::v1::{Span, TracesData, span::SpanKind};
 use portcullis_jail::Launcher;
 use prost::Message as _;
@@ -205,6 +207,67 @@ async fn calls_go_on_without_a_collector_and_what_is_lost_is_counted() {
         let text = broker.metrics();
         assert!(text.contains("portcullis_spans_lost_total 2\n"), "{text}");
         assert!(text.contains("portcullis_spans_taken_total 0\n"), "{text}");
+    }
+}
+
+/// Returns a broker that sends its metrics to a collector, at an interval that never comes and when it ends.
+async fn measured(folder: &std::path::Path, address: SocketAddr) -> Broker {
+    let text = format!(
+        "[telemetry]\notlp = \"http://{address}\"\nheaders = {{ X-Key = \"k\" }}\nmetrics-interval = \"1h\"\n\
+         [sources.calc]\ncomponent = \"builtin:calculator\"\n[profiles.default]\napprove = \"never\"\n"
+    );
+    let config = Config::parse(&text, &folder.join("portcullis.toml")).unwrap();
+    Broker::build(config, Launcher::SelfExec).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_gets_the_metrics_that_prometheus_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, mut seen) = collector(StatusCode::OK).await;
+    let broker = measured(folder.path(), address).await;
+    let session = session(&broker).await;
+    for _ in 0..3 {
+        assert!(matches!(call(&session, "calc__add", json!({})).await, Answer::Result(_)));
+    }
+    broker.shutdown().await;
+    let sent = loop {
+        let sent = seen.recv().await.unwrap();
+        if sent.path == "/v1/metrics" {
+            break sent;
+        }
+    };
+    assert_eq!(sent.headers["x-key"], "k");
+    let data = MetricsData::decode(&*sent.body).unwrap();
+    let metrics = &data.resource_metrics[0].scope_metrics[0].metrics;
+    let text = broker.metrics();
+    for metric in metrics {
+        let name = metric.name.replace('.', "_");
+        assert!(text.contains(&format!("# HELP {name}")) && !metric.description.is_empty(), "{name} is not in\n{text}");
+    }
+    let calls = metrics.iter().find(|metric| metric.name == "mcp.client.operation.duration").unwrap();
+    let Some(Data::Histogram(calls)) = &calls.data else { panic!("{calls:?}") };
+    let point = calls.data_points.iter().find(|point| point.count == 3).unwrap();
+    let said: Vec<_> = point.attributes.iter().map(|attribute| attribute.key.as_str()).collect();
+    assert!(said.contains(&"source") && said.contains(&"outcome"), "{said:?}");
+    assert_eq!(point.bucket_counts.iter().sum::<u64>(), 3);
+    assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1, "the last counts all longer ones");
+    assert!(point.sum.unwrap() > 0.0 && point.start_time_unix_nano < point.time_unix_nano);
+    assert!(metrics.iter().any(|metric| matches!(&metric.data, Some(Data::Sum(sum)) if sum.is_monotonic)));
+    assert!(metrics.iter().any(|metric| matches!(&metric.data, Some(Data::Gauge(_)))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_takes_no_metrics_holds_up_nothing() {
+    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (unwell, _seen) = collector(StatusCode::SERVICE_UNAVAILABLE).await;
+    // One that accepts and never answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for address in [gone, unwell, silent.local_addr().unwrap()] {
+        let folder = tempfile::tempdir().unwrap();
+        let broker = measured(folder.path(), address).await;
+        let session = session(&broker).await;
+        assert!(matches!(call(&session, "calc__add", json!({})).await, Answer::Result(_)));
+        broker.shutdown().await;
     }
 }
 

@@ -8,12 +8,19 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Histogram;
+use super::families::{DurationCounts, MetricFamily, MetricSeries, owned};
 
 /// The labels that tell the series of one metric apart.
 pub type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// An encoder, which takes one metric after the other.
-pub struct MetricsEncoder<'a>(DescriptorEncoder<'a>);
+pub struct MetricsEncoder<'a>(pub(super) Encoder<'a>);
+
+/// The form in which metrics are encoded.
+pub(super) enum Encoder<'a> {
+    Text(DescriptorEncoder<'a>),
+    Families(&'a mut Vec<MetricFamily>),
+}
 
 impl MetricsEncoder<'_> {
     /// Adds a counter, which only grows. Its name gets `_total`.
@@ -23,7 +30,15 @@ impl MetricsEncoder<'_> {
         help: &str,
         values: impl IntoIterator<Item = (Labels<'l>, u64)>,
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        let encoder = match &mut self.0 {
+            Encoder::Text(encoder) => encoder,
+            Encoder::Families(families) => {
+                let series = values.into_iter().map(|(labels, value)| (owned(labels), value)).collect();
+                families.push(family(name, help, MetricSeries::Counters(series)));
+                return Ok(());
+            }
+        };
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         each(&mut metric, values, |metric, value| metric.encode_counter::<NoLabelSet, _, f64>(&value, None))
     }
 
@@ -34,7 +49,15 @@ impl MetricsEncoder<'_> {
         help: &str,
         values: impl IntoIterator<Item = (Labels<'l>, usize)>,
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let encoder = match &mut self.0 {
+            Encoder::Text(encoder) => encoder,
+            Encoder::Families(families) => {
+                let series = values.into_iter().map(|(labels, value)| (owned(labels), value as u64)).collect();
+                families.push(family(name, help, MetricSeries::Gauges(series)));
+                return Ok(());
+            }
+        };
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         let most = |value| i64::try_from(value).unwrap_or(i64::MAX);
         each(&mut metric, values, |metric, value| metric.encode_gauge(&most(value)))
     }
@@ -46,13 +69,26 @@ impl MetricsEncoder<'_> {
         help: &str,
         values: impl IntoIterator<Item = (Labels<'l>, &'l Histogram)>,
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        let encoder = match &mut self.0 {
+            Encoder::Text(encoder) => encoder,
+            Encoder::Families(families) => {
+                let counts = |found: &Histogram| DurationCounts { seconds: found.seconds(), buckets: found.buckets() };
+                let series = values.into_iter().map(|(labels, found)| (owned(labels), counts(found))).collect();
+                families.push(family(name, help, MetricSeries::Durations(series)));
+                return Ok(());
+            }
+        };
+        let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         each(&mut metric, values, |metric, histogram| {
             let buckets = histogram.buckets();
             let count = buckets.iter().map(|(_, count)| count).sum();
             metric.encode_histogram::<NoLabelSet>(histogram.seconds(), count, &buckets, None)
         })
     }
+}
+
+fn family(name: &str, help: &str, series: MetricSeries) -> MetricFamily {
+    MetricFamily { name: name.to_owned(), help: help.to_owned(), series }
 }
 
 fn each<'l, T>(
@@ -80,7 +116,7 @@ struct Scrape<F>(F);
 
 impl<F: Fn(&mut MetricsEncoder<'_>) -> fmt::Result + Send + Sync + 'static> Collector for Scrape<F> {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        (self.0)(&mut MetricsEncoder(encoder))
+        (self.0)(&mut MetricsEncoder(Encoder::Text(encoder)))
     }
 }
 
