@@ -337,7 +337,8 @@ impl Broker {
         if let Some(telemetry) = &self.inner.lasting.telemetry {
             telemetry.finish().await;
         }
-        metrics::finish(self.background.metrics.lock().take()).await;
+        let metrics = self.background.metrics.lock().take();
+        metrics::finish(metrics).await;
         self.inner.lasting.ledger.close().await;
         if let Some(witnesses) = self.background.witnesses.lock().await.take() {
             witnesses.finish().await;

@@ -79,26 +79,74 @@ fn remove_nulls(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
     use super::*;
 
-    #[test]
-    fn an_event_has_what_the_class_requires() {
-        let denied = event(&super::super::tests::entry());
-        let required = [
-            "activity_id",
-            "actor",
-            "api",
-            "category_uid",
-            "class_uid",
-            "metadata",
-            "severity_id",
-            "src_endpoint",
-            "time",
-            "type_uid",
-        ];
-        for member in required {
-            assert!(denied.get(member).is_some(), "{member}: {denied}");
+    /// What OCSF's schema, version 1.3.0, says of the class API Activity and of the objects that are in it: attributes with
+    /// their types and enumerations, without those of profiles.
+    const SCHEMA: &str = include_str!("ocsf-1.3.0.json");
+
+    /// Asserts that an object is as the schema says.
+    fn check(schema: &Value, name: &str, object: &Value) {
+        let expected = &schema["objects"][name];
+        let members = object.as_object().unwrap_or_else(|| panic!("{name} is no object: {object}"));
+        for (member, value) in members {
+            let attribute = expected["attributes"].get(member).unwrap_or_else(|| panic!("{name} has no {member}"));
+            let kind = attribute["type"].as_str().unwrap();
+            let is_as_expected = match schema["types"].get(kind).and_then(Value::as_str) {
+                _ if attribute["array"] == true => value.is_array(),
+                Some("string_t") => value.is_string(),
+                Some("integer_t" | "long_t") => value.is_i64() || value.is_u64(),
+                Some("boolean_t") => value.is_boolean(),
+                Some(other) => panic!("{name} has a {other}"),
+                None if kind == "object" => value.is_object(),
+                None => {
+                    check(schema, kind, value);
+                    true
+                }
+            };
+            let listed = attribute["enum"].as_array();
+            assert!(is_as_expected && listed.is_none_or(|listed| listed.contains(value)), "{name}.{member}: {value}");
         }
+        for (attribute, facts) in expected["attributes"].as_object().unwrap() {
+            assert!(facts["required"] != true || members.contains_key(attribute), "{name} lacks {attribute}: {object}");
+        }
+        let one_of = expected["at_least_one"].as_array().unwrap();
+        let has = |attribute: &Value| members.contains_key(attribute.as_str().unwrap());
+        assert!(one_of.is_empty() || one_of.iter().any(has), "{name} has none of {one_of:?}: {object}");
+    }
+
+    #[test]
+    fn an_event_is_as_the_schema_says() {
+        let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+        let whole = super::super::tests::entry();
+        let bare = CallEntry {
+            run: None,
+            principal: None,
+            profile: None,
+            client: None,
+            method: None,
+            kind: None,
+            item: None,
+            source: None,
+            reason: None,
+            answered_by: None,
+            micros: None,
+            ..whole.clone()
+        };
+        for entry in [whole, bare] {
+            for outcome in RecordedOutcome::ALL {
+                let event = event(&CallEntry { outcome, ..entry.clone() });
+                check(&schema, "api_activity", &event);
+                assert_eq!(event["type_uid"], json!(event["class_uid"].as_u64().unwrap() * 100 + 99));
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_says_what_the_call_was() {
+        let denied = event(&super::super::tests::entry());
         let at = |path: &str| denied.pointer(path).cloned().unwrap_or_default();
         assert_eq!((at("/type_uid"), at("/status_id"), at("/severity_id")), (600_399.into(), 2.into(), 2.into()));
         assert_eq!((at("/actor/user/name"), at("/api/operation")), ("me".into(), "files__read".into()));
