@@ -133,7 +133,7 @@ fn derived(salt: &[u8], secret: &[u8], info: &[u8]) -> Option<Zeroizing<[u8; 32]
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
     use super::*;
 
     /// A file that age 1.1 made for the identity of 32 bytes 0x42, and for another one.
