@@ -131,7 +131,12 @@ impl SessionFlow {
                     self.find(&mut wanted, pointer, &mut found);
                 }
             });
-            encoded::each_reading(text, &mut |reading| fingerprints.add(reading));
+            let mut add = |reading: &str| fingerprints.add(reading);
+            match part {
+                Part::Value | Part::Name => encoded::each_reading(text, &mut add),
+                Part::All => encoded::each_decoded(text, &mut add),
+                Part::Edges => encoded::each_direction(text, &mut add),
+            }
             self.find(&mut wanted, pointer, &mut found);
             // The names of members are the tool's words, and all values as one are no phrase.
             if part == Part::Value {

@@ -1,8 +1,6 @@
 //! Fingerprints of the values in a text: of its words that identify something, of short whole values, and of blocks of
 //! 16 letters and digits; of results also of the pairs of neighbouring words. Case, spacing, punctuation and forms of the same letter make no difference.
 
-use std::collections::VecDeque;
-
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::escape::is_hidden;
@@ -246,7 +244,8 @@ impl Run {
 /// The last letters and digits, as blocks.
 #[derive(Default)]
 struct Blocks {
-    last: VecDeque<u64>,
+    /// The codes of the last letters, each at its count modulo [`BLOCK`].
+    last: [u64; BLOCK],
     hash: u64,
     /// The block that began half a block later.
     later: u64,
@@ -256,13 +255,11 @@ struct Blocks {
 impl Blocks {
     /// Returns the hash of the block that ends here.
     fn rolling(&mut self, base: u64, power: u64, code: u64) -> Option<u64> {
-        self.hash = self.hash.wrapping_mul(base).wrapping_add(code);
-        self.last.push_back(code);
-        if self.last.len() > BLOCK {
-            let gone = self.last.pop_front().unwrap_or_default();
-            self.hash = self.hash.wrapping_sub(gone.wrapping_mul(power));
-        }
-        (self.last.len() == BLOCK).then_some(self.hash)
+        // Before the block is full, nothing is gone: the code is zero.
+        let gone = self.last.get_mut(self.count % BLOCK).map_or(0, |place| std::mem::replace(place, code));
+        self.hash = self.hash.wrapping_mul(base).wrapping_add(code).wrapping_sub(gone.wrapping_mul(power));
+        self.count += 1;
+        (self.count >= BLOCK).then_some(self.hash)
     }
 
     /// Returns the hash of the block that ends here, if it began at a multiple of [`STEP`].

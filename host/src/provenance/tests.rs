@@ -117,6 +117,8 @@ fn a_value_that_is_split_across_arguments_is_found() {
         json!([start, end]),
         json!({ "a": first, "b": [second] }),
         json!({ (KEY): 1 }),
+        json!([format!("{}{start}", "- ".repeat(4096)), format!("{end}{}", " -".repeat(4096))]),
+        json!([format!("{}{first}", "é ".repeat(4097)), format!("{second}{}", " ü".repeat(4097))]),
         json!({ "body": json!({ "inner": KEY }).to_string() }),
     ] {
         let found = origins(&session(), json!({ "x": arguments }));

@@ -1,11 +1,17 @@
 //! The texts in a JSON value: every string and number, and those inside of strings that hold JSON themselves.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::protocol::Json;
 
 /// How deep strings of JSON are opened that hold strings of JSON.
 const MAX_DEPTH: usize = 3;
+
+/// The letters and digits of each end of a value that are looked up as they stand together with the values beside it:
+/// as many as a value has that is kept as a whole, and more than a block.
+const EDGE: usize = 64;
 
 /// The largest arguments, in bytes, that are looked up.
 const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
@@ -78,8 +84,10 @@ pub(super) enum Part {
     Value,
     /// The name of a member.
     Name,
-    /// All values as one.
+    /// All values as one, which may be encoded.
     All,
+    /// The ends of all values as one.
+    Edges,
 }
 
 /// Visits every text of arguments with its place, then all values as one, in their order and in the reverse order: a
@@ -96,9 +104,24 @@ pub(super) fn each_in_arguments(arguments: &Json, visit: &mut dyn FnMut(Part, &s
     let values = texts.iter().filter(|text| text.part == Part::Value).map(|text| text.text.as_str());
     if values.clone().nth(1).is_some() {
         visit(Part::All, "", &values.clone().collect::<String>());
-        visit(Part::All, "", &values.rev().collect::<String>());
+        visit(Part::All, "", &values.clone().rev().collect::<String>());
+        visit(Part::Edges, "", &values.clone().map(edges).collect::<String>());
+        visit(Part::Edges, "", &values.rev().map(edges).collect::<String>());
     }
     false
+}
+
+/// Returns the beginning and the end of a text, or the whole text if it is short.
+fn edges(text: &str) -> Cow<'_, str> {
+    let alphanumeric = |(_, c): &(usize, char)| c.is_alphanumeric();
+    let from = text.char_indices().filter(alphanumeric).nth(EDGE).map(|(at, _)| at);
+    let to = text.char_indices().rev().filter(alphanumeric).nth(EDGE).map(|(at, c)| at + c.len_utf8());
+    match (from, to) {
+        (Some(from), Some(to)) if from < to => {
+            Cow::Owned([text.get(..from), Some("\n"), text.get(to..)].into_iter().flatten().collect())
+        }
+        _ => Cow::Borrowed(text),
+    }
 }
 
 /// A text in arguments.
