@@ -52,6 +52,13 @@ interop:
     cargo build --bins --examples --features portcullis-tests/interop
     cargo test --features portcullis-tests/interop --test interop
 
+# Replay AgentDojo's tasks and attacks behind the broker, and write the tables of the book; needs npm and python3
+agentdojo:
+    tests/interop/setup.sh
+    cargo build --bin portcullis
+    "${CARGO_TARGET_DIR:-target}/interop/agentdojo/bin/python" -B tests/interop/agentdojo/measure.py \
+        --portcullis "${CARGO_TARGET_DIR:-target}/debug/portcullis" --page docs/src/guide/flow-measured.md --write
+
 # Play what a new user does in a terminal, with real servers, and count commands and seconds; needs npx and uvx
 journeys *NAMES:
     cargo build --release --bin portcullis

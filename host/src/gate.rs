@@ -301,7 +301,11 @@ impl Gate {
             lock_settles,
             record,
         };
-        let approved = Box::pin(self.approvals.settle(question, input.peer)).await?;
+        let approved = Box::pin(self.approvals.settle(question, input.peer)).await.inspect_err(|refusal| {
+            if refusal.is_by_person() {
+                input.flow.refuse();
+            }
+        })?;
         Ok(PassedCall { approved, flow })
     }
 

@@ -74,6 +74,12 @@ pub mod oauth;
 pub mod session;
 pub mod source;
 
+/// What this repository's benches measure. It is no part of the API.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
+}
+
 pub use portcullis_cell as cell;
 pub use portcullis_config as config;
 pub use portcullis_core::{

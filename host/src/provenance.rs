@@ -7,23 +7,25 @@
 
 mod encoded;
 mod fingerprint;
+mod phrase;
 mod traced_call;
 mod values;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::flow::{PRIVATE, UNTRUSTED};
 
 use crate::protocol::Json;
 use crate::sync::Mutex;
 use fingerprint::{Fingerprints, FlowKey, Positions};
-pub(crate) use traced_call::{SourceFlow, TracedCall};
+pub use traced_call::{SourceFlow, TracedCall};
+use values::Part;
 
-/// The most fingerprints that a session keeps: about 2.2 MiB. A page of 10 KiB has about 2,000.
-const MAX_FINGERPRINTS: usize = 114_688;
+/// The most fingerprints that a session keeps: about 4.3 MiB. A page of 10 KiB has about 3,500.
+const MAX_FINGERPRINTS: usize = 229_376;
 
 /// The most results with labels that a session keeps. Their number is kept in 16 bits with each fingerprint.
 const MAX_RESULTS: usize = 4_096;
@@ -31,12 +33,19 @@ const MAX_RESULTS: usize = 4_096;
 /// The largest result, in bytes, whose values are kept.
 const MAX_RESULT_BYTES: usize = 1024 * 1024;
 
+/// The most fingerprints that are taken into a session, or looked up in it, while its lock is held: other calls of the
+/// session wait for that, and for nothing else.
+const MAX_LOCKED: usize = 4_096;
+
 /// The results that one legacy session has seen, or all modern sessions of one principal and profile.
 #[derive(Debug, Default)]
-pub(crate) struct SessionFlow {
+pub struct SessionFlow {
+    key: OnceLock<FlowKey>,
     seen: Mutex<Option<Box<SeenResults>>>,
     /// True if the session saw a result that nothing was kept of, because no plugin asked for it at the time.
     missed: AtomicBool,
+    /// True if a person refused a call of the session.
+    refused: AtomicBool,
 }
 
 impl SessionFlow {
@@ -47,11 +56,18 @@ impl SessionFlow {
         }
     }
 
+    /// Notes that a person refused a call: the agent does what nobody wants, and what it does next may be part of that,
+    /// whether or not text of it can be found. The session is not traced any more.
+    pub(crate) fn refuse(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
     /// Forgets what the session has seen: it counts as one that has seen nothing. Returns the labels that it had.
     pub(crate) fn clear(&self) -> Vec<String> {
         let labels = self.snapshot().labels;
         let mut seen = self.seen.lock();
         self.missed.store(false, Ordering::Relaxed);
+        self.refused.store(false, Ordering::Relaxed);
         *seen = None;
         labels
     }
@@ -63,6 +79,7 @@ impl SessionFlow {
             Some(seen) => FlowSnapshot { labels: seen.labels.clone(), traced: !seen.full, results: seen.count },
             None => FlowSnapshot { labels: Vec::new(), traced: true, results: 0 },
         };
+        snapshot.traced &= !self.refused.load(Ordering::Relaxed);
         if missed {
             snapshot.traced = false;
             for label in [PRIVATE, UNTRUSTED] {
@@ -74,16 +91,90 @@ impl SessionFlow {
 
     /// Keeps what the agent is given of a result. `counts` is false for a message beside it, such as progress.
     fn keep(&self, result: SeenResult, text: &Json, counts: bool) {
+        let call = Arc::clone(&result.call);
+        let too_large = text.as_bytes().len() > MAX_RESULT_BYTES;
+        let Some(index) = self.seen.lock().get_or_insert_default().keep(result, counts, too_large) else { return };
+        let mut taken = Vec::with_capacity(MAX_LOCKED);
+        let mut fingerprints = Fingerprints::new(self.key(), Positions::Every8th, |fingerprint| {
+            taken.push(fingerprint);
+            if taken.len() == MAX_LOCKED {
+                self.take(index, &call, &mut taken);
+            }
+        });
+        values::each(text.as_str(), &mut |value| fingerprints.add(value));
+        self.take(index, &call, &mut taken);
+    }
+
+    /// Takes fingerprints of a result, unless the session was cleared meanwhile.
+    fn take(&self, index: u16, call: &Arc<str>, fingerprints: &mut Vec<u64>) {
         let mut seen = self.seen.lock();
-        seen.get_or_insert_with(|| Box::new(SeenResults::new())).keep(result, text, counts);
+        let same = |seen: &&mut Box<SeenResults>| {
+            seen.results.get(usize::from(index)).is_some_and(|result| Arc::ptr_eq(&result.call, call))
+        };
+        if let Some(seen) = seen.as_mut().filter(same) {
+            fingerprints.iter().for_each(|fingerprint| seen.insert(*fingerprint, index));
+        }
+        fingerprints.clear();
     }
 
     /// Looks up arguments.
     fn look_up(&self, arguments: &Json) -> Found {
-        match &*self.seen.lock() {
-            Some(seen) if !seen.results.is_empty() => seen.look_up(arguments),
-            _ => Found::default(),
+        if self.seen.lock().as_ref().is_none_or(|seen| seen.results.is_empty()) {
+            return Found::default();
         }
+        let mut found = Vec::new();
+        let mut wanted = Vec::new();
+        let cut = values::each_in_arguments(arguments, &mut |part, pointer, text| {
+            let mut fingerprints = Fingerprints::new(self.key(), Positions::Every, |fingerprint| {
+                wanted.push(fingerprint);
+                if wanted.len() == MAX_LOCKED {
+                    self.find(&mut wanted, pointer, &mut found);
+                }
+            });
+            let mut add = |reading: &str| fingerprints.add(reading);
+            match part {
+                Part::Value | Part::Name => encoded::each_reading(text, &mut add),
+                Part::All => encoded::each_decoded(text, &mut add),
+                Part::Edges => encoded::each_direction(text, &mut add),
+            }
+            self.find(&mut wanted, pointer, &mut found);
+            // The names of members are the tool's words, and all values as one are no phrase.
+            if part == Part::Value {
+                self.find_phrase(&phrase::pairs(self.key(), text), pointer, &mut found);
+            }
+        });
+        found.sort_by_key(|(result, _): &(SeenResult, String)| std::cmp::Reverse(result.index));
+        Found { results: found, cut }
+    }
+
+    /// Adds the results that have one of these fingerprints, each with the first place in the arguments.
+    fn find(&self, wanted: &mut Vec<u64>, pointer: &str, found: &mut Vec<(SeenResult, String)>) {
+        let seen = self.seen.lock();
+        for fingerprint in wanted.drain(..) {
+            let Some(seen) = &*seen else { continue };
+            if let Some(&(first, last)) = seen.places.get(&fingerprint) {
+                seen.add([first, last], pointer, found);
+            }
+        }
+    }
+
+    /// Adds the results that may have all of these pairs of words.
+    fn find_phrase(&self, pairs: &[u64], pointer: &str, found: &mut Vec<(SeenResult, String)>) {
+        let seen = self.seen.lock();
+        let Some(seen) = seen.as_ref().filter(|_| !pairs.is_empty()) else { return };
+        // A result between the first and the last that have a pair may have it, too.
+        let both = |range: Option<(u16, u16)>, pair| {
+            let (first, last) = *seen.places.get(pair)?;
+            range.map(|(from, to)| (from.max(first), to.min(last)))
+        };
+        let range = pairs.iter().fold(Some((0, u16::MAX)), both);
+        if let Some((from, to)) = range.filter(|(from, to)| from <= to) {
+            seen.add([from, to], pointer, found);
+        }
+    }
+
+    fn key(&self) -> &FlowKey {
+        self.key.get_or_init(FlowKey::random)
     }
 }
 
@@ -104,6 +195,8 @@ struct SeenResult {
     labels: Arc<[String]>,
     /// The number of the result in the session, from one on.
     number: u64,
+    /// The place of the result among those with labels.
+    index: u16,
 }
 
 /// The results and places at which values of arguments were found.
@@ -116,9 +209,8 @@ struct Found {
 }
 
 /// The results that were kept, and the fingerprints of their values.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SeenResults {
-    key: FlowKey,
     results: Vec<SeenResult>,
     /// The labels of all results, sorted.
     labels: Vec<String>,
@@ -130,63 +222,43 @@ struct SeenResults {
 }
 
 impl SeenResults {
-    fn new() -> Self {
-        Self {
-            key: FlowKey::random(),
-            results: Vec::new(),
-            labels: Vec::new(),
-            places: HashMap::default(),
-            count: 0,
-            full: false,
-        }
-    }
-
-    fn keep(&mut self, result: SeenResult, text: &Json, counts: bool) {
+    /// Keeps a result. Returns its index if its fingerprints are to be taken.
+    fn keep(&mut self, result: SeenResult, counts: bool, too_large: bool) -> Option<u16> {
         self.count += u64::from(counts);
         if result.labels.is_empty() {
-            return;
+            return None;
         }
         for label in result.labels.iter() {
             insert(&mut self.labels, label);
         }
         let Some(index) = u16::try_from(self.results.len()).ok().filter(|_| self.results.len() < MAX_RESULTS) else {
             self.full = true;
-            return;
+            return None;
         };
-        self.results.push(SeenResult { number: self.count.max(1), ..result });
-        if text.as_bytes().len() > MAX_RESULT_BYTES {
-            self.full = true;
-            return;
-        }
-        let (places, full) = (&mut self.places, &mut self.full);
-        let mut fingerprints = Fingerprints::new(&self.key, Positions::Every8th, |fingerprint| {
-            if let Some((_, last)) = places.get_mut(&fingerprint) {
-                *last = index;
-            } else if places.len() < MAX_FINGERPRINTS {
-                places.insert(fingerprint, (index, index));
-            } else {
-                *full = true;
-            }
-        });
-        values::each(text.as_str(), &mut |value| fingerprints.add(value));
+        self.results.push(SeenResult { number: self.count.max(1), index, ..result });
+        self.full |= too_large;
+        (!too_large).then_some(index)
     }
 
-    fn look_up(&self, arguments: &Json) -> Found {
-        let mut found: Vec<(u16, String)> = Vec::new();
-        let cut = values::each_in_arguments(arguments, &mut |pointer, text| {
-            let mut fingerprints = Fingerprints::new(&self.key, Positions::Every, |fingerprint| {
-                let Some(&(first, last)) = self.places.get(&fingerprint) else { return };
-                for index in [first, last] {
-                    if found.iter().all(|(known, _)| *known != index) {
-                        found.push((index, pointer.to_owned()));
-                    }
-                }
-            });
-            encoded::each_reading(text, &mut |reading| fingerprints.add(reading));
-        });
-        found.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
-        let result = |(index, pointer)| Some((self.results.get(usize::from(index))?.clone(), pointer));
-        Found { results: found.into_iter().filter_map(result).collect(), cut }
+    /// Adds results that were not found before.
+    fn add(&self, indexes: [u16; 2], pointer: &str, found: &mut Vec<(SeenResult, String)>) {
+        for index in indexes {
+            let new = found.iter().all(|(known, _)| known.index != index);
+            if let Some(result) = self.results.get(usize::from(index)).filter(|_| new) {
+                found.push((result.clone(), pointer.to_owned()));
+            }
+        }
+    }
+
+    fn insert(&mut self, fingerprint: u64, index: u16) {
+        if let Some((first, last)) = self.places.get_mut(&fingerprint) {
+            // Two results may be taken at the same time.
+            (*first, *last) = ((*first).min(index), (*last).max(index));
+        } else if self.places.len() < MAX_FINGERPRINTS {
+            self.places.insert(fingerprint, (index, index));
+        } else {
+            self.full = true;
+        }
     }
 }
 

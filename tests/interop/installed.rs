@@ -62,6 +62,11 @@ pub(crate) fn sdk(name: &str) -> PathBuf {
     root().join("sdk/bin").join(name)
 }
 
+/// Returns the interpreter of the environment with AgentDojo's suites.
+pub(crate) fn agentdojo() -> PathBuf {
+    root().join("agentdojo/bin/python")
+}
+
 /// Returns the Node.js that was installed with the servers, or the machine's own if there is none for its platform.
 pub(crate) fn node() -> PathBuf {
     let own = node_modules().join(".bin/node");

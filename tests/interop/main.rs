@@ -12,6 +12,7 @@
     reason = "tests"
 )]
 
+mod agentdojo;
 mod broker;
 mod caged;
 mod conformance;

@@ -4,6 +4,7 @@
 #   target/interop/python   a virtual environment
 #   target/interop/old      another one, for the one server that needs the older version of the protocol's library
 #   target/interop/sdk      another one, with the official Python SDK and its server for the conformance suite
+#   target/interop/agentdojo another one, with AgentDojo's suites
 #   target/interop/examples the components of examples/tool-in-javascript and -python
 #   target/interop/text.wasm  a component in JavaScript with functions of its own
 #   target/interop/debian   Debian's docker-registry, unpacked and not installed; left out if there is no apt-get
@@ -31,11 +32,13 @@ cp "$here/package.json" "$here/package-lock.json" "$into/node/"
 echo "interop: python packages"
 venv() {
     python3 -m venv "$into/$1"
-    "$into/$1/bin/pip" install --quiet --disable-pip-version-check -r "$here/$2"
+    "$into/$1/bin/pip" install --quiet --disable-pip-version-check -r "$here/$2" "${@:3}"
 }
 venv python requirements.txt
 venv old requirements-old.txt
 venv sdk requirements-sdk.txt
+# Without its dependencies, which are the clients of all model providers; the list names those that a replay needs.
+venv agentdojo requirements-agentdojo.txt --no-deps
 # The SDK's server for the conformance suite is only in the SDK's source package, not in a wheel.
 "$into/sdk/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary mcp \
     --dest "$into/sdk" -r "$here/requirements-sdk.txt"

@@ -232,7 +232,7 @@ impl Approvals {
             Some(QuestionState::Refused { by }) if by == "expiry" => {
                 Err(CallRefusal::denied("approval-expired", "nobody answered in time"))
             }
-            Some(QuestionState::Refused { .. }) => Err(CallRefusal::denied("approval-refused", "a person refused it")),
+            Some(QuestionState::Refused { .. }) => Err(CallRefusal::by_person()),
             _ if pending.expires() <= Instant::now() => {
                 self.inbox.expire(pending);
                 Err(CallRefusal::denied("approval-expired", "nobody answered in time"))

@@ -6,6 +6,9 @@ use crate::ledger::LedgerError;
 use crate::plugin::Denial;
 use crate::protocol::{Answer, Json, RpcError};
 
+/// The code of a call that a person refused.
+const BY_PERSON: &str = "approval-refused";
+
 /// The reason why a call is refused.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -37,6 +40,16 @@ impl CallRefusal {
     /// Makes a denial in the broker's own words, which repeat no payload.
     pub(crate) fn denied(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Denied { code: code.into(), message: message.into(), quotes: false }
+    }
+
+    /// Makes the denial of a call that a person refused.
+    pub(super) fn by_person() -> Self {
+        Self::denied(BY_PERSON, "a person refused it")
+    }
+
+    /// Reports whether a person refused the call.
+    pub(super) fn is_by_person(&self) -> bool {
+        matches!(self, Self::Denied { code, .. } if code == BY_PERSON)
     }
 
     /// Makes a denial in words that may repeat something of the payload.

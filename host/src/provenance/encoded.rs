@@ -19,21 +19,35 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
 
 /// Visits every reading of a text.
 pub(super) fn each_reading(text: &str, visit: &mut impl FnMut(&str)) {
+    each_direction(text, visit);
+    each_decoded(text, visit);
+}
+
+/// Visits a text as it stands and backwards.
+pub(super) fn each_direction(text: &str, visit: &mut dyn FnMut(&str)) {
+    visit(text);
+    visit(&backwards(text));
+}
+
+/// Visits every reading of a text that is decoded.
+pub(super) fn each_decoded(text: &str, visit: &mut dyn FnMut(&str)) {
     each_to(text, MAX_DEPTH, visit);
 }
 
 fn each_to(text: &str, depth: usize, visit: &mut dyn FnMut(&str)) {
-    visit(text);
-    let backwards: String = text.chars().rev().collect();
-    visit(&backwards);
     if depth == 0 {
         return;
     }
-    for reading in [text, &backwards] {
+    for reading in [text, &backwards(text)] {
         for decoded in decoded(reading) {
+            each_direction(&decoded, visit);
             each_to(&decoded, depth - 1, visit);
         }
     }
+}
+
+fn backwards(text: &str) -> String {
+    text.chars().rev().collect()
 }
 
 /// Returns the texts that a text decodes to. Each is shorter than the text.
@@ -74,8 +88,9 @@ fn runs(run: &str, found: &mut Vec<String>) {
 
 /// Returns bytes as text, if most of them are readable: an encoding that is opened at the wrong place gives noise.
 fn text_of(bytes: &[u8]) -> Option<String> {
-    let readable = bytes.iter().filter(|byte| byte.is_ascii_graphic() || **byte == b' ' || **byte >= 0xc0).count();
-    (bytes.len() >= 6 && readable * 4 >= bytes.len() * 3).then(|| String::from_utf8_lossy(bytes).into_owned())
+    let of_chunk = |text: &str| text.bytes().filter(|byte| !byte.is_ascii_control()).count();
+    let readable = || bytes.utf8_chunks().map(|chunk| of_chunk(chunk.valid())).sum::<usize>();
+    (bytes.len() >= 6 && readable() * 4 >= bytes.len() * 3).then(|| String::from_utf8_lossy(bytes).into_owned())
 }
 
 fn hex(run: &str) -> Vec<u8> {

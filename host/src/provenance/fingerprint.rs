@@ -1,18 +1,16 @@
 //! Fingerprints of the values in a text: of its words that identify something, of short whole values, and of blocks of
-//! 16 letters and digits. Case, spacing, punctuation and forms of the same letter make no difference.
-
-use std::collections::VecDeque;
+//! 16 letters and digits; of results also of the pairs of neighbouring words. Case, spacing, punctuation and forms of the same letter make no difference.
 
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::escape::is_hidden;
 
 /// The letters and digits of a block. Fewer would be shared by texts that have nothing to do with each other.
-const BLOCK: usize = 16;
+pub(super) const BLOCK: usize = 16;
 
 /// Of a result, the block at every eighth letter is kept, so that each run of 23 letters and digits that arguments
 /// share with it contains one.
-const STEP: usize = 8;
+pub(super) const STEP: usize = 8;
 
 /// The fewest letters and digits of a word with a digit in it, of a value, of a name with `@`, a dot or a digit, and of
 /// a name of letters with dashes. Shorter ones occur everywhere.
@@ -31,7 +29,7 @@ const LONGEST: usize = 64;
 /// whose fingerprints are equal.
 #[derive(Debug)]
 pub(super) struct FlowKey {
-    base: u64,
+    pub(super) base: u64,
     /// `base` to the power of [`BLOCK`].
     power: u64,
     seed: u64,
@@ -48,8 +46,18 @@ impl FlowKey {
         Self { base, power: base.wrapping_pow(16), seed: number(seed) }
     }
 
+    /// Returns the fingerprint of two words that follow each other. Ends the second, with which the next pair begins.
+    pub(super) fn end_pair(&self, pair: &mut Run, word: &Run) -> Option<u64> {
+        if word.length == 0 {
+            return None;
+        }
+        let ended = std::mem::replace(pair, word.clone());
+        (ended.length > word.length).then(|| self.finish(ended.hash, 2))
+    }
+
     fn finish(&self, hash: u64, kind: u64) -> u64 {
-        let mut mixed = hash ^ self.seed.wrapping_add(kind);
+        // Far apart: the hashes of two runs that differ in their last letter only are close to each other.
+        let mut mixed = hash ^ self.seed ^ kind.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ mixed >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
         mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
         mixed ^ mixed >> 33
@@ -82,7 +90,7 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
         if text.is_ascii() {
             self.scan(text.bytes().map(|byte| char::from(byte.to_ascii_lowercase())));
         } else {
-            self.scan(text.nfkc().filter(|c| !is_hidden(*c)).flat_map(char::to_lowercase));
+            self.scan(normalized(text));
         }
     }
 
@@ -91,11 +99,12 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
         let mut blocks = Blocks::default();
         let (mut whole, mut line, mut value) = (Run::default(), Run::default(), None::<Run>);
         let (mut word, mut name, mut digits) = (Run::default(), Run::default(), Run::default());
+        let mut pair = Run::default();
         let mut before = ' ';
         for c in text {
             if c.is_alphanumeric() {
-                let code = u64::from(u32::from(c)) + 1;
-                for run in [&mut whole, &mut line, &mut word, &mut name] {
+                let code = code(c);
+                for run in [&mut whole, &mut line, &mut word, &mut name, &mut pair] {
                     run.push(base, code, c);
                 }
                 if let Some(value) = &mut value {
@@ -108,7 +117,7 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
                 }
                 self.block(&mut blocks, code);
             } else {
-                self.end_word(&mut word);
+                self.end_word(&mut word, &mut pair);
                 match c {
                     '.' | '_' | '-' | '@' | '+' => name.join(c),
                     _ => self.end_name(&mut name),
@@ -127,7 +136,7 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
             }
             before = c;
         }
-        self.end_word(&mut word);
+        self.end_word(&mut word, &mut pair);
         self.end_name(&mut name);
         self.end_digits(&mut digits);
         self.end_value(value);
@@ -146,8 +155,11 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
         }
     }
 
-    fn end_word(&mut self, word: &mut Run) {
+    fn end_word(&mut self, word: &mut Run, pair: &mut Run) {
         let word = std::mem::take(word);
+        if let Some(pair) = self.key.end_pair(pair, &word).filter(|_| self.positions == Positions::Every8th) {
+            (self.found)(pair);
+        }
         if word.length >= WORD && word.digits > 0 {
             self.emit(&word);
         }
@@ -184,9 +196,19 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
     }
 }
 
-/// The letters and digits since the beginning of a word, a name or a value.
-#[derive(Default)]
-struct Run {
+/// Returns the number of a letter or digit in hashes.
+pub(super) fn code(c: char) -> u64 {
+    u64::from(u32::from(c)) + 1
+}
+
+/// Returns the letters of a text without their form: no capitals, no wide letters, nothing that is not seen.
+pub(super) fn normalized(text: &str) -> impl Iterator<Item = char> {
+    text.nfkc().filter(|c| !is_hidden(*c)).flat_map(char::to_lowercase)
+}
+
+/// The letters and digits since the beginning of a word, a pair of words, a name or a value.
+#[derive(Default, Clone)]
+pub(super) struct Run {
     hash: u64,
     length: usize,
     digits: usize,
@@ -198,7 +220,8 @@ struct Run {
 }
 
 impl Run {
-    fn push(&mut self, base: u64, code: u64, c: char) {
+    /// Adds a letter or digit.
+    pub(super) fn push(&mut self, base: u64, code: u64, c: char) {
         self.hash = self.hash.wrapping_mul(base).wrapping_add(code);
         self.length += 1;
         self.digits += usize::from(c.is_ascii_digit());
@@ -221,7 +244,8 @@ impl Run {
 /// The last letters and digits, as blocks.
 #[derive(Default)]
 struct Blocks {
-    last: VecDeque<u64>,
+    /// The codes of the last letters, each at its count modulo [`BLOCK`].
+    last: [u64; BLOCK],
     hash: u64,
     /// The block that began half a block later.
     later: u64,
@@ -231,13 +255,11 @@ struct Blocks {
 impl Blocks {
     /// Returns the hash of the block that ends here.
     fn rolling(&mut self, base: u64, power: u64, code: u64) -> Option<u64> {
-        self.hash = self.hash.wrapping_mul(base).wrapping_add(code);
-        self.last.push_back(code);
-        if self.last.len() > BLOCK {
-            let gone = self.last.pop_front().unwrap_or_default();
-            self.hash = self.hash.wrapping_sub(gone.wrapping_mul(power));
-        }
-        (self.last.len() == BLOCK).then_some(self.hash)
+        // Before the block is full, nothing is gone: the code is zero.
+        let gone = self.last.get_mut(self.count % BLOCK).map_or(0, |place| std::mem::replace(place, code));
+        self.hash = self.hash.wrapping_mul(base).wrapping_add(code).wrapping_sub(gone.wrapping_mul(power));
+        self.count += 1;
+        (self.count >= BLOCK).then_some(self.hash)
     }
 
     /// Returns the hash of the block that ends here, if it began at a multiple of [`STEP`].

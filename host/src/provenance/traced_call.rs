@@ -13,14 +13,16 @@ const MAX_ORIGINS: usize = 32;
 
 /// What a source and its cell say about a call: the labels of its results, and the effects that it can have.
 #[derive(Debug, Clone)]
-pub(crate) struct SourceFlow {
-    pub(crate) labels: Arc<[String]>,
-    pub(crate) effects: &'static [Effect],
+pub struct SourceFlow {
+    /// The labels of the source's results.
+    pub labels: Arc<[String]>,
+    /// The effects that the call can have.
+    pub effects: &'static [Effect],
 }
 
 /// One call with the information flow of its session, at the moment at which it was made.
 #[derive(Debug)]
-pub(crate) struct TracedCall {
+pub struct TracedCall {
     session: Arc<SessionFlow>,
     source: SourceFlow,
     name: Arc<str>,
@@ -36,7 +38,7 @@ pub(crate) struct TracedCall {
 
 impl TracedCall {
     /// Describes a call of this session. Its arguments are looked up when somebody asks for their origins.
-    pub(crate) fn new(session: &Arc<SessionFlow>, source: SourceFlow, call: &Call) -> Arc<Self> {
+    pub fn new(session: &Arc<SessionFlow>, source: SourceFlow, call: &Call) -> Arc<Self> {
         let snapshot = session.snapshot();
         Arc::new(Self {
             session: Arc::clone(session),
@@ -54,7 +56,7 @@ impl TracedCall {
 
     /// Keeps what the agent is given of the result. It has the labels of the source, and those of the results that the
     /// arguments came from: a tool that only changes the form of a text does not take its labels away.
-    pub(crate) fn keep_result(&self, result: &Json) {
+    pub fn keep_result(&self, result: &Json) {
         self.keep(result, true);
     }
 
@@ -94,7 +96,11 @@ impl TracedCall {
             self.labels.iter().for_each(|label| super::insert(&mut labels, label));
         }
         let (source, exposed, call) = (self.name.clone(), self.exposed.clone(), self.id.clone());
-        self.session.keep(SeenResult { source, exposed, call, labels: labels.into(), number: 0 }, text, counts);
+        self.session.keep(
+            SeenResult { source, exposed, call, labels: labels.into(), number: 0, index: 0 },
+            text,
+            counts,
+        );
     }
 
     fn found(&self) -> &Found {

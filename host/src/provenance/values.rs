@@ -1,11 +1,17 @@
 //! The texts in a JSON value: every string and number, and those inside of strings that hold JSON themselves.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::protocol::Json;
 
 /// How deep strings of JSON are opened that hold strings of JSON.
 const MAX_DEPTH: usize = 3;
+
+/// The letters and digits of each end of a value that are looked up as they stand together with the values beside it:
+/// as many as a value has that is kept as a whole, and more than a block.
+const EDGE: usize = 64;
 
 /// The largest arguments, in bytes, that are looked up.
 const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
@@ -71,37 +77,63 @@ fn string_length(rest: &[u8]) -> (usize, bool) {
     (rest.len(), escaped)
 }
 
+/// What a text is in arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// One value.
+    Value,
+    /// The name of a member.
+    Name,
+    /// All values as one, which may be encoded.
+    All,
+    /// The ends of all values as one.
+    Edges,
+}
+
 /// Visits every text of arguments with its place, then all values as one, in their order and in the reverse order: a
 /// value may be split across them. Returns true if the arguments are too large to be visited.
-pub(super) fn each_in_arguments(arguments: &Json, visit: &mut dyn FnMut(&str, &str)) -> bool {
+pub(super) fn each_in_arguments(arguments: &Json, visit: &mut dyn FnMut(Part, &str, &str)) -> bool {
     if arguments.as_bytes().len() > MAX_ARGUMENT_BYTES {
         return true;
     }
     let mut texts = Vec::new();
     collect(&arguments.to_value(), &mut String::new(), MAX_DEPTH, &mut texts);
-    for ArgumentText { pointer, text, .. } in &texts {
-        visit(pointer, text);
+    for ArgumentText { pointer, text, part } in &texts {
+        visit(*part, pointer, text);
     }
-    let values = texts.iter().filter(|text| !text.names_member).map(|text| text.text.as_str());
+    let values = texts.iter().filter(|text| text.part == Part::Value).map(|text| text.text.as_str());
     if values.clone().nth(1).is_some() {
-        visit("", &values.clone().collect::<String>());
-        visit("", &values.rev().collect::<String>());
+        visit(Part::All, "", &values.clone().collect::<String>());
+        visit(Part::All, "", &values.clone().rev().collect::<String>());
+        visit(Part::Edges, "", &values.clone().map(edges).collect::<String>());
+        visit(Part::Edges, "", &values.rev().map(edges).collect::<String>());
     }
     false
+}
+
+/// Returns the beginning and the end of a text, or the whole text if it is short.
+fn edges(text: &str) -> Cow<'_, str> {
+    let alphanumeric = |(_, c): &(usize, char)| c.is_alphanumeric();
+    let from = text.char_indices().filter(alphanumeric).nth(EDGE).map(|(at, _)| at);
+    let to = text.char_indices().rev().filter(alphanumeric).nth(EDGE).map(|(at, c)| at + c.len_utf8());
+    match (from, to) {
+        (Some(from), Some(to)) if from < to => {
+            Cow::Owned([text.get(..from), Some("\n"), text.get(to..)].into_iter().flatten().collect())
+        }
+        _ => Cow::Borrowed(text),
+    }
 }
 
 /// A text in arguments.
 struct ArgumentText {
     pointer: String,
     text: String,
-    /// True if it is the name of a member.
-    names_member: bool,
+    part: Part,
 }
 
 fn collect(value: &Value, pointer: &mut String, depth: usize, texts: &mut Vec<ArgumentText>) {
     let length = pointer.len();
-    let entry =
-        |pointer: &str, text: String, names_member| ArgumentText { pointer: pointer.to_owned(), text, names_member };
+    let entry = |pointer: &str, text: String, part| ArgumentText { pointer: pointer.to_owned(), text, part };
     match value {
         Value::String(text) => {
             if let Some(json) = opened(text).filter(|_| depth > 0) {
@@ -111,9 +143,9 @@ fn collect(value: &Value, pointer: &mut String, depth: usize, texts: &mut Vec<Ar
                 collect(&json.to_value(), &mut String::new(), depth - 1, &mut inside);
                 texts.extend(inside.into_iter().map(|text| ArgumentText { pointer: place.clone(), ..text }));
             }
-            texts.push(entry(pointer, text.clone(), false));
+            texts.push(entry(pointer, text.clone(), Part::Value));
         }
-        Value::Number(number) => texts.push(entry(pointer, number.to_string(), false)),
+        Value::Number(number) => texts.push(entry(pointer, number.to_string(), Part::Value)),
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
                 pointer.push_str(&format!("/{index}"));
@@ -125,7 +157,7 @@ fn collect(value: &Value, pointer: &mut String, depth: usize, texts: &mut Vec<Ar
             for (name, member) in members {
                 pointer.push('/');
                 pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
-                texts.push(entry(pointer, name.clone(), true));
+                texts.push(entry(pointer, name.clone(), Part::Name));
                 collect(member, pointer, depth, texts);
                 pointer.truncate(length);
             }

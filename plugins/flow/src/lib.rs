@@ -14,7 +14,8 @@
 //! | 2 | may disclose something, or change something at another source than the text came from | the arguments hold text of private content ("traced"), or the session has seen any ("any") |
 //!
 //! A call without effects passes: its source's cell can neither write nor reach a network. If the broker could not
-//! trace everything that the session saw, arguments count as holding text of all of it.
+//! trace everything that the session saw, or a person has refused a call of it, arguments count as holding text of all of
+//! that.
 
 use portcullis_plugin::{Call, Flow, FlowPolicy, Origin, PRIVATE, Phase, UNTRUSTED, Verdict, settings};
 use serde::Deserialize;
@@ -182,7 +183,10 @@ fn text_from(origins: &[&Origin]) -> String {
 }
 
 fn untraceable(content: &str) -> String {
-    format!("the session has seen more than can be traced, so the arguments count as {content}")
+    format!(
+        "a person has refused a call of this session, or it has seen more than can be traced, so the arguments count as \
+         {content}"
+    )
 }
 
 portcullis_plugin::export_flow_policy!(FlowRules);

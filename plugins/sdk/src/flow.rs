@@ -21,8 +21,9 @@ pub trait Flow {
     fn effects(&self) -> Vec<String>;
     /// Returns the labels of all results that the session saw before this call.
     fn labels(&self) -> Vec<String>;
-    /// Reports whether the broker has kept enough of the results to find them in arguments. If not, treat the arguments
-    /// as coming from everything that the session has seen.
+    /// Reports whether the arguments come from nothing but what `origins` names: the broker has kept enough of the
+    /// results to find them, and no person has refused a call of the session. If not, treat the arguments as coming from
+    /// everything that the session has seen.
     fn traced(&self) -> bool;
     /// Returns the earlier results from which values of the arguments came, the latest first.
     fn origins(&self) -> Vec<Origin>;

@@ -1,0 +1,81 @@
+"""The tables of the book, made from what was measured."""
+
+import collections
+import difflib
+import json
+import sys
+
+SETTINGS = ("any", "traced")
+BEGIN = "<!-- measured: begin -->\n"
+END = "<!-- measured: end -->\n"
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+
+
+def summed(measured, setting):
+    """Returns the counts by suite, and those of all suites last."""
+    counts = [(name, by_setting[setting][0]) for name, by_setting in measured.items()]
+    return [*counts, ("all", sum((count for _, count in counts), collections.Counter()))]
+
+
+def tasks(measured):
+    """The user's tasks: how many finish, and how often a person is asked."""
+    rows = []
+    for (name, strict), (_, traced) in zip(summed(measured, "any"), summed(measured, "traced"), strict=True):
+        finished = [f"{count['finished']}" for count in (strict, traced)]
+        asked = [
+            f"{count['questions']} ({count['questions'] / count['tasks']:.2f}) in {count['tasks asked']} tasks"
+            for count in (strict, traced)
+        ]
+        rows.append([name, strict["tasks"], *(cell for pair in zip(finished, asked, strict=True) for cell in pair)])
+    head = ["suite", "tasks"]
+    for setting in SETTINGS:
+        head += [f"`{setting}`: finished", "questions (a task)"]
+    return table(head, rows)
+
+
+def attacks(measured):
+    """The attacker's calls: how many are asked about, and how many run."""
+    rows = []
+    for (name, strict), (_, traced) in zip(summed(measured, "any"), summed(measured, "traced"), strict=True):
+        row = [name, strict["pairs"], strict["goals alone"], strict["effects"]]
+        rows.append(row + [count[what] for count in (strict, traced) for what in ("effects ran", "goals")])
+    head = ["suite", "attacks", "succeed without the broker", "calls with an effect"]
+    for setting in SETTINGS:
+        head += [f"`{setting}`: ran unasked", "succeed"]
+    return table(head, rows)
+
+
+def misses(measured):
+    """Every call of an attacker with an effect that ran unasked."""
+    times = collections.Counter()
+    for name, by_setting in measured.items():
+        for setting, (_, details) in by_setting.items():
+            for line in details:
+                if line["what"] == "ran":
+                    arguments = json.dumps(line["arguments"], ensure_ascii=False)
+                    times[setting, name, line["attack"], f"`{line['tool']}` `{arguments}`"] += 1
+    rows = [[f"`{setting}`", name, attack, call, count] for (setting, name, attack, call), count in sorted(times.items())]
+    return table(["setting", "suite", "attack", "call", "times"], rows)
+
+
+def made(measured):
+    return "\n".join([tasks(measured), attacks(measured), misses(measured)])
+
+
+def compare(page, made, write):
+    """Compares the tables with those of a page, or writes them there. Returns the exit code."""
+    text = page.read_text()
+    before, rest = text.split(BEGIN)
+    recorded, after = rest.split(END)
+    made = f"\n{made}\n"
+    if write:
+        page.write_text(before + BEGIN + made + END + after)
+    elif recorded != made:
+        lines = difflib.unified_diff(recorded.splitlines(True), made.splitlines(True), str(page), "measured")
+        sys.stderr.writelines(lines)
+        return 1
+    return 0
