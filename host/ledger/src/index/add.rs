@@ -27,7 +27,7 @@ struct Pending {
     /// The place of the records that were read together and are being added.
     place: ChainPosition,
     records: std::vec::IntoIter<ChainedRecord>,
-    next: Option<(ChainedRecord, IndexedFacts)>,
+    next: Option<(ChainedRecord, IndexedFacts<'static>)>,
     /// The number of the last record that is in the index or was read.
     last: u64,
 }
@@ -148,7 +148,7 @@ impl<'a> Additions<'a> {
         chain: i64,
         seq: u64,
         place: ChainPosition,
-        facts: &IndexedFacts,
+        facts: &IndexedFacts<'_>,
         text: &str,
     ) -> rusqlite::Result<()> {
         let kind = self.vocabulary.kind(self.conn, &facts.kind)?;
@@ -167,7 +167,13 @@ impl<'a> Additions<'a> {
     }
 
     /// Adds a record to what searches know of its call.
-    fn add_to_call(&mut self, key: Vec<u8>, own: CallClass, facts: &IndexedFacts, text: &str) -> rusqlite::Result<()> {
+    fn add_to_call(
+        &mut self,
+        key: Vec<u8>,
+        own: CallClass,
+        facts: &IndexedFacts<'_>,
+        text: &str,
+    ) -> rusqlite::Result<()> {
         let largest = match self.largest.take() {
             Some(largest) => largest,
             None => self.conn.query_row("SELECT coalesce(max(call), x'') FROM calls", [], |row| row.get(0))?,
@@ -181,7 +187,7 @@ impl<'a> Additions<'a> {
         let class = known.map_or(own, |known| known.then(own));
         let both = own.names.each().into_iter().zip(class.names.each());
         let shared = facts.names.each().into_iter().zip(both).filter_map(|(name, (own, of_call))| match name {
-            FactName::Listed(name) if own == of_call && ![ABSENT, UNLISTED].contains(own) => Some(name.as_str()),
+            FactName::Listed(name) if own == of_call && ![ABSENT, UNLISTED].contains(own) => Some(&**name),
             _ => None,
         });
         let names: Vec<_> = shared.collect();
@@ -236,7 +242,7 @@ impl Pending {
     fn step(&mut self) {
         loop {
             if let Some(record) = self.records.next() {
-                let facts = IndexedFacts::of(&record.text);
+                let facts = IndexedFacts::of(&record.text).into_owned();
                 self.last = self.last.max(record.seq);
                 self.next = Some((record, facts));
                 return;

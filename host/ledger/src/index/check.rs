@@ -11,6 +11,7 @@ use super::compare::EntryComparison;
 use super::{LEGACY, RecordIndex, slices};
 use crate::LedgerError;
 use crate::chain::ChainTip;
+use crate::record::RecordMembers;
 use crate::storage::{ChainPosition, Storage, StoredBatch};
 
 /// How far the index has come in each chain, and whether all of the chain is there.
@@ -63,11 +64,12 @@ impl IndexPlaces {
 }
 
 impl IndexComparer<'_> {
-    /// Compares the next records of a chain.
+    /// Compares the next records of a chain, whose members were read.
     pub(crate) fn compare(
         &self,
         chain: &str,
         batch: &StoredBatch,
+        members: &[Option<RecordMembers<'_>>],
         comparison: &mut IndexComparison,
     ) -> Result<(), LedgerError> {
         let Some((index, known)) = &self.index else { return Ok(()) };
@@ -76,7 +78,9 @@ impl IndexComparer<'_> {
         }
         comparison.compared += batch.records.len() as u64;
         if comparison.difference.is_none() {
-            let records: Vec<_> = batch.records.iter().map(|record| (record.seq, record.text.as_str())).collect();
+            let read = batch.records.iter().zip(members);
+            let records: Vec<_> =
+                read.map(|(record, read)| (record.seq, record.text.as_str(), read.as_ref())).collect();
             comparison.difference = index.borrow_mut().difference(chain, batch.place, &records)?;
         }
         Ok(())
@@ -169,7 +173,8 @@ impl IndexCheck {
             let Some(next) = records.last().map(|record| record.row) else { break };
             for record in records.iter().filter(|record| record.row <= last) {
                 let place = ChainPosition { segment: LEGACY, offset: record.row.cast_unsigned() };
-                let texts = [(record.seq.cast_unsigned(), record.text.as_str())];
+                let members: Option<RecordMembers<'_>> = serde_json::from_str(&record.text).ok();
+                let texts = [(record.seq.cast_unsigned(), record.text.as_str(), members.as_ref())];
                 compared += 1;
                 let difference = comparison.difference(&record.chain, place, &texts)?;
                 if let Some(difference) =

@@ -6,10 +6,11 @@ use rusqlite::{OptionalExtension as _, params};
 
 use super::add::{class_by_records, class_of};
 use super::blocks::{SeenTexts, TextFilter, block_after, block_before, texts_of};
-use super::facts::{FactName, IndexedFacts, RecordNames};
+use super::facts::{FactName, IndexedFacts};
 use super::key::{call_of, key_of};
 use super::vocabulary::{ABSENT, CallClass, UNLISTED};
 use super::{LedgerError, RecordIndex};
+use crate::record::RecordMembers;
 use crate::storage::ChainPosition;
 use crate::text::grams;
 
@@ -19,11 +20,21 @@ const MAX_BLOCKS: usize = 4;
 /// The number of calls from which on those that did not end are compared, so that they take no more memory.
 const MAX_CALLS: usize = 10_000;
 
-/// A record as the index has it: its position, the facts that searches need, and what it says of its call.
+/// The number of sessions whose names are kept.
+const MAX_SESSIONS: usize = 100_000;
+
+/// A record of a chain: its number, its text, and its members, if it has those of a record.
+pub(super) type ReadRecord<'a> = (u64, &'a str, Option<&'a RecordMembers<'a>>);
+
+/// A record as the index has it, with numbers for the texts that many records have.
 struct Entry {
     place: ChainPosition,
-    facts: IndexedFacts,
-    own: CallClass,
+    at: u64,
+    kind: i64,
+    run: Option<i64>,
+    call: Option<Vec<u8>>,
+    error: Option<String>,
+    said: i64,
 }
 
 /// A call whose records are being compared.
@@ -46,7 +57,10 @@ struct ComparedBlock {
 /// A comparison of one thread, which keeps what it looked up.
 pub(super) struct EntryComparison {
     index: RecordIndex,
-    names: HashMap<i64, FactName>,
+    /// The texts that numbers stand for. A number that stands for nothing has none.
+    names: HashMap<i64, Option<String>>,
+    kinds: HashMap<i64, Option<String>>,
+    sessions: HashMap<i64, Option<String>>,
     /// The facts that many records share.
     facts: HashMap<i64, (CallClass, String)>,
     /// The blocks whose filters were looked at last; the newest is the last.
@@ -57,8 +71,8 @@ pub(super) struct EntryComparison {
 
 impl EntryComparison {
     pub(super) fn new(index: RecordIndex) -> Self {
-        let (names, facts, blocks, calls) = Default::default();
-        Self { index, names, facts, blocks, calls }
+        let (names, kinds, sessions, facts, blocks, calls) = Default::default();
+        Self { index, names, kinds, sessions, facts, blocks, calls }
     }
 
     pub(super) fn index(&self) -> &RecordIndex {
@@ -75,7 +89,7 @@ impl EntryComparison {
         &mut self,
         chain: &str,
         place: ChainPosition,
-        records: &[(u64, &str)],
+        records: &[ReadRecord<'_>],
     ) -> Result<Option<String>, LedgerError> {
         let data_dir = self.index.data_dir.clone();
         self.difference_of(chain, place, records).map_err(|error| super::failed(&data_dir, &error))
@@ -85,9 +99,9 @@ impl EntryComparison {
         &mut self,
         chain: &str,
         place: ChainPosition,
-        records: &[(u64, &str)],
+        records: &[ReadRecord<'_>],
     ) -> rusqlite::Result<Option<String>> {
-        let (Some((first, _)), Some((last, _))) = (records.first(), records.last()) else { return Ok(None) };
+        let (Some((first, ..)), Some((last, ..))) = (records.first(), records.last()) else { return Ok(None) };
         let compared = self.at_one_moment(|this| {
             let found = this.entries(chain, *first, *last)?;
             this.first_difference(place, records, &found)
@@ -125,24 +139,28 @@ impl EntryComparison {
     fn first_difference(
         &mut self,
         place: ChainPosition,
-        records: &[(u64, &str)],
+        records: &[ReadRecord<'_>],
         found: &HashMap<u64, Entry>,
     ) -> rusqlite::Result<Option<String>> {
-        for (seq, text) in records {
-            let facts = IndexedFacts::of(text);
-            let entry = found.get(seq).filter(|entry| entry.place == place && agrees(&facts, &entry.facts));
-            let Some(entry) = entry else { return Ok(Some(format!("something else of record {seq}"))) };
-            let Some(key) = facts.call.as_deref().map(key_of) else { continue };
+        for (seq, text, members) in records {
+            let facts = members.map(IndexedFacts::in_members).unwrap_or_default();
+            let key = facts.call.as_deref().map(key_of);
+            let own = match found.get(seq) {
+                Some(entry) if entry.place == place && entry.call == key => self.own_class(entry, &facts)?,
+                _ => None,
+            };
+            let Some(own) = own else { return Ok(Some(format!("something else of record {seq}"))) };
+            let Some(key) = key else { continue };
             let call = match self.calls.get_mut(&key) {
                 Some(call) => {
-                    call.by_records = call.by_records.then(entry.own);
+                    call.by_records = call.by_records.then(own);
                     call
                 }
                 None => {
                     let Some(class) = class_of(&self.index.conn, &key)? else {
                         return Ok(Some(format!("something else of call {}", call_of(&key))));
                     };
-                    self.calls.entry(key.clone()).or_insert(ComparedCall { class, by_records: entry.own })
+                    self.calls.entry(key.clone()).or_insert(ComparedCall { class, by_records: own })
                 }
             };
             let (class, is_as_expected) = (call.class, call.class == call.by_records);
@@ -153,8 +171,15 @@ impl EntryComparison {
                     return Ok(Some(difference));
                 }
             }
-            let names = self.names_of(&class.names)?;
-            if !self.has_texts(&key, text, &facts.names.shared(&names))? {
+            let mut shared = Vec::new();
+            for (name, id) in facts.names.each().into_iter().zip(class.names.each()) {
+                if let FactName::Listed(name) = name
+                    && self.is_name(*id, name)?
+                {
+                    shared.push(&**name);
+                }
+            }
+            if !self.has_texts(&key, text, &shared)? {
                 return Ok(Some(format!("not all texts of record {seq}")));
             }
         }
@@ -195,33 +220,52 @@ impl EntryComparison {
 
     /// Returns what the index says of records of a chain, by their numbers.
     fn entries(&mut self, chain: &str, first: u64, last: u64) -> rusqlite::Result<HashMap<u64, Entry>> {
-        let sql = "SELECT seq, segment, offset, at, kinds.kind, sessions.run, call, error, facts FROM events \
-                   JOIN kinds ON kinds.id = events.kind LEFT JOIN sessions ON sessions.id = events.run \
+        let sql = "SELECT seq, segment, offset, at, kind, run, call, error, facts FROM events \
                    WHERE chain = (SELECT id FROM chains WHERE chain = ?1) AND seq BETWEEN ?2 AND ?3";
-        let found = {
-            let mut query = self.index.conn.prepare_cached(sql)?;
-            let rows = query.query_map(params![chain, first.cast_signed(), last.cast_signed()], |row| {
-                let place = ChainPosition { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
-                let facts = IndexedFacts {
-                    at: row.get::<_, i64>(3)?.cast_unsigned(),
-                    kind: row.get(4)?,
-                    run: row.get(5)?,
-                    call: row.get::<_, Option<Vec<u8>>>(6)?.map(|key| call_of(&key)),
-                    error: row.get(7)?,
-                    ..IndexedFacts::default()
-                };
-                Ok((row.get::<_, i64>(0)?.cast_unsigned(), place, facts, row.get::<_, i64>(8)?))
-            })?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()?
-        };
-        let mut entries = HashMap::new();
-        for (seq, place, facts, said) in found {
-            let (own, outcome) = self.facts_of(said)?;
-            let names = self.names_of(&own.names)?;
-            let facts = IndexedFacts { names, stage: own.stage, outcome, ..facts };
-            entries.insert(seq, Entry { place, facts, own });
+        let mut query = self.index.conn.prepare_cached(sql)?;
+        let rows = query.query_map(params![chain, first.cast_signed(), last.cast_signed()], |row| {
+            let place = ChainPosition { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
+            let entry = Entry {
+                place,
+                at: row.get::<_, i64>(3)?.cast_unsigned(),
+                kind: row.get(4)?,
+                run: row.get(5)?,
+                call: row.get(6)?,
+                error: row.get(7)?,
+                said: row.get(8)?,
+            };
+            Ok((row.get::<_, i64>(0)?.cast_unsigned(), entry))
+        })?;
+        rows.collect()
+    }
+
+    /// Returns what a record says of its call; `None` if the index has other facts of it.
+    fn own_class(&mut self, entry: &Entry, facts: &IndexedFacts<'_>) -> rusqlite::Result<Option<CallClass>> {
+        let (own, outcome) = self.facts_of(entry.said)?;
+        let is_same = (entry.at, entry.error.as_deref(), own.stage, &*outcome)
+            == (facts.at, facts.error.as_deref(), facts.stage, &*facts.outcome)
+            && entry.run.is_some() == facts.run.is_some()
+            && self.is_kind(entry.kind, &facts.kind)?
+            && match (entry.run, &facts.run) {
+                (Some(id), Some(run)) => self.is_session(id, run)?,
+                _ => true,
+            };
+        if !is_same {
+            return Ok(None);
         }
-        Ok(entries)
+        for (name, id) in facts.names.each().into_iter().zip(own.names.each()) {
+            let agrees = match (name, *id) {
+                (FactName::Absent, id) => id == ABSENT,
+                // The index lists no more items if the list is long.
+                (FactName::Listed(_), UNLISTED) => std::ptr::eq(name, &facts.names.item),
+                (FactName::Unlisted, id) => id == UNLISTED,
+                (FactName::Listed(name), id) => self.is_name(id, name)?,
+            };
+            if !agrees {
+                return Ok(None);
+            }
+        }
+        Ok(Some(own))
     }
 
     fn facts_of(&mut self, id: i64) -> rusqlite::Result<(CallClass, String)> {
@@ -236,29 +280,36 @@ impl EntryComparison {
         Ok(found)
     }
 
-    fn names_of(&mut self, ids: &RecordNames<i64>) -> rusqlite::Result<RecordNames<FactName>> {
-        for id in ids.each() {
-            if !self.names.contains_key(id) {
-                let sql = "SELECT name FROM names WHERE id = ?1";
-                let name = self.index.conn.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional()?;
-                // A number that stands for nothing differs from every name.
-                self.names.insert(*id, name.map_or(FactName::Listed(String::new()), FactName::Listed));
-            }
+    fn is_name(&mut self, id: i64, name: &str) -> rusqlite::Result<bool> {
+        stands_for(&self.index, &mut self.names, "SELECT name FROM names WHERE id = ?1", id, name)
+    }
+
+    fn is_kind(&mut self, id: i64, kind: &str) -> rusqlite::Result<bool> {
+        stands_for(&self.index, &mut self.kinds, "SELECT kind FROM kinds WHERE id = ?1", id, kind)
+    }
+
+    fn is_session(&mut self, id: i64, run: &str) -> rusqlite::Result<bool> {
+        if self.sessions.len() > MAX_SESSIONS {
+            self.sessions.clear();
         }
-        Ok(ids.map(|id| match id {
-            ABSENT => FactName::Absent,
-            UNLISTED => FactName::Unlisted,
-            id => self.names.get(&id).cloned().unwrap_or_default(),
-        }))
+        stands_for(&self.index, &mut self.sessions, "SELECT run FROM sessions WHERE id = ?1", id, run)
     }
 }
 
-/// Reports whether the index has the facts of a record. It lists no more items if the list is long.
-fn agrees(facts: &IndexedFacts, found: &IndexedFacts) -> bool {
-    let is_unlisted = found.names.item == FactName::Unlisted && matches!(facts.names.item, FactName::Listed(_));
-    if !is_unlisted {
-        return facts == found;
-    }
-    let names = RecordNames { item: FactName::Unlisted, ..facts.names.clone() };
-    IndexedFacts { names, ..facts.clone() } == *found
+/// Reports whether a number stands for a text, which is looked up once.
+fn stands_for(
+    index: &RecordIndex,
+    known: &mut HashMap<i64, Option<String>>,
+    sql: &str,
+    id: i64,
+    text: &str,
+) -> rusqlite::Result<bool> {
+    let found = match known.get(&id) {
+        Some(found) => found,
+        None => {
+            let found = index.conn.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional()?;
+            known.entry(id).or_insert(found)
+        }
+    };
+    Ok(found.as_deref() == Some(text))
 }

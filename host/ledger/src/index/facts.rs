@@ -13,16 +13,16 @@ const MAX_NAME: usize = 256;
 
 /// The facts of a record that searches need.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct IndexedFacts {
+pub(crate) struct IndexedFacts<'a> {
     pub(super) at: u64,
-    pub(super) kind: String,
-    pub(super) run: Option<String>,
-    pub(super) call: Option<String>,
-    pub(super) error: Option<String>,
-    pub(super) names: RecordNames<FactName>,
+    pub(super) kind: Cow<'a, str>,
+    pub(super) run: Option<Cow<'a, str>>,
+    pub(super) call: Option<Cow<'a, str>>,
+    pub(super) error: Option<Cow<'a, str>>,
+    pub(super) names: RecordNames<FactName<'a>>,
     pub(super) stage: CallStage,
     /// The outcome as a `tool.completed` names it; otherwise empty.
-    pub(super) outcome: String,
+    pub(super) outcome: Cow<'a, str>,
 }
 
 /// What a record or a call has of each kind of name.
@@ -36,13 +36,13 @@ pub(crate) struct RecordNames<T> {
 
 /// A name, as far as the index knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum FactName {
+pub(crate) enum FactName<'a> {
     /// There is none.
     #[default]
     Absent,
     /// There is one, which the list of names does not have: somebody outside can choose it, so there may be any number.
     Unlisted,
-    Listed(String),
+    Listed(Cow<'a, str>),
 }
 
 /// How far a record brings its call.
@@ -82,46 +82,73 @@ struct Body<'a> {
     approved: Option<&'a RawValue>,
 }
 
-impl IndexedFacts {
+impl<'a> IndexedFacts<'a> {
     /// Reads the facts of a record. A text that is no record has none, and is shown as damaged when it is read.
-    pub(crate) fn of(text: &str) -> Self {
-        serde_json::from_str::<RecordMembers<'_>>(text)
+    pub(crate) fn of(text: &'a str) -> Self {
+        serde_json::from_str::<RecordMembers<'a>>(text)
             .map_or_else(|_| Self::default(), |members| Self::in_members(&members))
     }
 
     /// Returns the facts of a record whose members were read.
-    pub(crate) fn in_members(members: &RecordMembers<'_>) -> Self {
+    pub(crate) fn in_members(members: &RecordMembers<'a>) -> Self {
         let is = |kind: EventKind| members.kind == kind.as_str();
         let (is_start, is_error) = (is(EventKind::RunStarted), is(EventKind::RunError));
         let has_facts = members.call.is_some() || is_start || is_error;
-        let body: Body<'_> = match has_facts {
+        let body: Body<'a> = match has_facts {
             true => serde_json::from_str(members.body.get()).unwrap_or_default(),
             false => Body::default(),
         };
         let outcome = text(body.outcome).filter(|_| is(EventKind::ToolCompleted)).unwrap_or_default();
         Self {
             at: members.at,
-            kind: members.kind.to_owned(),
-            run: members.run.map(str::to_owned),
-            call: members.call.map(str::to_owned),
-            error: text(body.error).filter(|_| is_error).map(Cow::into_owned),
+            kind: members.kind.into(),
+            run: members.run.map(Cow::from),
+            call: members.call.map(Cow::from),
+            error: text(body.error).filter(|_| is_error),
             stage: CallStage::of(members.kind, &outcome, body.approved.map(RawValue::get)),
             names: body.names(),
-            outcome: outcome.into_owned(),
+            outcome,
+        }
+    }
+
+    /// Returns the facts without a borrow of the record's text.
+    pub(super) fn into_owned(self) -> IndexedFacts<'static> {
+        let owned = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
+        let name = |name: FactName<'a>| match name {
+            FactName::Absent => FactName::Absent,
+            FactName::Unlisted => FactName::Unlisted,
+            FactName::Listed(name) => FactName::Listed(owned(name)),
+        };
+        let Self { at, kind, run, call, error, names, stage, outcome } = self;
+        let RecordNames { principal, profile, source, item } = names;
+        IndexedFacts {
+            at,
+            kind: owned(kind),
+            run: run.map(owned),
+            call: call.map(owned),
+            error: error.map(owned),
+            names: RecordNames {
+                principal: name(principal),
+                profile: name(profile),
+                source: name(source),
+                item: name(item),
+            },
+            stage,
+            outcome: owned(outcome),
         }
     }
 }
 
-impl Body<'_> {
-    fn names(&self) -> RecordNames<FactName> {
-        let listed = |raw| text(raw).map_or(FactName::Absent, |name| FactName::Listed(name.into_owned()));
+impl<'a> Body<'a> {
+    fn names(&self) -> RecordNames<FactName<'a>> {
+        let listed = |raw| text(raw).map_or(FactName::Absent, FactName::Listed);
         let source = listed(self.source);
         let listable = [self.tool, self.prompt].into_iter().find_map(text);
         let item = match listable.or_else(|| text(self.resource)).or_else(|| text(self.template)) {
             None => FactName::Absent,
             // There are few tools and prompts, and any number of addresses, and of names that agents invent.
             Some(name) if source != FactName::Absent && self.resource.is_none() && name.len() <= MAX_NAME => {
-                FactName::Listed(name.into_owned())
+                FactName::Listed(name)
             }
             Some(_) => FactName::Unlisted,
         };
@@ -140,26 +167,9 @@ fn text(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
 }
 
 impl<T> RecordNames<T> {
-    pub(crate) fn map<U>(self, mut to: impl FnMut(T) -> U) -> RecordNames<U> {
-        let Self { principal, profile, source, item } = self;
-        RecordNames { principal: to(principal), profile: to(profile), source: to(source), item: to(item) }
-    }
-
     pub(crate) fn each(&self) -> [&T; 4] {
         let Self { principal, profile, source, item } = self;
         [principal, profile, source, item]
-    }
-}
-
-impl RecordNames<FactName> {
-    /// Returns the listed names that a call's class has too.
-    pub(super) fn shared<'a>(&'a self, class: &'a Self) -> Vec<&'a str> {
-        let pairs = self.each().into_iter().zip(class.each());
-        let shared = pairs.filter_map(|(own, of_call)| match own {
-            FactName::Listed(name) if own == of_call => Some(name.as_str()),
-            _ => None,
-        });
-        shared.collect()
     }
 }
 

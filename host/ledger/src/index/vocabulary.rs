@@ -72,7 +72,7 @@ impl Vocabulary {
     }
 
     /// Returns what a record says by numbers, and their number.
-    pub(super) fn facts(&mut self, conn: &Connection, facts: &IndexedFacts) -> rusqlite::Result<(CallClass, i64)> {
+    pub(super) fn facts(&mut self, conn: &Connection, facts: &IndexedFacts<'_>) -> rusqlite::Result<(CallClass, i64)> {
         let RecordNames { principal, profile, source, item } = &facts.names;
         let names = RecordNames {
             principal: self.name(conn, principal, i64::MAX)?,
@@ -81,7 +81,7 @@ impl Vocabulary {
             item: self.name(conn, item, MAX_NAMES)?,
         };
         let own = CallClass { names, stage: facts.stage };
-        let key = (own, facts.outcome.clone());
+        let key = (own, facts.outcome.clone().into_owned());
         if let Some(id) = self.facts.get(&key) {
             return Ok((own, *id));
         }
@@ -110,11 +110,11 @@ impl Vocabulary {
     }
 
     /// Returns the number of a name, which is listed if there are fewer than this many names.
-    fn name(&mut self, conn: &Connection, name: &FactName, most: i64) -> rusqlite::Result<i64> {
+    fn name(&mut self, conn: &Connection, name: &FactName<'_>, most: i64) -> rusqlite::Result<i64> {
         let name = match name {
             FactName::Absent => return Ok(ABSENT),
             FactName::Unlisted => return Ok(UNLISTED),
-            FactName::Listed(name) => name,
+            FactName::Listed(name) => &**name,
         };
         if let Some(id) = self.names.get(name) {
             return Ok(*id);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::plain_json;
 use crate::chain::{self, ChainTip};
 use crate::intent;
-use crate::record::{EventKind, RecordHash, RecordMembers, VERSION, hash};
+use crate::record::{ChainedRecord, EventKind, RecordHash, RecordMembers, VERSION, hash};
 
 /// A record that was checked by itself. Whether it has its place in its chain is not checked yet.
 #[derive(Debug)]
@@ -42,18 +42,45 @@ impl CheckedRecord {
     /// Checks a record, as it is stored with its hash, after a record with the hash `before`.
     pub(super) fn of(chain: &str, seq: u64, text: &[u8], found: &[u8], before: &RecordHash) -> Self {
         let hash = hash(before, text);
-        let text = std::str::from_utf8(text).map_err(|_| "its text is not UTF-8".to_owned());
+        let content = std::str::from_utf8(text).map_err(|_| "its text is not UTF-8".to_owned());
+        let content = content.and_then(|text| Ok((text, read(text)?)));
+        let content = content.as_ref().map(|(text, members)| (*text, members)).map_err(Clone::clone);
+        Self::of_members((chain, seq), content, (&hash, found))
+    }
+
+    /// Checks a record whose members were read, after a record with the hash `before`.
+    pub(super) fn of_read(
+        chain: &str,
+        record: &ChainedRecord,
+        members: Option<&RecordMembers<'_>>,
+        before: &RecordHash,
+    ) -> Self {
+        let text = record.text.as_str();
+        let hash = hash(before, text.as_bytes());
+        // What could not be read is read again, for the reason.
+        let members =
+            members.ok_or_else(|| read(text).map_or_else(|reason| reason, |_| "it cannot be read".to_owned()));
+        Self::of_members((chain, record.seq), members.map(|members| (text, members)), (&hash, &record.hash))
+    }
+
+    fn of_members(
+        (chain, seq): (&str, u64),
+        content: Result<(&str, &RecordMembers<'_>), String>,
+        (expected, found): (&RecordHash, &[u8]),
+    ) -> Self {
         let mut run = None;
-        let content = match text {
-            _ if hash.as_slice() != found => Err("its hash does not fit its text and the record before it".to_owned()),
-            text => text.and_then(|text| {
-                let members = members(chain, seq, text)?;
+        let content = match content {
+            _ if expected.as_slice() != found => {
+                Err("its hash does not fit its text and the record before it".to_owned())
+            }
+            content => content.and_then(|(text, members)| {
+                check(chain, seq, text, members)?;
                 run = members.run.and_then(|run| run.as_bytes().try_into().ok()).zip(members.run_seq);
-                Ok(CheckedContent::of(&members, text))
+                Ok(CheckedContent::of(members, text))
             }),
         };
         // A hash of another length fits no text.
-        Self { seq, hash: found.try_into().unwrap_or(hash), run, content }
+        Self { seq, hash: found.try_into().unwrap_or(*expected), run, content }
     }
 }
 
@@ -84,16 +111,19 @@ impl CheckedContent {
     }
 }
 
-/// Reads the members of a record of a chain, and checks that its text is the one that this record has.
-pub(super) fn members<'a>(chain: &str, seq: u64, text: &'a str) -> Result<RecordMembers<'a>, String> {
+/// Reads the members of a record.
+fn read(text: &str) -> Result<RecordMembers<'_>, String> {
+    serde_json::from_str(text).map_err(|error| format!("its text is not a record: {error}"))
+}
+
+/// Checks that a text is the one that a record of a chain has.
+fn check(chain: &str, seq: u64, text: &str, record: &RecordMembers<'_>) -> Result<(), String> {
     if !plain_json::is_canonical(text) {
         let json = Json::parse(text.to_owned()).map_err(|error| format!("its text is not a record: {error}"))?;
         if canonical(&json).as_deref() != Ok(text) {
             return Err("its text is not in canonical form".into());
         }
     }
-    let record: RecordMembers<'_> =
-        serde_json::from_str(text).map_err(|error| format!("its text is not a record: {error}"))?;
     if record.v != VERSION {
         return Err(format!("it has format {} and this version knows {VERSION}", record.v));
     }
@@ -106,5 +136,5 @@ pub(super) fn members<'a>(chain: &str, seq: u64, text: &'a str) -> Result<Record
     if seq == 1 && record.kind != EventKind::BrokerStarted.as_str() {
         return Err("a chain begins with broker.started".into());
     }
-    Ok(record)
+    Ok(())
 }

@@ -12,7 +12,7 @@ use portcullis_core::sync::Mutex;
 use super::check::CheckedRecord;
 use crate::LedgerError;
 use crate::index::{IndexComparison, IndexPlaces};
-use crate::record::RecordHash;
+use crate::record::{RecordHash, RecordMembers};
 use crate::storage::{ChainEnd, ChainPosition, SegmentDigest, Storage, StoredBatch};
 
 /// The number of records after which those that were read are checked: few calls have some in one part and some in the next.
@@ -108,12 +108,14 @@ fn check_jobs(waiting: &Mutex<Receiver<Job>>, data_dir: &Path, index: &IndexPlac
         let mut comparison = IndexComparison::default();
         let (mut records, mut failed) = (Vec::new(), None);
         for batch in &batches {
+            let members: Vec<Option<RecordMembers<'_>>> =
+                batch.records.iter().map(|record| serde_json::from_str(&record.text).ok()).collect();
             match &comparer {
-                Ok(comparer) => failed = failed.or(comparer.compare(&chain, batch, &mut comparison).err()),
+                Ok(comparer) => failed = failed.or(comparer.compare(&chain, batch, &members, &mut comparison).err()),
                 Err(error) => failed = failed.or_else(|| Some(error.clone())),
             }
-            for record in &batch.records {
-                records.push(CheckedRecord::of(&chain, record.seq, record.text.as_bytes(), &record.hash, &before));
+            for (record, members) in batch.records.iter().zip(&members) {
+                records.push(CheckedRecord::of_read(&chain, record, members.as_ref(), &before));
                 before = record.hash;
             }
         }
