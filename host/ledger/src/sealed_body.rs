@@ -1,8 +1,8 @@
 //! Sealed bodies: arguments and results that the ledger keeps encrypted, so that only the holder of an identity reads them.
 //!
 //! Each broker makes a data key a day, and encrypts it for the recipients of its configuration into a file of its own beside
-//! the records. The broker forgets the key with the day. Whoever deletes that file deletes what was sealed with it, and no
-//! record changes.
+//! the records. The broker forgets a key when it makes the next one. Whoever deletes that file deletes what was sealed with it,
+//! and no record changes.
 
 mod age_file;
 mod data_key;
