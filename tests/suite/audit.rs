@@ -46,6 +46,7 @@ fn audit_prints_one_line_for_each_call_that_matches() {
         (&["--outcome", "denied"], 1),
         (&["--text", "4711"], 1),
         (&["--text", "RULE"], 4),
+        (&["--text", "ru", "--since", "1h"], 4),
         (&["--principal", "nobody"], 0),
         (&["--profile", "default"], 4),
         (&["--since", "1h"], 4),
@@ -56,6 +57,8 @@ fn audit_prints_one_line_for_each_call_that_matches() {
         assert_eq!(lines(&dir, arguments).len(), expected, "{arguments:?}");
     }
     assert_eq!(lines(&dir, &["-n", "1"]), all[3..], "the newest");
+    let short = dir.run(&["audit", "--text", "ru"]);
+    assert!(short.code == Some(1) && short.err.contains("--since today"), "{}", short.err);
 
     let objects: Vec<Value> = lines(&dir, &["--json"]).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects[0]["item"], "calc__add");

@@ -10,6 +10,10 @@ use portcullis::ledger::{
 
 use crate::{completion, moment};
 
+/// The shortest text, in bytes, that is searched for in all calls: the index has nothing shorter, so that every record would be
+/// read.
+const MIN_TEXT: usize = 3;
+
 /// The options that select calls. A call must match all that are given.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]
 pub(crate) struct CallQuery {
@@ -46,7 +50,8 @@ pub(crate) struct CallQuery {
     pub(crate) outcome: Option<RecordedOutcome>,
 
     /// Calls with this text in their records, ignoring case: the code of a refusal, a name, or an argument if the
-    /// profile says `record = "full"`; a hash or an identifier by its first eight characters or more
+    /// profile says `record = "full"`; a hash or an identifier by its first eight characters or more. Fewer than three bytes
+    /// need `--since`
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
 }
@@ -74,6 +79,12 @@ impl CallQuery {
         newest_first: bool,
         mut visit: impl FnMut(CallEntry, &[PositionedRecord]) -> anyhow::Result<ControlFlow<()>>,
     ) -> anyhow::Result<()> {
+        if self.text.as_ref().is_some_and(|text| text.len() < MIN_TEXT) && self.since.is_none() {
+            anyhow::bail!(
+                "`--text` with fewer than {MIN_TEXT} bytes is looked for in every record: name a longer part of the text, or a \
+                 period with `--since`, such as `--since today`"
+            );
+        }
         let range = CallRange { since: self.since, until: self.until, run: None, newest_first };
         let matcher = self.matcher();
         let mut failed = None;
