@@ -158,6 +158,7 @@ impl Ledger {
                 FrameKind::Dictionary => {
                     dictionaries.insert(frame.offset, frame.content);
                 }
+                FrameKind::Other => {}
                 FrameKind::Records => self.removals.extend(chain.read_records(name, &frame, &dictionaries)?),
             }
         }

@@ -10,6 +10,8 @@ pub(crate) enum FrameKind {
     Start,
     Dictionary,
     Records,
+    /// Nothing that the format has; it is passed over.
+    Other,
 }
 
 /// A whole frame of a segment.
@@ -48,6 +50,7 @@ pub(crate) fn frames(segment: &[u8]) -> impl Iterator<Item = Frame<'_>> {
         let kind = match header[8] {
             1 => FrameKind::Start,
             2 => FrameKind::Dictionary,
+            0 => FrameKind::Other,
             _ => FrameKind::Records,
         };
         let frame = Frame {

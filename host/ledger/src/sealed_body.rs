@@ -135,6 +135,8 @@ impl KeyName {
     /// Reads a day and a number, as a sealed body names its key.
     fn parse(chain: &str, key: &str) -> Option<Self> {
         let (day, number) = key.split_once('.')?;
+        // A record can say anything; a chain is a part of a path here.
+        chain.parse::<ulid::Ulid>().ok()?;
         Some(Self { chain: chain.to_owned(), day: day.parse().ok()?, number: number.parse().ok()? })
     }
 }

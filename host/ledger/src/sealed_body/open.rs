@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +15,9 @@ use super::{KeyName, MEMBER, age_file};
 
 /// The member of a recorded payload that holds the body where it is not sealed.
 const BODY: &str = "body";
+
+/// The largest part of a key's file that is read, in bytes: enough for hundreds of recipients.
+const MAX_FILE: u64 = 64 * 1024;
 
 /// Opens the sealed bodies of one data folder.
 pub struct BodyOpener {
@@ -55,7 +59,8 @@ impl BodyOpener {
 
     fn key(&self, name: KeyName) -> Option<Arc<DataKey>> {
         let find = |name: &KeyName| {
-            let file = fs::read(name.path(&self.data_dir)).ok()?;
+            let mut file = Vec::new();
+            File::open(name.path(&self.data_dir)).ok()?.take(MAX_FILE).read_to_end(&mut file).ok()?;
             let bytes = self.identities.iter().find_map(|identity| age_file::decrypted(&file, identity))?;
             DataKey::of(&bytes).map(Arc::new)
         };

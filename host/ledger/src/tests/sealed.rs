@@ -104,6 +104,26 @@ async fn a_deleted_key_takes_its_day_with_it_and_no_record_changes() {
     assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
+/// A record names its chain, which is a part of the path of a key.
+#[tokio::test]
+async fn a_key_is_looked_for_in_its_folder_alone() {
+    let dir = folder();
+    let (identity, recipient) = new_identity().unwrap();
+    let ledger = open(dir.path()).await;
+    seal(&ledger, recipient, DAY, "text").await;
+    ledger.close().await;
+    let key = crate::sealed_body::folder(dir.path()).join(format!("{}-2026-11-25.1.age", ledger.chain()));
+    std::fs::copy(key, dir.path().join("outside-2026-11-25.1.age")).unwrap();
+    let opener = BodyOpener::new(dir.path(), vec![identity]);
+    let mut facts =
+        records(dir.path()).into_iter().find(|entry| entry.record.kind == "call.intent").unwrap().record.body;
+    let sealed = facts.clone();
+    opener.open("../outside", &mut facts);
+    assert_eq!(facts, sealed);
+    opener.open(ledger.chain(), &mut facts);
+    assert_ne!(facts, sealed);
+}
+
 /// The key of today is in use: what would be sealed with it later could never be read.
 #[tokio::test]
 async fn the_key_of_today_is_not_forgotten() {
