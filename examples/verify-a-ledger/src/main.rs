@@ -207,7 +207,7 @@ impl Chain {
             return Err(format!("chain {name}: the frame of record {} has not {} lines", frame.first, frame.count));
         }
         let mut removals = Vec::new();
-        for ((number, line), written) in (frame.first..).zip(text.lines()).zip(hashes.chunks(32)) {
+        for ((number, line), written) in (frame.first..).zip(text.split_terminator('\n')).zip(hashes.chunks(32)) {
             self.last += 1;
             let mut hash = hmac_sha256::Hash::new();
             hash.update(b"portcullis ledger v1\0");

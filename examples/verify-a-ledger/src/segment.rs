@@ -31,7 +31,8 @@ impl Frame<'_> {
         match self.codec {
             0 => Some(text.to_vec()),
             1 => decompressed(text, &[]),
-            _ => decompressed(text, dictionaries.get(&self.dictionary)?),
+            2 => decompressed(text, dictionaries.get(&self.dictionary)?),
+            _ => None,
         }
     }
 }
@@ -43,7 +44,7 @@ pub(crate) fn frames(segment: &[u8]) -> impl Iterator<Item = Frame<'_>> {
         let rest = segment.get(at..)?;
         let header = rest.get(..HEADER).filter(|header| header.starts_with(MARK))?;
         let number = |from: usize| u32::from_le_bytes(*header[from..].first_chunk().unwrap_or(&[0; 4]));
-        let whole = rest.get(..HEADER + usize::try_from(number(12)).ok()?)?;
+        let whole = rest.get(..HEADER.checked_add(usize::try_from(number(12)).ok()?)?)?;
         if checksum(&whole[8..]) != number(4) {
             return None;
         }

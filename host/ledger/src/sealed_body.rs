@@ -113,7 +113,10 @@ impl BodySealer {
         let wrapped = age_file::encrypted(&*bytes, recipients).ok_or_else(|| {
             LedgerError::file("encrypt a key into", &path, "a recipient of `[ledger]` is no usable key")
         })?;
-        create(&path, &wrapped)?;
+        if !create(&path, &wrapped)? {
+            // Nobody could open what is sealed with a key that is nowhere.
+            return Err(LedgerError::file("create", &path, "somebody has put another file there"));
+        }
         sync_folder(&folder(&self.data_dir))?;
         let key = Arc::new(key);
         *current = Some(CurrentKey { key: Arc::clone(&key), day, number, recipients: Arc::clone(recipients) });

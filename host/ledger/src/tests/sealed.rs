@@ -161,6 +161,20 @@ async fn nothing_is_sealed_without_a_recipient_or_a_place_for_the_key() {
     ledger.close().await;
 }
 
+/// A key that is nowhere would open nothing.
+#[tokio::test]
+async fn nothing_is_sealed_with_a_key_in_whose_place_another_file_is() {
+    let dir = folder();
+    let (_, recipient) = new_identity().unwrap();
+    let ledger = open(dir.path()).await;
+    let path = crate::sealed_body::folder(dir.path()).join(format!("{}-2026-11-25.1.age", ledger.chain()));
+    std::fs::write(path, "another").unwrap();
+    let error = ledger.inner.sealer.seal(&[recipient].into(), DAY, "hash", b"{}").unwrap_err().to_string();
+    assert!(error.contains("another file"), "{error}");
+    ledger.inner.sealer.seal(&[recipient].into(), DAY, "hash", b"{}").unwrap();
+    ledger.close().await;
+}
+
 /// A copy of the ledger is one with which bodies can be opened.
 #[tokio::test]
 async fn the_data_keys_are_among_the_files_of_a_ledger() {
