@@ -10,6 +10,7 @@ mod segment;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -257,7 +258,10 @@ fn written(data: &Path) -> Result<BTreeMap<String, u64>, Fault> {
 
 /// Returns the files of a folder with an extension, sorted by their names; none if there is no such folder.
 fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, Fault> {
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(Vec::new()) };
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| format!("{}: {error}", folder.display()))?,
+    };
     let paths = entries.map(|entry| entry.map(|entry| entry.path()));
     let paths = paths.collect::<Result<Vec<_>, _>>().map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut paths: Vec<_> = paths.into_iter().filter(|path| path.extension() == Some(OsStr::new(extension))).collect();

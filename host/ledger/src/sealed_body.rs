@@ -126,13 +126,18 @@ impl BodySealer {
 
 impl KeyName {
     fn path(&self, data_dir: &Path) -> PathBuf {
-        folder(data_dir).join(format!("{}-{}.{}.age", self.chain, self.day, self.number))
+        folder(data_dir).join(self.file())
+    }
+
+    fn file(&self) -> String {
+        format!("{}-{}.{}.age", self.chain, self.day, self.number)
     }
 
     /// Reads the name of a file.
     fn of_file(name: &str) -> Option<Self> {
         let (chain, rest) = name.strip_suffix(".age")?.split_once('-')?;
-        Self::parse(chain, rest)
+        // There is one spelling of each.
+        Self::parse(chain, rest).filter(|key| key.file() == name)
     }
 
     /// Reads a day and a number, as a sealed body names its key.

@@ -44,7 +44,11 @@ impl BodyOpener {
                     members.retain(|name, _| name != MEMBER && name != "shape");
                     members.insert(BODY.to_owned(), body);
                 }
-                None => members.values_mut().for_each(|member| self.open(chain, member)),
+                // What was recorded whole is an agent's or a source's text, which may look like a sealed body.
+                None => members
+                    .iter_mut()
+                    .filter(|(name, _)| *name != BODY)
+                    .for_each(|(_, member)| self.open(chain, member)),
             },
             _ => {}
         }

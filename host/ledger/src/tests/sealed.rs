@@ -120,6 +120,11 @@ async fn a_key_is_looked_for_in_its_folder_alone() {
     let sealed = facts.clone();
     opener.open("../outside", &mut facts);
     assert_eq!(facts, sealed);
+    // What was recorded whole is not opened, whatever it looks like.
+    let mut whole = json!({ "arguments": { "body": sealed } });
+    let before = whole.clone();
+    opener.open(ledger.chain(), &mut whole);
+    assert_eq!(whole, before);
     opener.open(ledger.chain(), &mut facts);
     assert_ne!(facts, sealed);
 }
