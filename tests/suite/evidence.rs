@@ -1,6 +1,7 @@
 //! Checkpoints and proofs from the command line, as two people use them: one who has the ledger, and one who does not.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
@@ -218,6 +219,13 @@ fn calls_are_exported_as_parquet_into_a_file_that_is_continued_and_not_printed()
     }
     let refused = export(&["-o", "calls.parquet"]);
     assert!(refused.code == Some(1) && refused.err.contains("--resume"), "{}", refused.err);
+    // Who could read the file can read it afterwards, and a link stays one.
+    fs::set_permissions(dir.path("calls.parquet"), fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink(dir.path("calls.parquet"), dir.path("link")).unwrap();
+    let continued = export(&["-o", "link", "--resume"]);
+    assert_eq!(continued.code, Some(0), "{}", continued.err);
+    assert!(fs::symlink_metadata(dir.path("link")).unwrap().is_symlink());
+    assert_eq!(fs::metadata(dir.path("calls.parquet")).unwrap().permissions().mode() & 0o777, 0o640);
     let whole = fs::read(dir.path("calls.parquet")).unwrap();
     fs::write(dir.path("calls.parquet"), &whole[..whole.len() / 2]).unwrap();
     let refused = export(&["-o", "calls.parquet", "--resume"]);

@@ -6,7 +6,7 @@ use hmac_sha256::Hash as Sha256;
 use crate::segment::hex;
 use crate::{Fault, Hash};
 
-/// What a checkpoint covers.
+/// A checkpoint: the records of a chain that it covers, by their number and the root of their tree.
 pub(crate) struct Checkpoint<'a> {
     pub(crate) chain: &'a str,
     pub(crate) size: u64,

@@ -21,7 +21,7 @@ use segment::{Frame, FrameKind};
 
 type Hash = [u8; 32];
 
-/// What is wrong, in words, or why it cannot be checked.
+/// A fault in words: what is wrong, or why it cannot be checked.
 type Fault = String;
 
 /// The length of a lock file in bytes.
@@ -47,7 +47,7 @@ struct Start {
     hash: String,
 }
 
-/// What is known of one chain so far.
+/// A chain, as far as it was read.
 #[derive(Default)]
 struct Chain {
     last: u64,

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::Hash;
 use crate::segment::{hex, unhex};
 
-/// What is left of the first records of a chain.
+/// The rest of the first records of a chain, which were removed.
 pub(crate) struct Removed {
     chain: String,
     pub(crate) seq: u64,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 const MARK: &[u8; 4] = b"PLF2";
 const HEADER: usize = 32;
 
-/// What a frame holds.
+/// The kind of a frame.
 pub(crate) enum FrameKind {
     Start,
     Dictionary,

@@ -13,6 +13,10 @@ mod proof;
 mod verified_chain;
 mod writer;
 
+use tokio::sync::watch;
+
+use super::Ledger;
+
 pub use checkpoint::{CheckpointError, SignedCheckpoint, checkpoints, read_checkpoints};
 pub use key::CheckpointKey;
 pub use note::{NotAPublicKey, PublicKey};
@@ -26,3 +30,12 @@ pub(super) use proof::proofs;
 pub(super) use verified_chain::VerifiedChain;
 pub(super) use verified_chain::VerifiedChainState;
 pub(super) use writer::{CheckpointWriter, folder};
+
+impl Ledger {
+    /// Returns a receiver of the checkpoints of this chain, as they are signed: after a thousand records, a minute after the
+    /// first record that no checkpoint covers, and at the end of the chain. It ends when the ledger is closed.
+    #[must_use]
+    pub fn signed_checkpoints(&self) -> watch::Receiver<Option<SignedCheckpoint>> {
+        self.inner.signed.clone()
+    }
+}

@@ -317,13 +317,6 @@ impl Ledger {
         self.inner.tip.clone()
     }
 
-    /// Returns a receiver of the checkpoints of this chain, as they are signed: after a thousand records, a minute after the
-    /// first record that no checkpoint covers, and at the end of the chain. It ends when the ledger is closed.
-    #[must_use]
-    pub fn signed_checkpoints(&self) -> watch::Receiver<Option<SignedCheckpoint>> {
-        self.inner.signed.clone()
-    }
-
     /// Returns the histogram of how long appended records took to become durable, or to fail.
     pub fn appended(&self) -> &Histogram {
         &self.inner.appended

@@ -45,7 +45,7 @@ pub(super) fn forget(config: Config, data_dir: PathBuf, before: Date, json: bool
         output::json(&json!({ "keys": count }))?;
     } else {
         output::message(&format!(
-            "data keys of the days before {before} (UTC) that were deleted: {count}. Bodies of these days cannot be opened any more; copies, \
+            "data keys of the days before {before} (UTC) that were deleted: {count}; that of today is in use and stays. Bodies that were sealed with them cannot be opened any more; copies, \
              such as archives, may still have the keys"
         ));
     }

@@ -231,7 +231,13 @@ fn write_parquet(reader: &LedgerReader, query: &CallQuery, path: &Path, resume: 
     file.finish().with_context(failed)?.sync_all().with_context(failed)?;
     // Somebody else may have written one meanwhile.
     match earlier {
-        Some(_) => unfinished.persist(path).map(drop).map_err(|error| error.error).with_context(failed)?,
+        Some(earlier) => {
+            // Who could read the file can read it afterwards, and a link stays one.
+            let (target, mode) =
+                (fs::canonicalize(path).with_context(failed)?, earlier.metadata().with_context(failed)?);
+            unfinished.as_file().set_permissions(mode.permissions()).with_context(failed)?;
+            unfinished.persist(target).map(drop).map_err(|error| error.error).with_context(failed)?;
+        }
         None => unfinished.persist_noclobber(path).map(drop).map_err(|error| error.error).with_context(failed)?,
     }
     written.report(path, "`--resume` continues there once the call has ended");

@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// What OCSF's schema, version 1.3.0, says of the class API Activity and of the objects that are in it: attributes with
+    /// The part of OCSF's schema, version 1.3.0, about the class API Activity and of the objects that are in it: attributes with
     /// their types and enumerations, without those of profiles.
     const SCHEMA: &str = include_str!("ocsf-1.3.0.json");
 
