@@ -93,7 +93,11 @@ fn an_archive_has_the_keys_and_forgotten_bodies_stay_closed_while_the_chain_is_g
     let chain = today.file_name().unwrap().to_str().unwrap().split_once('-').unwrap().0.to_owned();
     let earlier = keys.join(format!("{chain}-2020-01-01.1.age"));
     fs::copy(&today, &earlier).unwrap();
-    assert!(dir.run(&["audit", "forget", "--before", "9999-01-01"]).err.contains("that were deleted: 1; that of today is in use and stays"));
+    assert!(
+        dir.run(&["audit", "forget", "--before", "9999-01-01"])
+            .err
+            .contains("that were deleted: 1; that of today is in use and stays")
+    );
     assert!(!earlier.exists() && today.exists());
     assert_eq!(dir.records_of("keys.removed").len(), 1);
     fs::remove_file(&today).unwrap();
