@@ -6,6 +6,7 @@
 
 mod agent_notifications;
 mod ask;
+mod change_receiver;
 mod change_throttle;
 mod configured;
 mod continuations;

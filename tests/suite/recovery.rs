@@ -172,6 +172,25 @@ fn an_optional_source_that_fails_to_start_is_left_out_and_announced_once_it_is_r
 }
 
 #[test]
+fn a_subscription_is_acknowledged_once_its_sources_have_subscribed_and_none_holds_it_up() {
+    let dir = TestDir::new(&local(""));
+    script(&dir, "modern slow-to-listen\nmodern never-acknowledges");
+    let mut agent = Agent::start(&dir, Era::Modern);
+    agent.list();
+    agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    assert_eq!(agent.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    assert!(dir.path("open/script.subscribed").exists(), "a change that the source makes now would be lost");
+    agent.leave();
+
+    let mut agent = Agent::start(&dir, Era::Modern);
+    agent.list();
+    agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    assert_eq!(agent.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    agent.leave();
+    dir.assert_nothing_left();
+}
+
+#[test]
 fn a_subscribed_agent_gets_notifications_again_after_its_source_crashed() {
     let dir = TestDir::new(&local(""));
     script(&dir, "modern exit-in-call\nmodern");

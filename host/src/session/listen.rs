@@ -3,30 +3,31 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::Session;
-use super::change_throttle::ChangeThrottle;
+use super::change_receiver::ChangeReceiver;
 use super::configured::ConfiguredSession;
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
 use super::subscription_filter::SubscriptionFilter;
-use crate::agent::{AgentPeer, Elicitation, NoAgent};
+use crate::agent::{AgentPeer, NoAgent};
 use crate::config::ToolListUpdates;
 use crate::context::{DiscoveredSource, Upstream};
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError, meta};
-use crate::source::nobody_to_ask;
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::Span;
 
 /// Changes that may wait for an agent that does not read. Beyond it they are dropped: it will list again anyway.
 const LISTEN_QUEUE: usize = 64;
+
+/// How long the agent's acknowledgement waits for those of the sources. A change that a source makes before it has
+/// subscribed is lost; a source that never acknowledges does not hold up the others.
+const ACKNOWLEDGEMENTS: Duration = Duration::from_secs(1);
 
 /// The pause before a lost stream is opened again; it doubles with each attempt, up to [`AGAIN_MOST`]. Each attempt
 /// passes the gate and is recorded, as the first was.
@@ -112,14 +113,26 @@ impl Session {
             // A source that could not be discovered may be there later; only the broker can announce that change.
             wants.tools |= asked.tools && tools.is_partial();
             let (out, mut changes) = listeners.open(wants.clone());
+            let (unacknowledged, mut all_acknowledged) = mpsc::channel(1);
             let feeds = tools.sources().filter_map(|(upstream, met)| {
                 let wants = wants.at(upstream, met);
+                let receiver = || ChangeReceiver::new(&configured, upstream, Some(out.clone()), &unacknowledged);
                 (wants != SubscriptionFilter::default())
-                    .then(|| configured.feed(upstream, met.era, wants, Some(out.clone())))
+                    .then(|| configured.feed(upstream, met.era, wants, Arc::new(receiver())))
             });
             let mut feeds: FuturesUnordered<_> = feeds.collect();
+            drop(unacknowledged);
             match before.take() {
-                None => peer.notify(marked(acknowledged(&wants), &id)).await,
+                None => {
+                    let subscribed = async {
+                        tokio::select! {
+                            _ = all_acknowledged.recv() => {}
+                            () = async { while feeds.next().await.is_some() {} } => {}
+                        }
+                    };
+                    let _ = tokio::time::timeout(ACKNOWLEDGEMENTS, subscribed).await.is_ok();
+                    peer.notify(marked(acknowledged(&wants), &id)).await;
+                }
                 Some(mut queued) => {
                     while let Ok(change) = queued.try_recv() {
                         peer.notify(marked(change, &id)).await;
@@ -187,30 +200,24 @@ impl ConfiguredSession {
         let wants = SubscriptionFilter { tools, prompts: lists, resources: lists, updates };
         let (source, upstream) = (upstream.config.name.clone(), Arc::clone(upstream));
         let following = tokio::spawn(async move {
-            session.feed(&upstream, Era::Modern, wants, None).await;
+            let receiver = Arc::new(ChangeReceiver::new(&session, &upstream, None, &mpsc::channel(1).0));
+            session.feed(&upstream, Era::Modern, wants, receiver).await;
         });
         self.upstream_subscriptions.add(key, &source, uri, following.abort_handle());
     }
 
     /// Subscribes to one source for as long as the future lives. Notifications of a legacy source arrive by
     /// [`SourceClient::notify`](crate::source::SourceClient::notify).
-    async fn feed(
-        &self,
-        upstream: &Arc<Upstream>,
-        era: Era,
-        wants: SubscriptionFilter,
-        out: Option<mpsc::Sender<Notification>>,
-    ) {
+    async fn feed(&self, upstream: &Arc<Upstream>, era: Era, wants: SubscriptionFilter, receiver: Arc<ChangeReceiver>) {
         let target = VisibleItem::whole_source(upstream);
-        let changes_to = ChangeTarget { session: self.me.clone(), upstream: Arc::clone(upstream), out };
-        let receiver: Arc<dyn AgentPeer> =
-            Arc::new(ChangeReceiver { target: changes_to, changes: ChangeThrottle::default() });
+        let peer: Arc<dyn AgentPeer> = Arc::clone(&receiver) as _;
         if era == Era::Modern {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
-            let request = SessionRequest::new(self, Method::SubscriptionsListen, params, receiver);
+            let request = SessionRequest::new(self, Method::SubscriptionsListen, params, peer);
             let mut pause = AGAIN;
             while request.clone().execute_at(&target).await.is_ok_and(|answer| is_lost(&answer)) {
+                receiver.acknowledge();
                 tracing::debug!(source = %upstream.config.name, "a subscription was lost");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(AGAIN_MOST);
@@ -220,10 +227,11 @@ impl ConfiguredSession {
         let _subscribed = Subscribed { session: self.me.clone(), target: target.clone(), uris: wants.updates.clone() };
         for uri in &wants.updates {
             let params = Json::of(&json!({ "uri": uri }));
-            let request = SessionRequest::new(self, Method::ResourcesSubscribe, params, Arc::clone(&receiver));
+            let request = SessionRequest::new(self, Method::ResourcesSubscribe, params, Arc::clone(&peer));
             let subscribed = request.execute_at(&target).await;
             tracing::debug!(source = %upstream.config.name, ok = subscribed.is_ok(), "subscribed");
         }
+        receiver.acknowledge();
         std::future::pending().await
     }
 }
@@ -252,56 +260,6 @@ impl Drop for Subscribed {
                 tracing::debug!(ok = ended.is_ok(), "unsubscribed");
             }
         });
-    }
-}
-
-/// Receives the changes of a modern source: for one stream of the agent, or for a legacy agent.
-struct ChangeReceiver {
-    target: ChangeTarget,
-    changes: ChangeThrottle,
-}
-
-#[derive(Clone)]
-struct ChangeTarget {
-    session: Weak<ConfiguredSession>,
-    upstream: Arc<Upstream>,
-    out: Option<mpsc::Sender<Notification>>,
-}
-
-impl ChangeTarget {
-    fn receive(&self, notification: Notification) {
-        let Some(session) = self.session.upgrade() else { return };
-        let tell = session.changed(&self.upstream, &notification.method);
-        if !tell {
-            return;
-        }
-        match &self.out {
-            Some(out) => drop(out.try_send(notification)),
-            None => session.sink.offer(unmarked(notification)),
-        }
-    }
-}
-
-#[async_trait]
-impl AgentPeer for ChangeReceiver {
-    async fn notify(&self, notification: Notification) {
-        if notification.method == Method::NotificationsSubscriptionsAcknowledged {
-            return;
-        }
-        let target = self.target.clone();
-        let receive = move |change| -> BoxFuture<'static, ()> {
-            target.receive(change);
-            Box::pin(std::future::ready(()))
-        };
-        self.changes.pass(self.target.upstream.config.name.as_str(), notification, receive).await;
-    }
-
-    fn elicitation(&self) -> Elicitation {
-        Elicitation::None
-    }
-
-    async fn request(&self, _: &Method, _: Option<Json>) -> Answer {
-        nobody_to_ask()
     }
 }
 
@@ -338,20 +296,12 @@ fn marked(notification: Notification, id: &Json) -> Notification {
     Notification { params: Some(params), ..notification }
 }
 
-/// Returns a notification without that mark, for an agent that knows no subscriptions.
-fn unmarked(notification: Notification) -> Notification {
-    let params = notification.params.map(|params| match params.get("_meta") {
-        Some(meta) => params.with("_meta", &meta.without(meta::SUBSCRIPTION_ID)).unwrap_or(params),
-        None => params,
-    });
-    Notification { params, ..notification }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::session::change_receiver::unmarked;
 
     fn change(method: &str, params: &'static str) -> Notification {
         Notification { method: method.into(), params: Some(Json::parse(params).unwrap()) }

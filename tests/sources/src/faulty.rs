@@ -19,6 +19,9 @@ pub(crate) use web::serve;
 /// that of the whole list.
 const SLOW_PAGE: Duration = Duration::from_secs(16);
 
+/// The delay before a source acknowledges a subscription: shorter than the broker waits for it.
+const SLOW_TO_LISTEN: Duration = Duration::from_millis(50);
+
 /// The interval at which a source that waits for a file looks for it.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -77,7 +80,13 @@ impl Faults {
                 "supportedVersions": ["2026-07-28"],
                 "capabilities": { "tools": { "listChanged": true } },
             }))]),
+            "subscriptions/listen" if self.has("never-acknowledges") => Reaction::Silence,
             "subscriptions/listen" if self.has("modern") => {
+                if self.has("slow-to-listen") {
+                    std::thread::sleep(SLOW_TO_LISTEN);
+                    // A failure shows in the test that looks for the file.
+                    let _ = File::create(format!("{}.subscribed", self.script));
+                }
                 self.listener = id.cloned();
                 let acknowledged =
                     json!({ "notifications": params.get("notifications"), "_meta": self.subscription() });

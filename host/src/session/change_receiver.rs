@@ -1,0 +1,100 @@
+//! The receiver of the changes that one source announces, for a stream of the agent or for a legacy agent.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use super::change_throttle::ChangeThrottle;
+use super::configured::ConfiguredSession;
+use crate::agent::{AgentPeer, Elicitation};
+use crate::context::Upstream;
+use crate::protocol::{Answer, Json, Method, Notification, meta};
+use crate::source::nobody_to_ask;
+use crate::sync::Mutex;
+
+/// Receives the changes of a modern source: for one stream of the agent, or for a legacy agent.
+pub(super) struct ChangeReceiver {
+    target: ChangeTarget,
+    changes: ChangeThrottle,
+    /// The part in a channel that closes once every source has acknowledged its subscription, or failed to.
+    unacknowledged: Mutex<Option<mpsc::Sender<Infallible>>>,
+}
+
+impl ChangeReceiver {
+    /// Returns a receiver for `out`, or for the legacy agent of the session. It keeps its part in `unacknowledged`
+    /// until the source has acknowledged.
+    pub(super) fn new(
+        session: &ConfiguredSession,
+        upstream: &Arc<Upstream>,
+        out: Option<mpsc::Sender<Notification>>,
+        unacknowledged: &mpsc::Sender<Infallible>,
+    ) -> Self {
+        Self {
+            target: ChangeTarget { session: session.me.clone(), upstream: Arc::clone(upstream), out },
+            changes: ChangeThrottle::default(),
+            unacknowledged: Mutex::new(Some(unacknowledged.clone())),
+        }
+    }
+
+    /// Gives up the part in the channel of acknowledgements.
+    pub(super) fn acknowledge(&self) {
+        *self.unacknowledged.lock() = None;
+    }
+}
+
+#[derive(Clone)]
+struct ChangeTarget {
+    session: Weak<ConfiguredSession>,
+    upstream: Arc<Upstream>,
+    out: Option<mpsc::Sender<Notification>>,
+}
+
+impl ChangeTarget {
+    fn receive(&self, notification: Notification) {
+        let Some(session) = self.session.upgrade() else { return };
+        let tell = session.changed(&self.upstream, &notification.method);
+        if !tell {
+            return;
+        }
+        match &self.out {
+            Some(out) => drop(out.try_send(notification)),
+            None => session.sink.offer(unmarked(notification)),
+        }
+    }
+}
+
+#[async_trait]
+impl AgentPeer for ChangeReceiver {
+    async fn notify(&self, notification: Notification) {
+        if notification.method == Method::NotificationsSubscriptionsAcknowledged {
+            self.acknowledge();
+            return;
+        }
+        let target = self.target.clone();
+        let receive = move |change| -> BoxFuture<'static, ()> {
+            target.receive(change);
+            Box::pin(std::future::ready(()))
+        };
+        self.changes.pass(self.target.upstream.config.name.as_str(), notification, receive).await;
+    }
+
+    fn elicitation(&self) -> Elicitation {
+        Elicitation::None
+    }
+
+    async fn request(&self, _: &Method, _: Option<Json>) -> Answer {
+        nobody_to_ask()
+    }
+}
+
+/// Returns a notification without that mark, for an agent that knows no subscriptions.
+pub(super) fn unmarked(notification: Notification) -> Notification {
+    let params = notification.params.map(|params| match params.get("_meta") {
+        Some(meta) => params.with("_meta", &meta.without(meta::SUBSCRIPTION_ID)).unwrap_or(params),
+        None => params,
+    });
+    Notification { params, ..notification }
+}
