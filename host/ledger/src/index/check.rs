@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rusqlite::params;
 
+use super::add::ChainState;
 use super::compare::EntryComparison;
 use super::{LEGACY, RecordIndex, slices};
 use crate::LedgerError;
@@ -14,19 +15,40 @@ use crate::chain::ChainTip;
 use crate::record::RecordMembers;
 use crate::storage::{ChainPosition, Storage, StoredBatch};
 
-/// How far the index has come in each chain, and whether all of the chain is there.
-type KnownPlaces = HashMap<String, (ChainPosition, bool)>;
+/// What the index said of each chain at one moment.
+type KnownChains = HashMap<String, KnownChain>;
+
+/// How far the index has come in a chain. The records up to the last one that it has are compared with it. That there are
+/// no more is not believed: a search looks only at what the index has, or adds.
+#[derive(Debug, Clone, Copy)]
+struct KnownChain {
+    /// The number of the last record that the index has, or 0.
+    last: u64,
+    /// The place from which on the next search adds records.
+    place: ChainPosition,
+    /// True if the next search adds nothing.
+    is_complete: bool,
+    /// The number of the last record that was certainly there before.
+    certain: u64,
+}
+
+impl KnownChain {
+    /// Reports whether no search would find this record.
+    fn lacks(&self, seq: u64) -> bool {
+        self.is_complete && seq > self.last && seq <= self.certain
+    }
+}
 
 /// How far the index has come in each chain, as several threads compare it with the records.
 pub(crate) struct IndexPlaces {
     storage: Arc<dyn Storage>,
     /// `None` if there is no index.
-    known: Option<KnownPlaces>,
+    known: Option<KnownChains>,
 }
 
 /// A thread's own access to the index; `None` if there is no index.
 pub(crate) struct IndexComparer<'a> {
-    index: Option<(RefCell<EntryComparison>, &'a KnownPlaces)>,
+    index: Option<(RefCell<EntryComparison>, &'a KnownChains)>,
 }
 
 /// The result of a comparison of some records of a chain.
@@ -57,9 +79,9 @@ impl IndexPlaces {
         Ok(IndexComparer { index: comparison.map(|comparison| (comparison, known)) })
     }
 
-    /// Returns the place up to which the index has a chain.
-    fn place(&self, chain: &str) -> Option<ChainPosition> {
-        self.known.as_ref()?.get(chain).map(|(place, _)| *place)
+    /// Returns how far the index has come in a chain.
+    fn of(&self, chain: &str) -> Option<KnownChain> {
+        self.known.as_ref()?.get(chain).copied()
     }
 }
 
@@ -73,21 +95,19 @@ impl IndexComparer<'_> {
         comparison: &mut IndexComparison,
     ) -> Result<(), LedgerError> {
         let Some((index, known)) = &self.index else { return Ok(()) };
-        if known.get(chain).is_none_or(|(place, _)| batch.place >= *place) {
-            return Ok(());
-        }
-        comparison.compared += batch.records.len() as u64;
+        let Some(known) = known.get(chain) else { return Ok(()) };
+        let read = batch.records.iter().zip(members).take_while(|(record, _)| record.seq <= known.last);
+        let records: Vec<_> = read.map(|(record, read)| (record.seq, record.text.as_str(), read.as_ref())).collect();
+        comparison.compared += records.len() as u64;
         if comparison.difference.is_none() {
-            let read = batch.records.iter().zip(members);
-            let records: Vec<_> =
-                read.map(|(record, read)| (record.seq, record.text.as_str(), read.as_ref())).collect();
             comparison.difference = index.borrow_mut().difference(chain, batch.place, &records)?;
+        }
+        if let Some(record) = batch.records.get(records.len()).filter(|record| known.lacks(record.seq)) {
+            comparison.difference.get_or_insert_with(|| nothing_of(record.seq));
         }
         Ok(())
     }
-}
 
-impl IndexComparer<'_> {
     /// Ends the comparison of records that were read together.
     pub(crate) fn end(&self, comparison: &mut IndexComparison) -> Result<(), LedgerError> {
         let Some((index, _)) = &self.index else { return Ok(()) };
@@ -102,8 +122,12 @@ impl IndexCheck {
     pub(crate) fn open(data_dir: &Path, storage: &Arc<dyn Storage>) -> Result<(Self, IndexPlaces), LedgerError> {
         let index = RecordIndex::open_existing(data_dir, Arc::clone(storage))?;
         index.as_ref().map_or(Ok(()), RecordIndex::forget_removed)?;
-        let known = index.as_ref().map(RecordIndex::known).transpose()?;
+        // Brokers and readers go on meanwhile: what was certain before the index was read must be in what it says.
+        let certain = storage.chains()?.into_iter().map(|chain| (ChainState::of(data_dir, &chain).last, chain));
+        let certain: HashMap<_, _> = certain.map(|(last, chain)| (chain, last)).collect();
+        let mut known = index.as_ref().map(|index| index.known_chains(&certain)).transpose()?;
         let mut check = Self { index, compared: 0, differences: Vec::new() };
+        known.as_mut().map_or(Ok(()), |known| check.compare_places(&**storage, known))?;
         check.compare_legacy()?;
         check.compare_slices()?;
         Ok((check, IndexPlaces { storage: Arc::clone(storage), known }))
@@ -118,25 +142,27 @@ impl IndexCheck {
     }
 
     /// Ends the comparison of a chain: the index must not have more than was compared. Records up to `before` were not
-    /// compared, because an earlier verification did; the index must still have all of them but those that were removed.
+    /// compared, because an earlier verification did, or they were removed; the index must still have all others of them.
     pub(crate) fn end_chain(
         &mut self,
         chain: &str,
         places: &IndexPlaces,
         removed: u64,
         before: &ChainTip,
-        resumed: ChainPosition,
     ) -> Result<(), LedgerError> {
         let compared = std::mem::take(&mut self.compared);
-        let (Some(index), Some(place)) = (&self.index, places.place(chain)) else { return Ok(()) };
-        let found = index.count_before(chain, place, before.seq)?;
+        let (Some(index), Some(known)) = (&self.index, places.of(chain)) else { return Ok(()) };
+        let found = index.count_between(chain, before.seq, known.last)?;
         if found != compared {
             self.add(chain, format!("{found} records where {compared} are"));
-        } else if place >= resumed {
-            let (found, expected) = (index.count_up_to(chain, before.seq)?, before.seq.saturating_sub(removed));
-            if found != expected {
-                self.add(chain, format!("{found} of the first records where {expected} are"));
-            }
+            return Ok(());
+        }
+        let first = before.seq.min(known.last);
+        let (found, expected) = (index.count_between(chain, 0, first)?, first.saturating_sub(removed));
+        if found != expected {
+            self.add(chain, format!("{found} of the first records where {expected} are"));
+        } else if known.last < before.seq && known.is_complete {
+            self.add(chain, nothing_of(known.last + 1));
         }
         Ok(())
     }
@@ -150,6 +176,30 @@ impl IndexCheck {
         if self.differences.last().is_none_or(|(last, _)| last != chain) {
             self.differences.push((chain.to_owned(), difference));
         }
+    }
+
+    /// Compares where the index goes on in each chain with what is stored there.
+    fn compare_places(&mut self, storage: &dyn Storage, known: &mut KnownChains) -> Result<(), LedgerError> {
+        let chains = storage.chains()?;
+        for (chain, known) in known {
+            if !chains.contains(chain) {
+                // Those of format 1 are stored elsewhere, and their chains have no place.
+                if known.last > 0 && known.place != ChainPosition::default() {
+                    self.add(chain, format!("{} records, and the ledger none,", known.last));
+                }
+                continue;
+            }
+            // What cannot be read from there on is added by no search.
+            let next = storage.read(chain, known.place).and_then(|mut reader| reader.skip()).ok().flatten();
+            known.is_complete |= next.is_none();
+            // One that cannot be read was judged already.
+            let removed = storage.removed(chain).ok().flatten().map_or(0, |removed| removed.tip.seq);
+            let last = known.last.max(removed);
+            if next.is_some_and(|next| next.tip.seq - next.hashes.len() as u64 > last) {
+                self.add(chain, nothing_of(last + 1));
+            }
+        }
+        Ok(())
     }
 
     /// Compares the filters of blocks with what searches read in their place.
@@ -194,20 +244,35 @@ impl IndexCheck {
     }
 }
 
+/// Returns a difference, in words: the index has nothing of a record.
+fn nothing_of(seq: u64) -> String {
+    format!("nothing of record {seq}")
+}
+
 impl RecordIndex {
-    /// Returns the number of records of a chain after this one that the index has before a place.
-    fn count_before(&self, chain: &str, place: ChainPosition, after: u64) -> Result<u64, LedgerError> {
-        let sql = "SELECT count(*) FROM events WHERE chain = (SELECT id FROM chains WHERE chain = ?1) \
-                   AND seq > ?4 AND (segment, offset) < (?2, ?3)";
-        let values = params![chain, place.segment, place.offset.cast_signed(), after.cast_signed()];
-        let count = self.conn.query_row(sql, values, |row| row.get(0));
-        count.map(i64::cast_unsigned).map_err(|error| self.failed(&error))
+    /// Returns what the index says of each chain at one moment.
+    fn known_chains(&self, certain: &HashMap<String, u64>) -> Result<KnownChains, LedgerError> {
+        let sql = "SELECT chain, segment, offset, complete, \
+                   (SELECT coalesce(max(seq), 0) FROM events WHERE chain = chains.id) FROM chains";
+        let known = self.conn.prepare_cached(sql).and_then(|mut query| {
+            let rows = query.query_map([], |row| {
+                let chain: String = row.get(0)?;
+                let place = ChainPosition { segment: row.get(1)?, offset: row.get::<_, i64>(2)?.cast_unsigned() };
+                let (is_complete, last) = (row.get(3)?, row.get::<_, i64>(4)?.cast_unsigned());
+                let certain = certain.get(&chain).copied().unwrap_or(0);
+                Ok((chain, KnownChain { last, place, is_complete, certain }))
+            })?;
+            rows.collect()
+        });
+        known.map_err(|error| self.failed(&error))
     }
 
-    /// Returns the number of records of a chain up to this one that the index has.
-    fn count_up_to(&self, chain: &str, seq: u64) -> Result<u64, LedgerError> {
-        let sql = "SELECT count(*) FROM events WHERE chain = (SELECT id FROM chains WHERE chain = ?1) AND seq <= ?2";
-        let count = self.conn.query_row(sql, params![chain, seq.cast_signed()], |row| row.get(0));
+    /// Returns the number of records of a chain that the index has, after one number and up to another.
+    fn count_between(&self, chain: &str, after: u64, upto: u64) -> Result<u64, LedgerError> {
+        let sql = "SELECT count(*) FROM events \
+                   WHERE chain = (SELECT id FROM chains WHERE chain = ?1) AND seq > ?2 AND seq <= ?3";
+        let values = params![chain, after.cast_signed(), upto.cast_signed()];
+        let count = self.conn.query_row(sql, values, |row| row.get(0));
         count.map(i64::cast_unsigned).map_err(|error| self.failed(&error))
     }
 

@@ -50,6 +50,20 @@ async fn an_index_that_says_something_else_than_the_records_is_found_and_made_ag
         "INSERT INTO blocks VALUES ((SELECT max(call) FROM calls), 0, zeroblob(2048))",
         "INSERT INTO block_groups (first, last) VALUES (x'', x'ff')",
         "UPDATE events SET offset = (SELECT offset FROM events WHERE seq = 2) WHERE seq = 3",
+        // A search looks for no further records of a complete chain, nor for those before its place, nor at a place where none begins.
+        "UPDATE chains SET offset = 0; DELETE FROM events",
+        "UPDATE chains SET offset = 0; DELETE FROM events WHERE seq >= 6",
+        "UPDATE chains SET complete = 0; DELETE FROM events WHERE seq >= 6",
+        "UPDATE chains SET complete = 0, offset = 1000000; DELETE FROM events WHERE seq >= 6",
+        "UPDATE chains SET complete = 0, offset = (SELECT offset + 1 FROM events WHERE seq = 5); \
+         DELETE FROM events WHERE seq >= 6",
+        "UPDATE chains SET complete = 0, offset = (SELECT offset FROM events WHERE seq = 7); \
+         DELETE FROM events WHERE seq >= 6",
+        "UPDATE chains SET complete = 0, offset = 0; \
+         UPDATE events SET facts = (SELECT facts FROM events WHERE seq = 1) WHERE seq = 3",
+        "UPDATE chains SET removed = 5; DELETE FROM events WHERE seq <= 5",
+        "INSERT INTO chains VALUES (9, '01ARZ3NDEKTSV4RRFFQ69G5FAV', 1, 64, 1, 0); \
+         INSERT INTO events (chain, seq, segment, offset, at, kind, facts) VALUES (9, 1, 1, 0, 0, 1, 1)",
         "INSERT INTO events (chain, seq, segment, offset, at, kind, facts) VALUES (1, 99, 1, 0, 0, 1, 1)",
     ] {
         let dir = folder();
@@ -88,12 +102,12 @@ async fn records_of_several_brokers_are_in_the_order_of_their_times() {
     let dir = folder();
     let brokers = [open(dir.path()).await, open(dir.path()).await];
     for i in 0..20 {
-        brokers[i % 2].append(event(EventKind::SourceLog)).await.unwrap();
         // Times are in milliseconds.
         let now = portcullis_core::call::now_millis();
         while portcullis_core::call::now_millis() == now {
             std::thread::yield_now();
         }
+        brokers[i % 2].append(event(EventKind::SourceLog)).await.unwrap();
         if i == 12 {
             assert_eq!(records(dir.path()).len(), 15, "somebody reads in between");
         }

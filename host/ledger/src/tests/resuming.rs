@@ -229,14 +229,31 @@ async fn an_index_that_lost_an_entry_of_what_was_verified_before_is_found() {
     let chain = closed(dir.path(), 9).await;
     let before = records(dir.path());
     assert_eq!(verify_again(dir.path(), &state_in(&state)).verdict, ChainStatus::Good);
+    for (sql, expected) in [
+        ("DELETE FROM events WHERE seq = 3", "10 of the first records where 11 are"),
+        ("DELETE FROM events WHERE seq > 5", "nothing of record 6"),
+        ("UPDATE chains SET complete = 0; DELETE FROM events WHERE seq > 5", "nothing of record 6"),
+        (
+            "UPDATE chains SET complete = 0, offset = (SELECT offset FROM events WHERE seq = 8); \
+             DELETE FROM events WHERE seq > 5",
+            "nothing of record 6",
+        ),
+    ] {
+        let index = Connection::open(crate::index::path(dir.path())).unwrap();
+        index.execute_batch(sql).unwrap();
+        let found = verify_again(dir.path(), &state_in(&state));
+        assert_eq!(read_again(&found, &chain), 0);
+        let ChainStatus::Tampered { reason, .. } = found.verdict else { panic!("{found:?}") };
+        assert!(reason.contains(&format!("the index has {expected}")), "{sql}: {reason}");
+        assert_eq!(verify_again(dir.path(), &state_in(&state)).verdict, ChainStatus::Good, "it is made anew");
+        assert_eq!(records(dir.path()), before);
+    }
+    // One that only lags behind is good.
     let index = Connection::open(crate::index::path(dir.path())).unwrap();
-    index.execute_batch("DELETE FROM events WHERE seq = 3").unwrap();
-    let found = verify_again(dir.path(), &state_in(&state));
-    assert_eq!(read_again(&found, &chain), 0);
-    let ChainStatus::Tampered { reason, .. } = found.verdict else { panic!("{found:?}") };
-    assert!(reason.contains("the index has 10 of the first records where 11 are"), "{reason}");
-    assert_eq!(verify_again(dir.path(), &state_in(&state)).verdict, ChainStatus::Good, "it is made anew");
-    assert_eq!(records(dir.path()), before);
+    let sql = "UPDATE chains SET complete = 0, offset = (SELECT offset FROM events WHERE seq = 6); \
+               DELETE FROM events WHERE seq > 5";
+    index.execute_batch(sql).unwrap();
+    assert_eq!(verify_again(dir.path(), &state_in(&state)).verdict, ChainStatus::Good);
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ pub(super) fn check_chains(
         report.verified_before = report.records - report.removed;
         let last = ChainTip { seq: report.records, hash: *before };
         let from = so_far.last().map_or(first, |segment| segment.place);
-        begun_at.insert(chain.clone(), (last, from, report.removed));
+        begun_at.insert(chain.clone(), (last, report.removed));
         good.insert(chain.clone(), so_far);
         let confirmed = match walk.witnesses.get(&chain) {
             Some(end) if !ended.contains(&chain) => end.seq,
@@ -77,8 +77,8 @@ pub(super) fn check_chains(
                 walk.end(chain, end);
                 walk.kept.clear();
                 walk.runs.clear();
-                let (before, resumed, removed) = begun_at.get(chain).copied().unwrap_or_default();
-                index.end_chain(chain, &places, removed, &before, resumed)?;
+                let (before, removed) = begun_at.get(chain).copied().unwrap_or_default();
+                index.end_chain(chain, &places, removed, &before)?;
             }
         }
         Ok(())
