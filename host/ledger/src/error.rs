@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::queue::QUEUE;
 use super::record::MAX_RECORD_BYTES;
+use super::work::QUEUE;
 
 /// An error of the ledger: why something could not be recorded or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

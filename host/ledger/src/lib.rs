@@ -182,7 +182,7 @@ impl Ledger {
             let signed = checkpoints.signed();
             let writer = storage.create(&chain);
             let probe = writer.probe();
-            let tip = writer::start(
+            let (shared, tip) = writer::start(
                 writer::WriterStart {
                     storage: writer,
                     lock,
@@ -194,7 +194,7 @@ impl Ledger {
                 },
                 &started,
             )?;
-            let queue = QueueSender::new(work, Arc::clone(&health));
+            let queue = QueueSender::new(work, shared, Arc::clone(&health));
             let (state, places, appended) = (Mutex::new(Some(state)), Mutex::default(), Histogram::new(DECISION));
             let looked = Mutex::default();
             let sealer = BodySealer::new(&data_dir, &chain);
@@ -281,7 +281,7 @@ impl Ledger {
             self.inner.queue.intent(draft).await?;
             return Ok((None, slot));
         }
-        let answer = self.inner.queue.append(Some(draft)).await?;
+        let answer = self.inner.queue.awaited_intent(draft).await?;
         Ok((Some(PendingIntent::new(self.clone(), asked, answer)), slot))
     }
 

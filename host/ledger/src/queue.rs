@@ -5,17 +5,17 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::health::LedgerHealth;
 use super::record::{Event, UnchainedRecord};
-use super::work::{WorkQueue, WriteUnit};
+use super::work::{QUEUE, WorkQueue, WriteUnit};
+use super::writer::SharedWriter;
 use super::{Ledger, LedgerError};
-
-/// The largest number of appends, and of notes, that may wait for the writer. At this depth the disk is minutes behind.
-pub(super) const QUEUE: usize = 4096;
 
 /// The result that a waiting appender receives.
 type Reply = Result<u64, LedgerError>;
@@ -23,15 +23,18 @@ type Reply = Result<u64, LedgerError>;
 /// The sending side of the queue. Dropping it ends the writer, and leaves the chain without an end.
 pub(super) struct QueueSender {
     work: Arc<WorkQueue>,
+    writer: Arc<SharedWriter>,
     appends: Arc<Semaphore>,
     notes: Arc<Semaphore>,
+    /// The number of calls that have no outcome yet.
+    open_calls: AtomicUsize,
     health: Arc<LedgerHealth>,
 }
 
 impl QueueSender {
-    pub(super) fn new(work: Arc<WorkQueue>, health: Arc<LedgerHealth>) -> Self {
+    pub(super) fn new(work: Arc<WorkQueue>, writer: Arc<SharedWriter>, health: Arc<LedgerHealth>) -> Self {
         let room = || Arc::new(Semaphore::new(QUEUE));
-        Self { work, appends: room(), notes: room(), health }
+        Self { work, writer, appends: room(), notes: room(), open_calls: AtomicUsize::new(0), health }
     }
 
     /// Queues a record whose caller waits for it, as soon as there is a place for it. Without a record, the answer comes
@@ -40,6 +43,23 @@ impl QueueSender {
         let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
         let (reply, answer) = oneshot::channel();
         self.work.push(WriteUnit { draft, reply: Some(reply), is_kept: false, _room: Some(room) })?;
+        Ok(answer)
+    }
+
+    /// Queues the intent of a call, which waits for it. If it is the only open call, its thread writes what is queued and
+    /// the intent: to wake another one, and to be woken by it, would cost as much as the write.
+    pub(super) async fn awaited_intent(&self, draft: UnchainedRecord) -> Result<oneshot::Receiver<Reply>, LedgerError> {
+        let is_alone = self.open_calls.load(Ordering::Relaxed) <= 1 && may_block();
+        if !is_alone {
+            return self.append(Some(draft)).await;
+        }
+        let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        let item = WriteUnit { draft: Some(draft), reply: Some(reply), is_kept: false, _room: Some(room) };
+        match self.writer.hold() {
+            Some(writer) => writer.write(item),
+            None => self.work.push(item)?,
+        }
         Ok(answer)
     }
 
@@ -115,8 +135,15 @@ impl PendingIntent {
 /// The reserved place in the writer's queue for the one outcome of an intent.
 pub struct OutcomeSlot(Ledger);
 
+impl Drop for OutcomeSlot {
+    fn drop(&mut self) {
+        self.0.inner.queue.open_calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl OutcomeSlot {
     pub(super) fn new(ledger: Ledger) -> Self {
+        ledger.inner.queue.open_calls.fetch_add(1, Ordering::Relaxed);
         Self(ledger)
     }
 
@@ -138,4 +165,11 @@ impl WriteUnit {
     pub(super) fn of(draft: UnchainedRecord, room: Option<OwnedSemaphorePermit>) -> Self {
         Self { draft: Some(draft), reply: None, is_kept: false, _room: room }
     }
+}
+
+/// Reports whether this thread may wait for the disk: others of its runtime then go on.
+fn may_block() -> bool {
+    let has_others =
+        |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread && runtime.metrics().num_workers() > 1;
+    Handle::try_current().is_ok_and(has_others)
 }

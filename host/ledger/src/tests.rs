@@ -1,6 +1,7 @@
 //! Tests of the ledger's promises against real files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod alone;
 mod calls;
 mod durability;
 mod evidence;

