@@ -112,6 +112,8 @@ fn a_key_is_made_once_and_a_file_that_is_none_is_named() {
     let again = dir.run(&["audit", "keygen", "mine"]);
     assert!(again.code == Some(1) && again.err.contains("name a file that does not exist yet"), "{}", again.err);
     fs::write(dir.path("wrong"), "hello\n").unwrap();
+    let useless = dir.run(&["audit", "export", "--identity", "mine"]);
+    assert!(useless.code == Some(2) && useless.err.contains("--fixtures"), "{}", useless.err);
     let wrong = dir.run(&["audit", "show", &call, "--identity", "wrong"]);
     assert!(wrong.code == Some(1) && wrong.err.contains("wrong:1 is no identity of age"), "{}", wrong.err);
 }

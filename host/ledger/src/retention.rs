@@ -1,7 +1,7 @@
 //! Retention: removes records that are older than they have to be kept. What is removed leaves its end and the root of its
 //! tree, and a record of the removal, so that the rest of the ledger can be verified as before.
 
-use std::path::Path;
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -10,7 +10,7 @@ use super::chain::{self, ChainTip};
 use super::record::Record;
 use super::removed::RemovedRecords;
 use super::storage::{ChainEnd, ChainPosition, Storage};
-use super::{Ledger, LedgerError, blocking, sealed_body};
+use super::{Ledger, LedgerError, blocking};
 
 /// The result of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,7 +24,8 @@ pub struct RemovalResult {
 impl Ledger {
     /// Removes the records that are older than a moment, in milliseconds since the Unix epoch, in whole segments: of the
     /// chains that are sealed, and of this one up to the segment that is being written. Records `records.removed` before
-    /// it removes anything. What is not as it was written stays, because it is evidence. Does nothing while somebody
+    /// it removes anything. What is not as it was written stays, because it is
+    /// evidence. Removes the data keys of the days that are older too. Does nothing while somebody
     /// verifies the ledger.
     ///
     /// Cancellation safe: a removal that was begun is completed by the next one.
@@ -38,18 +39,19 @@ impl Ledger {
         };
         let (storage, data_dir, own) =
             (self.inner.storage.clone(), self.inner.data_dir.clone(), self.inner.chain.clone());
-        let chains = blocking(move || {
+        let (chains, mut kept) = blocking(move || {
             storage.complete_removals()?;
             let sealed = chain::sealed(&data_dir)?;
             // The name of a chain says when it began, so that newer ones need not be read.
             let began = |chain: &str| chain.parse::<ulid::Ulid>().map_or(0, |name| name.timestamp_ms());
-            let may_go = |chain: &String| (**chain == *own || sealed.contains(chain)) && began(chain) < moment;
-            Ok(storage.chains()?.into_iter().filter(may_go).collect::<Vec<_>>())
+            let is_done = |chain: &String| **chain == *own || sealed.contains(chain);
+            let old = storage.chains()?.into_iter().filter(|chain| began(chain) < moment);
+            Ok(old.partition::<BTreeSet<_>, _>(is_done))
         })
         .await?;
         let mut done = RemovalResult::default();
         for chain in chains {
-            let inner = self.inner.clone();
+            let (inner, name) = (self.inner.clone(), chain.clone());
             let found = blocking(move || {
                 // The broker's own chain goes on while this reads it.
                 let is_own = *chain == *inner.chain;
@@ -61,6 +63,7 @@ impl Ledger {
                 Ok(None) => continue,
                 Err(reason) => {
                     tracing::warn!(%reason, "old records are kept; `portcullis audit verify` says more");
+                    kept.insert(name);
                     continue;
                 }
             };
@@ -70,18 +73,18 @@ impl Ledger {
             let storage = self.inner.storage.clone();
             blocking(move || storage.remove(&removed)).await?;
         }
-        let data_dir = self.inner.data_dir.clone();
-        blocking(move || remove_keys(&data_dir, moment)).await?;
+        self.remove_keys_before(moment, &kept).await?;
         Ok(done)
     }
-}
 
-/// Removes the data keys of the days that ended before a moment: what was sealed with them is too old.
-fn remove_keys(data_dir: &Path, moment: u64) -> Result<(), LedgerError> {
-    let moment = i64::try_from(moment).ok().and_then(|moment| Timestamp::from_millisecond(moment).ok());
-    let Some(moment) = moment else { return Ok(()) };
-    let keys = sealed_body::keys_before(data_dir, moment.to_zoned(TimeZone::UTC).date())?;
-    if keys.is_empty() { Ok(()) } else { sealed_body::remove(data_dir, &keys) }
+    /// Removes the data keys of the days that ended before a moment, because what was sealed with them is too old; those of
+    /// chains whose old records are kept stay with them.
+    async fn remove_keys_before(&self, moment: u64, kept: &BTreeSet<String>) -> Result<(), LedgerError> {
+        let moment = i64::try_from(moment).ok().and_then(|moment| Timestamp::from_millisecond(moment).ok());
+        let Some(moment) = moment else { return Ok(()) };
+        let day = moment.to_zoned(TimeZone::UTC).date();
+        self.remove_keys(day, |chain| !kept.contains(chain)).await.map(drop)
+    }
 }
 
 /// Returns what is left of a chain without its old records, and the number of those that were removed before; `None` if

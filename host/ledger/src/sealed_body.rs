@@ -1,7 +1,8 @@
 //! Sealed bodies: arguments and results that the ledger keeps encrypted, so that only the holder of an identity reads them.
 //!
 //! Each broker makes a data key a day, and encrypts it for the recipients of its configuration into a file of its own beside
-//! the records. The broker forgets a key when it makes the next one. Whoever deletes that file deletes what was sealed with it,
+//! the records; another configuration's recipients have their own. The broker forgets the keys of a day when it makes the
+//! first one of the next. Whoever deletes that file deletes what was sealed with it,
 //! and no record changes.
 
 mod age_file;
@@ -20,7 +21,6 @@ use portcullis_core::sync::Mutex;
 
 pub use self::age_file::new_identity;
 use self::data_key::DataKey;
-pub(super) use self::forget::{keys_before, remove};
 pub use self::open::BodyOpener;
 use super::files::{create, sync_folder};
 use super::{Ledger, LedgerError};
@@ -44,12 +44,13 @@ pub(super) struct KeyName {
     number: u32,
 }
 
-/// The data keys of one chain, of which the current one is in memory.
+/// The data keys of one chain, of which those of the day are in memory.
 pub(super) struct BodySealer {
     data_dir: PathBuf,
     chain: Arc<str>,
     made: AtomicU32,
-    current: Mutex<Option<CurrentKey>>,
+    /// A key for each set of recipients.
+    current: Mutex<Vec<CurrentKey>>,
 }
 
 struct CurrentKey {
@@ -97,13 +98,11 @@ impl BodySealer {
         Ok(format!("{day}.{number}:{}", key.seal(hash, body)?))
     }
 
-    /// Returns the key of a day for some recipients, which is made if the current one is another.
+    /// Returns the key of a day for some recipients, which is made if there is none.
     fn key_of(&self, recipients: &Arc<[Recipient]>, day: Date) -> Result<(Arc<DataKey>, u32), LedgerError> {
         let mut current = self.current.lock();
-        if let Some(known) = &*current
-            && known.day == day
-            && known.recipients == *recipients
-        {
+        current.retain(|known| known.day == day);
+        if let Some(known) = current.iter().find(|known| known.recipients == *recipients) {
             return Ok((Arc::clone(&known.key), known.number));
         }
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
@@ -119,7 +118,7 @@ impl BodySealer {
         }
         sync_folder(&folder(&self.data_dir))?;
         let key = Arc::new(key);
-        *current = Some(CurrentKey { key: Arc::clone(&key), day, number, recipients: Arc::clone(recipients) });
+        current.push(CurrentKey { key: Arc::clone(&key), day, number, recipients: Arc::clone(recipients) });
         Ok((key, number))
     }
 }

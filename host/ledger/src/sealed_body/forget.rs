@@ -21,9 +21,15 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`]: keys may be left.
     pub async fn forget_bodies_before(&self, day: Date) -> Result<usize, LedgerError> {
+        self.remove_keys(day, |_| true).await
+    }
+
+    /// Deletes the data keys of the days before `day` of some chains, as [`Ledger::forget_bodies_before`] does.
+    pub(crate) async fn remove_keys(&self, day: Date, may_go: impl Fn(&str) -> bool) -> Result<usize, LedgerError> {
         let (data_dir, day) = (self.inner.data_dir.clone(), day.min(today()));
         let folder = data_dir.clone();
-        let keys = blocking(move || keys_before(&folder, day)).await?;
+        let mut keys = blocking(move || keys_before(&folder, day)).await?;
+        keys.retain(|key| may_go(&key.chain));
         if keys.is_empty() {
             return Ok(0);
         }
@@ -36,7 +42,7 @@ impl Ledger {
 }
 
 /// Returns the data keys of the days before one, in the order of their names.
-pub(crate) fn keys_before(data_dir: &Path, day: Date) -> Result<Vec<KeyName>, LedgerError> {
+fn keys_before(data_dir: &Path, day: Date) -> Result<Vec<KeyName>, LedgerError> {
     let names = names_in(&folder(data_dir))?;
     let mut keys: Vec<_> = names.iter().filter_map(|name| KeyName::of_file(name)).collect();
     keys.retain(|key| key.day < day);
@@ -45,7 +51,7 @@ pub(crate) fn keys_before(data_dir: &Path, day: Date) -> Result<Vec<KeyName>, Le
 }
 
 /// Deletes data keys.
-pub(crate) fn remove(data_dir: &Path, keys: &[KeyName]) -> Result<(), LedgerError> {
+fn remove(data_dir: &Path, keys: &[KeyName]) -> Result<(), LedgerError> {
     for key in keys {
         let path = key.path(data_dir);
         match fs::remove_file(&path) {

@@ -55,11 +55,12 @@ async fn a_sealed_body_is_read_by_the_holder_of_an_identity_alone() {
     let ledger = open(dir.path()).await;
     seal(&ledger, to_one, DAY, "a secret").await;
     seal(&ledger, to_two, DAY, "for others").await;
+    seal(&ledger, to_one, DAY, "in turns").await;
     seal(&ledger, to_two, DAY, "and more").await;
     ledger.close().await;
     assert_eq!(keys(dir.path()), ["2026-11-25.1.age", "2026-11-25.2.age"], "other recipients get another key");
-    assert_eq!(opened(dir.path(), copy(&one)), some(&["a secret", "", ""]));
-    assert_eq!(opened(dir.path(), two), some(&["", "for others", "and more"]));
+    assert_eq!(opened(dir.path(), copy(&one)), some(&["a secret", "", "in turns", ""]));
+    assert_eq!(opened(dir.path(), two), some(&["", "for others", "", "and more"]));
     for folder in ["records", "keys"] {
         for name in crate::files::names_in(&dir.path().join(folder)).unwrap() {
             let content = std::fs::read(dir.path().join(folder).join(&name)).unwrap();
@@ -127,6 +128,28 @@ async fn a_key_is_looked_for_in_its_folder_alone() {
     assert_eq!(whole, before);
     opener.open(ledger.chain(), &mut facts);
     assert_ne!(facts, sealed);
+}
+
+#[tokio::test]
+async fn retention_removes_the_keys_of_old_bodies_and_keeps_those_of_evidence() {
+    let dir = folder();
+    let (identity, recipient) = new_identity().unwrap();
+    for text in ["old", "evidence"] {
+        let ledger = open(dir.path()).await;
+        seal(&ledger, recipient, DAY, text).await;
+        ledger.close().await;
+        if text == "evidence" {
+            rewrite(dir.path(), ledger.chain(), |records| records.truncate(3));
+        }
+    }
+    let ledger = open(dir.path()).await;
+    let soon = portcullis_core::call::now_millis() + 3_600_000;
+    assert_eq!(ledger.remove_before(soon).await.unwrap().chains, 1);
+    assert_eq!(keys(dir.path()).len(), 1);
+    assert_eq!(opened(dir.path(), identity), some(&["evidence"]));
+    let recorded = records(dir.path()).into_iter().filter(|entry| entry.record.kind == "keys.removed");
+    assert_eq!(recorded.map(|entry| entry.record.body["keys"].clone()).collect::<Vec<_>>(), [json!(1)]);
+    ledger.close().await;
 }
 
 /// The key of today is in use: what would be sealed with it later could never be read.

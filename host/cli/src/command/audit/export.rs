@@ -35,6 +35,7 @@ const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// The options of `audit export`.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("identities", |identities| identities.requires("fixtures")))]
 pub(super) struct Args {
     #[command(flatten)]
     query: CallQuery,
