@@ -7,6 +7,7 @@ mod flagged;
 mod scan_cache;
 mod state;
 mod stored_description;
+mod stored_scans;
 mod upstream;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use crate::catalog::{FilterError, ItemFilter};
 use crate::cell::Installations;
-use crate::config::{Config, ProfileConfig};
+use crate::config::{Config, ProfileConfig, ScanMode};
 use crate::digest::Digest;
 use crate::gate::{Budget, Gate};
 use crate::ledger::Ledger;
@@ -107,6 +108,9 @@ pub(crate) async fn upstreams(
             None => Arc::new(Upstream::new(&builder, fingerprint, before.map(|before| &before.metrics)).await?),
         };
         upstreams.insert(source.name.clone(), upstream);
+    }
+    if upstreams.values().any(|upstream| upstream.config.scan != ScanMode::Off && !upstream.scans.is_stored()) {
+        scan_cache::prepare_scanner();
     }
     Ok(upstreams)
 }

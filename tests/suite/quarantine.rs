@@ -73,6 +73,10 @@ fn a_definition_with_a_grave_finding_is_neither_shown_nor_usable() {
             assert_eq!(refused["error"].to_string().replace(quarantined, unknown), missing["error"].to_string());
         }
         agent.leave();
+        // The next broker finds in storage what the first one found.
+        let mut again = Agent::alone(&dir, era);
+        assert_eq!(listed(&mut again, "tools/list"), ["bad__add", "bad__urgent", "bad__later"]);
+        again.leave();
         let called = dir.records_of("call.intent").len();
         assert_eq!(called, 1, "no other call reached the source");
         dir.assert_nothing_left();

@@ -17,7 +17,8 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 
 use portcullis_core::escape::escape_hidden;
-use serde::Serialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 pub use decode::leading_escape;
@@ -25,6 +26,9 @@ pub use rules::Rule;
 use rules::{Compiled, ENCODED, HIDDEN, MIXED, PARAMETER};
 use strings::ScannedString;
 use view::NormalizedText;
+
+/// The version of the scanner: another text for each change of it. What one version finds, another may not.
+pub const VERSION: &str = env!("SCANNER_VERSION");
 
 /// The number of findings that one scan returns at most; the gravest are kept.
 pub const MAX_FINDINGS: usize = 256;
@@ -35,7 +39,7 @@ const EXCERPT: usize = 160;
 const MAX_POINTER_BYTES: usize = 256;
 
 /// The severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Many honest definitions have it; it matters beside another finding.
@@ -60,7 +64,25 @@ pub struct Finding {
     pub excerpt: String,
 }
 
-/// The compiled rules. Compiling takes some milliseconds, so one scanner is kept and shared between threads.
+/// A finding as it is stored: the name of its rule may be one that this version does not have.
+#[derive(Deserialize)]
+struct StoredFinding {
+    rule: String,
+    severity: Severity,
+    pointer: String,
+    excerpt: String,
+}
+
+impl<'de> Deserialize<'de> for Finding {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let StoredFinding { rule, severity, pointer, excerpt } = StoredFinding::deserialize(deserializer)?;
+        let known = rules::all().map(|known| known.name).find(|known| *known == rule);
+        let rule = known.ok_or_else(|| D::Error::custom(format!("there is no rule `{rule}`")))?;
+        Ok(Self { rule, severity, pointer, excerpt })
+    }
+}
+
+/// The compiled rules. Compiling takes 50 ms and 20 MB of memory, so one scanner is kept and shared between threads.
 #[derive(Debug)]
 pub struct Scanner {
     rules: Vec<Compiled>,

@@ -155,6 +155,7 @@ impl Upstream {
         // does not count for the other.
         let identity = Digest::of(json!([config.name, built.identity]).to_string().as_bytes());
         let announced = StoredDescription::load(builder.data_dir, &config.name, identity);
+        let scans = ScanCache::stored_in(builder.data_dir, &config.name);
         Ok(Self {
             labels: flow::SourceLabels::of(&config),
             config,
@@ -174,7 +175,7 @@ impl Upstream {
             data_dir: builder.data_dir.to_owned(),
             recorded_remarks: Mutex::default(),
             met: Mutex::default(),
-            scans: ScanCache::default(),
+            scans,
             flagged: Mutex::default(),
             reported: Mutex::default(),
         })

@@ -1,8 +1,10 @@
 //! What excuses a match: a sentence that forbids or refuses what the rule looks for says it for good reasons.
 
+use std::sync::{LazyLock, OnceLock};
+
 use regex::{Match, Regex};
 
-use super::Excuse;
+use super::{Excuse, expand, words};
 
 /// The number of matches that are looked at in one text, which keeps the search linear.
 const MATCHES: usize = 24;
@@ -14,12 +16,15 @@ const BEGINS: &str = r"^(?:[a-z]+ ){0,2}(?:not|never)\b";
 /// Something that refuses after the match: "access to ~/.ssh is denied".
 const REFUSED: &str = r"\b(?:is|are|be|gets?|will be|and) (?:[a-z]+ )?(?:denied|blocked|rejected|forbidden|masked|redacted|refused|excluded|not (?:supported|allowed|permitted|returned|included|stored|sent|shared))\b";
 
-/// The compiled excuse of a rule.
+/// The excuse of a rule. Most definitions match no rule, so that it is compiled when it is first needed.
 #[derive(Debug)]
 pub(super) struct Guard {
-    negation: Option<Negation>,
-    words: Option<Regex>,
+    excuse: Excuse,
+    words: OnceLock<Option<Regex>>,
 }
+
+/// What excuses a match by forbidding or refusing it; all rules share it.
+static NEGATION: LazyLock<Option<Negation>> = LazyLock::new(Negation::compile);
 
 #[derive(Debug)]
 struct Negation {
@@ -28,18 +33,35 @@ struct Negation {
     refused: Regex,
 }
 
+impl Negation {
+    fn compile() -> Option<Self> {
+        Some(Self { forbidden: compile(FORBIDDEN)?, begins: compile(BEGINS)?, refused: compile(REFUSED)? })
+    }
+
+    /// Reports whether a match is forbidden or refused, by what is before it and after its beginning in its sentence.
+    fn excuses(&self, before: &str, found: &str, from: &str) -> bool {
+        self.forbidden.is_match(before) || self.begins.is_match(found) || self.refused.is_match(from)
+    }
+}
+
+fn compile(pattern: &str) -> Option<Regex> {
+    Regex::new(&expand(pattern, &words())).ok()
+}
+
 impl Guard {
-    /// Compiles an excuse; `expand` replaces the groups of words of a pattern.
-    pub(super) fn new(excuse: Excuse, expand: impl Fn(&str) -> String) -> Self {
-        let compile = |pattern: &str| Regex::new(&expand(pattern)).ok();
-        let negation =
-            || Some(Negation { forbidden: compile(FORBIDDEN)?, begins: compile(BEGINS)?, refused: compile(REFUSED)? });
-        match excuse {
-            Excuse::None => Self { negation: None, words: None },
-            Excuse::Negation => Self { negation: negation(), words: None },
-            Excuse::Words(words) => Self { negation: None, words: compile(words) },
-            Excuse::NegationOrWords(words) => Self { negation: negation(), words: compile(words) },
-        }
+    pub(super) fn new(excuse: Excuse) -> Self {
+        Self { excuse, words: OnceLock::new() }
+    }
+
+    /// Returns the words that excuse a match, if there are any.
+    fn words(&self) -> Option<&Regex> {
+        let (Excuse::Words(words) | Excuse::NegationOrWords(words)) = self.excuse else { return None };
+        self.words.get_or_init(|| compile(words)).as_ref()
+    }
+
+    fn negation(&self) -> Option<&'static Negation> {
+        let is_negation = matches!(self.excuse, Excuse::Negation | Excuse::NegationOrWords(_));
+        is_negation.then(|| NEGATION.as_ref()).flatten()
     }
 
     /// Returns where the first match without an excuse begins.
@@ -61,13 +83,26 @@ impl Guard {
         let rest = text.get(found.end()..).unwrap_or_default();
         let end = found.end() + rest.find('\n').unwrap_or(rest.len());
         let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
-        if self.words.as_ref().is_some_and(|words| words.is_match(part(start, end))) {
+        if self.words().is_some_and(|words| words.is_match(part(start, end))) {
             return Some(end);
         }
-        let negation = self.negation.as_ref()?;
-        let forbidden = negation.forbidden.is_match(part(start, found.start()))
-            || negation.begins.is_match(found.as_str())
-            || negation.refused.is_match(part(found.start(), end));
-        forbidden.then(|| text.ceil_char_boundary(found.start() + 1))
+        let is_excused = self.negation()?.excuses(part(start, found.start()), found.as_str(), part(found.start(), end));
+        is_excused.then(|| text.ceil_char_boundary(found.start() + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::all;
+
+    #[test]
+    fn every_excuse_compiles() {
+        assert!(Negation::compile().is_some());
+        for rule in all() {
+            if let Excuse::Words(words) | Excuse::NegationOrWords(words) = rule.excuse {
+                assert!(compile(words).is_some(), "{words}");
+            }
+        }
     }
 }

@@ -91,9 +91,12 @@ pub(crate) fn compile() -> Vec<Compiled> {
     let compile = |(severity, pattern): &(Severity, &str)| {
         Some((*severity, RegexBuilder::new(&expand(pattern, &words)).dfa_size_limit(DFA_BYTES).build().ok()?))
     };
-    let guard = |rule: &Rule| Guard::new(rule.excuse, |pattern| expand(pattern, &words));
     all()
-        .map(|rule| Compiled { rule, patterns: rule.patterns.iter().filter_map(compile).collect(), guard: guard(rule) })
+        .map(|rule| Compiled {
+            rule,
+            patterns: rule.patterns.iter().filter_map(compile).collect(),
+            guard: Guard::new(rule.excuse),
+        })
         .collect()
 }
 

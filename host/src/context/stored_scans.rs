@@ -1,0 +1,84 @@
+//! Stores what the scanner found in the definitions of a source, so that the next broker need not scan them again.
+//!
+//! The file is believed as the lock file is: the data folder is its user's alone. It holds for one version of the scanner.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::scan_cache::Known;
+use crate::digest::Digest;
+use crate::name::SourceName;
+use crate::private;
+use crate::scan::{self, Finding};
+
+/// The folder of the files, in the data folder.
+const FOLDER: &str = "scans";
+
+/// The largest number of definitions that are stored. A source that changes its definitions all the time soon has more,
+/// and its file is not written any more.
+const MAX_STORED: usize = 4096;
+
+/// The largest file that is read or written, in bytes: most definitions have no finding, and take 80 bytes.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// The findings in the definitions of one source, in a file.
+#[derive(Debug)]
+pub(super) struct StoredScans {
+    folder: PathBuf,
+    path: PathBuf,
+}
+
+/// The contents of the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    /// The version of the scanner.
+    scanner: String,
+    /// The findings, by the digest of the definition.
+    findings: HashMap<Digest, Vec<Finding>>,
+}
+
+impl StoredScans {
+    pub(super) fn new(data_dir: &Path, source: &SourceName) -> Self {
+        let folder = data_dir.join(FOLDER);
+        Self { path: folder.join(format!("{source}.json")), folder }
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.path.exists()
+    }
+
+    /// Returns what is stored. A file that cannot be read, or that another version of the scanner made, counts as none: the
+    /// definitions are scanned then.
+    pub(super) fn read(&self) -> Known {
+        let Some(file) = private::open(&self.path).ok().flatten() else { return Known::new() };
+        let mut text = Vec::new();
+        let is_whole = file.take(MAX_BYTES + 1).read_to_end(&mut text).is_ok_and(|bytes| bytes as u64 <= MAX_BYTES);
+        let stored = serde_json::from_slice::<Stored>(&text).ok();
+        let findings =
+            stored.filter(|stored| is_whole && stored.scanner == scan::VERSION).map(|stored| stored.findings);
+        let kept = |findings: Vec<Finding>| (!findings.is_empty()).then(|| Arc::from(findings));
+        findings.unwrap_or_default().into_iter().map(|(digest, findings)| (digest, kept(findings))).collect()
+    }
+
+    /// Stores what was found, in the place of what was stored before. If it cannot be written, the next broker scans again.
+    pub(super) fn write(&self, known: &Known) {
+        if known.len() > MAX_STORED {
+            return;
+        }
+        let findings =
+            known.iter().map(|(digest, findings)| (*digest, findings.as_deref().unwrap_or_default().to_vec()));
+        let stored = Stored { scanner: scan::VERSION.to_owned(), findings: findings.collect() };
+        let Ok(text) = serde_json::to_vec(&stored) else { return };
+        if text.len() as u64 > MAX_BYTES {
+            return;
+        }
+        let written = private::folder(&self.folder).and_then(|()| private::replace(&self.path, &text));
+        if let Err(error) = written {
+            tracing::debug!(%error, "what was found in definitions is not kept for the next start");
+        }
+    }
+}
