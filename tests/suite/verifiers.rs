@@ -115,6 +115,7 @@ fn other_verifiers_check_a_ledger_and_find_a_change() {
     let (verifiers, data) = (Verifiers::new(), dir.data(""));
     let good = verifiers.judge(&data, None);
     assert!(is_good(&good), "{good:?}");
+    assert_fault(&verifiers.judge(dir.path("").as_path(), None), "this is no data folder");
     let (segment, whole) = (dir.segment(), fs::read(dir.segment()).unwrap());
     let first = usize::try_from(frames(&segment)[1]).unwrap();
     // A record that is changed, checksum and all, and a damaged end.

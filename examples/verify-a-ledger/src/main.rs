@@ -86,6 +86,9 @@ fn main() -> ExitCode {
 }
 
 fn check(data: &Path, checkpoints: Option<(&Path, &str)>) -> Result<String, Fault> {
+    if !data.join("records").is_dir() && !data.join("chains").is_dir() {
+        return Err("this is no data folder: it has neither `records` nor `chains`".to_owned());
+    }
     // The lock files come first: a broker may be writing.
     let written = written(data)?;
     let mut ledger = Ledger { chains: BTreeMap::new(), removals: Vec::new() };
