@@ -39,6 +39,9 @@ const WARM_UP: Duration = Duration::from_millis(300);
 
 const NO_PLUGIN: &str = "";
 
+/// Each call waits for the disk, also if it can have no effect.
+const ALL_DURABLE: &str = "[ledger]\ndurability = \"all\"\n";
+
 const RULES: &str = r#"
 [[policies]]
 plugin = "builtin:rules"
@@ -76,7 +79,7 @@ fn main() {
         return;
     }
     println!(
-        "{:<28} {:>4} {:>9} {:>9} {:>9} | µs of CPU a call: broker, source | broker MiB",
+        "{:<28} {:>4} {:>9} {:>9} {:>9} | µs of CPU a call: broker, source | broker's switches, writes a call | MiB",
         "", "open", "calls/s", "p50 µs", "p99 µs"
     );
     for payload in payloads() {
@@ -84,6 +87,7 @@ fn main() {
             run(&options, "direct", &payload, concurrency, || Box::new(Direct::start(&options.source)));
             for (name, plugins) in [
                 ("no plugin", NO_PLUGIN.to_owned()),
+                ("all durable", ALL_DURABLE.to_owned()),
                 ("rules", RULES.to_owned()),
                 ("rules+redact+jsonl", format!("{RULES}{ALL}")),
             ] {
@@ -117,13 +121,17 @@ fn run<'a>(
     #[expect(clippy::cast_precision_loss, reason = "a few digits are shown")]
     let calls_f = calls as f64;
     let cpu = |before: Usage, after: Usage| (after.cpu - before.cpu).as_secs_f64() * 1e6 / calls_f;
+    #[expect(clippy::cast_precision_loss, reason = "a few digits are shown")]
+    let each = |before: u64, after: u64| (after - before) as f64 / calls_f;
     println!(
-        "{name:<28} {concurrency:>4} {:>9.0} {:>9} {:>9} | {:>8.1} {:>8.1} | {:>5}",
+        "{name:<28} {concurrency:>4} {:>9.0} {:>9} {:>9} | {:>8.1} {:>8.1} | {:>5.1} {:>5.1} | {:>5}",
         calls_f / elapsed.as_secs_f64(),
         quantile(50),
         quantile(99),
         cpu(before.0, after.0),
         cpu(before.1, after.1),
+        each(before.0.switches, after.0.switches),
+        each(before.0.writes, after.0.writes),
         after.0.peak_bytes >> 20,
     );
 }

@@ -15,6 +15,10 @@ pub(crate) struct Program(pub(crate) Child);
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
     pub(crate) peak_bytes: u64,
+    /// The times that a thread of the process gave its processor to another, or had to.
+    pub(crate) switches: u64,
+    /// The system calls that write: to sockets, pipes and files. Those that send to a socket do not count.
+    pub(crate) writes: u64,
 }
 
 impl Program {
@@ -31,6 +35,8 @@ impl Program {
         children.map(usage).fold(Usage::default(), |all, one| Usage {
             cpu: all.cpu + one.cpu,
             peak_bytes: all.peak_bytes + one.peak_bytes,
+            switches: all.switches + one.switches,
+            writes: all.writes + one.writes,
         })
     }
 }
@@ -45,9 +51,25 @@ impl Drop for Program {
 fn usage(pid: u32) -> Usage {
     let fields = stat(pid).unwrap_or_default();
     let ticks = |field: usize| fields.get(field).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
-    Usage { cpu: TICK * (ticks(11) + ticks(12)), peak_bytes: peak.unwrap_or(0) * 1024 }
+    let peak = number(&format!("/proc/{pid}/status"), "VmHWM:");
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let switches = threads.map(|thread| {
+        let status = thread.path().join("status").display().to_string();
+        number(&status, "voluntary_ctxt_switches:") + number(&status, "nonvoluntary_ctxt_switches:")
+    });
+    Usage {
+        cpu: TICK * (ticks(11) + ticks(12)),
+        peak_bytes: peak * 1024,
+        switches: switches.sum(),
+        writes: number(&format!("/proc/{pid}/io"), "syscw:"),
+    }
+}
+
+/// Returns the number after a word that begins a line of a file, or 0.
+fn number(file: &str, word: &str) -> u64 {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let found = text.lines().find_map(|line| line.strip_prefix(word)?.split_whitespace().next()?.parse().ok());
+    found.unwrap_or(0)
 }
 
 /// Returns the fields after the name, which may contain spaces: state, parent, and so on.
