@@ -71,6 +71,7 @@ pub mod front;
 pub mod gate;
 pub mod login;
 pub mod oauth;
+pub mod schema_repair;
 pub mod session;
 pub mod source;
 

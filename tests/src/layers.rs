@@ -117,6 +117,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "host/src",
         &[
+            &["schema_repair"],
             &["telemetry"],
             &["provenance"],
             &["catalog", "gate", "oauth", "source", "login"],

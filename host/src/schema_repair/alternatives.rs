@@ -1,0 +1,211 @@
+//! Simplifies alternatives: `anyOf` and `oneOf`.
+
+use serde_json::{Value, json};
+
+use super::keywords::Words;
+use super::merge::{joined, merge};
+use super::node::{Node, NodeBuilder, NodeKind};
+use super::plan::RestorePlan;
+use super::resolve::Resolved;
+use super::types::Types;
+use super::{Members, RepairKind, pointer};
+
+/// The keywords of an alternative that is nothing but a list of values.
+const OF_VALUES: [&str; 5] = ["type", "const", "enum", "title", "description"];
+
+/// An alternative, and the references that lead to what it holds.
+struct Alternative {
+    members: Result<Members, String>,
+    references: Vec<String>,
+}
+
+impl NodeBuilder<'_> {
+    /// Builds a part that has alternatives, or returns `None` if it has none.
+    pub(super) fn alternatives(&mut self, members: &mut Members, at: &str) -> Option<Node> {
+        let (keyword, list) = self.take_alternatives(members, at)?;
+        let words = Words::of(members, at, &mut self.repairs);
+        if !self.resolver.afford(members, list.len()) {
+            return Some(self.generic(at, format!("`{keyword}` is larger than what is repaired")));
+        }
+        let (mut found, mut nullable) = (Vec::new(), false);
+        for (number, alternative) in list.iter().enumerate() {
+            let alternative_at = pointer(&pointer(at, keyword), &number.to_string());
+            let open = self.resolver.open();
+            let resolved = self.resolver.resolve(alternative, &alternative_at, &mut self.repairs);
+            let references = self.resolver.close_and_keep(open);
+            let resolved = match resolved {
+                Resolved::Schema(own) if is_null(&own) => {
+                    nullable = true;
+                    continue;
+                }
+                Resolved::Schema(own) => own,
+                Resolved::Never => continue,
+                Resolved::Unresolved(why) => {
+                    found.push(Alternative { members: Err(why), references });
+                    continue;
+                }
+            };
+            let (mut merged, repairs) = (resolved, &mut self.repairs);
+            let merges = merge(&mut merged, members.clone(), &mut |lost| {
+                repairs.add(RepairKind::Loosened, &alternative_at, lost)
+            });
+            if merges.is_ok() {
+                found.push(Alternative { members: Ok(merged), references });
+            }
+        }
+        nullable &= Types::declared(members).is_none_or(|types| types.contains(Types::NULL));
+        let node = match values_of(&found) {
+            Some(values) => self.node(Members::from_iter([("enum".to_owned(), values)]), at),
+            None => self.any_of(found, keyword, at),
+        };
+        let nullable = nullable || node.nullable;
+        Some(Node { words: words.or(node.words), nullable, kind: node.kind })
+    }
+
+    /// Takes the alternatives out of a schema. Of `anyOf` and `oneOf` together, the first is only told.
+    fn take_alternatives(&mut self, members: &mut Members, at: &str) -> Option<(&'static str, Vec<Value>)> {
+        let list = |members: &mut Members, keyword| match members.get(keyword) {
+            Some(Value::Array(list)) if !list.is_empty() => {
+                let list = list.clone();
+                members.remove(keyword);
+                Some((keyword, list))
+            }
+            _ => None,
+        };
+        let taken = list(members, "oneOf").or_else(|| list(members, "anyOf"))?;
+        self.repairs.add(RepairKind::Alternatives, at, taken.0);
+        Some(taken)
+    }
+
+    /// Builds the alternatives one by one, and writes what is left of them.
+    fn any_of(&mut self, found: Vec<Alternative>, keyword: &str, at: &str) -> Node {
+        let (mut nodes, only) = (Vec::new(), found.len() == 1);
+        for Alternative { members, references } in found {
+            let open = self.resolver.open();
+            self.resolver.reopen(references);
+            nodes.push(match members {
+                Ok(members) => self.node(members, at),
+                Err(why) => self.generic(at, why),
+            });
+            self.resolver.close(open);
+        }
+        if only && let Some(node) = nodes.pop() {
+            return node;
+        }
+        let nullable = nodes.iter().any(|node| node.nullable);
+        let (mut written, mut plans) = (Vec::new(), Vec::new());
+        for node in nodes {
+            let (schema, plan) = self.emit(Node { nullable: false, ..node }, at);
+            if !written.contains(&schema) {
+                written.push(schema);
+                plans.push(plan);
+            }
+        }
+        let mut words = Words::default();
+        let told_apart =
+            |first: usize, plan: &RestorePlan| plans.iter().skip(first + 1).all(|other| plan.is_disjoint(other));
+        if keyword == "oneOf" && !plans.iter().enumerate().all(|(number, plan)| told_apart(number, plan)) {
+            self.repairs.add(RepairKind::Loosened, at, keyword);
+            words.note("Exactly one of the alternatives must match");
+        }
+        match (written.len(), written.first()) {
+            (0, _) => Node { nullable, ..self.generic(at, "none of its alternatives is possible") },
+            (1, Some(Value::Object(schema))) => {
+                let plan = plans.pop().unwrap_or(RestorePlan::Keep);
+                Node { words, nullable, kind: NodeKind::Leaf(schema.clone(), plan) }
+            }
+            _ => {
+                let schema = Members::from_iter([("anyOf".to_owned(), Value::Array(written))]);
+                Node { words, nullable, kind: NodeKind::Leaf(schema, RestorePlan::Variants(plans)) }
+            }
+        }
+    }
+
+    /// Makes one object of alternatives at the root, with the members of all. The alternatives themselves are told.
+    pub(super) fn one_object(&mut self, mut members: Members) -> Members {
+        let Some((keyword, list)) = self.take_alternatives(&mut members, "") else { return members };
+        let mut objects = Vec::new();
+        for (number, alternative) in list.iter().enumerate() {
+            let at = pointer(&pointer("", keyword), &number.to_string());
+            let open = self.resolver.open();
+            let resolved = self.resolver.resolve(alternative, &at, &mut self.repairs);
+            self.resolver.close(open);
+            if let Resolved::Schema(own) = resolved
+                && Types::declared(&own).is_none_or(|types| types.contains(Types::OBJECT))
+            {
+                objects.push(own);
+            }
+        }
+        members.entry("type").or_insert_with(|| json!("object"));
+        if objects.len() == 1
+            && let Some(only) = objects.pop()
+        {
+            let repairs = &mut self.repairs;
+            if merge(&mut members, only, &mut |lost| repairs.add(RepairKind::Loosened, "", lost)).is_ok() {
+                return members;
+            }
+        }
+        self.repairs.add(RepairKind::Loosened, "", keyword);
+        let sets =
+            objects.iter().map(|object| object.get("required").cloned().unwrap_or_else(|| json!([])).to_string());
+        let note = format!("The arguments must include one of these sets: {}.", sets.collect::<Vec<_>>().join(" or "));
+        let said =
+            members.get("description").and_then(Value::as_str).map(|said| format!("{said}\n")).unwrap_or_default();
+        members.insert("description".to_owned(), format!("{said}{note}").into());
+        let common = objects.iter().map(|object| names(object.get("required")));
+        let common = common.reduce(|all, one| all.into_iter().filter(|name| one.contains(name)).collect());
+        let mut required = names(members.get("required"));
+        required.extend(common.unwrap_or_default());
+        members.insert("required".to_owned(), json!(required));
+        let properties = members.entry("properties").or_insert_with(|| json!({}));
+        if let Value::Object(properties) = properties {
+            for (name, property) in objects.into_iter().filter_map(|mut it| it.remove("properties")).flat_map(entries) {
+                let either = match properties.get_mut(&name).map(std::mem::take) {
+                    Some(same) if same == property => property,
+                    Some(other) => joined("anyOf", other, property),
+                    None => property,
+                };
+                properties.insert(name, either);
+            }
+        }
+        members.remove("additionalProperties");
+        members
+    }
+}
+
+fn entries(properties: Value) -> Members {
+    match properties {
+        Value::Object(properties) => properties,
+        _ => Members::new(),
+    }
+}
+
+fn names(required: Option<&Value>) -> Vec<String> {
+    let names = required.and_then(Value::as_array).into_iter().flatten();
+    names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+}
+
+/// Reports whether a schema permits null alone.
+fn is_null(members: &Members) -> bool {
+    Types::declared(members) == Some(Types::NULL)
+        || members.get("const").is_some_and(Value::is_null)
+        || members.get("enum") == Some(&json!([null]))
+}
+
+/// Returns the values of all alternatives, if they are nothing but lists of values.
+fn values_of(found: &[Alternative]) -> Option<Value> {
+    let mut values: Vec<Value> = Vec::new();
+    for Alternative { members, .. } in found {
+        let members = members.as_ref().ok()?;
+        if members.keys().any(|keyword| !OF_VALUES.contains(&keyword.as_str())) {
+            return None;
+        }
+        let own = match (members.get("const"), members.get("enum")) {
+            (Some(constant), None) => vec![constant.clone()],
+            (None, Some(Value::Array(listed))) => listed.clone(),
+            _ => return None,
+        };
+        values.extend(own);
+    }
+    (!values.is_empty()).then(|| values.into())
+}

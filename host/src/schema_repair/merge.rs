@@ -1,0 +1,116 @@
+//! Merges two schemas into one that permits what both permit.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::Members;
+use super::types::Types;
+
+/// Merges the keywords of another schema into this one. `lost` is told of each constraint of the other one that the
+/// merged schema lacks.
+///
+/// # Errors
+/// The reason why no value is valid by both.
+pub(super) fn merge(into: &mut Members, other: Members, lost: &mut dyn FnMut(String)) -> Result<(), String> {
+    let types = match (Types::declared(into), Types::declared(&other)) {
+        (Some(own), Some(others)) => Some(own.and(others)),
+        (own, others) => own.or(others),
+    };
+    if types == Some(Types::NONE) {
+        return Err("its parts have no type in common".to_owned());
+    }
+    close_properties(into, &other);
+    let mut other = other;
+    close_properties(&mut other, into);
+    for (keyword, value) in other {
+        let Some(own) = into.get_mut(&keyword).map(std::mem::take) else {
+            into.insert(keyword, value);
+            continue;
+        };
+        let merged = match keyword.as_str() {
+            "type" => types.map_or(own, |types| json!(types.names())),
+            "properties" => together(own, value),
+            "required" => json!(union(&own, &value)),
+            "enum" => common(&own, &value)?,
+            "const" if own != value => return Err("its parts want different constants".to_owned()),
+            "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties" => greater(own, value),
+            "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties" => lesser(own, value),
+            "items" | "additionalProperties" if own != value => joined("allOf", own, value),
+            "uniqueItems" => json!(own == true || value == true),
+            "title" | "description" | "default" | "examples" | "$schema" | "$id" | "$comment" | "$defs"
+            | "definitions" | "deprecated" | "readOnly" | "writeOnly" => own,
+            _ if own == value => own,
+            _ => {
+                lost(format!("`{keyword}`: {value}"));
+                own
+            }
+        };
+        into.insert(keyword, merged);
+    }
+    Ok(())
+}
+
+/// Applies what a schema says of members that it does not name to those that only the other one names.
+fn close_properties(into: &mut Members, closed: &Members) {
+    let Some(others) = closed.get("additionalProperties").filter(|others| **others != true) else { return };
+    if closed.contains_key("patternProperties") {
+        return;
+    }
+    let named = closed.get("properties").and_then(Value::as_object);
+    if let Some(Value::Object(properties)) = into.get_mut("properties") {
+        let unnamed = properties.iter_mut().filter(|(name, _)| !named.is_some_and(|named| named.contains_key(*name)));
+        for (_, property) in unnamed {
+            let own = std::mem::take(property);
+            *property = if *others == false { false.into() } else { joined("allOf", own, others.clone()) };
+        }
+    }
+}
+
+/// Returns the properties of both. One that both have must be valid by both.
+fn together(own: Value, other: Value) -> Value {
+    let (Value::Object(mut own), Value::Object(other)) = (own, other) else { return Value::Null };
+    for (name, property) in other {
+        let both = match own.get_mut(&name).map(std::mem::take) {
+            Some(same) if same == property => property,
+            Some(first) => joined("allOf", first, property),
+            None => property,
+        };
+        own.insert(name, both);
+    }
+    Value::Object(own)
+}
+
+/// Returns a schema that consists of two. A third is put beside them, as schemas must not get deeper with their number.
+pub(super) fn joined(keyword: &str, first: Value, second: Value) -> Value {
+    match first {
+        Value::Object(mut members) if members.len() == 1 && members.get(keyword).is_some_and(Value::is_array) => {
+            if let Some(Value::Array(list)) = members.get_mut(keyword) {
+                list.push(second);
+            }
+            Value::Object(members)
+        }
+        first => json!({ keyword: [first, second] }),
+    }
+}
+
+fn union(own: &Value, other: &Value) -> Vec<Value> {
+    let names = [own, other].into_iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
+    let mut seen = HashSet::new();
+    names.filter(|name| seen.insert(*name)).map(Value::from).collect()
+}
+
+fn common(own: &Value, other: &Value) -> Result<Value, String> {
+    let of = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let others: HashSet<String> = of(other).iter().map(Value::to_string).collect();
+    let both: Vec<_> = of(own).into_iter().filter(|value| others.contains(&value.to_string())).collect();
+    if both.is_empty() { Err("its parts have no value in common".to_owned()) } else { Ok(both.into()) }
+}
+
+fn greater(own: Value, other: Value) -> Value {
+    if own.as_f64() >= other.as_f64() { own } else { other }
+}
+
+fn lesser(own: Value, other: Value) -> Value {
+    if own.as_f64() <= other.as_f64() { own } else { other }
+}

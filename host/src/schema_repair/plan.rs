@@ -1,0 +1,184 @@
+//! The plan by which arguments are restored: what the source takes at each place, and under which name.
+
+use std::collections::HashMap;
+
+use super::types::Types;
+use crate::protocol::Json;
+
+/// What is known of one value of the source's.
+#[derive(Debug)]
+pub(super) enum RestorePlan {
+    /// Nothing: the value is kept.
+    Keep,
+    /// One description.
+    Value(Box<ValuePlan>),
+    /// Several, of which the first that fits counts.
+    Variants(Vec<RestorePlan>),
+}
+
+/// One description of a value.
+#[derive(Debug)]
+pub(super) struct ValuePlan {
+    /// The types that the source takes.
+    pub(super) types: Types,
+    /// The values that the source takes, if it lists them.
+    pub(super) values: Option<Values>,
+    /// The members, if it may be an object.
+    pub(super) object: Option<ObjectPlan>,
+    /// The items, if it may be an array.
+    pub(super) items: Option<RestorePlan>,
+}
+
+/// The values that a source takes, each with the text by which a model chooses it.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    pub(super) by_text: HashMap<String, Json>,
+}
+
+/// The members of an object.
+#[derive(Debug, Default)]
+pub(super) struct ObjectPlan {
+    members: Vec<MemberPlan>,
+    /// The places of the members by name.
+    places: HashMap<String, usize>,
+    /// The path to a member or to one below it, by the name under which a model sees it, where that is another.
+    pub(super) paths: HashMap<String, Vec<String>>,
+    /// The plan of the members that are not named.
+    pub(super) others: Option<Box<RestorePlan>>,
+    /// True if the source says that there may be other members. Their names are never taken for paths.
+    pub(super) open: bool,
+}
+
+/// One member of an object.
+#[derive(Debug)]
+pub(super) struct MemberPlan {
+    /// The source's name.
+    pub(super) name: String,
+    pub(super) required: bool,
+    /// True if it is an object that a model does not see, as its members were moved out. If it is required, it is made
+    /// even if none of them was sent.
+    pub(super) moved_out: bool,
+    pub(super) plan: RestorePlan,
+}
+
+impl RestorePlan {
+    /// Returns the plan of a value of these types, of which nothing else is known.
+    pub(super) fn of_types(types: Types) -> Self {
+        Self::Value(Box::new(ValuePlan { types, values: None, object: None, items: None }))
+    }
+
+    pub(super) fn of_object(types: Types, object: ObjectPlan) -> Self {
+        Self::Value(Box::new(ValuePlan { types, values: None, object: Some(object), items: None }))
+    }
+
+    /// Returns the plan of a value that may be null as well.
+    pub(super) fn or_null(self) -> Self {
+        match self {
+            Self::Keep => Self::Keep,
+            Self::Value(mut plan) => {
+                plan.types = plan.types | Types::NULL;
+                if let Some(values) = &mut plan.values {
+                    values.by_text.entry("null".to_owned()).or_insert_with(Json::null);
+                }
+                Self::Value(plan)
+            }
+            Self::Variants(mut plans) => {
+                plans.push(Self::of_types(Types::NULL));
+                Self::Variants(plans)
+            }
+        }
+    }
+
+    /// Returns the types that the source takes.
+    pub(super) fn types(&self) -> Types {
+        match self {
+            Self::Keep => Types::ALL,
+            Self::Value(plan) => plan.types,
+            Self::Variants(plans) => plans.iter().fold(Types::NONE, |types, plan| types | plan.types()),
+        }
+    }
+
+    pub(super) fn object(&self) -> Option<&ObjectPlan> {
+        match self {
+            Self::Value(plan) => plan.object.as_ref(),
+            Self::Keep | Self::Variants(_) => None,
+        }
+    }
+
+    /// Reports whether no value is described by both.
+    pub(super) fn is_disjoint(&self, other: &Self) -> bool {
+        let (Self::Value(a), Self::Value(b)) = (self, other) else {
+            return self.types().and(other.types()) == Types::NONE;
+        };
+        if a.types.and(b.types) == Types::NONE {
+            return true;
+        }
+        if let (Some(a), Some(b)) = (&a.values, &b.values) {
+            return a.is_disjoint(b);
+        }
+        let (Some(a_object), Some(b_object)) = (&a.object, &b.object) else { return false };
+        let told_apart = |member: &MemberPlan| {
+            let other = b_object.member(&member.name).filter(|other| other.required && member.required);
+            other.is_some_and(|other| member.plan.is_disjoint(&other.plan))
+        };
+        a.types.and(b.types) == Types::OBJECT && a_object.members().iter().any(told_apart)
+    }
+}
+
+impl Values {
+    fn is_disjoint(&self, other: &Self) -> bool {
+        !self.by_text.values().any(|value| other.contains(value))
+    }
+
+    /// Reports whether the source lists this value as it is.
+    pub(super) fn contains(&self, value: &Json) -> bool {
+        let text = value.read::<String>().unwrap_or_else(|_| value.as_str().to_owned());
+        self.by_text.get(&text).is_some_and(|known| known == value || known.to_value() == value.to_value())
+    }
+}
+
+impl ObjectPlan {
+    /// Makes the plan of an object without named members.
+    pub(super) fn new(open: bool, others: Option<Box<RestorePlan>>) -> Self {
+        Self { open, others, ..Self::default() }
+    }
+
+    pub(super) fn add(&mut self, member: MemberPlan) {
+        self.places.insert(member.name.clone(), self.members.len());
+        self.members.push(member);
+    }
+
+    pub(super) fn members(&self) -> &[MemberPlan] {
+        &self.members
+    }
+
+    pub(super) fn member(&self, name: &str) -> Option<&MemberPlan> {
+        self.members.get(*self.places.get(name)?)
+    }
+
+    pub(super) fn member_mut(&mut self, name: &str) -> Option<&mut MemberPlan> {
+        self.members.get_mut(*self.places.get(name)?)
+    }
+
+    /// Returns the path that a key stands for: of one name, unless it is a name that only models see, or a path with
+    /// dots.
+    pub(super) fn path_of(&self, key: &str) -> Vec<String> {
+        if self.member(key).is_some() {
+            return vec![key.to_owned()];
+        }
+        let known = self.paths.get(key).cloned();
+        known.or_else(|| self.dotted(key)).unwrap_or_else(|| vec![key.to_owned()])
+    }
+
+    /// Reads `a.b.c` as a path if every part but the last names an object, and the last a member of it. A part may have
+    /// dots of its own.
+    fn dotted(&self, key: &str) -> Option<Vec<String>> {
+        let dots = key.match_indices('.').filter(|_| !self.open);
+        let mut splits = dots.filter_map(|(dot, _)| Some((key.get(..dot)?, key.get(dot + 1..)?)));
+        splits.find_map(|(first, rest)| {
+            let inner = self.member(first)?.plan.object()?;
+            let path = if inner.member(rest).is_some() { vec![rest.to_owned()] } else { inner.dotted(rest)? };
+            Some(std::iter::once(first.to_owned()).chain(path).collect())
+        })
+    }
+}
