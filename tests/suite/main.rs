@@ -64,6 +64,7 @@ mod reload;
 mod replay;
 mod running;
 mod scan;
+mod schemas;
 mod sealed;
 mod soak;
 mod sources;

@@ -358,6 +358,7 @@ fn profile(
         allow: raw.allow.as_ref().and_then(|list| faults.keep(value::globs(list))),
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         tools: raw.tools.unwrap_or_default(),
+        schemas: raw.schemas.unwrap_or_default(),
         approve,
         destructive: raw.destructive.unwrap_or(destructive),
         sampling: raw.sampling.unwrap_or(false),

@@ -17,6 +17,8 @@ pub struct ProfileConfig {
     pub deny: Vec<String>,
     /// The way in which an agent finds the tools.
     pub tools: Exposure,
+    /// The form in which an agent is shown the input schemas of tools.
+    pub schemas: Schemas,
     /// The calls before which a person is asked although no policy asks.
     pub approve: Approve,
     /// The treatment of tools that their own source calls destructive.
@@ -40,6 +42,17 @@ pub enum Exposure {
     Listed,
     /// The agent searches for tools: only `find_tools`, `describe_tool` and `call_tool` are listed.
     Deferred,
+}
+
+/// The form in which an agent is shown the input schemas of tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schemas {
+    /// As their sources write them, byte for byte.
+    #[default]
+    AsIs,
+    /// Rewritten for models that read only a part of JSON Schema; arguments are restored before policies see them.
+    Repair,
 }
 
 /// The calls before which a person is asked although no policy asks.

@@ -5,14 +5,15 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
 
-use portcullis_core::call::{Phase, TrustLevel};
+use portcullis_core::call::Phase;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::Durability;
 use super::sink::RawSink;
-use super::{Approve, Destructive, Detail, Durability, Exposure};
 
+pub(super) use super::raw_profile::*;
 pub(super) use super::raw_source::*;
 
 /// A value and its place in the file.
@@ -345,53 +346,4 @@ pub(super) struct RawApproval {
     /// Capabilities that the plugin may import in addition to those of its WIT world.
     #[serde(default)]
     pub grant: Vec<Located<String>>,
-}
-
-/// The rules under which a caller calls: which sources and tools it sees, and when a person is asked.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[schemars(rename = "Profile")]
-pub(super) struct RawProfile {
-    /// The trust level of the callers. "sandbox" sees no source, "low" only the tools that `allow` names, "medium" and
-    /// "high" everything that is not narrowed. Default: "medium".
-    pub trust: Option<TrustLevel>,
-    /// Globs over the names of the sources that are visible. Default: all.
-    pub sources: Option<Vec<Located<String>>>,
-    /// Globs over the exposed names of the tools that are visible. Default: all that `trust` admits.
-    pub allow: Option<Vec<Located<String>>>,
-    /// Globs over the exposed names of the tools that are hidden; wins over `allow`.
-    #[serde(default)]
-    pub deny: Vec<Located<String>>,
-    /// "listed": an agent is shown every tool at once. "deferred": an agent is shown only `find_tools`, `describe_tool`
-    /// and `call_tool`, and searches for the others. Default: "listed".
-    pub tools: Option<Exposure>,
-    /// The calls before which a person is asked although no policy asks. Default: "risky".
-    pub approve: Option<Approve>,
-    /// The treatment of tools that their own source calls destructive, unless its cell can neither write nor reach a
-    /// network. "off": they are neither shown nor called until a person accepts them with `portcullis lock accept`;
-    /// "ask": they are shown, and `approve` decides. Default: "off" if `approve` is "risky", otherwise "ask".
-    pub destructive: Option<Destructive>,
-    /// True if sources may use the agent's model (`sampling/createMessage`). Default: false.
-    pub sampling: Option<bool>,
-    /// True if an agent may read the status of its sources as the resource `portcullis://status`: whether each is
-    /// connected, how often it failed, and how many of its tools the agent sees. Default: false.
-    pub status: Option<bool>,
-    /// The amount of detail of arguments and results that the ledger keeps. Default: "shape".
-    pub record: Option<Located<Detail>>,
-    /// The budget that all callers under this profile share. Default: no limit.
-    pub budget: Option<Located<RawBudget>>,
-}
-
-/// The budget that all callers under a profile share: an amount for each second, minute, hour or day (`s`, `m`, `h`,
-/// `d`). The whole amount may be used at once, and is restored at an even rate. At least one of the three is required.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[schemars(rename = "Budget")]
-pub(super) struct RawBudget {
-    /// The number of calls, such as "1000/h".
-    pub calls: Option<Located<String>>,
-    /// The bytes of arguments and results, such as "100MiB/h".
-    pub bytes: Option<Located<String>>,
-    /// The time that calls take at their sources, such as "30m/h".
-    pub time: Option<Located<String>>,
 }

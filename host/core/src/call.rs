@@ -116,6 +116,8 @@ pub struct Call {
     pub arguments: Json,
     /// The whole `params`, with the exposed name and the caller's arguments.
     pub params: Params,
+    /// True if the caller was shown a repaired schema, and its arguments were brought into the form of the source's own.
+    pub restored: bool,
     /// The members that were removed from `params`, because the protocol has none of that name there.
     pub dropped: Vec<String>,
 }
@@ -146,8 +148,8 @@ impl Call {
         let arguments = params.arguments().clone();
         // One reading of the clock, so that the identifier tells when a recorded call was received.
         let ((id, received_at), caller) = (CallId::now(), Arc::clone(caller));
-        let (attempt, dropped) = (None, Vec::new());
-        Self { id, received_at, method: method.clone(), caller, item, risk, attempt, arguments, params, dropped }
+        let (attempt, dropped, restored, method) = (None, Vec::new(), false, method.clone());
+        Self { id, received_at, method, caller, item, risk, attempt, arguments, params, restored, dropped }
     }
 
     /// Returns the configured name of the source that this call is for.

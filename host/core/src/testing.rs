@@ -43,6 +43,7 @@ pub fn view(arguments: &str) -> CallView {
         item: Arc::new(tool),
         risk: Risk::Risky,
         attempt: None,
+        restored: false,
         dropped: Vec::new(),
         arguments: Json::parse(arguments.to_owned()).unwrap(),
         params: Params::parse(&Method::ToolsCall, Json::empty_object()),

@@ -103,6 +103,9 @@ kinds! {
     /// The scanner found something in definitions of a source that were not reported before: each with its digest, its
     /// rules, and whether it is quarantined or only warned of.
     DefinitionFlagged = "definition.flagged",
+    /// The input schemas of tools of a source were repaired for models, for the first time: each with the digest of the
+    /// definition and the number of repairs of each kind.
+    SchemaRepaired = "schema.repaired",
     /// An item is called that has this definition, for the first time on this day.
     DefinitionCalled = "definition.called",
     /// A call is about to be sent to its source.

@@ -15,6 +15,7 @@ fn profile(trust: TrustLevel) -> ProfileConfig {
         allow: None,
         deny: vec![],
         tools: Exposure::Listed,
+        schemas: crate::config::Schemas::AsIs,
         approve: Approve::Risky,
         destructive: crate::config::Destructive::Ask,
         sampling: false,

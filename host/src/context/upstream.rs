@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::BuildError;
 use super::failure_hints::CallCounts;
 use super::flagged::{FlagState, FlaggedItem};
+use super::repairs::RepairCache;
 use super::scan_cache::{Flags, ScanCache};
 use super::stored_description::StoredDescription;
 use crate::call::{Cause, now_millis};
@@ -69,6 +70,7 @@ pub(crate) struct Upstream {
     /// The results of discovering a source that is in no group, by the capabilities of the client.
     met: Mutex<HashMap<Json, DiscoveredSource>>,
     pub(super) scans: ScanCache,
+    pub(super) repairs: RepairCache,
     /// The items with findings in the last list of each kind.
     pub(super) flagged: Mutex<BTreeMap<ItemKind, Vec<FlaggedItem>>>,
     /// The definitions and states that [`newly_flagged`](Self::newly_flagged) has returned.
@@ -176,6 +178,7 @@ impl Upstream {
             recorded_remarks: Mutex::default(),
             met: Mutex::default(),
             scans,
+            repairs: RepairCache::default(),
             flagged: Mutex::default(),
             reported: Mutex::default(),
         })

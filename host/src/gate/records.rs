@@ -66,6 +66,9 @@ impl Gate {
         if let Some(flow) = &trail.flow {
             body.set("flow", flow.describe());
         }
+        if call.restored {
+            body.set("restored", true);
+        }
         if !call.item.tags.is_empty() {
             body.set("tags", &call.item.tags[..]);
         }

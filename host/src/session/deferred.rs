@@ -197,7 +197,7 @@ fn summary(shown: &VisibleItem) -> Value {
 fn describe(listing: &SessionCatalog, arguments: &Json) -> Result<Json, String> {
     let name = arguments.get_str("name").ok_or_else(|| format!("`{DESCRIBE}` needs the `name` of a tool"))?;
     let unknown = || format!("unknown tool {:?}; `{FIND}` finds those there are", shortened(&name));
-    listing.get(&name).map(|found| found.item.exposed_definition()).ok_or_else(unknown)
+    listing.get(&name).map(VisibleItem::definition).ok_or_else(unknown)
 }
 
 /// Returns an answer as the result of a tool. Wrong arguments are reported in the result too, where the model reads

@@ -20,7 +20,7 @@ pub struct Tool {
     pub name: String,
     /// The description that its source gives; may be empty.
     pub description: String,
-    /// The JSON Schema of its arguments, byte for byte.
+    /// The JSON Schema of its arguments: the source's own, byte for byte, unless the profile has schemas repaired.
     pub input_schema: Json,
     /// The source that offers it; for a tool of a group, the member whose definition is shown.
     pub source: SourceName,
@@ -53,7 +53,7 @@ impl Session {
                 Tool {
                     name: item.exposed.to_string(),
                     description: item.definition.get_str("description").unwrap_or_default(),
-                    input_schema: item.definition.get("inputSchema").unwrap_or_else(Json::empty_object),
+                    input_schema: shown.definition().get("inputSchema").unwrap_or_else(Json::empty_object),
                     source: config.name.clone(),
                     group: item.group.clone(),
                     priority: config.priority,

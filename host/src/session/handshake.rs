@@ -97,7 +97,14 @@ impl ConfiguredSession {
                 let acceptance = lock.of(&item, upstream.identity);
                 if upstream.turns_off(&item, &acceptance, &self.profile) {
                     let risk = risk_of(&item, &upstream.config, false, &acceptance);
-                    let entry = VisibleItem { item, risk, acceptance, upstream: Arc::clone(&upstream), group: None };
+                    let entry = VisibleItem {
+                        item,
+                        risk,
+                        acceptance,
+                        upstream: Arc::clone(&upstream),
+                        group: None,
+                        repair: None,
+                    };
                     if may_see(&self.context, &self.caller, filter, &entry).await {
                         off.insert(entry.item.exposed.clone());
                     }

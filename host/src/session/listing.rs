@@ -20,6 +20,7 @@ use crate::item::Item;
 use crate::lockfile::Acceptance;
 use crate::name::{SEPARATOR, SourceName};
 use crate::protocol::Json;
+use crate::schema_repair::Repair;
 
 /// The largest number of tools that are off and named to an agent.
 const MAX_OFF_NAMED: usize = 8;
@@ -55,6 +56,8 @@ pub(super) struct VisibleItem {
     pub(super) upstream: Arc<Upstream>,
     /// The group, if it is a tool of one: this member is the first of it.
     pub(super) group: Option<Arc<ToolGroup>>,
+    /// The repair of its input schema, if it is a tool and the profile has schemas repaired.
+    pub(super) repair: Option<Arc<Repair>>,
 }
 
 /// Returns the sentence that tells an agent that these tools are off, if there is any.
@@ -76,7 +79,24 @@ impl VisibleItem {
     /// Returns the source itself as an item, for requests that are about none of its items.
     pub(super) fn whole_source(upstream: &Arc<Upstream>) -> Self {
         let item = Arc::new(upstream.whole_item());
-        Self { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream: upstream.clone(), group: None }
+        let acceptance = Acceptance::Unknown;
+        Self { item, risk: Risk::Harmless, acceptance, upstream: upstream.clone(), group: None, repair: None }
+    }
+
+    /// Returns the definition as the agent sees it: under the exposed name, and with the repaired schema if there is one.
+    /// Everything else is the source's, byte for byte.
+    pub(super) fn definition(&self) -> Json {
+        let exposed = self.item.exposed_definition();
+        match &self.repair {
+            Some(repair) => repair.applied_to(exposed),
+            None => exposed,
+        }
+    }
+
+    /// Reports whether the agent is shown the same definition as of the other item.
+    pub(super) fn is_shown_like(&self, other: &Self) -> bool {
+        let repaired = |shown: &Self| shown.repair.as_ref().is_some_and(|repair| repair.schema().is_some());
+        self.item.digest == other.item.digest && repaired(self) == repaired(other)
     }
 }
 

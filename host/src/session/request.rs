@@ -22,12 +22,14 @@ pub(super) struct SessionRequest<'a> {
     pub(super) params: Params,
     /// The channel to the agent.
     pub(super) peer: Arc<dyn AgentPeer>,
+    /// True if the arguments were brought into the form that the source asked for.
+    restored: bool,
 }
 
 impl<'a> SessionRequest<'a> {
     pub(super) fn new(session: &'a ConfiguredSession, method: Method, params: Json, peer: Arc<dyn AgentPeer>) -> Self {
         let params = Params::parse(&method, params);
-        Self { session, method, params, peer }
+        Self { session, method, params, peer, restored: false }
     }
 
     /// Returns the span of the request for the log.
@@ -76,12 +78,33 @@ impl<'a> SessionRequest<'a> {
     }
 
     /// Finds the item that the request is about, and sends the request to its source.
-    pub(super) async fn execute(self) -> Result<Answer, RpcError> {
+    pub(super) async fn execute(mut self) -> Result<Answer, RpcError> {
         let target = self.target().await?;
+        self.restore_arguments(&target)?;
         match &target.group {
             Some(group) => self.execute_in(group).await,
             None => self.execute_at(&target).await,
         }
+    }
+
+    /// Brings arguments that fit a repaired schema into the form that the source asked for. Whatever comes after it sees
+    /// only that: policies, questions, records, the source.
+    fn restore_arguments(&mut self, target: &VisibleItem) -> Result<(), RpcError> {
+        let Some(repair) = &target.repair else { return Ok(()) };
+        match repair.restore(self.params.arguments()) {
+            Ok(None) => {}
+            Ok(Some(arguments)) => {
+                if let Some(params) = self.params.as_json().with("arguments", &arguments) {
+                    self.set_params(params);
+                    self.restored = true;
+                }
+            }
+            Err(error) => {
+                let (item, text) = (&target.item, format!("the arguments are ambiguous: {error}"));
+                return Err(self.session.record_rejection("arguments-ambiguous", item.kind, &item.exposed, &text));
+            }
+        }
+        Ok(())
     }
 
     /// Sends the request to the source of this item.
@@ -97,10 +120,10 @@ impl<'a> SessionRequest<'a> {
         attempt: Option<GroupAttempt>,
         resumed: bool,
     ) -> Result<AdmittedCall, Answer> {
-        let Self { session, method, params, peer } = self;
+        let Self { session, method, params, peer, restored } = self;
         let call = Call::new(method, params.clone(), &session.caller, target.item.clone(), target.risk);
         let input = GateInput { resumed, ..GateInput::of_call(session, target, peer) };
-        let admitted = session.context.gate.admit(Call { attempt, ..call }, &input).await;
+        let admitted = session.context.gate.admit(Call { attempt, restored: *restored, ..call }, &input).await;
         admitted.map_err(|refusal| refusal.to_answer())
     }
 
@@ -111,7 +134,7 @@ impl<'a> SessionRequest<'a> {
 
     /// Returns the same request with other parameters.
     pub(super) fn with_params(&self, params: Json) -> Self {
-        Self::new(self.session, self.method.clone(), params, Arc::clone(&self.peer))
+        Self { params: Params::parse(&self.method, params), ..self.clone() }
     }
 
     /// Returns the digest that a retry must have in common with the first request.

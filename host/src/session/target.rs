@@ -97,7 +97,7 @@ impl SessionRequest<'_> {
         } else {
             risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown)
         };
-        Ok(VisibleItem { item, risk, acceptance: Acceptance::Unknown, upstream, group: None })
+        Ok(VisibleItem { item, risk, acceptance: Acceptance::Unknown, upstream, group: None, repair: None })
     }
 }
 
@@ -178,7 +178,7 @@ impl ConfiguredSession {
         let exposed = exposed_uri(&upstream.config.name, &upstream.config.names, &own);
         let item = Arc::new(Item::unlisted_resource(&upstream.config.name, &upstream.config.tags, &own, &exposed));
         let risk = risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown);
-        let found = VisibleItem { item, risk, acceptance: Acceptance::Unknown, upstream, group: None };
+        let found = VisibleItem { item, risk, acceptance: Acceptance::Unknown, upstream, group: None, repair: None };
         match self.filter_of(&found.upstream) {
             Some(filter) if may_see(&self.context, &self.caller, filter, &found).await => Ok(found),
             _ => Err(self.no_resource("not-visible", &uri)),

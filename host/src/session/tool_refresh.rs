@@ -273,7 +273,7 @@ impl ListDifference {
             let name = shown.item.exposed.clone();
             match before.get(&name) {
                 None => change.added.insert(name),
-                Some(old) if old.item.digest != shown.item.digest => change.changed.insert(name),
+                Some(old) if !old.is_shown_like(shown) => change.changed.insert(name),
                 Some(_) => continue,
             };
         }

@@ -13,6 +13,7 @@ mod full;
 mod mirror;
 mod needy;
 mod poisoned;
+mod prepared;
 mod zoo;
 
 use std::io::{BufRead, Write};
@@ -56,6 +57,7 @@ fn main() {
         "ignores-term" => stubborn(),
         "dual" => dual::run(&argument(2)),
         "mirror" => mirror::run(),
+        "prepared" => prepared::run(),
         "needy" => needy::run(&argument(2)),
         "zoo" => zoo::run(),
         "zoo-http" => zoo::serve(),

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portcullis::broker::{Broker, BrokerState, SourceDefinitions};
-use portcullis::config::{Config, Endpoint, SourceConfig};
+use portcullis::config::{Config, Endpoint, Naming, Schemas, SourceConfig};
 use portcullis::item::{Item, ItemKind};
 use portcullis::lockfile::{Acceptance, Lockfile};
 use portcullis::name::SourceName;
+use portcullis::protocol::Json;
+use portcullis::schema_repair::{Repair, schema_problems};
 use portcullis::secret::ConfigValue;
 use portcullis::source::SourceError;
 use portcullis_osv::OsvCheck;
@@ -79,6 +81,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
                 "off": broker.off_tools(&name)?,
                 "changed": offered.map(|offered| changed(&broker, offered, &lock)),
                 "listErrors": offered.map(list_errors),
+                "schemas": offered.map(|offered| schemas(&config, source, offered)),
                 "remarks": broker.remarks(&name).iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "error": found.as_ref().err().map(ToString::to_string),
                 "missing": broker.missing_from_cell(&name),
@@ -138,6 +141,22 @@ fn changed(broker: &Broker, offered: &SourceDefinitions, lock: &Lockfile) -> Vec
 fn list_errors(offered: &SourceDefinitions) -> Vec<Value> {
     let errors = offered.list_errors.iter();
     errors.map(|(kind, error)| json!({ "kind": kind, "error": error.to_string() })).collect()
+}
+
+/// Returns the tools whose input schemas are invalid, each with its problems, and how the schema is repaired, if a
+/// profile wants that.
+fn schemas(config: &Config, source: &SourceConfig, offered: &SourceDefinitions) -> Vec<Value> {
+    let wanted = config.profiles.values().any(|profile| profile.schemas == Schemas::Repair);
+    let repairs = wanted && source.names != Naming::Plain;
+    let tools = offered.of_kind(ItemKind::Tool).filter_map(|tool| {
+        let schema = tool.definition.get("inputSchema").unwrap_or_else(Json::null);
+        let (problems, repair) = (schema_problems(&schema), repairs.then(|| Repair::of(&schema)));
+        let repair = repair.filter(|repair| repair.schema().is_some());
+        let steps = repair.as_ref().map(|repair| json!({ "counts": repair.counts(), "steps": repair.steps() }));
+        let tool = json!({ "tool": &*tool.exposed, "problems": problems, "repair": steps });
+        (!problems.is_empty() || repair.is_some()).then_some(tool)
+    });
+    tools.collect()
 }
 
 fn endpoint(source: &SourceConfig) -> String {
@@ -210,6 +229,7 @@ fn is_ill(source: &Value) -> bool {
     let lists = ["missing", "remarks", "listErrors", "changed", "off"];
     source["error"].is_string()
         || lists.iter().any(|list| !items(&source[list]).is_empty())
+        || items(&source["schemas"]).iter().any(|tool| !items(&tool["problems"]).is_empty())
         || osv(source).is_some_and(|check| !check.matches.is_empty())
         || items(&source["flagged"]).iter().any(|flagged| flagged["state"] != "accepted")
 }
@@ -307,6 +327,17 @@ fn print(report: &Value, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         }
         for remark in items(&source["remarks"]) {
             fact("tool", &plain_text(remark))?;
+        }
+        for tool in items(&source["schemas"]) {
+            let (name, detailed) = (plain_text(&tool["tool"]), source["name"].as_str().is_some_and(&wanted));
+            for problem in items(&tool["problems"]) {
+                let (at, what) = (plain_text(&problem["at"]), plain_text(&problem["what"]));
+                output::text(&format!("  {BAD}schema{BAD:#}       of {name} is invalid at inputSchema{at}: {what}\n"))?;
+            }
+            for step in items(tool.pointer("/repair/steps").unwrap_or(&Value::Null)).iter().filter(|_| detailed) {
+                let (kind, at, what) = (plain_text(&step["kind"]), plain_text(&step["at"]), plain_text(&step["what"]));
+                fact("repaired", &format!("{name} at inputSchema{at}: {kind}, {what}"))?;
+            }
         }
         for failed in items(&source["listErrors"]) {
             fact(

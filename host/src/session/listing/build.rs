@@ -9,8 +9,8 @@ use tokio::sync::OnceCell;
 use super::{SessionCatalog, VisibleItem, may_see};
 use crate::call::Cause;
 use crate::catalog::{Catalog, ContestedName, ItemFilter};
-use crate::config::{Exposure, ProfileConfig};
-use crate::context::{FlagState, FlaggedDefinition, MAX_REMARKS, OfferedItems, Upstream};
+use crate::config::{Exposure, ProfileConfig, Schemas};
+use crate::context::{FlagState, FlaggedDefinition, MAX_REMARKS, OfferedItems, RepairedTool, Upstream};
 use crate::gate::risk_of;
 use crate::item::{Item, ItemKind};
 use crate::ledger::EventKind;
@@ -74,6 +74,11 @@ impl ConfiguredSession {
         for item in offered.lists().flat_map(|list| list.items.iter()).filter(|item| item.group.is_some()) {
             members.entry(&item.exposed).or_default().push(item);
         }
+        if kind == ItemKind::Tool && self.profile.schemas == Schemas::Repair {
+            for (upstream, _, list) in &offered.usable {
+                self.record_repaired(upstream, &upstream.repair_schemas(&list.items).await);
+            }
+        }
         let (mut shown, mut hidden, mut listing) = (HashMap::new(), HashSet::new(), Vec::new());
         let mut off = BTreeSet::new();
         for ContestedName { exposed, message, .. } in contested {
@@ -104,7 +109,7 @@ impl ConfiguredSession {
             if first {
                 self.record_differences(&entry);
             }
-            listing.push(entry.item.exposed_definition());
+            listing.push(entry.definition());
             shown.insert(item.exposed.clone(), entry);
         }
         self.record_hidden(&hidden, kind);
@@ -193,7 +198,9 @@ impl ConfiguredSession {
             return None;
         }
         let risk = risk_of(item, &upstream.config, upstream.is_sealed(), &acceptance);
-        let entry = VisibleItem { item: item.clone(), risk, acceptance, upstream: Arc::clone(upstream), group: None };
+        let (item, upstream) = (item.clone(), Arc::clone(upstream));
+        let repair = upstream.repair_of(&item).filter(|_| self.profile.schemas == Schemas::Repair);
+        let entry = VisibleItem { item, risk, acceptance, upstream, group: None, repair };
         may_see(&self.context, &self.caller, filter, &entry).await.then_some(entry)
     }
 
@@ -235,6 +242,21 @@ impl ConfiguredSession {
         let further: Vec<_> = further.iter().map(|flagged| flagged.definition).collect();
         let body = json!({ "source": source, "definitions": named, "further": further });
         self.record(EventKind::DefinitionFlagged, body);
+    }
+
+    /// Records the repairs of a source's input schemas that were made for the first time.
+    fn record_repaired(&self, upstream: &Upstream, repaired: &[RepairedTool]) {
+        if repaired.is_empty() {
+            return;
+        }
+        let (named, further) = repaired.split_at(repaired.len().min(MAX_REMARKS));
+        let named = named.iter().map(|RepairedTool { item, repair }| {
+            json!({ "tool": &*item.exposed, "definition": item.digest, "repairs": repair.counts() })
+        });
+        let named: Vec<_> = named.collect();
+        let further: Vec<_> = further.iter().map(|tool| tool.item.digest).collect();
+        let body = json!({ "source": upstream.config.name, "tools": named, "further": further });
+        self.record(EventKind::SchemaRepaired, body);
     }
 
     /// Records that a member of a group offers another tool under the same name.
