@@ -62,6 +62,7 @@ mod questions;
 mod recovery;
 mod reload;
 mod replay;
+mod results;
 mod running;
 mod scan;
 mod schemas;

@@ -143,7 +143,11 @@ impl Endpoint {
         method: &str,
         mut params: Value,
     ) -> Option<Reply> {
-        let named = if method.starts_with("tasks/") { "taskId" } else { "name" };
+        let named = match method.split('/').next() {
+            Some("tasks") => "taskId",
+            Some("resources") => "uri",
+            _ => "name",
+        };
         let name = params[named].as_str().unwrap_or_default().to_owned();
         for (key, fact) in meta(capabilities).as_object().unwrap() {
             params["_meta"][key] = fact.clone();

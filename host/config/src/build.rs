@@ -30,6 +30,10 @@ const ASK_TIMEOUT_MOST: Duration = Duration::from_secs(24 * 60 * 60);
 /// exhaust the machine's memory.
 const MESSAGE_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
+/// The possible sizes of the largest result that an agent gets at once, in bytes: below this range a note on the rest takes
+/// most of it, and what is above it no model reads.
+const RESULT_LIMITS: std::ops::RangeInclusive<u64> = 8 << 10..=16 << 20;
+
 /// The most sources in one file: every session connects to each of them.
 const MAX_SOURCES: usize = 1024;
 
@@ -123,6 +127,17 @@ fn max_message(at: &Located<String>, faults: &mut ProblemCollector) -> Option<us
     if !MESSAGE_LIMITS.contains(&bytes) {
         let fault = UnlocatedProblem::new(at.span(), format!("`max-message` of {:?} is out of range", at.as_str()));
         faults.0.push(fault.help("from 1MiB to 1GiB are possible; 64MiB is the default"));
+    }
+    usize::try_from(bytes).ok()
+}
+
+fn max_result(at: &Located<String>, faults: &mut ProblemCollector) -> Option<usize> {
+    let bytes = faults.keep(value::size(at))?;
+    if !RESULT_LIMITS.contains(&bytes) {
+        let fault = UnlocatedProblem::new(at.span(), format!("`max-result` of {:?} is out of range", at.as_str()));
+        faults
+            .0
+            .push(fault.help("from 8KiB to 16MiB are possible; without it, results have the limit of messages alone"));
     }
     usize::try_from(bytes).ok()
 }
@@ -359,6 +374,9 @@ fn profile(
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         tools: raw.tools.unwrap_or_default(),
         schemas: raw.schemas.unwrap_or_default(),
+        images: raw.images.unwrap_or_default(),
+        structured_content: raw.structured_content.unwrap_or_default(),
+        max_result: raw.max_result.as_ref().and_then(|at| max_result(at, faults)),
         approve,
         destructive: raw.destructive.unwrap_or(destructive),
         sampling: raw.sampling.unwrap_or(false),

@@ -63,7 +63,7 @@ pub use literal::LiteralVariable;
 pub use oauth::OAuthConfig;
 pub use other_configs::PossibleWriter;
 pub use plugin::{PluginConfig, PluginRef};
-pub use profile::{Approve, Destructive, Detail, Exposure, ProfileConfig, Schemas};
+pub use profile::{Approve, Destructive, Detail, Exposure, Images, ProfileConfig, Schemas, StructuredContent};
 pub use questions::{QuestionsConfig, WebhookConfig};
 pub use quota::{BudgetConfig, ConcurrencyConfig, Rate};
 pub use scan::ScanMode;

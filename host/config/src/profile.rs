@@ -19,6 +19,12 @@ pub struct ProfileConfig {
     pub tools: Exposure,
     /// The form in which an agent is shown the input schemas of tools.
     pub schemas: Schemas,
+    /// The treatment of images in what a model gets.
+    pub images: Images,
+    /// The form in which a model gets structured content.
+    pub structured_content: StructuredContent,
+    /// The largest result of a tool that an agent gets at once, in bytes, or `None` for no limit but that of a message.
+    pub max_result: Option<usize>,
     /// The calls before which a person is asked although no policy asks.
     pub approve: Approve,
     /// The treatment of tools that their own source calls destructive.
@@ -53,6 +59,28 @@ pub enum Schemas {
     AsIs,
     /// Rewritten for models that read only a part of JSON Schema; arguments are restored before policies see them.
     Repair,
+}
+
+/// The treatment of images in what a model gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Images {
+    /// They pass unchanged.
+    #[default]
+    Keep,
+    /// A text takes the place of each.
+    Strip,
+}
+
+/// The form in which a model gets structured content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StructuredContent {
+    /// As the source sends it.
+    #[default]
+    AsIs,
+    /// As a text too, unless a text of the result says the same.
+    Text,
 }
 
 /// The calls before which a person is asked although no policy asks.

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::raw::Located;
-use super::{Approve, Destructive, Detail, Exposure, Schemas};
+use super::{Approve, Destructive, Detail, Exposure, Images, Schemas, StructuredContent};
 
 /// The rules under which a caller calls: which sources and tools it sees, and when a person is asked.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -29,6 +29,16 @@ pub(super) struct RawProfile {
     /// for models that read only a part of JSON Schema, and what such a model sends is restored before policies see it. A
     /// source with `names = "plain"` is left as it is. Default: "as-is".
     pub schemas: Option<Schemas>,
+    /// The treatment of images in results, prompts and resources. "strip": a text takes the place of each, for models
+    /// without vision. Default: "keep".
+    pub images: Option<Images>,
+    /// "text": structured content of a result is added to it as a text, for clients that do not read it, unless a text of
+    /// the result says the same. Default: "as-is".
+    pub structured_content: Option<StructuredContent>,
+    /// The largest result of a tool that an agent gets at once, from "8KiB" to "16MiB". Of a larger one it gets the
+    /// beginning, and the whole as a resource that it can read in parts for an hour. Default: no limit but that of a
+    /// message.
+    pub max_result: Option<Located<String>>,
     /// The calls before which a person is asked although no policy asks. Default: "risky".
     pub approve: Option<Approve>,
     /// The treatment of tools that their own source calls destructive, unless its cell can neither write nor reach a

@@ -106,6 +106,9 @@ kinds! {
     /// The input schemas of tools of a source were repaired for models, for the first time: each with the digest of the
     /// definition and the number of repairs of each kind.
     SchemaRepaired = "schema.repaired",
+    /// A result was changed for the agent's model after it was recorded: images left out, structured content added as a
+    /// text, or only its beginning given.
+    ResultConverted = "result.converted",
     /// An item is called that has this definition, for the first time on this day.
     DefinitionCalled = "definition.called",
     /// A call is about to be sent to its source.

@@ -9,7 +9,7 @@ use super::approval::INPUT;
 use super::judge::{self, DecisionTrail};
 use super::records::{recorded_payload, recorded_text};
 use super::{Budget, CallRefusal, Gate, GateInput, SessionVault};
-use crate::call::{Call, CallView, Cause, Delivery, Outcome, Phase};
+use crate::call::{Call, CallId, CallView, Cause, Delivery, Outcome, Phase};
 use crate::config::Detail;
 use crate::ledger::{Event, EventBody, EventKind, OutcomeSlot};
 use crate::metrics::{Ending, Series};
@@ -62,6 +62,11 @@ impl Ticket {
         let started = Instant::now();
         let (slot, state) = (Some(slot), CallProgress::Intending);
         Self { gate, call, series, record, vault, flow, slot, started, opened: started, budget, state }
+    }
+
+    /// Returns the identifier of the call.
+    pub(crate) fn call_id(&self) -> &CallId {
+        &self.call.id
     }
 
     /// Charges the budget for the call, once.

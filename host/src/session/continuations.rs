@@ -1,9 +1,10 @@
 //! The state that an agent comes back to after its request was answered: placeholders, requests that wait for answers,
-//! tasks.
+//! tasks, results that it reads in parts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use super::kept_results::KeptResults;
 use super::pending_rounds::PendingRounds;
 use super::tasks::Tasks;
 use crate::agent::Agent;
@@ -21,6 +22,7 @@ pub(crate) struct Continuations {
     pub(super) flow: Arc<SessionFlow>,
     pub(super) rounds: PendingRounds,
     pub(super) tasks: Tasks,
+    pub(super) results: KeptResults,
 }
 
 /// The continuations by principal and profile.

@@ -131,7 +131,7 @@ impl<'a> Execution<'a> {
     /// Takes an outcome that ends the request back through the gate.
     async fn conclude(&self, ticket: Ticket, outcome: Outcome) -> AttemptResult {
         let method = &self.request.method;
-        let status = AttemptStatus::of(&outcome);
+        let (status, call) = (AttemptStatus::of(&outcome), ticket.call_id().clone());
         let answer = match ticket.release(outcome).await {
             Answer::Error(error) => Box::pin(self.elicit_urls(error)).await,
             Answer::Result(result) => match self.with_tasks(result).await {
@@ -139,7 +139,8 @@ impl<'a> Execution<'a> {
                 Err(refusal) => refusal,
             },
         };
-        AttemptResult { answer: expose::answer(method, &self.target.upstream.config, answer), status }
+        let answer = expose::answer(method, &self.target.upstream.config, answer);
+        AttemptResult { answer: self.request.session.converted(method, &call, self.target, answer), status }
     }
 
     /// Marks a result that the source calls public as private, unless every caller of this broker gets the same.

@@ -33,7 +33,7 @@ impl ConfiguredSession {
             Some(Err(_)) => return AdvertisedCapabilities::default(),
             partial => self.expected_offers(partial.and_then(Result::ok).as_deref()).await,
         };
-        if self.profile.status
+        if (self.profile.status || self.profile.max_result.is_some())
             && let Some(all) = offers.capabilities.as_object_mut()
         {
             all.entry("resources").or_insert_with(|| json!({}));
@@ -97,14 +97,7 @@ impl ConfiguredSession {
                 let acceptance = lock.of(&item, upstream.identity);
                 if upstream.turns_off(&item, &acceptance, &self.profile) {
                     let risk = risk_of(&item, &upstream.config, false, &acceptance);
-                    let entry = VisibleItem {
-                        item,
-                        risk,
-                        acceptance,
-                        upstream: Arc::clone(&upstream),
-                        group: None,
-                        repair: None,
-                    };
+                    let entry = VisibleItem::new(item, risk, acceptance, Arc::clone(&upstream));
                     if may_see(&self.context, &self.caller, filter, &entry).await {
                         off.insert(entry.item.exposed.clone());
                     }

@@ -58,6 +58,8 @@ pub(super) struct VisibleItem {
     pub(super) group: Option<Arc<ToolGroup>>,
     /// The repair of its input schema, if it is a tool and the profile has schemas repaired.
     pub(super) repair: Option<Arc<Repair>>,
+    /// True if the agent is not promised structured content, as it may get only the beginning of a result.
+    pub(super) without_output_schema: bool,
 }
 
 /// Returns the sentence that tells an agent that these tools are off, if there is any.
@@ -76,17 +78,23 @@ pub(super) fn off_sentence(off: &BTreeSet<Arc<str>>) -> Option<String> {
 }
 
 impl VisibleItem {
+    /// Makes an item that is shown as its source has it, and stands for itself alone.
+    pub(super) fn new(item: Arc<Item>, risk: Risk, acceptance: Acceptance, upstream: Arc<Upstream>) -> Self {
+        Self { item, risk, acceptance, upstream, group: None, repair: None, without_output_schema: false }
+    }
+
     /// Returns the source itself as an item, for requests that are about none of its items.
     pub(super) fn whole_source(upstream: &Arc<Upstream>) -> Self {
-        let item = Arc::new(upstream.whole_item());
-        let acceptance = Acceptance::Unknown;
-        Self { item, risk: Risk::Harmless, acceptance, upstream: upstream.clone(), group: None, repair: None }
+        Self::new(Arc::new(upstream.whole_item()), Risk::Harmless, Acceptance::Unknown, upstream.clone())
     }
 
     /// Returns the definition as the agent sees it: under the exposed name, and with the repaired schema if there is one.
     /// Everything else is the source's, byte for byte.
     pub(super) fn definition(&self) -> Json {
-        let exposed = self.item.exposed_definition();
+        let mut exposed = self.item.exposed_definition();
+        if self.without_output_schema {
+            exposed = exposed.without("outputSchema");
+        }
         match &self.repair {
             Some(repair) => repair.applied_to(exposed),
             None => exposed,
@@ -96,7 +104,9 @@ impl VisibleItem {
     /// Reports whether the agent is shown the same definition as of the other item.
     pub(super) fn is_shown_like(&self, other: &Self) -> bool {
         let repaired = |shown: &Self| shown.repair.as_ref().is_some_and(|repair| repair.schema().is_some());
-        self.item.digest == other.item.digest && repaired(self) == repaired(other)
+        self.item.digest == other.item.digest
+            && repaired(self) == repaired(other)
+            && self.without_output_schema == other.without_output_schema
     }
 }
 

@@ -70,6 +70,7 @@ impl<'a> SessionRequest<'a> {
         match self.method {
             Method::LoggingSetLevel => self.set_level().await,
             Method::ResourcesRead if self.reads_status() => self.session.read_status().await,
+            Method::ResourcesRead if let Some(uri) = self.kept_part() => self.read_kept_part(&uri),
             Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe().await,
             Method::ToolsCall if self.session.deferred(ItemKind::Tool).is_some() => self.call_deferred().await,
             Method::TasksList => self.list_tasks().await,

@@ -97,7 +97,7 @@ impl SessionRequest<'_> {
         } else {
             risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown)
         };
-        Ok(VisibleItem { item, risk, acceptance: Acceptance::Unknown, upstream, group: None, repair: None })
+        Ok(VisibleItem::new(item, risk, Acceptance::Unknown, upstream))
     }
 }
 
@@ -178,14 +178,14 @@ impl ConfiguredSession {
         let exposed = exposed_uri(&upstream.config.name, &upstream.config.names, &own);
         let item = Arc::new(Item::unlisted_resource(&upstream.config.name, &upstream.config.tags, &own, &exposed));
         let risk = risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown);
-        let found = VisibleItem { item, risk, acceptance: Acceptance::Unknown, upstream, group: None, repair: None };
+        let found = VisibleItem::new(item, risk, Acceptance::Unknown, upstream);
         match self.filter_of(&found.upstream) {
             Some(filter) if may_see(&self.context, &self.caller, filter, &found).await => Ok(found),
             _ => Err(self.no_resource("not-visible", &uri)),
         }
     }
 
-    fn no_resource(&self, code: &str, uri: &str) -> RpcError {
+    pub(super) fn no_resource(&self, code: &str, uri: &str) -> RpcError {
         let error = self.record_rejection(code, ItemKind::Resource, uri, "resource not found");
         let code = if self.agent.era == Era::Modern { RpcError::INVALID_PARAMS } else { RpcError::RESOURCE_NOT_FOUND };
         RpcError { code, ..error }.with_data(serde_json::json!({ "uri": shortened(uri) }))

@@ -250,13 +250,6 @@ impl SessionRequest<'_> {
         };
         let item = Arc::new(upstream.whole_item());
         // The call that began the task passed the gate.
-        Ok(VisibleItem {
-            item,
-            risk: Risk::Harmless,
-            acceptance: Acceptance::Unknown,
-            upstream,
-            group: None,
-            repair: None,
-        })
+        Ok(VisibleItem::new(item, Risk::Harmless, Acceptance::Unknown, upstream))
     }
 }

@@ -200,7 +200,11 @@ impl ConfiguredSession {
         let risk = risk_of(item, &upstream.config, upstream.is_sealed(), &acceptance);
         let (item, upstream) = (item.clone(), Arc::clone(upstream));
         let repair = upstream.repair_of(&item).filter(|_| self.profile.schemas == Schemas::Repair);
-        let entry = VisibleItem { item, risk, acceptance, upstream, group: None, repair };
+        let entry = VisibleItem {
+            repair,
+            without_output_schema: item.kind == ItemKind::Tool && self.profile.max_result.is_some(),
+            ..VisibleItem::new(item, risk, acceptance, upstream)
+        };
         may_see(&self.context, &self.caller, filter, &entry).await.then_some(entry)
     }
 

@@ -1,0 +1,279 @@
+//! Brings a released answer into the form that the profile wants for its model: without images, with structured content
+//! as text, and no larger than the profile says. The gate and the ledger had the whole answer before.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::configured::ConfiguredSession;
+use super::kept_results::uri_of;
+use super::listing::VisibleItem;
+use crate::call::CallId;
+use crate::config::{Images, StructuredContent};
+use crate::ledger::{Event, EventBody, EventKind};
+use crate::protocol::{Answer, Json, Method};
+
+/// The largest number of links to parts of a result that stand in the result itself. Its note names all parts.
+const MAX_LINKS: usize = 16;
+
+/// What was changed in one answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Changes {
+    images: usize,
+    structured: bool,
+    /// The bytes of a result that was too large, and whether it is kept.
+    oversize: Option<(usize, bool)>,
+}
+
+impl ConfiguredSession {
+    /// Returns the answer to a call as the profile wants it, and records what was changed.
+    pub(super) fn converted(&self, method: &Method, call: &CallId, target: &VisibleItem, answer: Answer) -> Answer {
+        let Answer::Result(result) = answer else { return answer };
+        let mut changes = Changes::default();
+        let converted = match method {
+            Method::ToolsCall | Method::TasksResult => self.tool_result(result, &mut changes),
+            Method::TasksGet => match result.get("result") {
+                Some(inner) => result.with("result", &self.tool_result(inner, &mut changes)).unwrap_or(result),
+                None => result,
+            },
+            Method::PromptsGet => self.each_of(result, "messages", &mut changes),
+            Method::ResourcesRead => self.each_of(result, "contents", &mut changes),
+            _ => result,
+        };
+        self.record_changes(&changes, call, target);
+        Answer::Result(converted)
+    }
+
+    fn record_changes(&self, changes: &Changes, call: &CallId, target: &VisibleItem) {
+        if *changes == Changes::default() {
+            return;
+        }
+        let item = &target.item;
+        let mut body = EventBody::new().with("source", item.source.as_str()).with(item.kind.as_str(), &*item.exposed);
+        if changes.images > 0 {
+            body.set("images", changes.images);
+        }
+        if changes.structured {
+            body.set("structured", true);
+        }
+        if let Some((bytes, kept)) = changes.oversize {
+            body.set("oversize", EventBody::new().with("bytes", bytes).with("kept", kept));
+        }
+        let run = Some(self.caller.session.clone());
+        self.context.ledger.record(Event { kind: EventKind::ResultConverted, run, call: Some(call.clone()), body });
+    }
+
+    fn tool_result(&self, result: Json, changes: &mut Changes) -> Json {
+        let result = self.each_of(result, "content", changes);
+        let result = if self.profile.structured_content == StructuredContent::Text {
+            with_structured_text(result, changes)
+        } else {
+            result
+        };
+        match self.profile.max_result {
+            Some(limit) if result.as_bytes().len() > limit => self.shortened_result(&result, limit, changes),
+            _ => result,
+        }
+    }
+
+    /// Replaces images in a list of blocks, of messages or of contents.
+    fn each_of(&self, result: Json, key: &str, changes: &mut Changes) -> Json {
+        if self.profile.images == Images::Keep {
+            return result;
+        }
+        let before = changes.images;
+        let blocks = result.get(key).and_then(|list| list.items()).unwrap_or_default();
+        let blocks: Vec<_> = blocks.into_iter().map(|block| without_image(block, changes)).collect();
+        if changes.images == before {
+            return result;
+        }
+        list_of(&blocks).and_then(|list| result.with(key, &list)).unwrap_or(result)
+    }
+
+    /// Returns the beginning of a result, and keeps the whole as a resource.
+    fn shortened_result(&self, result: &Json, limit: usize, changes: &mut Changes) -> Json {
+        let bytes = result.as_bytes().len();
+        // A text in JSON takes more bytes than it has; the rest is for the note and the links.
+        let part_bytes = limit / 2;
+        let text = text_of(result);
+        let beginning = text.get(..text.floor_char_boundary(part_bytes)).unwrap_or_default().to_owned();
+        let id = self.continuations.results.keep(text, part_bytes, Instant::now());
+        let parts =
+            id.as_ref().and_then(|id| self.continuations.results.part(id, 1, Instant::now())).map_or(0, |part| part.of);
+        changes.oversize = Some((bytes, id.is_some()));
+        let mut content = vec![json!({ "type": "text", "text": beginning })];
+        if let Some(id) = id.as_ref().filter(|_| parts > 1) {
+            let (second, last) = (uri_of(id, 2.min(parts)), uri_of(id, parts));
+            let note = format!(
+                "[This is part 1 of {parts} of a result of {bytes} bytes. Read the others as resources, for an hour: {second} to {last}]"
+            );
+            content.push(json!({ "type": "text", "text": note }));
+            content.extend((2..=parts).take(MAX_LINKS).map(|number| {
+                let name = format!("part {number} of {parts}");
+                json!({ "type": "resource_link", "uri": uri_of(id, number), "name": name, "mimeType": "text/plain" })
+            }));
+        } else if id.is_none() {
+            let note =
+                format!("[This is the beginning of a result of {bytes} bytes. There was no room to keep the rest]");
+            content.push(json!({ "type": "text", "text": note }));
+        }
+        let edits = [("content", Some(&Json::of(&content))), ("structuredContent", None)];
+        result.edited(&edits).unwrap_or_else(Json::empty_object)
+    }
+}
+
+/// Returns the text that is kept of a result: that of its blocks, other blocks as JSON, and structured content that none
+/// of them says.
+fn text_of(result: &Json) -> String {
+    let blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();
+    let plain = |block: &Json| block.get_str("text").filter(|_| block.get_str("type").as_deref() == Some("text"));
+    let mut texts: Vec<_> =
+        blocks.iter().map(|block| plain(block).unwrap_or_else(|| block.as_str().to_owned())).collect();
+    if let Some(structured) = structured(result).filter(|structured| !is_said(structured, &blocks)) {
+        texts.push(structured.as_str().to_owned());
+    }
+    texts.join("\n")
+}
+
+fn structured(result: &Json) -> Option<Json> {
+    result.get("structuredContent").filter(|structured| *structured != Json::null())
+}
+
+/// Reports whether a text block says the same as structured content.
+fn is_said(structured: &Json, blocks: &[Json]) -> bool {
+    let value = structured.to_value();
+    let texts = blocks.iter().filter_map(|block| block.get_str("text"));
+    texts.into_iter().any(|text| Json::parse(text).is_ok_and(|said| said.to_value() == value))
+}
+
+/// Adds structured content as a text, unless a text says the same.
+fn with_structured_text(result: Json, changes: &mut Changes) -> Json {
+    let Some(structured) = structured(&result) else { return result };
+    let mut blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();
+    if is_said(&structured, &blocks) {
+        return result;
+    }
+    changes.structured = true;
+    blocks.push(Json::of(&json!({ "type": "text", "text": structured.as_str() })));
+    list_of(&blocks).and_then(|list| result.with("content", &list)).unwrap_or(result)
+}
+
+/// Returns a block, a message or a content with a text in the place of its images.
+fn without_image(block: Json, changes: &mut Changes) -> Json {
+    // A message of a prompt has one block, or a list of them.
+    if let Some(content) = block.get("content") {
+        let before = changes.images;
+        let replaced = match content.items() {
+            Some(blocks) => list_of(&blocks.into_iter().map(|block| without_image(block, changes)).collect::<Vec<_>>()),
+            None => Some(without_image(content, changes)),
+        };
+        let replaced = replaced.filter(|_| changes.images > before);
+        return replaced.and_then(|content| block.with("content", &content)).unwrap_or(block);
+    }
+    let is_image = |mime: &str| mime.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("image/"));
+    let kind = block.get_str("type");
+    let holder = if kind.as_deref() == Some("resource") { block.get("resource") } else { Some(block.clone()) };
+    let Some(holder) = holder else { return block };
+    let mime = holder.get_str("mimeType").unwrap_or_default();
+    let data = holder.get(if kind.as_deref() == Some("image") { "data" } else { "blob" });
+    let Some(data) = data.filter(|_| kind.as_deref() == Some("image") || is_image(&mime)) else { return block };
+    changes.images += 1;
+    let mime: String = mime.chars().filter(|char| char.is_ascii_graphic()).take(40).collect();
+    let kib = (data.as_bytes().len() * 3 / 4).div_ceil(1024);
+    let text = format!("[An image ({mime}, {kib} KiB) is left out: this profile shows none]");
+    match (kind.is_none(), holder.get("uri")) {
+        (true, Some(uri)) => Json::of(&json!({ "uri": uri, "mimeType": "text/plain", "text": text })),
+        _ => Json::of(&json!({ "type": "text", "text": text })),
+    }
+}
+
+fn list_of(items: &[Json]) -> Option<Json> {
+    let texts: Vec<_> = items.iter().map(Json::as_str).collect();
+    Json::parse(format!("[{}]", texts.join(","))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn block(text: &str) -> Json {
+        Json::parse(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn images_in_every_place_become_a_text_and_all_else_keeps_its_bytes() {
+        let left_out = r#"{"type":"text","text":"[An image (image/png, 1 KiB) is left out: this profile shows none]"}"#;
+        for (own, expected, images) in [
+            (r#"{ "type":"image","data":"AAAA","mimeType":"image/png" }"#, left_out.to_owned(), 1),
+            (
+                r#"{"type":"resource","resource":{"uri":"a:b","mimeType":"image/png","blob":"AAAA"}}"#,
+                left_out.to_owned(),
+                1,
+            ),
+            (
+                r#"{"uri":"a:b","mimeType":"image/png","blob":"AAAA"}"#,
+                left_out.replace(r#"{"type":"text","#, r#"{"uri":"a:b","mimeType":"text/plain","#),
+                1,
+            ),
+            (
+                r#"{"role":"user", "content":{"type":"image","data":"AAAA","mimeType":"image/png"}}"#,
+                format!(r#"{{"role":"user", "content":{left_out}}}"#),
+                1,
+            ),
+            (
+                r#"{"role":"user","content":[{ "type":"text","text":"a" },{"type":"image","data":"","mimeType":"image/png"},{"type":"image","data":"","mimeType":"image/png"}]}"#,
+                format!(r#"{{"role":"user","content":[{{ "type":"text","text":"a" }},{0},{0}]}}"#, left_out),
+                2,
+            ),
+            (r#"{ "type":"text","text":"image/png" }"#, r#"{ "type":"text","text":"image/png" }"#.to_owned(), 0),
+            (
+                r#"{ "type":"audio","data":"AA==","mimeType":"audio/wav" }"#,
+                r#"{ "type":"audio","data":"AA==","mimeType":"audio/wav" }"#.to_owned(),
+                0,
+            ),
+            (
+                r#"{"type":"resource_link","uri":"a:b","mimeType":"image/png"}"#,
+                r#"{"type":"resource_link","uri":"a:b","mimeType":"image/png"}"#.to_owned(),
+                0,
+            ),
+        ] {
+            let mut changes = Changes::default();
+            assert_eq!(
+                (without_image(block(own), &mut changes).as_str(), changes.images),
+                (&*expected, images),
+                "{own}"
+            );
+        }
+    }
+
+    #[test]
+    fn structured_content_becomes_a_text_once() {
+        for (own, expected) in [
+            (
+                r#"{"content":[],"structuredContent":{"a": 1.0}}"#,
+                r#"{"content":[{"type":"text","text":"{\"a\": 1.0}"}],"structuredContent":{"a": 1.0}}"#,
+            ),
+            (r#"{"structuredContent":[1]}"#, r#"{"structuredContent":[1],"content":[{"type":"text","text":"[1]"}]}"#),
+            (r#"{"content":[{"type":"text","text":" {\"b\":2,\"a\":1} "}],"structuredContent":{"a":1,"b":2}}"#, ""),
+            (r#"{"content":[{"type":"text","text":"x"}]}"#, ""),
+            (r#"{"content":[],"structuredContent":null}"#, ""),
+        ] {
+            let mut changes = Changes::default();
+            let converted = with_structured_text(block(own), &mut changes);
+            assert_eq!(converted.as_str(), if expected.is_empty() { own } else { expected });
+            assert_eq!(changes.structured, !expected.is_empty(), "{own}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_result_is_all_of_it() {
+        let result = block(
+            r#"{"content":[{"type":"text","text":"a\nb"},{"type":"audio","data":""}],"structuredContent":{"c":1}}"#,
+        );
+        assert_eq!(text_of(&result), "a\nb\n{\"type\":\"audio\",\"data\":\"\"}\n{\"c\":1}");
+        let said = block(r#"{"content":[{"type":"text","text":"{\"c\":1}"}],"structuredContent":{"c":1}}"#);
+        assert_eq!(text_of(&said), "{\"c\":1}");
+    }
+}
