@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use self::add::ChainState;
 pub(super) use self::calls::{IndexedRecord, WalkedCalls};
@@ -95,29 +95,8 @@ impl RecordIndex {
         if path(data_dir).exists() { Self::open(data_dir, storage).map(Some) } else { Ok(None) }
     }
 
-    /// Opens the same index again, to read it on another thread. `None` if it is a temporary one.
-    ///
-    /// # Errors
-    /// [`LedgerError`] if it cannot be opened.
-    pub(super) fn beside(&self) -> Result<Option<Self>, LedgerError> {
-        let Some(path) = self.conn.path().filter(|path| !path.is_empty()) else { return Ok(None) };
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let conn = Connection::open_with_flags(path, flags).and_then(|conn| {
-            state::harden(&conn, BUSY_TIMEOUT)?;
-            conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-            Ok(conn)
-        });
-        let legacy = self.legacy.as_ref().map(|_| state::open_reader(&self.data_dir)).transpose()?;
-        let (data_dir, storage) = (self.data_dir.clone(), Arc::clone(&self.storage));
-        Ok(Some(Self { conn: conn.map_err(|error| self.failed(&error))?, data_dir, storage, legacy }))
-    }
-
     pub(super) fn connection(&self) -> &Connection {
         &self.conn
-    }
-
-    pub(super) fn storage(&self) -> &Arc<dyn Storage> {
-        &self.storage
     }
 
     /// Adds the records that were written since the index was last brought up to date, in the order of their times.

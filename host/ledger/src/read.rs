@@ -87,13 +87,6 @@ impl LedgerReader {
         Ok(Self { index, texts: RefCell::new(RecordTexts::new(storage)), opener: None, data_dir: data_dir.to_owned() })
     }
 
-    /// Opens another reader of the same index, for another thread. `None` if the index is in the memory of this one.
-    pub(super) fn beside(&self) -> Result<Option<Self>, LedgerError> {
-        let Some(index) = self.index.beside()? else { return Ok(None) };
-        let texts = RefCell::new(RecordTexts::new(Arc::clone(self.index.storage())));
-        Ok(Some(Self { index, texts, opener: None, data_dir: self.data_dir.clone() }))
-    }
-
     /// Opens sealed bodies in the records that are returned from now on: a payload that was sealed for one of these identities
     /// has its `body`, as one that was recorded with it. Searches for a text do not look into sealed bodies.
     #[must_use]

@@ -1,7 +1,5 @@
 //! Searching calls: which of them an answer may have is known from the index, and each is compared with its records.
 
-mod block_readers;
-
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{ControlFlow, Range};
 
@@ -9,10 +7,11 @@ use rusqlite::Error;
 
 use super::LedgerError;
 use super::calls::{CallEntry, CallRange, RecordedOutcome};
-use super::index::{CallClass, RecordIndex, RecordNames, TextSearch, UNLISTED, WalkedCalls, first_key_at};
+use super::index::{
+    CallClass, IndexedRecord, RecordIndex, RecordNames, TextSearch, UNLISTED, WalkedCalls, first_key_at,
+};
 use super::read::{LedgerReader, PositionedRecord};
 use super::text::TextQuery;
-use block_readers::{BlockReaders, MAX_AT_ONCE};
 
 /// The number of blocks without a searched text after which the calls in them whose names have it are visited.
 const VISIT_AFTER: usize = 64;
@@ -123,27 +122,19 @@ impl<'a> SearchPlan<'a> {
         }
         let named = WalkedCalls::OfClasses(&self.named);
         let mut left: Vec<Range<Vec<u8>>> = Vec::new();
-        let (mut spans, mut readers, mut at_once) = (spans.into_iter(), BlockReaders::new(reader, text), 1);
-        loop {
-            let next = search.next_blocks(&firsts, &mut spans, at_once)?;
-            if next.is_empty() {
-                break;
+        for (at, span) in spans {
+            let has_text = search.may_be_in(&firsts, at)?;
+            if !has_text {
+                left.push(span.clone());
             }
-            // An answer of few calls needs few blocks.
-            at_once = (at_once * 2).min(MAX_AT_ONCE);
-            let may_have: Vec<_> = next.iter().filter(|(_, may_have)| *may_have).map(|(span, _)| span).collect();
-            let mut found = readers.calls_with_text(&may_have)?.into_iter();
-            for (span, may_have) in next {
-                if !may_have {
-                    left.push(span.clone());
+            if has_text || left.len() >= VISIT_AFTER {
+                let done = visit_named(index, &mut left, named, range, &mut visit)?;
+                if done.is_break() {
+                    return Ok(());
                 }
-                if may_have || left.len() >= VISIT_AFTER {
-                    let done = visit_named(index, &mut left, named, range, &mut visit)?;
-                    if done.is_break() {
-                        return Ok(());
-                    }
-                }
-                let found = if may_have { found.next().unwrap_or_default() } else { BTreeSet::new() };
+            }
+            if has_text {
+                let found = reader.calls_with_text(&span, text)?;
                 let of_found = |call: &[u8]| match found.contains(call) {
                     true => visit(call),
                     false => Ok(ControlFlow::Continue(())),
@@ -175,28 +166,6 @@ impl From<LedgerError> for SearchError {
     }
 }
 
-/// The next parts of a span in blocks, each with whether its block may have the text.
-type NextBlocks = Vec<(Range<Vec<u8>>, bool)>;
-
-impl TextSearch<'_> {
-    /// Takes the next blocks up to and with this many that may have the text.
-    fn next_blocks(
-        &mut self,
-        firsts: &[Vec<u8>],
-        spans: &mut impl Iterator<Item = (usize, Range<Vec<u8>>)>,
-        wanted: usize,
-    ) -> Result<NextBlocks, Error> {
-        let (mut next, mut found) = (Vec::new(), 0);
-        while found < wanted && next.len() < VISIT_AFTER {
-            let Some((at, span)) = spans.next() else { break };
-            let may_have = self.may_be_in(firsts, at)?;
-            found += usize::from(may_have);
-            next.push((span, may_have));
-        }
-        Ok(next)
-    }
-}
-
 /// Visits the calls in adjoining spans whose names have the text.
 fn visit_named(
     index: &RecordIndex,
@@ -216,4 +185,18 @@ fn parts(firsts: &[Vec<u8>], span: &Range<Vec<u8>>) -> Vec<(usize, Range<Vec<u8>
     let ends = firsts.iter().skip(1).chain([&span.end]);
     let parts = firsts.iter().zip(ends).map(|(first, end)| first.max(&span.start).clone()..end.min(&span.end).clone());
     parts.enumerate().filter(|(_, part)| part.start < part.end).collect()
+}
+
+impl LedgerReader {
+    /// Returns the calls of a span of which a record has a text, by reading all of them in the order in which they stand.
+    fn calls_with_text(&self, span: &Range<Vec<u8>>, text: &TextQuery) -> Result<BTreeSet<Vec<u8>>, SearchError> {
+        let mut found = BTreeSet::new();
+        for record in self.index().records_of_calls(span)? {
+            let IndexedRecord { call, chain, seq, place } = record;
+            if self.with_text(&chain, seq, place, |record| text.is_in(record))? {
+                found.insert(call);
+            }
+        }
+        Ok(found)
+    }
 }
