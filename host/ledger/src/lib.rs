@@ -99,6 +99,9 @@ use work::WorkQueue;
 /// The pause before a failed write is retried if no new record arrives: soon enough for those who monitor the broker.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// The longest write after which a call that is alone writes on its own thread: others may have to wait for the thread.
+const QUICK: Duration = Duration::from_millis(1);
+
 /// The time for which a ledger that was found in its place counts as being there, for calls that do not wait for it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -144,6 +147,8 @@ struct LedgerSetup {
     busy: Duration,
     /// The pause before a failed write is retried if no new record arrives.
     retry: Duration,
+    /// The longest write after which a call that is alone writes on its own thread.
+    quick: Duration,
     /// Another storage than segments in the data folder.
     storage: Option<Arc<dyn Storage>>,
 }
@@ -159,8 +164,8 @@ impl Ledger {
     /// [`LedgerError`]. A new chain is left behind only if its first record may be on disk; the next broker then seals
     /// it.
     pub async fn open(data_dir: &Path, started: ChainStart) -> Result<Self, LedgerError> {
-        let setup = LedgerSetup { busy: state::BUSY_TIMEOUT, retry: RETRY, storage: None };
-        Self::open_with(data_dir, started, setup).await
+        let (busy, retry, quick) = (state::BUSY_TIMEOUT, RETRY, QUICK);
+        Self::open_with(data_dir, started, LedgerSetup { busy, retry, quick, storage: None }).await
     }
 
     async fn open_with(data_dir: &Path, started: ChainStart, setup: LedgerSetup) -> Result<Self, LedgerError> {
@@ -177,10 +182,9 @@ impl Ledger {
             let lock = chain::ChainLock::create(&data_dir)?;
             let chain: Arc<str> = lock.chain().into();
             let health = Arc::new(LedgerHealth::default());
-            let work = WorkQueue::new();
             let checkpoints = CheckpointWriter::new(&data_dir, &chain, started.key.clone());
             let signed = checkpoints.signed();
-            let writer = storage.create(&chain);
+            let (writer, work) = (storage.create(&chain), WorkQueue::new());
             let probe = writer.probe();
             let (shared, tip) = writer::start(
                 writer::WriterStart {
@@ -190,14 +194,14 @@ impl Ledger {
                     health: Arc::clone(&health),
                     work: Arc::clone(&work),
                     retry: setup.retry,
+                    quick: setup.quick,
                     seals,
                 },
                 &started,
             )?;
             let queue = QueueSender::new(work, shared, Arc::clone(&health));
-            let (state, places, appended) = (Mutex::new(Some(state)), Mutex::default(), Histogram::new(DECISION));
-            let looked = Mutex::default();
-            let sealer = BodySealer::new(&data_dir, &chain);
+            let (state, places, looked) = (Mutex::new(Some(state)), Mutex::default(), Mutex::default());
+            let (sealer, appended) = (BodySealer::new(&data_dir, &chain), Histogram::new(DECISION));
             let inner = Inner {
                 data_dir,
                 chain,

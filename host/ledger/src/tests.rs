@@ -49,7 +49,7 @@ async fn open(dir: &Path) -> Ledger {
 
 /// A ledger that gives up on a lock at once, and retries only when a new record arrives.
 const SHORT: LedgerSetup =
-    LedgerSetup { busy: Duration::from_millis(50), retry: Duration::from_secs(3600), storage: None };
+    LedgerSetup { busy: Duration::from_millis(50), retry: Duration::from_secs(3600), quick: QUICK, storage: None };
 
 /// Records an intent and waits until it is durable.
 async fn intend(ledger: &Ledger, event: Event, consume: Option<GrantUse>) -> Result<u64, LedgerError> {

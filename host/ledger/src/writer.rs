@@ -19,10 +19,6 @@ use super::storage::ChainWriter;
 use super::work::{MAX_BATCH, QUEUE, WorkQueue, WriteUnit, WriterEnd, WriterStep};
 use super::{ChainStart, LedgerError};
 
-/// The longest write after which a call waits for the next one on the thread that it runs on: other calls may have to wait
-/// for the thread meanwhile.
-const QUICK: Duration = Duration::from_millis(1);
-
 /// The parameters of the writer.
 pub(super) struct WriterStart {
     pub(super) storage: Box<dyn ChainWriter>,
@@ -32,6 +28,8 @@ pub(super) struct WriterStart {
     pub(super) work: Arc<WorkQueue>,
     /// The pause before a failed write is retried if no new record arrives.
     pub(super) retry: Duration,
+    /// The longest write that is quick.
+    pub(super) quick: Duration,
     /// The chains of brokers that are gone, which this one seals.
     pub(super) seals: Vec<ChainSeal>,
 }
@@ -39,7 +37,7 @@ pub(super) struct WriterStart {
 /// Writes the first records and starts the writer's thread. Returns the writer and a receiver of the last durable record's
 /// number.
 pub(super) fn start(
-    WriterStart { storage, lock, checkpoints, health, work, retry, seals }: WriterStart,
+    WriterStart { storage, lock, checkpoints, health, work, retry, quick, seals }: WriterStart,
     started: &ChainStart,
 ) -> Result<(Arc<SharedWriter>, watch::Receiver<u64>), LedgerError> {
     let (published, tip) = watch::channel(0);
@@ -49,6 +47,7 @@ pub(super) fn start(
         lock,
         checkpoints,
         retry,
+        quick,
         tip: ChainTip::default(),
         is_quick: false,
         health,
@@ -85,6 +84,7 @@ struct Writer {
     lock: ChainLock,
     checkpoints: CheckpointWriter,
     retry: Duration,
+    quick: Duration,
     /// The last record that is durable.
     tip: ChainTip,
     /// True if the last write was quick.
@@ -270,7 +270,7 @@ impl Writer {
         let Chained { tip, records, runs, .. } = chained;
         let begun = Instant::now();
         self.storage.append(&records)?;
-        self.is_quick = begun.elapsed() < QUICK;
+        self.is_quick = begun.elapsed() < self.quick;
         self.runs.advance(runs);
         self.checkpoints.add(&records);
         self.outstanding.clear();

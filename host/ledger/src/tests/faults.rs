@@ -21,7 +21,6 @@ pub(super) struct FaultyStorage {
 enum Fault {
     None,
     Fails,
-    Slow,
     Waits,
     Panics,
 }
@@ -43,11 +42,6 @@ impl FaultyStorage {
     /// Lets every append fail as if the disk were full.
     pub(super) fn fail(&self) {
         *self.fault.lock() = Fault::Fails;
-    }
-
-    /// Lets every append take longer than a call would wait for it on its own thread.
-    pub(super) fn slow_down(&self) {
-        *self.fault.lock() = Fault::Slow;
     }
 
     /// Returns the names of the threads that appended since this was last called.
@@ -129,11 +123,8 @@ impl ChainWriter for FaultyWriter {
         if *fault == Fault::Fails {
             return Err(LedgerError::Full("faulty".into()));
         }
-        let (panics, is_slow) = (*fault == Fault::Panics, *fault == Fault::Slow);
+        let panics = *fault == Fault::Panics;
         drop(fault);
-        if is_slow {
-            std::thread::sleep(Duration::from_millis(2));
-        }
         assert!(!panics, "the storage is faulty");
         self.0.append(records)
     }
