@@ -158,7 +158,7 @@ impl Repair {
     }
 }
 
-/// What was changed so far.
+/// The changes so far.
 #[derive(Debug, Default)]
 struct Repairs {
     steps: Vec<RepairStep>,

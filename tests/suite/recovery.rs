@@ -53,6 +53,15 @@ impl Drop for Remote {
     }
 }
 
+/// Returns an agent whose subscription to changes of tools was just acknowledged.
+fn subscribed(dir: &TestDir) -> Agent {
+    let mut agent = Agent::start(dir, Era::Modern);
+    agent.list();
+    agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    assert_eq!(agent.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    agent
+}
+
 fn script(dir: &TestDir, lines: &str) {
     write(dir, "script", lines);
 }
@@ -175,18 +184,10 @@ fn an_optional_source_that_fails_to_start_is_left_out_and_announced_once_it_is_r
 fn a_subscription_is_acknowledged_once_its_sources_have_subscribed_and_none_holds_it_up() {
     let dir = TestDir::new(&local(""));
     script(&dir, "modern slow-to-listen\nmodern never-acknowledges");
-    let mut agent = Agent::start(&dir, Era::Modern);
-    agent.list();
-    agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
-    assert_eq!(agent.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    let agent = subscribed(&dir);
     assert!(dir.path("open/script.subscribed").exists(), "a change that the source makes now would be lost");
     agent.leave();
-
-    let mut agent = Agent::start(&dir, Era::Modern);
-    agent.list();
-    agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
-    assert_eq!(agent.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
-    agent.leave();
+    subscribed(&dir).leave();
     dir.assert_nothing_left();
 }
 
@@ -194,10 +195,7 @@ fn a_subscription_is_acknowledged_once_its_sources_have_subscribed_and_none_hold
 fn a_subscribed_agent_gets_notifications_again_after_its_source_crashed() {
     let dir = TestDir::new(&local(""));
     script(&dir, "modern exit-in-call\nmodern");
-    let mut agent = Agent::start(&dir, Era::Modern);
-    agent.list();
-    agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
-    assert_eq!(agent.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    let mut agent = subscribed(&dir);
     assert_eq!(echo(&mut agent), "outcome-unknown");
     // The source comes back with the same tools, so a notification can only come from the source, which sends one with
     // each call.

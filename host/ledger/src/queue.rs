@@ -40,27 +40,31 @@ impl QueueSender {
     /// Queues a record whose caller waits for it, as soon as there is a place for it. Without a record, the answer comes
     /// when everything before it is on disk.
     pub(super) async fn append(&self, draft: Option<UnchainedRecord>) -> Result<oneshot::Receiver<Reply>, LedgerError> {
-        let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
-        let (reply, answer) = oneshot::channel();
-        self.work.push(WriteUnit { draft, reply: Some(reply), is_kept: false, _room: Some(room) })?;
+        let (item, answer) = self.awaited(draft).await?;
+        self.work.push(item)?;
         Ok(answer)
     }
 
     /// Queues the intent of a call, which waits for it. If it is the only open call, its thread writes what is queued and
     /// the intent: to wake another one, and to be woken by it, would cost as much as the write.
     pub(super) async fn awaited_intent(&self, draft: UnchainedRecord) -> Result<oneshot::Receiver<Reply>, LedgerError> {
+        let (item, answer) = self.awaited(Some(draft)).await?;
         let is_alone = self.open_calls.load(Ordering::Relaxed) <= 1 && may_block();
-        if !is_alone {
-            return self.append(Some(draft)).await;
-        }
-        let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
-        let (reply, answer) = oneshot::channel();
-        let item = WriteUnit { draft: Some(draft), reply: Some(reply), is_kept: false, _room: Some(room) };
-        match self.writer.hold() {
+        match is_alone.then(|| self.writer.hold()).flatten() {
             Some(writer) => writer.write(item),
             None => self.work.push(item)?,
         }
         Ok(answer)
+    }
+
+    /// Waits for a place, and returns the item of a record whose caller waits for it, with its answer.
+    async fn awaited(
+        &self,
+        draft: Option<UnchainedRecord>,
+    ) -> Result<(WriteUnit, oneshot::Receiver<Reply>), LedgerError> {
+        let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        Ok((WriteUnit { draft, reply: Some(reply), is_kept: false, _room: Some(room) }, answer))
     }
 
     /// Queues the intent of a call that does not wait for it, as soon as there is a place for it. It is kept until it

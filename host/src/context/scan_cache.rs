@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use super::stored_scans::StoredScans;
+use super::stored_scans::{Known, StoredScans};
 use crate::digest::Digest;
 use crate::item::Item;
 use crate::name::SourceName;
@@ -31,9 +31,6 @@ pub(super) fn prepare_scanner() {
 
 /// The findings in what a source listed, by the digest of the definition: warnings and grave ones.
 pub(crate) type Flags = Arc<HashMap<Digest, Arc<[Finding]>>>;
-
-/// The findings in the definitions that were scanned. `None` stands for those without a finding.
-pub(super) type Known = HashMap<Digest, Option<Arc<[Finding]>>>;
 
 /// The definitions of one source that were scanned, also by an earlier broker.
 #[derive(Debug, Default)]

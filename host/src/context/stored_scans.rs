@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::scan_cache::Known;
 use crate::digest::Digest;
 use crate::name::SourceName;
 use crate::private;
@@ -24,6 +23,9 @@ const MAX_STORED: usize = 4096;
 
 /// The largest file that is read or written, in bytes: most definitions have no finding, and take 80 bytes.
 const MAX_BYTES: u64 = 4 << 20;
+
+/// The findings in the definitions that were scanned. `None` stands for those without a finding.
+pub(super) type Known = HashMap<Digest, Option<Arc<[Finding]>>>;
 
 /// The findings in the definitions of one source, in a file.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ const DROPPED: [&str; 10] = [
 const TOLD: [(&str, &str); 3] =
     [("examples", "Examples"), ("contentMediaType", "Media type"), ("contentEncoding", "Encoding")];
 
-/// What a schema says in words.
+/// The words of a schema.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     title: Option<Value>,

@@ -21,7 +21,7 @@ pub(super) struct Node {
     pub(super) kind: NodeKind,
 }
 
-/// What a part of a schema describes.
+/// The kind of value that a part of a schema describes.
 pub(super) enum NodeKind {
     /// An object with members.
     Object(ObjectNode),

@@ -19,23 +19,24 @@ use crate::sync::Mutex;
 pub(super) struct ChangeReceiver {
     target: ChangeTarget,
     changes: ChangeThrottle,
-    /// The part in a channel that closes once every source has acknowledged its subscription, or failed to.
+    /// The part in a channel that closes once every source has acknowledged its subscription, or failed to. `None` if
+    /// nobody waits for that.
     unacknowledged: Mutex<Option<mpsc::Sender<Infallible>>>,
 }
 
 impl ChangeReceiver {
-    /// Returns a receiver for `out`, or for the legacy agent of the session. It keeps its part in `unacknowledged`
-    /// until the source has acknowledged.
+    /// Returns a receiver for `out`, or for the legacy agent of the session. It keeps `unacknowledged` until the source
+    /// has acknowledged.
     pub(super) fn new(
         session: &ConfiguredSession,
         upstream: &Arc<Upstream>,
         out: Option<mpsc::Sender<Notification>>,
-        unacknowledged: &mpsc::Sender<Infallible>,
+        unacknowledged: Option<mpsc::Sender<Infallible>>,
     ) -> Self {
         Self {
             target: ChangeTarget { session: session.me.clone(), upstream: Arc::clone(upstream), out },
             changes: ChangeThrottle::default(),
-            unacknowledged: Mutex::new(Some(unacknowledged.clone())),
+            unacknowledged: Mutex::new(unacknowledged),
         }
     }
 

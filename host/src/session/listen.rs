@@ -116,9 +116,9 @@ impl Session {
             let (unacknowledged, mut all_acknowledged) = mpsc::channel(1);
             let feeds = tools.sources().filter_map(|(upstream, met)| {
                 let wants = wants.at(upstream, met);
-                let receiver = || ChangeReceiver::new(&configured, upstream, Some(out.clone()), &unacknowledged);
-                (wants != SubscriptionFilter::default())
-                    .then(|| configured.feed(upstream, met.era, wants, Arc::new(receiver())))
+                let (out, part) = (Some(out.clone()), Some(unacknowledged.clone()));
+                let receiver = Arc::new(ChangeReceiver::new(&configured, upstream, out, part));
+                (wants != SubscriptionFilter::default()).then(|| configured.feed(upstream, met.era, wants, receiver))
             });
             let mut feeds: FuturesUnordered<_> = feeds.collect();
             drop(unacknowledged);
@@ -200,7 +200,7 @@ impl ConfiguredSession {
         let wants = SubscriptionFilter { tools, prompts: lists, resources: lists, updates };
         let (source, upstream) = (upstream.config.name.clone(), Arc::clone(upstream));
         let following = tokio::spawn(async move {
-            let receiver = Arc::new(ChangeReceiver::new(&session, &upstream, None, &mpsc::channel(1).0));
+            let receiver = Arc::new(ChangeReceiver::new(&session, &upstream, None, None));
             session.feed(&upstream, Era::Modern, wants, receiver).await;
         });
         self.upstream_subscriptions.add(key, &source, uri, following.abort_handle());

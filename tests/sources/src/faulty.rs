@@ -19,7 +19,8 @@ pub(crate) use web::serve;
 /// that of the whole list.
 const SLOW_PAGE: Duration = Duration::from_secs(16);
 
-/// The delay before a source acknowledges a subscription: shorter than the broker waits for it.
+/// The delay before a source acknowledges a subscription: shorter than the broker waits for it, and long enough that a
+/// broker that does not wait is ahead of it. Nothing that the test could await tells that the broker waits.
 const SLOW_TO_LISTEN: Duration = Duration::from_millis(50);
 
 /// The interval at which a source that waits for a file looks for it.

@@ -15,10 +15,10 @@ use crate::chain::ChainTip;
 use crate::record::RecordMembers;
 use crate::storage::{ChainPosition, Storage, StoredBatch};
 
-/// What the index said of each chain at one moment.
+/// The state of the index at one moment, by chain.
 type KnownChains = HashMap<String, KnownChain>;
 
-/// How far the index has come in a chain. The records up to the last one that it has are compared with it. That there are
+/// The state of the index in a chain. The records up to the last one that it has are compared with it. That there are
 /// no more is not believed: a search looks only at what the index has, or adds.
 #[derive(Debug, Clone, Copy)]
 struct KnownChain {

@@ -23,7 +23,7 @@ pub(super) struct Guard {
     words: OnceLock<Option<Regex>>,
 }
 
-/// What excuses a match by forbidding or refusing it; all rules share it.
+/// The patterns that excuse a match by forbidding or refusing it. All rules share them.
 static NEGATION: LazyLock<Option<Negation>> = LazyLock::new(Negation::compile);
 
 #[derive(Debug)]
