@@ -34,6 +34,10 @@ use super::{LedgerError, legacy, state};
 /// The SQL that creates the tables, indices and views.
 const SCHEMA: &str = include_str!("index/schema.sql");
 
+/// The size of a page of a new index. What a search reads stands together in the index, so that a search from a cold disk waits
+/// for a quarter of the pages that it would read with the default size.
+const PAGE_BYTES: u32 = 16 * 1024;
+
 /// The longest wait for another reader that brings the index up to date.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -223,6 +227,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let _ = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     let conn = Connection::open(path)?;
     state::harden(&conn, BUSY_TIMEOUT)?;
+    conn.pragma_update(None, "page_size", PAGE_BYTES)?;
     // Of readers that make the index together, one changes its mode, and SQLite does not let the others wait for it.
     state::retry_busy(BUSY_TIMEOUT, || conn.pragma_update(None, "journal_mode", "WAL"))?;
     // Otherwise SQLite plans some queries anew for each value, which takes longer than the query.

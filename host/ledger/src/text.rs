@@ -178,7 +178,9 @@ pub(super) fn searchable(record: &str) -> &str {
 
 /// Returns a text in lower case.
 pub(super) fn folded(text: &str) -> Cow<'_, str> {
-    match (text.is_ascii(), text.bytes().any(|byte| byte.is_ascii_uppercase())) {
+    // One that looked no further than the first one would look at each byte alone.
+    let has_uppercase = text.bytes().fold(false, |has, byte| has | byte.is_ascii_uppercase());
+    match (text.is_ascii(), has_uppercase) {
         (true, false) => text.into(),
         (true, true) => text.to_ascii_lowercase().into(),
         (false, _) => text.to_lowercase().into(),

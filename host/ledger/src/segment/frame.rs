@@ -144,11 +144,12 @@ impl FrameHeader {
         let text = String::from_utf8(text).map_err(|_| "the text of a frame is not UTF-8")?;
         let (hashes, _) = hashes.as_chunks::<{ size_of::<RecordHash>() }>();
         let records: Vec<_> = (self.first..)
-            .zip(text.split_terminator('\n').zip(hashes))
+            .zip(lines(&text).zip(hashes))
             .map(|(seq, (text, hash))| ChainedRecord { seq, text: text.to_owned(), hash: *hash })
             .collect();
-        if records.len() != self.count || text.split_terminator('\n').count() != self.count {
-            return Err(format!("a frame of {} records has {} lines", self.count, text.lines().count()));
+        let count = lines(&text).count();
+        if records.len() != self.count || count != self.count {
+            return Err(format!("a frame of {} records has {count} lines", self.count));
         }
         Ok(records)
     }
@@ -157,6 +158,18 @@ impl FrameHeader {
     pub(super) fn hashes<'a>(&self, rest: &'a [u8]) -> &'a [RecordHash] {
         rest.get(..self.count * size_of::<RecordHash>()).unwrap_or_default().as_chunks().0
     }
+}
+
+/// Returns the lines of a text, of which the last may have no end.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let ends = memchr::memchr_iter(b'\n', text.as_bytes());
+    let last = (!text.ends_with('\n')).then_some(text.len());
+    let mut start = 0;
+    ends.chain(last).filter_map(move |end| {
+        let line = text.get(start..end);
+        start = end + 1;
+        line
+    })
 }
 
 /// Appends the first frame of a segment.
