@@ -5,6 +5,7 @@
 
 mod announced;
 mod broker_core;
+mod builder;
 mod cells;
 mod components;
 mod connect;
@@ -14,6 +15,7 @@ mod git_witness;
 mod loading;
 mod lock_comparison;
 mod metrics;
+mod native_parts;
 mod operator;
 #[cfg(feature = "process")]
 mod packages;
@@ -34,7 +36,6 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use portcullis_jail::Launcher;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
@@ -46,7 +47,7 @@ use crate::control::{ControlSocket, LocalConnection};
 use crate::digest::Digest;
 use crate::gate::Inbox;
 use crate::item::Item;
-use crate::ledger::{ChainStart, CheckpointKey, Event, EventKind, Ledger};
+use crate::ledger::{ChainStart, CheckpointKey, Event, EventKind};
 use crate::lockfile::{Acceptance, Lockfile};
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::PluginIdentity;
@@ -54,12 +55,13 @@ use crate::protocol::RpcError;
 use crate::session::{ContinuationStore, Session};
 use crate::source::{NoClient, SourceClient, SourceError};
 use crate::sync::Mutex;
-use crate::telemetry::{MetricsTask, Telemetry};
+use crate::telemetry::MetricsTask;
 
 pub use crate::context::{BrokerState, BuildError, FlagState, FlaggedDefinition, SourceHealth};
 use crate::context::{Context, Upstream};
 pub use announced::announced_tools;
 use broker_core::{BrokerCore, PreparedConfig};
+pub use builder::BrokerBuilder;
 pub use components::AcceptedComponent;
 pub use connect::ConnectAllError;
 pub use definitions::SourceDefinitions;
@@ -109,74 +111,6 @@ struct Background {
 }
 
 impl Broker {
-    /// Builds a broker: loads and configures the plugins, opens the ledger, prepares the sources. `launcher` is the
-    /// program that becomes each process source.
-    ///
-    /// # Errors
-    /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then.
-    pub async fn build(config: Config, launcher: Launcher) -> Result<Self, BuildError> {
-        let prepared = PreparedConfig::of(config, None, None).await?;
-        let sinks = feed::load(&prepared.plugins, &prepared.config, &prepared.secrets).await?;
-        let telemetry = prepared.config.telemetry.as_ref();
-        let telemetry = telemetry.map(|config| Telemetry::start(config, &prepared.secrets)).transpose();
-        let telemetry = telemetry.map_err(BuildError::Telemetry)?;
-        let metrics = metrics::collector(&prepared)?;
-
-        let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
-        let lasting = BrokerCore::new(launcher, &prepared, ledger, telemetry);
-        let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
-        let question_notifier =
-            QuestionNotifier::start(questions, secrets, &lasting.inbox).map_err(BuildError::Questions);
-        let made = match question_notifier {
-            Ok(question_notifier) => {
-                lasting.context(prepared, None).await.map(|context| (question_notifier, Arc::new(context)))
-            }
-            Err(error) => Err(error),
-        };
-        let (question_notifier, context) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                lasting.ledger.close().await;
-                return Err(error);
-            }
-        };
-        let feeds = feed::SinkTasks::start(sinks, &lasting.ledger);
-        let witnesses = WitnessTasks::start(&context.config.ledger.witnesses, &lasting.ledger);
-        let rejections = Arc::new(RejectionRecorder::new(lasting.ledger.clone()));
-        let inner = Arc::new(Inner {
-            lasting,
-            context: watch::Sender::new(context),
-            reloading: tokio::sync::Mutex::default(),
-            refused: Mutex::default(),
-            retired: Mutex::default(),
-            sessions: Mutex::default(),
-            continuations: ContinuationStore::default(),
-            rejections,
-            local_connections: Mutex::default(),
-            started: Instant::now(),
-        });
-        let control = match operator::listen(&inner) {
-            Ok(control) => control,
-            Err(error) => {
-                inner.lasting.ledger.close().await;
-                let folder = inner.context().config.data_dir.clone();
-                return Err(BuildError::Control { folder, error: error.to_string() });
-            }
-        };
-        let background = Background {
-            feeds: Some(feeds).into(),
-            witnesses: tokio::sync::Mutex::new(Some(witnesses)),
-            question_notifier: Mutex::new(Some(question_notifier)),
-            control: Some(control).into(),
-            metrics: Mutex::new(metrics.map(|collector| inner.export_metrics(collector))),
-        };
-        let broker = Self { inner, background: Arc::new(background) };
-        tokio::spawn(retention::remove_old_records(Arc::downgrade(&broker.inner)));
-        tokio::spawn(rejected::report_repeats(Arc::downgrade(&broker.inner.rejections)));
-        start_eager(broker.inner.context().upstreams.values());
-        Ok(broker)
-    }
-
     /// Returns the configuration in force.
     #[must_use]
     pub fn config(&self) -> Arc<Config> {

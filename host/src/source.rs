@@ -6,6 +6,7 @@ mod component;
 mod concurrency;
 mod http;
 mod link;
+mod native;
 mod pipe;
 #[cfg(feature = "process")]
 mod process;
@@ -34,6 +35,8 @@ pub(crate) use concurrency::ConcurrencyLimit;
 pub use http::HttpConnection;
 pub(crate) use http::HttpSource;
 pub(crate) use link::url_elicitations_needed;
+pub(crate) use native::InProcessSource;
+pub use native::NativeSource;
 pub(crate) use pipe::{PipeConfig, RedactedValues};
 #[cfg(feature = "process")]
 pub(crate) use process::ProcessSource;

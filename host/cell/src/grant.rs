@@ -83,7 +83,7 @@ impl CellGrant {
                     is_folder(key, path, "a component is given folders: name the one that it stands in")?;
                 }
             }
-            Endpoint::Command { .. } | Endpoint::Url { .. } => {}
+            Endpoint::Command { .. } | Endpoint::Url { .. } | Endpoint::Native { .. } => {}
         }
         let grant = Self {
             read: read.clone(),

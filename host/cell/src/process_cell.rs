@@ -128,7 +128,7 @@ impl ProcessCell {
     pub(crate) fn command(&self) -> &[String] {
         match &self.config.endpoint {
             Endpoint::Command { argv, .. } => argv,
-            Endpoint::Url { .. } | Endpoint::Component { .. } => &[],
+            Endpoint::Url { .. } | Endpoint::Component { .. } | Endpoint::Native { .. } => &[],
         }
     }
 
@@ -259,7 +259,7 @@ impl ProcessCell {
     fn package(&self) -> Result<Option<PackageCommand>, CellError> {
         match &self.config.endpoint {
             Endpoint::Command { argv, .. } => PackageCommand::of(argv),
-            Endpoint::Url { .. } | Endpoint::Component { .. } => Ok(None),
+            Endpoint::Url { .. } | Endpoint::Component { .. } | Endpoint::Native { .. } => Ok(None),
         }
     }
 

@@ -162,6 +162,7 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
             lines.add(&subject, format_args!("runs the component {component}, sandboxed{}", granted(grant)));
             lines.values(&subject, "is given the variable", env);
         }
+        Endpoint::Native { name } => lines.add(&subject, format_args!("is `{name}` of the program itself, in no cell")),
     }
     let CellConfig { read, write, network, dangerous_allow_reduced, dangerous_allow_private, .. } = &source.cell;
     for folder in read {

@@ -199,7 +199,7 @@ pub struct ServeConfig {
 pub struct SourceConfig {
     /// The name of the source.
     pub name: SourceName,
-    /// The kind of source: a program, a URL or a component.
+    /// The kind of source, and what leads to it.
     pub endpoint: Endpoint,
     /// The style in which the source's tools are named for the agent.
     pub names: Naming,
@@ -266,7 +266,7 @@ pub enum ConnectionReuse {
     PerCall,
 }
 
-/// The kind of a source and what leads to it: a program, a URL or a component.
+/// The kind of a source and what leads to it.
 #[derive(Debug, Clone)]
 pub enum Endpoint {
     /// A program that speaks MCP over stdio.
@@ -301,6 +301,11 @@ pub enum Endpoint {
         grant: Vec<String>,
         /// All environment variables that it sees.
         env: BTreeMap<String, ConfigValue>,
+    },
+    /// A part of the program that embeds the broker, in no cell.
+    Native {
+        /// The name under which the program adds it.
+        name: String,
     },
 }
 

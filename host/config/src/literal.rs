@@ -55,6 +55,7 @@ impl SourceConfig {
                 in_text("`url`", &url).into_iter().chain(of_values("headers", headers)).collect()
             }
             Endpoint::Component { env, .. } => of_values("env", env),
+            Endpoint::Native { .. } => Vec::new(),
         }
     }
 }

@@ -17,6 +17,8 @@ use super::{Config, Endpoint, value};
 pub enum PluginRef {
     /// A plugin or component that is built into the broker: `builtin:NAME`.
     Builtin(String),
+    /// A policy, a sink or a source that is part of the program which embeds the broker: `native:NAME`.
+    Native(String),
     /// A `.wasm` file, or a `.cwasm` file that the lock file pins.
     Path(PathBuf),
     /// A file with exactly these bytes: `PATH@sha256:…`.
@@ -29,6 +31,7 @@ impl fmt::Display for PluginRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Builtin(name) => write!(f, "builtin:{name}"),
+            Self::Native(name) => write!(f, "native:{name}"),
             Self::Path(path) => path.display().fmt(f),
             Self::Oci(reference) => reference.fmt(f),
             Self::Pinned(path, digest) => write!(f, "{}@{digest}", path.display()),
@@ -88,6 +91,13 @@ pub(super) fn parse(at: &Located<String>, base: &Path) -> Result<PluginRef, Unlo
             _ if digest.is_some() => Err(refuse("built-in plugins come with the broker: leave the digest out".into())),
             true => Ok(PluginRef::Builtin(name.to_owned())),
             false => Err(refuse("write it like \"builtin:rules\"".into())),
+        };
+    }
+    if let Some(name) = text.strip_prefix("native:") {
+        return match word(name) {
+            _ if digest.is_some() => Err(refuse("what is native is part of the program: leave the digest out".into())),
+            true => Ok(PluginRef::Native(name.to_owned())),
+            false => Err(refuse("write it like \"native:name\", with letters, digits, dashes and underscores".into())),
         };
     }
     if text.contains("://") {

@@ -24,6 +24,9 @@ pub(super) struct RawSource {
     /// A WebAssembly component: "builtin:NAME"; the path of a .wasm file, or "PATH@sha256:…", which pins the file's
     /// bytes; or "oci://REGISTRY/NAME@sha256:…" from a registry.
     pub component: Option<Located<String>>,
+    /// For a program that embeds the broker: a source that is part of it, by the name under which the program adds it. It runs in
+    /// no cell.
+    pub native: Option<Located<String>>,
     /// For `command` and `component`: environment variables. A component sees only these; a program also sees PATH,
     /// HOME, LANG and TMPDIR, which the broker sets.
     pub env: Option<Located<BTreeMap<Located<String>, Located<RawValue>>>>,

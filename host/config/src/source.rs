@@ -98,8 +98,12 @@ pub(super) fn build(
 }
 
 fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut ProblemCollector) -> Option<Endpoint> {
-    let given =
-        [("command", raw.command.is_some()), ("url", raw.url.is_some()), ("component", raw.component.is_some())];
+    let given = [
+        ("command", raw.command.is_some()),
+        ("url", raw.url.is_some()),
+        ("component", raw.component.is_some()),
+        ("native", raw.native.is_some()),
+    ];
     let given: Vec<&str> = given.into_iter().filter_map(|(key, is)| is.then_some(key)).collect();
     let [kind] = given.as_slice() else {
         let (message, help) = match given.as_slice() {
@@ -118,7 +122,7 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Pro
         faults.0.push(UnlocatedProblem::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
         return None;
     };
-    let confined_kind = if *kind == "url" { "command" } else { kind };
+    let confined_kind = if matches!(*kind, "url" | "native") { "command" } else { kind };
     for (key, belongs, span) in [
         ("env", confined_kind, raw.env.as_ref().map(Located::span)),
         ("cwd", "command", raw.cwd.as_ref().map(Located::span)),
@@ -135,14 +139,14 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Pro
         }
     }
     faults.0.extend(raw.cell.as_ref().into_iter().flat_map(|raw| cell::inapplicable_keys(raw, kind)));
-    match (&raw.command, &raw.url, &raw.component) {
+    match (&raw.command, &raw.url, &raw.component, &raw.native) {
         (Some(command), ..) => {
             let argv = faults.keep(argv(command, base));
             let cwd = raw.cwd.as_ref().and_then(|at| faults.keep(value::path(at, base)));
             let env = raw.env.as_ref().map(|env| variables(env, faults)).unwrap_or_default();
             Some(Endpoint::Command { argv: argv?, cwd, env })
         }
-        (_, Some(at), _) => {
+        (_, Some(at), ..) => {
             let headers = raw.headers.as_ref().map(|headers| self::headers(headers, faults)).unwrap_or_default();
             let dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
             let transport_kind =
@@ -151,7 +155,7 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Pro
             let oauth = raw.oauth.as_ref().map(|at| super::oauth::oauth(at, has_header, faults)).unwrap_or_default();
             Some(Endpoint::Url { url: faults.keep(url(at))?, headers, oauth, dangerous_allow_private, transport_kind })
         }
-        (_, _, Some(at)) => {
+        (_, _, Some(at), _) => {
             let settings = faults.keep(json_settings(raw.settings.as_ref()));
             let grant = raw.grant.as_ref().map(|list| grant_list(list, faults)).unwrap_or_default();
             let env = raw.env.as_ref().map(|env| variables(env, faults)).unwrap_or_default();
@@ -159,7 +163,8 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Pro
             let component = faults.keep(plugin::parse(at, base))?;
             Some(Endpoint::Component { component, settings: settings?, grant, env })
         }
-        (None, None, None) => None,
+        (_, _, _, Some(at)) => Some(Endpoint::Native { name: at.as_str().to_owned() }),
+        (None, None, None, None) => None,
     }
 }
 

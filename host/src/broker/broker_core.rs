@@ -7,6 +7,7 @@ use portcullis_jail::Launcher;
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 
+use super::native_parts::NativeParts;
 use super::{BuildError, loading};
 use crate::cell::{CellFactory, Installations};
 #[cfg(feature = "process")]
@@ -32,6 +33,7 @@ pub(super) struct BrokerCore {
     /// The tasks that close sources which no configuration has any more.
     pub(super) closing: TaskTracker,
     cells: CellFactory,
+    natives: NativeParts,
     session_durations: Arc<Histogram>,
 }
 
@@ -45,18 +47,20 @@ pub(super) struct PreparedConfig {
 }
 
 impl PreparedConfig {
-    /// Loads and configures the plugins, and reads the secrets. Plugins that are as they were in `before` are taken
+    /// Loads and configures the plugins, of which the program brings `natives` along, and reads the secrets. Plugins that are as they were in `before` are taken
     /// over, with what they have counted.
     pub(super) async fn of(
         config: Config,
         host: Option<&PluginHost>,
+        natives: &NativeParts,
         before: Option<&Context>,
     ) -> Result<Self, BuildError> {
         if config.sources.is_empty() {
             return Err(if config.disabled.is_empty() { BuildError::NoSources } else { BuildError::AllDisabled });
         }
         let lock = Lockfile::load(&config.data_dir)?;
-        let plugins = loading::plugins(&config, &lock, host)?;
+        natives.check_all_are_used(&config)?;
+        let plugins = loading::plugins(&config, &lock, host)?.with_natives(natives.plugins.clone());
         let before_plugins = before.map(|before| (&*before.config, before.gate.loaded()));
         let earlier = before_plugins.as_ref();
         let gate = GatePlugins {
@@ -90,7 +94,7 @@ impl PreparedConfig {
 
 impl BrokerCore {
     pub(super) fn new(
-        launcher: Launcher,
+        (launcher, natives): (Launcher, NativeParts),
         first: &PreparedConfig,
         ledger: Ledger,
         telemetry: Option<Telemetry>,
@@ -102,7 +106,12 @@ impl BrokerCore {
         let cells = cells.with_osv(user_state_dir().map(|folder| portcullis_osv::file_in(&folder)));
         let session_durations = Arc::new(Histogram::new(OPERATION));
         let inbox = Arc::new(Inbox::with_lock_file(config.data_dir.clone()));
-        Self { ledger, inbox, telemetry, closing: TaskTracker::new(), cells, session_durations }
+        Self { ledger, inbox, telemetry, closing: TaskTracker::new(), cells, natives, session_durations }
+    }
+
+    /// Returns what the program that embeds the broker brings along.
+    pub(super) fn natives(&self) -> &NativeParts {
+        &self.natives
     }
 
     /// Makes the sources and the gate of a configuration. Sources that are as they were in `before` are taken over.
@@ -116,7 +125,8 @@ impl BrokerCore {
         let ledger = self.ledger.under(digest).sealing_for(&config.ledger.recipients);
         let notes = ledger.clone();
         let cells = Arc::new(self.cells.recorded_by(move |event| notes.record(event)));
-        let parts = SourceParts { secrets: &secrets, plugins: &plugins, cells: &cells, closing: &self.closing };
+        let (closing, natives) = (&self.closing, &self.natives.sources);
+        let parts = SourceParts { secrets: &secrets, plugins: &plugins, cells: &cells, natives, closing };
         let upstreams = context::upstreams(&config, before, &parts).await?;
         record_unguarded(&profiles, &ledger);
         let gate = Arc::new(Gate::new(gate, Arc::clone(&self.inbox), config.ask_timeout, ledger.clone()));

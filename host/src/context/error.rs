@@ -24,6 +24,24 @@ pub enum BuildError {
     /// A plugin cannot be loaded, or rejects its settings.
     #[error(transparent)]
     Plugin(#[from] PluginError),
+    /// The program added two of the same role under one name.
+    #[error("the program adds two of the role {role} under the name `{name}`: give each a name of its own")]
+    NativeTwice {
+        /// The role: `policy`, `sink` or `source`.
+        role: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The configuration does not name what the program added.
+    #[error("the program brings the {role} `{name}`, and the configuration does not use it: add {line}")]
+    NativeUnused {
+        /// The role: `policy`, `sink` or `source`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The line to add, and where.
+        line: String,
+    },
     /// The ledger cannot be opened.
     #[error(transparent)]
     Ledger(#[from] LedgerError),

@@ -59,7 +59,7 @@ pub(crate) enum NextStep {
 pub(crate) struct AgentConnection {
     backend: Arc<dyn Backend>,
     profile: ProfileName,
-    principal: &'static str,
+    principal: Arc<str>,
     state: State,
 }
 
@@ -75,8 +75,8 @@ enum State {
 }
 
 impl AgentConnection {
-    pub(crate) fn new(backend: Arc<dyn Backend>, profile: ProfileName, principal: &'static str) -> Self {
-        Self { backend, profile, principal, state: State::Fresh }
+    pub(crate) fn new(backend: Arc<dyn Backend>, profile: ProfileName, principal: &str) -> Self {
+        Self { backend, profile, principal: principal.into(), state: State::Fresh }
     }
 
     /// Takes a message. Messages that belong to the request go to `out`. Not cancellation safe: a session may have been
@@ -121,7 +121,7 @@ impl AgentConnection {
             Method::Initialize if fresh => {
                 let (backend, params) = (&*self.backend, request.params.as_ref());
                 let opened =
-                    LegacyConversation::open(backend, &self.profile, self.principal, TransportKind::Pipe, params);
+                    LegacyConversation::open(backend, &self.profile, &self.principal, TransportKind::Pipe, params);
                 let (legacy, result) = opened.await?;
                 self.state = State::Legacy(legacy);
                 Ok(NextStep::Answer(Response::result(request.id, result)))
@@ -146,7 +146,7 @@ impl AgentConnection {
         if matches!(self.state, State::Fresh) {
             let mut handles = Vec::new();
             if request.method == Method::ServerDiscover {
-                let opened = self.backend.open(&self.profile, self.principal, client.agent.clone()).await;
+                let opened = self.backend.open(&self.profile, &self.principal, client.agent.clone()).await;
                 let handle = opened.map(SessionHandle::new)?;
                 if modern::is_refused(&handle, &request).await {
                     return Err(modern::refusal());
@@ -165,7 +165,7 @@ impl AgentConnection {
             let why = format!("this connection has described its client in {MAX_CLIENT_DESCRIPTIONS} ways already");
             return Err(RpcError::new(RpcError::INVALID_REQUEST, why));
         }
-        let opened = self.backend.open(&self.profile, self.principal, client.agent.clone()).await;
+        let opened = self.backend.open(&self.profile, &self.principal, client.agent.clone()).await;
         let handle = opened.map(SessionHandle::new)?;
         handles.push((client.agent.clone(), handle.clone()));
         Ok(modern::serve(&handle, &client, request, out, calls))

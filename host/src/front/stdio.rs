@@ -8,7 +8,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex, split};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -28,6 +28,9 @@ const PRINCIPAL: &str = "local";
 /// The largest number of messages that are read ahead while one before them is being taken. Further ones are read when
 /// that is done.
 const MAX_AHEAD: usize = 16;
+
+/// The bytes that may be on their way in each direction between a client in this program and its session.
+const IN_PROCESS_BYTES: usize = 256 * 1024;
 
 /// The largest number of sessions that programs of the same user may have open over the control socket.
 const MAX_LOCAL_SESSIONS: usize = 64;
@@ -49,6 +52,46 @@ pub async fn serve_stdio(
     let max = broker.config().max_message;
     let input = Until { input, end: Some(pin!(shutdown)) };
     serve(Arc::new(broker), profile, input, output, max).await
+}
+
+/// Returns a stream on which an MCP client in this program uses a session of its own, such as that of `rmcp`. The client opens
+/// the session by its first message, under this profile and for this principal; dropping the stream closes it.
+///
+/// # Example
+/// ```
+/// use portcullis::{Launcher, broker::Broker, config::Config, front};
+/// use rmcp::ServiceExt as _;
+/// use serde_json::json;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let config = Config::builder(folder.path()).source("calc", json!({ "component": "builtin:calculator" })).build()?;
+/// let broker = Broker::build(config, Launcher::SelfExec).await?;
+/// let client = ().serve(front::connect(&broker, "default".parse()?, "me")).await?;
+/// let tools = client.list_all_tools().await?;
+/// # assert_eq!(tools.len(), 4);
+/// # client.cancel().await?;
+/// broker.shutdown().await;
+/// # Ok(())
+/// # })
+/// # }
+/// ```
+///
+/// # Panics
+/// Outside of a runtime of tokio.
+#[must_use = "dropping the stream closes the session"]
+pub fn connect(broker: &Broker, profile: ProfileName, principal: &str) -> DuplexStream {
+    let (ours, theirs) = duplex(IN_PROCESS_BYTES);
+    let (input, output) = split(ours);
+    let (max, principal) = (broker.config().max_message, principal.to_owned());
+    let backend: Arc<dyn Backend> = Arc::new(broker.clone());
+    tokio::spawn(async move {
+        if let Err(error) = serve_as(backend, (profile, &principal), input, output, max).await {
+            tracing::debug!(%error, "a session of a client in this program");
+        }
+    });
+    theirs
 }
 
 /// Serves the sessions that programs of the same user open over the broker's control socket, until `shutdown` is ready;
@@ -85,11 +128,21 @@ pub(crate) async fn serve(
     output: impl AsyncWrite + Unpin + Send + 'static,
     max_line: usize,
 ) -> io::Result<()> {
+    serve_as(backend, (profile, PRINCIPAL), input, output, max_line).await
+}
+
+async fn serve_as(
+    backend: Arc<dyn Backend>,
+    (profile, principal): (ProfileName, &str),
+    input: impl AsyncRead + Unpin + Send,
+    output: impl AsyncWrite + Unpin + Send + 'static,
+    max_line: usize,
+) -> io::Result<()> {
     let (out, queue) = mpsc::channel(OUT_QUEUE);
     let mut writer = JoinSet::new();
     writer.spawn(write(queue, output));
 
-    let mut agent = AgentConnection::new(backend, profile, PRINCIPAL);
+    let mut agent = AgentConnection::new(backend, profile, principal);
     let mut calls = JoinSet::new();
     let read = converse(&mut agent, &mut calls, AgentLines::new(input, max_line), &out).await;
 

@@ -10,25 +10,26 @@ use portcullis_core::metrics::{Decisions, PluginDecision};
 
 use super::error::PluginFailure;
 use super::instance_pool::InstancePool;
+use super::native::{self, NativePolicy};
 use super::v0_1::{ApprovalWorld, PolicyWorld, TransformWorld};
 use super::{AskFacts, PluginIdentity, Settlement, TransformDecision, Vault, Verdict};
 
 macro_rules! decider {
-    ($(#[$doc:meta])* $name:ident, $world:ident) => {
+    ($(#[$doc:meta])* $name:ident, $code:ty) => {
         $(#[$doc])*
         #[derive(Clone)]
         pub struct $name {
             identity: Arc<PluginIdentity>,
             on: Arc<[Phase]>,
             shadow: bool,
-            pub(super) instance_pool: InstancePool<$world>,
+            pub(super) code: $code,
             decisions: Arc<Decisions>,
         }
 
         impl $name {
-            pub(super) fn new(identity: PluginIdentity, config: &PluginConfig, instance_pool: InstancePool<$world>) -> Self {
+            pub(super) fn new(identity: PluginIdentity, config: &PluginConfig, code: $code) -> Self {
                 let (identity, on) = (Arc::new(identity), config.on.as_slice().into());
-                Self { identity, on, shadow: config.shadow, instance_pool, decisions: Arc::default() }
+                Self { identity, on, shadow: config.shadow, code, decisions: Arc::default() }
             }
 
             /// Returns which plugin it is.
@@ -47,7 +48,7 @@ macro_rules! decider {
             /// plugin can, nothing of it has to be kept.
             #[must_use]
             pub fn reads_flow(&self) -> bool {
-                self.instance_pool.reads_flow()
+                self.code.reads_flow()
             }
 
             /// Returns the counts and times of its decisions so far.
@@ -84,26 +85,48 @@ macro_rules! decider {
 
 decider! {
     /// A loaded policy, which decides whether a call may go on.
-    Policy, PolicyWorld
+    Policy, PolicyCode
 }
 decider! {
     /// A loaded transform, which rewrites arguments or outcomes.
-    Transform, TransformWorld
+    Transform, InstancePool<TransformWorld>
 }
 decider! {
     /// A loaded approval plugin, which decides how an ask is settled.
-    Approval, ApprovalWorld
+    Approval, InstancePool<ApprovalWorld>
+}
+
+/// What decides for a policy.
+#[derive(Clone)]
+pub(super) enum PolicyCode {
+    /// A component, of which each decision gets a fresh instance.
+    Component(InstancePool<PolicyWorld>),
+    /// Code of the program that embeds the broker.
+    Native(Arc<dyn NativePolicy>),
+}
+
+impl PolicyCode {
+    fn reads_flow(&self) -> bool {
+        match self {
+            Self::Component(instance_pool) => instance_pool.reads_flow(),
+            Self::Native(policy) => policy.reads_flow(),
+        }
+    }
 }
 
 impl Policy {
-    /// Judges one call in a fresh instance. Cancellation safe: dropping the future stops the guest.
+    /// Judges one call: in a fresh instance, unless it is native. Cancellation safe: dropping the future stops the guest.
     ///
     /// # Errors
     /// [`PluginFailure`], on which the caller must deny.
     pub async fn check(&self, view: &CallView) -> Result<Verdict, PluginFailure> {
         // Boxed, so that a call without plugins does not carry and move the room for one.
         let decision = Box::pin(async {
-            let mut live = self.instance_pool.take().await?;
+            let instance_pool = match &self.code {
+                PolicyCode::Component(instance_pool) => instance_pool,
+                PolicyCode::Native(policy) => return native::check(&**policy, view).await,
+            };
+            let mut live = instance_pool.take().await?;
             live.store.data_mut().facts.view = Some(view.clone());
             live.check().await
         });
@@ -124,7 +147,7 @@ impl Transform {
     /// [`PluginFailure`], on which the caller must deny.
     pub async fn rewrite(&self, view: &CallView, vault: Arc<dyn Vault>) -> Result<TransformDecision, PluginFailure> {
         let decision = Box::pin(async {
-            let mut live = self.instance_pool.take().await?;
+            let mut live = self.code.take().await?;
             let facts = &mut live.store.data_mut().facts;
             (facts.view, facts.vault) = (Some(view.clone()), Some(vault));
             live.rewrite().await
@@ -145,7 +168,7 @@ impl Approval {
     /// [`PluginFailure`], on which the caller must deny.
     pub async fn settle(&self, view: &CallView, ask: AskFacts) -> Result<Settlement, PluginFailure> {
         let decision = Box::pin(async {
-            let mut live = self.instance_pool.take().await?;
+            let mut live = self.code.take().await?;
             let facts = &mut live.store.data_mut().facts;
             (facts.view, facts.ask) = (Some(view.clone()), Some(ask));
             live.settle().await

@@ -28,6 +28,26 @@ pub enum PluginError {
         /// The names that exist.
         known: String,
     },
+    /// The program that embeds the broker brings no native policy or sink of that name.
+    #[error(
+        "this program has no {role} `native:{name}`; {known}; one that embeds the broker adds it to its `BrokerBuilder`"
+    )]
+    UnknownNative {
+        /// The role: `policy` or `sink`.
+        role: &'static str,
+        /// The name in the configuration.
+        name: String,
+        /// The names that exist, in words.
+        known: String,
+    },
+    /// Something native is configured in a place or with keys that are for components.
+    #[error("{plugin} is part of the program that embeds the broker: {why}")]
+    Native {
+        /// The plugin.
+        plugin: String,
+        /// What does not fit, and what to do.
+        why: &'static str,
+    },
     /// The file cannot be read.
     #[error("{plugin} cannot be read: {reason}")]
     Read {

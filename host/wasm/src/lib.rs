@@ -44,11 +44,13 @@ mod instance_pool;
 pub mod key_value;
 mod load;
 mod meter;
+mod native;
 mod observe;
 mod plugin_reader;
 mod sink;
 mod tools;
 mod v0_1;
+mod verdict;
 
 pub use access::KEY_VALUE;
 pub use access::{ComponentAccess, GrantedImports};
@@ -61,14 +63,17 @@ pub use decide::{Approval, Policy, Transform};
 pub use error::{FailureCode, PluginError, PluginFailure};
 pub use functions::FunctionsComponent;
 pub use inspect::{Import, Inspection};
+pub use native::{NativeError, NativePlugins, NativePolicy, NativeSink};
 pub use observe::{DecisionUsage, ObservedDecision};
 pub use plugin_reader::PluginReader;
 pub use sink::Sink;
 pub use tools::{ToolFailure, ToolsComponent};
+pub use verdict::{AnswerScope, AskFacts, Denial, GrantFacts, Offer, Settlement, TransformDecision, Vault, Verdict};
 
 use clock::EpochClock;
 #[cfg(feature = "compiler")]
 use compiled::Cache;
+use decide::PolicyCode;
 use descriptors::Descriptors;
 use instance_pool::{InstancePool, InstanceSlots};
 use load::{AllowedImports, LoadedCode, PluginBytes};
@@ -80,6 +85,7 @@ use v0_1::World;
 pub struct PluginHost {
     host: Arc<Host>,
     reader: Arc<PluginReader>,
+    natives: Arc<NativePlugins>,
 }
 
 impl std::fmt::Debug for PluginHost {
@@ -109,104 +115,6 @@ pub struct PluginIdentity {
     pub digest: Digest,
     /// The digest of the settings' canonical form.
     pub settings: Digest,
-}
-
-/// The decision of a policy about a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// The policy has no objection.
-    Pass,
-    /// A person must agree; the text says why.
-    Ask(String),
-    /// The call is refused.
-    Deny(Denial),
-}
-
-/// The reason why a plugin refuses a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denial {
-    /// The code, for machines: up to 64 lower-case letters, digits and dashes.
-    pub code: String,
-    /// The message, for people.
-    pub message: String,
-}
-
-/// The decision of a transform about the arguments or the outcome of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TransformDecision {
-    /// The value stays as it is, byte for byte.
-    Keep,
-    /// They become this object.
-    Replace(Json),
-    /// The call ends here.
-    Refuse(Denial),
-}
-
-/// A store of values that the agent must not see, for as long as a session lives.
-pub trait Vault: Send + Sync {
-    /// Keeps `value` and returns its placeholder, which is the same for the same value and kind. `restore_to` lists
-    /// globs over exposed tool names; if it is empty, the value returns only to the source whose call or result
-    /// contained it. Must not block, because a guest waits for it.
-    fn protect(&self, kind: &str, value: &str, restore_to: Vec<String>) -> String;
-}
-
-/// The facts about an ask that an approval plugin gets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AskFacts {
-    /// The reasons to ask: one for each policy that asks, and one if the call's risk requires it.
-    pub reasons: Vec<String>,
-    /// The earlier answers that would cover the call.
-    pub grants: Vec<GrantFacts>,
-    /// True if the tool may be destructive or may reach an open world.
-    pub grave: bool,
-}
-
-/// An earlier answer that would cover a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GrantFacts {
-    /// The grant's identifier.
-    pub id: String,
-    /// The scope of the answer.
-    pub scope: AnswerScope,
-    /// The seconds since a person gave the answer.
-    pub age: u32,
-}
-
-/// The way in which an approval plugin wants an approval to be settled. The gate may allow fewer scopes, a shorter time
-/// or fewer uses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Settlement {
-    /// A person is asked, and may give one of these answers.
-    Question(Offer),
-    /// Uses the earlier answer with this id.
-    Remembered(String),
-    /// Refuses the call without asking.
-    Refuse(Denial),
-}
-
-/// The answers that a person may choose from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
-    /// The scopes as the plugin listed them; may contain duplicates.
-    pub scopes: Vec<AnswerScope>,
-    /// The time for which a remembered answer is valid, in seconds.
-    pub valid_for: u32,
-    /// The number of times that a remembered answer may be used; 0 means without limit.
-    pub uses: u32,
-}
-
-/// The scope of an answer: the calls that it counts for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AnswerScope {
-    /// This call only.
-    Once,
-    /// One later call with the same arguments.
-    Arguments,
-    /// Calls of the tool in this session.
-    Session,
-    /// Calls of the tool by this principal.
-    Principal,
 }
 
 impl PluginHost {
@@ -241,13 +149,19 @@ impl PluginHost {
             tools: InstanceSlots::new(limits::TOOL_SLOTS),
             commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
         };
-        Ok(Self { host: Arc::new(host), reader: Arc::new(reader) })
+        Ok(Self { host: Arc::new(host), reader: Arc::new(reader), natives: Arc::default() })
+    }
+
+    /// Returns this host with the policies and sinks of the program that embeds the broker.
+    #[must_use]
+    pub fn with_natives(self, natives: NativePlugins) -> Self {
+        Self { natives: Arc::new(natives), ..self }
     }
 
     /// Returns this host with another reader, such as one with the pins of a lock file that has changed.
     #[must_use]
     pub fn with_other_pins(&self, reader: PluginReader) -> Self {
-        Self { host: Arc::clone(&self.host), reader: Arc::new(reader) }
+        Self { reader: Arc::new(reader), ..self.clone() }
     }
 
     /// Returns a digest that changes with the content of a plugin, as far as that can be told without a network: that
@@ -261,8 +175,13 @@ impl PluginHost {
     /// # Errors
     /// See [`PluginError`]. Cancellation safe, as are all functions here: compilation finishes in the background.
     pub async fn policy(&self, config: &PluginConfig) -> Result<Policy, PluginError> {
+        if let PluginRef::Native(name) = &config.plugin {
+            let policy = self.natives.policy(name)?;
+            has_no_keys_of_components(config)?;
+            return Ok(Policy::new(native::identity(name, policy.version()), config, PolicyCode::Native(policy)));
+        }
         let (identity, pool) = self.load_plugin(config).await?;
-        Ok(Policy::new(identity, config, pool))
+        Ok(Policy::new(identity, config, PolicyCode::Component(pool)))
     }
 
     /// Loads a transform and configures it once.
@@ -288,6 +207,11 @@ impl PluginHost {
     /// # Errors
     /// See [`PluginError`].
     pub async fn sink(&self, config: &PluginConfig, default_file: &Path) -> Result<Sink, PluginError> {
+        if let PluginRef::Native(name) = &config.plugin {
+            let sink = self.natives.sink(name)?;
+            has_no_keys_of_components(config)?;
+            return Ok(Sink::native(native::identity(name, ""), sink));
+        }
         let (identity, pool) = self.load_plugin(config).await?;
         Sink::open(identity, config.file.as_deref().unwrap_or(default_file), pool)
     }
@@ -359,6 +283,20 @@ impl PluginHost {
         let (engine, clock) = (self.host.engine.clone(), self.host.clock.clone());
         let pool = InstancePool::start(engine, clock, linked, slots.clone()).await?;
         Ok((identity, pool))
+    }
+}
+
+/// Refuses settings, grants and a file: what a native plugin needs, its program gives it.
+fn has_no_keys_of_components(config: &PluginConfig) -> Result<(), PluginError> {
+    let has_settings = config.settings.as_object().is_some_and(|settings| !settings.is_empty());
+    let keys = [
+        (has_settings, "`settings` cannot reach it: remove the key, and let the program set it up"),
+        (!config.grant.is_empty(), "it needs no `grant`: remove the key"),
+        (config.file.is_some(), "it has no `file`: remove the key, and let the program choose where it writes"),
+    ];
+    match keys.into_iter().find(|(given, _)| *given) {
+        Some((_, why)) => Err(PluginError::Native { plugin: config.plugin.to_string(), why }),
+        None => Ok(()),
     }
 }
 

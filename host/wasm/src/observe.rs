@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use portcullis_core::call::CallView;
 
-use super::decide::{Policy, Transform};
+use super::decide::{Policy, PolicyCode, Transform};
 use super::error::PluginFailure;
 use super::guest::ReadyInstance;
-use super::{TransformDecision, Vault, Verdict};
+use super::{TransformDecision, Vault, Verdict, native};
 
 /// The things that a plugin asked for and used while it made one decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,7 +33,14 @@ impl Policy {
     /// # Errors
     /// [`PluginFailure`] if there is no instance.
     pub async fn check_observed(&self, view: &CallView) -> Result<ObservedDecision<Verdict>, PluginFailure> {
-        let mut live = self.instance_pool.take().await?;
+        let instance_pool = match &self.code {
+            PolicyCode::Component(instance_pool) => instance_pool,
+            PolicyCode::Native(policy) => {
+                let decision = native::check(&**policy, view).await;
+                return Ok(ObservedDecision { decision, usage: DecisionUsage::default() });
+            }
+        };
+        let mut live = instance_pool.take().await?;
         begin(&mut live, view);
         let decision = live.check().await;
         Ok(ObservedDecision { decision, usage: usage(&mut live) })
@@ -50,7 +57,7 @@ impl Transform {
         view: &CallView,
         vault: Arc<dyn Vault>,
     ) -> Result<ObservedDecision<TransformDecision>, PluginFailure> {
-        let mut live = self.instance_pool.take().await?;
+        let mut live = self.code.take().await?;
         begin(&mut live, view);
         live.store.data_mut().facts.vault = Some(vault);
         let decision = live.rewrite().await;

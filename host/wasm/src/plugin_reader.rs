@@ -43,7 +43,7 @@ impl PluginReader {
     /// The plugin cannot be read or fetched, or is too large.
     pub async fn resolve(&self, plugin: &PluginRef) -> Result<Option<Digest>, PluginError> {
         match plugin {
-            PluginRef::Builtin(_) | PluginRef::Pinned(..) => Ok(None),
+            PluginRef::Builtin(_) | PluginRef::Native(_) | PluginRef::Pinned(..) => Ok(None),
             PluginRef::Path(path) => {
                 let path = path.clone();
                 blocking(move || Ok(Some(Digest::of(&file(&path)?)))).await
@@ -64,7 +64,7 @@ impl PluginReader {
                 blocking(move || Ok(Digest::of(&file(&path)?))).await.ok()
             }
             PluginRef::Oci(reference) => reference.digest().or_else(|| self.pins.get(&plugin.to_string()).copied()),
-            PluginRef::Builtin(_) => None,
+            PluginRef::Builtin(_) | PluginRef::Native(_) => None,
         }
     }
 
@@ -73,6 +73,10 @@ impl PluginReader {
         let name = plugin.to_string();
         let (path, pin) = match plugin {
             PluginRef::Builtin(builtin) => return Ok(PluginBytes::new(name, builtin::find(builtin)?.to_vec())),
+            PluginRef::Native(_) => {
+                let why = "it can be a policy or a sink, or a source with `native = \"NAME\"`, and is no component";
+                return Err(PluginError::Native { plugin: name, why });
+            }
             PluginRef::Oci(reference) => {
                 let fetched = match reference.digest().or_else(|| self.pins.get(&name).copied()) {
                     Some(digest) => oci::fetch(&self.store, reference, digest).await,

@@ -1,4 +1,4 @@
-//! A sink: an audit plugin and the file that its lines are written to.
+//! A sink: an audit plugin and the file that its lines are written to, or code of the program that embeds the broker.
 
 use std::fmt;
 use std::fs::File;
@@ -10,14 +10,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::PluginIdentity;
 use super::error::{FailureCode, PluginError, PluginFailure};
 use super::instance_pool::InstancePool;
+use super::native::{self, NativeSink};
 use super::v0_1::SinkWorld;
 
 /// A loaded sink, which receives the ledger's records.
 #[derive(Clone)]
 pub struct Sink {
     identity: Arc<PluginIdentity>,
-    instance_pool: InstancePool<SinkWorld>,
-    out: Arc<Out>,
+    code: SinkCode,
+}
+
+/// What takes a sink's records.
+#[derive(Clone)]
+enum SinkCode {
+    /// A component that makes lines of records, and the file that they are written to.
+    Component(InstancePool<SinkWorld>, Arc<Out>),
+    /// Code of the program that embeds the broker.
+    Native(Arc<dyn NativeSink>),
 }
 
 struct Out {
@@ -49,7 +58,11 @@ impl Sink {
             PluginError::File { plugin: identity.name.clone(), file: file.clone(), reason }
         })?;
         let out = Arc::new(Out { path: file, file: opened, torn: AtomicBool::new(false) });
-        Ok(Self { identity: Arc::new(identity), instance_pool, out })
+        Ok(Self { identity: Arc::new(identity), code: SinkCode::Component(instance_pool, out) })
+    }
+
+    pub(super) fn native(identity: PluginIdentity, sink: Arc<dyn NativeSink>) -> Self {
+        Self { identity: Arc::new(identity), code: SinkCode::Native(sink) }
     }
 
     /// Returns which plugin it is.
@@ -58,19 +71,23 @@ impl Sink {
         &self.identity
     }
 
-    /// Hands over a batch of records. After a return without an error, the lines that the plugin made of it are on
+    /// Hands over a batch of records. After a return without an error, the lines that a plugin made of it are on
     /// disk. After an error usually none of them is written, and the batch must be delivered again. If the future is
     /// dropped, the batch may still be written.
     ///
     /// # Errors
     /// [`PluginFailure`], with [`FailureCode::Error`] if the file cannot be written.
     pub async fn deliver(&self, records: Vec<String>) -> Result<(), PluginFailure> {
-        let lines = self.instance_pool.take().await?.deliver(&records).await?;
-        let out = self.out.clone();
-        let failed = |error: &dyn fmt::Display| {
-            PluginFailure::new(FailureCode::Error, format!("{} cannot be written: {error}", self.out.path))
+        let (instance_pool, out) = match &self.code {
+            SinkCode::Component(instance_pool, out) => (instance_pool, out),
+            SinkCode::Native(sink) => return native::deliver(&**sink, &records).await,
         };
-        let written = tokio::task::spawn_blocking(move || out.append(lines)).await;
+        let lines = instance_pool.take().await?.deliver(&records).await?;
+        let failed = |error: &dyn fmt::Display| {
+            PluginFailure::new(FailureCode::Error, format!("{} cannot be written: {error}", out.path))
+        };
+        let file = Arc::clone(out);
+        let written = tokio::task::spawn_blocking(move || file.append(lines)).await;
         written.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
     }
 }

@@ -164,6 +164,7 @@ fn endpoint(source: &SourceConfig) -> String {
         Endpoint::Command { argv, .. } => argv.join(" "),
         Endpoint::Url { url, .. } => url.to_string(),
         Endpoint::Component { component, .. } => component.to_string(),
+        Endpoint::Native { name } => format!("`{name}` of this program"),
     }
 }
 
@@ -172,7 +173,7 @@ fn environment(source: &SourceConfig) -> Vec<String> {
     let (made, env): (&[&str], _) = match &source.endpoint {
         Endpoint::Command { env, .. } => (&["PATH", "HOME", "LANG", "TMPDIR"], env),
         Endpoint::Component { env, .. } => (&[], env),
-        Endpoint::Url { .. } => return Vec::new(),
+        Endpoint::Url { .. } | Endpoint::Native { .. } => return Vec::new(),
     };
     let listed = env.iter().map(|(name, value)| match value {
         ConfigValue::Plain(_) => name.clone(),
@@ -186,6 +187,7 @@ fn cell(broker: &Broker, source: &SourceConfig) -> Value {
     match &source.endpoint {
         Endpoint::Command { .. } | Endpoint::Component { .. } => broker.cell(&source.name).unwrap_or(Value::Null),
         Endpoint::Url { .. } => json!({ "summary": "nothing runs on this machine; private addresses are refused" }),
+        Endpoint::Native { .. } => json!({ "summary": "none: it is part of this program" }),
     }
 }
 

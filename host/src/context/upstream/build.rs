@@ -1,4 +1,4 @@
-//! Builds a configured source: a program in its cell, a server behind a URL, or a component.
+//! Builds a configured source: a program in its cell, a server behind a URL, a component, or a part of this program.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,8 +23,8 @@ use crate::secret::{ConfigValue, SecretStore};
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
-    CommandSource, ComponentProgram, ComponentSource, HttpSource, PipeConfig, RedactedValues, Source, SourceError,
-    SupervisionConfig, UnusableSource, log_file,
+    CommandSource, ComponentProgram, ComponentSource, HttpSource, InProcessSource, NativeSource, PipeConfig,
+    RedactedValues, Source, SourceError, SupervisionConfig, UnusableSource, log_file,
 };
 
 /// The parts of a broker that all its sources are made with.
@@ -32,6 +32,8 @@ pub(crate) struct SourceParts<'a> {
     pub(crate) secrets: &'a SecretStore,
     pub(crate) plugins: &'a PluginHost,
     pub(crate) cells: &'a Arc<CellFactory>,
+    /// The sources of the program that embeds the broker.
+    pub(crate) natives: &'a BTreeMap<String, Arc<dyn NativeSource>>,
     /// The tasks that close sources which no configuration has any more.
     pub(crate) closing: &'a TaskTracker,
 }
@@ -100,6 +102,14 @@ impl SourceBuilder<'_> {
                 });
                 Ok(self.component(loaded, confinement, env, identity))
             }
+            Endpoint::Native { name } => {
+                let native = self.parts.natives.get(name).ok_or_else(|| self.failed(unknown_native(name)))?;
+                let identity = json!({ "native": name, "version": native.version() });
+                let supervision = SupervisionConfig::of(self.config, self.parts.cells.recorder());
+                let pipe_config = self.pipe_config(self.config.max_message, RedactedValues::default());
+                let source = InProcessSource::new(supervision, Arc::clone(native), pipe_config);
+                Ok(BuiltSource::new(Box::new(source), identity))
+            }
         }
     }
 
@@ -111,11 +121,12 @@ impl SourceBuilder<'_> {
             Err(error) => error.to_string(),
         };
         let (values, component) = match &self.config.endpoint {
-            Endpoint::Command { env, .. } => (env, None),
-            Endpoint::Url { headers, .. } => (headers, None),
-            Endpoint::Component { env, component, .. } => (env, Some(component)),
+            Endpoint::Command { env, .. } => (Some(env), None),
+            Endpoint::Url { headers, .. } => (Some(headers), None),
+            Endpoint::Component { env, component, .. } => (Some(env), Some(component)),
+            Endpoint::Native { .. } => (None, None),
         };
-        let values: Vec<_> = values.values().map(secret).collect();
+        let values: Vec<_> = values.into_iter().flat_map(BTreeMap::values).map(secret).collect();
         let component = match component {
             Some(component) => self.parts.plugins.content_digest(component).await,
             None => None,
@@ -188,14 +199,14 @@ impl SourceBuilder<'_> {
     fn program(&self, command: CommandComponent, secrets: RedactedValues, cell: Arc<ComponentCell>) -> CommandSource {
         let Self { config, parts: SourceParts { cells, .. }, .. } = self;
         let (cells, name) = (Arc::clone(cells), config.name.clone());
-        let pipe_config = PipeConfig {
-            limit: config.cell.output.map_or(config.max_message, bytes),
-            log: log_file(&cells.data_dir, &name),
-            secrets,
-        };
+        let pipe_config = self.pipe_config(config.cell.output.map_or(config.max_message, bytes), secrets);
         let supervision = SupervisionConfig::of(config, cells.recorder());
         let started = Box::new(move || cells.record_start(&name, cell.to_json()));
         CommandSource::new(supervision, ComponentProgram { command, pipe_config, started })
+    }
+
+    fn pipe_config(&self, limit: usize, secrets: RedactedValues) -> PipeConfig {
+        PipeConfig { limit, log: log_file(&self.parts.cells.data_dir, &self.config.name), secrets }
     }
 
     fn variables(&self, env: &BTreeMap<String, ConfigValue>) -> Result<Vec<(String, String)>, BuildError> {
@@ -210,6 +221,12 @@ impl SourceBuilder<'_> {
     fn failed(&self, error: SourceError) -> BuildError {
         BuildError::Source { source_name: self.config.name.clone(), error }
     }
+}
+
+fn unknown_native(name: &str) -> SourceError {
+    let why =
+        format!("this program brings no source `{name}`; one that embeds the broker adds it to its `BrokerBuilder`");
+    SourceError::Start(Cause::own(why))
 }
 
 fn bytes(bytes: u64) -> usize {

@@ -64,7 +64,7 @@ impl Upstream {
             ItemKind::Tool | ItemKind::Resource | ItemKind::Template | ItemKind::Source => {}
         }
         let cell = &self.config.cell;
-        let confined = !matches!(self.config.endpoint, Endpoint::Url { .. }) && !cell.dangerous_allow_reduced;
+        let confined = is_in_a_cell(&self.config) && !cell.dangerous_allow_reduced;
         let stores = self.component_cell.as_ref().is_some_and(|cell| cell.has_store);
         let writes = !cell.write.is_empty() || stores;
         let effects = if confined && cell.network.is_empty() && writes { WRITE } else { ALL };
@@ -81,7 +81,11 @@ impl Upstream {
 
 /// Reports whether strangers may write what the source says.
 fn reaches_network(config: &SourceConfig) -> bool {
-    matches!(config.endpoint, Endpoint::Url { .. }) || !config.cell.network.is_empty()
+    !is_in_a_cell(config) || !config.cell.network.is_empty()
+}
+
+fn is_in_a_cell(config: &SourceConfig) -> bool {
+    matches!(config.endpoint, Endpoint::Command { .. } | Endpoint::Component { .. })
 }
 
 /// Reports whether the source is granted files, or values that are secret.
@@ -98,5 +102,7 @@ fn is_granted_private(config: &SourceConfig) -> bool {
             Endpoint::Component { grant, env, .. } => {
                 env.iter().any(secret) || grant.iter().any(|word| word == crate::plugin::KEY_VALUE)
             }
+            // It may have all that its program has.
+            Endpoint::Native { .. } => true,
         }
 }

@@ -44,7 +44,7 @@ impl Upstream {
         match &self.config.endpoint {
             Endpoint::Command { .. } => Some(TransportKind::Pipe),
             Endpoint::Url { .. } => Some(TransportKind::Tcp),
-            Endpoint::Component { .. } => None,
+            Endpoint::Component { .. } | Endpoint::Native { .. } => None,
         }
     }
 
@@ -95,6 +95,7 @@ impl Upstream {
             Endpoint::Command { .. } => "command",
             Endpoint::Url { .. } => "url",
             Endpoint::Component { .. } => "component",
+            Endpoint::Native { .. } => "native",
         };
         json!({
             "name": self.config.name,

@@ -114,7 +114,7 @@ async fn refused_settings_name_the_plugin_and_the_field() {
 #[tokio::test]
 async fn a_plugin_is_configured_once_for_all_or_else_in_each_instance() {
     let linked = async |settings: serde_json::Value| {
-        let PluginHost { host, reader } = plugins().clone();
+        let PluginHost { host, reader, natives: _ } = plugins().clone();
         let wasm = reader.read(&PluginRef::Path(guest("plain"))).await.unwrap();
         let prepare =
             move || load::prepare::<v0_1::PolicyWorld>(&host, &wasm, &AllowedImports::default(), settings.to_string());

@@ -1,6 +1,5 @@
 //! Converts the generated types to the types of this crate, and checks what a plugin returned.
 
-use portcullis_core::limits::CODE_BYTES;
 use portcullis_core::protocol::Json;
 use serde_json::value::RawValue;
 
@@ -75,16 +74,9 @@ pub(super) fn their_scope(scope: AnswerScope) -> asks::Scope {
     }
 }
 
-/// Converts a denial, and checks that its code is one that programs can rely on.
 fn denial(denial: types::Denial) -> Converted<Denial> {
     let types::Denial { code, message } = denial;
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    if code.is_empty() || code.len() > CODE_BYTES || !code.bytes().all(plain) {
-        let code: String = code.chars().take(CODE_BYTES).collect();
-        let detail = format!("its code {code:?} is not up to {CODE_BYTES} lower-case letters, digits and dashes");
-        return Err(PluginFailure::new(FailureCode::Output, detail));
-    }
-    Ok(Denial { code, message })
+    Denial { code, message }.checked()
 }
 
 /// Parses an array of objects, such as the lists of MCP.

@@ -1,0 +1,181 @@
+//! Building a broker: its configuration, and what the program that embeds it brings along.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use portcullis_jail::Launcher;
+use tokio::sync::watch;
+
+use super::broker_core::{BrokerCore, PreparedConfig};
+use super::native_parts::NativeParts;
+use super::question_notifier::QuestionNotifier;
+use super::rejected::{self, RejectionRecorder};
+use super::witness::WitnessTasks;
+use super::{Background, Broker, BuildError, Inner, feed, metrics, operator, retention, start_eager, started};
+use crate::config::Config;
+use crate::ledger::Ledger;
+use crate::plugin::{NativePolicy, NativeSink};
+use crate::session::ContinuationStore;
+use crate::source::NativeSource;
+use crate::sync::Mutex;
+use crate::telemetry::Telemetry;
+
+/// A broker that is about to be built, with the policies, sinks and sources that the program brings along. Each of them
+/// must be named in the configuration, which decides where it stands.
+///
+/// # Example
+/// ```
+/// use portcullis::plugin::{NativeError, NativeSink};
+/// use portcullis::{Launcher, broker::Broker, config::Config};
+/// use serde_json::json;
+///
+/// /// Prints every record.
+/// struct Printer;
+///
+/// #[async_trait::async_trait]
+/// impl NativeSink for Printer {
+///     async fn deliver(&self, records: &[String]) -> Result<(), NativeError> {
+///         records.iter().for_each(|record| println!("{record}"));
+///         Ok(())
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let config = Config::builder(folder.path())
+///     .source("calc", json!({ "component": "builtin:calculator" }))
+///     .sink(json!({ "plugin": "native:printer" }))
+///     .build()?;
+/// let broker = Broker::builder(config, Launcher::SelfExec).sink("printer", Printer).build().await?;
+/// broker.shutdown().await;
+/// # Ok(())
+/// # })
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a builder builds nothing until `build` is called"]
+pub struct BrokerBuilder {
+    config: Config,
+    launcher: Launcher,
+    natives: NativeParts,
+    /// The role and the name of the first part that was added under a name that was taken.
+    twice: Option<(&'static str, String)>,
+}
+
+impl Broker {
+    /// Returns a builder of a broker with this configuration. `launcher` is the program that becomes each process source.
+    pub fn builder(config: Config, launcher: Launcher) -> BrokerBuilder {
+        BrokerBuilder { config, launcher, natives: NativeParts::default(), twice: None }
+    }
+
+    /// Builds a broker to which the program brings nothing along. See [`BrokerBuilder::build`].
+    ///
+    /// # Errors
+    /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then.
+    pub async fn build(config: Config, launcher: Launcher) -> Result<Self, BuildError> {
+        Self::builder(config, launcher).build().await
+    }
+}
+
+impl BrokerBuilder {
+    /// Adds a policy, which the configuration places as `plugin = "native:NAME"` in `[[policies]]`.
+    pub fn policy(mut self, name: &str, policy: impl NativePolicy + 'static) -> Self {
+        let before = self.natives.plugins.policies.insert(name.to_owned(), Arc::new(policy));
+        self.note_twice("policy", name, before.is_some());
+        self
+    }
+
+    /// Adds a sink, which the configuration places as `plugin = "native:NAME"` in `[[sinks]]`.
+    pub fn sink(mut self, name: &str, sink: impl NativeSink + 'static) -> Self {
+        let before = self.natives.plugins.sinks.insert(name.to_owned(), Arc::new(sink));
+        self.note_twice("sink", name, before.is_some());
+        self
+    }
+
+    /// Adds a source, which the configuration places as `native = "NAME"` in `[sources.…]`.
+    pub fn source(mut self, name: &str, source: impl NativeSource + 'static) -> Self {
+        let before = self.natives.sources.insert(name.to_owned(), Arc::new(source));
+        self.note_twice("source", name, before.is_some());
+        self
+    }
+
+    fn note_twice(&mut self, role: &'static str, name: &str, taken: bool) {
+        if taken {
+            self.twice.get_or_insert((role, name.to_owned()));
+        }
+    }
+
+    /// Builds the broker: loads and configures the plugins, opens the ledger, prepares the sources. Starts no source and
+    /// binds no address.
+    ///
+    /// # Errors
+    /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then. A policy, sink or source that
+    /// was added and that the configuration does not name is one of them: a policy that nobody asks would protect nothing.
+    pub async fn build(self) -> Result<Broker, BuildError> {
+        let Self { config, launcher, natives, twice } = self;
+        if let Some((role, name)) = twice {
+            return Err(BuildError::NativeTwice { role, name });
+        }
+        let prepared = PreparedConfig::of(config, None, &natives, None).await?;
+        let sinks = feed::load(&prepared.plugins, &prepared.config, &prepared.secrets).await?;
+        let telemetry = prepared.config.telemetry.as_ref();
+        let telemetry = telemetry.map(|config| Telemetry::start(config, &prepared.secrets)).transpose();
+        let telemetry = telemetry.map_err(BuildError::Telemetry)?;
+        let metrics = metrics::collector(&prepared)?;
+
+        let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
+        let lasting = BrokerCore::new((launcher, natives), &prepared, ledger, telemetry);
+        let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
+        let question_notifier =
+            QuestionNotifier::start(questions, secrets, &lasting.inbox).map_err(BuildError::Questions);
+        let made = match question_notifier {
+            Ok(question_notifier) => {
+                lasting.context(prepared, None).await.map(|context| (question_notifier, Arc::new(context)))
+            }
+            Err(error) => Err(error),
+        };
+        let (question_notifier, context) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                lasting.ledger.close().await;
+                return Err(error);
+            }
+        };
+        let feeds = feed::SinkTasks::start(sinks, &lasting.ledger);
+        let witnesses = WitnessTasks::start(&context.config.ledger.witnesses, &lasting.ledger);
+        let rejections = Arc::new(RejectionRecorder::new(lasting.ledger.clone()));
+        let inner = Arc::new(Inner {
+            lasting,
+            context: watch::Sender::new(context),
+            reloading: tokio::sync::Mutex::default(),
+            refused: Mutex::default(),
+            retired: Mutex::default(),
+            sessions: Mutex::default(),
+            continuations: ContinuationStore::default(),
+            rejections,
+            local_connections: Mutex::default(),
+            started: Instant::now(),
+        });
+        let control = match operator::listen(&inner) {
+            Ok(control) => control,
+            Err(error) => {
+                inner.lasting.ledger.close().await;
+                let folder = inner.context().config.data_dir.clone();
+                return Err(BuildError::Control { folder, error: error.to_string() });
+            }
+        };
+        let background = Background {
+            feeds: Some(feeds).into(),
+            witnesses: tokio::sync::Mutex::new(Some(witnesses)),
+            question_notifier: Mutex::new(Some(question_notifier)),
+            control: Some(control).into(),
+            metrics: Mutex::new(metrics.map(|collector| inner.export_metrics(collector))),
+        };
+        let broker = Broker { inner, background: Arc::new(background) };
+        tokio::spawn(retention::remove_old_records(Arc::downgrade(&broker.inner)));
+        tokio::spawn(rejected::report_repeats(Arc::downgrade(&broker.inner.rejections)));
+        start_eager(broker.inner.context().upstreams.values());
+        Ok(broker)
+    }
+}

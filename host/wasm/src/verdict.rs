@@ -1,0 +1,118 @@
+//! What plugins decide, and what they are told to decide it.
+
+use portcullis_core::limits::CODE_BYTES;
+use portcullis_core::protocol::Json;
+
+use super::error::{FailureCode, PluginFailure};
+
+/// The decision of a policy about a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The policy has no objection.
+    Pass,
+    /// A person must agree; the text says why.
+    Ask(String),
+    /// The call is refused.
+    Deny(Denial),
+}
+
+/// The reason why a plugin refuses a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// The code, for machines: up to 64 lower-case letters, digits and dashes.
+    pub code: String,
+    /// The message, for people.
+    pub message: String,
+}
+
+impl Denial {
+    /// Returns the denial if its code is one that programs can rely on.
+    pub(super) fn checked(self) -> Result<Self, PluginFailure> {
+        let code = &self.code;
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        if code.is_empty() || code.len() > CODE_BYTES || !code.bytes().all(plain) {
+            let code: String = code.chars().take(CODE_BYTES).collect();
+            let detail = format!("its code {code:?} is not up to {CODE_BYTES} lower-case letters, digits and dashes");
+            return Err(PluginFailure::new(FailureCode::Output, detail));
+        }
+        Ok(self)
+    }
+}
+
+/// The decision of a transform about the arguments or the outcome of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TransformDecision {
+    /// The value stays as it is, byte for byte.
+    Keep,
+    /// They become this object.
+    Replace(Json),
+    /// The call ends here.
+    Refuse(Denial),
+}
+
+/// A store of values that the agent must not see, for as long as a session lives.
+pub trait Vault: Send + Sync {
+    /// Keeps `value` and returns its placeholder, which is the same for the same value and kind. `restore_to` lists
+    /// globs over exposed tool names; if it is empty, the value returns only to the source whose call or result
+    /// contained it. Must not block, because a guest waits for it.
+    fn protect(&self, kind: &str, value: &str, restore_to: Vec<String>) -> String;
+}
+
+/// The facts about an ask that an approval plugin gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskFacts {
+    /// The reasons to ask: one for each policy that asks, and one if the call's risk requires it.
+    pub reasons: Vec<String>,
+    /// The earlier answers that would cover the call.
+    pub grants: Vec<GrantFacts>,
+    /// True if the tool may be destructive or may reach an open world.
+    pub grave: bool,
+}
+
+/// An earlier answer that would cover a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantFacts {
+    /// The grant's identifier.
+    pub id: String,
+    /// The scope of the answer.
+    pub scope: AnswerScope,
+    /// The seconds since a person gave the answer.
+    pub age: u32,
+}
+
+/// The way in which an approval plugin wants an approval to be settled. The gate may allow fewer scopes, a shorter time
+/// or fewer uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    /// A person is asked, and may give one of these answers.
+    Question(Offer),
+    /// Uses the earlier answer with this id.
+    Remembered(String),
+    /// Refuses the call without asking.
+    Refuse(Denial),
+}
+
+/// The answers that a person may choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The scopes as the plugin listed them; may contain duplicates.
+    pub scopes: Vec<AnswerScope>,
+    /// The time for which a remembered answer is valid, in seconds.
+    pub valid_for: u32,
+    /// The number of times that a remembered answer may be used; 0 means without limit.
+    pub uses: u32,
+}
+
+/// The scope of an answer: the calls that it counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AnswerScope {
+    /// This call only.
+    Once,
+    /// One later call with the same arguments.
+    Arguments,
+    /// Calls of the tool in this session.
+    Session,
+    /// Calls of the tool by this principal.
+    Principal,
+}
