@@ -88,6 +88,10 @@ deny:
 dist *ARGUMENTS:
     host/dist/make --check {{ARGUMENTS}}
 
+# Make the packages of the Rust registry, and build a project outside this repository from them
+package *ARGUMENTS:
+    host/dist/package {{ARGUMENTS}}
+
 # Make the static program of this machine, and its archive
 dist-quick:
     host/dist/make --target "$(uname -m)" binary archive checksums

@@ -1,5 +1,6 @@
-//! Builds the reference plugins as WebAssembly components and hands them to `src/plugin/builtin.rs`. Without the
-//! feature `compiler`, which they need in order to run, it builds none.
+//! Hands the reference plugins to `src/plugin/builtin.rs` as WebAssembly components. In the repository it builds them from
+//! their sources; in a published package they are ready, in the folder `builtin`. Without the feature `compiler`, which they
+//! need in order to run, there are none.
 #![expect(clippy::disallowed_methods, reason = "a build script runs cargo and learns about the build from variables")]
 #![allow(clippy::panic, reason = "a build script reports its errors by panicking")]
 
@@ -44,31 +45,41 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
 }
 
-/// Builds the plugins and returns Rust source with the list of them.
+/// Makes the plugins ready and returns Rust source with the list of them.
 fn plugins() -> String {
-    let root = variable("CARGO_MANIFEST_DIR").join("../..");
+    let package = variable("CARGO_MANIFEST_DIR");
+    let root = package.join("../..");
+    let folder = if root.join("plugins/sdk/src").is_dir() { build_all(&root) } else { package.join("builtin") };
+    let names: Vec<_> = [PLUGINS.as_slice(), &ENGINES, &WASI_PLUGINS].concat();
+    let mut list = format!("static BUILTINS: [(&str, &[u8]); {}] = [\n", names.len());
+    for name in names {
+        let file = folder.join(format!("{name}.wasm"));
+        let _ = writeln!(list, "    ({name:?}, include_bytes!({:?})),", file.display().to_string());
+    }
+    list.push_str("];\n");
+    list
+}
+
+/// Builds the plugins of a repository and returns the folder of the components.
+fn build_all(root: &Path) -> PathBuf {
     let out = variable("OUT_DIR");
     for input in ["plugins", "wit", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"] {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
     }
 
-    let count = PLUGINS.len() + ENGINES.len() + WASI_PLUGINS.len();
-    let mut list = format!("static BUILTINS: [(&str, &[u8]); {count}] = [\n");
     let groups =
         [(TARGET, PLUGINS.as_slice(), STACK), (TARGET, &ENGINES, ENGINE_STACK), (WASI_TARGET, &WASI_PLUGINS, STACK)];
     for (target, names, stack) in groups {
         ensure_target(target);
-        let built = build(&root, &guest_folder(&out), target, names, stack);
+        let built = build(root, &guest_folder(&out), target, names, stack);
         for name in names {
             let module = built.join(format!("portcullis_{}.wasm", name.replace('-', "_")));
             let file = out.join(format!("{name}.wasm"));
             fs::write(&file, component(&module))
                 .unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
-            let _ = writeln!(list, "    ({name:?}, include_bytes!({:?})),", file.display().to_string());
         }
     }
-    list.push_str("];\n");
-    list
+    out
 }
 
 /// Returns the target folder for the plugins. It is a separate one, because the cargo that runs this script holds the
@@ -90,11 +101,23 @@ fn build(root: &Path, folder: &Path, target: &str, names: &[&str], stack: u32) -
     for name in names {
         cargo.arg("--package").arg(format!("portcullis-{name}"));
     }
-    // Plugins mostly scan text, and every processor that this host compiles for has vector instructions.
-    let flags = format!("-Clink-arg=-zstack-size={stack} -Ctarget-feature=+simd128");
-    cargo.env(format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_")), flags);
+    // Plugins mostly scan text, and every processor that this host compiles for has vector instructions. Where somebody builds
+    // is in no plugin, so that everybody who builds the same sources gets the same bytes.
+    let mut flags = vec![format!("-Clink-arg=-zstack-size={stack}"), "-Ctarget-feature=+simd128".to_owned()];
+    let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
+    flags.extend(
+        [(root, "portcullis"), (cargo_home(), "cargo")]
+            .map(|(folder, name)| format!("--remap-path-prefix={}={name}", folder.display())),
+    );
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     run(cargo, "the reference plugins do not build");
     folder.join(target).join(PROFILE)
+}
+
+/// Returns the folder in which cargo has the sources of other packages.
+fn cargo_home() -> PathBuf {
+    let in_home = || PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cargo");
+    env::var_os("CARGO_HOME").map_or_else(in_home, PathBuf::from)
 }
 
 fn component(module: &Path) -> Vec<u8> {

@@ -3,7 +3,7 @@
 #![allow(missing_docs, unsafe_code, unreachable_pub, clippy::all, clippy::restriction, reason = "generated")]
 
 wit_bindgen::generate!({
-    path: "../../wit",
+    path: "wit",
     inline: "package portcullis:sdk;
         world imports {
             import portcullis:plugin/calls@0.1.0;
@@ -22,7 +22,7 @@ macro_rules! world {
     ($module:ident, $world:literal, $macro:literal, $bindings:literal, { $($with:tt)* }) => {
         pub mod $module {
             wit_bindgen::generate!({
-                path: "../../wit",
+                path: "wit",
                 world: $world,
                 with: { "portcullis:plugin/types@0.1.0": crate::bindings::portcullis::plugin::types, $($with)* },
                 pub_export_macro: true,

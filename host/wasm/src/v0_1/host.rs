@@ -20,7 +20,7 @@ pub(super) mod key_value;
 
 pub(super) mod imports {
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "wit",
         inline: "
             package portcullis:host;
             world everything {

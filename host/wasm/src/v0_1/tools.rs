@@ -10,7 +10,7 @@ use super::{World, convert};
 
 pub(super) mod world {
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "wit",
         world: "tools-plugin",
         imports: { default: trappable },
         exports: { default: async },
@@ -24,7 +24,7 @@ pub(super) mod world {
 
 mod resources {
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "wit",
         world: "resources-plugin",
         imports: { default: async | trappable },
         exports: { default: async },

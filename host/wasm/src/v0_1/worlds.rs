@@ -16,7 +16,7 @@ macro_rules! world {
     ) => {
         pub(super) mod $module {
             wasmtime::component::bindgen!({
-                path: "../../wit",
+                path: "wit",
                 world: $wit,
                 imports: { default: trappable },
                 exports: { default: async },

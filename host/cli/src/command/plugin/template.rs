@@ -15,7 +15,7 @@ macro_rules! template {
 
 macro_rules! wit {
     ($($name:literal),*) => {
-        [$((concat!("wit/", $name), include_str!(concat!("../../../../../wit/", $name)))),*]
+        [$((concat!("wit/", $name), include_str!(concat!("../../../wit/", $name)))),*]
     };
 }
 

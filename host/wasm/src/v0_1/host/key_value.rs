@@ -7,7 +7,7 @@ use crate::key_value::KeyValueStore;
 
 pub(crate) mod imports {
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "wit",
         inline: "
             package portcullis:host;
             world kept {
