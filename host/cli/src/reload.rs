@@ -106,7 +106,7 @@ pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangup
 fn watched(config: &Config, file: &Path) -> Vec<PathBuf> {
     let plugins = config.plugins().into_iter().filter_map(|plugin| match plugin {
         PluginRef::Path(path) => Some(path.clone()),
-        PluginRef::Builtin(_) | PluginRef::Pinned(..) | PluginRef::Oci(_) => None,
+        PluginRef::Builtin(_) | PluginRef::Native(_) | PluginRef::Pinned(..) | PluginRef::Oci(_) => None,
     });
     std::iter::once(file.to_owned()).chain(plugins).collect()
 }

@@ -70,7 +70,7 @@ fn replaced(policies: &[PluginConfig], candidate: &str, replaces: Option<&str>) 
         let name = policy.plugin.to_string();
         let file = match &policy.plugin {
             PluginRef::Path(path) | PluginRef::Pinned(path, _) => path.file_name().and_then(|file| file.to_str()),
-            PluginRef::Builtin(_) | PluginRef::Oci(_) => None,
+            PluginRef::Builtin(_) | PluginRef::Native(_) | PluginRef::Oci(_) => None,
         };
         name == wanted || file == Some(wanted)
     };
