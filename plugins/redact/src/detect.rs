@@ -18,7 +18,7 @@ mod number;
 use std::ops::Range;
 
 use super::kind::{Kind, Kinds};
-use bytes::{ANCHOR, DIGIT, LOWER, UPPER, WIDE, WORD, at, class, run_back};
+use bytes::{ANCHOR, BASE64, DIGIT, JOINS, JOINT, LOWER, UPPER, WIDE, WORD, at, class, is_word};
 
 /// What a detector saw: what it found, if anything, and where the search goes on.
 struct Step {
@@ -37,9 +37,16 @@ impl Step {
     }
 }
 
+/// The bytes after which it is looked again whether nothing is to be found for a while, and those that are searched before
+/// something may come: a verb, or initials.
+const CALM: usize = 16;
+
 /// Passes to `found` the range of everything of these kinds in the text, from left to right. `name` is the key of the JSON
 /// member whose value the text is.
 pub(crate) fn find(text: &str, name: Option<&str>, kinds: Kinds, found: &mut dyn FnMut(Range<usize>, Kind)) {
+    if kinds.is_empty() {
+        return;
+    }
     let bytes = text.as_bytes();
     let context = Context { text: bytes, name: name.unwrap_or_default() };
     if kinds.has(Kind::Secret)
@@ -47,12 +54,30 @@ pub(crate) fn find(text: &str, name: Option<&str>, kinds: Kinds, found: &mut dyn
     {
         found(range, kind);
     }
-    let mut place = 0;
+    if bytes::all_calm(bytes) {
+        return;
+    }
+    // Where the last value behind a name ends: assignments within it are a part of it.
+    let (mut place, mut covered, mut looked) = (0, 0, 0);
     while let Some(b) = bytes.get(place) {
+        if place >= looked {
+            let calm = bytes::calm(bytes::from(bytes, place));
+            looked = place + calm + CALM;
+            if calm > CALM {
+                // The last words may belong to what comes then. The search goes on at the beginning of one.
+                let next = place + calm - CALM;
+                place = next - bytes::run_back(bytes::before(bytes, next), CALM, is_word);
+                continue;
+            }
+        }
         let own = class(*b);
         let step = if own & WORD != 0 {
             let (end, seen) = word_end(bytes, place);
             let word = place..end;
+            if is_plain(bytes, &word, seen) {
+                place = end;
+                continue;
+            }
             place = end;
             in_word(text, &word, seen, kinds, &context)
         } else {
@@ -64,11 +89,14 @@ pub(crate) fn find(text: &str, name: Option<&str>, kinds: Kinds, found: &mut dyn
                     None
                 }
                 0 => None,
-                _ => at_anchor(text, place - 1, kinds),
+                _ => at_anchor(text, place - 1, kinds, place > covered),
             }
         };
         if let Some(step) = step {
             place = place.max(step.past);
+            if let Some((Kind::Secret, range)) = &step.found {
+                covered = range.end;
+            }
             if let Some((kind, range)) = step.found.filter(|(kind, _)| kinds.has(*kind)) {
                 found(range, kind);
             }
@@ -77,7 +105,8 @@ pub(crate) fn find(text: &str, name: Option<&str>, kinds: Kinds, found: &mut dyn
 }
 
 /// Returns where the word at `start` ends, and the classes of its bytes.
-fn word_end(bytes: &[u8], start: usize) -> (usize, u8) {
+#[inline]
+fn word_end(bytes: &[u8], start: usize) -> (usize, u16) {
     let (mut end, mut seen) = (start, 0);
     for b in bytes::from(bytes, start) {
         let own = class(*b);
@@ -90,52 +119,77 @@ fn word_end(bytes: &[u8], start: usize) -> (usize, u8) {
     (end, seen)
 }
 
+/// A key whose form says what it is has at least this many bytes in its first word, or goes on behind it.
+const KEY_WORD: usize = 16;
+
+/// Reports whether a word begins nothing for certain: it is short, consists of letters, ends here, and is no verb, no initials
+/// and no part of an option. Most words are that.
+#[inline]
+fn is_plain(bytes: &[u8], word: &Range<usize>, seen: u16) -> bool {
+    let next = at(bytes, word.end);
+    if seen & (DIGIT | JOINS) != 0
+        || word.len() >= KEY_WORD
+        || class(next) & (JOINT | BASE64 | ANCHOR) != 0
+        || next == b'~'
+    {
+        return false;
+    }
+    next != b' '
+        || match at(bytes, word.start) {
+            b'A'..=b'Z' => !matches!(word.len(), 2 | 5),
+            b'i' | b'l' | b'e' | b'w' => word.len() > VERB,
+            _ => at(bytes, word.start.wrapping_sub(1)) != b'-',
+        }
+}
+
+/// The most bytes of a verb that says a password.
+const VERB: usize = 6;
+
 /// Looks for what begins with a word. `seen` has the classes of its bytes.
-fn in_word(text: &str, word: &Range<usize>, seen: u8, kinds: Kinds, context: &Context<'_>) -> Option<Step> {
+fn in_word(text: &str, word: &Range<usize>, seen: u16, kinds: Kinds, context: &Context<'_>) -> Option<Step> {
     let bytes = text.as_bytes();
-    let (first, next) = (at(bytes, word.start), at(bytes, word.end));
-    if let Some(step) = keys::prefixed(bytes, word) {
+    let next = at(bytes, word.end);
+    // Most words are a few letters and end here: they begin nothing.
+    let goes_on = word.len() >= KEY_WORD || class(next) & (JOINT | BASE64 | ANCHOR) != 0 || next == b'~';
+    if goes_on && let Some(step) = keys::find(text, word, seen, next) {
         return Some(step);
     }
-    if seen & DIGIT != 0 {
-        if let Some(step) = keys::marked(bytes, word, next) {
-            return Some(step);
-        }
-        if seen & (UPPER | LOWER) == 0 {
-            let step = number::find(bytes, word, kinds, context);
-            let step = step.or_else(|| national::number_with_letter(bytes, word, kinds));
-            return step.or_else(|| kinds.has(Kind::Phone).then(|| contact::phone(bytes, word, context)).flatten());
-        }
-        if seen & UPPER != 0 {
-            let step = bank::iban(bytes, word);
-            return step.or_else(|| national::lettered(bytes, word, kinds, context)).or_else(|| keys::jwt(bytes, word));
-        }
+    if seen & DIGIT == 0 {
+        return if next == b' ' { before_space(text, word, seen, kinds, context) } else { None };
+    }
+    if seen & (UPPER | LOWER) == 0 {
+        return number::find(bytes, word, kinds, context);
+    }
+    if seen & UPPER == 0 {
         return None;
     }
-    match (first, word.len()) {
-        (b'B', 5) if bytes.get(word.clone()) == Some(b"BEGIN") => keys::block(text, word),
-        (b'P', 5) if bytes.get(word.clone()) == Some(b"PuTTY") => keys::putty(text, word),
+    bank::iban(bytes, word).or_else(|| national::lettered(bytes, word, kinds, context))
+}
+
+/// Looks at a word of letters that a space follows.
+fn before_space(text: &str, word: &Range<usize>, seen: u16, kinds: Kinds, context: &Context<'_>) -> Option<Step> {
+    let bytes = text.as_bytes();
+    match (at(bytes, word.start), word.len()) {
+        (b'B', 5) => keys::block(text, word),
         (b'A'..=b'Z', 2) => national::lettered(bytes, word, kinds, context),
-        // A value may follow the name of an option after a space, or the verb of a sentence.
-        _ if next == b' ' => assigned::spaced(text, word),
-        _ => keys::jwt(bytes, word).or_else(|| keys::marked(bytes, word, next)),
+        // A value may follow the name of an option, or the verb of a sentence.
+        (b'i' | b'l' | b'e' | b'w', 2..=VERB) => assigned::in_sentence(text, word),
+        _ if seen & JOINS != 0 || at(bytes, word.start.wrapping_sub(1)) == b'-' => assigned::spaced(text, word),
+        _ => None,
     }
 }
 
-/// Looks for what is around a byte between words.
-fn at_anchor(text: &str, place: usize, kinds: Kinds) -> Option<Step> {
+/// Looks for what is around a byte between words. `names` says whether a name can stand before it.
+fn at_anchor(text: &str, place: usize, kinds: Kinds, names: bool) -> Option<Step> {
     let bytes = text.as_bytes();
+    let assignment = |length: usize| names.then(|| assigned::assignment(text, place..place + length)).flatten();
     match at(bytes, place) {
         b'@' => contact::email(bytes, place),
         b':' if at(bytes, place + 1) == b'/' && at(bytes, place + 2) == b'/' => assigned::url(text, place),
-        b':' if kinds.has(Kind::Ipv6) => {
-            contact::ipv6(text, place).or_else(|| assigned::assignment(text, place..place + 1, kinds))
-        }
-        b':' | b'=' => assigned::assignment(text, place..place + 1, kinds),
+        b':' if kinds.has(Kind::Ipv6) => contact::ipv6(text, place).or_else(|| assignment(1)),
+        b':' | b'=' => assignment(1),
         // The colon of Chinese and Japanese.
-        WIDE if bytes::from(bytes, place).starts_with("：".as_bytes()) => {
-            assigned::assignment(text, place..place + "：".len(), kinds)
-        }
+        WIDE if bytes::from(bytes, place).starts_with("：".as_bytes()) => assignment("：".len()),
         _ => None,
     }
 }
@@ -157,15 +211,20 @@ impl Context<'_> {
         let end = value.end.saturating_add(BEHIND).min(self.text.len());
         let near = [self.name.as_bytes(), self.text.get(start..value.start).unwrap_or_default()];
         let behind = self.text.get(value.end..end).unwrap_or_default();
-        near.iter().chain([&behind]).any(|text| {
-            let text = text.to_ascii_lowercase();
-            words.iter().any(|word| contains_word(&text, word.as_bytes()))
-        })
+        near.iter().chain([&behind]).any(|text| contains_word(text, words))
     }
 }
 
-/// Reports whether a text has a word that begins with this.
-fn contains_word(text: &[u8], word: &[u8]) -> bool {
-    memchr::memmem::find_iter(text, word)
-        .any(|place| run_back(bytes::before(text, place), 1, |b| class(b) & LOWER != 0) == 0)
+/// Reports whether a text has a word that begins with one of these. They are in lower case, and the text may be in any.
+fn contains_word(text: &[u8], words: &[&str]) -> bool {
+    let begins = |place: usize| place == 0 || !at(text, place - 1).is_ascii_alphabetic();
+    let is = |place: usize, word: &str| {
+        text.get(place..place + word.len()).is_some_and(|here| here.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    // A word of a name may also begin with a capital: `nhsNumber`, `customerSsn`.
+    (0..text.len()).any(|place| {
+        let first = at(text, place).to_ascii_lowercase();
+        let starts = begins(place) || at(text, place).is_ascii_uppercase() && at(text, place - 1).is_ascii_lowercase();
+        starts && words.iter().any(|word| at(word.as_bytes(), 0) == first && is(place, word))
+    })
 }

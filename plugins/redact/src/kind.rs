@@ -152,6 +152,11 @@ impl Kinds {
         self.0 >> (kind as u8) & 1 == 1
     }
 
+    /// Reports whether there are no kinds in the set.
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::NONE
+    }
+
     fn and(self, kind: Kind) -> Self {
         Self(self.0 | 1 << (kind as u8))
     }

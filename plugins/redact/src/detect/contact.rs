@@ -18,9 +18,9 @@ const FILES: [&[u8]; 14] = [
 
 /// Looks for the address around an `@`.
 pub(super) fn email(text: &[u8], place: usize) -> Option<Step> {
-    let is_local = |b: u8| is_word(b) || b".%+-'".contains(&b);
+    let is_local = |b: u8| is_word(b) || matches!(b, b'.' | b'%' | b'+' | b'-' | b'\'');
     let local = run_back(before(text, place), LOCAL, is_local);
-    let odd = run(from(text, place - local), local, |b| b".'-%+".contains(&b));
+    let odd = run(from(text, place - local), local, |b| matches!(b, b'.' | b'\'' | b'-' | b'%' | b'+'));
     let host = run(from(text, place + 1), HOST, |b| is_word(b) && b != b'_' || b == b'.' || b == b'-');
     let written = before(from(text, place + 1), host);
     let host = host - run_back(written, host, |b| b == b'.' || b == b'-');
@@ -125,6 +125,10 @@ const IPV6: usize = 45;
 /// Looks for the IPv6 address around the first `:` of it.
 pub(super) fn ipv6(text: &str, place: usize) -> Option<Step> {
     let bytes = text.as_bytes();
+    let next = at(bytes, place + 1);
+    if !(next.is_ascii_hexdigit() || next == b':' && at(bytes, place + 2) != b':') {
+        return None;
+    }
     let head = run_back(before(bytes, place), 5, |b| class(b) & HEX != 0 || b.is_ascii_uppercase());
     let start = place - head;
     let length = run(from(bytes, start), IPV6 + 1, |b| b.is_ascii_hexdigit() || b == b':' || b == b'.');

@@ -8,21 +8,21 @@ pub(super) struct Format {
     pub prefix: &'static str,
     pub kind: Kind,
     /// The classes of the bytes that may follow the prefix.
-    pub set: u8,
+    pub set: u16,
     /// The least and the most bytes that follow it.
     pub min: usize,
     pub max: usize,
 }
 
-const ALNUM: u8 = DIGIT | UPPER | LOWER;
-const CAPITALS: u8 = DIGIT | UPPER;
-const SMALL: u8 = DIGIT | LOWER;
-const DASHED: u8 = WORD | JOINT;
-const STD64: u8 = WORD | JOINT | BASE64;
+const ALNUM: u16 = DIGIT | UPPER | LOWER;
+const CAPITALS: u16 = DIGIT | UPPER;
+const SMALL: u16 = DIGIT | LOWER;
+const DASHED: u16 = WORD | JOINT;
+const STD64: u16 = WORD | JOINT | BASE64;
 /// No limit: whatever hangs on such a key is hidden with it.
 const ANY: usize = usize::MAX;
 
-const fn f(prefix: &'static str, kind: Kind, set: u8, min: usize, max: usize) -> Format {
+const fn f(prefix: &'static str, kind: Kind, set: u16, min: usize, max: usize) -> Format {
     Format { prefix, kind, set, min, max }
 }
 

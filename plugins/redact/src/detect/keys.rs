@@ -4,22 +4,22 @@ use std::ops::Range;
 
 use super::super::kind::Kind;
 use super::Step;
-use super::bytes::{HEX, JOINT, LOWER, WORD, at, before, class, from, is_varied, is_word, run, run_back};
+use super::bytes::{DIGIT, HEX, JOINT, LOWER, WORD, at, before, class, from, is_varied, is_word, run, run_back};
 use super::formats::{FORMATS, Format};
 
 /// For each first byte, the second bytes with which a key goes on, as bits.
-static PAIRS: [u128; 128] = pairs();
+static PAIRS: [[u64; 2]; 128] = pairs();
 
 /// For each first byte, where its formats begin and end.
 static PLACES: [(u8, u8); 128] = places();
 
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-const fn pairs() -> [u128; 128] {
-    let mut pairs = [0; 128];
+const fn pairs() -> [[u64; 2]; 128] {
+    let mut pairs = [[0; 2]; 128];
     let mut i = 0;
     while i < FORMATS.len() {
         let prefix = FORMATS[i].prefix.as_bytes();
-        pairs[prefix[0] as usize] |= 1 << prefix[1];
+        pairs[prefix[0] as usize][prefix[1] as usize / 64] |= 1 << (prefix[1] % 64);
         i += 1;
     }
     pairs
@@ -40,11 +40,24 @@ const fn places() -> [(u8, u8); 128] {
     places
 }
 
+/// Looks for a value with a form of its own that begins with this word, which `next` follows. `seen` has the classes of the word.
+pub(super) fn find(text: &str, word: &Range<usize>, seen: u16, next: u8) -> Option<Step> {
+    let bytes = text.as_bytes();
+    let step = prefixed(bytes, word).or_else(|| marked(bytes, word, next));
+    match at(bytes, word.start) {
+        b'e' => step.or_else(|| jwt(bytes, word)),
+        b'P' if seen & DIGIT == 0 => step.or_else(|| putty(text, word)),
+        _ => step,
+    }
+}
+
 /// Looks for a key that begins with this word.
-pub(super) fn prefixed(text: &[u8], word: &Range<usize>) -> Option<Step> {
+fn prefixed(text: &[u8], word: &Range<usize>) -> Option<Step> {
     let first = usize::from(at(text, word.start));
     let second = at(text, word.start + 1);
-    if PAIRS.get(first)? >> (second & 0x7f) & 1 == 0 {
+    let [low, high] = PAIRS.get(first)?;
+    let bits = if second < 64 { low } else { high };
+    if bits >> (second & 63) & 1 == 0 {
         return None;
     }
     let (start, end) = *PLACES.get(first)?;
@@ -73,7 +86,7 @@ impl Format {
 const LONG: usize = 64;
 
 /// Looks for a JSON web token: header and payload are objects (`{"` is encoded as `eyJ`), then a signature follows.
-pub(super) fn jwt(text: &[u8], word: &Range<usize>) -> Option<Step> {
+fn jwt(text: &[u8], word: &Range<usize>) -> Option<Step> {
     if !from(text, word.start).starts_with(b"eyJ") {
         return None;
     }
@@ -92,7 +105,7 @@ pub(super) fn jwt(text: &[u8], word: &Range<usize>) -> Option<Step> {
 }
 
 /// Looks for keys whose mark is not at their beginning: `word` is followed by `next`.
-pub(super) fn marked(text: &[u8], word: &Range<usize>, next: u8) -> Option<Step> {
+fn marked(text: &[u8], word: &Range<usize>, next: u8) -> Option<Step> {
     let (rest, length) = (from(text, word.end), word.len());
     let own = from(before(text, word.end), word.start);
     let dashed = |start: usize, limit: usize| run(from(text, start), limit, |b| is_word(b) || b == b'-');
@@ -139,8 +152,11 @@ pub(super) fn marked(text: &[u8], word: &Range<usize>, next: u8) -> Option<Step>
     }
 }
 
-/// Looks for a private key in a block that begins with this word, which is `BEGIN`: up to its end, or else to the end of the text.
+/// Looks for a private key in a block that begins with this word if it is `BEGIN`: up to its end, or else to the end of the text.
 pub(super) fn block(text: &str, word: &Range<usize>) -> Option<Step> {
+    if text.get(word.clone()) != Some("BEGIN") {
+        return None;
+    }
     let gap = usize::from(at(text.as_bytes(), word.start.saturating_sub(1)) == b' ');
     let dashes = run_back(before(text.as_bytes(), word.start.saturating_sub(gap)), 5, |b| b == b'-');
     let rest = text.get(word.end..)?.strip_prefix(' ')?;
@@ -159,9 +175,9 @@ pub(super) fn block(text: &str, word: &Range<usize>) -> Option<Step> {
 }
 
 /// Looks for a private key in PuTTY's format, whose first word this is: up to its checksum, or else to the end of the text.
-pub(super) fn putty(text: &str, word: &Range<usize>) -> Option<Step> {
+fn putty(text: &str, word: &Range<usize>) -> Option<Step> {
     const SUM: &str = "Private-MAC: ";
-    let rest = text.get(word.end..)?.strip_prefix("-User-Key-File-")?;
+    let rest = text.get(word.start..)?.strip_prefix("PuTTY-User-Key-File-")?;
     let body = text.len() - rest.len();
     let length = rest.find(SUM).map_or(rest.len(), |at| {
         let sum = at + SUM.len();

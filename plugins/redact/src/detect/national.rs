@@ -77,20 +77,20 @@ pub(super) fn lettered(text: &[u8], word: &Range<usize>, kinds: Kinds, context: 
 /// Looks for an identifier of which the first part is a number and the last has a letter: `12345678-Z`, `131052-308T`.
 pub(super) fn number_with_letter(text: &[u8], word: &Range<usize>, kinds: Kinds) -> Option<Step> {
     let separator = at(text, word.end);
-    let tail = run(from(text, word.end + 1), 5, is_word);
-    let mut whole = [0; 10];
-    let parts = [text.get(word.clone())?, text.get(word.end + 1..word.end + 1 + tail)?];
-    let length = word.len() + tail;
-    parts.concat().iter().zip(&mut whole).for_each(|(b, slot)| *slot = *b);
-    let range = word.start..word.end + 1 + tail;
-    let whole = whole.get(..length)?;
-    match (word.len(), tail) {
-        (6, 4) if matches!(separator, b'-' | b'+') && kinds.has(Kind::FiHetu) && is_finnish(whole) => {
-            Some(Step::found(Kind::FiHetu, range))
-        }
-        (8, 1) if separator == b'-' && kinds.has(Kind::EsDni) && is_dni(whole) => Some(Step::found(Kind::EsDni, range)),
-        _ => None,
+    if !matches!((word.len(), separator), (6, b'-' | b'+') | (8, b'-')) {
+        return None;
     }
+    let range = word.start..word.end + 1 + run(from(text, word.end + 1), 5, is_word);
+    let mut whole = [0; 10];
+    let written = text.get(range.clone())?.iter().filter(|b| **b != separator);
+    let length = whole.iter_mut().zip(written).map(|(slot, b)| *slot = *b).count();
+    let whole = whole.get(..length).filter(|_| range.len() == length + 1)?;
+    let kind = match (word.len(), length) {
+        (6, 10) if is_finnish(whole) => Kind::FiHetu,
+        (8, 9) if is_dni(whole) => Kind::EsDni,
+        _ => return None,
+    };
+    kinds.has(kind).then(|| Step::found(kind, range))
 }
 
 /// Reports whether a byte is a capital letter (`A`), a digit (`N`) or either (`W`).

@@ -4,10 +4,13 @@ use std::ops::Range;
 
 use super::super::kind::{Kind, Kinds};
 use super::bytes::{at, before, from, is_word, run};
-use super::{Context, Step, checks, national};
+use super::{Context, Step, checks, contact, national};
 
 /// The most groups of a number, as in a French identifier.
 const GROUPS: usize = 7;
+
+/// The fewest digits of an identifier.
+const MIN: usize = 8;
 
 /// The most digits of a number.
 const DIGITS: usize = 20;
@@ -79,16 +82,40 @@ impl Number {
 /// Looks for what a number from the start of this word on can be.
 pub(super) fn find(text: &[u8], word: &Range<usize>, kinds: Kinds, context: &Context<'_>) -> Option<Step> {
     // Most numbers are short and alone, and then they are nothing that is looked for.
-    let alone = |b: u8| !matches!(b, b' ' | b'-' | b'.' | b'/');
-    if word.len() < 8 && (alone(at(text, word.end)) || !at(text, word.end + 1).is_ascii_digit()) {
+    let next = at(text, word.end);
+    let goes_on =
+        matches!(next, b' ' | b'-' | b'.' | b'/' | b'+' | b')') && (is_word(at(text, word.end + 1)) || next == b')');
+    if word.len() < 8 && !goes_on && !kinds.has(Kind::Phone) {
         return None;
     }
-    let number = Number::read(text, word.start);
+    let enough = kinds.has(Kind::Ipv4) || has_digits(from(text, word.start), MIN);
+    let step = enough.then(|| grouped(text, word, &Number::read(text, word.start), kinds, context)).flatten();
+    let step = step.or_else(|| national::number_with_letter(text, word, kinds));
+    step.or_else(|| kinds.has(Kind::Phone).then(|| contact::phone(text, word, context)).flatten())
+}
+
+/// Reports whether a number has at least so many digits, in groups or not.
+fn has_digits(text: &[u8], least: usize) -> bool {
+    let (mut digits, mut gap) = (0, false);
+    for b in text.iter().take(2 * least) {
+        match b {
+            b'0'..=b'9' => (digits, gap) = (digits + 1, false),
+            b' ' | b'-' | b'.' | b'/' if !gap => gap = true,
+            _ => break,
+        }
+    }
+    digits >= least
+}
+
+fn grouped(text: &[u8], word: &Range<usize>, number: &Number, kinds: Kinds, context: &Context<'_>) -> Option<Step> {
     let joined_before = word.start > 1
         && matches!(at(text, word.start - 1), b'-' | b'.' | b'/')
         && at(text, word.start - 2).is_ascii_digit();
     for count in (1..=number.groups).rev() {
         let Some((written, end)) = number.first(count) else { continue };
+        if written.digits.len() < MIN && written.separators != b"..." {
+            break;
+        }
         let joined_after = matches!(at(text, end), b'-' | b'.' | b'/') && at(text, end + 1).is_ascii_digit();
         let range = word.start..end;
         // A network is written as its address and the length of its prefix.
