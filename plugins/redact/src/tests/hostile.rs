@@ -98,6 +98,7 @@ fn a_value_is_found_however_json_writes_it() {
         r#"{"\u0061@b.org":1}"#,
         r#"{"p\u0061ssword":"Sommer2031!x"}"#,
         r#"{"x":"line\\na@b.org"}"#,
+        r#"{"x":"line\\nDE89 3704 0044 0532 0130 00"}"#,
         r#"{"x":"{\"password\":\"Sommer2031!x\"}"}"#,
         r#"{"x":"{\\\"password\\\": \\\"Sommer2031!x\\\"}"}"#,
         r#"{"passwords":["Sommer2031!x"]}"#,
