@@ -37,8 +37,8 @@ impl Step {
     }
 }
 
-/// The bytes after which it is looked again whether nothing is to be found for a while, and those that are searched before
-/// something may come: a verb, or initials.
+/// The bytes after which it is looked again whether nothing is to be found for a while, and those before such a place that are
+/// searched, as a verb may end there.
 const CALM: usize = 16;
 
 /// Passes to `found` the range of everything of these kinds in the text, from left to right. `name` is the key of the JSON

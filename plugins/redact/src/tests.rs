@@ -89,6 +89,20 @@ fn text_that_only_resembles_a_secret_stays() {
 }
 
 #[test]
+fn calm_text_before_and_behind_a_value_does_not_hide_it() {
+    for value in
+        ["AKIAABCDEFGHIJKLMNOP", "a@b.org", "4111 1111 1111 1111", "AB 12 34 56 C", "password is Sommer2031!x", KEY]
+    {
+        for length in 0..70 {
+            let words =
+                &"the quick brown fox jumps over a lazy dog and then it sleeps, until noon, ".repeat(2)[..length];
+            let given = format!("{words} {value} {words}");
+            assert!(text("{}", &given).contains(":1]"), "{given}");
+        }
+    }
+}
+
+#[test]
 fn every_byte_that_is_no_secret_stays() {
     let outcome = r#"{ "content" : [ {"type":"text", "text":"\u0061 caf\u00e9" }, {"text":"hi a@b.org\n\"\ud83d\ude00\""} ],
         "a@b.org": 1.50, "big": 9007199254740993, "isError" :false }"#;

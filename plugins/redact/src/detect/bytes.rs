@@ -96,10 +96,10 @@ pub(super) fn is_varied(bytes: &[u8]) -> bool {
 /// The bytes that are looked at together: they become vector instructions.
 const BLOCK: usize = 16;
 
-/// Reports whether a byte is a letter, a space or a comma. Nothing that is looked for consists of these alone, but long words.
+/// Reports whether a byte is a small letter, a space or a comma. Nothing that is looked for consists of these alone.
 #[inline]
 fn is_calm(b: u8) -> bool {
-    ((b | 0x20).wrapping_sub(b'a') < 26) | (b == b' ') | (b == b',')
+    (b.wrapping_sub(b'a') < 26) | (b == b' ') | (b == b',')
 }
 
 /// Returns how many bytes at the start are calm, in whole blocks that each have a space.
@@ -114,7 +114,7 @@ pub(super) fn calm(bytes: &[u8]) -> usize {
     blocks.iter().take_while(calm).count() * BLOCK
 }
 
-/// Reports whether all bytes are calm, and no word is long.
+/// Reports whether all bytes are calm, and no word is as long as a block.
 #[inline]
 pub(super) fn all_calm(bytes: &[u8]) -> bool {
     let rest = from(bytes, calm(bytes));

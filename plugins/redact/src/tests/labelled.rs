@@ -190,5 +190,6 @@ fn row(out: &mut String, name: &str, counts: [Count; 2]) {
 
 /// Returns a share in per cent, rounded down: 100 only if nothing is missing.
 fn share(part: usize, whole: usize) -> String {
-    if whole == 0 { "–".into() } else { format!("{}.{}", part * 100 / whole, part * 1_000 / whole % 10) }
+    let thousandths = (part * 1_000).checked_div(whole);
+    thousandths.map_or_else(|| "–".into(), |n| format!("{}.{}", n / 10, n % 10))
 }
