@@ -155,7 +155,8 @@ async fn redact_reads_no_part_of_a_hostile_text_again_and_again() {
         "Steuer 12345678901 ",
         "555-0100 ",
     ] {
-        let text = unit.repeat(HOSTILE_BYTES / unit.len());
+        // A value at the beginning, as placeholders are only looked for if there is one.
+        let text = format!("a@b.org {}", unit.repeat(HOSTILE_BYTES / unit.len()));
         let (_, instructions) = plugin.rewrite(&format!("{{\"x\":\"{text}\"}}")).await;
         let each = instructions / HOSTILE_BYTES as u64;
         if each > HOSTILE {
