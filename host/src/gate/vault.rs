@@ -178,8 +178,10 @@ impl Vault for Keeper {
     }
 }
 
+/// Returns a random text that begins with a letter, so that no search takes it for a number.
 fn nonce() -> Option<String> {
     let mut bytes = [0; NONCE_BYTES];
     getrandom::fill(&mut bytes).ok()?;
+    bytes.iter_mut().take(1).for_each(|first| *first |= 0xa0);
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -4,6 +4,8 @@
 mod hostile;
 mod loading;
 mod precompiled;
+#[cfg(feature = "compiler")]
+mod redact;
 mod worlds;
 
 use portcullis_config::{PluginConfig, PluginRef};

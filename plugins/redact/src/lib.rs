@@ -1,117 +1,118 @@
 //! A transform that replaces secrets and personal data with placeholders, in arguments and in results.
 //!
 //! ```toml
-//! detect   = ["email", "credit-card"]     # by default email, credit-card, iban, aws-key,
-//!                                         # github-token, private-key, jwt; also available: ipv4
+//! detect   = ["default", "phone"]         # by default ["default"]: all kinds but phone, ipv4 and ipv6
 //! patterns = [{ kind = "ticket", regex = "TCK-[0-9]{6}" }]
 //! restore  = "same-source"                # or globs over the exposed names of the tools that may get the values back
+//! one-way  = ["private-key"]              # or "all": kinds whose values are not kept and that nobody gets back
 //! ```
 //!
-//! Only strings in which something is found are rewritten; every other byte stays. Keys and numbers are not
-//! searched: a card number that is a JSON number is not found. Overlapping values become one placeholder, so that no
-//! part of a value remains.
+//! Only strings in which something is found are rewritten; every other byte stays. Numbers are not searched: a card number
+//! that is a JSON number is not found. Keys are searched in results only, as a key in arguments would not be put back.
+//! Overlapping values become one placeholder, so that no part of a value remains.
 //!
 //! A regex has no look-around and no back-references. Searching takes time proportional to the length of the text times
 //! the size of the regex. If the plugin exceeds its time, the call is denied.
 
 mod detect;
+mod find;
+mod kind;
+mod settings;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use detect::Detector;
 use portcullis_plugin::json::{Json, Value, quote};
-use portcullis_plugin::{Call, Change, NameGlob, Phase, Transform, Vault, settings};
-use regex_lite::Regex;
-use serde::Deserialize;
-use serde::de::{Deserializer, Error};
+use portcullis_plugin::{Call, Change, Phase, Transform, Vault};
+use settings::Settings;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Redact {
-    #[serde(default = "detect::usual")]
-    detect: Vec<Detector>,
-    #[serde(default)]
-    patterns: Vec<Pattern>,
-    #[serde(default)]
-    restore: Restore,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Pattern {
-    #[serde(deserialize_with = "kind")]
-    kind: String,
-    #[serde(deserialize_with = "regex")]
-    regex: Regex,
-}
-
-/// Globs over the exposed names of the tools that may get values back. If empty, only the source that a
-/// value came from gets it.
-#[derive(Default)]
-struct Restore(Vec<String>);
+struct Redact(Settings);
 
 impl Transform for Redact {
     fn configure(settings: &str) -> Result<Self, String> {
-        settings::parse(settings)
+        Settings::parse(settings).map(Self)
     }
 
     fn rewrite(&self, call: &dyn Call, vault: &dyn Vault) -> Result<Change, String> {
-        let text = match call.phase() {
-            Phase::Call => call.arguments(),
-            Phase::Result => call.outcome().ok_or("a result without an outcome")?,
+        let (text, keys) = match call.phase() {
+            Phase::Call => (call.arguments(), false),
+            Phase::Result => (call.outcome().ok_or("a result without an outcome")?, true),
             Phase::List => return Ok(Change::Keep),
             Phase::Other => return Err("a phase that this version does not know".into()),
         };
-        let mut edits = Vec::new();
-        self.edits(&Json::parse(&text)?, vault, &mut edits);
+        let mut rewriting = Rewriting { settings: &self.0, vault, text: &text, keys, edits: Vec::new() };
+        rewriting.value(&Json::parse(&text)?, None);
+        let edits = rewriting.edits;
         if edits.is_empty() { Ok(Change::Keep) } else { Ok(Change::Replace(splice(&text, &edits))) }
     }
 }
 
-impl Redact {
-    /// Collects the strings that change, in the order of the text.
-    fn edits(&self, json: &Json<'_>, vault: &dyn Vault, edits: &mut Vec<(Range<usize>, String)>) {
+/// The rewriting of one JSON text.
+struct Rewriting<'a> {
+    settings: &'a Settings,
+    vault: &'a dyn Vault,
+    text: &'a str,
+    /// Whether keys are rewritten too.
+    keys: bool,
+    /// What is replaced by what, in the order of the text.
+    edits: Vec<(Range<usize>, String)>,
+}
+
+impl Rewriting<'_> {
+    /// Collects what changes in a value. `name` is the key of the member that it belongs to.
+    fn value(&mut self, json: &Json<'_>, name: Option<&str>) {
         match &json.value {
-            Value::String(text) => edits.extend(self.redacted(text, vault).map(|new| (json.span.clone(), quote(&new)))),
-            Value::Array(items) => items.iter().for_each(|item| self.edits(item, vault, edits)),
-            Value::Object(members) => members.iter().for_each(|(_, value)| self.edits(value, vault, edits)),
+            Value::String(text) => {
+                let new = self.redacted(text, name);
+                self.edits.extend(new.map(|new| (json.span.clone(), quote(&new))));
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.value(item, name)),
+            Value::Object(members) => {
+                let (mut end, mut renamed) = (json.span.start, BTreeMap::new());
+                for (key, value) in members {
+                    if self.keys
+                        && let Some(new) = self.redacted(key, None)
+                    {
+                        let new = distinct(new, &mut renamed);
+                        self.edits.extend(self.key(end..value.span.start).map(|span| (span, quote(&new))));
+                    }
+                    self.value(value, Some(key));
+                    end = value.span.end;
+                }
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    fn redacted(&self, text: &str, vault: &dyn Vault) -> Option<String> {
-        let found = self.find(text);
-        if found.is_empty() {
-            return None;
-        }
-        let placeholder = |(range, kind): &(Range<usize>, &str)| {
-            let value = text.get(range.clone())?;
-            Some((range.clone(), vault.protect(kind, value, &self.restore.0)))
-        };
-        let placeholders: Vec<_> = found.iter().filter_map(placeholder).collect();
-        Some(splice(text, &placeholders))
+    /// Returns the place of the key that is between a value and the next one.
+    fn key(&self, between: Range<usize>) -> Option<Range<usize>> {
+        let gap = self.text.get(between.clone())?;
+        Some(between.start + gap.find('"')?..between.start + gap.rfind('"')? + 1)
     }
 
-    /// Returns the ranges to hide, from left to right. They do not overlap.
-    fn find(&self, text: &str) -> Vec<(Range<usize>, &str)> {
-        let mut found: Vec<(Range<usize>, &str)> = Vec::new();
-        for detector in &self.detect {
-            detector.find(text, &mut |range| found.push((range, detector.name())));
-        }
-        for pattern in &self.patterns {
-            let matches = pattern.regex.find_iter(text).filter(|m| !m.is_empty());
-            found.extend(matches.map(|m| (m.range(), pattern.kind.as_str())));
-        }
-        found.sort_by_key(|(range, _)| (range.start, std::cmp::Reverse(range.end)));
-        found.dedup_by(|next, last| {
-            let overlap = next.0.start < last.0.end;
-            if overlap {
-                last.0.end = last.0.end.max(next.0.end);
-            }
-            overlap
-        });
-        found
+    /// Returns the text with placeholders, if anything is found in it.
+    fn redacted(&self, text: &str, name: Option<&str>) -> Option<String> {
+        let found = self.settings.find(text, name);
+        let placeholder = |found: &find::Found<'_>| Some((found.range.clone(), self.placeholder(text, found)?));
+        let placeholders: Vec<_> = found.iter().filter_map(placeholder).collect();
+        (!placeholders.is_empty()).then(|| splice(text, &placeholders))
     }
+
+    /// Returns what stands for a value from now on. Of a value that nobody gets back the vault learns nothing, and its
+    /// placeholder is the same for all values of its kind: one made from the value could be compared with guesses.
+    fn placeholder(&self, text: &str, found: &find::Found<'_>) -> Option<String> {
+        if found.one_way {
+            return Some(format!("[[{}:withheld]]", found.kind));
+        }
+        Some(self.vault.protect(found.kind, text.get(found.range.clone())?, &self.settings.restore.0))
+    }
+}
+
+/// Returns the key, with a number behind it if the object already has it: keys may get the same placeholder.
+fn distinct(key: String, others: &mut BTreeMap<String, usize>) -> String {
+    let count = others.entry(key.clone()).or_default();
+    *count += 1;
+    if *count == 1 { key } else { format!("{key} {count}") }
 }
 
 /// Returns `text` with these ranges replaced. The ranges must be in order.
@@ -125,47 +126,6 @@ fn splice(text: &str, edits: &[(Range<usize>, String)]) -> String {
     }
     out.push_str(text.get(at..).unwrap_or_default());
     out
-}
-
-fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let kind = String::deserialize(deserializer)?;
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    if (1..=32).contains(&kind.len()) && kind.bytes().all(plain) {
-        return Ok(kind);
-    }
-    Err(D::Error::custom(format!("{kind:?} is not a kind; use up to 32 lower-case letters, digits and dashes")))
-}
-
-fn regex<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Regex, D::Error> {
-    let regex = Regex::new(&String::deserialize(deserializer)?).map_err(D::Error::custom)?;
-    if regex.is_match("") {
-        return Err(D::Error::custom(format!("`{regex}` matches the empty text, so it cannot identify a value")));
-    }
-    Ok(regex)
-}
-
-impl<'de> Deserialize<'de> for Restore {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "expected \"same-source\" or a list of globs over exposed names")]
-        enum Either {
-            Word(String),
-            Globs(Vec<String>),
-        }
-        match Either::deserialize(deserializer)? {
-            Either::Word(word) if word == "same-source" => Ok(Self::default()),
-            Either::Word(word) => {
-                Err(D::Error::custom(format!("{word:?} is not \"same-source\"; globs are given as a list")))
-            }
-            Either::Globs(globs) if globs.is_empty() => {
-                Err(D::Error::custom("an empty list; leave it out, or name tools"))
-            }
-            Either::Globs(globs) => {
-                globs.iter().try_for_each(|glob| NameGlob::new(glob).map(drop)).map_err(D::Error::custom)?;
-                Ok(Self(globs))
-            }
-        }
-    }
 }
 
 portcullis_plugin::export_transform!(Redact);

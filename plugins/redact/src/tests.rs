@@ -4,6 +4,12 @@ use portcullis_plugin::fake::{FakeCall, FakeVault};
 
 use super::*;
 
+mod hostile;
+mod labelled;
+mod modes;
+mod settings;
+mod values;
+
 const KEY: &str = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow==\n-----END RSA PRIVATE KEY-----";
 const JWT: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U";
 
@@ -63,6 +69,13 @@ fn text_that_only_resembles_a_secret_stays() {
         "XAKIAIOSFODNN7EXAMPLE",
         "AKIAIOSFODNN7EXAMPLES",
         "ghp_short",
+        "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "password: changeMe2031!x1",
+        "api_key=<put4the8key9here7aB3>",
+        "secret: ${{ secrets.K3y9_2f7a1b8c }}",
+        "token=${GITHUB_TOKEN_2}",
+        "postgres://app:${PASSWORD}@db.example.org/app",
+        "git@github.com:owner/repo.git",
         "-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----",
         "eyJhbGciOi",
         "eyJhbGciOiJIUzI1NiJ9.abc.def",
@@ -76,15 +89,31 @@ fn text_that_only_resembles_a_secret_stays() {
 }
 
 #[test]
+fn calm_text_before_and_behind_a_value_does_not_hide_it() {
+    for value in
+        ["AKIAABCDEFGHIJKLMNOP", "a@b.org", "4111 1111 1111 1111", "AB 12 34 56 C", "password is Sommer2031!x", KEY]
+    {
+        for length in 0..70 {
+            let words =
+                &"the quick brown fox jumps over a lazy dog and then it sleeps, until noon, ".repeat(2)[..length];
+            let given = format!("{words} {value} {words}");
+            assert!(text("{}", &given).contains(":1]"), "{given}");
+        }
+    }
+}
+
+#[test]
 fn every_byte_that_is_no_secret_stays() {
     let outcome = r#"{ "content" : [ {"type":"text", "text":"\u0061 caf\u00e9" }, {"text":"hi a@b.org\n\"\ud83d\ude00\""} ],
         "a@b.org": 1.50, "big": 9007199254740993, "isError" :false }"#;
     let vault = FakeVault::default();
     let change = redact("{}").rewrite(&FakeCall::new("mail", "read").with_outcome(outcome), &vault).unwrap();
-    let expected = outcome.replace(r#""hi a@b.org\n\"\ud83d\ude00\"""#, r#""hi [email:1]\n\"😀\"""#);
+    let expected = outcome
+        .replace(r#""hi a@b.org\n\"\ud83d\ude00\"""#, r#""hi [email:1]\n\"😀\"""#)
+        .replace(r#""a@b.org": 1.50"#, r#""[email:1]": 1.50"#);
     assert_ne!(expected, outcome);
     assert_eq!(change, Change::Replace(expected));
-    assert_eq!(vault.kept(), [("email".into(), "a@b.org".into(), vec![])]);
+    assert_eq!(vault.kept()[0], ("email".into(), "a@b.org".into(), vec![]));
 }
 
 #[test]
@@ -133,51 +162,4 @@ fn what_cannot_be_read_is_an_error() {
     assert!(rewrite(FakeCall::new("m", "t").with_arguments(r#"{"a":"x","a":"a@b.org"}"#)).is_err());
     assert!(rewrite(FakeCall::new("m", "t").in_phase(Phase::Result)).is_err());
     assert!(rewrite(FakeCall::new("m", "t").in_phase(Phase::Other)).is_err());
-}
-
-#[test]
-fn a_long_text_of_almost_secrets_is_read_once() {
-    // If the text were searched again from each of these, the test would not finish.
-    for unit in [
-        "@",
-        "eyJ",
-        "eyJ.",
-        "4111 ",
-        "-----BEGIN ",
-        "-----BEGIN PUBLIC KEY-----",
-        "a.",
-        "AKIA",
-        "1.",
-        "DE89 ",
-        "ghp_ ",
-        "xAKIA",
-        "xeyJ-",
-    ] {
-        let long = unit.repeat(1 << 16);
-        assert_eq!(
-            redact(r#"{"detect":["email","credit-card","iban","aws-key","github-token","private-key","jwt","ipv4"]}"#)
-                .find(&long)
-                .len(),
-            0,
-            "{unit}"
-        );
-    }
-}
-
-#[test]
-fn a_wrong_setting_is_named() {
-    for (settings, error) in [
-        (r#"{"detect":["email","phone"]}"#, "settings.detect[1]: unknown variant `phone`"),
-        (r#"{"patterns":[{"kind":"x","regex":"(a"}]}"#, "settings.patterns[0].regex: "),
-        (r#"{"patterns":[{"kind":"x","regex":"a*"}]}"#, "settings.patterns[0].regex: `a*` matches the empty text"),
-        (r#"{"patterns":[{"kind":"My Kind","regex":"a"}]}"#, "settings.patterns[0].kind: \"My Kind\" is not a kind"),
-        (r#"{"patterns":[{"kind":"x"}]}"#, "settings.patterns[0]: missing field `regex`"),
-        (r#"{"restore":"everywhere"}"#, "settings.restore: \"everywhere\" is not"),
-        (r#"{"restore":[]}"#, "settings.restore: an empty list"),
-        (r#"{"restore":7}"#, "settings.restore: expected \"same-source\""),
-        (r#"{"redact":1}"#, "settings.redact: unknown field"),
-    ] {
-        let given = Redact::configure(settings).err().unwrap();
-        assert!(given.starts_with(error), "{settings}\n  gave  {given}\n  not   {error}");
-    }
 }

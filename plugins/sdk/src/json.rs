@@ -171,8 +171,7 @@ impl<'a> Parser<'a> {
                 }
             }
         }
-        let distinct: BTreeSet<&str> = members.iter().map(|(key, _)| key.as_ref()).collect();
-        if distinct.len() < members.len() {
+        if !are_distinct(&members) {
             return Err(JsonError { at: start, what: "an object with the same key twice" });
         }
         Ok(Value::Object(members))
@@ -329,14 +328,28 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// The most members whose keys are compared each with each; a set of them costs more.
+const FEW: usize = 8;
+
+/// Reports whether no two members have the same key.
+fn are_distinct(members: &[(Cow<'_, str>, Json<'_>)]) -> bool {
+    if members.len() > FEW {
+        let distinct: BTreeSet<&str> = members.iter().map(|(key, _)| key.as_ref()).collect();
+        return distinct.len() == members.len();
+    }
+    let others = |at: usize| members.get(at + 1..).unwrap_or_default();
+    members.iter().enumerate().all(|(at, (key, _))| others(at).iter().all(|(other, _)| key != other))
+}
+
 /// Returns how many leading bytes stand for themselves in a string. It works in blocks, which become
 /// vector instructions.
 fn plain_run(bytes: &[u8]) -> usize {
-    let plain = |b: &u8| *b >= b' ' && *b != b'"' && *b != b'\\';
+    let ends = |b: u8| (b < b' ') | (b == b'"') | (b == b'\\');
     let (blocks, _) = bytes.as_chunks::<16>();
-    let blocks = blocks.iter().take_while(|block| block.iter().fold(true, |all, b| all & plain(b))).count();
+    let is_plain = |block: &&[u8; 16]| u128::from_ne_bytes(block.map(|b| u8::from(ends(b)))) == 0;
+    let blocks = blocks.iter().take_while(is_plain).count();
     let rest = bytes.get(blocks * 16..).unwrap_or_default();
-    blocks * 16 + rest.iter().take_while(|b| plain(b)).count()
+    blocks * 16 + rest.iter().take_while(|b| !ends(**b)).count()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 mod book;
 mod chance;
+mod results;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +13,7 @@ use std::sync::OnceLock;
 
 pub use book::{CodeBlock, code_blocks, policy_of_the_book};
 pub use chance::Chance;
+pub use results::ordinary_results;
 
 /// The guests that need the WASI imports of the standard library.
 const WASI_GUESTS: [&str; 5] = ["wasi-env", "server", "dialer", "explorer", "thief"];

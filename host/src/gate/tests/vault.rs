@@ -36,3 +36,65 @@ fn small_arguments_cannot_be_made_to_burst() {
     let arguments = format!(r#"{{"a":"{}"}}"#, "[[p]]".repeat(2_000));
     assert_eq!(sent(&value, "files", &[], &arguments), arguments);
 }
+
+/// Returns what each of two sources gets of the same arguments. In them `[[files]]` and `[[mail]]` stand for the placeholders of
+/// values of these sources, and are that in what is returned.
+fn sent_to_both(arguments: &str) -> [String; 2] {
+    let vault = Arc::new(SessionVault::default());
+    let protect = |source: &str, value: &str| vault.keeper(&source.parse().unwrap(), false).protect("p", value, vec![]);
+    let (files, mail) = (protect("files", "value-of-files"), protect("mail", "value-of-mail"));
+    let filled = arguments.replace("[[files]]", &files).replace("[[mail]]", &mail);
+    ["files", "mail"].map(|source| {
+        let mut call = Call::clone(&view(&filled).call);
+        call.item = Arc::new(Item { source: source.parse().unwrap(), ..Item::clone(&call.item) });
+        let restored = vault.restore(&call).map_or(filled.clone(), |restored| restored.as_str().to_owned());
+        restored.replace(&files, "[[files]]").replace(&mail, "[[mail]]")
+    })
+}
+
+#[test]
+fn a_forged_or_nested_placeholder_brings_no_value_to_another_source() {
+    for arguments in [
+        r#"{"a":"[[files]]"}"#,
+        r#"{"a":"[[mail]] [[files]]"}"#,
+        // One within another, cut, doubled, with another kind, and in escapes that a reader of JSON resolves.
+        r#"{"a":"[[p:[[files]]]]"}"#,
+        r#"{"a":"[[[[files]]]]"}"#,
+        r#"{"a":"[[p:[[mail]][[files]]]]"}"#,
+        r#"{"a":"[[files]]]]","b":["[[[files]]"]}"#,
+        r#"{"a":"\u005b[[files]]\u005d"}"#,
+        r#"{"[[files]]":"[[mail]]"}"#,
+        r#"{"a":"[[p:withheld]] [[files]]"}"#,
+    ] {
+        let [files, mail] = sent_to_both(arguments);
+        assert!(!mail.contains("value-of-files"), "{arguments} became {mail}");
+        assert!(!files.contains("value-of-mail"), "{arguments} became {files}");
+    }
+    assert_eq!(sent_to_both(r#"{"a":"[[mail]] [[files]]"}"#)[1], r#"{"a":"value-of-mail [[files]]"}"#);
+    assert_eq!(
+        sent_to_both(r#"{"a":"[[p:a0011223344556ff]] [[p:withheld]]"}"#)[0],
+        r#"{"a":"[[p:a0011223344556ff]] [[p:withheld]]"}"#
+    );
+}
+
+#[test]
+fn a_placeholder_within_a_value_is_not_put_back_with_it() {
+    let vault = Arc::new(SessionVault::default());
+    let keeper = |source: &str| vault.keeper(&source.parse().unwrap(), false);
+    let inner = keeper("mail").protect("p", "value-of-mail", vec![]);
+    // A source writes what looks like a value around the placeholder of another source, to get that value with its own.
+    let outer = keeper("files").protect("p", &format!("x{inner}x"), vec![]);
+    let call = Call::clone(&view(&format!("{{\"a\":\"{outer}\"}}")).call);
+    assert_eq!(vault.restore(&call).unwrap().as_str(), format!("{{\"a\":\"x{inner}x\"}}"));
+}
+
+#[test]
+fn a_placeholder_does_not_look_like_a_number() {
+    let vault = Arc::new(SessionVault::default());
+    let keeper = vault.keeper(&"files".parse().unwrap(), false);
+    for n in 0..200 {
+        let placeholder = keeper.protect("p", &n.to_string(), vec![]);
+        let nonce = placeholder.strip_prefix("[[p:").and_then(|rest| rest.strip_suffix("]]")).unwrap();
+        assert!(nonce.len() == 16 && nonce.starts_with(|c: char| ('a'..='f').contains(&c)), "{placeholder}");
+    }
+}
