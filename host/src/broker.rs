@@ -97,6 +97,8 @@ struct Inner {
     rejections: Arc<RejectionRecorder>,
     /// The channel that passes control-socket connections to the front that serves them, if there is one.
     local_connections: Mutex<Option<mpsc::Sender<LocalConnection>>>,
+    /// True once the broker shuts down.
+    stopping: watch::Sender<bool>,
     started: Instant,
 }
 
@@ -247,11 +249,21 @@ impl Broker {
         Ok(self.identity(&item.source).map_or(Acceptance::Unknown, |identity| lock.of(item, identity)))
     }
 
+    /// Waits until somebody shuts the broker down. Keeps nothing of it alive.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopping = self.inner.stopping.subscribe();
+        async move {
+            // Without a sender the broker is gone.
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        }
+    }
+
     /// Shuts the broker down: closes the sessions in the ledger, ends the sources (pending answers have
     /// [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE) to arrive, then a process has
     /// [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE) to end), feeds the sinks to the last record, and closes the
     /// chain. Idempotent.
     pub async fn shutdown(&self) {
+        self.inner.stopping.send_replace(true);
         drop(self.background.control.lock().await.take());
         drop(self.background.question_notifier.lock().take());
         let sessions: Vec<_> = {

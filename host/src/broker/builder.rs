@@ -155,6 +155,7 @@ impl BrokerBuilder {
             continuations: ContinuationStore::default(),
             rejections,
             local_connections: Mutex::default(),
+            stopping: watch::Sender::new(false),
             started: Instant::now(),
         });
         let control = match operator::listen(&inner) {

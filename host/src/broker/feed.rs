@@ -135,8 +135,10 @@ async fn deliver_all(name: &str, receiver: &RecordReceiver, ledger: &Ledger, mut
     let (mut backoff, mut failures) = (INITIAL_BACKOFF, 0_u64);
     loop {
         tip.mark_unchanged();
+        // The last records are on disk before the broker finishes, and may not have been when a delivery before that began.
+        let is_finishing = *finishing.borrow();
         match deliver(name, receiver, ledger).await {
-            Ok(0) if *finishing.borrow() => return,
+            Ok(0) if is_finishing => return,
             Ok(0) => {
                 tokio::select! {
                     _ = tip.changed() => {}

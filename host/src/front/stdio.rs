@@ -55,7 +55,10 @@ pub async fn serve_stdio(
 }
 
 /// Returns a stream on which an MCP client in this program uses a session of its own, such as that of `rmcp`. The client opens
-/// the session by its first message, under this profile and for this principal; dropping the stream closes it.
+/// the session by its first message, under this profile and for this principal; dropping the stream closes it, and the stream ends when
+/// the broker shuts down. Sessions of the same
+/// principal share what people answered for it, those of fronts too, which say `local`, `token…` and `jwt:…`: put something before
+/// names that others choose.
 ///
 /// # Example
 /// ```
@@ -84,9 +87,10 @@ pub async fn serve_stdio(
 pub fn connect(broker: &Broker, profile: ProfileName, principal: &str) -> DuplexStream {
     let (ours, theirs) = duplex(IN_PROCESS_BYTES);
     let (input, output) = split(ours);
-    let (max, principal) = (broker.config().max_message, principal.to_owned());
+    let (max, principal, stopped) = (broker.config().max_message, principal.to_owned(), broker.stopped());
     let backend: Arc<dyn Backend> = Arc::new(broker.clone());
     tokio::spawn(async move {
+        let input = Until { input, end: Some(pin!(stopped)) };
         if let Err(error) = serve_as(backend, (profile, &principal), input, output, max).await {
             tracing::debug!(%error, "a session of a client in this program");
         }

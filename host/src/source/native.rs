@@ -47,11 +47,12 @@ const STREAM_BYTES: usize = 256 * 1024;
 /// ```
 #[async_trait]
 pub trait NativeSource: Send + Sync {
-    /// Returns the version of the server. What was accepted or approved for another version does not count for this one.
+    /// Returns the version of the server. What was accepted or approved for another version does not count for this one. It must
+    /// not change while the broker runs.
     fn version(&self) -> &str;
 
     /// Serves one connection: reads and writes MCP messages, each on a line, until the stream ends. Sessions may share a
-    /// connection, or have one each. The future is dropped if it does not end soon after its stream.
+    /// connection, or have one each. It must not block its thread. The future is dropped if it does not end soon after its stream.
     ///
     /// # Errors
     /// An error, like a panic, ends the connection, and its text is the reason that people read. The source connects

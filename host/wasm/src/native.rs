@@ -53,7 +53,7 @@ pub type NativeError = Box<dyn Error + Send + Sync>;
 #[async_trait]
 pub trait NativePolicy: Send + Sync {
     /// Returns the version of what the policy decides. Answers of people are remembered for one version, and records
-    /// name it by its digest: change it whenever the same call may get another verdict.
+    /// name it by its digest: change it whenever the same call may get another verdict. It must not change while the broker runs.
     fn version(&self) -> &str;
 
     /// Judges one call. A call is denied if this fails or panics, or takes longer than ten seconds; dropping the future
@@ -75,7 +75,7 @@ pub trait NativePolicy: Send + Sync {
 #[async_trait]
 pub trait NativeSink: Send + Sync {
     /// Takes a batch of records, each a line of JSON, in order. Delivery is at least once: drop what was seen before, by
-    /// `chain` and `seq`. No call waits for it; a batch that takes longer than twelve seconds has failed.
+    /// `chain` and `seq`. It must not block its thread. No call waits for it; a batch that takes longer than twelve seconds has failed.
     ///
     /// # Errors
     /// After any error, or a panic, the batch comes again after a pause.
@@ -129,7 +129,7 @@ pub(super) fn identity(name: &str, version: &str) -> PluginIdentity {
 
 /// Asks a native policy.
 pub(super) async fn check(policy: &dyn NativePolicy, view: &CallView) -> Result<Verdict, PluginFailure> {
-    let verdict = contained(CallLimits::DECISION, policy.check(view)).await?;
+    let verdict = contained(CallLimits::DECISION, async { policy.check(view).await }).await?;
     match verdict {
         Verdict::Deny(denial) => Ok(Verdict::Deny(denial.checked()?)),
         verdict => Ok(verdict),
@@ -138,7 +138,7 @@ pub(super) async fn check(policy: &dyn NativePolicy, view: &CallView) -> Result<
 
 /// Hands records to a native sink.
 pub(super) async fn deliver(sink: &dyn NativeSink, records: &[String]) -> Result<(), PluginFailure> {
-    contained(CallLimits::DELIVER, sink.deliver(records)).await
+    contained(CallLimits::DELIVER, async { sink.deliver(records).await }).await
 }
 
 /// Waits for the program's own code as long as its limits allow. A panic ends nothing but this.

@@ -83,12 +83,12 @@ pub(crate) fn find(text: &str, name: Option<&str>, kinds: Kinds, found: &mut dyn
         } else {
             place += 1;
             match own & ANCHOR {
-                0 if *b == b'\\' => {
-                    // An escaped line break in a text within a text is no letter of the word that follows.
-                    place += usize::from(matches!(at(bytes, place), b'n' | b'r' | b't'));
+                0 => {
+                    if matches!(b, b'\\' | b'%' | 0x1b) {
+                        place += escape_length(*b, bytes, place);
+                    }
                     None
                 }
-                0 => None,
                 _ => at_anchor(text, place - 1, kinds, place > covered),
             }
         };
@@ -102,6 +102,30 @@ pub(crate) fn find(text: &str, name: Option<&str>, kinds: Kinds, found: &mut dyn
             }
         }
     }
+}
+
+/// Returns how many bytes at `place` belong to an escape that the byte before them begins, so that they are no part of the word
+/// that follows: of a text within a text, of a URL, of a terminal.
+#[cold]
+fn escape_length(begin: u8, bytes: &[u8], place: usize) -> usize {
+    let is_hex = |from: usize, count: usize| bytes::from(bytes, from).iter().take(count).all(u8::is_ascii_hexdigit);
+    let is_escape =
+        |from: usize| bytes::from(bytes, from).get(..2).is_some_and(|code| code.eq_ignore_ascii_case(b"1b"));
+    let (length, goes_on) = match (begin, at(bytes, place)) {
+        (b'\\', b'n' | b'r' | b't' | b'b' | b'f') => (1, false),
+        (b'\\', b'u') if is_hex(place + 1, 4) => (5, is_escape(place + 3)),
+        (b'\\', b'x') if is_hex(place + 1, 2) => (3, is_escape(place + 1)),
+        (b'%', _) if is_hex(place, 2) => (2, false),
+        (0x1b, _) => (0, true),
+        _ => (0, false),
+    };
+    if !goes_on || at(bytes, place + length) != b'[' {
+        return length;
+    }
+    // Numbers, and the letter that says that they are a colour. Any other letter may begin a key.
+    let numbers = bytes::from(bytes, place + length + 1).iter().take_while(|b| matches!(b, b'0'..=b'9' | b';'));
+    let length = length + 1 + numbers.take(32).count();
+    length + usize::from(at(bytes, place + length) == b'm')
 }
 
 /// Returns where the word at `start` ends, and the classes of its bytes.

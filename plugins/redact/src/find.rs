@@ -6,6 +6,9 @@ use super::detect;
 use super::kind::Kind;
 use super::settings::Settings;
 
+/// The most bytes between the brackets of a placeholder, and the closing ones: kind, colon, nonce.
+const LONGEST: usize = 32 + 1 + 16 + 2;
+
 /// A value that is to be hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found<'a> {
@@ -27,7 +30,7 @@ impl Settings {
             matches.for_each(|found| add(found.range(), pattern.kind.as_str()));
         }
         if !all.is_empty() {
-            let placeholders = placeholders(text);
+            let placeholders = self.placeholders(text);
             all.retain(|found| {
                 let before = placeholders.partition_point(|one| one.start <= found.range.start);
                 let last = before.checked_sub(1).and_then(|last| placeholders.get(last));
@@ -35,6 +38,34 @@ impl Settings {
             });
         }
         joined(all)
+    }
+}
+
+impl Settings {
+    /// Returns the placeholders in a text: what is in them is no value. Only their exact form counts: in anything else a
+    /// value could be hidden from the search.
+    fn placeholders(&self, text: &str) -> Vec<Range<usize>> {
+        let is_kind = |name: &str| {
+            Kind::ALL.iter().any(|kind| kind.name() == name) || self.patterns.iter().any(|pattern| pattern.kind == name)
+        };
+        let mut places = Vec::new();
+        for open in memchr::memmem::find_iter(text.as_bytes(), b"[[") {
+            let rest = text.as_bytes().get(open + 2..).unwrap_or_default();
+            let rest = rest.get(..LONGEST).unwrap_or(rest);
+            let Some(length) = memchr::memmem::find(rest, b"]]") else { continue };
+            let Some((kind, nonce)) = text.get(open + 2..open + 2 + length).and_then(|inside| inside.split_once(':'))
+            else {
+                continue;
+            };
+            let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+            // The vault begins with a letter, so that no number of 16 digits looks like it.
+            let kept =
+                nonce.len() == 16 && nonce.starts_with(|c: char| c.is_ascii_lowercase()) && nonce.bytes().all(hex);
+            if (kept || nonce == "withheld") && is_kind(kind) {
+                places.push(open..open + length + 4);
+            }
+        }
+        places
     }
 }
 
@@ -52,30 +83,4 @@ fn joined(mut all: Vec<Found<'_>>) -> Vec<Found<'_>> {
         overlap
     });
     all
-}
-
-/// The most bytes between the brackets of a placeholder, and the closing ones: kind, colon, nonce.
-const LONGEST: usize = 32 + 1 + 16 + 2;
-
-/// Returns the placeholders in a text: what is in them is no value. Only their exact form counts: in anything else a value
-/// could be hidden from the search.
-fn placeholders(text: &str) -> Vec<Range<usize>> {
-    let mut places = Vec::new();
-    for open in memchr::memmem::find_iter(text.as_bytes(), b"[[") {
-        let rest = text.as_bytes().get(open + 2..).unwrap_or_default();
-        let rest = rest.get(..LONGEST).unwrap_or(rest);
-        let Some(length) = memchr::memmem::find(rest, b"]]") else { continue };
-        let Some((kind, nonce)) = text.get(open + 2..open + 2 + length).and_then(|inside| inside.split_once(':'))
-        else {
-            continue;
-        };
-        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        // The vault begins with a letter, so that no number of 16 digits looks like it.
-        let kept = nonce.len() == 16 && nonce.starts_with(|c: char| c.is_ascii_lowercase()) && nonce.bytes().all(hex);
-        if kind.len() <= 32 && kind.bytes().all(plain) && (kept || nonce == "withheld") {
-            places.push(open..open + length + 4);
-        }
-    }
-    places
 }

@@ -19,7 +19,8 @@ mod find;
 mod kind;
 mod settings;
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use portcullis_plugin::json::{Json, Value, quote};
@@ -68,12 +69,13 @@ impl Rewriting<'_> {
             }
             Value::Array(items) => items.iter().for_each(|item| self.value(item, name)),
             Value::Object(members) => {
-                let (mut end, mut renamed) = (json.span.start, BTreeMap::new());
+                let mut end = json.span.start;
+                let mut taken = None;
                 for (key, value) in members {
                     if self.keys
                         && let Some(new) = self.redacted(key, None)
                     {
-                        let new = distinct(new, &mut renamed);
+                        let new = taken.get_or_insert_with(|| Keys::of(members)).distinct(new);
                         self.edits.extend(self.key(end..value.span.start).map(|span| (span, quote(&new))));
                     }
                     self.value(value, Some(key));
@@ -108,11 +110,29 @@ impl Rewriting<'_> {
     }
 }
 
-/// Returns the key, with a number behind it if the object already has it: keys may get the same placeholder.
-fn distinct(key: String, others: &mut BTreeMap<String, usize>) -> String {
-    let count = others.entry(key.clone()).or_default();
-    *count += 1;
-    if *count == 1 { key } else { format!("{key} {count}") }
+/// The keys of an object, and how often each was to be given.
+struct Keys {
+    all: BTreeSet<String>,
+    counts: BTreeMap<String, usize>,
+}
+
+impl Keys {
+    fn of(members: &[(Cow<'_, str>, Json<'_>)]) -> Self {
+        Self { all: members.iter().map(|(key, _)| key.to_string()).collect(), counts: BTreeMap::new() }
+    }
+
+    /// Returns the key, with a number behind it if the object already has it: keys may get the same placeholder, and a
+    /// source may have written one.
+    fn distinct(&mut self, key: String) -> String {
+        let count = self.counts.entry(key.clone()).or_insert_with(|| usize::from(self.all.contains(&key)));
+        loop {
+            *count += 1;
+            let numbered = if *count == 1 { key.clone() } else { format!("{key} {count}") };
+            if self.all.insert(numbered.clone()) {
+                return numbered;
+            }
+        }
+    }
 }
 
 /// Returns `text` with these ranges replaced. The ranges must be in order.

@@ -133,6 +133,28 @@ fn the_same_value_has_one_placeholder_and_an_escaped_one_is_found() {
 }
 
 #[test]
+fn an_escape_before_a_value_is_no_part_of_it() {
+    let key = ["AKIA", "Z3MZ5QWERTY7UIOP"].concat();
+    for before in [
+        "\u{1b}[31m",
+        "\u{1b}[0;1;32m",
+        "\\n",
+        "\\b",
+        "\\f",
+        "\\u0022",
+        "\\x1b[0m",
+        "%22",
+        "key%3D",
+        "\u{1b}[m",
+        "\u{1b}[31;",
+    ] {
+        let given = format!("{before}{key}");
+        let hidden = text("{}", &given);
+        assert!(!hidden.contains(&key), "{given:?} {hidden:?}");
+    }
+}
+
+#[test]
 fn own_patterns_are_found_and_overlapping_values_become_one_placeholder() {
     let settings =
         r#"{"detect":["email"],"patterns":[{"kind":"ticket","regex":"TCK-[0-9]+"},{"kind":"word","regex":"org\\w*"}]}"#;

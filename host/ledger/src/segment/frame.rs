@@ -163,7 +163,7 @@ impl FrameHeader {
 /// Returns the lines of a text, of which the last may have no end.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let ends = memchr::memchr_iter(b'\n', text.as_bytes());
-    let last = (!text.ends_with('\n')).then_some(text.len());
+    let last = (!text.is_empty() && !text.ends_with('\n')).then_some(text.len());
     let mut start = 0;
     ends.chain(last).filter_map(move |end| {
         let line = text.get(start..end);

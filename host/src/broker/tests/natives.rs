@@ -334,8 +334,12 @@ async fn a_client_in_the_program_uses_a_session_of_its_own() {
     let denied = call("deny").await.unwrap_err().to_string();
     assert!(denied.contains("as told"), "{denied}");
     client.cancel().await.unwrap();
+    let waiting = ().serve(crate::front::connect(&broker, "default".parse().unwrap(), "ada")).await.unwrap();
     broker.shutdown().await;
+    // Its stream ends with the broker.
+    waiting.waiting().await.unwrap();
     assert_eq!(records(&broker, "call.intent")[0]["principal"], "ada");
     let ended = records(&broker, "run.completed");
-    assert_eq!(ended.len(), 1, "the stream's end closed the session: {ended:?}");
+    assert_eq!(ended.len(), 2, "{ended:?}");
+    assert_eq!(ended[0]["status"], "ended", "the stream's end closed the session: {ended:?}");
 }

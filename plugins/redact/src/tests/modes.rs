@@ -40,6 +40,9 @@ fn a_placeholder_is_no_value_and_what_imitates_one_hides_nothing() {
         ("[[email:4111111111111111]]", "[[email:[credit-card:1]]]"),
         ("[[email:a@b.org]]", "[[email:[email:1]]]"),
         ("[[a@b.org:withheld]]", "[[[email:1]:withheld]]"),
+        // What stands before the colon is a value, and no kind.
+        ("[[4111-1111-1111-1111:withheld]]", "[[[credit-card:1]:withheld]]"),
+        ("[[4111111111111111:a0011223344556ff]]", "[[[credit-card:1]:a0011223344556ff]]"),
         ("[[[hex:a0011223344556ff]] a@b.org]]", "[[[hex:a0011223344556ff]] [email:1]]]"),
     ] {
         assert_eq!(text("{}", given), hidden, "{given}");
@@ -56,5 +59,9 @@ fn keys_are_hidden_in_results_and_stay_different() {
     assert_eq!(rewrite(FakeCall::new("mail", "read").with_arguments(map), "{}"), Change::Keep);
     let new = r#"{"[[email:withheld]]" : {"x\"[[email:withheld]]":1}, "[[email:withheld]] 2":2}"#;
     let one_way = r#"{"one-way":"all"}"#;
+    assert_eq!(rewrite(FakeCall::new("mail", "read").with_outcome(map), one_way), Change::Replace(new.into()));
+    // The source has written such keys itself.
+    let map = r#"{"a@b.org":1,"c@d.org":2,"[[email:withheld]] 2":3,"[[email:withheld]]":4}"#;
+    let new = r#"{"[[email:withheld]] 3":1,"[[email:withheld]] 4":2,"[[email:withheld]] 2":3,"[[email:withheld]]":4}"#;
     assert_eq!(rewrite(FakeCall::new("mail", "read").with_outcome(map), one_way), Change::Replace(new.into()));
 }
