@@ -105,10 +105,9 @@ fn build(root: &Path, folder: &Path, target: &str, names: &[&str], stack: u32) -
     // is in no plugin, so that everybody who builds the same sources gets the same bytes.
     let mut flags = vec![format!("-Clink-arg=-zstack-size={stack}"), "-Ctarget-feature=+simd128".to_owned()];
     let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
-    flags.extend(
-        [(root, "portcullis"), (cargo_home(), "cargo")]
-            .map(|(folder, name)| format!("--remap-path-prefix={}={name}", folder.display())),
-    );
+    // Build scripts write into the target folder, which may be in the repository: the last prefix that fits is used.
+    let folders = [(root, "portcullis"), (cargo_home(), "cargo"), (folder.to_owned(), "target")];
+    flags.extend(folders.map(|(folder, name)| format!("--remap-path-prefix={}={name}", folder.display())));
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     run(cargo, "the reference plugins do not build");
     folder.join(target).join(PROFILE)
