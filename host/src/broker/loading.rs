@@ -86,11 +86,7 @@ fn apart_from_grants(config: &Config, lock: &Lockfile) -> Result<(), BuildError>
     });
     for (what, file, hint) in sinks.chain(plugins).chain(witnesses).chain(sockets) {
         let names = [real_file(&file), file.canonicalize().unwrap_or_else(|_| file.clone()), file.clone()];
-        for source in config
-            .sources
-            .values()
-            .filter(|source| !matches!(source.endpoint, Endpoint::Url { .. } | Endpoint::Native { .. }))
-        {
+        for source in config.sources.values().filter(|source| !matches!(source.endpoint, Endpoint::Url { .. })) {
             // Of a repository, no part may be written either.
             let holds = |folder: &Path| {
                 names.iter().any(|name| name.starts_with(folder) || (name.is_dir() && folder.starts_with(name)))

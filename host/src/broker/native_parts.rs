@@ -9,7 +9,7 @@ use crate::config::{Config, Endpoint, PluginConfig, PluginRef};
 use crate::plugin::NativePlugins;
 use crate::source::NativeSource;
 
-/// What a program brings along, by name.
+/// The policies, sinks and sources of a program, by name.
 #[derive(Clone, Default)]
 pub(super) struct NativeParts {
     pub(super) plugins: NativePlugins,

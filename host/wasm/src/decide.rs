@@ -96,7 +96,7 @@ decider! {
     Approval, InstancePool<ApprovalWorld>
 }
 
-/// What decides for a policy.
+/// The code that decides for a policy.
 #[derive(Clone)]
 pub(super) enum PolicyCode {
     /// A component, of which each decision gets a fresh instance.

@@ -45,7 +45,7 @@ pub enum PluginError {
     Native {
         /// The plugin.
         plugin: String,
-        /// What does not fit, and what to do.
+        /// The reason why it does not fit, with what to do.
         why: &'static str,
     },
     /// The file cannot be read.

@@ -20,7 +20,7 @@ pub struct Sink {
     code: SinkCode,
 }
 
-/// What takes a sink's records.
+/// The code that takes a sink's records.
 #[derive(Clone)]
 enum SinkCode {
     /// A component that makes lines of records, and the file that they are written to.

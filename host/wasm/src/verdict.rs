@@ -1,4 +1,4 @@
-//! What plugins decide, and what they are told to decide it.
+//! The decisions of plugins, and the facts that they get for them.
 
 use portcullis_core::limits::CODE_BYTES;
 use portcullis_core::protocol::Json;

@@ -108,9 +108,9 @@ pub(crate) fn find(text: &str, name: Option<&str>, kinds: Kinds, found: &mut dyn
 /// that follows: of a text within a text, of a URL, of a terminal.
 #[cold]
 fn escape_length(begin: u8, bytes: &[u8], place: usize) -> usize {
-    let is_hex = |from: usize, count: usize| bytes::from(bytes, from).iter().take(count).all(u8::is_ascii_hexdigit);
-    let is_escape =
-        |from: usize| bytes::from(bytes, from).get(..2).is_some_and(|code| code.eq_ignore_ascii_case(b"1b"));
+    let code = |from: usize, count: usize| bytes::from(bytes, from).get(..count);
+    let is_hex = |from, count| code(from, count).is_some_and(|code| code.iter().all(u8::is_ascii_hexdigit));
+    let is_escape = |from| code(from, 2).is_some_and(|code| code.eq_ignore_ascii_case(b"1b"));
     let (length, goes_on) = match (begin, at(bytes, place)) {
         (b'\\', b'n' | b'r' | b't' | b'b' | b'f') => (1, false),
         (b'\\', b'u') if is_hex(place + 1, 4) => (5, is_escape(place + 3)),

@@ -13,6 +13,9 @@ mod values;
 const KEY: &str = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow==\n-----END RSA PRIVATE KEY-----";
 const JWT: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U";
 
+/// The settings that search for everything.
+const EVERYTHING: &str = r#"{"detect":["default","phone","ipv4","ipv6"]}"#;
+
 fn redact(settings: &str) -> Redact {
     Redact::configure(settings).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,4 +1,4 @@
-//! What `builtin:redact` costs, counted in WebAssembly instructions: they repeat where times do not.
+//! The cost of `builtin:redact`, counted in WebAssembly instructions: they repeat where times do not.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use portcullis_core::call::{CallView, Phase};
 use portcullis_core::protocol::Json;
 use portcullis_core::testing;
 use portcullis_test_support::ordinary_results;
+use serde_json::json;
 use tokio::sync::Semaphore;
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine};
@@ -154,10 +155,18 @@ async fn redact_reads_no_part_of_a_hostile_text_again_and_again() {
         "NHS 1234567890 ",
         "Steuer 12345678901 ",
         "555-0100 ",
+        "\"token\":\"",
+        "\\",
+        "\\\"",
+        "\\u001b[",
+        "\u{1b}[1;",
+        "\u{1b}[1",
+        "%2",
+        "%41",
     ] {
         // A value at the beginning, as placeholders are only looked for if there is one.
         let text = format!("a@b.org {}", unit.repeat(HOSTILE_BYTES / unit.len()));
-        let (_, instructions) = plugin.rewrite(&format!("{{\"x\":\"{text}\"}}")).await;
+        let (_, instructions) = plugin.rewrite(&json!({ "x": text }).to_string()).await;
         let each = instructions / HOSTILE_BYTES as u64;
         if each > HOSTILE {
             slow += &format!("{unit:?} repeated: {each} instructions for a byte\n");

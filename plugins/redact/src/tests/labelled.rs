@@ -17,9 +17,6 @@ const PAGE: &str = "../../docs/src/guide/redaction.md";
 const BEGIN: &str = "<!-- what is found: written by `UPDATE_GOLDEN=1 cargo test -p portcullis-redact labelled` -->\n";
 const END: &str = "<!-- end of what is found -->";
 
-/// The settings with which the set is searched: every kind.
-const EVERYTHING: &str = r#"{"detect":["default","phone","ipv4","ipv6"]}"#;
-
 /// What was counted for a kind.
 #[derive(Default, Clone, Copy)]
 struct Count {
