@@ -88,6 +88,10 @@ deny:
 dist *ARGUMENTS:
     host/dist/make --check {{ARGUMENTS}}
 
+# Compare what the library exports with host/api.txt; --write writes that file; needs cargo-public-api
+api *ARGUMENTS:
+    host/dist/api {{ARGUMENTS}}
+
 # Make the packages of the Rust registry, and build a project outside this repository from them
 package *ARGUMENTS:
     host/dist/package {{ARGUMENTS}}

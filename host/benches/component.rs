@@ -9,6 +9,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::call::{Caller, SessionId, TrustLevel};
 use portcullis::config::PluginRef;
 use portcullis::plugin::{ComponentAccess, ComponentKind, PluginHost};
+use portcullis::principal::Principal;
 use portcullis::protocol::Json;
 use portcullis_test_support::{guest, outside};
 use serde_json::json;
@@ -18,7 +19,7 @@ fn component(criterion: &mut Criterion) {
     let cache = tempfile::tempdir().unwrap();
     let plugins = PluginHost::new(Some(&cache.path().join("compiled"))).unwrap();
     let caller = Caller {
-        principal: "bench".into(),
+        principal: Principal::established("bench"),
         profile: "default".parse().unwrap(),
         trust: TrustLevel::Medium,
         session: SessionId::new(),

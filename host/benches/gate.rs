@@ -49,7 +49,7 @@ fn gate(criterion: &mut Criterion) {
         let config = Config::parse(&config, &dir.path().join("portcullis.toml")).unwrap();
         let broker = runtime.block_on(Broker::build(config, Launcher::SelfExec)).unwrap();
         let profile = "default".parse().unwrap();
-        let session = runtime.block_on(broker.open_session(&profile, "bench", "bench/1")).unwrap();
+        let session = runtime.block_on(broker.open_session(&profile, &"bench".parse().unwrap(), "bench/1")).unwrap();
         let call = || {
             let session = session.clone();
             async move {

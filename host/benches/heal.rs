@@ -71,7 +71,8 @@ fn heal(criterion: &mut Criterion) {
     let config = Config::parse(&config, &dir.path().join("portcullis.toml")).unwrap();
     // The test source can become a source's process, as `portcullis` can.
     let broker = runtime.block_on(Broker::build(config, Launcher::Path(source))).unwrap();
-    let session = runtime.block_on(broker.open_session(&"default".parse().unwrap(), "me", "bench")).unwrap();
+    let session =
+        runtime.block_on(broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "bench")).unwrap();
 
     let mut group = criterion.benchmark_group("heal");
     group.sample_size(10);

@@ -92,7 +92,7 @@ impl AgentPeer for CountingAgent {
 
 async fn open(broker: &Broker) -> Arc<Session> {
     let agent = Agent { era: Era::Modern, ..Agent::named("bench/1") };
-    broker.open_session_of(&"default".parse().unwrap(), "bench", agent).await.unwrap()
+    broker.open_session_of(&"default".parse().unwrap(), "bench".parse().unwrap(), agent).await.unwrap()
 }
 
 /// Builds a broker in front of the source that answers at this path, with its data in `dir`.

@@ -74,7 +74,7 @@ async fn row(folder: &Path, sources: usize) {
 /// Measures calls to the one source of an idle broker, by a program that embeds the broker.
 async fn call(folder: &Path) {
     let broker = Broker::build(configuration(folder, 1), Launcher::SelfExec).await.unwrap();
-    let session = broker.open_session(&"default".parse().unwrap(), "me", "bench").await.unwrap();
+    let session = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "bench").await.unwrap();
     let params = Json::parse(r#"{"name":"calc0__add","arguments":{"a":20,"b":22}}"#.to_owned()).unwrap();
     let mut times = Vec::with_capacity(CALLS);
     for _ in 0..CALLS {
@@ -101,7 +101,7 @@ async fn processes(folder: &Path) {
     // The test source can become a source's process, as `portcullis` can.
     let broker = Broker::build(config, Launcher::Path(source)).await.unwrap();
     let (mut times, idle) = (vec![begin.elapsed()], resident());
-    let session = broker.open_session(&"default".parse().unwrap(), "me", "bench").await.unwrap();
+    let session = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "bench").await.unwrap();
     let params = Json::parse(r#"{"name":"find_tools","arguments":{"query":"tool 42"}}"#.to_owned()).unwrap();
     let begin = Instant::now();
     assert_eq!(session.tools().await.unwrap().len(), 10_000);

@@ -51,6 +51,7 @@ use crate::ledger::{ChainStart, CheckpointKey, Event, EventKind};
 use crate::lockfile::{Acceptance, Lockfile};
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::PluginIdentity;
+use crate::principal::Principal;
 use crate::protocol::RpcError;
 use crate::session::{ContinuationStore, Session};
 use crate::source::{NoClient, SourceClient, SourceError};
@@ -74,6 +75,24 @@ pub use reload::{ReloadError, ReloadSummary};
 use witness::WitnessTasks;
 
 /// A running broker. Cheap to clone; all clones share one broker.
+///
+/// # Example
+/// ```
+/// use portcullis::{Broker, Config, Launcher, SourceTable};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let config = Config::builder(folder.path()).source("calc", SourceTable::component("builtin:calculator")).build()?;
+/// let broker = Broker::build(config, Launcher::SelfExec).await?;
+/// for (source, why) in broker.connect_all().await? {
+///     eprintln!("{source} is away: {why}");
+/// }
+/// broker.shutdown().await;
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Broker {
     inner: Arc<Inner>,
@@ -132,33 +151,36 @@ impl Broker {
     }
 
     /// Returns the plugins by role, in the order in which they are asked.
+    #[doc(hidden)]
     #[must_use]
     pub fn plugins(&self) -> Vec<(&'static str, PluginIdentity)> {
         let context = self.inner.context();
         context.gate.plugins().map(|(role, identity)| (role, identity.clone())).collect()
     }
 
-    /// Opens a session for a program that calls by itself, and records it. Opens no source.
+    /// Opens a session for a program that calls by itself, and records it. Opens no source. `client` is the name of the
+    /// program in the record.
     ///
     /// # Errors
-    /// The errors of [`Broker::open_session_of`].
+    /// [`RpcError`] if the profile is unknown, or the ledger cannot record the session.
     pub async fn open_session(
         &self,
         profile: &ProfileName,
-        principal: &str,
+        principal: &Principal,
         client: &str,
     ) -> Result<Arc<Session>, RpcError> {
-        self.open_session_of(profile, principal, Agent::named(client)).await
+        self.open_session_of(profile, principal.clone(), Agent::named(client)).await
     }
 
     /// Opens a session for an agent that a front has identified, and records it. Opens no source.
     ///
     /// # Errors
     /// [`RpcError`] if the profile is unknown, or the ledger cannot record the session.
+    #[doc(hidden)]
     pub async fn open_session_of(
         &self,
         profile: &ProfileName,
-        principal: &str,
+        principal: Principal,
         agent: Agent,
     ) -> Result<Arc<Session>, RpcError> {
         let context = self.inner.context();
@@ -168,8 +190,9 @@ impl Broker {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, text));
         };
         let (trust, session, client) = (known.config.trust, SessionId::new(), agent.name.clone());
-        let body = json!({ "principal": principal, "profile": profile, "client": &*client, "trust": trust.as_str() });
-        let caller = Caller { principal: principal.into(), profile: profile.clone(), trust, session, client };
+        let body =
+            json!({ "principal": principal.as_str(), "profile": profile, "client": &*client, "trust": trust.as_str() });
+        let caller = Caller { principal, profile: profile.clone(), trust, session, client };
         let event = Event::new(EventKind::RunStarted, body).in_run(&caller.session);
         let id = caller.session.clone();
         // Made before the record is written: if the opener goes away meanwhile, dropping the session ends its run.
@@ -192,11 +215,13 @@ impl Broker {
 
     /// Records that a front turned a request away: the first of a reason and a peer at once, the others as a number,
     /// after a minute, then after longer pauses of up to an hour, and at the end.
+    #[doc(hidden)]
     pub fn rejected(&self, reason: &'static str, peer: IpAddr) {
         self.inner.rejections.add(reason, peer);
     }
 
     /// Discovers every configured source in parallel, and returns each result; `check`, `tools` and `lock` use it.
+    #[doc(hidden)]
     pub async fn discover(&self) -> BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>> {
         let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
         let context = self.inner.context();
@@ -207,6 +232,7 @@ impl Broker {
 
     /// Returns the remarks about a source's last list of tools: those that are offered under another name than their
     /// own, or left out.
+    #[doc(hidden)]
     #[must_use]
     pub fn remarks(&self, source: &SourceName) -> Vec<Remark> {
         self.inner.context().upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.remarks().to_vec())
@@ -214,12 +240,14 @@ impl Broker {
 
     /// Returns what the cell of a source may lack for what failed in it so far, each with the line that adds it and
     /// whether it exists outside: for people, and not for agents.
+    #[doc(hidden)]
     #[must_use]
     pub fn missing_from_cell(&self, source: &SourceName) -> Vec<String> {
         self.inner.context().upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.missing_from_cell())
     }
 
     /// Returns the digest of what a source is: its command, address or component. `None` for an unknown source.
+    #[doc(hidden)]
     #[must_use]
     pub fn identity(&self, source: &SourceName) -> Option<Digest> {
         self.inner.context().upstreams.get(source).map(|upstream| upstream.identity)
@@ -230,12 +258,14 @@ impl Broker {
     ///
     /// # Errors
     /// [`BuildError`] if the lock or the ledger cannot be read or written; then nothing is accepted.
+    #[doc(hidden)]
     pub async fn accept(&self, items: &[Arc<Item>], by: &str) -> Result<(), BuildError> {
         self.inner.accept(items, by).await
     }
 
     /// Applies the lock file as it is now to the sessions that are open: tools that it releases appear, and what was
     /// accepted is not asked about any more. New sessions and questions read it anyway.
+    #[doc(hidden)]
     pub async fn apply_lock_file(&self) {
         self.inner.apply_lock_file().await;
     }
@@ -244,6 +274,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`BuildError::Lock`] if the lock is damaged.
+    #[doc(hidden)]
     pub fn acceptance(&self, item: &Item) -> Result<Acceptance, BuildError> {
         let lock = Lockfile::load(&self.inner.context().config.data_dir)?;
         Ok(self.identity(&item.source).map_or(Acceptance::Unknown, |identity| lock.of(item, identity)))

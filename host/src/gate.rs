@@ -36,7 +36,7 @@ pub(crate) use ambiguity::fold;
 use approval::{ApprovalOutcome, ApprovalQuestion, Approvals};
 pub use budget::Budget;
 pub use form::scope_in_words;
-pub use inbox::{AnswerResult, AskSummary, GivenAnswer, Inbox, InboxError, QuestionEvent};
+pub use inbox::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, InboxError, Question, QuestionEvent};
 use judge::{AskReason, DecisionTrail, judge};
 pub use permit::Permit;
 use records::UndecidedCall;

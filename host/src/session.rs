@@ -36,6 +36,7 @@ mod source_client;
 mod subscription_filter;
 mod target;
 mod tasks;
+mod tool;
 mod tool_refresh;
 mod upstream_subscriptions;
 
@@ -56,14 +57,25 @@ use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 use configured::{AgentState, ConfiguredSession, RunStatus};
 pub(crate) use continuations::ContinuationStore;
 use continuations::Continuations;
-pub use direct::Tool;
 pub(crate) use listing::contested_by_broker;
 use request::SessionRequest;
+pub use tool::{Progress, Tool, ToolResult};
 
 /// The most characters of an unknown name that messages and records repeat.
 const MAX_NAME_SHOWN: usize = 128;
 
 /// One agent's connection under one profile; a *run* in the ledger.
+///
+/// # Example
+/// ```
+/// # async fn call(broker: &portcullis::Broker) -> Result<(), Box<dyn std::error::Error>> {
+/// let session = broker.open_session(&"default".parse()?, &"me".parse()?, "my-program").await?;
+/// let sum = session.call_tool("calc__add", &serde_json::json!({ "a": 20, "b": 22 })).await?;
+/// println!("{}", sum.text());
+/// session.close().await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Session {
     agent_side: Arc<AgentState>,
     current: watch::Sender<Arc<ConfiguredSession>>,
@@ -99,6 +111,7 @@ impl Session {
     }
 
     /// Returns the caller, as the configuration in force describes it.
+    #[doc(hidden)]
     #[must_use]
     pub fn caller(&self) -> Arc<Caller> {
         Arc::clone(&self.current().caller)
@@ -119,6 +132,7 @@ impl Session {
     /// discover the sources, and does not wait until all have answered: for those that have not, it returns what they
     /// said when they last connected, or, if they never did, all capabilities that this broker serves. If discovery
     /// fails, returns what every session has; a later request gets the error.
+    #[doc(hidden)]
     pub async fn offers(&self) -> AdvertisedCapabilities {
         self.current().offers().await
     }
@@ -129,6 +143,7 @@ impl Session {
     ///
     /// # Errors
     /// If a required source could not be discovered: nothing is served on a partial set.
+    #[doc(hidden)]
     pub async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
         Ok(self.current().listing(ItemKind::Tool).await?.list_page().items)
     }
@@ -138,6 +153,7 @@ impl Session {
     ///
     /// # Errors
     /// If a required source could not be discovered, or does not list.
+    #[doc(hidden)]
     pub async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {
         self.current().list(kind).await
     }
@@ -147,6 +163,7 @@ impl Session {
     ///
     /// # Errors
     /// As for [`list`](Self::list).
+    #[doc(hidden)]
     pub async fn list_for(
         &self,
         kind: ItemKind,
@@ -163,6 +180,7 @@ impl Session {
     /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, whole. The
     /// configuration that is in force when it comes decides about all of it, except that a subscription goes on under
     /// each later one. Dropping the future cancels the call at its source and records that its outcome is unknown.
+    #[doc(hidden)]
     pub async fn request(&self, method: impl Into<Method>, params: Json, peer: Arc<dyn AgentPeer>) -> Answer {
         let (method, configured) = (method.into(), self.current());
         let request = SessionRequest::new(&configured, method, params, peer);
@@ -182,12 +200,14 @@ impl Session {
     /// whose question they are about. A notification that the protocol does not define goes to the source that its
     /// `_meta` names under `portcullis/source`, or to the only source. All but the first pass the gate, one after
     /// another, and are recorded.
+    #[doc(hidden)]
     pub fn notified(&self, notification: &Notification) {
         self.current().notified(notification);
     }
 
     /// Sets the channel over which the agent is told, and asked, what belongs to no call. It is used until the agent
     /// goes or another channel is set.
+    #[doc(hidden)]
     pub fn attach(&self, peer: Arc<dyn AgentPeer>) {
         self.agent_side.sink.open(peer);
         let configured = self.current();
@@ -195,6 +215,7 @@ impl Session {
     }
 
     /// Ends the agent's subscriptions, which would never end by themselves, so that the session can be closed.
+    #[doc(hidden)]
     pub fn end_listeners(&self) {
         self.agent_side.listeners.end();
     }

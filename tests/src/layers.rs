@@ -91,6 +91,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &[
                 "sync",
                 "name",
+                "principal",
                 "escape",
                 "protocol",
                 "digest",

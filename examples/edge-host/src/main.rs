@@ -5,10 +5,7 @@
 //! Plugins are code that `portcullis plugin compile` made ahead of time; the configuration names each with its digest.
 
 use anyhow::Context as _;
-use portcullis::Launcher;
-use portcullis::broker::Broker;
-use portcullis::config::Config;
-use portcullis::front::stdio::serve_stdio;
+use portcullis::{Broker, Config, Launcher, serve_stdio};
 
 fn main() -> anyhow::Result<()> {
     let file = std::env::args_os().nth(1).context("usage: portcullis-edge-host PORTCULLIS.TOML")?;

@@ -2,9 +2,7 @@
 //!
 //! `cargo run -p embed-in-rust`
 
-use portcullis::broker::Broker;
-use portcullis::config::Config;
-use portcullis::{Launcher, ledger};
+use portcullis::{Broker, Config, Launcher, PluginTable, SourceTable};
 use serde_json::json;
 
 fn main() -> anyhow::Result<()> {
@@ -17,8 +15,8 @@ async fn run() -> anyhow::Result<()> {
     // The ledger is kept in this folder, and in this example is removed with it.
     let folder = tempfile::tempdir()?;
     let config = Config::builder(folder.path())
-        .source("calc", json!({ "component": "builtin:calculator" }))
-        .policy(json!({ "plugin": "builtin:rules", "settings": { "deny": ["calc__divide"] } }))
+        .source("calc", SourceTable::component("builtin:calculator"))
+        .policy(PluginTable::new("builtin:rules").settings(json!({ "deny": ["calc__divide"] })))
         .build()?;
     let data_dir = config.data_dir.clone();
     let broker = Broker::build(config, Launcher::SelfExec).await?;
@@ -27,14 +25,14 @@ async fn run() -> anyhow::Result<()> {
         println!("away    {source}: {why}");
     }
 
-    let session = broker.open_session(&"default".parse()?, "me", "embed-in-rust").await?;
+    let session = broker.open_session(&"default".parse()?, &"me".parse()?, "embed-in-rust").await?;
     for tool in session.discover().await? {
         println!("tool    {} of {}: {}", tool.name, tool.source, tool.description);
     }
     for (tool, arguments) in [("calc__add", json!({ "a": 20, "b": 22 })), ("calc__divide", json!({ "a": 84, "b": 2 }))]
     {
         match session.call_tool(tool, &arguments).await {
-            Ok(result) => println!("{tool}  {}", result.as_str()),
+            Ok(result) => println!("{tool}  {}", result.text()),
             Err(error) => println!("{tool}  {error}"),
         }
     }
@@ -42,6 +40,6 @@ async fn run() -> anyhow::Result<()> {
     session.close().await;
     broker.shutdown().await;
 
-    println!("ledger  {:?}", ledger::verify(&data_dir)?.verdict);
+    println!("ledger  {:?}", portcullis::verify_ledger(&data_dir)?.verdict);
     Ok(())
 }

@@ -8,6 +8,7 @@ use portcullis::digest::Digest;
 use portcullis::flow::{CallFlow, Effect, Origin, StatedFlow};
 use portcullis::item::{Item, ItemKind, ToolAnnotations};
 use portcullis::ledger::{CallEntry, EventKind, LedgerError, LedgerReader, PositionedRecord, RecordFilter};
+use portcullis::principal::Principal;
 use portcullis::protocol::{Json, Method};
 use serde_json::{Value, json};
 
@@ -230,7 +231,7 @@ fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> 
         series_link: Default::default(),
     };
     let caller = Caller {
-        principal: text("principal")?.into(),
+        principal: Principal::established(text("principal")?),
         profile: text("profile")?.parse().ok()?,
         trust: serde_json::from_value::<TrustLevel>(body["trust"].clone()).ok()?,
         session: SessionId::recorded(entry.run.as_deref()?)?,

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
-use portcullis::config::{ConfigError, Problem};
+use portcullis::config::{ConfigError, ConfigProblem};
 
 use crate::output::{self, BAD, ReaderGone, escape_hidden};
 
@@ -39,7 +39,7 @@ fn message(error: &anyhow::Error) -> String {
 
 /// Returns a problem with the lines of the file that it is about. `anstream` removes the colours if they are not
 /// wanted.
-fn rendered(problem: &Problem) -> String {
+fn rendered(problem: &ConfigProblem) -> String {
     let mut shown = String::new();
     let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode()).with_width(100);
     match handler.render_report(&mut shown, problem) {

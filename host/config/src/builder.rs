@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::error::{ConfigError, UnlocatedProblem};
 use super::{Config, build, value};
 
-/// A builder that collects configuration tables. Each table is an object with the keys that the same table of
-/// `portcullis.toml` has (`portcullis schema` lists them), and follows the same rules. A later table replaces an
+/// A builder that collects configuration tables. Each table is a JSON object with the keys that the same table of
+/// `portcullis.toml` has (`portcullis schema` lists them), or a [`SourceTable`](super::SourceTable) or the like, and follows the same rules. A later table replaces an
 /// earlier one of the same name.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it is built"]
-pub struct Builder {
+pub struct ConfigBuilder {
     tables: serde_json::Map<String, Value>,
     base: std::path::PathBuf,
     state_dir: Option<std::path::PathBuf>,
@@ -22,56 +22,56 @@ impl Config {
     /// Returns a builder for a configuration without a file. The data folder is `.portcullis` in `folder` unless
     /// `[broker]` sets another, and relative paths are relative to `folder`. A fresh builder has no source, and no
     /// broker can be built without one.
-    pub fn builder(folder: impl AsRef<Path>) -> Builder {
-        Builder { tables: serde_json::Map::new(), base: folder.as_ref().to_owned(), state_dir: None }
+    pub fn builder(folder: impl AsRef<Path>) -> ConfigBuilder {
+        ConfigBuilder { tables: serde_json::Map::new(), base: folder.as_ref().to_owned(), state_dir: None }
     }
 }
 
-impl Builder {
+impl ConfigBuilder {
     /// Adds `[sources.NAME]`, such as `json!({ "component": "builtin:calculator" })`.
-    pub fn source(self, name: &str, table: Value) -> Self {
-        self.named("sources", name, table)
+    pub fn source(self, name: &str, table: impl Into<Value>) -> Self {
+        self.named("sources", name, table.into())
     }
 
     /// Adds `[groups.NAME]`, such as `json!({ "sources": ["primary", "mirror"] })`.
-    pub fn group(self, name: &str, table: Value) -> Self {
-        self.named("groups", name, table)
+    pub fn group(self, name: &str, table: impl Into<Value>) -> Self {
+        self.named("groups", name, table.into())
     }
 
     /// Adds `[profiles.NAME]`, such as `json!({ "trust": "low" })`.
-    pub fn profile(self, name: &str, table: Value) -> Self {
-        self.named("profiles", name, table)
+    pub fn profile(self, name: &str, table: impl Into<Value>) -> Self {
+        self.named("profiles", name, table.into())
     }
 
     /// Appends an entry of `[[policies]]`.
-    pub fn policy(self, table: Value) -> Self {
-        self.push("policies", table)
+    pub fn policy(self, table: impl Into<Value>) -> Self {
+        self.push("policies", table.into())
     }
 
     /// Appends an entry of `[[transforms]]`.
-    pub fn transform(self, table: Value) -> Self {
-        self.push("transforms", table)
+    pub fn transform(self, table: impl Into<Value>) -> Self {
+        self.push("transforms", table.into())
     }
 
     /// Appends an entry of `[[approvals]]`.
-    pub fn approval(self, table: Value) -> Self {
-        self.push("approvals", table)
+    pub fn approval(self, table: impl Into<Value>) -> Self {
+        self.push("approvals", table.into())
     }
 
     /// Appends an entry of `[[sinks]]`.
-    pub fn sink(self, table: Value) -> Self {
-        self.push("sinks", table)
+    pub fn sink(self, table: impl Into<Value>) -> Self {
+        self.push("sinks", table.into())
     }
 
     /// Sets `[broker]`.
-    pub fn broker(mut self, table: Value) -> Self {
-        self.tables.insert("broker".to_owned(), table);
+    pub fn broker(mut self, table: impl Into<Value>) -> Self {
+        self.tables.insert("broker".to_owned(), table.into());
         self
     }
 
     /// Sets `[serve]`.
-    pub fn serve(mut self, table: Value) -> Self {
-        self.tables.insert("serve".to_owned(), table);
+    pub fn serve(mut self, table: impl Into<Value>) -> Self {
+        self.tables.insert("serve".to_owned(), table.into());
         self
     }
 

@@ -19,6 +19,7 @@ pub fn data_dir_switch(folder: &Path) -> String {
 impl Config {
     /// Returns the switch by which a command names the data folder, with a blank before it. It is empty if the
     /// configuration is a file, because the command finds that.
+    #[doc(hidden)]
     #[must_use]
     pub fn data_dir_switch(&self) -> String {
         if self.file.is_some() { String::new() } else { data_dir_switch(&self.data_dir) }
@@ -26,6 +27,7 @@ impl Config {
 
     /// Returns what the configuration starts, reaches, reads and writes: one line each, safe to show, in an order that
     /// depends only on the configuration. No line contains the value of a variable.
+    #[doc(hidden)]
     #[must_use]
     pub fn effects(&self) -> Vec<String> {
         let mut lines = Lines::default();

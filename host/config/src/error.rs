@@ -15,16 +15,17 @@ const MAX_PROBLEMS: usize = 20;
 /// An error that says why a configuration is refused. `Display` writes a line for each problem, with file, line and
 /// column.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{}", .problems.iter().map(Problem::line).collect::<Vec<_>>().join("\n"))]
+#[error("{}", .problems.iter().map(ConfigProblem::line).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
     missing: bool,
 }
 
 impl ConfigError {
     /// Returns each problem, in the order of the file; at least one. Each can be shown with its own snippet.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    #[doc(hidden)]
+    pub fn problems(&self) -> &[ConfigProblem] {
         &self.problems
     }
 
@@ -65,12 +66,12 @@ impl ConfigError {
 /// One problem in a configuration. It is a `miette` diagnostic: message, labelled snippet, help.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", .fault.message)]
-pub struct Problem {
+pub struct ConfigProblem {
     fault: UnlocatedProblem,
     text: Option<Arc<NamedSource<String>>>,
 }
 
-impl Problem {
+impl ConfigProblem {
     /// Returns the line and column of the problem, counted from one, or `None` if it is not in a file.
     #[must_use]
     pub fn position(&self) -> Option<(usize, usize)> {
@@ -91,7 +92,7 @@ impl Problem {
     }
 }
 
-impl Diagnostic for Problem {
+impl Diagnostic for ConfigProblem {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         self.fault.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
@@ -135,8 +136,8 @@ impl UnlocatedProblem {
         self
     }
 
-    fn place(self, text: Option<Arc<NamedSource<String>>>) -> Problem {
-        Problem { fault: self, text }
+    fn place(self, text: Option<Arc<NamedSource<String>>>) -> ConfigProblem {
+        ConfigProblem { fault: self, text }
     }
 
     /// Rewords an error of the TOML parser or of serde, and adds a suggestion.

@@ -42,6 +42,7 @@ impl SourceConfig {
 
 impl Config {
     /// Returns the groups with their members, in the order in which they are called while all of them work.
+    #[doc(hidden)]
     #[must_use]
     pub fn groups(&self) -> BTreeMap<&SourceName, Vec<&SourceConfig>> {
         let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -60,6 +61,7 @@ impl Config {
     ///
     /// # Errors
     /// If a source does not exist, is named twice or is already in a group, or if there are more than 16.
+    #[doc(hidden)]
     pub fn fall_back(&mut self, primary: &SourceName, fallbacks: &[SourceName]) -> Result<(), ConfigError> {
         let refuse = |message: String, help: &str| Err(ConfigError::without_place(message, help));
         let members: Vec<_> = std::iter::once(primary).chain(fallbacks).collect();

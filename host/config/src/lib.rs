@@ -32,6 +32,7 @@ mod secret_values;
 mod sink;
 mod source;
 mod syslog;
+mod tables;
 mod telemetry;
 #[cfg(test)]
 mod tests;
@@ -51,11 +52,11 @@ use portcullis_core::protocol::Era;
 use portcullis_core::secret::ConfigValue;
 use portcullis_net::egress::Reach;
 
-pub use builder::Builder;
+pub use builder::ConfigBuilder;
 pub use callers::{CallerConfig, JwtConfig};
 pub use edit::{EditError, NewSource, add_source, add_to_cell, comment_on_cell, remove_source, set_value};
 pub use effects::data_dir_switch;
-pub use error::{ConfigError, Problem, most_similar};
+pub use error::{ConfigError, ConfigProblem, most_similar};
 pub use find::{ConfigCandidate, TrustStatus, find_text, real_file, user_trust};
 pub use group::Membership;
 pub use ledger::{Durability, LedgerConfig, WitnessConfig};
@@ -72,6 +73,7 @@ pub use secret_values::{looks_secret, secret_arguments};
 pub use sink::RemoteSinkConfig;
 pub use source::{OWN_HEADERS, TIMEOUT};
 pub use syslog::SyslogAddress;
+pub use tables::{PluginTable, ProfileTable, SourceTable};
 pub use telemetry::TelemetryConfig;
 pub use wrap::WrapOptions;
 
@@ -89,32 +91,46 @@ pub struct Config {
     /// [`user_state_dir`]. `None` keeps compiled code in memory only.
     pub state_dir: Option<PathBuf>,
     /// The settings of the HTTP front.
+    #[doc(hidden)]
     pub serve: ServeConfig,
     /// The ways in which people hear of questions, beside the agent's own.
+    #[doc(hidden)]
     pub questions: QuestionsConfig,
     /// The collector to which spans are sent, or `None` to record none.
+    #[doc(hidden)]
     pub telemetry: Option<TelemetryConfig>,
     /// The longest time that an ask waits for a person before the call is denied.
+    #[doc(hidden)]
     pub ask_timeout: Duration,
     /// The settings of the ledger.
+    #[doc(hidden)]
     pub ledger: LedgerConfig,
     /// The largest message that is read, in bytes. A larger one fails its call, and the error states its size.
+    #[doc(hidden)]
     pub max_message: usize,
     /// The sources, in name order.
+    #[doc(hidden)]
     pub sources: BTreeMap<SourceName, SourceConfig>,
     /// The sources with `enabled = false`, which are neither started nor shown.
+    #[doc(hidden)]
     pub disabled: BTreeMap<SourceName, SourceConfig>,
     /// Policy plugins, in the order of the file.
+    #[doc(hidden)]
     pub policies: Vec<PluginConfig>,
     /// Transform plugins, in the order of the file.
+    #[doc(hidden)]
     pub transforms: Vec<PluginConfig>,
     /// Approval plugins, in the order of the file.
+    #[doc(hidden)]
     pub approvals: Vec<PluginConfig>,
     /// Audit plugins, in the order of the file.
+    #[doc(hidden)]
     pub sinks: Vec<PluginConfig>,
     /// Servers to which the broker itself sends records, in the order of the file.
+    #[doc(hidden)]
     pub remote_sinks: Vec<RemoteSinkConfig>,
     /// The profiles. `default` always exists.
+    #[doc(hidden)]
     pub profiles: BTreeMap<ProfileName, ProfileConfig>,
 }
 
@@ -145,12 +161,14 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError`] with every problem found, or if the user has no home folder.
+    #[doc(hidden)]
     pub fn for_wrap(wrap: &WrapOptions) -> Result<Self, ConfigError> {
         Ok(Self { state_dir: user_state_dir(), ..wrap::config(wrap)? })
     }
 
     /// Returns the digest of the configuration, as records of the ledger name it. Secrets count by their names. The
     /// address to listen on does not count, because `serve --listen` changes it for one start.
+    #[doc(hidden)]
     #[must_use]
     pub fn digest(&self) -> Digest {
         let mut config = self.clone();

@@ -12,6 +12,7 @@ use super::{Config, Endpoint, real_file, search};
 
 impl Config {
     /// Returns the files and folders of the broker and of its user that no source may be granted.
+    #[doc(hidden)]
     pub fn own_files(&self) -> Vec<PathBuf> {
         let here = [Some(self.data_dir.clone()), self.file.clone(), self.state_dir.clone()];
         let user = [search::user_data_dir(), search::user_state_dir(), search::user_config_dir()];

@@ -41,6 +41,7 @@ impl fmt::Display for PluginRef {
 
 impl Config {
     /// Returns the plugins and components that the configuration names, each once.
+    #[doc(hidden)]
     #[must_use]
     pub fn plugins(&self) -> BTreeSet<&PluginRef> {
         let lists = [&self.policies, &self.transforms, &self.approvals, &self.sinks];

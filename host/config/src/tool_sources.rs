@@ -5,6 +5,7 @@ use super::{Config, Naming, SourceConfig};
 impl Config {
     /// Disables each source that cannot offer a tool with this exposed name, so that one call starts no more than it
     /// needs. If no source can, all stay.
+    #[doc(hidden)]
     pub fn disable_all_without(&mut self, tool: &str) {
         if !self.sources.values().any(|source| source.may_offer(tool)) {
             return;

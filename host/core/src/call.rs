@@ -3,18 +3,20 @@
 mod cause;
 mod id;
 mod params;
+mod view;
 
 use std::sync::Arc;
 
-use crate::flow::CallFlow;
 use crate::item::{Item, ItemKind};
 use crate::metrics::{Series, SourceMetrics};
 use crate::name::{ProfileName, SourceName};
+use crate::principal::Principal;
 use crate::protocol::{Answer, Json, Method};
 
 pub use cause::{Cause, SourceWords};
 pub use id::{CallId, SessionId};
 pub use params::Params;
+pub use view::CallView;
 
 /// The trust level of a profile, which decides how much of the catalog it sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
@@ -54,6 +56,7 @@ pub enum Risk {
 
 impl Risk {
     /// Returns the risk that a record names. A word that this version does not know stands for a risky call.
+    #[doc(hidden)]
     #[must_use]
     pub fn recorded(word: &str) -> Self {
         if word == Self::Harmless.as_str() { Self::Harmless } else { Self::Risky }
@@ -72,9 +75,9 @@ impl Risk {
 /// The caller of a request.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// The principal, as the front established it: `local` for stdio; `token`, `token:NAME` or `jwt:SUBJECT` for HTTP;
-    /// `cli` for the command line. A program that opens a session chooses its own.
-    pub principal: Arc<str>,
+    /// The principal: `local` for stdio; `token`, `token:NAME` or `jwt:SUBJECT` for HTTP; `cli` for the command line. A
+    /// program that opens a session chooses its own.
+    pub principal: Principal,
     /// The profile under which the call is made.
     pub profile: ProfileName,
     /// The profile's trust level.
@@ -240,42 +243,6 @@ impl Phase {
             Self::Result => "result",
             Self::List => "list",
         }
-    }
-}
-
-/// A call in one phase, as a plugin is shown it. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct CallView {
-    /// The call, with its arguments in this phase.
-    pub call: Arc<Call>,
-    /// The phase.
-    pub phase: Phase,
-    /// The source's answer, in the result phase: a result, or a JSON-RPC error object.
-    pub outcome: Option<Json>,
-    /// True if `outcome` is a JSON-RPC error object.
-    pub failed: bool,
-    /// The information flow of the call, or `None` if nothing is known of it.
-    pub flow: Option<Arc<dyn CallFlow>>,
-}
-
-impl CallView {
-    /// Makes the view of a call that has no outcome yet.
-    #[must_use]
-    pub fn before(call: &Arc<Call>, phase: Phase) -> Self {
-        Self { call: call.clone(), phase, outcome: None, failed: false, flow: None }
-    }
-
-    /// Returns the view with the information flow of the call.
-    #[must_use]
-    pub fn with_flow(self, flow: Option<Arc<dyn CallFlow>>) -> Self {
-        Self { flow, ..self }
-    }
-
-    /// Reports whether the source says that the outcome is an error.
-    #[must_use]
-    pub fn outcome_is_error(&self) -> bool {
-        self.failed
-            || self.outcome.as_ref().and_then(|json| json.get("isError")).is_some_and(|json| json.as_str() == "true")
     }
 }
 

@@ -15,6 +15,7 @@ pub mod limits;
 pub mod lockfile;
 pub mod metrics;
 pub mod name;
+pub mod principal;
 pub mod private;
 pub mod protocol;
 pub mod sealing_key;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::call::{Call, CallId, CallView, Caller, Params, Phase, Risk, SessionId, TrustLevel};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
+use crate::principal::Principal;
 use crate::protocol::{Json, Method};
 
 /// Returns a caller in this session.
@@ -29,7 +30,7 @@ pub fn view(arguments: &str) -> CallView {
         series_link: Default::default(),
     };
     let caller = Caller {
-        principal: "local".into(),
+        principal: Principal::local(),
         profile: "default".parse().unwrap(),
         trust: TrustLevel::Medium,
         session: SessionId::new(),

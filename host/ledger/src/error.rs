@@ -118,6 +118,7 @@ pub enum LedgerError {
 
 impl LedgerError {
     /// Returns a general description of the error, for agents and others who may not know where the ledger is.
+    #[doc(hidden)]
     #[must_use]
     pub fn in_general(&self) -> &'static str {
         match self {

@@ -32,6 +32,7 @@ use walk::{CheckpointOrigin, VerificationPass, begun};
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Verification {
     /// All chains, oldest first.
+    #[doc(hidden)]
     pub chains: Vec<ChainReport>,
     /// Everything that is not good, tampering first. Never contains [`ChainStatus::Good`].
     pub findings: Vec<ChainStatus>,

@@ -13,6 +13,7 @@ use crate::name::SourceName;
 
 impl Broker {
     /// Returns the packages that are being installed, for people who wait.
+    #[doc(hidden)]
     #[must_use]
     pub fn installations(&self) -> Installations {
         self.inner.lasting.installations().clone()
@@ -22,6 +23,7 @@ impl Broker {
 #[cfg(feature = "process")]
 impl Broker {
     /// Returns what a process source was last given, or `None` before its first start.
+    #[doc(hidden)]
     #[must_use]
     pub fn described(&self, source: &SourceName) -> Option<Arc<PreparedSource>> {
         self.inner.context().upstreams.get(source)?.process_cell.as_ref()?.described()
@@ -29,6 +31,7 @@ impl Broker {
 
     /// Returns what a process source attempts, if its cell is recorded
     /// ([`CellConfig::recorded`](crate::config::CellConfig::recorded)).
+    #[doc(hidden)]
     #[must_use]
     pub fn recording(&self, source: &SourceName) -> Option<Arc<Recording>> {
         self.inner.context().upstreams.get(source)?.process_cell.as_ref()?.recording().cloned()
@@ -36,6 +39,7 @@ impl Broker {
 
     /// Returns what each process source will be given and what will be enforced, before anything is installed or
     /// started.
+    #[doc(hidden)]
     pub async fn cell_previews(&self) -> BTreeMap<SourceName, Result<CellPreview, CellError>> {
         let mut previews = BTreeMap::new();
         for (name, upstream) in &self.inner.context().upstreams {
@@ -50,6 +54,7 @@ impl Broker {
 impl Broker {
     /// Returns what a source may touch and what enforces each limit, for programs. `None` for a source that runs
     /// elsewhere, and for a process before its first start.
+    #[doc(hidden)]
     #[must_use]
     pub fn cell(&self, source: &SourceName) -> Option<serde_json::Value> {
         self.inner.context().upstreams.get(source)?.cell()

@@ -28,6 +28,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`LedgerError`]: keys may be left.
+    #[doc(hidden)]
     pub async fn forget_bodies_before(config: &Config, day: jiff::civil::Date) -> Result<usize, LedgerError> {
         let ledger = Ledger::open(&config.data_dir, started(config)).await?;
         let forgotten = ledger.forget_bodies_before(day).await;
@@ -42,6 +43,7 @@ impl Broker {
     /// # Errors
     /// [`BuildError`] if a plugin or component cannot be read, or the lock or the ledger cannot be written; then
     /// nothing is pinned.
+    #[doc(hidden)]
     pub async fn accept_components(config: &Config, by: &str) -> Result<Vec<AcceptedComponent>, BuildError> {
         let reader = PluginReader::new(&config.data_dir, &Lockfile::load(&config.data_dir)?);
         let mut found = Vec::new();

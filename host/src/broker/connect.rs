@@ -7,6 +7,15 @@ use crate::name::SourceName;
 use crate::source::SourceError;
 
 /// The error of a broker none of whose sources could be connected. It holds the error of each.
+///
+/// # Example
+/// ```
+/// # async fn connect(broker: &portcullis::Broker) {
+/// if let Err(portcullis::ConnectAllError(failed)) = broker.connect_all().await {
+///     failed.iter().for_each(|(source, why)| eprintln!("{source}: {why}"));
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no source could be connected: {}", causes(.0))]
 pub struct ConnectAllError(pub BTreeMap<SourceName, SourceError>);

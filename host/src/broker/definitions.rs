@@ -35,6 +35,7 @@ impl SourceDefinitions {
 impl Broker {
     /// Discovers every configured source in parallel, and lists its items of every kind. A source fails as a whole only
     /// if its tools cannot be listed.
+    #[doc(hidden)]
     pub async fn definitions(&self) -> BTreeMap<SourceName, Result<SourceDefinitions, SourceError>> {
         let context = self.inner.context();
         let all = join_all(context.upstreams.values().map(|upstream| everything(upstream))).await;
@@ -46,6 +47,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`BuildError::Lock`] if the lock file is damaged.
+    #[doc(hidden)]
     pub fn flagged(&self, source: &SourceName) -> Result<Vec<FlaggedDefinition>, BuildError> {
         let context = self.inner.context();
         let lock = Lockfile::load(&context.config.data_dir)?;
@@ -57,6 +59,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`BuildError::Lock`] if the lock file is damaged.
+    #[doc(hidden)]
     pub fn off_tools(&self, source: &SourceName) -> Result<BTreeSet<Arc<str>>, BuildError> {
         let context = self.inner.context();
         let lock = Lockfile::load(&context.config.data_dir)?;

@@ -87,6 +87,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`BuildError::Lock`] if the lock file is damaged.
+    #[doc(hidden)]
     pub async fn compare_with_lock(&self, kind: ItemKind) -> Result<LockComparison, BuildError> {
         let context = self.inner.context();
         let definitions = self.definitions().await;
@@ -113,6 +114,7 @@ impl Broker {
     /// # Errors
     /// [`ControlRefusal::Absent`] if there is no such source. [`ControlRefusal::Error`] if the source does not list one of the
     /// definitions any more, or the lock file or the ledger cannot be read or written; then nothing is accepted.
+    #[doc(hidden)]
     pub async fn accept_listed(
         &self,
         source: &SourceName,

@@ -13,7 +13,7 @@ use crate::context::Upstream;
 use crate::control::{
     ControlError, ControlHandler, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection,
 };
-use crate::gate::{GivenAnswer, InboxError};
+use crate::gate::{AnswerRoute, GivenAnswer, InboxError};
 use crate::ledger::{Event, EventKind, LedgerTrouble};
 use crate::name::ProfileName;
 
@@ -53,6 +53,7 @@ impl ControlHandler for OperatedBroker {
 impl Broker {
     /// Returns the connections of programs of the same user that ask for a session over the control socket, to be
     /// served by a front ([`serve_local`](crate::front::stdio::serve_local)). Whoever asked before gets no more.
+    #[doc(hidden)]
     #[must_use]
     pub fn local_connections(&self) -> mpsc::Receiver<LocalConnection> {
         let (out, connections) = mpsc::channel(MAX_WAITING);
@@ -67,7 +68,7 @@ async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
         ControlRequest::Asks => Ok(json!(inner.lasting.inbox.list())),
         ControlRequest::Answer { ask, approve, scope, until, by } => {
             let answer = GivenAnswer { approve, scope, until };
-            let answered = inner.lasting.inbox.answer(&ask, &answer, &by, false).await;
+            let answered = inner.lasting.inbox.answer(&ask, &answer, &by, AnswerRoute::Person).await;
             answered.map(|answered| json!(answered)).map_err(|error| match error {
                 InboxError::Unknown(_) => ControlRefusal::Absent(error.to_string()),
                 _ => ControlRefusal::Error(error.to_string()),

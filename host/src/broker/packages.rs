@@ -16,6 +16,7 @@ type BySource<T> = BTreeMap<SourceName, Result<T, CellError>>;
 impl Broker {
     /// Installs the packages of these sources, or of all if none is named, as they are pinned, and starts none. What
     /// is not pinned yet is pinned to what its registry has now.
+    #[doc(hidden)]
     pub async fn install_packages(&self, sources: &[SourceName]) -> BySource<InstallReport> {
         let mut installed = BTreeMap::new();
         for (name, cell) in self.process_cells(sources) {
@@ -26,6 +27,7 @@ impl Broker {
 
     /// Returns how the pinned packages of these sources, or of all if none is named, differ from what their registries
     /// have now. Installs and pins nothing.
+    #[doc(hidden)]
     pub async fn package_updates(&self, sources: &[SourceName]) -> BySource<PackageUpdate> {
         let asked = self.process_cells(sources).into_iter();
         let asked = join_all(asked.map(async |(name, cell)| (name, cell.newest().await.transpose()))).await;
@@ -34,6 +36,7 @@ impl Broker {
 
     /// Pins the packages of these sources, or of all if none is named, to what their registries have now, and installs
     /// them. Returns what was pinned before and what is pinned now; where that fails, the pin is as before.
+    #[doc(hidden)]
     pub async fn renew_packages(&self, sources: &[SourceName]) -> BySource<(Option<LockedPackage>, InstallReport)> {
         let mut renewed = BTreeMap::new();
         for (name, cell) in self.process_cells(sources) {
@@ -46,6 +49,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`LockError`] if the lock file cannot be read or written; then nothing is changed.
+    #[doc(hidden)]
     pub fn restore_packages(&self, before: Vec<(SourceName, Option<LockedPackage>)>) -> Result<(), LockError> {
         Lockfile::change(&self.inner.context().config.data_dir, |lock| {
             for (source, pinned) in before {

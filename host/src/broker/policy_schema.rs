@@ -22,6 +22,7 @@ const SETTING: &str = "schema";
 
 impl Broker {
     /// Returns the schema for policies about these tools, in Cedar's syntax.
+    #[doc(hidden)]
     #[must_use]
     pub fn policy_schema(found: &Discovered) -> String {
         let mut tools = BTreeMap::new();
@@ -40,6 +41,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`PluginError`] if the plugin cannot be loaded.
+    #[doc(hidden)]
     pub async fn ill_typed_policies(&self, schema: &str) -> Result<Vec<ServingProblem>, PluginError> {
         let context = self.inner.context();
         let mut problems = Vec::new();

@@ -34,6 +34,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`BuildError`] if the lock file is damaged.
+    #[doc(hidden)]
     pub fn problems(&self, found: &Discovered) -> Result<Vec<ServingProblem>, BuildError> {
         let mut problems = Vec::new();
         let warn = |message| ServingProblem { fatal: false, message };

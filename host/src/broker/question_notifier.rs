@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use self::webhook::{Webhook, WebhookMessage};
 use crate::config::QuestionsConfig;
 use crate::escape::escape_hidden;
-use crate::gate::{AskSummary, Inbox, QuestionEvent};
+use crate::gate::{Inbox, Question, QuestionEvent};
 use crate::secret::SecretStore;
 
 /// The largest number of messages that may wait for the webhook's server.
@@ -91,7 +91,7 @@ async fn next(events: &mut broadcast::Receiver<QuestionEvent>) -> Option<Questio
     clippy::disallowed_methods,
     reason = "no source: a program of the user's desktop, which needs the environment of the user's session"
 )]
-fn notify(question: &AskSummary) -> std::io::Result<()> {
+fn notify(question: &Question) -> std::io::Result<()> {
     // `--` ends the options: a name that begins with a dash is text.
     let status = Command::new(NOTIFY)
         .args(["--app-name=Portcullis", "--urgency=normal", "--", &title(question), &body(question)])
@@ -102,12 +102,12 @@ fn notify(question: &AskSummary) -> std::io::Result<()> {
     if status.success() { Ok(()) } else { Err(std::io::Error::other(format!("`{NOTIFY}` ended with {status}"))) }
 }
 
-fn title(question: &AskSummary) -> String {
+fn title(question: &Question) -> String {
     format!("May {} be called?", escape_hidden(&question.tool))
 }
 
 /// Returns the text of the notification, in the markup of desktop notifications.
-fn body(question: &AskSummary) -> String {
+fn body(question: &Question) -> String {
     let client = if question.client.is_empty() { &question.principal } else { &question.client };
     let text = format!(
         "{} asks.\n{}\nportcullis approvals --watch",
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_a_notification_shows_is_text_and_no_markup() {
-        let question = AskSummary {
+        let question = Question {
             id: "1".to_owned(),
             method: "tools/call".to_owned(),
             tool: "-h\u{1b}".to_owned(),

@@ -27,8 +27,18 @@ use crate::source::{NoClient, SourceClient, SourceError};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The differences that a reload made.
+///
+/// # Example
+/// ```
+/// # async fn reload(broker: &portcullis::Broker, config: portcullis::Config) -> Result<(), portcullis::ReloadError> {
+/// let summary: portcullis::ReloadSummary = broker.reload(config).await?;
+/// println!("{} sources were added", summary.added.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct ReloadSummary {
     /// The sources that were added.
     pub added: BTreeSet<SourceName>,
@@ -43,6 +53,18 @@ pub struct ReloadSummary {
 }
 
 /// An error that says why a configuration was not put in force. The one before stays.
+///
+/// # Example
+/// ```
+/// # async fn reload(broker: &portcullis::Broker, config: portcullis::Config) {
+/// use portcullis::ReloadError;
+/// match broker.reload(config).await {
+///     Err(ReloadError::DataFolder { now, .. }) => eprintln!("the data folder stays {}", now.display()),
+///     Err(error) => eprintln!("the old configuration stays: {error}"),
+///     Ok(_) => {}
+/// }
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
@@ -118,6 +140,7 @@ impl Broker {
 
     /// Records that another configuration was offered and not put in force, and keeps the reason for `status`: for a
     /// file that cannot be read, so that there is nothing to give to [`Broker::reload`].
+    #[doc(hidden)]
     pub fn refuse(&self, reason: &str) {
         let repeated = self.inner.refused.lock().replace(reason.to_owned()).is_some_and(|before| before == reason);
         if !repeated {
@@ -126,6 +149,7 @@ impl Broker {
     }
 
     /// Returns the digest of the configuration in force, as records name it.
+    #[doc(hidden)]
     #[must_use]
     pub fn config_digest(&self) -> Digest {
         self.inner.context().digest

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod embedding;
 mod natives;
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ async fn broker(folder: &std::path::Path, policies: &[&str]) -> Broker {
 }
 
 async fn session(broker: &Broker) -> Arc<Session> {
-    broker.open_session(&"default".parse().unwrap(), "me", "test").await.unwrap()
+    broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "test").await.unwrap()
 }
 
 /// Calls the tool, and returns `ok` or the code of the refusal.
@@ -81,7 +82,7 @@ async fn a_program_writes_its_configuration_and_is_told_what_is_wrong_with_it() 
     assert_eq!((add.source.as_str(), add.priority, &add.group), ("calc", 70, &None));
     assert!(!add.description.is_empty() && add.input_schema.get("properties").is_some(), "{add:?}");
     let sum = session.call_tool("calc__add", &json!({ "a": 20, "b": 22 })).await.unwrap();
-    assert!(sum.as_str().contains("42"), "{sum:?}");
+    assert!(sum.text().contains("42"), "{sum:?}");
     let denied = session.call_tool("calc__divide", &json!({ "a": 1, "b": 2 })).await.unwrap_err();
     assert_eq!((denied.code, &denied.data.unwrap()["code"]), (RpcError::DENIED, &json!("rule")));
     let unknown = session.call_tool("calc__none", &json!({})).await.unwrap_err();

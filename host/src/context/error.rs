@@ -10,6 +10,18 @@ use crate::secret::SecretError;
 use crate::source::SourceError;
 
 /// An error that says why a broker cannot be built.
+///
+/// # Example
+/// ```
+/// # async fn build(config: portcullis::Config) {
+/// use portcullis::{Broker, BuildError, Launcher};
+/// match Broker::build(config, Launcher::SelfExec).await {
+///     Err(BuildError::NoSources) => eprintln!("add a source first"),
+///     Err(error) => eprintln!("{error}"),
+///     Ok(broker) => broker.shutdown().await,
+/// }
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {

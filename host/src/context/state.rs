@@ -3,7 +3,16 @@
 use crate::name::SourceName;
 
 /// The state of one source, as far as it is known. Times are milliseconds since the Unix epoch.
+///
+/// # Example
+/// ```
+/// # fn show(state: &portcullis::BrokerState) {
+/// let away = state.sources.iter().filter(|source: &&portcullis::SourceHealth| !source.connected);
+/// away.for_each(|source| eprintln!("{} has failed {} times", source.name, source.error_count));
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct SourceHealth {
     /// The configured name.
     pub name: SourceName,
@@ -23,7 +32,16 @@ pub struct SourceHealth {
 }
 
 /// The state of all sources.
+///
+/// # Example
+/// ```
+/// # fn show(broker: &portcullis::Broker) {
+/// let state: portcullis::BrokerState = broker.state();
+/// println!("{} tools of {} sources", state.total_tools, state.sources.len());
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct BrokerState {
     /// Every configured source, in name order.
     pub sources: Vec<SourceHealth>,

@@ -6,9 +6,10 @@ use async_trait::async_trait;
 
 use crate::agent::{Agent, AgentPeer};
 use crate::broker::Broker;
-use crate::gate::{AnswerResult, AskSummary, GivenAnswer, InboxError};
+use crate::gate::{AnswerResult, AnswerRoute, GivenAnswer, InboxError, Question};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
+use crate::principal::Principal;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
 use crate::session::{AdvertisedCapabilities, ListPage, Session};
 
@@ -19,7 +20,7 @@ pub(crate) trait Backend: Send + Sync {
     async fn open(
         &self,
         profile: &ProfileName,
-        principal: &str,
+        principal: &Principal,
         agent: Agent,
     ) -> Result<Arc<dyn FrontSession>, RpcError>;
 
@@ -32,7 +33,7 @@ pub(crate) trait Backend: Send + Sync {
     }
 
     /// See [`Inbox::list`](crate::gate::Inbox::list).
-    fn questions(&self) -> Vec<AskSummary> {
+    fn questions(&self) -> Vec<Question> {
         Vec::new()
     }
 
@@ -75,10 +76,10 @@ impl Backend for Broker {
     async fn open(
         &self,
         profile: &ProfileName,
-        principal: &str,
+        principal: &Principal,
         agent: Agent,
     ) -> Result<Arc<dyn FrontSession>, RpcError> {
-        let session: Arc<dyn FrontSession> = self.open_session_of(profile, principal, agent).await?;
+        let session: Arc<dyn FrontSession> = self.open_session_of(profile, principal.clone(), agent).await?;
         Ok(session)
     }
 
@@ -90,12 +91,12 @@ impl Backend for Broker {
         Self::refuses_calls(self)
     }
 
-    fn questions(&self) -> Vec<AskSummary> {
+    fn questions(&self) -> Vec<Question> {
         self.inbox().list()
     }
 
     async fn answer(&self, id: &str, answer: &GivenAnswer, by: &str) -> Result<AnswerResult, InboxError> {
-        self.inbox().answer(id, answer, by, false).await
+        self.inbox().answer(id, answer, by, AnswerRoute::Person).await
     }
 }
 

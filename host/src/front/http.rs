@@ -18,6 +18,7 @@ mod params;
 mod post;
 mod reply;
 mod self_wakes;
+mod service;
 mod sessions;
 mod shared_limit;
 mod streams;
@@ -43,9 +44,10 @@ use self::body::BodyBudget;
 use self::guard::RequestGuard;
 use self::jwt::JwtVerifier;
 use self::reply::HttpRefusal;
+pub use self::service::HttpService;
 use self::sessions::Sessions;
 use self::shared_limit::SharedLimit;
-use self::token::AccessTokens;
+use self::token::{AccessTokens, TokenError};
 use super::backend::Backend;
 use super::protocol::OpenCalls;
 use crate::broker::Broker;
@@ -75,11 +77,24 @@ const MAX_REQUESTS: u64 = 512;
 const MAX_STREAMS: u64 = 1024;
 
 /// The callback for every request that is turned away before it becomes a call, with the reason (`host`, `origin`,
-/// `token`, `profile`, `malformed`, `mismatch` of headers and body) and the peer. It records the request in the ledger.
-/// It is called on the connection's task, so it must not block.
-pub type OnRejected = Arc<dyn Fn(&'static str, SocketAddr) + Send + Sync>;
+/// `token`, `profile`, `malformed`, `mismatch` of headers and body) and the peer. It is called on the connection's task,
+/// so it must not block.
+pub(crate) type OnRejected = Arc<dyn Fn(&'static str, SocketAddr) + Send + Sync>;
 
 /// An error in starting the HTTP front.
+///
+/// # Example
+/// ```
+/// # async fn serve(broker: &portcullis::Broker) -> Result<(), Box<dyn std::error::Error>> {
+/// use portcullis::{FrontError, HttpFront};
+/// match HttpFront::bind(broker, "default".parse()?).await {
+///     Err(FrontError::InUse(address)) => eprintln!("another program has {address}"),
+///     Err(error) => return Err(error.into()),
+///     Ok(front) => front.serve(std::future::pending()).await,
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrontError {
@@ -103,12 +118,25 @@ pub enum FrontError {
          a loopback address, or use a token"
     )]
     Exposed(SocketAddr),
+    /// The tokens cannot be read.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// The issuer's keys cannot be requested.
     #[error("`keys` under [serve.jwt]: {0}")]
     Keys(EgressError),
 }
 
 /// An HTTP front that listens but does not serve yet.
+///
+/// # Example
+/// ```
+/// # async fn serve(broker: &portcullis::Broker, stop: impl Future<Output = ()> + Send) -> Result<(), Box<dyn std::error::Error>> {
+/// let front = portcullis::HttpFront::bind(broker, "default".parse()?).await?;
+/// println!("serving http://{}/mcp", front.address());
+/// front.serve(stop).await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct HttpFront {
     listener: TcpListener,
     address: SocketAddr,
@@ -130,63 +158,54 @@ pub(crate) struct FrontShared {
 }
 
 impl HttpFront {
-    /// Listens at `serve.listen`. Callers for whom `serve` names no other profile get `profile`. A caller must bring
-    /// one of `tokens`, or a token of the issuer that `serve` names, unless `serve` says `dangerous-no-token`.
+    /// Listens at `listen` of the configuration's `[serve]`. Callers for whom `[serve]` names no other profile get
+    /// `profile`. A caller must bring a token that `[serve]` names, or else the generated one of the data folder, unless
+    /// `[serve]` says `dangerous-no-token`. The ledger records requests that are turned away.
     ///
     /// # Errors
     /// See [`FrontError`].
-    pub async fn bind(
-        broker: Broker,
-        serve: &ServeConfig,
-        profile: ProfileName,
-        tokens: Option<AccessTokens>,
-        on_rejected: OnRejected,
-    ) -> Result<Self, FrontError> {
-        let max_body = broker.config().max_message;
-        Self::bind_with(Arc::new(broker), serve, profile, tokens, on_rejected, max_body).await
+    ///
+    /// # Example
+    /// ```
+    /// use portcullis::{Broker, Config, HttpFront, Launcher};
+    /// use serde_json::json;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let config = Config::builder(folder.path())
+    ///     .source("calc", json!({ "component": "builtin:calculator" }))
+    ///     .serve(json!({ "listen": "127.0.0.1:0" }))
+    ///     .build()?;
+    /// let broker = Broker::build(config, Launcher::SelfExec).await?;
+    /// let front = HttpFront::bind(&broker, "default".parse()?).await?;
+    /// println!("serving http://{}/mcp", front.address());
+    /// # let stop = async {};
+    /// front.serve(stop).await;
+    /// broker.shutdown().await;
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub async fn bind(broker: &Broker, profile: ProfileName) -> Result<Self, FrontError> {
+        let config = broker.config();
+        let settings = FrontSettings::of(broker, &config.serve, profile)?;
+        Self::bind_with(Arc::new(broker.clone()), &config.serve, settings).await
     }
 
     pub(crate) async fn bind_with(
         backend: Arc<dyn Backend>,
         serve: &ServeConfig,
-        profile: ProfileName,
-        tokens: Option<AccessTokens>,
-        on_rejected: OnRejected,
-        max_body: usize,
+        settings: FrontSettings,
     ) -> Result<Self, FrontError> {
-        let tokens = if serve.dangerous_no_token {
-            if !serve.listen.ip().is_loopback() {
-                return Err(FrontError::Exposed(serve.listen));
-            }
-            None
-        } else {
-            // An empty token would admit every caller that sends an empty one.
-            Some(tokens.filter(|tokens| !tokens.any_empty()).ok_or(FrontError::NoToken)?)
-        };
-        let mut admission = Admission::new(profile, tokens);
-        if let Some(jwt) = &serve.jwt {
-            let verifier = JwtVerifier::new(jwt).map_err(FrontError::Keys)?;
-            admission = admission.issued(verifier, jwt.issuer.clone(), jwt.resource.clone());
-        }
+        let prepared = settings.prepare(serve)?;
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => FrontError::InUse(serve.listen),
             _ => FrontError::Listen { address: serve.listen, error },
         };
         let listener = TcpListener::bind(serve.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let guard = RequestGuard::new(address, &serve.hosts, &serve.origins);
-        let shared = FrontShared {
-            backend,
-            guard,
-            admission,
-            sessions: Sessions::default(),
-            on_rejected,
-            requests: SharedLimit::new(MAX_REQUESTS),
-            streams: SharedLimit::new(MAX_STREAMS),
-            bodies: BodyBudget::new(max_body),
-            calls: OpenCalls::default(),
-        };
-        Ok(Self { listener, address, shared: Arc::new(shared) })
+        Ok(Self { listener, address, shared: Arc::new(prepared.shared(backend, serve, address)) })
     }
 
     /// Returns the address at which it listens, with the port that the system chose if 0 was configured.
@@ -207,6 +226,67 @@ impl HttpFront {
 impl fmt::Debug for HttpFront {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpFront").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// The settings of a front that are no part of `[serve]`, or are read from elsewhere.
+pub(crate) struct FrontSettings {
+    pub(crate) profile: ProfileName,
+    pub(crate) tokens: Option<AccessTokens>,
+    pub(crate) on_rejected: OnRejected,
+    pub(crate) max_body: usize,
+}
+
+/// The checked settings of a front.
+struct PreparedFront {
+    admission: Admission,
+    on_rejected: OnRejected,
+    max_body: usize,
+}
+
+impl FrontSettings {
+    fn of(broker: &Broker, serve: &ServeConfig, profile: ProfileName) -> Result<Self, FrontError> {
+        let config = broker.config();
+        let tokens = if serve.dangerous_no_token { None } else { Some(token::of(&config)?) };
+        let recorder = broker.clone();
+        let on_rejected = Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, peer.ip()));
+        Ok(Self { profile, tokens, on_rejected, max_body: config.max_message })
+    }
+
+    fn prepare(self, serve: &ServeConfig) -> Result<PreparedFront, FrontError> {
+        let Self { profile, tokens, on_rejected, max_body } = self;
+        let tokens = if serve.dangerous_no_token {
+            if !serve.listen.ip().is_loopback() {
+                return Err(FrontError::Exposed(serve.listen));
+            }
+            None
+        } else {
+            // An empty token would admit every caller that sends an empty one.
+            Some(tokens.filter(|tokens| !tokens.any_empty()).ok_or(FrontError::NoToken)?)
+        };
+        let mut admission = Admission::new(profile, tokens);
+        if let Some(jwt) = &serve.jwt {
+            let verifier = JwtVerifier::new(jwt).map_err(FrontError::Keys)?;
+            admission = admission.issued(verifier, jwt.issuer.clone(), jwt.resource.clone());
+        }
+        Ok(PreparedFront { admission, on_rejected, max_body })
+    }
+}
+
+impl PreparedFront {
+    /// Returns the state of a front that is reached at this address.
+    fn shared(self, backend: Arc<dyn Backend>, serve: &ServeConfig, address: SocketAddr) -> FrontShared {
+        FrontShared {
+            backend,
+            guard: RequestGuard::new(address, &serve.hosts, &serve.origins),
+            admission: self.admission,
+            sessions: Sessions::default(),
+            on_rejected: self.on_rejected,
+            requests: SharedLimit::new(MAX_REQUESTS),
+            streams: SharedLimit::new(MAX_STREAMS),
+            bodies: BodyBudget::new(self.max_body),
+            calls: OpenCalls::default(),
+        }
     }
 }
 

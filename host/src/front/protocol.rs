@@ -25,6 +25,7 @@ use self::session_handle::SessionHandle;
 use super::backend::Backend;
 use crate::agent::{self, TransportKind};
 use crate::name::ProfileName;
+use crate::principal::Principal;
 use crate::protocol::{
     Id, Json, Message, MessageError, Method, Notification, Request, Response, RpcError, meta, revision,
 };
@@ -59,7 +60,7 @@ pub(crate) enum NextStep {
 pub(crate) struct AgentConnection {
     backend: Arc<dyn Backend>,
     profile: ProfileName,
-    principal: Arc<str>,
+    principal: Principal,
     state: State,
 }
 
@@ -75,8 +76,8 @@ enum State {
 }
 
 impl AgentConnection {
-    pub(crate) fn new(backend: Arc<dyn Backend>, profile: ProfileName, principal: &str) -> Self {
-        Self { backend, profile, principal: principal.into(), state: State::Fresh }
+    pub(crate) fn new(backend: Arc<dyn Backend>, profile: ProfileName, principal: Principal) -> Self {
+        Self { backend, profile, principal, state: State::Fresh }
     }
 
     /// Takes a message. Messages that belong to the request go to `out`. Not cancellation safe: a session may have been

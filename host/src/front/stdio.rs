@@ -20,10 +20,8 @@ use super::{CUT_ANSWER_TIMEOUT, DRAIN};
 use crate::broker::Broker;
 use crate::control::LocalConnection;
 use crate::name::ProfileName;
+use crate::principal::Principal;
 use crate::protocol::{Message, MessageError};
-
-/// The principal over stdio: the local user, who started the broker.
-const PRINCIPAL: &str = "local";
 
 /// The largest number of messages that are read ahead while one before them is being taken. Further ones are read when
 /// that is done.
@@ -42,6 +40,15 @@ const MAX_LOCAL_SESSIONS: usize = 64;
 ///
 /// # Errors
 /// If `input` or `output` fails in another way than by being closed.
+///
+/// # Example
+/// ```
+/// # async fn serve(broker: portcullis::Broker) -> Result<(), Box<dyn std::error::Error>> {
+/// let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+/// portcullis::serve_stdio(broker, "default".parse()?, input, output, std::future::pending()).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub async fn serve_stdio(
     broker: Broker,
     profile: ProfileName,
@@ -55,14 +62,12 @@ pub async fn serve_stdio(
 }
 
 /// Returns a stream on which an MCP client in this program uses a session of its own, such as that of `rmcp`. The client opens
-/// the session by its first message, under this profile and for this principal; dropping the stream closes it, and the stream ends when
-/// the broker shuts down. Sessions of the same
-/// principal share what people answered for it, those of fronts too, which say `local`, `token…` and `jwt:…`: put something before
-/// names that others choose.
+/// the session by its first message, under this profile and for this principal; dropping the stream closes it, and the
+/// stream ends when the broker shuts down. Sessions of the same principal share what people answered for it.
 ///
 /// # Example
 /// ```
-/// use portcullis::{Launcher, broker::Broker, config::Config, front};
+/// use portcullis::{Broker, Config, Launcher};
 /// use rmcp::ServiceExt as _;
 /// use serde_json::json;
 ///
@@ -71,7 +76,7 @@ pub async fn serve_stdio(
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// let config = Config::builder(folder.path()).source("calc", json!({ "component": "builtin:calculator" })).build()?;
 /// let broker = Broker::build(config, Launcher::SelfExec).await?;
-/// let client = ().serve(front::connect(&broker, "default".parse()?, "me")).await?;
+/// let client = ().serve(portcullis::connect(&broker, "default".parse()?, &"me".parse()?)).await?;
 /// let tools = client.list_all_tools().await?;
 /// # assert_eq!(tools.len(), 4);
 /// # client.cancel().await?;
@@ -84,14 +89,14 @@ pub async fn serve_stdio(
 /// # Panics
 /// Outside of a runtime of tokio.
 #[must_use = "dropping the stream closes the session"]
-pub fn connect(broker: &Broker, profile: ProfileName, principal: &str) -> DuplexStream {
+pub fn connect(broker: &Broker, profile: ProfileName, principal: &Principal) -> DuplexStream {
     let (ours, theirs) = duplex(IN_PROCESS_BYTES);
     let (input, output) = split(ours);
-    let (max, principal, stopped) = (broker.config().max_message, principal.to_owned(), broker.stopped());
+    let (max, principal, stopped) = (broker.config().max_message, principal.clone(), broker.stopped());
     let backend: Arc<dyn Backend> = Arc::new(broker.clone());
     tokio::spawn(async move {
         let input = Until { input, end: Some(pin!(stopped)) };
-        if let Err(error) = serve_as(backend, (profile, &principal), input, output, max).await {
+        if let Err(error) = serve_as(backend, (profile, principal), input, output, max).await {
             tracing::debug!(%error, "a session of a client in this program");
         }
     });
@@ -132,12 +137,12 @@ pub(crate) async fn serve(
     output: impl AsyncWrite + Unpin + Send + 'static,
     max_line: usize,
 ) -> io::Result<()> {
-    serve_as(backend, (profile, PRINCIPAL), input, output, max_line).await
+    serve_as(backend, (profile, Principal::local()), input, output, max_line).await
 }
 
 async fn serve_as(
     backend: Arc<dyn Backend>,
-    (profile, principal): (ProfileName, &str),
+    (profile, principal): (ProfileName, Principal),
     input: impl AsyncRead + Unpin + Send,
     output: impl AsyncWrite + Unpin + Send + 'static,
     max_line: usize,

@@ -11,6 +11,7 @@ use crate::agent::{Agent, AgentPeer, Elicitation};
 use crate::gate::{AnswerResult, GivenAnswer, InboxError};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
+use crate::principal::Principal;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
 use crate::session::{AdvertisedCapabilities, ListPage};
 
@@ -52,7 +53,7 @@ impl Backend for FakeBroker {
     async fn open(
         &self,
         profile: &ProfileName,
-        principal: &str,
+        principal: &Principal,
         agent: Agent,
     ) -> Result<Arc<dyn FrontSession>, RpcError> {
         self.say(format!("open {profile} {principal} {}", agent.name));

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::form::{elicitation, read_elicitation};
 use super::inbox::{ALWAYS, AcceptableTool, MAX_TIMEOUT, NewQuestion, OpenQuestion, QuestionState, offered};
 use super::judge::{self, AskReason};
-use super::{AskSummary, CallRefusal, Inbox, InboxError};
+use super::{CallRefusal, Inbox, InboxError, Question};
 use crate::agent::{AgentPeer, Elicitation, report_progress};
 use crate::call::{Call, CallView, Phase};
 use crate::config::Detail;
@@ -281,7 +281,7 @@ impl Approvals {
     ) -> NewQuestion {
         let call = question.call;
         let scopes = offered(&offer).into_iter().chain(acceptable.is_some().then_some(ALWAYS));
-        let summary = AskSummary {
+        let summary = Question {
             id: ulid::Ulid::generate().to_string(),
             method: call.method.to_string(),
             tool: call.item.exposed.to_string(),

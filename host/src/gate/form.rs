@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::inbox::{ALWAYS, AskSummary, HOUR, OpenQuestion};
+use super::inbox::{ALWAYS, HOUR, OpenQuestion, Question};
 use crate::escape::escape_hidden;
 use crate::protocol::Json;
 
@@ -57,7 +57,7 @@ pub fn scope_in_words(scope: &str, offered: &[&str]) -> &'static str {
 }
 
 /// Returns what is to run: a method, and the item that it is about, if it names one.
-fn what(summary: &AskSummary) -> String {
+fn what(summary: &Question) -> String {
     let (method, name) = (excerpt(&escape_hidden(&summary.method), MAX_SHOWN_STRING), escape_hidden(&summary.name));
     let title = summary.title.as_deref().map(|title| excerpt(&escape_hidden(title), MAX_SHOWN_STRING));
     let title = title.map(|title| format!(", which it titles {title:?}")).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Questions that wait for a person.
 
 mod acceptance;
+mod answer;
 mod error;
 mod question;
 mod settle;
@@ -21,6 +22,7 @@ use crate::plugin::Offer;
 use crate::sealing_key::SealingKey;
 use crate::sync::{Mutex, MutexGuard};
 pub(super) use acceptance::{ALWAYS, AcceptableTool};
+pub use answer::{AnswerResult, AnswerRoute, GivenAnswer};
 pub use error::InboxError;
 use question::key;
 pub(super) use question::{HOUR, OpenQuestion, QuestionState, offered};
@@ -43,6 +45,21 @@ const LATE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_EVENTS: usize = 2 * MAX_OPEN;
 
 /// The open questions of this broker. Answers come from the agent's own person (elicitation) or from another terminal.
+///
+/// # Example
+/// ```
+/// # async fn answer(broker: &portcullis::Broker) -> Result<(), portcullis::InboxError> {
+/// use portcullis::{AnswerRoute, GivenAnswer, QuestionEvent};
+/// let mut events = broker.inbox().subscribe();
+/// while let Ok(event) = events.recv().await {
+///     if let QuestionEvent::Asked(question) = event {
+///         let yes = GivenAnswer { approve: question.tool == "calc__add", ..GivenAnswer::default() };
+///         broker.inbox().answer(&question.id, &yes, "my-program", AnswerRoute::Person).await?;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Inbox {
     open: Arc<QuestionMap>,
@@ -57,9 +74,19 @@ type QuestionMap = Mutex<HashMap<String, Arc<OpenQuestion>>>;
 
 /// The facts that a person needs in order to answer a question. Strings come from agents and sources: escape them
 /// before showing them.
+///
+/// # Example
+/// ```
+/// # fn show(inbox: &portcullis::Inbox) {
+/// for question in inbox.list() {
+///     println!("may {} call {}? {}", question.principal, question.tool, question.reasons.join("; "));
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AskSummary {
+#[non_exhaustive]
+pub struct Question {
     /// The question's id; a unique prefix is enough to answer.
     pub id: String,
     /// The method that is asked for, such as `tools/call`.
@@ -96,15 +123,27 @@ pub struct AskSummary {
 }
 
 /// An event in the life of a question.
+///
+/// # Example
+/// ```
+/// # fn note(event: portcullis::QuestionEvent) {
+/// use portcullis::QuestionEvent;
+/// match event {
+///     QuestionEvent::Asked(question) => println!("{} waits", question.id),
+///     QuestionEvent::Answered { question, approved, by } => println!("{by} said {approved} to {}", question.id),
+///     _ => {}
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum QuestionEvent {
     /// A question is open, and recorded.
-    Asked(Arc<AskSummary>),
+    Asked(Arc<Question>),
     /// A question is answered, or has expired.
     Answered {
         /// The question, as it was asked.
-        question: Arc<AskSummary>,
+        question: Arc<Question>,
         /// True if the answer is yes.
         approved: bool,
         /// The name of the answering party in the ledger, or `expiry` if nobody answered.
@@ -112,39 +151,9 @@ pub enum QuestionEvent {
     },
 }
 
-/// The answer of a person to a question.
-#[derive(Debug, Clone, Default)]
-pub struct GivenAnswer {
-    /// True if the answer is yes.
-    pub approve: bool,
-    /// The scope of a yes. Absent, it is `once`; with an end, the widest offered scope that can have one.
-    pub scope: Option<String>,
-    /// The time at which a yes ends, in milliseconds since the Unix epoch, for the scopes `session` and `principal`.
-    pub until: Option<u64>,
-}
-
-/// The result of answering a question.
-#[derive(Debug, Clone, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AnswerResult {
-    /// The question's full id.
-    pub ask: String,
-    /// The tool it was about.
-    pub tool: String,
-    /// True if the answer is yes.
-    pub approved: bool,
-    /// The scope of the answer.
-    pub scope: &'static str,
-    /// The time at which the answer ends, in milliseconds since the Unix epoch, if the person chose one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<u64>,
-    /// True if a call was waiting for it; if not, the next identical call passes.
-    pub waited: bool,
-}
-
 /// A new question.
 pub(super) struct NewQuestion {
-    pub(super) summary: AskSummary,
+    pub(super) summary: Question,
     /// The reasons as the ledger keeps them.
     pub(super) recorded: Vec<serde_json::Value>,
     pub(super) binding: GrantBinding,
@@ -172,6 +181,7 @@ impl Default for Inbox {
 
 impl Inbox {
     /// Returns an empty inbox, whose answers may accept tools into the lock file of a data folder.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_lock_file(data_dir: PathBuf) -> Self {
         Self { folder: Some(data_dir), ..Self::default() }
@@ -186,7 +196,7 @@ impl Inbox {
 
     /// Returns the open questions, oldest first.
     #[must_use]
-    pub fn list(&self) -> Vec<AskSummary> {
+    pub fn list(&self) -> Vec<Question> {
         self.expire_overdue();
         let mut asks: Vec<_> = self.lock().values().map(|pending| pending.summary()).collect();
         asks.sort_by(|a, b| a.id.cmp(&b.id));
@@ -199,9 +209,10 @@ impl Inbox {
         self.lock().len()
     }
 
-    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; `inside` is true for an answer
-    /// over the agent's own channel, which cannot accept a tool for good. The answer is durable before the call that
-    /// waits for it goes on.
+    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger. The answer is durable before the
+    /// call that waits for it goes on.
+    ///
+    /// Cancellation: an answer that has begun is recorded all the same.
     ///
     /// # Errors
     /// See [`InboxError`]; the question then stays as it was.
@@ -210,14 +221,14 @@ impl Inbox {
         id: &str,
         answer: &GivenAnswer,
         by: &str,
-        inside: bool,
+        route: AnswerRoute,
     ) -> Result<AnswerResult, InboxError> {
         self.expire_overdue();
         let pending = self.find(id)?;
-        if inside && pending.out_of_band {
+        if route == AnswerRoute::Agent && pending.out_of_band {
             return Err(InboxError::OutOfBand);
         }
-        let (coverage, approve) = (pending.coverage(answer, inside)?, answer.approve);
+        let (coverage, approve) = (pending.coverage(answer, route)?, answer.approve);
         // Runs in a task of its own: an answer that has begun is recorded and announced even if its giver goes away.
         let (open, by, events) = (self.open.clone(), by.to_owned(), self.events.clone());
         let settled = tokio::spawn(async move {
@@ -241,7 +252,7 @@ impl Inbox {
         // Counted as a waiter, so that the answer is used by this call and not kept for another.
         let _waiting = WaiterCount::new(&pending.waiting);
         let answer = GivenAnswer { approve, scope: scope.map(str::to_owned), until: None };
-        match self.answer(&pending.id, &answer, "elicitation", true).await {
+        match self.answer(&pending.id, &answer, "elicitation", AnswerRoute::Agent).await {
             Ok(_) | Err(InboxError::Unknown(_)) => Ok(pending.wait(pending.expires).await),
             Err(error) => Err(error),
         }
@@ -297,7 +308,7 @@ impl Inbox {
             open.insert(pending.id.clone(), pending.clone());
             (pending, waiting, recorded)
         };
-        let AskSummary { method, tool, source, .. } = &*pending.summary;
+        let Question { method, tool, source, .. } = &*pending.summary;
         let body = json!({ "ask": pending.id, "method": method, "tool": tool, "source": source, "reasons": reasons });
         if let Err(error) = pending.ledger.append(pending.event(EventKind::CallAsked, body)).await {
             self.withdraw(&pending);

@@ -11,6 +11,7 @@ use crate::agent::Agent;
 use crate::call::Caller;
 use crate::gate::SessionVault;
 use crate::name::ProfileName;
+use crate::principal::Principal;
 use crate::protocol::Era;
 use crate::provenance::SessionFlow;
 use crate::sync::Mutex;
@@ -26,7 +27,7 @@ pub(crate) struct Continuations {
 }
 
 /// The continuations by principal and profile.
-type Callers = HashMap<(Arc<str>, ProfileName), Weak<Continuations>>;
+type Callers = HashMap<(Principal, ProfileName), Weak<Continuations>>;
 
 /// The continuations of modern callers, who are known by principal and profile alone: what a client says of itself may
 /// differ from request to request, and leads to different sessions. They are dropped with the last of those sessions.

@@ -2,40 +2,16 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::json;
 
 use super::Session;
-use crate::agent::NoAgent;
-use crate::call::Risk;
+use super::tool::{Progress, Tool, ToolResult};
+use crate::agent::{AgentPeer, Elicitation, NoAgent};
 use crate::item::ItemKind;
-use crate::name::SourceName;
-use crate::protocol::{Answer, Json, Method, RpcError};
-
-/// A tool that a session may call.
-#[derive(Debug, Clone, Serialize)]
-pub struct Tool {
-    /// The name by which it is called.
-    pub name: String,
-    /// The description that its source gives; may be empty.
-    pub description: String,
-    /// The JSON Schema of its arguments: the source's own, byte for byte, unless the profile has schemas repaired.
-    pub input_schema: Json,
-    /// The source that offers it; for a tool of a group, the member whose definition is shown.
-    pub source: SourceName,
-    /// The group that the tool belongs to.
-    pub group: Option<SourceName>,
-    /// The priority of that source: in a group, members with a higher one go first; 0 to 100.
-    pub priority: u8,
-    /// The risk of a call: `harmless` or `risky`.
-    #[serde(serialize_with = "word")]
-    pub risk: Risk,
-}
-
-fn word<S: serde::Serializer>(risk: &Risk, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(risk.as_str())
-}
+use crate::protocol::{Answer, Json, Method, Notification, RpcError};
 
 impl Session {
     /// Returns the tools that this session may call, by name. The first call discovers the profile's sources, in
@@ -49,11 +25,14 @@ impl Session {
         let mut tools: Vec<_> = listing
             .items()
             .map(|shown| {
-                let (item, config) = (&shown.item, &shown.upstream.config);
+                let (item, config, definition) = (&shown.item, &shown.upstream.config, shown.definition());
                 Tool {
                     name: item.exposed.to_string(),
+                    title: definition.get_str("title"),
                     description: item.definition.get_str("description").unwrap_or_default(),
-                    input_schema: shown.definition().get("inputSchema").unwrap_or_else(Json::empty_object),
+                    input_schema: definition.get("inputSchema").unwrap_or_else(Json::empty_object),
+                    output_schema: definition.get("outputSchema"),
+                    annotations: definition.get("annotations"),
                     source: config.name.clone(),
                     group: item.group.clone(),
                     priority: config.priority,
@@ -65,23 +44,80 @@ impl Session {
         Ok(tools)
     }
 
-    /// Calls a tool with these arguments, an object, through the gate. Returns its MCP `CallToolResult`, even if that
-    /// says that the tool failed (`isError`). No person can be asked through this session: a question
-    /// waits in the inbox for another terminal. [`Session::request`] takes everything else that a call can have.
+    /// Calls a tool with these arguments, an object, through the gate. Returns its result, even if that says that the tool
+    /// failed ([`ToolResult::is_error`]). No person can be asked through this session: a question waits in the
+    /// [`Inbox`](crate::gate::Inbox) for another terminal, or for the program.
     ///
     /// Cancellation: the call is cancelled at its source, and its outcome recorded as unknown.
     ///
     /// # Errors
-    /// [`RpcError`] of the source, or of the broker, which says why in `data.code`: among others `not-sent` if no
+    /// [`RpcError`] of the source, or of the broker, which says why in [`RpcError::reason`]: among others `not-sent` if no
     /// source could be reached and `outcome-unknown` if one may have acted; what a policy or a person refused has the
     /// code [`RpcError::DENIED`], an unknown tool [`RpcError::INVALID_PARAMS`].
-    pub async fn call_tool(&self, tool: &str, arguments: &impl Serialize) -> Result<Json, RpcError> {
+    pub async fn call_tool(&self, tool: &str, arguments: &impl Serialize) -> Result<ToolResult, RpcError> {
         let params = Json::of(&json!({ "name": tool, "arguments": Json::of(arguments) }));
+        self.call_with(params, Arc::new(NoAgent)).await
+    }
+
+    /// Calls a tool as [`Session::call_tool`] does, and reports its progress while it runs. `on_progress` is called on the
+    /// task that reads from the source, so it must not block.
+    ///
+    /// # Errors
+    /// As for [`Session::call_tool`].
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn call(session: &portcullis::Session) -> Result<(), portcullis::RpcError> {
+    /// let result = session
+    ///     .call_tool_with("build__release", &serde_json::json!({}), |progress| {
+    ///         eprintln!("{} of {:?}", progress.progress, progress.total);
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn call_tool_with(
+        &self,
+        tool: &str,
+        arguments: &impl Serialize,
+        on_progress: impl Fn(Progress) + Send + Sync + 'static,
+    ) -> Result<ToolResult, RpcError> {
+        // One request has one token, so it need not be unique: the answer's route leads to this call alone.
+        let meta = json!({ "progressToken": tool });
+        let params = Json::of(&json!({ "name": tool, "arguments": Json::of(arguments), "_meta": meta }));
+        self.call_with(params, Arc::new(ProgressReader { on_progress })).await
+    }
+
+    async fn call_with(&self, params: Json, peer: Arc<dyn AgentPeer>) -> Result<ToolResult, RpcError> {
         // Boxed, as the compiler limits the nesting of futures, and callers nest this one further.
-        let answer: BoxFuture<'_, Answer> = Box::pin(self.request(Method::ToolsCall, params, Arc::new(NoAgent)));
+        let answer: BoxFuture<'_, Answer> = Box::pin(self.request(Method::ToolsCall, params, peer));
         match answer.await {
-            Answer::Result(result) => Ok(result),
+            Answer::Result(result) => Ok(ToolResult::of(result)),
             Answer::Error(error) => Err(RpcError::of(&error)),
         }
+    }
+}
+
+/// A peer without a person, which passes on the progress of a call.
+struct ProgressReader<F> {
+    on_progress: F,
+}
+
+#[async_trait]
+impl<F: Fn(Progress) + Send + Sync> AgentPeer for ProgressReader<F> {
+    async fn notify(&self, notification: Notification) {
+        if notification.method == Method::NotificationsProgress
+            && let Some(progress) = notification.params.as_ref().and_then(Progress::of)
+        {
+            (self.on_progress)(progress);
+        }
+    }
+
+    fn elicitation(&self) -> Elicitation {
+        NoAgent.elicitation()
+    }
+
+    async fn request(&self, method: &Method, params: Option<Json>) -> Answer {
+        NoAgent.request(method, params).await
     }
 }

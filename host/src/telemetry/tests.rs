@@ -95,7 +95,7 @@ async fn configured(folder: &std::path::Path, otlp: &str, approve: &str, more: &
 }
 
 async fn session(broker: &Broker) -> Arc<Session> {
-    broker.open_session(&"default".parse().unwrap(), "me", "test").await.unwrap()
+    broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "test").await.unwrap()
 }
 
 async fn call(session: &Session, tool: &str, meta: serde_json::Value) -> Answer {
@@ -173,7 +173,7 @@ async fn a_span_names_the_transport_and_the_revision_of_each_side() {
     let remote = format!("[sources.far]\nurl = \"http://{}/mcp\"\ndangerous-allow-private = true\n", remote().await);
     let broker = configured(folder.path(), &format!("http://{address}"), "never", &remote).await;
     let agent = Agent { revision: Some("2025-11-25"), transport: Some(TransportKind::Pipe), ..Agent::named("test") };
-    let session = broker.open_session_of(&"default".parse().unwrap(), "me", agent).await.unwrap();
+    let session = broker.open_session_of(&"default".parse().unwrap(), "me".parse().unwrap(), agent).await.unwrap();
     for (tool, id) in [("far__look", "\"seven\""), ("calc__add", "7")] {
         let params = json!({ "name": tool, "arguments": { "a": 1, "b": 2 } });
         let answer = session.request("tools/call", Json::of(&params), Arc::new(Numbered(id))).await;

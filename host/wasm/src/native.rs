@@ -42,7 +42,7 @@ pub type NativeError = Box<dyn Error + Send + Sync>;
 ///     }
 ///
 ///     async fn check(&self, view: &CallView) -> Result<Verdict, NativeError> {
-///         let caller = &*view.call.caller.principal;
+///         let caller = view.principal().as_str();
 ///         if self.0.iter().any(|person| person == caller) {
 ///             return Ok(Verdict::Pass);
 ///         }
@@ -64,7 +64,8 @@ pub trait NativePolicy: Send + Sync {
     /// payloads do.
     async fn check(&self, view: &CallView) -> Result<Verdict, NativeError>;
 
-    /// Reports whether the policy looks at the call's information flow, [`CallView::flow`]. Unless a policy does, none is kept.
+    /// Reports whether the policy looks at the labels of what the session has seen, [`CallView::labels`]. Unless a policy does, none
+    /// are kept.
     fn reads_flow(&self) -> bool {
         false
     }

@@ -2,12 +2,12 @@
 
 #[cfg(test)]
 mod tests {
-    use portcullis::Launcher;
-    use portcullis::broker::Broker;
-    use portcullis::call::CallView;
-    use portcullis::config::Config;
-    use portcullis::plugin::{Denial, NativeError, NativePolicy, Verdict};
-    use portcullis::source::NativeSource;
+    use portcullis::{
+        Broker, CallView, Config, Denial, HttpFront, Launcher, NativeError, NativePolicy, NativeSource, PluginTable,
+        ProfileTable, SourceTable, Verdict,
+    };
+    use rmcp::transport::StreamableHttpClientTransport;
+    use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
     use rmcp::handler::server::wrapper::Parameters;
     use rmcp::{ServiceExt as _, schemars, tool, tool_router};
     use serde_json::json;
@@ -23,7 +23,7 @@ mod tests {
         }
 
         async fn check(&self, view: &CallView) -> Result<Verdict, NativeError> {
-            if view.call.arguments.as_str().contains("secret") {
+            if view.arguments().as_str().contains("secret") {
                 return Ok(Verdict::Deny(Denial { code: "secret".into(), message: "this is secret".into() }));
             }
             Ok(Verdict::Pass)
@@ -64,14 +64,14 @@ mod tests {
     async fn a_component_is_called_and_a_reference_policy_decides() {
         let folder = tempfile::tempdir().unwrap();
         let config = Config::builder(folder.path())
-            .source("calc", json!({ "component": "builtin:calculator" }))
-            .policy(json!({ "plugin": "builtin:rules", "settings": { "deny": ["calc__divide"] } }))
+            .source("calc", SourceTable::component("builtin:calculator"))
+            .policy(PluginTable::new("builtin:rules").settings(json!({ "deny": ["calc__divide"] })))
             .build()
             .unwrap();
         let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
-        let session = broker.open_session(&"default".parse().unwrap(), "me", "outside").await.unwrap();
+        let session = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "outside").await.unwrap();
         let sum = session.call_tool("calc__add", &json!({ "a": 20, "b": 22 })).await.unwrap();
-        assert!(sum.as_str().contains("42"), "{sum:?}");
+        assert_eq!(sum.text(), "42");
         let denied = session.call_tool("calc__divide", &json!({ "a": 84, "b": 2 })).await.unwrap_err();
         assert!(denied.message.contains("denied"), "{denied:?}");
         broker.shutdown().await;
@@ -81,9 +81,9 @@ mod tests {
     async fn a_policy_and_a_server_of_the_program_stand_behind_the_gate() {
         let folder = tempfile::tempdir().unwrap();
         let config = Config::builder(folder.path())
-            .profile("default", json!({ "approve": "never" }))
-            .source("notes", json!({ "native": "notes" }))
-            .policy(json!({ "plugin": "native:discreet" }))
+            .profile("default", ProfileTable::new().key("approve", "never"))
+            .source("notes", SourceTable::native("notes"))
+            .policy(PluginTable::new("native:discreet"))
             .build()
             .unwrap();
         let broker = Broker::builder(config, Launcher::SelfExec)
@@ -92,11 +92,35 @@ mod tests {
             .build()
             .await
             .unwrap();
-        let session = broker.open_session(&"default".parse().unwrap(), "me", "outside").await.unwrap();
+        let session = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "outside").await.unwrap();
         let noted = session.call_tool("notes__note", &json!({ "text": "milk" })).await.unwrap();
-        assert!(noted.as_str().contains("noted: milk"), "{noted:?}");
+        assert_eq!(noted.text(), "noted: milk");
         let denied = session.call_tool("notes__note", &json!({ "text": "a secret" })).await.unwrap_err();
         assert!(denied.message.contains("secret"), "{denied:?}");
         broker.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn agents_reach_the_broker_under_the_programs_own_router() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config::builder(folder.path())
+            .source("calc", SourceTable::component("builtin:calculator"))
+            .serve(json!({ "listen": address.to_string(), "dangerous-no-token": true }))
+            .build()
+            .unwrap();
+        let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
+        let agents = HttpFront::service(&broker, "default".parse().unwrap()).unwrap();
+        let app = axum::Router::new().route("/", axum::routing::get(|| async { "mine" })).nest_service("/agents", agents);
+        let served = tokio::spawn(axum::serve(listener, app).into_future());
+
+        let config = StreamableHttpClientTransportConfig::with_uri(format!("http://{address}/agents/mcp"));
+        let client = ().serve(StreamableHttpClientTransport::from_config(config)).await.unwrap();
+        let tools = client.list_all_tools().await.unwrap();
+        assert!(tools.iter().any(|tool| tool.name == "calc__add"), "{tools:?}");
+        client.cancel().await.unwrap();
+        broker.shutdown().await;
+        served.abort();
     }
 }

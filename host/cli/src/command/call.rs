@@ -10,6 +10,7 @@ use portcullis::agent::{AgentPeer, Elicitation};
 use portcullis::broker::ConnectAllError;
 use portcullis::config::{Config, most_similar};
 use portcullis::name::{ProfileName, SourceName};
+use portcullis::principal::Principal;
 use portcullis::protocol::{Answer, Json, Method, Notification, RpcError};
 use serde_json::json;
 
@@ -112,7 +113,8 @@ async fn in_own_broker(
 ) -> anyhow::Result<(Answer, Vec<Json>)> {
     config.disable_all_without(&args.tool);
     runtime::use_broker(config, async |broker| {
-        let mut session = broker.open_session(profile, "cli", "portcullis-cli").await.map_err(to_error)?;
+        let mut session =
+            broker.open_session(profile, &Principal::established("cli"), "portcullis-cli").await.map_err(to_error)?;
         let offers = |tools: Arc<[Json]>| tools.iter().any(|tool| tool.get_str("name").as_deref() == Some(&*args.tool));
         if !session.tools().await.is_ok_and(offers) {
             // A session does not wait long for a slow source, which may have the tool. Here nobody comes back for it.
@@ -122,7 +124,10 @@ async fn in_own_broker(
                 output::message(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
             }
             session.close().await;
-            session = broker.open_session(profile, "cli", "portcullis-cli").await.map_err(to_error)?;
+            session = broker
+                .open_session(profile, &Principal::established("cli"), "portcullis-cli")
+                .await
+                .map_err(to_error)?;
         }
         let tools = session.tools().await.unwrap_or_default();
         let answer = tokio::select! {

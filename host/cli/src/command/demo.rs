@@ -13,6 +13,7 @@ use portcullis::agent::{AgentPeer, Elicitation};
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::ledger::{self, ChainStatus};
+use portcullis::principal::Principal;
 use portcullis::protocol::{Answer, Json, Method, Notification};
 use portcullis::session::Session;
 use serde_json::json;
@@ -88,7 +89,10 @@ async fn tour(folder: &Path) -> anyhow::Result<()> {
 }
 
 async fn story(broker: &Broker) -> anyhow::Result<()> {
-    let session = broker.open_session(&runtime::profile(None)?, "demo", "demo").await.map_err(to_error)?;
+    let session = broker
+        .open_session(&runtime::profile(None)?, &Principal::established("demo"), "demo")
+        .await
+        .map_err(to_error)?;
 
     chapter("The agent lists its tools")?;
     let tools = session.tools().await.map_err(to_error)?;

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::bail;
 use portcullis::broker::Broker;
@@ -82,11 +81,8 @@ pub(super) async fn stdio(broker: Broker, profile: ProfileName) -> anyhow::Resul
 
 async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     let serve = broker.config().serve.clone();
-    let tokens = if serve.dangerous_no_token { None } else { Some(token::of(&broker.config())?) };
-    let recorder = broker.clone();
-    let on_rejected = Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, peer.ip()));
     let data_dir = broker.config().data_dir.clone();
-    let front = HttpFront::bind(broker, &serve, profile, tokens, on_rejected).await?;
+    let front = HttpFront::bind(&broker, profile).await?;
     output::message(&format!("serving http://{}{MCP_PATH}", front.address()));
     if let Some(jwt) = &serve.jwt {
         output::message(&format!("tokens of {} are accepted too", jwt.issuer));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use portcullis::config::Config;
 use portcullis::item::{ToolAnnotations, title_of};
 use portcullis::name::ProfileName;
+use portcullis::principal::Principal;
 use portcullis::protocol::Json;
 use serde_json::json;
 
@@ -68,7 +69,8 @@ async fn in_own_broker(config: Config, profile: &ProfileName) -> anyhow::Result<
         for (source, why) in broker.connect_all().await? {
             output::message(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
         }
-        let session = broker.open_session(profile, "cli", "portcullis-cli").await.map_err(to_error)?;
+        let session =
+            broker.open_session(profile, &Principal::established("cli"), "portcullis-cli").await.map_err(to_error)?;
         let tools = session.tools().await.map_err(to_error);
         session.close().await;
         tools.map(|tools| tools.to_vec())

@@ -49,11 +49,18 @@ impl RpcError {
     }
 
     /// Reads the error of a response. A value that is not an error object becomes the message.
+    #[doc(hidden)]
     #[must_use]
     pub fn of(error: &Json) -> Self {
         let code = error.get("code").and_then(|code| code.read().ok());
         let message = error.get_str("message").unwrap_or_else(|| error.as_str().to_owned());
         Self { code: code.unwrap_or(Self::INTERNAL), message, data: error.get("data").map(|data| data.to_value()) }
+    }
+
+    /// Returns why the broker answered with this error, in a word for programs (`data.code`), such as `not-sent`.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.data.as_ref()?.get("code")?.as_str()
     }
 
     /// Adds data.

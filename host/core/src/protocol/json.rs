@@ -136,6 +136,7 @@ impl Json {
 
     /// Returns the length of the string that begins at this byte of the text, if it is long and was found when the text
     /// was checked.
+    #[doc(hidden)]
     #[must_use]
     pub fn long_string(&self, start: usize) -> Option<LongString> {
         let place = self.place();
@@ -190,12 +191,14 @@ impl Json {
     }
 
     /// Returns the members of an object in order, each key with the text of its value, or `None` for other values.
+    #[doc(hidden)]
     #[must_use]
     pub fn member_texts(&self) -> Option<MemberTexts<'_>> {
         self.members.all(self.place())
     }
 
     /// Returns several members of an object in one pass; each as [`Json::get`] would.
+    #[doc(hidden)]
     #[must_use]
     pub fn get_all<const N: usize>(&self, keys: [&str; N]) -> [Option<Self>; N] {
         let members = self.member_texts().unwrap_or_default();

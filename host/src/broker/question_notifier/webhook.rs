@@ -19,7 +19,7 @@ use url::Url;
 
 use crate::config::WebhookConfig;
 use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
-use crate::gate::{AskSummary, QuestionEvent};
+use crate::gate::{Question, QuestionEvent};
 use crate::secret::SecretStore;
 
 /// The least length of a key, in bytes.
@@ -52,7 +52,7 @@ impl WebhookMessage {
     }
 
     fn body(&self, arguments: bool) -> Value {
-        let about = |question: &Arc<AskSummary>| {
+        let about = |question: &Arc<Question>| {
             let mut data = json!(&**question);
             if let Value::Object(members) = &mut data {
                 members.retain(|name, _| name != "waiting" && (arguments || name != "arguments"));

@@ -118,13 +118,13 @@ impl NativeSource for Broken {
 
 const OBEDIENT: &str = "native:obedient";
 
-fn calc(folder: &std::path::Path) -> crate::config::Builder {
+fn calc(folder: &std::path::Path) -> crate::config::ConfigBuilder {
     Config::builder(folder)
         .broker(json!({ "ask-timeout": "1s" }))
         .source("calc", json!({ "component": "builtin:calculator" }))
 }
 
-fn builder(config: crate::config::Builder) -> BrokerBuilder {
+fn builder(config: crate::config::ConfigBuilder) -> BrokerBuilder {
     Broker::builder(config.build().unwrap(), Launcher::SelfExec)
 }
 
@@ -154,7 +154,7 @@ async fn refusal(builder: BrokerBuilder) -> String {
     }
 }
 
-fn records(broker: &Broker, kind: &str) -> Vec<serde_json::Value> {
+pub(super) fn records(broker: &Broker, kind: &str) -> Vec<serde_json::Value> {
     let filter = RecordFilter { kind: Some(kind.to_owned()), ..RecordFilter::default() };
     let found = LedgerReader::open(&broker.config().data_dir).unwrap().tail(100, &filter).unwrap();
     found.into_iter().map(|found| found.record.body).collect()
@@ -221,7 +221,7 @@ async fn a_server_of_the_program_is_a_source_behind_the_same_gate() {
     assert_eq!(tools[0].name, "notes__note");
     assert_eq!(tools[0].risk, crate::call::Risk::Risky, "nothing confines it");
     let noted = session.call_tool("notes__note", &json!({ "text": "milk" })).await.unwrap();
-    assert!(noted.as_str().contains("noted: milk"), "{noted:?}");
+    assert!(noted.text().contains("noted: milk"), "{noted:?}");
     let denied = session.call_tool("notes__note", &json!({ "say": "deny" })).await.unwrap_err();
     assert_eq!(denied.code, RpcError::DENIED, "{denied}");
     broker.shutdown().await;
@@ -323,7 +323,8 @@ async fn a_reload_keeps_what_the_program_brings_and_refuses_to_forget_it() {
 async fn a_client_in_the_program_uses_a_session_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let broker = obedient(folder.path(), json!({ "plugin": OBEDIENT })).await;
-    let client = ().serve(crate::front::connect(&broker, "default".parse().unwrap(), "ada")).await.unwrap();
+    let client =
+        ().serve(crate::front::connect(&broker, "default".parse().unwrap(), &"ada".parse().unwrap())).await.unwrap();
     let names: Vec<_> = client.list_all_tools().await.unwrap().into_iter().map(|tool| tool.name).collect();
     assert_eq!(names, ["notes__note"]);
     let call = |say: &str| {
@@ -334,7 +335,8 @@ async fn a_client_in_the_program_uses_a_session_of_its_own() {
     let denied = call("deny").await.unwrap_err().to_string();
     assert!(denied.contains("as told"), "{denied}");
     client.cancel().await.unwrap();
-    let waiting = ().serve(crate::front::connect(&broker, "default".parse().unwrap(), "ada")).await.unwrap();
+    let waiting =
+        ().serve(crate::front::connect(&broker, "default".parse().unwrap(), &"ada".parse().unwrap())).await.unwrap();
     broker.shutdown().await;
     // Its stream ends with the broker.
     waiting.waiting().await.unwrap();

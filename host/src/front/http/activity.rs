@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::reply::HttpRefusal;
 use super::shared_limit::{LimitShare, SharedLimit};
+use crate::principal::Principal;
 
 /// A clock that the accept loop advances, so that a request need not read the system's clock. It counts ticks.
 #[derive(Clone, Default)]
@@ -124,7 +125,7 @@ impl RequestInProgress {
     pub(super) fn admit(
         &mut self,
         limit: &Arc<SharedLimit>,
-        principal: &Arc<str>,
+        principal: &Principal,
         what: &str,
     ) -> Result<(), HttpRefusal> {
         let share = limit.try_take(principal, 1).ok_or_else(|| {

@@ -14,6 +14,7 @@ use super::jwt::{JwtVerifier, TokenDenial};
 use super::reply::HttpRefusal;
 use super::token::AccessTokens;
 use crate::name::ProfileName;
+use crate::principal::Principal;
 use crate::protocol::RpcError;
 
 /// The path at which a protected resource describes itself (RFC 9728, section 3).
@@ -25,7 +26,7 @@ const ANYBODY: &str = "anonymous";
 /// A caller that was admitted. Sessions are bound to its principal and profile.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct AdmittedCaller {
-    pub(crate) principal: Arc<str>,
+    pub(crate) principal: Principal,
     pub(crate) profile: ProfileName,
 }
 
@@ -61,7 +62,7 @@ impl Admission {
     /// Returns the caller that the headers identify, or the refusal to answer with.
     pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<AdmittedCaller, HttpRefusal> {
         let Some(tokens) = &self.tokens else {
-            return Ok(AdmittedCaller { principal: ANYBODY.into(), profile: self.profile.clone() });
+            return Ok(AdmittedCaller { principal: Principal::established(ANYBODY), profile: self.profile.clone() });
         };
         let Some(bearer) = bearer(headers) else {
             return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));

@@ -10,6 +10,7 @@ use http_body_util::BodyExt as _;
 
 use super::reply::HttpRefusal;
 use super::shared_limit::{LimitShare, SharedLimit};
+use crate::principal::Principal;
 use crate::protocol::{MessageBuffer, MessageError, RpcError};
 
 /// The number of bodies of the largest size for which there is room at once, for all callers together: 256 MiB unless
@@ -67,7 +68,7 @@ impl BodyBudget {
     ///
     /// # Errors
     /// 413 if it is too large, 503 if there is no room, 408 if it does not arrive in time, 400 if it breaks off.
-    pub(super) async fn read(&self, mut body: Body, principal: &Arc<str>) -> Result<Bytes, HttpRefusal> {
+    pub(super) async fn read(&self, mut body: Body, principal: &Principal) -> Result<Bytes, HttpRefusal> {
         let read = tokio::time::timeout(ARRIVAL, self.collect(&mut body, principal)).await;
         match read {
             Ok(Ok(whole)) => Ok(whole),
@@ -95,7 +96,7 @@ impl BodyBudget {
         }
     }
 
-    async fn collect(&self, body: &mut Body, principal: &Arc<str>) -> Result<Bytes, Unread> {
+    async fn collect(&self, body: &mut Body, principal: &Principal) -> Result<Bytes, Unread> {
         let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
         if announced > self.max {
             return Err(Unread::TooLarge(announced));
@@ -139,7 +140,7 @@ impl BodyBudget {
         Ok(Bytes::from_owner(Held { text, _share: place }))
     }
 
-    async fn room(&self, principal: &Arc<str>, size: usize) -> Result<LimitShare, Unread> {
+    async fn room(&self, principal: &Principal, size: usize) -> Result<LimitShare, Unread> {
         self.room.take(principal, size as u64, ROOM_TIMEOUT).await.ok_or(Unread::NoRoom)
     }
 }
@@ -163,7 +164,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_arrives_whole_in_however_many_pieces() {
         let bodies = BodyBudget::new(MAX);
-        let me: Arc<str> = "token".into();
+        let me: Principal = Principal::established("token");
         for sizes in [&[][..], &[10], &[10, 20], &[SMALL_BYTES, 1], &[0, MAX - 1, 1]] {
             let read = bodies.read(chunked(sizes), &me).await.unwrap();
             assert_eq!(read, vec![b'x'; sizes.iter().sum()], "{sizes:?}");
@@ -177,7 +178,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn bodies_share_a_budget_and_one_that_exceeds_it_waits_and_is_then_refused() {
         let bodies = BodyBudget::new(MAX);
-        let [one, other]: [Arc<str>; 2] = ["token:a".into(), "token:b".into()];
+        let [one, other]: [Principal; 2] = ["token:a", "token:b"].map(Principal::established);
         let large = || Body::from(vec![b'x'; MAX]);
         let first = bodies.read(large(), &one).await.unwrap();
         let second = bodies.read(chunked(&[MAX / 2, MAX / 2]), &one).await.unwrap();

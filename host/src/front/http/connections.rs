@@ -159,6 +159,7 @@ mod tests {
     use super::super::activity::RequestInProgress;
     use super::super::shared_limit::SharedLimit;
     use super::*;
+    use crate::principal::Principal;
 
     /// Opens a connection that stays open, and returns its activity.
     fn open(connections: &mut Connections, peer: &str) -> Arc<Activity> {
@@ -172,7 +173,7 @@ mod tests {
 
     fn request(activity: &Arc<Activity>) -> RequestInProgress {
         let mut request = activity.begin();
-        request.admit(&SharedLimit::new(10), &"token".into(), "requests").unwrap();
+        request.admit(&SharedLimit::new(10), &Principal::established("token"), "requests").unwrap();
         request
     }
 

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::reply::HttpRefusal;
 use super::sessions::{MAX_OF_ONE, MAX_SESSIONS};
+use crate::principal::Principal;
 use crate::protocol::RpcError;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -22,7 +23,7 @@ pub(super) struct ExpiringTable<K, V> {
 }
 
 /// A function that returns the principal of an entry.
-type PrincipalOf<K, V> = for<'a> fn(&'a K, &'a V) -> &'a Arc<str>;
+type PrincipalOf<K, V> = for<'a> fn(&'a K, &'a V) -> &'a Principal;
 
 pub(super) struct SessionEntry<V> {
     pub(super) value: V,
@@ -49,7 +50,7 @@ impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
     pub(super) fn entry(
         &self,
         key: K,
-        principal: &Arc<str>,
+        principal: &Principal,
         make: impl FnOnce() -> V,
     ) -> Result<InsertResult<V>, HttpRefusal> {
         let mut entries = self.lock();
@@ -63,7 +64,7 @@ impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
     }
 
     /// Checks that there is room for another entry of this principal, or that room can be made.
-    pub(super) fn room_for(&self, principal: &Arc<str>) -> Result<(), HttpRefusal> {
+    pub(super) fn room_for(&self, principal: &Principal) -> Result<(), HttpRefusal> {
         self.entry_to_evict(&self.lock(), principal).map(drop)
     }
 
@@ -73,12 +74,12 @@ impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
     fn entry_to_evict(
         &self,
         entries: &HashMap<K, Arc<SessionEntry<V>>>,
-        principal: &Arc<str>,
+        principal: &Principal,
     ) -> Result<Option<K>, HttpRefusal> {
         if entries.len() < MAX_OF_ONE {
             return Ok(None);
         }
-        let mut counts: HashMap<&Arc<str>, usize> = HashMap::new();
+        let mut counts: HashMap<&Principal, usize> = HashMap::new();
         for (key, entry) in entries {
             *counts.entry((self.principal)(key, &entry.value)).or_default() += 1;
         }
@@ -93,7 +94,7 @@ impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
         leaving.map(Some).ok_or_else(|| full(MAX_SESSIONS, ""))
     }
 
-    fn longest_unused(&self, entries: &HashMap<K, Arc<SessionEntry<V>>>, of: Option<&Arc<str>>) -> Option<K> {
+    fn longest_unused(&self, entries: &HashMap<K, Arc<SessionEntry<V>>>, of: Option<&Principal>) -> Option<K> {
         let may_go = |(key, entry): &(&K, &Arc<SessionEntry<V>>)| {
             // Users are counted under the table's lock, so that no use can begin meanwhile.
             Arc::strong_count(entry) == 1 && of.is_none_or(|of| *(self.principal)(key, &entry.value) == *of)
@@ -166,19 +167,19 @@ mod tests {
     use super::*;
 
     /// The principal's name, and a number.
-    type Key = (Arc<str>, usize);
+    type Key = (Principal, usize);
 
     fn table(idle: Duration) -> ExpiringTable<Key, ()> {
         ExpiringTable::new(idle, |(principal, _), ()| principal)
     }
 
     fn enter(table: &ExpiringTable<Key, ()>, principal: &str, number: usize) -> Result<EntryInUse<()>, HttpRefusal> {
-        let principal = Arc::from(principal);
-        Ok(table.entry((Arc::clone(&principal), number), &principal, || ())?.0)
+        let principal = Principal::established(principal);
+        Ok(table.entry((principal.clone(), number), &principal, || ())?.0)
     }
 
     fn has(table: &ExpiringTable<Key, ()>, principal: &str, number: usize) -> bool {
-        table.lock().contains_key(&(Arc::from(principal), number))
+        table.lock().contains_key(&(Principal::established(principal), number))
     }
 
     #[tokio::test(start_paused = true)]
@@ -191,10 +192,10 @@ mod tests {
         drop(used);
         tokio::time::advance(idle / 2).await;
         assert!(table.take_idle().is_empty());
-        assert!(table.get(&(Arc::from("ann"), 1)).is_some());
+        assert!(table.get(&(Principal::established("ann"), 1)).is_some());
         tokio::time::advance(idle).await;
         assert_eq!(table.take_idle().len(), 1);
-        assert!(table.get(&(Arc::from("ann"), 1)).is_none());
+        assert!(table.get(&(Principal::established("ann"), 1)).is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ use crate::egress::{EgressError, Reach};
 use crate::escape::is_hidden;
 use crate::name::ProfileName;
 use crate::oauth::OAuthHttp;
+use crate::principal::Principal;
 use crate::protocol::{Json, canonical};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -132,7 +133,7 @@ impl JwtVerifier {
             principal.filter(fits).ok_or(TokenDenial::Invalid("it does not name its holder in a usable way"))?;
         let profile = self.profile(&claims, profile)?;
         // The prefix keeps it apart from every principal that is not the issuer's.
-        Ok(AdmittedCaller { principal: format!("jwt:{principal}").into(), profile })
+        Ok(AdmittedCaller { principal: Principal::established(format!("jwt:{principal}")), profile })
     }
 
     /// Returns the one profile that the claims lead to.

@@ -73,7 +73,7 @@ impl Sessions {
 
     /// Adds the session of an agent that has initialised.
     pub(crate) fn add(&self, id: String, caller: AdmittedCaller, agent: LegacyConversation) -> Result<(), HttpRefusal> {
-        let principal = Arc::clone(&caller.principal);
+        let principal = caller.principal.clone();
         let session = LegacySession { caller, agent, streams: Arc::default(), listening: Mutex::default() };
         let (_, leaving) = self.legacy.entry(id, &principal, || session)?;
         close_soon(leaving, Vec::new());

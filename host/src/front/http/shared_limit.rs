@@ -1,5 +1,6 @@
 //! Limits that callers share: requests in progress, streams, bytes of bodies.
 
+use crate::principal::Principal;
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub(crate) struct SharedLimit {
 #[derive(Default)]
 struct Held {
     all: u64,
-    by: HashMap<Arc<str>, u64>,
+    by: HashMap<Principal, u64>,
 }
 
 impl SharedLimit {
@@ -31,7 +32,7 @@ impl SharedLimit {
     }
 
     /// Takes `count` for a principal, or returns `None` if that is more than its share.
-    pub(crate) fn try_take(self: &Arc<Self>, principal: &Arc<str>, count: u64) -> Option<LimitShare> {
+    pub(crate) fn try_take(self: &Arc<Self>, principal: &Principal, count: u64) -> Option<LimitShare> {
         let mut held = self.lock();
         let all = held.all.checked_add(count)?;
         let free = self.limit.checked_sub(all)?;
@@ -50,7 +51,7 @@ impl SharedLimit {
     /// Takes `count` for a principal, or returns `None` after having waited for `timeout`. Cancellation safe.
     pub(crate) async fn take(
         self: &Arc<Self>,
-        principal: &Arc<str>,
+        principal: &Principal,
         count: u64,
         timeout: Duration,
     ) -> Option<LimitShare> {
@@ -68,7 +69,7 @@ impl SharedLimit {
         tokio::time::timeout(timeout, taken).await.ok()
     }
 
-    fn release(&self, principal: &Arc<str>, count: u64) {
+    fn release(&self, principal: &Principal, count: u64) {
         {
             let mut held = self.lock();
             held.all = held.all.saturating_sub(count);
@@ -90,7 +91,7 @@ impl SharedLimit {
 /// A part of a limit, which is given back when it is dropped.
 pub(crate) struct LimitShare {
     limit: Arc<SharedLimit>,
-    principal: Arc<str>,
+    principal: Principal,
     count: u64,
 }
 
@@ -104,7 +105,7 @@ impl LimitShare {
     }
 
     /// Returns the principal that holds it.
-    pub(crate) fn principal(&self) -> &Arc<str> {
+    pub(crate) fn principal(&self) -> &Principal {
         &self.principal
     }
 }
@@ -120,15 +121,15 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn principals() -> [Arc<str>; 2] {
-        ["token:a".into(), "token:b".into()]
+    fn principals() -> [Principal; 2] {
+        ["token:a", "token:b"].map(Principal::established)
     }
 
     #[test]
     fn one_principal_gets_half_and_the_next_always_finds_room() {
         let limit = SharedLimit::new(12);
         let [greedy, other] = principals();
-        let take = |principal: &Arc<str>| std::iter::from_fn(|| limit.try_take(principal, 1)).collect::<Vec<_>>();
+        let take = |principal: &Principal| std::iter::from_fn(|| limit.try_take(principal, 1)).collect::<Vec<_>>();
         let first = take(&greedy);
         assert_eq!(first.len(), 6);
         let second = take(&other);

@@ -61,8 +61,8 @@ impl Server {
         let on_rejected: OnRejected = Arc::new(move |reason, _peer| seen.lock().unwrap().push(reason));
         let tokens = AccessTokens::one(TOKEN.into());
         let tokens = if serve.metrics_token.is_some() { tokens.with_metrics(METRICS.into()) } else { tokens };
-        let (backend, token) = (Arc::new(fake.clone()), Some(tokens));
-        let front = HttpFront::bind_with(backend, &serve, profile(), token, on_rejected, MAX_BODY).await.unwrap();
+        let settings = FrontSettings { profile: profile(), tokens: Some(tokens), on_rejected, max_body: MAX_BODY };
+        let front = HttpFront::bind_with(Arc::new(fake.clone()), &serve, settings).await.unwrap();
         let address = front.address();
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(front.serve(async {
@@ -215,7 +215,9 @@ async fn binding_says_what_is_wrong_and_the_way_out() {
     let bind = async |serve: &ServeConfig, token: Option<&str>| {
         let (fake, _events) = FakeBroker::new();
         let token = token.map(|token| AccessTokens::one(token.into()));
-        HttpFront::bind_with(Arc::new(fake), serve, profile(), token, Arc::new(|_, _| ()), MAX_BODY).await
+        let on_rejected: OnRejected = Arc::new(|_, _| ());
+        let settings = FrontSettings { profile: profile(), tokens: token, on_rejected, max_body: MAX_BODY };
+        HttpFront::bind_with(Arc::new(fake), serve, settings).await
     };
     let taken = bind(&config("127.0.0.1:0"), Some(TOKEN)).await.unwrap();
     let address = taken.address().to_string();

@@ -12,6 +12,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::config::Config;
 use crate::name::ProfileName;
+use crate::principal::Principal;
 use crate::private;
 use crate::secret::{SecretError, SecretStore};
 
@@ -63,7 +64,7 @@ pub struct AccessTokens {
 #[derive(Debug)]
 struct Holder {
     token: SecretString,
-    principal: Arc<str>,
+    principal: Principal,
     profile: Option<ProfileName>,
 }
 
@@ -72,7 +73,7 @@ impl AccessTokens {
     #[must_use]
     pub fn one(token: SecretString) -> Self {
         Self {
-            holders: vec![Holder { token, principal: TOKEN_HOLDER.into(), profile: None }],
+            holders: vec![Holder { token, principal: Principal::established(TOKEN_HOLDER), profile: None }],
             metrics: None,
             people: Vec::new(),
         }
@@ -86,7 +87,7 @@ impl AccessTokens {
 
     /// Returns the principal that holds this token, and its profile if it has one. The time that this takes tells
     /// nothing about the tokens.
-    pub(super) fn holder(&self, given: &[u8]) -> Option<(Arc<str>, Option<ProfileName>)> {
+    pub(super) fn holder(&self, given: &[u8]) -> Option<(Principal, Option<ProfileName>)> {
         let is_it = |holder: &Holder| is(&holder.token, given);
         let found = self.holders.iter().fold(None, |found, holder| if is_it(holder) { Some(holder) } else { found })?;
         Some((found.principal.clone(), found.profile.clone()))
@@ -140,7 +141,7 @@ pub fn of(config: &Config) -> Result<AccessTokens, TokenError> {
         if tokens.holder(token.expose_secret().as_bytes()).is_some() {
             return Err(TokenError::Shared(name.clone()));
         }
-        let principal = format!("{TOKEN_HOLDER}:{name}").into();
+        let principal = Principal::established(format!("{TOKEN_HOLDER}:{name}"));
         tokens.holders.push(Holder { token, principal, profile: Some(caller.profile.clone()) });
     }
     if let Some(value) = &config.serve.metrics_token {

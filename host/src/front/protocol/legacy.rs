@@ -11,6 +11,7 @@ use super::{NextStep, instructions, method_not_found, server_info};
 use crate::agent::{NoAgent, TransportKind};
 use crate::front::backend::Backend;
 use crate::name::ProfileName;
+use crate::principal::Principal;
 use crate::protocol::{Era, Id, Json, Message, Method, Notification, Request, Response, RpcError, revision};
 
 /// The conversation with an agent of the legacy era, from its `initialize` on.
@@ -30,7 +31,7 @@ impl LegacyConversation {
     pub(crate) async fn open(
         backend: &dyn Backend,
         profile: &ProfileName,
-        principal: &str,
+        principal: &Principal,
         transport: TransportKind,
         params: Option<&Json>,
     ) -> Result<(Self, Json), RpcError> {

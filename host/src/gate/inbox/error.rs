@@ -7,6 +7,18 @@ use crate::ledger::LedgerError;
 use crate::lockfile::LockError;
 
 /// An error that says why an answer was not taken.
+///
+/// # Example
+/// ```
+/// # fn show(error: portcullis::InboxError) {
+/// use portcullis::InboxError;
+/// match error {
+///     InboxError::Unknown(id) => eprintln!("{id} was answered, or has expired"),
+///     InboxError::Scope { offered, .. } => eprintln!("choose one of {offered}"),
+///     error => eprintln!("{error}"),
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum InboxError {

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::acceptance::{ALWAYS, AcceptableTool};
-use super::{AskSummary, GivenAnswer, InboxError};
+use super::{AnswerRoute, GivenAnswer, InboxError, Question};
 use crate::call::{CallId, SessionId, now_millis};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, GrantBinding, Ledger};
@@ -58,7 +58,7 @@ pub(super) struct AnswerCoverage {
 pub(in crate::gate) struct OpenQuestion {
     pub(in crate::gate) id: String,
     pub(super) key: Digest,
-    pub(super) summary: Arc<AskSummary>,
+    pub(super) summary: Arc<Question>,
     pub(super) binding: GrantBinding,
     pub(super) offer: Offer,
     pub(super) acceptable: Option<AcceptableTool>,
@@ -106,37 +106,39 @@ impl OpenQuestion {
         offered(&self.offer)
     }
 
-    pub(in crate::gate) fn summary(&self) -> AskSummary {
+    pub(in crate::gate) fn summary(&self) -> Question {
         let waiting = self.waiting.load(Ordering::SeqCst);
-        AskSummary { waiting, expires_in: self.expires_in(), ..AskSummary::clone(&self.summary) }
+        Question { waiting, expires_in: self.expires_in(), ..Question::clone(&self.summary) }
     }
 
-    /// Returns what an answer covers. `inside` is true for one over the agent's own channel.
-    pub(super) fn coverage(&self, answer: &GivenAnswer, inside: bool) -> Result<AnswerCoverage, InboxError> {
+    /// Returns what an answer covers that arrives by this route.
+    pub(super) fn coverage(&self, answer: &GivenAnswer, route: AnswerRoute) -> Result<AnswerCoverage, InboxError> {
         let plain = |scope| Ok(AnswerCoverage { scope, until: None });
         let found = |wanted: &str| self.offer.scopes.iter().copied().find(|scope| word(*scope) == wanted);
         match (answer.scope.as_deref(), answer.until) {
             (None, None) => plain(ChosenScope::Offered(AnswerScope::Once)),
-            (Some(ALWAYS), None) if self.acceptable.is_some() && !inside => plain(ChosenScope::Always),
+            (Some(ALWAYS), None) if self.acceptable.is_some() && route == AnswerRoute::Person => {
+                plain(ChosenScope::Always)
+            }
             (Some(HOUR), None) if offers_an_hour(&self.offer) => {
                 let until = now_millis().saturating_add(u64::from(HOUR_SECONDS) * 1000);
-                self.ending(lasting(&self.offer), until, inside)
+                self.ending(lasting(&self.offer), until, route)
             }
             (Some(wanted), None) => match found(wanted) {
                 Some(scope) => plain(ChosenScope::Offered(scope)),
-                None => Err(self.not_offered(wanted, inside)),
+                None => Err(self.not_offered(wanted, route)),
             },
-            (None, Some(until)) => self.ending(lasting(&self.offer), until, inside),
+            (None, Some(until)) => self.ending(lasting(&self.offer), until, route),
             (Some(wanted), Some(until)) => {
-                let scope = found(wanted).ok_or_else(|| self.not_offered(wanted, inside))?;
-                self.ending(Some(scope).filter(|scope| can_end(*scope)), until, inside)
+                let scope = found(wanted).ok_or_else(|| self.not_offered(wanted, route))?;
+                self.ending(Some(scope).filter(|scope| can_end(*scope)), until, route)
             }
         }
     }
 
     /// Returns the coverage of an answer that ends at a time which the person chose.
-    fn ending(&self, scope: Option<AnswerScope>, until: u64, inside: bool) -> Result<AnswerCoverage, InboxError> {
-        let scope = scope.ok_or_else(|| self.not_offered("until a time", inside))?;
+    fn ending(&self, scope: Option<AnswerScope>, until: u64, route: AnswerRoute) -> Result<AnswerCoverage, InboxError> {
+        let scope = scope.ok_or_else(|| self.not_offered("until a time", route))?;
         let left = until.saturating_sub(now_millis());
         if left == 0 {
             return Err(InboxError::End("that time has passed: give a later one".to_owned()));
@@ -152,8 +154,8 @@ impl OpenQuestion {
         Ok(AnswerCoverage { scope: ChosenScope::Offered(scope), until: Some(until) })
     }
 
-    fn not_offered(&self, wanted: &str, inside: bool) -> InboxError {
-        let offered = if inside { self.scopes() } else { self.summary.scopes.clone() };
+    fn not_offered(&self, wanted: &str, route: AnswerRoute) -> InboxError {
+        let offered = if route == AnswerRoute::Agent { self.scopes() } else { self.summary.scopes.clone() };
         InboxError::Scope { scope: wanted.to_owned(), offered: offered.join(", ") }
     }
 

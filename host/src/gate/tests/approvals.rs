@@ -7,7 +7,7 @@ const CALL: &str = r#"{"name":"files__read","arguments":{"path":"/a"}}"#;
 pub(super) async fn answer(bench: &Bench, approve: bool, scope: Option<&str>) -> AnswerResult {
     let id = bench.inbox.list()[0].id.clone();
     let answer = GivenAnswer { approve, scope: scope.map(str::to_owned), until: None };
-    bench.inbox.answer(&id, &answer, "test", false).await.unwrap()
+    bench.inbox.answer(&id, &answer, "test", AnswerRoute::Person).await.unwrap()
 }
 
 /// Makes the first try of a modern agent, and returns the `requestState` for its retry.
@@ -94,7 +94,7 @@ async fn an_answer_whose_giver_goes_away_is_given_all_the_same() {
     let waiting = bench.ask(CALL).await;
     let id = bench.inbox.list()[0].id.clone();
     let yes = GivenAnswer { approve: true, ..GivenAnswer::default() };
-    let mut answering = Box::pin(bench.inbox.answer(&id, &yes, "test", false));
+    let mut answering = Box::pin(bench.inbox.answer(&id, &yes, "test", AnswerRoute::Person));
     assert!(answering.as_mut().now_or_never().is_none());
     drop(answering);
     assert!(waiting.await.unwrap().is_ok());
@@ -132,7 +132,7 @@ async fn what_may_destroy_is_never_asked_through_the_agent() {
             tokio::task::yield_now().await;
         }
         let id = bench.inbox.list()[0].id.clone();
-        let by_the_agent = bench.inbox.answer(&id, &GivenAnswer::default(), "elicitation", true).await;
+        let by_the_agent = bench.inbox.answer(&id, &GivenAnswer::default(), "elicitation", AnswerRoute::Agent).await;
         assert_eq!(by_the_agent.is_ok(), through_the_agent, "{case}");
         if !through_the_agent {
             answer(&bench, false, None).await;

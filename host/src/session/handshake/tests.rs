@@ -20,7 +20,7 @@ async fn session(folder: &std::path::Path) -> (Broker, Arc<ConfiguredSession>, T
     let text = format!("[sources.far]\nurl = \"http://{address}/\"\ndangerous-allow-private = true\n");
     let config = Config::parse(&text, &folder.join("portcullis.toml")).unwrap();
     let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
-    let session = broker.open_session(&"default".parse().unwrap(), "me", "test").await.unwrap();
+    let session = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "test").await.unwrap();
     (broker, session.current(), silent)
 }
 

@@ -61,7 +61,7 @@ async fn session(folder: &std::path::Path) -> (Broker, Arc<ConfiguredSession>, A
     let text = "[sources.calc]\ncomponent = \"builtin:calculator\"";
     let config = Config::parse(text, &folder.join("portcullis.toml")).unwrap();
     let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
-    let session = broker.open_session(&"default".parse().unwrap(), "me", "test").await.unwrap();
+    let session = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "test").await.unwrap();
     let configured = session.current();
     let upstream = configured.upstream("calc").unwrap();
     (broker, configured, upstream)

@@ -8,6 +8,7 @@ use anyhow::{Context as _, ensure};
 use portcullis::agent::NoAgent;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
+use portcullis::principal::Principal;
 use portcullis::protocol::{Answer, Json, Method};
 use serde_json::{Value, json};
 
@@ -72,7 +73,10 @@ async fn story(broker: &Broker) -> anyhow::Result<bool> {
             return Ok(false);
         }
     }
-    let session = broker.open_session(&runtime::profile(None)?, "demo", "demo").await.map_err(to_error)?;
+    let session = broker
+        .open_session(&runtime::profile(None)?, &Principal::established("demo"), "demo")
+        .await
+        .map_err(to_error)?;
     let params = Json::of(&json!({ "name": "notes__summarise", "arguments": {} }));
     say(&format!("agent   {BOLD}notes__summarise{BOLD:#} {{}}"))?;
     let answer = session.request(Method::ToolsCall, params, Arc::new(NoAgent)).await;

@@ -13,6 +13,7 @@ use portcullis::item::ItemKind;
 use portcullis::lockfile::Lockfile;
 use portcullis::name::{ProfileName, SourceName};
 use portcullis::plugin::{Inspection, PluginHost, PluginReader};
+use portcullis::principal::Principal;
 use portcullis::session::Session;
 use portcullis_evaluate::{Condition, Evaluation, EvaluationTarget, Observation, PriorKnowledge};
 use portcullis_jail::Launcher;
@@ -244,7 +245,7 @@ struct BrokeredComponent {
 impl BrokeredComponent {
     async fn open(component: &str, broker: &Broker, condition: Condition) -> anyhow::Result<Self> {
         let profile: ProfileName = "default".parse()?;
-        let session = broker.open_session(&profile, "evaluate", condition.client()).await?;
+        let session = broker.open_session(&profile, &Principal::established("evaluate"), condition.client()).await?;
         let component = Path::new(component).file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { component, broker: broker.clone(), session, name: NAME.parse()?, exposed: HashMap::new() })
     }
@@ -290,10 +291,7 @@ impl EvaluatedSource for BrokeredComponent {
     async fn call(&mut self, tool: &str, arguments: &Value) -> (String, bool) {
         let exposed = self.exposed.get(tool).map_or(tool, String::as_str);
         match timeout(CALL_TIMEOUT, self.session.call_tool(exposed, arguments)).await {
-            Ok(Ok(result)) => {
-                let failed = result.get("isError").is_some_and(|flag| flag.as_str() == "true");
-                (result.as_str().to_owned(), failed)
-            }
+            Ok(Ok(result)) => (result.to_string(), result.is_error()),
             Ok(Err(error)) => (json!({ "error": error.to_string() }).to_string(), true),
             Err(_) => (json!({ "error": format!("no answer within {} s", CALL_TIMEOUT.as_secs()) }).to_string(), true),
         }

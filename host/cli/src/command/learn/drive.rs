@@ -9,6 +9,7 @@ use portcullis::agent::NoAgent;
 use portcullis::broker::Broker;
 use portcullis::item::Item;
 use portcullis::name::{NameError, SourceName};
+use portcullis::principal::Principal;
 use portcullis::protocol::{Answer, Json, Method};
 use portcullis::session::Session;
 use portcullis_learn::calls;
@@ -136,7 +137,10 @@ fn example(named: &[PathBuf], tool: &str) -> Option<PathBuf> {
 /// Makes calls one after another. After `limit` no further one is begun.
 async fn make(broker: &Broker, listed: &[Arc<Item>], calls: &[(String, Value)], limit: Duration) -> DriveResult {
     let session = match "default".parse().map_err(|error: NameError| error.to_string()) {
-        Ok(profile) => broker.open_session(&profile, "learn", "portcullis-learn").await.map_err(|error| error.message),
+        Ok(profile) => broker
+            .open_session(&profile, &Principal::established("learn"), "portcullis-learn")
+            .await
+            .map_err(|error| error.message),
         Err(error) => Err(error),
     };
     let session = match session {

@@ -7,6 +7,7 @@ use portcullis::call::{Call, CallView, Caller, Params, Phase, Risk, SessionId, T
 use portcullis::digest::Digest;
 use portcullis::flow::{Effect, Origin, StatedFlow};
 use portcullis::item::{Item, ItemKind, ToolAnnotations};
+use portcullis::principal::Principal;
 use portcullis::protocol::{Json, Method};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -199,7 +200,7 @@ impl CallFacts {
 
     fn caller(&self) -> anyhow::Result<Caller> {
         Ok(Caller {
-            principal: self.principal.as_str().into(),
+            principal: Principal::established(self.principal.as_str()),
             profile: self.profile.parse().context("profile")?,
             trust: self.trust,
             session: SessionId::new(),

@@ -14,6 +14,7 @@ const ROOM: usize = 256;
 impl Json {
     /// Returns a copy in which some parts are replaced; everything else keeps its bytes. Each part must be a value that
     /// [`Json::get`] or [`Json::items`] returned for this text. The text is copied once, however many parts there are.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_parts(&self, parts: &[(Self, Self)]) -> Self {
         let mut edits: Vec<_> = parts.iter().map(|(old, new)| (self.range_of(old.as_str()), new.as_str())).collect();
@@ -30,6 +31,7 @@ impl Json {
 
     /// Returns this object with some members replaced, added at the end, or (for an edit without a value) removed;
     /// everything else keeps its bytes. Returns `None` if this is not an object.
+    #[doc(hidden)]
     #[must_use]
     pub fn edited(&self, edits: &[(&str, Option<&Self>)]) -> Option<Self> {
         let members = self.member_texts()?;
@@ -69,6 +71,7 @@ impl Json {
     }
 
     /// Like [`Json::without`] for several keys in one pass.
+    #[doc(hidden)]
     #[must_use]
     pub fn without_all(&self, keys: &[&str]) -> Self {
         let Some(members) = self.member_texts() else { return self.clone() };
@@ -89,6 +92,7 @@ impl Json {
 
     /// Returns the text with every line break replaced by a space, as line framing requires. The copy shares the buffer
     /// if there is no line break.
+    #[doc(hidden)]
     #[must_use]
     pub fn on_one_line(&self) -> Self {
         // JSON strings cannot hold a raw line break, so each one found is between tokens.

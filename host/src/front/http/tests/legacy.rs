@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::front::http::admission::AdmittedCaller;
+use crate::principal::Principal;
 
 #[tokio::test]
 async fn a_session_lives_from_initialize_to_delete() {
@@ -77,13 +78,13 @@ async fn a_session_is_bound_to_its_principal() {
     let open = crate::front::protocol::legacy::LegacyConversation::open(
         &fake,
         &profile(),
-        "one",
+        &Principal::established("one"),
         crate::agent::TransportKind::Tcp,
         Some(&hello),
     )
     .await;
     let caller = |principal: &str, profile: &str| AdmittedCaller {
-        principal: principal.into(),
+        principal: Principal::established(principal),
         profile: profile.parse().unwrap(),
     };
     sessions.add(session.clone(), caller("one", "default"), open.ok().unwrap().0).ok().unwrap();

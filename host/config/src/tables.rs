@@ -1,0 +1,215 @@
+//! Tables of a configuration, written with methods instead of JSON. What a method cannot say, `key` says.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use portcullis_core::call::{Phase, TrustLevel};
+
+/// A source, `[sources.NAME]`, for [`ConfigBuilder::source`](super::ConfigBuilder::source).
+///
+/// # Example
+/// ```
+/// use portcullis_config::{Config, SourceTable};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::builder("/var/lib/my-program")
+///     .source("files", SourceTable::command(["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"]).read("/srv"))
+///     .source("search", SourceTable::url("https://mcp.example.com/mcp").key("timeout", "20s"))
+///     .build()?;
+/// assert_eq!(config.sources.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "a table does nothing until a builder gets it"]
+pub struct SourceTable(Map<String, Value>);
+
+/// A plugin, an entry of `[[policies]]`, `[[transforms]]`, `[[approvals]]` or `[[sinks]]`.
+///
+/// # Example
+/// ```
+/// use portcullis_config::{Config, PluginTable, SourceTable};
+/// use serde_json::json;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::builder("/var/lib/my-program")
+///     .source("calc", SourceTable::component("builtin:calculator"))
+///     .policy(PluginTable::new("builtin:rules").settings(json!({ "deny": ["calc__divide"] })))
+///     .policy(PluginTable::new("native:on-duty").shadow())
+///     .build()?;
+/// assert_eq!(config.policies.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "a table does nothing until a builder gets it"]
+pub struct PluginTable(Map<String, Value>);
+
+/// A profile, `[profiles.NAME]`, for [`ConfigBuilder::profile`](super::ConfigBuilder::profile).
+///
+/// # Example
+/// ```
+/// use portcullis_config::{Config, ProfileTable, SourceTable};
+/// use portcullis_core::call::TrustLevel;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::builder("/var/lib/my-program")
+///     .source("calc", SourceTable::component("builtin:calculator"))
+///     .profile("guest", ProfileTable::new().trust(TrustLevel::Low).allow(["calc__add"]).key("approve", "always"))
+///     .build()?;
+/// assert_eq!(config.profiles.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+#[must_use = "a table does nothing until a builder gets it"]
+pub struct ProfileTable(Map<String, Value>);
+
+impl SourceTable {
+    /// Returns a source that is a WebAssembly component: `builtin:NAME`, a file, or a reference to a registry.
+    pub fn component(component: &str) -> Self {
+        Self(Map::new()).key("component", component)
+    }
+
+    /// Returns a source that is a program which speaks MCP over its standard streams: the program and its arguments.
+    pub fn command(command: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self(Map::new()).key("command", texts(command))
+    }
+
+    /// Returns a source that is a server at this address.
+    pub fn url(url: &str) -> Self {
+        Self(Map::new()).key("url", url)
+    }
+
+    /// Returns a source that the program itself adds to the builder of the broker, under this name.
+    pub fn native(name: &str) -> Self {
+        Self(Map::new()).key("native", name)
+    }
+
+    /// Lets the source read a file or a folder.
+    pub fn read(mut self, path: impl AsRef<Path>) -> Self {
+        grant(&mut self.0, "read", json!(path.as_ref()));
+        self
+    }
+
+    /// Lets the source read and write a file or a folder.
+    pub fn write(mut self, path: impl AsRef<Path>) -> Self {
+        grant(&mut self.0, "write", json!(path.as_ref()));
+        self
+    }
+
+    /// Lets the source reach a host, as `host:port`.
+    pub fn network(mut self, host: &str) -> Self {
+        grant(&mut self.0, "network", json!(host));
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        insert(&mut self.0, "env", name, json!(value));
+        self
+    }
+
+    /// Sets any key of the table.
+    pub fn key(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.0.insert(key.to_owned(), value.into());
+        self
+    }
+}
+
+impl PluginTable {
+    /// Returns a plugin: `builtin:NAME`, `native:NAME`, a file, or a reference to a registry.
+    pub fn new(plugin: &str) -> Self {
+        Self(Map::new()).key("plugin", plugin)
+    }
+
+    /// Sets the plugin's settings, which must become an object.
+    pub fn settings(self, settings: impl Serialize) -> Self {
+        // What cannot be serialised becomes `null`, which `build` refuses.
+        self.key("settings", serde_json::to_value(settings).unwrap_or_default())
+    }
+
+    /// Sets the phases in which the plugin is asked.
+    pub fn on(self, phases: impl IntoIterator<Item = Phase>) -> Self {
+        self.key("on", texts(phases.into_iter().map(Phase::as_str)))
+    }
+
+    /// Records the policy's verdicts without applying them.
+    pub fn shadow(self) -> Self {
+        self.key("mode", "shadow")
+    }
+
+    /// Sets any key of the table.
+    pub fn key(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.0.insert(key.to_owned(), value.into());
+        self
+    }
+}
+
+impl ProfileTable {
+    /// Returns a profile with nothing but defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how far the callers are trusted.
+    pub fn trust(self, trust: TrustLevel) -> Self {
+        self.key("trust", trust.as_str())
+    }
+
+    /// Sets the globs over the exposed names of the tools that are visible.
+    pub fn allow(self, globs: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.key("allow", texts(globs))
+    }
+
+    /// Sets the globs over the exposed names of the tools that are hidden.
+    pub fn deny(self, globs: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.key("deny", texts(globs))
+    }
+
+    /// Sets any key of the table.
+    pub fn key(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.0.insert(key.to_owned(), value.into());
+        self
+    }
+}
+
+impl From<SourceTable> for Value {
+    fn from(table: SourceTable) -> Self {
+        Self::Object(table.0)
+    }
+}
+
+impl From<PluginTable> for Value {
+    fn from(table: PluginTable) -> Self {
+        Self::Object(table.0)
+    }
+}
+
+impl From<ProfileTable> for Value {
+    fn from(table: ProfileTable) -> Self {
+        Self::Object(table.0)
+    }
+}
+
+fn texts(texts: impl IntoIterator<Item = impl Into<String>>) -> Value {
+    Value::Array(texts.into_iter().map(|text| Value::String(text.into())).collect())
+}
+
+/// Puts a value into the table under this key. Something else that `key` put there stays, and `build` refuses it.
+fn insert(into: &mut Map<String, Value>, table: &str, key: &str, value: Value) {
+    if let Value::Object(table) = into.entry(table).or_insert_with(|| Value::Object(Map::new())) {
+        table.insert(key.to_owned(), value);
+    }
+}
+
+/// Appends a text to the list under this key of `cell`, as [`insert`] does.
+fn grant(into: &mut Map<String, Value>, key: &str, value: Value) {
+    if let Value::Object(cell) = into.entry("cell").or_insert_with(|| Value::Object(Map::new()))
+        && let Value::Array(all) = cell.entry(key).or_insert_with(|| Value::Array(Vec::new()))
+    {
+        all.push(value);
+    }
+}

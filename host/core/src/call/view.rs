@@ -1,0 +1,132 @@
+//! A call as plugins are shown it.
+
+use std::sync::Arc;
+
+use super::{Call, Phase, Risk, TrustLevel};
+use crate::flow::CallFlow;
+use crate::name::{ProfileName, SourceName};
+use crate::principal::Principal;
+use crate::protocol::Json;
+
+/// A call in one phase, as a plugin is shown it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct CallView {
+    /// The call, with its arguments in this phase.
+    #[doc(hidden)]
+    pub call: Arc<Call>,
+    /// The phase.
+    #[doc(hidden)]
+    pub phase: Phase,
+    /// The source's answer, in the result phase: a result, or a JSON-RPC error object.
+    #[doc(hidden)]
+    pub outcome: Option<Json>,
+    /// True if `outcome` is a JSON-RPC error object.
+    #[doc(hidden)]
+    pub failed: bool,
+    /// The information flow of the call, or `None` if nothing is known of it.
+    #[doc(hidden)]
+    pub flow: Option<Arc<dyn CallFlow>>,
+}
+
+impl CallView {
+    /// Makes the view of a call that has no outcome yet.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn before(call: &Arc<Call>, phase: Phase) -> Self {
+        Self { call: call.clone(), phase, outcome: None, failed: false, flow: None }
+    }
+
+    /// Returns the view with the information flow of the call.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_flow(self, flow: Option<Arc<dyn CallFlow>>) -> Self {
+        Self { flow, ..self }
+    }
+
+    /// Returns the identifier of the call in the ledger.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.call.id.as_str()
+    }
+
+    /// Returns the phase in which the call is judged.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Returns the MCP method, such as `tools/call`.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        self.call.method.as_str()
+    }
+
+    /// Returns the name of the item by which the caller calls it, such as `files__read`. For a request about no item it
+    /// is the name of the source.
+    #[must_use]
+    pub fn tool(&self) -> &str {
+        &self.call.item.exposed
+    }
+
+    /// Returns the source that the call is for.
+    #[must_use]
+    pub fn source(&self) -> &SourceName {
+        self.call.source()
+    }
+
+    /// Returns the arguments, an object. Values that a transform hid stand there as placeholders.
+    #[must_use]
+    pub fn arguments(&self) -> &Json {
+        &self.call.arguments
+    }
+
+    /// Returns who calls.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.call.caller.principal
+    }
+
+    /// Returns the profile under which the call is made.
+    #[must_use]
+    pub fn profile(&self) -> &ProfileName {
+        &self.call.caller.profile
+    }
+
+    /// Returns how far the profile trusts its callers.
+    #[must_use]
+    pub fn trust(&self) -> TrustLevel {
+        self.call.caller.trust
+    }
+
+    /// Returns `name/version` of the client program, as it says itself; may be empty.
+    #[must_use]
+    pub fn client(&self) -> &str {
+        &self.call.caller.client
+    }
+
+    /// Returns the risk of the call.
+    #[must_use]
+    pub fn risk(&self) -> Risk {
+        self.call.risk
+    }
+
+    /// Returns the source's answer in the phase [`Phase::Result`]: a result, or a JSON-RPC error object.
+    #[must_use]
+    pub fn outcome(&self) -> Option<&Json> {
+        self.outcome.as_ref()
+    }
+
+    /// Reports whether the source says that the outcome is an error.
+    #[must_use]
+    pub fn outcome_is_error(&self) -> bool {
+        self.failed
+            || self.outcome.as_ref().and_then(|json| json.get("isError")).is_some_and(|json| json.as_str() == "true")
+    }
+
+    /// Returns the labels of all results that the session saw before this call, such as `untrusted` and `private`. `None` if
+    /// nothing is known of them: then the call must be treated as one that saw everything.
+    #[must_use]
+    pub fn labels(&self) -> Option<&[String]> {
+        self.flow.as_deref().map(CallFlow::labels)
+    }
+}

@@ -1,0 +1,201 @@
+//! What a program does with a broker that it embeds: it reads tools and progress, answers questions, and mounts the front.
+
+use async_trait::async_trait;
+use axum::Router;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, split};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::config::{PluginTable, ProfileTable, SourceTable};
+use crate::front::http::{FrontError, HttpFront};
+use crate::gate::{AnswerRoute, GivenAnswer, InboxError, QuestionEvent};
+use crate::plugin::NativeError;
+use crate::session::Progress;
+use crate::source::NativeSource;
+
+/// A legacy server with one tool, which reports its progress before it answers.
+struct Oven;
+
+#[async_trait]
+impl NativeSource for Oven {
+    fn version(&self) -> &str {
+        "1"
+    }
+
+    async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
+        let (input, mut output) = split(stream);
+        let mut lines = BufReader::new(input).lines();
+        while let Some(line) = lines.next_line().await? {
+            let request: serde_json::Value = serde_json::from_str(&line)?;
+            for mut message in answers(&request) {
+                message["jsonrpc"] = json!("2.0");
+                output.write_all(format!("{message}\n").as_bytes()).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn answers(request: &serde_json::Value) -> Vec<serde_json::Value> {
+    let id = &request["id"];
+    let answer = |result: serde_json::Value| json!({ "id": id, "result": result });
+    match request["method"].as_str().unwrap_or_default() {
+        "initialize" => vec![answer(json!({
+            "protocolVersion": "2025-11-25", "capabilities": { "tools": {} }, "serverInfo": { "name": "oven", "version": "1" }
+        }))],
+        "tools/list" => vec![answer(json!({ "tools": [{
+            "name": "bake", "title": "Bake bread", "inputSchema": { "type": "object" },
+            "outputSchema": { "type": "object" }, "annotations": { "readOnlyHint": true }
+        }] }))],
+        "tools/call" => {
+            let token = &request["params"]["_meta"]["progressToken"];
+            let report = |done: u32, rest: serde_json::Value| {
+                let mut params = json!({ "progressToken": token, "progress": done });
+                params.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+                json!({ "method": "notifications/progress", "params": params })
+            };
+            let reports = match token.is_null() {
+                true => Vec::new(),
+                false => vec![report(1, json!({})), report(2, json!({ "total": 2, "message": "crisp" }))],
+            };
+            let result =
+                json!({ "content": [{ "type": "text", "text": "bread" }], "structuredContent": { "loaves": 2 } });
+            reports.into_iter().chain([answer(result)]).collect()
+        }
+        _ if id.is_null() => Vec::new(),
+        _ => vec![json!({ "id": id, "error": { "code": -32601, "message": "no" } })],
+    }
+}
+
+async fn oven(folder: &std::path::Path, approve: &str) -> Broker {
+    let config = Config::builder(folder)
+        .profile("default", ProfileTable::new().key("approve", approve))
+        .source("oven", SourceTable::native("oven"))
+        .build()
+        .unwrap();
+    Broker::builder(config, Launcher::SelfExec).source("oven", Oven).build().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_reads_what_a_tool_is_and_how_far_a_call_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = oven(folder.path(), "never").await;
+    let session = session(&broker).await;
+    let tool = session.discover().await.unwrap().remove(0);
+    assert_eq!((tool.name.as_str(), tool.title.as_deref()), ("oven__bake", Some("Bake bread")));
+    assert_eq!(tool.output_schema.unwrap().to_value(), json!({ "type": "object" }));
+    assert_eq!(tool.annotations.unwrap().to_value(), json!({ "readOnlyHint": true }));
+
+    let (reports, mut reported) = mpsc::unbounded_channel::<Progress>();
+    let baked = session.call_tool_with("oven__bake", &json!({}), move |progress| reports.send(progress).unwrap()).await;
+    let baked = baked.unwrap();
+    assert_eq!((baked.text().as_str(), baked.is_error()), ("bread", false));
+    assert_eq!(baked.structured(), Some(json!({ "loaves": 2 })));
+    let (first, second) = (reported.recv().await.unwrap(), reported.recv().await.unwrap());
+    assert_eq!((first.progress, first.total, first.message), (1.0, None, None));
+    assert_eq!((second.progress, second.total, second.message.as_deref()), (2.0, Some(2.0), Some("crisp")));
+    assert!(reported.recv().await.is_none(), "nothing holds on to the callback after the call");
+
+    assert_eq!(session.call_tool("oven__bake", &json!({})).await.unwrap().text(), "bread");
+    let unknown = session.call_tool("oven__fry", &json!({})).await.unwrap_err();
+    assert_eq!((unknown.code, unknown.reason()), (RpcError::INVALID_PARAMS, None), "{unknown:?}");
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_answers_questions_as_they_arise() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = oven(folder.path(), "always").await;
+    let mut events = broker.inbox().subscribe();
+    let session = session(&broker).await;
+    let call = tokio::spawn(async move { session.call_tool("oven__bake", &json!({})).await });
+    let QuestionEvent::Asked(question) = events.recv().await.unwrap() else { panic!("it was answered by itself") };
+    assert_eq!((question.tool.as_str(), question.principal.as_str()), ("oven__bake", "me"));
+    let always = GivenAnswer { approve: true, scope: Some("always".to_owned()), until: None };
+    let through_agent = broker.inbox().answer(&question.id, &always, "agent", AnswerRoute::Agent).await;
+    assert!(matches!(through_agent, Err(InboxError::Scope { .. })), "{through_agent:?}");
+    let yes = GivenAnswer { approve: true, ..GivenAnswer::default() };
+    broker.inbox().answer(&question.id, &yes, "my-program", AnswerRoute::Person).await.unwrap();
+    assert_eq!(call.await.unwrap().unwrap().text(), "bread");
+    broker.shutdown().await;
+}
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_front_is_mounted_under_the_programs_router_and_keeps_its_checks() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config::builder(folder.path())
+        .source("calc", SourceTable::component("builtin:calculator"))
+        .serve(json!({ "listen": address.to_string(), "token": "sesame" }))
+        .build()
+        .unwrap();
+    let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
+    let agents = HttpFront::service(&broker, "default".parse().unwrap()).unwrap();
+    let own = axum::routing::get(|| async { "mine" });
+    let app = Router::new().route("/", own).nest_service("/agents", agents);
+    let app = app.into_make_service_with_connect_info::<std::net::SocketAddr>();
+    let served = tokio::spawn(axum::serve(listener, app).into_future());
+
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let post = |host: Option<&str>, token: &str| {
+        let request = client.post(format!("http://{address}/agents/mcp")).bearer_auth(token).body(INITIALIZE);
+        let request = request.header("accept", "application/json, text/event-stream");
+        let request = request.header("content-type", "application/json");
+        host.into_iter().fold(request, |request, host| request.header("host", host)).send()
+    };
+    let own = client.get(format!("http://{address}/")).send().await.unwrap();
+    assert_eq!(own.text().await.unwrap(), "mine");
+    assert_eq!(post(None, "wrong").await.unwrap().status(), 401);
+    assert_eq!(post(Some("evil.example"), "sesame").await.unwrap().status(), 403);
+    let opened = post(None, "sesame").await.unwrap();
+    assert_eq!(opened.status(), 200);
+    assert!(opened.headers().contains_key("mcp-session-id"));
+    broker.shutdown().await;
+    served.abort();
+    let rejected = natives::records(&broker, "front.rejected");
+    let of: Vec<_> = rejected.iter().map(|record| (record["reason"].as_str(), record["peer"].as_str())).collect();
+    assert_eq!(of, [(Some("token"), Some("127.0.0.1")), (Some("host"), Some("127.0.0.1"))], "{rejected:?}");
+    let ended = natives::records(&broker, "run.completed");
+    assert_eq!(ended.len(), 1, "the session that was opened ended with the broker: {ended:?}");
+}
+
+#[tokio::test]
+async fn a_mounted_front_without_a_token_is_refused_where_others_can_reach_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config::builder(folder.path())
+        .source("calc", SourceTable::component("builtin:calculator"))
+        .serve(json!({ "listen": "0.0.0.0:8080", "dangerous-no-token": true }))
+        .build()
+        .unwrap();
+    let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
+    let refused = HttpFront::service(&broker, "default".parse().unwrap());
+    assert!(matches!(refused, Err(FrontError::Exposed(_))), "{refused:?}");
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_table_that_is_written_with_methods_is_checked_like_one_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = |source: SourceTable, plugin: PluginTable| {
+        Config::builder(folder.path()).source("s", source).policy(plugin).build()
+    };
+    let rules = || PluginTable::new("builtin:rules");
+    let good = config(
+        SourceTable::command(["cat"]).read("/usr/share").network("a.example:443").env("A", "b"),
+        rules().shadow(),
+    );
+    let good = good.unwrap();
+    let source = good.sources.values().next().unwrap();
+    assert_eq!(source.cell.read, [std::path::PathBuf::from("/usr/share")]);
+    assert_eq!(source.cell.network.len(), 1);
+    let unknown = config(SourceTable::command(["cat"]).key("tmeout", "1s"), rules()).unwrap_err().to_string();
+    assert!(unknown.contains("tmeout"), "{unknown}");
+    let odd = config(SourceTable::command(["cat"]).key("cell", 1).read("/usr"), rules()).unwrap_err().to_string();
+    assert!(odd.contains("cell") || odd.contains("invalid type"), "{odd}");
+    let settings = config(SourceTable::command(["cat"]), rules().settings(7)).unwrap_err().to_string();
+    assert!(settings.contains("settings") || settings.contains("invalid type"), "{settings}");
+}

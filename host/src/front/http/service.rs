@@ -1,0 +1,118 @@
+//! The front as a service under another program's HTTP server.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use axum::BoxError;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+use axum::response::Response;
+use futures_util::future::BoxFuture;
+use tower_service::Service;
+
+use super::activity::{Activity, TickClock};
+use super::sessions::SWEEP;
+use super::{FrontError, FrontSettings, FrontShared, HttpFront, handle};
+use crate::broker::Broker;
+use crate::name::ProfileName;
+
+/// The HTTP front as a service that another program mounts, such as under a router of `axum`. Cheap to clone; all clones
+/// share their sessions.
+///
+/// # Example
+/// ```
+/// # fn mount(broker: &portcullis::Broker) -> Result<axum::Router, Box<dyn std::error::Error>> {
+/// let agents: portcullis::HttpService = portcullis::HttpFront::service(broker, "default".parse()?)?;
+/// let app = axum::Router::new().nest_service("/agents", agents);
+/// # Ok(app)
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct HttpService {
+    shared: Arc<FrontShared>,
+}
+
+impl HttpFront {
+    /// Returns the front as a service, for a program that has an HTTP server of its own. It answers at `/mcp` and
+    /// `/healthz` below the path at which it is mounted, and checks what [`HttpFront::bind`] checks: the `Host` of a request
+    /// must be a loopback name with the port of `listen`, or one of `hosts` under `[serve]`, its `Origin` one of `origins`,
+    /// and its token one of those that `[serve]` names. `listen` says where the program listens; nothing is bound to it.
+    ///
+    /// Limits on connections, heads and time are those of the program's server. The ledger records the peer of a request that
+    /// is turned away if the server adds `ConnectInfo<SocketAddr>` to it, and otherwise `0.0.0.0`. Sessions end when the broker shuts
+    /// down.
+    ///
+    /// # Errors
+    /// As for [`HttpFront::bind`], without those of listening.
+    ///
+    /// # Panics
+    /// Outside of a runtime of tokio.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn serve(broker: portcullis::Broker) -> Result<(), Box<dyn std::error::Error>> {
+    /// let agents = portcullis::HttpFront::service(&broker, "default".parse()?)?;
+    /// let app = axum::Router::new().nest_service("/agents", agents); // clients connect to /agents/mcp
+    /// let listener = tokio::net::TcpListener::bind(broker.config().serve.listen).await?;
+    /// axum::serve(listener, app).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn service(broker: &Broker, profile: ProfileName) -> Result<HttpService, FrontError> {
+        let config = broker.config();
+        let prepared = FrontSettings::of(broker, &config.serve, profile)?.prepare(&config.serve)?;
+        let shared = Arc::new(prepared.shared(Arc::new(broker.clone()), &config.serve, config.serve.listen));
+        tokio::spawn(tend(Arc::downgrade(&shared), broker.stopped()));
+        Ok(HttpService { shared })
+    }
+}
+
+/// Ends idle sessions, and all of them when the broker stops, for as long as somebody has the service.
+async fn tend(front: Weak<FrontShared>, stopped: impl Future<Output = ()>) {
+    let mut stopped = std::pin::pin!(stopped);
+    loop {
+        let waited = tokio::time::timeout(SWEEP, &mut stopped).await;
+        let Some(front) = front.upgrade() else { return };
+        if waited.is_ok() {
+            front.sessions.end_streams();
+            front.calls.interrupt();
+            front.sessions.interrupt();
+            front.sessions.close().await;
+            return;
+        }
+        front.sessions.end_idle().await;
+    }
+}
+
+impl<B> Service<Request<B>> for HttpService
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let shared = Arc::clone(&self.shared);
+        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
+        let peer = peer.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
+        // The connection belongs to the program's server, so nobody asks for its phase.
+        let in_progress = Activity::new(TickClock::default()).begin();
+        Box::pin(async move { Ok(handle(shared, peer, in_progress, request.map(Body::new)).await.map(Body::new)) })
+    }
+}
+
+impl fmt::Debug for HttpService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpService").finish_non_exhaustive()
+    }
+}

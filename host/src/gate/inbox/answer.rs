@@ -1,0 +1,68 @@
+//! The answers of people to questions.
+
+/// The answer of a person to a question.
+///
+/// # Example
+/// ```
+/// use portcullis::GivenAnswer;
+/// let for_the_session = GivenAnswer { approve: true, scope: Some("session".to_owned()), ..GivenAnswer::default() };
+/// let no = GivenAnswer::default();
+/// # assert!(for_the_session.approve && !no.approve);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct GivenAnswer {
+    /// True if the answer is yes.
+    pub approve: bool,
+    /// The scope of a yes. Absent, it is `once`; with an end, the widest offered scope that can have one.
+    pub scope: Option<String>,
+    /// The time at which a yes ends, in milliseconds since the Unix epoch, for the scopes `session` and `principal`.
+    pub until: Option<u64>,
+}
+
+/// The way by which an answer arrives.
+///
+/// # Example
+/// ```
+/// # async fn refuse(inbox: &portcullis::Inbox, id: &str) -> Result<(), portcullis::InboxError> {
+/// use portcullis::{AnswerRoute, GivenAnswer};
+/// inbox.answer(id, &GivenAnswer::default(), "ada", AnswerRoute::Person).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerRoute {
+    /// Over the agent's own connection (elicitation), where the agent could have written it. Such an answer cannot accept a
+    /// tool for good, and is refused where only a person may answer.
+    Agent,
+    /// From a person whom the agent cannot stand in for: another terminal, a page, a program that embeds the broker.
+    Person,
+}
+
+/// The result of answering a question.
+///
+/// # Example
+/// ```
+/// # fn show(result: &portcullis::AnswerResult) {
+/// if !result.waited {
+///     println!("nobody waits for {} any more: the next identical call gets this answer", result.tool);
+/// }
+/// # }
+/// ```
+#[derive(Debug, Clone, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct AnswerResult {
+    /// The question's full id.
+    pub ask: String,
+    /// The tool it was about.
+    pub tool: String,
+    /// True if the answer is yes.
+    pub approved: bool,
+    /// The scope of the answer.
+    pub scope: &'static str,
+    /// The time at which the answer ends, in milliseconds since the Unix epoch, if the person chose one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
+    /// True if a call was waiting for it; if not, the next identical call passes.
+    pub waited: bool,
+}
