@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Compiles the tool source and the policy, and writes a configuration that names both by digest:
-#   examples/edge-host/compile.sh FOLDER [pulley64]
+#   examples/edge-host/compile.sh FOLDER [aarch64-unknown-linux-gnu | x86_64-unknown-linux-gnu | pulley64]
 # Needs a `portcullis` of the same version: the one in PATH, or the program that PORTCULLIS names.
 set -euo pipefail
 
-folder=${1:?"usage: compile.sh FOLDER [pulley64]"}
+folder=${1:?"usage: compile.sh FOLDER [TARGET]"}
 portcullis=${PORTCULLIS:-portcullis}
 mkdir -p "$folder"
 cd "$folder"

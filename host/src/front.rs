@@ -5,8 +5,11 @@
 //! the [`Broker`](crate::broker::Broker) knows tools and calls. Nothing here looks into arguments or results, except
 //! that the HTTP front compares arguments with the headers that repeat them.
 
+#[cfg_attr(not(feature = "http-front"), expect(dead_code, reason = "the HTTP front uses more of it"))]
 mod backend;
+#[cfg(feature = "http-front")]
 pub mod http;
+#[cfg_attr(not(feature = "http-front"), expect(dead_code, reason = "the HTTP front uses more of it"))]
 mod protocol;
 pub mod stdio;
 #[cfg(test)]

@@ -51,12 +51,18 @@
 //!   `plugin = "rules.cwasm@sha256:…"`.
 //! - `process` (default): sources with a `command`, their cells and packages. Without it no program is started, and
 //!   such a source is an error.
+//! - `http-front` (default): [`HttpFront`], for agents that connect over HTTP.
+//! - `jwt` (default): callers of that front may bring tokens of an issuer. Without it, `[serve.jwt]` in a configuration is an
+//!   error.
+//! - `remote` (default): sources with a `url`. Without it, such a source is an error.
+//! - `oauth` (default): people log in at such sources. Without it, a login that somebody else made is not used, and
+//!   `[sources.NAME.oauth]` is an error.
 //! - `telemetry` (default): spans for a collector, by OTLP. Without it, `[telemetry]` in a configuration is an error.
 //! - `pulley`: without `compiler`, code for an interpreter (`plugin compile --target pulley64`) instead of native code,
 //!   25 times as slow. On a processor for which wasmtime has no code generator it is the only way, and this feature is
 //!   needed there as well.
 //!
-//! On an edge host all four are off: `portcullis = { version = "…", default-features = false }`. The API is the same,
+//! On an edge host all of them may be off: `portcullis = { version = "…", default-features = false }`. The API is the same,
 //! without `main_if_asked` and without what concerns packages and the cells of processes.
 
 mod context;
@@ -66,6 +72,7 @@ mod telemetry;
 pub use broker::{
     Broker, BrokerBuilder, BrokerState, BuildError, ConnectAllError, ReloadError, ReloadSummary, SourceHealth,
 };
+#[cfg(feature = "http-front")]
 pub use front::http::{FrontError, HttpFront, HttpService};
 pub use front::stdio::{connect, serve_stdio};
 pub use gate::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, InboxError, Question, QuestionEvent};
@@ -214,10 +221,8 @@ pub use portcullis_core::protocol::RpcError;
 pub use portcullis_jail::Launcher;
 /// # Example
 /// ```
-/// fn main() {
-///     portcullis::main_if_asked(); // before anything else: threads, a runtime, arguments
-///     println!("this is the program itself");
-/// }
+/// portcullis::main_if_asked(); // the first statement of `main`: before threads, a runtime and arguments
+/// println!("this is the program itself");
 /// ```
 #[cfg(feature = "process")]
 #[doc(inline)]
@@ -339,8 +344,11 @@ pub mod control;
 pub mod front;
 #[doc(hidden)]
 pub mod gate;
+#[cfg(feature = "oauth")]
 #[doc(hidden)]
 pub mod login;
+#[cfg(feature = "remote")]
+#[cfg_attr(not(feature = "oauth"), path = "oauth/without.rs")]
 #[doc(hidden)]
 pub mod oauth;
 #[doc(hidden)]

@@ -5,6 +5,7 @@
 mod component;
 mod concurrency;
 mod error;
+#[cfg(feature = "remote")]
 mod http;
 mod link;
 mod native;
@@ -34,7 +35,9 @@ pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, ComponentProgram};
 pub(crate) use concurrency::ConcurrencyLimit;
 pub use error::SourceError;
+#[cfg(feature = "remote")]
 pub use http::HttpConnection;
+#[cfg(feature = "remote")]
 pub(crate) use http::HttpSource;
 pub(crate) use link::url_elicitations_needed;
 pub(crate) use native::InProcessSource;

@@ -34,7 +34,7 @@ async fn an_edge_host_serves_only_code_that_was_compiled_ahead_of_time() {
             (configuration.as_str(), "has changed"),
             ("sources.calc.component = \"builtin:calculator\"", "this program has no compiler"),
             ("sources.calc.component = \"calculator.cwasm\"", "compiled code, which runs unchecked"),
-            ("sources.calc.command = [\"true\"]", "this program starts none"),
+            ("sources.calc.command = [\"true\"]", "without the feature `process`"),
         ] {
             std::fs::write(dir.path().join("portcullis.toml"), configuration).unwrap();
             let mut refused = dir.command(&host);

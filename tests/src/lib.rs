@@ -2,6 +2,11 @@
 
 pub mod fuzz;
 
+/// The page of the book on embedding, whose Rust is compiled as examples of this item.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/src/extend/embedding.md")]
+pub struct EmbeddingPage;
+
 #[cfg(test)]
 mod book;
 #[cfg(test)]

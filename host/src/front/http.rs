@@ -12,6 +12,7 @@ mod events;
 mod expiring_table;
 mod guard;
 mod headers;
+#[cfg_attr(not(feature = "jwt"), path = "http/without_jwt.rs")]
 mod jwt;
 mod listener;
 mod params;
@@ -121,6 +122,9 @@ pub enum FrontError {
     /// The tokens cannot be read.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// The configuration names an issuer, and the program is built without the feature `jwt`.
+    #[error("[serve.jwt] needs the feature `jwt` of the library, without which this program was built; leave it out")]
+    NoJwt,
     /// The issuer's keys cannot be requested.
     #[error("`keys` under [serve.jwt]: {0}")]
     Keys(EgressError),
@@ -266,7 +270,7 @@ impl FrontSettings {
         };
         let mut admission = Admission::new(profile, tokens);
         if let Some(jwt) = &serve.jwt {
-            let verifier = JwtVerifier::new(jwt).map_err(FrontError::Keys)?;
+            let verifier = JwtVerifier::new(jwt)?;
             admission = admission.issued(verifier, jwt.issuer.clone(), jwt.resource.clone());
         }
         Ok(PreparedFront { admission, on_rejected, max_body })

@@ -54,6 +54,16 @@ impl std::fmt::Debug for Bearer {
 }
 
 impl Bearer {
+    /// Returns what a source needs in order to send a login that is kept in the data folder, now or later.
+    pub(crate) fn kept(
+        source: &SourceName,
+        url: &Url,
+        reach: Reach,
+        data_dir: &std::path::Path,
+    ) -> Result<Option<Arc<Self>>, OAuthError> {
+        Self::new(source, url, reach, data_dir).map(Some)
+    }
+
     /// Creates the bearer for the source at `url`. Its authorization server may be reached with the same reach as the
     /// source.
     pub(crate) fn new(

@@ -64,10 +64,10 @@ impl HttpSource {
         let headers = secret_headers(&config.name, &headers)?;
         let bearer = match headers.contains_key(AUTHORIZATION) {
             true => None,
-            false => Some(
-                Bearer::new(&config.name, url, reach, data_dir)
-                    .map_err(|error| SourceError::Start(Cause::of(error)))?,
-            ),
+            false => {
+                let kept = Bearer::kept(&config.name, url, reach, data_dir);
+                kept.map_err(|error| SourceError::Start(Cause::of(error)))?
+            }
         };
         let access = ServerAccess { source: config.name.clone(), url: url.clone(), client, headers, bearer };
         let (transport_kind, limit) = (*transport_kind, config.max_message);

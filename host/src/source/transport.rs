@@ -45,6 +45,7 @@ impl From<Message> for ReceivedMessage {
 }
 
 /// An error that concerns one message, or the whole connection.
+#[cfg_attr(not(feature = "remote"), expect(dead_code, reason = "only servers lose and end sessions"))]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum TransportError {

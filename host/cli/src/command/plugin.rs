@@ -86,7 +86,8 @@ enum Action {
         #[arg(value_name = "FILE.cwasm")]
         file: PathBuf,
 
-        /// Compile for an interpreter instead of this processor: pulley64
+        /// Compile for another processor instead of this one: aarch64-unknown-linux-gnu, x86_64-unknown-linux-gnu, or
+        /// pulley64, an interpreter for all others
         #[arg(long)]
         target: Option<String>,
     },

@@ -20,11 +20,13 @@ use crate::key_value::KeyValue;
 use crate::limits;
 use crate::plugin::{self, CommandComponent, Component, ComponentAccess, ComponentCell, ComponentKind, PluginHost};
 use crate::secret::{ConfigValue, SecretStore};
+#[cfg(feature = "remote")]
+use crate::source::HttpSource;
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
-    CommandSource, ComponentProgram, ComponentSource, HttpSource, InProcessSource, NativeSource, PipeConfig,
-    RedactedValues, Source, SourceError, SupervisionConfig, UnusableSource, log_file,
+    CommandSource, ComponentProgram, ComponentSource, InProcessSource, NativeSource, PipeConfig, RedactedValues,
+    Source, SourceError, SupervisionConfig, UnusableSource, log_file,
 };
 
 /// The parts of a broker that all its sources are made with.
@@ -74,10 +76,7 @@ impl SourceBuilder<'_> {
     pub(super) async fn build(&self) -> Result<BuiltSource, BuildError> {
         match &self.config.endpoint {
             #[cfg(not(feature = "process"))]
-            Endpoint::Command { .. } => {
-                let why = "it has a `command`, and this program starts none; use a `component` or a `url`";
-                Err(self.failed(SourceError::Start(why.into())))
-            }
+            Endpoint::Command { .. } => Err(self.failed(lacks("a `command`", "process"))),
             #[cfg(feature = "process")]
             Endpoint::Command { argv, cwd, env } => {
                 let cell = Arc::new(ProcessCell::new(Arc::clone(self.parts.cells), self.config));
@@ -86,6 +85,13 @@ impl SourceBuilder<'_> {
                 let identity = json!({ "command": argv, "cwd": cwd, "env": pairs(env) });
                 Ok(BuiltSource { process_cell: Some(cell), ..BuiltSource::new(Box::new(source), identity) })
             }
+            #[cfg(not(feature = "remote"))]
+            Endpoint::Url { .. } => Err(self.failed(lacks("a `url`", "remote"))),
+            #[cfg(all(feature = "remote", not(feature = "oauth")))]
+            Endpoint::Url { oauth, .. } if *oauth != crate::config::OAuthConfig::default() => {
+                Err(self.failed(lacks("`oauth`", "oauth")))
+            }
+            #[cfg(feature = "remote")]
             Endpoint::Url { url, headers, .. } => {
                 let resolved = headers.iter().map(|(name, value)| Ok((name.clone(), self.resolve(value)?)));
                 let resolved = resolved.collect::<Result<_, BuildError>>()?;
@@ -226,6 +232,13 @@ impl SourceBuilder<'_> {
 fn unknown_native(name: &str) -> SourceError {
     let why =
         format!("this program brings no source `{name}`; one that embeds the broker adds it to its `BrokerBuilder`");
+    SourceError::Start(Cause::own(why))
+}
+
+/// Returns the error of a source that needs a feature without which the program was built.
+#[cfg(not(all(feature = "process", feature = "oauth")))]
+fn lacks(what: &str, feature: &str) -> SourceError {
+    let why = format!("it has {what}, for which this program was built without the feature `{feature}` of the library");
     SourceError::Start(Cause::own(why))
 }
 

@@ -14,9 +14,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
+use super::FrontError;
 use super::admission::AdmittedCaller;
 use crate::config::JwtConfig;
-use crate::egress::{EgressError, Reach};
+use crate::egress::Reach;
 use crate::escape::is_hidden;
 use crate::name::ProfileName;
 use crate::oauth::OAuthHttp;
@@ -94,11 +95,11 @@ impl JwtVerifier {
     ///
     /// # Errors
     /// If the address of the keys may not be reached, or the system has no certificates to trust.
-    pub(crate) fn new(config: &JwtConfig) -> Result<Self, EgressError> {
+    pub(crate) fn new(config: &JwtConfig) -> Result<Self, FrontError> {
         // Otherwise the library chooses a provider by its features, which other crates of a program could change.
         let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
         let reach = if config.dangerous_allow_private { Reach::Private } else { Reach::Public };
-        let http = OAuthHttp::new(&config.keys, reach)?;
+        let http = OAuthHttp::new(&config.keys, reach).map_err(FrontError::Keys)?;
         Ok(Self { config: config.clone(), http, keys: Mutex::default(), turn: tokio::sync::Mutex::default() })
     }
 

@@ -73,6 +73,15 @@ async fn compiled_code_is_loaded_by_its_digest_alone() {
     let (_, portable) = compiled("counter", folder.path(), Some("pulley64")).await;
     let text = refusal(&portable).await;
     assert!(text.contains("was not compiled for this program"), "{text}");
+    // Code for other processors is made here, and does not load here.
+    for target in ["aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"] {
+        let (path, code) = compiled("counter", folder.path(), Some(target)).await;
+        assert!(fs::metadata(path).unwrap().len() > 10_000, "{target}");
+        if !target.starts_with(std::env::consts::ARCH) {
+            let text = refusal(&code).await;
+            assert!(text.contains("was not compiled for this program"), "{target}: {text}");
+        }
+    }
     let unknown = plugins().precompile(&PluginRef::Path(guest("counter")), Some("abacus")).await.unwrap_err();
     assert!(unknown.to_string().contains("abacus"), "{unknown}");
 }
