@@ -130,7 +130,7 @@ async fn answer(
         no_proof => Method::Search {
             judged: searched.judged,
             sample: searched.sample,
-            is_exhaustive: searched.is_exhaustive(),
+            is_exhaustive: searched.is_exhaustive,
             no_proof: no_proof.unwrap_or_else(|| {
                 "cvc5 proves it for arguments that agree with the input schemas of the tools, and those of this call do not".into()
             }),

@@ -106,7 +106,9 @@ impl<'a> Possible<'a> {
 
     /// Says that the resource is a source, and the method none of those about items.
     fn sources_themselves(&self) -> Option<String> {
-        let is = |(name, tags): (&String, &Vec<String>)| format!("(resource == Source::{} && {})", quote(name), tagged(tags));
+        let is = |(name, tags): (&String, &Vec<String>)| {
+            format!("(resource == Source::{} && {})", quote(name), tagged(tags))
+        };
         let sources: Vec<String> = self.sources.iter().map(is).collect();
         (!sources.is_empty()).then(|| {
             let methods = "[\"tools/call\", \"prompts/get\", \"resources/read\"].contains(context.method)";
@@ -117,7 +119,8 @@ impl<'a> Possible<'a> {
     fn in_source(&self, source: &str, tags: &[String]) -> String {
         let others = self.named_sources.iter().filter(|other| *other != source);
         let others: Vec<String> = others.map(|other| format!("Source::{}", quote(other))).collect();
-        let outside = if others.is_empty() { String::new() } else { format!(" && !(resource in [{}])", others.join(", ")) };
+        let outside =
+            if others.is_empty() { String::new() } else { format!(" && !(resource in [{}])", others.join(", ")) };
         format!("resource in Source::{}{outside} && {}", quote(source), tagged(tags))
     }
 }

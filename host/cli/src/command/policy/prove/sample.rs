@@ -123,7 +123,11 @@ impl Space {
             (name, values)
         });
         let has_word = |word: &str| constants.texts.contains(word);
-        let risks = if has_word("risky") || has_word("harmless") { vec![Risk::Risky, Risk::Harmless] } else { vec![Risk::Risky] };
+        let risks = if has_word("risky") || has_word("harmless") {
+            vec![Risk::Risky, Risk::Harmless]
+        } else {
+            vec![Risk::Risky]
+        };
         Self {
             item: Arc::clone(item),
             method: item.kind.use_method(),
@@ -158,11 +162,19 @@ impl Space {
     pub(super) fn view(&self, choice: &[usize]) -> Option<CallView> {
         let (caller, rest) = choice.split_first()?;
         let (risk, values) = rest.split_first()?;
-        let arguments = self.arguments.iter().zip(values).filter_map(|((name, all), chosen)| {
-            Some((name.clone(), all.get(*chosen)?.clone()?))
-        });
+        let arguments = self
+            .arguments
+            .iter()
+            .zip(values)
+            .filter_map(|((name, all), chosen)| Some((name.clone(), all.get(*chosen)?.clone()?)));
         let arguments = Value::Object(arguments.collect());
-        Some(view(&self.item, &self.method, Arc::clone(self.callers.get(*caller)?), *self.risks.get(*risk)?, &arguments))
+        Some(view(
+            &self.item,
+            &self.method,
+            Arc::clone(self.callers.get(*caller)?),
+            *self.risks.get(*risk)?,
+            &arguments,
+        ))
     }
 }
 
@@ -189,13 +201,20 @@ pub(super) fn caller(principal: &str, profile: &str, trust: TrustLevel) -> Optio
     Some(Arc::new(caller))
 }
 
+/// Returns the configured profiles with their trust levels. The one that callers have unless others are given is the first.
+pub(super) fn profiles(config: &Config) -> Vec<(&str, TrustLevel)> {
+    let mut found: Vec<_> = config.profiles.iter().map(|(name, profile)| (name.as_str(), profile.trust)).collect();
+    found.sort_by_key(|(name, _)| *name != "default");
+    found
+}
+
 /// Returns the callers to try: under each profile, and with the names that the policies have.
 fn callers(config: &Config, constants: &Constants) -> Vec<Arc<Caller>> {
     let mut found = Vec::new();
     let mut add = |principal: &str, profile: &str, trust| found.extend(caller(principal, profile, trust));
-    for (name, profile) in &config.profiles {
-        add("local", name.as_str(), profile.trust);
-        constants.texts.iter().for_each(|text| add(text, name.as_str(), profile.trust));
+    for (name, trust) in profiles(config) {
+        add("local", name, trust);
+        constants.texts.iter().for_each(|text| add(text, name, trust));
     }
     constants.texts.iter().for_each(|text| add("local", text, TrustLevel::Medium));
     let levels = [TrustLevel::Sandbox, TrustLevel::Low, TrustLevel::Medium, TrustLevel::High];
@@ -221,7 +240,8 @@ fn values_of(schema: &Value, constants: &Constants, depth: usize) -> Vec<Value> 
     if numbers {
         let bounds = ["minimum", "maximum"].into_iter().filter_map(|key| schema[key].as_i64());
         let around = |n: i64| [n.saturating_sub(1), n, n.saturating_add(1)];
-        let whole: BTreeSet<i64> = constants.integers.iter().copied().chain(bounds).chain([0]).flat_map(around).collect();
+        let whole: BTreeSet<i64> =
+            constants.integers.iter().copied().chain(bounds).chain([0]).flat_map(around).collect();
         if kind != Some("integer") {
             values.extend(constants.integers.iter().map(|n| json!(precise(*n) + 0.5)));
         }
@@ -273,4 +293,105 @@ fn objects_of(schema: &Value, constants: &Constants, depth: usize) -> Vec<Value>
 #[expect(clippy::cast_precision_loss, reason = "a value near a constant is as good as another one")]
 fn precise(value: i64) -> f64 {
     value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn constants(settings: Value) -> Constants {
+        let config =
+            Config::builder("/srv").policy(json!({ "plugin": "builtin:rules", "settings": settings })).build().unwrap();
+        Constants::of(&config.policies.iter().collect::<Vec<_>>())
+    }
+
+    fn space(input: Value, constants: &Constants) -> Space {
+        let definition = Json::of(&json!({ "name": "pay", "inputSchema": input }));
+        let item = Item::of_source(&"shop".parse().unwrap(), &[]);
+        let item = Item { kind: ItemKind::Tool, name: "pay".into(), exposed: "shop__pay".into(), definition, ..item };
+        let config = Config::builder("/srv").build().unwrap();
+        Space::new(&Arc::new(item), &config, constants)
+    }
+
+    fn values(space: &Space, name: &str) -> Vec<Value> {
+        let (_, values) = space.arguments.iter().find(|(argument, _)| argument == name).unwrap();
+        values.iter().flatten().cloned().collect()
+    }
+
+    #[test]
+    fn constants_are_found_in_every_language_of_policies() {
+        let cedar = "permit (principal in Profile::\"team\", action, resource)\n\
+                     when { context.input.path like \"/srv/*\" && context.input.size > 4096 };";
+        let found = constants(json!({
+            "policies": cedar,
+            "deny": [{ "tool": "shop__*", "arguments": { "deep.b": { "not": "/etc/*" } }, "when": "arguments.n < 7 && name != 'pay'" }],
+            "limit": -3,
+        }));
+        for text in ["team", "/srv/", "/srv/x", "shop__", "/etc/x", "pay"] {
+            assert!(found.texts.contains(text), "{text}: {found:?}");
+        }
+        assert_eq!(found.integers, BTreeSet::from([-3, 7, 4096]));
+        assert_eq!(found.names, BTreeSet::from(["deep", "n", "path", "size"].map(str::to_owned)));
+    }
+
+    #[test]
+    fn an_argument_takes_the_values_around_each_constant_and_limit_and_can_be_missing() {
+        let constants = constants(json!({ "limit": 100, "word": "high" }));
+        let input = json!({ "properties": {
+            "n": { "type": "integer", "maximum": 5000 }, "f": { "type": "number" }, "on": { "type": "boolean" },
+            "s": { "type": "string" }, "e": { "enum": ["a", "b"] }, "l": { "type": "array", "items": { "type": "boolean" } },
+            "o": { "type": "object", "properties": { "in": { "type": "boolean" } } },
+        }, "required": ["n"] });
+        let space = space(input, &constants);
+        let has = |name: &str, expected: &[Value]| {
+            let values = values(&space, name);
+            assert!(expected.iter().all(|value| values.contains(value)), "{name}: {values:?}");
+        };
+        has(
+            "n",
+            &[
+                json!(99),
+                json!(100),
+                json!(101),
+                json!(4999),
+                json!(5000),
+                json!(5001),
+                json!(0),
+                json!(-1),
+                json!(null),
+            ],
+        );
+        has("f", &[json!(100.5), json!(100)]);
+        has("on", &[json!(true), json!(false)]);
+        has("s", &[json!(""), json!("high"), json!("highx"), json!("xhigh")]);
+        has("l", &[json!([]), json!([true]), json!([false, true])]);
+        has("o", &[json!({}), json!({ "in": true }), json!({ "in": false })]);
+        assert_eq!(values(&space, "e"), [json!("a"), json!("b"), json!(null)]);
+        assert!(space.arguments.iter().all(|(_, values)| values.contains(&None)));
+    }
+
+    #[test]
+    fn arguments_that_only_policies_name_are_tried_too() {
+        let constants = constants(json!({ "deny": [{ "when": "arguments.extra == 3" }] }));
+        assert!(values(&space(json!({}), &constants), "extra").contains(&json!(3)));
+    }
+
+    proptest! {
+        #[test]
+        fn every_position_is_another_call(first in 0_usize..500, second in 0_usize..500) {
+            let constants = constants(json!({ "limit": 100, "word": "high" }));
+            let space = space(json!({ "properties": { "a": { "type": "integer" }, "b": { "type": "boolean" } } }), &constants);
+            let (first, second) = (first % space.size(), second % space.size());
+            let view = |position| {
+                let view = space.view(&space.choice(position)).unwrap();
+                let caller = &view.call.caller;
+                (view.call.arguments.as_str().to_owned(), caller.principal.clone(), caller.profile.clone(), caller.trust.as_str())
+            };
+            prop_assert_eq!(view(first) == view(second), first == second);
+        }
+    }
 }

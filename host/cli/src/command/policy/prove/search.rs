@@ -15,6 +15,8 @@ pub(super) struct Searched {
     pub(super) judged: usize,
     /// The number of calls in the sample.
     pub(super) sample: usize,
+    /// True if the search judges every call of the sample, unless it finds one before.
+    pub(super) is_exhaustive: bool,
     pub(super) wider: Option<Wider>,
 }
 
@@ -25,17 +27,10 @@ pub(super) struct Wider {
     pub(super) new: Judgement,
 }
 
-impl Searched {
-    /// Reports whether every call of the sample was judged.
-    pub(super) fn is_exhaustive(&self) -> bool {
-        self.judged >= self.sample
-    }
-}
-
 /// Searches the spaces, and judges at most about `most` calls.
 pub(super) async fn search(judge: &Judge, spaces: &[Space], most: usize, progress: impl Fn(usize)) -> Searched {
     let sample = spaces.iter().map(Space::size).fold(0, usize::saturating_add);
-    let mut found = Searched { judged: 0, sample, wider: None };
+    let mut found = Searched { judged: 0, sample, is_exhaustive: sample <= most, wider: None };
     let mut random = Random(SEED);
     // Small spaces first: what they do not need is left for the others.
     let mut ordered: Vec<&Space> = spaces.iter().collect();

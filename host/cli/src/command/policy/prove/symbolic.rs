@@ -14,13 +14,14 @@ use std::time::Duration;
 use cedar_policy::{Effect, Policy, PolicySet, RequestEnv, Schema};
 use cedar_policy_symcc::solver::LocalSolver;
 use cedar_policy_symcc::{CedarSymCompiler, CompiledPolicy, CompiledPolicySet};
+use portcullis::call::{Call, CallView, Phase, Risk};
 use portcullis::config::{Config, PluginConfig, PluginRef};
 use portcullis::item::Item;
 
-use super::example;
 use super::judge::Judge;
 use super::possible::Possible;
 use super::search::Wider;
+use super::{example, sample};
 
 /// The annotation on a permit that makes `builtin:cedar` ask.
 const APPROVAL: &str = "requireApproval";
@@ -86,7 +87,8 @@ async fn implications(old: &str, new: &str, world: &World<'_>, judge: &Judge) ->
     let (old, new) = (parse(old)?, parse(new)?);
     let (schema, _) = Schema::from_cedarschema_str(world.schema).map_err(|error| error.to_string())?;
     let solver = LocalSolver::cvc5_with_args([QUESTION]).map_err(|_| {
-        "the solver cvc5 is not installed; with it in PATH, or named by the variable CVC5, there would be a proof".to_owned()
+        "the solver cvc5 is not installed; with it in PATH, or named by the variable CVC5, there would be a proof"
+            .to_owned()
     })?;
     let mut compiler = CedarSymCompiler::new(solver).map_err(|error| error.to_string())?;
     let possible = Possible::new(world, &[&old, &new]);
@@ -103,14 +105,31 @@ async fn implications(old: &str, new: &str, world: &World<'_>, judge: &Judge) ->
             let found = compiler.check_implies_with_counterexample_opt(&new, &compile(old)?).await;
             let Some(found) = found.map_err(|error| format!("cvc5 gave no answer: {error}"))? else { continue };
             let view = example::view(&found, world.items).ok_or("cvc5 found a call that cannot be shown")?;
+            let view = ordinary(view, world, judge).await;
             // What other policies deny, or a new policy that fails, is known to the plugins alone.
             return match judge.wider(&view).await {
                 Some((old, new)) => Ok(Some(Wider { view, old, new })),
-                None => Err("cvc5 found a call that the new policies alone would let go further, and the others do not".into()),
+                None => {
+                    Err("cvc5 found a call that the new policies alone would let go further, and the others do not"
+                        .into())
+                }
             };
         }
     }
     Ok(None)
+}
+
+/// Returns the call as an ordinary caller would make it, if it goes further then too: the solver takes any caller.
+async fn ordinary(view: CallView, world: &World<'_>, judge: &Judge) -> CallView {
+    for (name, trust) in sample::profiles(world.config) {
+        let Some(caller) = sample::caller("local", name, trust) else { continue };
+        let call = Call { caller, risk: Risk::Risky, ..Call::clone(&view.call) };
+        let ordinary = CallView::before(&Arc::new(call), Phase::Call);
+        if judge.wider(&ordinary).await.is_some() {
+            return ordinary;
+        }
+    }
+    view
 }
 
 /// Proves that no policy of a set can fail.
