@@ -106,14 +106,13 @@ impl Space {
         let definition: Value = item.definition.read().unwrap_or_default();
         let mut arguments = Vec::new();
         if item.kind == ItemKind::Tool {
-            let schema = &definition["inputSchema"];
-            let known = schema["properties"].as_object();
+            let known = definition.pointer("/inputSchema/properties").and_then(Value::as_object);
             for (name, property) in known.into_iter().flatten() {
                 arguments.push((name.clone(), property.clone()));
             }
             let further = constants.names.iter().filter(|name| known.is_none_or(|known| !known.contains_key(*name)));
             arguments.extend(further.map(|name| (name.clone(), Value::Null)));
-        } else if let Some(listed) = definition["arguments"].as_array() {
+        } else if let Some(listed) = definition.get("arguments").and_then(Value::as_array) {
             let names = listed.iter().filter_map(|argument| argument["name"].as_str());
             arguments.extend(names.map(|name| (name.to_owned(), json!({ "type": "string" }))));
         }

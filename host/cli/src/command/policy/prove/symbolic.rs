@@ -77,7 +77,9 @@ fn changed_policies(old: &[PluginConfig], new: &[PluginConfig]) -> Result<(Strin
     if changed.next().is_some() || old.len() != new.len() || before.plugin != cedar || after.plugin != cedar {
         return Err(only_cedar());
     }
-    let text = |policy: &PluginConfig| policy.settings["policies"].as_str().map(str::to_owned).ok_or_else(only_cedar);
+    let text = |policy: &PluginConfig| {
+        policy.settings.get("policies").and_then(|text| text.as_str()).map(str::to_owned).ok_or_else(only_cedar)
+    };
     Ok((text(before)?, text(after)?))
 }
 
@@ -165,7 +167,9 @@ fn without_asking(policies: &PolicySet) -> Result<PolicySet, Failed> {
 /// Returns a permit as a `forbid` of the same calls.
 fn as_forbid(policy: &Policy) -> Result<Policy, Failed> {
     let mut json = policy.to_json().map_err(|error| error.to_string())?;
-    json["effect"] = "forbid".into();
+    if let Some(effect) = json.get_mut("effect") {
+        *effect = "forbid".into();
+    }
     Policy::from_json(Some(policy.id().clone()), json).map_err(|error| error.to_string())
 }
 
