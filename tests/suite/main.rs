@@ -57,6 +57,7 @@ mod osv;
 mod packages;
 mod plugins;
 mod protocol;
+mod prove;
 mod quarantine;
 mod questions;
 mod recovery;

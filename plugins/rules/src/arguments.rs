@@ -65,7 +65,7 @@ fn items<'j>(json: &'j Json<'j>) -> Vec<&'j Json<'j>> {
 
 /// Folds the case of a key as lenient parsers do: to upper case first, so that `ſ` and the Kelvin sign
 /// become `s` and `k`.
-fn fold(key: &str) -> String {
+pub(crate) fn fold(key: &str) -> String {
     if key.is_ascii() { key.to_ascii_lowercase() } else { key.to_uppercase().to_lowercase() }
 }
 
@@ -102,14 +102,14 @@ impl Matcher {
 /// begin nor end with zero.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Decimal {
-    negative: bool,
-    digits: String,
-    exponent: i64,
+    pub(crate) negative: bool,
+    pub(crate) digits: String,
+    pub(crate) exponent: i64,
 }
 
 impl Decimal {
     /// Reads a number, or returns `None` if its exponent has more than 18 digits.
-    fn read(spelling: &str) -> Option<Self> {
+    pub(crate) fn read(spelling: &str) -> Option<Self> {
         let (mantissa, exponent) = spelling.split_once(['e', 'E']).unwrap_or((spelling, "0"));
         let (negative, mantissa) = mantissa.strip_prefix('-').map_or((false, mantissa), |rest| (true, rest));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));

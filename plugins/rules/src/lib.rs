@@ -14,16 +14,19 @@
 //! | `source`, `method` | the source's name; the MCP method |
 //! | `tool` | the exposed name or the source's own name for the tool; in an `allow` rule without `source` only the exposed name, because a source chooses its own names |
 //! | `arguments` | a table from paths in the arguments to the values that must be there |
+//! | `when` | a condition in CEL that must hold; one that cannot be evaluated counts against the call (see `condition`) |
 //! | `message` | nothing: it is the text that the agent or the person reads |
 //!
 //! Without `default`, the remaining calls pass if there is no `allow` list, and are denied if there is one.
 //!
-//! When tools are listed there is no call yet. Therefore a deny rule about `arguments` or `method` does not hide a
-//! tool, and an allow rule about them lets it be listed.
+//! When tools are listed there is no call yet. Therefore a deny rule about `arguments` or `method`, or whose
+//! condition names them, does not hide a tool, and an allow rule about them lets it be listed.
 
 mod arguments;
+mod condition;
 mod rule;
 
+use condition::Failure;
 use portcullis_plugin::json::Json;
 use portcullis_plugin::{Call, Phase, Policy, Verdict, settings};
 use rule::{Reading, Rule, Subject};
@@ -80,15 +83,21 @@ impl Rules {
         let text = if rules.any(|rule| rule.reads_arguments(&named)) { call.arguments() } else { "{}".to_owned() };
         let arguments = Json::parse(&text).map_err(|error| format!("arguments: {error}"))?;
         let subject = named.with_arguments(&arguments);
-        let matches = |rule: &&Rule, reading| rule.matches(&subject, reading);
-
-        if let Some(rule) = self.deny.iter().find(|rule| matches(rule, Reading::Against)) {
-            return Ok(denied_by(rule));
+        for rule in &self.deny {
+            match rule.matches(&subject, Reading::Against) {
+                Ok(false) => {}
+                Ok(true) => return Ok(denied_by(rule)),
+                Err(failure) => return Ok(Verdict::deny("condition-error", unevaluated(rule, "denied", &failure))),
+            }
         }
-        if let Some(rule) = self.ask.iter().find(|rule| matches(rule, Reading::Against)) {
-            return Ok(Verdict::Ask(rule.message("asked for")));
+        for rule in &self.ask {
+            match rule.matches(&subject, Reading::Against) {
+                Ok(false) => {}
+                Ok(true) => return Ok(Verdict::Ask(rule.message("asked for"))),
+                Err(failure) => return Ok(Verdict::Ask(unevaluated(rule, "asked for", &failure))),
+            }
         }
-        if self.allow.iter().any(|rule| matches(&rule, Reading::For)) {
+        if self.allow.iter().any(|rule| rule.matches(&subject, Reading::For) == Ok(true)) {
             return Ok(Verdict::Pass);
         }
         Ok(match self.default {
@@ -101,19 +110,25 @@ impl Rules {
     /// Returns the verdict on a tool that is listed: it is hidden if its calls would be denied with any arguments.
     fn list(&self, call: &dyn Call) -> Verdict {
         let subject = Subject::new(call, None);
-        let matches = |rule: &Rule, reading| rule.matches(&subject, reading);
-        if let Some(rule) = self.deny.iter().find(|rule| !rule.needs_a_call() && matches(rule, Reading::Against)) {
+        // A condition that cannot be evaluated now counts as it does when the item is called.
+        let against = |rule: &&Rule| rule.matches(&subject, Reading::Against) != Ok(false);
+        if let Some(rule) = self.deny.iter().filter(|rule| !rule.needs_a_call()).find(against) {
             return denied_by(rule);
         }
         let shown = self.default != Rest::Deny
-            || self.ask.iter().any(|rule| matches(rule, Reading::Against))
-            || self.allow.iter().any(|rule| matches(rule, Reading::For));
+            || self.ask.iter().any(|rule| against(&rule))
+            || self.allow.iter().any(|rule| rule.matches(&subject, Reading::For) == Ok(true));
         if shown { Verdict::Pass } else { not_allowed(call) }
     }
 }
 
 fn denied_by(rule: &Rule) -> Verdict {
     Verdict::deny("rule", rule.message("denied"))
+}
+
+/// Says that a rule counts because nobody knows whether its condition holds.
+fn unevaluated(rule: &Rule, done: &str, failure: &Failure) -> String {
+    format!("{} (its condition cannot be evaluated for this call: {failure})", rule.message(done))
 }
 
 fn not_allowed(call: &dyn Call) -> Verdict {

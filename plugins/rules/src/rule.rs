@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use portcullis_plugin::json::Json;
-use portcullis_plugin::{Call, NameGlob};
+use portcullis_plugin::{Call, NameGlob, Risk, Trust};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor, value::MapAccessDeserializer};
 
 use crate::arguments::{Matcher, Path};
+use crate::condition::{Condition, Fact, Facts, Failure};
 
 /// The side that a rule takes if values cannot be compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,7 @@ pub(crate) struct Table {
     method: Option<NameGlob>,
     #[serde(default)]
     arguments: BTreeMap<Path, Matcher>,
+    when: Option<Condition>,
     message: Option<String>,
 }
 
@@ -43,6 +45,9 @@ pub(crate) struct Subject<'a> {
     tool: OnceCell<String>,
     source: OnceCell<String>,
     method: OnceCell<String>,
+    principal: OnceCell<String>,
+    profile: OnceCell<String>,
+    tags: OnceCell<Vec<String>>,
     arguments: Option<&'a Json<'a>>,
 }
 
@@ -50,7 +55,8 @@ impl<'a> Subject<'a> {
     /// Creates a subject. Without arguments, as in the list phase, only the matchers of tool and source are evaluated.
     pub(crate) fn new(call: &'a dyn Call, arguments: Option<&'a Json<'a>>) -> Self {
         let exposed = call.exposed_name();
-        Self { call, exposed, tool: OnceCell::new(), source: OnceCell::new(), method: OnceCell::new(), arguments }
+        let (tool, source, method, principal, profile) = Default::default();
+        Self { call, exposed, tool, source, method, principal, profile, tags: OnceCell::new(), arguments }
     }
 
     /// Returns the subject with the arguments of the call.
@@ -74,22 +80,59 @@ impl<'a> Subject<'a> {
     }
 }
 
+impl Facts for Subject<'_> {
+    fn text(&self, fact: Fact) -> &str {
+        match fact {
+            Fact::Tool => &self.exposed,
+            Fact::Name => self.tool(),
+            Fact::Source => self.source(),
+            Fact::Method => self.method(),
+            Fact::Principal => self.principal.get_or_init(|| self.call.principal()),
+            Fact::Profile => self.profile.get_or_init(|| self.call.profile()),
+            Fact::Trust => match self.call.trust() {
+                Trust::Sandbox => "sandbox",
+                Trust::Low => "low",
+                Trust::Medium => "medium",
+                Trust::High => "high",
+            },
+            Fact::Risk => match self.call.risk() {
+                Risk::Harmless => "harmless",
+                Risk::Risky => "risky",
+            },
+            Fact::Arguments | Fact::Tags => "",
+        }
+    }
+
+    fn tags(&self) -> &[String] {
+        self.tags.get_or_init(|| self.call.tags())
+    }
+
+    fn arguments(&self) -> Option<&Json<'_>> {
+        self.arguments
+    }
+}
+
 impl Rule {
-    pub(crate) fn matches(&self, subject: &Subject<'_>, reading: Reading) -> bool {
+    /// Reports whether the rule matches.
+    ///
+    /// # Errors
+    /// Everything else matches, and the condition cannot be evaluated.
+    pub(crate) fn matches(&self, subject: &Subject<'_>, reading: Reading) -> Result<bool, Failure> {
         match self {
-            Self::Name(glob) => glob.matches(&subject.exposed),
+            Self::Name(glob) => Ok(glob.matches(&subject.exposed)),
             Self::Table(table) => table.matches(subject, reading),
         }
     }
 
     /// Reports whether the rule looks at the arguments of a call of this tool.
     pub(crate) fn reads_arguments(&self, subject: &Subject<'_>) -> bool {
-        matches!(self, Self::Table(table) if !table.arguments.is_empty() && table.names_match(subject, Reading::Against))
+        matches!(self, Self::Table(table) if table.reads_arguments() && table.names_match(subject, Reading::Against))
     }
 
     /// Reports whether the rule depends on more than the tool.
     pub(crate) fn needs_a_call(&self) -> bool {
-        matches!(self, Self::Table(table) if table.method.is_some() || !table.arguments.is_empty())
+        matches!(self, Self::Table(table) if table.method.is_some() || !table.arguments.is_empty()
+            || table.when.as_ref().is_some_and(|condition| condition.needs_a_call))
     }
 
     /// Returns the message that the agent or the person reads.
@@ -102,12 +145,22 @@ impl Rule {
 }
 
 impl Table {
-    fn matches(&self, subject: &Subject<'_>, reading: Reading) -> bool {
-        self.names_match(subject, reading)
+    fn matches(&self, subject: &Subject<'_>, reading: Reading) -> Result<bool, Failure> {
+        let others_match = self.names_match(subject, reading)
             && subject.arguments.is_none_or(|arguments| {
                 self.method.as_ref().is_none_or(|glob| glob.matches(subject.method()))
                     && self.arguments.iter().all(|(path, matcher)| matcher.matches(&path.find(arguments), reading))
-            })
+            });
+        match &self.when {
+            Some(condition) if others_match && (subject.arguments.is_some() || !condition.needs_a_call) => {
+                condition.holds(subject)
+            }
+            _ => Ok(others_match),
+        }
+    }
+
+    fn reads_arguments(&self) -> bool {
+        !self.arguments.is_empty() || self.when.as_ref().is_some_and(|condition| condition.reads_arguments)
     }
 
     fn names_match(&self, subject: &Subject<'_>, reading: Reading) -> bool {
@@ -127,7 +180,8 @@ impl fmt::Display for Rule {
         let names = [("tool", &table.tool), ("source", &table.source), ("method", &table.method)];
         let names = names.into_iter().filter_map(|(key, glob)| Some(format!("{key} = \"{}\"", glob.as_ref()?)));
         let arguments = table.arguments.iter().map(|(path, matcher)| format!("arguments.{path} = {matcher}"));
-        write!(f, "`{}`", names.chain(arguments).collect::<Vec<_>>().join(", "))
+        let condition = table.when.iter().map(|condition| format!("when = {condition}"));
+        write!(f, "`{}`", names.chain(arguments).chain(condition).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -138,7 +192,7 @@ impl<'de> Deserialize<'de> for Rule {
             type Value = Rule;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a glob or a table with tool, source, method, arguments, message")
+                f.write_str("a glob or a table with tool, source, method, arguments, when, message")
             }
 
             fn visit_str<E: Error>(self, glob: &str) -> Result<Rule, E> {
@@ -151,6 +205,7 @@ impl<'de> Deserialize<'de> for Rule {
                     && table.source.is_none()
                     && table.method.is_none()
                     && table.arguments.is_empty()
+                    && table.when.is_none()
                 {
                     return Err(A::Error::custom("a table without a matcher; write \"*\" for every call"));
                 }

@@ -223,3 +223,91 @@ fn a_wrong_setting_is_named() {
         assert!(given.starts_with(error), "{settings}\n  gave  {given}\n  not   {error}");
     }
 }
+
+/// Returns settings with one rule in a list, about every source and with this condition.
+fn when(list: &str, condition: &str) -> String {
+    format!(r#"{{"{list}":[{{"source":"*","when":{}}}]}}"#, portcullis_plugin::json::quote(condition))
+}
+
+#[test]
+fn a_rule_with_a_condition_matches_if_the_condition_holds() {
+    let (small, large) = (write().with_arguments(r#"{"n":1}"#), write().with_arguments(r#"{"n":9}"#));
+    for (list, matched, otherwise) in
+        [("deny", "rule", "pass"), ("ask", "ask", "pass"), ("allow", "pass", "not-allowed")]
+    {
+        let settings = when(list, "arguments.n > 5");
+        assert_eq!(word(&settings, &large), matched, "{list}");
+        assert_eq!(word(&settings, &small), otherwise, "{list}");
+    }
+    let both = r#"{"deny":[{"tool":"files__*","arguments":{"n":9},"when":"principal == 'eve'"}]}"#;
+    assert_eq!(word(both, &large), "pass");
+    assert_eq!(word(both, &large.clone().called_by("eve", "default", portcullis_plugin::Trust::Low)), "rule");
+    assert_eq!(word(both, &small.clone().called_by("eve", "default", portcullis_plugin::Trust::Low)), "pass");
+}
+
+#[test]
+fn a_condition_that_cannot_be_evaluated_counts_against_the_call() {
+    for arguments in ["{}", r#"{"N":9}"#, r#"{"n":"1"}"#, r#"{"n":[1]}"#, r#"{"n":null}"#, r#"{"n":1e400}"#] {
+        let call = write().with_arguments(arguments);
+        assert_eq!(word(&when("deny", "arguments.n > 5"), &call), "condition-error", "{arguments}");
+        assert_eq!(word(&when("deny", "!(arguments.n > 5)"), &call), "condition-error", "{arguments}");
+        assert_eq!(word(&when("ask", "arguments.n > 5"), &call), "ask", "{arguments}");
+        assert_eq!(word(&when("allow", "arguments.n < 5"), &call), "not-allowed", "{arguments}");
+        assert_eq!(word(&when("allow", "!(arguments.n > 5)"), &call), "not-allowed", "{arguments}");
+    }
+}
+
+#[test]
+fn a_condition_that_cannot_be_evaluated_is_said_beside_the_message_of_the_rule() {
+    let settings = r#"{"deny":[{"tool":"files__*","when":"arguments.n > 5","message":"too many"}]}"#;
+    let Verdict::Deny(denial) = check(settings, &write()) else { panic!("a denial") };
+    let expected =
+        "too many (its condition cannot be evaluated for this call: there is no `n`; test for it with `has`)";
+    assert_eq!(denial.message, expected);
+    let Verdict::Ask(reason) = check(&when("ask", "arguments.n > 5"), &write()) else { panic!("a question") };
+    assert!(
+        reason.starts_with("asked for by the rule `source = \"*\", when = arguments.n > 5` (its condition"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_condition_about_the_call_is_left_out_where_items_are_listed() {
+    let word = |settings: String| word(&settings, &write().in_phase(Phase::List));
+    for about_the_call in ["arguments.n > 5", "method == 'tools/call'", "name == 'write_file' && has(arguments.n)"] {
+        assert_eq!(word(when("deny", about_the_call)), "pass", "{about_the_call}");
+        assert_eq!(word(when("allow", about_the_call)), "pass", "{about_the_call}");
+    }
+    assert_eq!(word(when("deny", "name == 'write_file' && profile == 'default'")), "rule");
+    assert_eq!(word(when("deny", "profile == 'admin'")), "pass");
+    assert_eq!(word(when("allow", "profile == 'default'")), "pass");
+    assert_eq!(word(when("allow", "profile == 'admin'")), "not-allowed");
+    assert_eq!(word(when("allow", "tags[0] == 'safe'")), "not-allowed");
+    assert_eq!(word(when("deny", "tags[0] == 'unsafe'")), "rule");
+}
+
+#[test]
+fn arguments_that_no_condition_looks_at_are_not_read() {
+    let cut = write().with_arguments(r#"{"path":"#);
+    let asked = r#"{"ask":[{"source":"files","when":"trust == 'medium' && risk == 'risky'"}]}"#;
+    assert_eq!(word(asked, &cut), "ask");
+    assert!(rules(&when("deny", "arguments.n > 5")).check(&cut).is_err());
+    let other_tool = r#"{"deny":[{"tool":"git__*","when":"arguments.n > 5"}],"default":"ask"}"#;
+    assert_eq!(word(other_tool, &cut), "ask");
+}
+
+#[test]
+fn a_wrong_condition_is_named_with_its_rule_and_the_place() {
+    for (settings, error) in [
+        (
+            r#"{"deny":["a",{"when":"argument.n == 1"}]}"#,
+            "settings.deny[1].when: column 1: there is no `argument`; a condition can use arguments, method, name, principal, \
+             profile, risk, source, tags, tool, trust, in `argument.n == 1`",
+        ),
+        (r#"{"ask":[{"when":7}]}"#, "settings.ask[0].when: invalid type: integer `7`, expected a string"),
+        (r#"{"allow":[{"tool":"a","when":"'a'"}]}"#, "settings.allow[0].when: column 1: true or false must stand here"),
+    ] {
+        let given = Rules::configure(settings).err().unwrap();
+        assert!(given.starts_with(error), "{settings}\n  gave  {given}\n  not   {error}");
+    }
+}

@@ -1,6 +1,6 @@
 //! `portcullis replay`
 
-mod candidate;
+pub(super) mod candidate;
 mod comparison;
 mod rejudge;
 

@@ -21,7 +21,7 @@ struct PoliciesOfFile {
 ///
 /// # Errors
 /// The candidate cannot be read, is none, or it is not clear which policy it replaces.
-pub(super) fn policies(
+pub(crate) fn policies(
     config: &Config,
     candidate: Option<&str>,
     replaces: Option<&str>,

@@ -1,0 +1,140 @@
+//! `portcullis policy prove`: whether other policies let a call go further than those before.
+
+#[cfg(feature = "prove")]
+mod example;
+mod judge;
+#[cfg(feature = "prove")]
+mod possible;
+mod report;
+mod sample;
+mod search;
+#[cfg(feature = "prove")]
+mod symbolic;
+#[cfg(not(feature = "prove"))]
+#[path = "prove/no_solver.rs"]
+mod symbolic;
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::bail;
+use portcullis::broker::Broker;
+use portcullis::call::Phase;
+use portcullis::config::{Config, PluginConfig};
+use portcullis::item::{Item, ItemKind};
+
+use self::judge::Judge;
+use self::report::{Answer, Method};
+use self::sample::{Constants, Space};
+use self::symbolic::Proof;
+use crate::cli::GlobalArgs;
+use crate::command::replay::candidate;
+use crate::output::{self, escape_hidden};
+use crate::runtime;
+
+/// The number of calls after which the progress is shown again.
+const PROGRESS_EVERY: usize = 500;
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis policy prove today.cedar tomorrow.cedar
+  portcullis policy prove portcullis.toml new/portcullis.toml  # all policies of two configurations
+  portcullis policy prove --calls 100000 old.toml new.toml     # search further")]
+pub(super) struct Args {
+    /// The policies before the change: Cedar policies (.cedar), a configuration (.toml) whose policies are taken, or a component
+    /// (.wasm, or builtin:NAME)
+    old: String,
+
+    /// The policies after the change, written in the same ways
+    new: String,
+
+    /// The largest number of calls that a search judges
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    calls: usize,
+
+    /// Search, also where a proof is possible
+    #[arg(long)]
+    search: bool,
+}
+
+pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let config = global.load()?;
+    let old = judging_calls(candidate::policies(&config, Some(&args.old), None)?);
+    let new = judging_calls(candidate::policies(&config, Some(&args.new), None)?);
+    if old.is_empty() {
+        bail!("no policy of {} judges calls, so nothing could be wider: name the policies before the change", args.old);
+    }
+    let found = runtime::with_broker(config.clone(), async |broker| Ok(broker.definitions().await))?;
+    let mut items: Vec<Arc<Item>> = Vec::new();
+    for (source, offered) in &found {
+        match offered {
+            Ok(offered) => items.extend(offered.items.iter().filter(|item| item.kind != ItemKind::Source).cloned()),
+            Err(error) => {
+                output::message(&format!("source `{source}` is missing: {}", escape_hidden(&error.to_string())));
+            }
+        }
+    }
+    if items.is_empty() {
+        output::message("the configured sources offer nothing that could be called");
+        return Ok(ExitCode::from(2));
+    }
+    let answer = runtime::block_on(answer(args, &config, &old, &new, &items, &Broker::policy_schema(&found)))?;
+    answer.print(global.json)?;
+    Ok(if answer.wider.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Returns the policies that decide whether a call is sent.
+fn judging_calls(mut policies: Vec<PluginConfig>) -> Vec<PluginConfig> {
+    policies.retain(|policy| policy.on.contains(&Phase::Call));
+    policies
+}
+
+async fn answer(
+    args: &Args,
+    config: &Config,
+    old: &[PluginConfig],
+    new: &[PluginConfig],
+    items: &[Arc<Item>],
+    schema: &str,
+) -> anyhow::Result<Answer> {
+    let judge = Judge::load(old, new).await?;
+    let constants = Constants::of(&old.iter().chain(new).collect::<Vec<_>>());
+    if old == new {
+        return Ok(Answer { method: Method::Same, wider: None });
+    }
+    let proof = if args.search {
+        Proof::Impossible("a search was asked for".to_owned())
+    } else {
+        symbolic::prove(old, new, &symbolic::World { config, items, schema }, &judge).await
+    };
+    let no_proof = match proof {
+        Proof::NeverWider => None,
+        Proof::Wider(wider) => return Ok(Answer { method: Method::Proof { judged: 0 }, wider: Some(*wider) }),
+        Proof::Impossible(reason) => Some(reason),
+    };
+    let spaces: Vec<Space> = items.iter().map(|item| Space::new(item, config, &constants)).collect();
+    let shows_progress = std::io::stderr().is_terminal();
+    let progress = |judged: usize| {
+        if shows_progress && judged.is_multiple_of(PROGRESS_EVERY) {
+            output::status_line(&format!("judged {judged} calls"));
+        }
+    };
+    let searched = search::search(&judge, &spaces, args.calls, progress).await;
+    if shows_progress {
+        output::status_line("");
+    }
+    let method = match no_proof {
+        None if searched.wider.is_none() => Method::Proof { judged: searched.judged },
+        no_proof => Method::Search {
+            judged: searched.judged,
+            sample: searched.sample,
+            is_exhaustive: searched.is_exhaustive,
+            no_proof: no_proof.unwrap_or_else(|| {
+                "cvc5 proves it for arguments that agree with the input schemas of the tools, and those of this call do not".into()
+            }),
+        },
+    };
+    Ok(Answer { method, wider: searched.wider })
+}

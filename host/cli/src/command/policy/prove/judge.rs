@@ -1,0 +1,66 @@
+//! Judges calls with both sets of policies, with the plugins that the broker runs.
+
+use portcullis::broker::user_plugin_host;
+use portcullis::call::{CallView, Phase};
+use portcullis::config::PluginConfig;
+use portcullis::plugin::{Policy, Verdict};
+
+use crate::joint_verdict::JointVerdict;
+
+/// The policies before and after a change.
+pub(super) struct Judge {
+    old: Vec<Policy>,
+    new: Vec<Policy>,
+}
+
+/// What a set of policies says about a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Judgement {
+    pub(super) joint: JointVerdict,
+    /// What each policy says that does not let the call pass.
+    pub(super) reasons: Vec<String>,
+}
+
+impl Judge {
+    /// Loads the policies that judge calls before they are sent.
+    ///
+    /// # Errors
+    /// A policy cannot be loaded.
+    pub(super) async fn load(old: &[PluginConfig], new: &[PluginConfig]) -> anyhow::Result<Self> {
+        let host = user_plugin_host()?;
+        let mut sets = [Vec::new(), Vec::new()];
+        for (set, policies) in sets.iter_mut().zip([old, new]) {
+            for policy in policies {
+                set.push(host.policy(policy).await?);
+            }
+        }
+        let [old, new] = sets;
+        Ok(Self { old, new })
+    }
+
+    /// Returns what both say, if the new policies let the call go further than the old ones.
+    pub(super) async fn wider(&self, view: &CallView) -> Option<(Judgement, Judgement)> {
+        let old = judge(&self.old, view).await;
+        if old.joint == JointVerdict::Pass {
+            return None;
+        }
+        let new = judge(&self.new, view).await;
+        (new.joint < old.joint).then_some((old, new))
+    }
+}
+
+/// Returns what policies decide together. As at the gate, a policy that fails denies.
+async fn judge(policies: &[Policy], view: &CallView) -> Judgement {
+    let mut found = Judgement { joint: JointVerdict::Pass, reasons: Vec::new() };
+    for policy in policies.iter().filter(|policy| policy.on(Phase::Call)) {
+        let (verdict, reason) = match policy.check(view).await {
+            Ok(Verdict::Pass) => continue,
+            Ok(Verdict::Ask(reason)) => (JointVerdict::Ask, reason),
+            Ok(Verdict::Deny(denial)) => (JointVerdict::Deny, denial.message),
+            Err(failure) => (JointVerdict::Deny, failure.detail),
+        };
+        found.joint = found.joint.max(verdict);
+        found.reasons.push(format!("{}: {reason}", policy.identity().name));
+    }
+    found
+}

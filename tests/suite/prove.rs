@@ -1,0 +1,211 @@
+//! `portcullis policy prove`: a change of policies that lets a call go further is found, and one that does not is not accused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::test_dir::{TestDir, finish};
+
+/// No solver is there.
+const NONE: &str = "/nonexistent/cvc5";
+
+const CALCULATOR: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n[profiles.admin]\n";
+
+/// Returns the solver, which CI installs. Without it, only searches are tested.
+fn solver() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let named = std::env::var_os("CVC5").map(PathBuf::from);
+    let found =
+        named.or_else(|| std::env::split_paths(&path).map(|folder| folder.join("cvc5")).find(|file| file.is_file()));
+    assert!(found.is_some() || std::env::var_os("CI").is_none(), "cvc5 is not installed");
+    found
+}
+
+/// Runs `portcullis policy prove` with this solver, and returns its exit code and its answer.
+fn prove(dir: &TestDir, solver: &Path, arguments: &[&str]) -> (Option<i32>, Value) {
+    let mut command = dir.command(&[&["policy", "prove", "--json"], arguments].concat());
+    command.env("CVC5", solver);
+    let ran = finish(command);
+    let found = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}{}", ran.out, ran.err));
+    (ran.code, found)
+}
+
+/// Returns policies in Cedar that permit the calculator, with these further ones.
+fn cedar(further: &str) -> String {
+    format!("permit (principal, action in Action::\"call_tool\", resource in Source::\"calc\");\n{further}\n")
+}
+
+/// A change, and the verdicts of a call that goes further; `None` if there is none.
+type Change<'a> = (&'a str, &'a str, Option<(&'a str, &'a str)>);
+
+#[test]
+fn a_change_of_cedar_policies_is_wider_exactly_if_a_call_goes_further() {
+    let no_zero = "@id(\"no-zero\") forbid (principal, action == Action::\"calc__divide\", resource) when { context.input.b == 0 };";
+    let large_zero = "@id(\"no-zero\") forbid (principal, action == Action::\"calc__divide\", resource) \
+                      when { context.input.b == 0 && context.input.a < 1000 };";
+    let not_one = "forbid (principal, action == Action::\"calc__divide\", resource) when { context.input.b < 1 && context.input.b > -1 };";
+    let but_admin = "forbid (principal, action == Action::\"calc__divide\", resource) \
+                     when { context.input.b == 0 } unless { principal in Profile::\"admin\" };";
+    let asks = "@requireApproval(\"a zero\") permit (principal, action == Action::\"calc__divide\", resource) when { context.input.b == 0 };";
+    let asks_if_there = &asks.replace("{ context", "{ context.input has b && context");
+    let changes: [Change<'_>; 7] = [
+        (no_zero, large_zero, Some(("deny", "pass"))),
+        (large_zero, no_zero, None),
+        (no_zero, not_one, None),
+        (no_zero, but_admin, Some(("deny", "pass"))),
+        (no_zero, asks, Some(("deny", "ask"))),
+        (asks_if_there, "", Some(("ask", "pass"))),
+        (asks, no_zero, None),
+    ];
+    let dir = TestDir::new(CALCULATOR);
+    let solvers = [Some(PathBuf::from(NONE)), solver()];
+    for (old, new, expected) in changes {
+        fs::write(dir.path("old.cedar"), cedar(old)).unwrap();
+        fs::write(dir.path("new.cedar"), cedar(new)).unwrap();
+        for (solver, is_proof) in solvers.iter().zip([false, true]) {
+            let Some(solver) = solver else { continue };
+            let (code, found) = prove(&dir, solver, &["--calls", "60000", "old.cedar", "new.cedar"]);
+            let place = format!("{old}\n{new}\n{found:#}");
+            assert_eq!(code, Some(i32::from(expected.is_some())), "{place}");
+            assert_eq!((&found["wider"], &found["proved"]), (&json!(expected.is_some()), &json!(is_proof)), "{place}");
+            assert_eq!(found["method"], if is_proof { "proof" } else { "exhaustive-search" }, "{place}");
+            let call = &found["call"];
+            let verdicts =
+                expected.map(|_| (call["old"]["verdict"].as_str().unwrap(), call["new"]["verdict"].as_str().unwrap()));
+            assert_eq!(verdicts, expected, "{place}");
+            if expected.is_some() {
+                assert_eq!((&call["item"], &call["arguments"]["b"]), (&json!("calc__divide"), &json!(0)), "{place}");
+                assert_eq!(call["profile"], if new == but_admin { "admin" } else { "default" }, "{place}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_what_holds_for_every_call_is_called_proved() {
+    let Some(solver) = solver() else { return };
+    let zero = "forbid (principal, action == Action::\"calc__divide\", resource) when { context.input.b == 0 };";
+    let dir = TestDir::new(CALCULATOR);
+    let prove = |old: &str, new: &str, expected: &str| {
+        fs::write(dir.path("old.cedar"), old).unwrap();
+        fs::write(dir.path("new.cedar"), new).unwrap();
+        let (code, found) = prove(&dir, &solver, &["--calls", "2000", "old.cedar", "new.cedar"]);
+        assert!(found.to_string().contains(expected), "{expected}: {found:#}");
+        (code, found["wider"] == true, found["proved"] == true)
+    };
+    // Every tool is of the only source, which the solver would not know by itself.
+    let any = format!("permit (principal, action in Action::\"call_tool\", resource);\n{zero}");
+    assert_eq!(prove(&cedar(zero), &any, "proof"), (Some(0), false, true));
+    // Cedar skips a policy that fails, and here it denies.
+    let overflows =
+        cedar("forbid (principal, action == Action::\"calc__add\", resource) when { context.input.a + 1 < 0 };");
+    assert!(!prove(&overflows, &overflows.replace("+ 1", "+ 1 + 1"), "of OLD fails for some calls").2);
+    let ill_typed =
+        cedar("forbid (principal, action == Action::\"calc__divide\", resource) when { context.input.z == 0 };");
+    assert!(!prove(&ill_typed, &cedar(zero), "do not agree with the types").2);
+    // What lies outside the input schemas is tried, although the proof is not about it.
+    let whole = "permit (principal, action == Action::\"calc__add\", resource) when { context.input.a < 5 || context.input.a >= 5 };";
+    let every = "permit (principal, action == Action::\"calc__add\", resource);";
+    assert_eq!(prove(whole, every, "agree with the input schemas"), (Some(1), true, false));
+}
+
+#[test]
+fn policies_of_every_plugin_are_compared_by_search() {
+    let dir = TestDir::new(CALCULATOR);
+    let write = |name: &str, settings: &str, plugin: &str| {
+        let text = format!("[[policies]]\nplugin = \"{plugin}\"\nsettings = {{ {settings} }}\n");
+        fs::write(dir.path(name), text).unwrap();
+    };
+    for (old, new, expected) in [
+        ("deny = [{ when = \"arguments.a > 100\" }]", "deny = [{ when = \"arguments.a > 101\" }]", Some("deny pass")),
+        ("deny = [{ when = \"arguments.a > 101\" }]", "deny = [{ when = \"arguments.a > 100\" }]", None),
+        ("deny = [{ tool = \"calc__*\", when = \"arguments.a > 7\" }]", "ask = [\"calc__*\"]", Some("deny ask")),
+        ("ask = [\"calc__add\"]", "ask = [{ tool = \"calc__add\", when = \"profile != 'admin'\" }]", Some("ask pass")),
+        ("ask = [\"calc__add\"]", "deny = [\"calc__add\"]", None),
+        (
+            "allow = [{ tool = \"calc__*\", arguments = { a = 1 } }]",
+            "allow = [{ tool = \"calc__*\", arguments = { a = 2 } }]",
+            Some("deny pass"),
+        ),
+        (
+            "deny = [{ source = \"calc\", arguments = { b = 0 } }]",
+            "deny = [{ source = \"calc\", when = \"arguments.b == 0\" }]",
+            None,
+        ),
+        // A missing argument is another one than any value.
+        (
+            "deny = [{ source = \"calc\", when = \"arguments.b == 0\" }]",
+            "deny = [{ source = \"calc\", arguments = { b = 0 } }]",
+            Some("deny pass"),
+        ),
+    ] {
+        write("old.toml", old, "builtin:rules");
+        write("new.toml", new, "builtin:rules");
+        let (code, found) = prove(&dir, Path::new(NONE), &["--calls", "40000", "old.toml", "new.toml"]);
+        let place = format!("{old}\n{new}\n{found:#}");
+        let word = |side: &str| found["call"][side]["verdict"].as_str().unwrap().to_owned();
+        let verdicts = expected.map(|_| format!("{} {}", word("old"), word("new")));
+        assert_eq!((code, verdicts.as_deref()), (Some(i32::from(expected.is_some())), expected), "{place}");
+        assert_eq!((&found["method"], &found["proved"]), (&json!("exhaustive-search"), &json!(false)), "{place}");
+        assert!(found["judged"].as_u64() > Some(0), "{place}");
+    }
+    let (code, found) = prove(&dir, Path::new(NONE), &["old.toml", "old.toml"]);
+    assert_eq!((code, &found["method"], &found["wider"]), (Some(0), &json!("same"), &json!(false)), "{found:#}");
+    // A sample that is too large is judged in part, always the same one.
+    let random = || prove(&dir, Path::new(NONE), &["--calls", "50", "new.toml", "builtin:flow"]).1;
+    let found = random();
+    assert_eq!((&found["method"], &found), (&json!("random-search"), &random()), "{found:#}");
+}
+
+#[test]
+fn the_call_that_goes_further_can_be_pasted() {
+    let with = |settings: &str| {
+        format!(
+            "{CALCULATOR}approve = \"never\"\n[[policies]]\nplugin = \"builtin:rules\"\nsettings = {{ {settings} }}\n"
+        )
+    };
+    let (old, new) = (with("deny = [{ when = \"arguments.b == 0\" }]"), with("deny = [\"calc__add\"]"));
+    let dir = TestDir::new(&old);
+    fs::write(dir.path("new.toml"), &new).unwrap();
+    let mut command = dir.command(&["policy", "prove", "portcullis.toml", "new.toml"]);
+    command.env("CVC5", NONE);
+    let ran = finish(command);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(
+        ran.out.starts_with("wider: pass instead of deny\n") && ran.out.contains("found by a search"),
+        "{}",
+        ran.out
+    );
+    let line = ran.out.lines().nth(1).unwrap().trim().strip_prefix("portcullis call ").unwrap();
+    let (tool, arguments) = line.split_once(' ').unwrap();
+    let call = ["call", tool, arguments.trim_matches('\'')];
+    assert!(dir.run(&call).err.contains("denied by the rule"), "{line}");
+    dir.configure(&new);
+    assert!(!dir.run(&call).err.contains("denied by the rule"), "{line}");
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_with_the_way_out() {
+    let dir = TestDir::new(CALCULATOR);
+    fs::write(dir.path("bad.cedar"), "allow everything;").unwrap();
+    fs::write(dir.path("none.toml"), "").unwrap();
+    fs::write(
+        dir.path("list.toml"),
+        "[[policies]]\nplugin = \"builtin:rules\"\non = [\"list\"]\nsettings = { deny = [\"*\"] }\n",
+    )
+    .unwrap();
+    for (old, new, expected) in [
+        ("missing.cedar", "builtin:rules", "missing.cedar cannot be read"),
+        ("builtin:rules", "bad.cedar", "settings.policies, line 1"),
+        ("none.toml", "builtin:rules", "no policy would judge"),
+        ("list.toml", "builtin:rules", "no policy of list.toml judges calls"),
+        ("a.rego", "builtin:rules", "a.rego is no policy"),
+    ] {
+        let ran = dir.run(&["policy", "prove", old, new]);
+        assert!(ran.code != Some(0) && ran.err.contains(expected), "{old} {new}: {}{}", ran.out, ran.err);
+    }
+    dir.configure("[profiles.default]\n");
+    let ran = dir.run(&["policy", "prove", "list.toml", "builtin:rules"]);
+    assert!(ran.code != Some(0), "{}{}", ran.out, ran.err);
+}
