@@ -142,7 +142,7 @@ fn read(named: Option<&Path>, file: &Path) -> anyhow::Result<Config> {
 
 /// Returns one line that says what a reload changed.
 fn described(reloaded: &ReloadSummary) -> String {
-    let ReloadSummary { added, removed, changed, other, at_next_start } = reloaded;
+    let ReloadSummary { added, removed, changed, other, at_next_start, .. } = reloaded;
     let listed = |what: &str, names: Vec<String>| (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")));
     let sources = |names: &BTreeSet<SourceName>| names.iter().map(ToString::to_string).collect();
     let parts = [

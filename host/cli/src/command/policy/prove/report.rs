@@ -71,7 +71,7 @@ impl Answer {
             json!({
                 "item": call.item.exposed, "source": call.item.source, "method": call.method.as_str(),
                 "arguments": call.arguments.read::<Value>().unwrap_or_default(),
-                "principal": call.caller.principal, "profile": call.caller.profile, "trust": call.caller.trust,
+                "principal": call.caller.principal.as_str(), "profile": call.caller.profile, "trust": call.caller.trust,
                 "risk": call.risk.as_str(), "old": judgement(old), "new": judgement(new),
             })
         });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use portcullis::call::{Call, CallView, Caller, Params, Phase, Risk, SessionId, TrustLevel};
 use portcullis::config::{Config, PluginConfig};
 use portcullis::item::{Item, ItemKind};
+use portcullis::principal::Principal;
 use portcullis::protocol::{Json, Method};
 use serde_json::{Map, Value, json};
 
@@ -191,7 +192,7 @@ pub(super) fn view(item: &Arc<Item>, method: &Method, caller: Arc<Caller>, risk:
 /// Returns a caller.
 pub(super) fn caller(principal: &str, profile: &str, trust: TrustLevel) -> Option<Arc<Caller>> {
     let caller = Caller {
-        principal: principal.into(),
+        principal: Principal::established(principal),
         profile: profile.parse().ok()?,
         trust,
         session: SessionId::new(),
