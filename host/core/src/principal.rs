@@ -5,11 +5,13 @@ use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::escape::is_hidden;
+
 /// The longest principal, in bytes.
 pub const MAX_PRINCIPAL_BYTES: usize = 256;
 
 /// The principals that the fronts and the command line give: these words, alone or with a colon and a name after them.
-const RESERVED: [&str; 5] = ["local", "token", "jwt", "cli", "anonymous"];
+const RESERVED: [&str; 8] = ["local", "token", "jwt", "cli", "anonymous", "demo", "evaluate", "learn"];
 
 /// The identity of a caller: what it may do follows from its profile, and what people answered for it counts for all of
 /// its sessions.
@@ -39,8 +41,8 @@ pub enum PrincipalError {
     /// The text is longer than [`MAX_PRINCIPAL_BYTES`].
     #[error("a principal of {0} bytes is longer than {MAX_PRINCIPAL_BYTES}")]
     TooLong(usize),
-    /// The text has a control character.
-    #[error("principal {0:?} must not have control characters")]
+    /// The text has a control character, or one that cannot be seen.
+    #[error("principal {0:?} must not have control characters or others that cannot be seen")]
     Characters(String),
     /// The principal is one that fronts give.
     #[error("principal {0:?} is one that the fronts give; put a word of your own before it, such as `user:{0}`")]
@@ -76,7 +78,7 @@ impl FromStr for Principal {
         match text {
             "" => Err(PrincipalError::Empty),
             _ if text.len() > MAX_PRINCIPAL_BYTES => Err(PrincipalError::TooLong(text.len())),
-            _ if text.contains(char::is_control) => Err(PrincipalError::Characters(text.to_owned())),
+            _ if text.contains(is_hidden) => Err(PrincipalError::Characters(text.to_owned())),
             _ if RESERVED.contains(&first) => Err(PrincipalError::Reserved(text.to_owned())),
             _ => Ok(Self(text.into())),
         }
@@ -115,6 +117,7 @@ mod tests {
     fn a_principal_fits_into_a_record_and_on_a_line() {
         assert_eq!("".parse::<Principal>(), Err(PrincipalError::Empty));
         assert_eq!("a\nb".parse::<Principal>(), Err(PrincipalError::Characters("a\nb".to_owned())));
+        assert_eq!("ada\u{200b}".parse::<Principal>(), Err(PrincipalError::Characters("ada\u{200b}".to_owned())));
         let long = "x".repeat(MAX_PRINCIPAL_BYTES + 1);
         assert_eq!(long.parse::<Principal>(), Err(PrincipalError::TooLong(long.len())));
         assert!("x".repeat(MAX_PRINCIPAL_BYTES).parse::<Principal>().is_ok());

@@ -55,7 +55,7 @@ impl Session {
     /// source could be reached and `outcome-unknown` if one may have acted; what a policy or a person refused has the
     /// code [`RpcError::DENIED`], an unknown tool [`RpcError::INVALID_PARAMS`].
     pub async fn call_tool(&self, tool: &str, arguments: &impl Serialize) -> Result<ToolResult, RpcError> {
-        let params = Json::of(&json!({ "name": tool, "arguments": Json::of(arguments) }));
+        let params = Json::of(&json!({ "name": tool, "arguments": written(arguments)? }));
         self.call_with(params, Arc::new(NoAgent)).await
     }
 
@@ -84,7 +84,7 @@ impl Session {
     ) -> Result<ToolResult, RpcError> {
         // One request has one token, so it need not be unique: the answer's route leads to this call alone.
         let meta = json!({ "progressToken": tool });
-        let params = Json::of(&json!({ "name": tool, "arguments": Json::of(arguments), "_meta": meta }));
+        let params = Json::of(&json!({ "name": tool, "arguments": written(arguments)?, "_meta": meta }));
         self.call_with(params, Arc::new(ProgressReader { on_progress })).await
     }
 
@@ -96,6 +96,15 @@ impl Session {
             Answer::Error(error) => Err(RpcError::of(&error)),
         }
     }
+}
+
+/// Returns the arguments as JSON.
+fn written(arguments: &impl Serialize) -> Result<Json, RpcError> {
+    let text = serde_json::to_string(arguments).map_err(|error| error.to_string());
+    let written = text.and_then(|text| Json::parse(text).map_err(|error| error.to_string()));
+    written.map_err(|error| {
+        RpcError::new(RpcError::INVALID_PARAMS, format!("the arguments cannot be written as JSON: {error}"))
+    })
 }
 
 /// A peer without a person, which passes on the progress of a call.

@@ -21,7 +21,9 @@
 //! that cannot be evaluated as a whole counts against the call: it holds in `deny` and `ask`, and never in `allow`. So
 //! that the caller cannot choose whether a condition holds, it is stricter than CEL:
 //!
-//! - Values of different types cannot be compared; only null differs from every other value.
+//! - Values of different types cannot be compared; only null differs from every other value. Maps are not compared.
+//! - Only the arguments as a whole have members to go through. A map within them could stand in the place of a list.
+//! - A whole number is divided by another only without a remainder, which CEL would cut off.
 //! - A map that has a key in another case cannot be asked for the key.
 //! - A number that is neither whole with 64 bits nor a double cannot be used. Whole numbers are exact and of one type; in
 //!   arithmetic with a double they must be small enough to be exact.

@@ -113,6 +113,7 @@ mod tests {
         let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
         let agents = HttpFront::service(&broker, "default".parse().unwrap()).unwrap();
         let app = axum::Router::new().route("/", axum::routing::get(|| async { "mine" })).nest_service("/agents", agents);
+        let app = app.into_make_service_with_connect_info::<std::net::SocketAddr>();
         let served = tokio::spawn(axum::serve(listener, app).into_future());
 
         let config = StreamableHttpClientTransportConfig::with_uri(format!("http://{address}/agents/mcp"));

@@ -178,6 +178,32 @@ async fn a_mounted_front_without_a_token_is_refused_where_others_can_reach_it() 
 }
 
 #[tokio::test]
+async fn a_mounted_front_without_a_token_answers_nobody_of_whom_it_does_not_know_that_he_is_local() {
+    use axum::body::Body;
+    use axum::extract::ConnectInfo;
+    use tower_service::Service as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config::builder(folder.path())
+        .source("calc", SourceTable::component("builtin:calculator"))
+        .serve(json!({ "listen": "127.0.0.1:8080", "dangerous-no-token": true }))
+        .build()
+        .unwrap();
+    let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
+    let mut agents = HttpFront::service(&broker, "default".parse().unwrap()).unwrap();
+    for (peer, expected) in [(None, 403), (Some("192.0.2.7:5"), 403), (Some("127.0.0.1:5"), 200)] {
+        let mut request =
+            axum::http::Request::get("/healthz").header("host", "localhost:8080").body(Body::empty()).unwrap();
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(ConnectInfo::<std::net::SocketAddr>(peer.parse().unwrap()));
+        }
+        let answer = agents.call(request).await.unwrap();
+        assert_eq!(answer.status(), expected, "{peer:?}");
+    }
+    broker.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_table_that_is_written_with_methods_is_checked_like_one_of_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let config = |source: SourceTable, plugin: PluginTable| {

@@ -59,6 +59,11 @@ impl Admission {
         self
     }
 
+    /// Reports whether callers need no token.
+    pub(crate) fn admits_anybody(&self) -> bool {
+        self.tokens.is_none()
+    }
+
     /// Returns the caller that the headers identify, or the refusal to answer with.
     pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<AdmittedCaller, HttpRefusal> {
         let Some(tokens) = &self.tokens else {

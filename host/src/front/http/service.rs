@@ -9,16 +9,20 @@ use std::task::{Context, Poll};
 use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
-use axum::http::Request;
-use axum::response::Response;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse as _, Response};
 use futures_util::future::BoxFuture;
 use tower_service::Service;
 
 use super::activity::{Activity, TickClock};
+use super::reply::HttpRefusal;
 use super::sessions::SWEEP;
 use super::{FrontError, FrontSettings, FrontShared, HttpFront, handle};
 use crate::broker::Broker;
 use crate::name::ProfileName;
+
+const NOT_LOCAL: &str = "without a token only programs on this machine may call; if this one is, the server has to say so: serve with \
+                         `into_make_service_with_connect_info::<SocketAddr>()`";
 
 /// The HTTP front as a service that another program mounts, such as under a router of `axum`. Cheap to clone; all clones
 /// share their sessions.
@@ -37,14 +41,17 @@ pub struct HttpService {
 }
 
 impl HttpFront {
-    /// Returns the front as a service, for a program that has an HTTP server of its own. It answers at `/mcp` and
-    /// `/healthz` below the path at which it is mounted, and checks what [`HttpFront::bind`] checks: the `Host` of a request
+    /// Returns the front as a service, for a program that has an HTTP server of its own. It answers at `/mcp`, `/healthz`,
+    /// `/metrics` and `/approvals` below the path at which it is mounted, and checks what [`HttpFront::bind`] checks: the `Host` of a request
     /// must be a loopback name with the port of `listen`, or one of `hosts` under `[serve]`, its `Origin` one of `origins`,
     /// and its token one of those that `[serve]` names. `listen` says where the program listens; nothing is bound to it.
     ///
     /// Limits on connections, heads and time are those of the program's server. The ledger records the peer of a request that
-    /// is turned away if the server adds `ConnectInfo<SocketAddr>` to it, and otherwise `0.0.0.0`. Sessions end when the broker shuts
-    /// down.
+    /// is turned away if the server adds `ConnectInfo<SocketAddr>` to it, and otherwise `0.0.0.0`. With `dangerous-no-token`,
+    /// a request is answered only if that says that it comes from this machine. With `[serve.jwt]`, route
+    /// `/.well-known/oauth-protected-resource` and what is below it to the service too: clients look for it at the root of the host.
+    ///
+    /// Stop the server before the broker: when the broker shuts down, open calls are answered with an error, and sessions end.
     ///
     /// # Errors
     /// As for [`HttpFront::bind`], without those of listening.
@@ -105,6 +112,11 @@ where
         let shared = Arc::clone(&self.shared);
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
         let peer = peer.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
+        if shared.admission.admits_anybody() && !peer.ip().is_loopback() {
+            (shared.on_rejected)("token", peer);
+            let refusal = HttpRefusal::rejected("token", StatusCode::FORBIDDEN, NOT_LOCAL);
+            return Box::pin(std::future::ready(Ok(refusal.into_response())));
+        }
         // The connection belongs to the program's server, so nobody asks for its phase.
         let in_progress = Activity::new(TickClock::default()).begin();
         Box::pin(async move { Ok(handle(shared, peer, in_progress, request.map(Body::new)).await.map(Body::new)) })

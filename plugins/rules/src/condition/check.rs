@@ -76,11 +76,19 @@ impl Checker {
             }
             Expr::Equal(nodes) | Expr::NotEqual(nodes) => {
                 let [left, right] = nodes.as_ref();
-                self.comparable(left, right, node.at)?;
+                let (left_type, right_type) = (self.of(left)?, self.of(right)?);
+                comparable([left, right], [&left_type, &right_type], node.at)?;
                 Type::Bool
             }
             Expr::Order(_, nodes) => {
                 let types = self.comparable_types(nodes, node.at)?;
+                if let Some(Type::Word(words)) = types.iter().find(|it| matches!(it, Type::Word(_))) {
+                    let words = words.join("', '");
+                    return Err(Fault::new(
+                        node.at,
+                        format!("texts are ordered by their letters; list some of '{words}' with `in`"),
+                    ));
+                }
                 if let Some(found) = types.into_iter().find(|it| !it.fits(&Type::Number) && !it.fits(&Type::String)) {
                     return Err(Fault::new(node.at, format!("numbers and strings have an order, {found} has none")));
                 }
@@ -156,20 +164,22 @@ impl Checker {
 
     fn of_in(&mut self, nodes: &[Node; 2]) -> Result<Type, Fault> {
         let [item, list] = nodes;
-        let (found, container) = (self.of(item)?, self.of(list)?);
-        match container {
-            Type::List(_) => {
-                if let Expr::List(items) = &list.expr {
-                    for listed in items {
-                        self.comparable(item, listed, listed.at)?;
-                    }
-                } else if let Type::List(listed) = &container
-                    && !found.fits(listed)
-                {
-                    return Err(Fault::new(item.at, format!("{found} is never equal to {listed}")));
-                }
+        let found = self.of(item)?;
+        if let Expr::List(items) = &list.expr {
+            for listed in items {
+                comparable([item, listed], [&found, &self.of(listed)?], listed.at)?;
             }
-            Type::Map => self.expect(item, &Type::String)?,
+            return Ok(Type::Bool);
+        }
+        match self.of(list)? {
+            Type::List(listed) if !found.fits(&listed) => {
+                return Err(Fault::new(item.at, format!("{found} is never equal to {listed}")));
+            }
+            Type::List(_) => {}
+            Type::Map if !found.fits(&Type::String) => {
+                return Err(Fault::new(item.at, format!("{} must stand here, not {found}", Type::String)));
+            }
+            Type::Map => {}
             Type::Any => {}
             Type::String | Type::Word(_) => {
                 return Err(Fault::new(list.at, "`in` looks into lists and maps; a string has `contains`"));
@@ -213,24 +223,22 @@ impl Checker {
         let [left, right] = &types;
         if left.fits(right) { Ok(types) } else { Err(Fault::new(at, format!("{left} does not go with {right}"))) }
     }
+}
 
-    /// Refuses two values that are never equal, because of their types or because a word is misspelt.
-    fn comparable(&mut self, left: &Node, right: &Node, at: usize) -> Result<(), Fault> {
-        let types = [self.of(left)?, self.of(right)?];
-        let [left_type, right_type] = &types;
-        for (words, literal) in [(left_type, right), (right_type, left)] {
-            if let (Type::Word(words), Expr::Literal(Constant::String(text))) = (words, &literal.expr)
-                && !words.contains(&text.as_str())
-            {
-                return Err(Fault::new(literal.at, format!("`{text}` is none of the words {}", words.join(", "))));
-            }
+/// Refuses two values of these types that are never equal, because of the types or because a word is misspelt.
+fn comparable([left, right]: [&Node; 2], types: [&Type; 2], at: usize) -> Result<(), Fault> {
+    let [left_type, right_type] = types;
+    for (words, literal) in [(left_type, right), (right_type, left)] {
+        if let (Type::Word(words), Expr::Literal(Constant::String(text))) = (words, &literal.expr)
+            && !words.contains(&text.as_str())
+        {
+            return Err(Fault::new(literal.at, format!("`{text}` is none of the words {}", words.join(", "))));
         }
-        let has_null = types.contains(&Type::Null);
-        if has_null || left_type.fits(right_type) {
-            Ok(())
-        } else {
-            Err(Fault::new(at, format!("{left_type} is never equal to {right_type}")))
-        }
+    }
+    if types.contains(&&Type::Null) || left_type.fits(right_type) {
+        Ok(())
+    } else {
+        Err(Fault::new(at, format!("{left_type} is never equal to {right_type}")))
     }
 }
 

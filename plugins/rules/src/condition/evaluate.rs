@@ -46,7 +46,13 @@ impl<'s> Evaluator<'s> {
                 Constant::String(text) => Value::String(Cow::Borrowed(text)),
             },
             Expr::Fact(fact) => self.fact(*fact)?,
-            Expr::Bound(position) => self.bound.get(*position).cloned().unwrap_or(Value::Null),
+            Expr::Bound(position) => {
+                let value = self.bound.get(*position).cloned().unwrap_or(Value::Null);
+                if let Value::String(Cow::Owned(copied)) = &value {
+                    self.spend(copied.len() / BYTES_OF_STEP)?;
+                }
+                value
+            }
             Expr::List(items) => {
                 let items: Result<Vec<_>, _> = items.iter().map(|item| self.value(item)).collect();
                 Value::List(items?.into())
@@ -70,7 +76,10 @@ impl<'s> Evaluator<'s> {
             Expr::Order(order, nodes) => {
                 let ordering = match self.both(nodes)? {
                     (Value::Number(left), Value::Number(right)) => left.compare(right),
-                    (Value::String(left), Value::String(right)) => left.cmp(&right),
+                    (Value::String(left), Value::String(right)) => {
+                        self.spend(left.len().min(right.len()) / BYTES_OF_STEP)?;
+                        left.cmp(&right)
+                    }
                     _ => return Err(OTHER_TYPE),
                 };
                 Value::Bool(order.holds(ordering))
@@ -175,7 +184,8 @@ impl<'s> Evaluator<'s> {
 
     fn is_in(&mut self, nodes: &'s [Node; 2]) -> Result<bool, Failure> {
         let (item, container) = self.both(nodes)?;
-        if let (Value::Map(members), Value::String(key)) = (&container, &item) {
+        let [_, within] = nodes;
+        if let (Value::Map(members), Value::String(key), Expr::Fact(_)) = (&container, &item, &within.expr) {
             self.spend(members.len() / BYTES_OF_STEP)?;
             return Ok(look_up(members, key)?.is_some());
         }
@@ -196,16 +206,16 @@ impl<'s> Evaluator<'s> {
                 self.spend(text.len() / BYTES_OF_STEP)?;
                 text.chars().count()
             }
-            other => other.items().ok_or(OTHER_TYPE)?,
+            other => items_of(operand, &other)?,
         };
         i128::try_from(size).ok().and_then(Number::whole).ok_or(TOO_LARGE)
     }
 
     /// Runs a macro: its body is evaluated for each item of the range.
     fn run(&mut self, kind: Macro, nodes: &'s [Node; 2]) -> Result<Value<'s>, Failure> {
-        let [range, body] = nodes;
-        let range = self.value(range)?;
-        let length = range.items().ok_or(OTHER_TYPE)?;
+        let [range_node, body] = nodes;
+        let range = self.value(range_node)?;
+        let length = items_of(range_node, &range)?;
         let mut items = (0..length).map(|index| range.item(index));
         Ok(match kind {
             Macro::All => Value::Bool(all(items.map(|item| self.test(item?, body)))?),
@@ -250,6 +260,17 @@ impl<'s> Evaluator<'s> {
     }
 }
 
+/// Returns the number of items of a list, or of the arguments as a whole. A map within the arguments has none: the caller
+/// could send one in the place of a list, whose items the condition is about.
+fn items_of(node: &Node, value: &Value<'_>) -> Result<usize, Failure> {
+    match (value, &node.expr) {
+        (Value::Map(_), Expr::Fact(_)) | (Value::List(_) | Value::Array(_), _) => value.items().ok_or(OTHER_TYPE),
+        _ => Err(OTHER_TYPE),
+    }
+}
+
 const OTHER_TYPE: Failure = Failure::Fixed("a value has another type than the condition expects");
 
-const TOO_LARGE: Failure = Failure::Fixed("a number becomes too large, or is divided by zero");
+const TOO_LARGE: Failure = Failure::Fixed(
+    "a number becomes too large, or is divided by zero, or a whole number by one that leaves a remainder",
+);

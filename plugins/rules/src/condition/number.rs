@@ -32,7 +32,9 @@ impl Number {
             }
         }
         let double: f64 = spelling.parse().ok()?;
-        (digits.len() <= DOUBLE_DIGITS && double.is_normal()).then_some(Self::Double(double))
+        // A fraction whose double is whole would be rounded.
+        let is_rounded = zeros.is_none() && double.fract() == 0.0;
+        (digits.len() <= DOUBLE_DIGITS && double.is_normal() && !is_rounded).then_some(Self::Double(double))
     }
 
     /// Returns a whole number, if it has 64 bits.
@@ -57,7 +59,8 @@ impl Number {
                 Arithmetic::Add => left.checked_add(right)?,
                 Arithmetic::Subtract => left.checked_sub(right)?,
                 Arithmetic::Multiply => left.checked_mul(right)?,
-                Arithmetic::Divide => left.checked_div(right)?,
+                // CEL cuts whole numbers off and divides doubles, and which of them a caller sends is its choice.
+                Arithmetic::Divide => left.checked_div(right).filter(|quotient| quotient * right == left)?,
                 Arithmetic::Remainder => left.checked_rem(right)?,
             });
         }

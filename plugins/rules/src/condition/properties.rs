@@ -99,7 +99,7 @@ proptest! {
     ) {
         let arguments = format!("{{\"n\":{n},\"m\":{m}}}");
         let known = Known::new(&arguments);
-        let text = format!("arguments.n * arguments.m + {k} > arguments.n / {k} && (arguments.m % {k} == 0 || arguments.n <= {k})");
+        let text = format!("arguments.n * arguments.m + {k} > arguments.n * {k} / {k} && (arguments.m % {k} == 0 || arguments.n <= {k})");
         let mut context = cel::Context::default();
         context.add_variable_from_value("arguments", reference(&known.arguments));
         let theirs = cel::Program::compile(&text).unwrap().execute(&context).unwrap();

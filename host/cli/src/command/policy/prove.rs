@@ -13,6 +13,8 @@ mod symbolic;
 #[cfg(not(feature = "prove"))]
 #[path = "prove/no_solver.rs"]
 mod symbolic;
+#[cfg(feature = "prove")]
+mod undeclared;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -21,13 +23,13 @@ use std::sync::Arc;
 use anyhow::bail;
 use portcullis::broker::Broker;
 use portcullis::call::Phase;
-use portcullis::config::{Config, PluginConfig};
+use portcullis::config::PluginConfig;
 use portcullis::item::{Item, ItemKind};
 
 use self::judge::Judge;
 use self::report::{Answer, Method};
 use self::sample::{Constants, Space};
-use self::symbolic::Proof;
+use self::symbolic::{Proof, World};
 use crate::cli::GlobalArgs;
 use crate::command::replay::candidate;
 use crate::output::{self, escape_hidden};
@@ -61,18 +63,26 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
-    let old = judging_calls(candidate::policies(&config, Some(&args.old), None)?);
-    let new = judging_calls(candidate::policies(&config, Some(&args.new), None)?);
+    if args.calls == 0 {
+        bail!("--calls 0 would judge nothing: name 1 or more");
+    }
+    let (old, old_elsewhere) = judging_calls(candidate::policies(&config, Some(&args.old), None)?);
+    let (new, new_elsewhere) = judging_calls(candidate::policies(&config, Some(&args.new), None)?);
     if old.is_empty() {
         bail!("no policy of {} judges calls, so nothing could be wider: name the policies before the change", args.old);
     }
     let found = runtime::with_broker(config.clone(), async |broker| Ok(broker.definitions().await))?;
     let mut items: Vec<Arc<Item>> = Vec::new();
+    let mut not_judged = (old_elsewhere != new_elsewhere)
+        .then(|| "OLD and NEW differ in what they do with results or lists, which is not judged".to_owned());
+    let mut is_complete = true;
     for (source, offered) in &found {
         match offered {
             Ok(offered) => items.extend(offered.items.iter().filter(|item| item.kind != ItemKind::Source).cloned()),
             Err(error) => {
                 output::message(&format!("source `{source}` is missing: {}", escape_hidden(&error.to_string())));
+                is_complete = false;
+                not_judged = Some(format!("the source `{source}` is missing, so no call of it was judged"));
             }
         }
     }
@@ -80,41 +90,49 @@ pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         output::message("the configured sources offer nothing that could be called");
         return Ok(ExitCode::from(2));
     }
-    let answer = runtime::block_on(answer(args, &config, &old, &new, &items, &Broker::policy_schema(&found)))?;
+    let schema = Broker::policy_schema(&found);
+    let world = World { config: &config, items: &items, schema: &schema };
+    let answer = runtime::block_on(answer(args, &world, (&old, &new), not_judged))?;
     answer.print(global.json)?;
-    Ok(if answer.wider.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(match answer.wider {
+        Some(_) => ExitCode::FAILURE,
+        None if is_complete => ExitCode::SUCCESS,
+        None => ExitCode::from(2),
+    })
 }
 
-/// Returns the policies that decide whether a call is sent.
-fn judging_calls(mut policies: Vec<PluginConfig>) -> Vec<PluginConfig> {
-    policies.retain(|policy| policy.on.contains(&Phase::Call));
-    policies
+/// Returns the policies that decide whether a call is sent, in that role alone, and those that do something else, in theirs.
+fn judging_calls(policies: Vec<PluginConfig>) -> (Vec<PluginConfig>, Vec<PluginConfig>) {
+    let in_phases = |is_wanted: fn(&Phase) -> bool| {
+        let policies = policies.iter().cloned().map(move |mut policy| {
+            policy.on.retain(is_wanted);
+            policy
+        });
+        policies.filter(|policy| !policy.on.is_empty()).collect::<Vec<_>>()
+    };
+    (in_phases(|phase| *phase == Phase::Call), in_phases(|phase| *phase != Phase::Call))
 }
 
 async fn answer(
     args: &Args,
-    config: &Config,
-    old: &[PluginConfig],
-    new: &[PluginConfig],
-    items: &[Arc<Item>],
-    schema: &str,
+    world: &World<'_>,
+    (old, new): (&[PluginConfig], &[PluginConfig]),
+    not_judged: Option<String>,
 ) -> anyhow::Result<Answer> {
     let judge = Judge::load(old, new).await?;
     let constants = Constants::of(&old.iter().chain(new).collect::<Vec<_>>());
-    if old == new {
-        return Ok(Answer { method: Method::Same, wider: None });
-    }
-    let proof = if args.search {
-        Proof::Impossible("a search was asked for".to_owned())
-    } else {
-        symbolic::prove(old, new, &symbolic::World { config, items, schema }, &judge).await
+    let proof = match not_judged {
+        None if old == new => return Ok(Answer { method: Method::Same, wider: None }),
+        Some(reason) => Proof::Impossible(reason),
+        None if args.search => Proof::Impossible("a search was asked for".to_owned()),
+        None => symbolic::prove(old, new, world, &judge).await,
     };
     let no_proof = match proof {
         Proof::NeverWider => None,
         Proof::Wider(wider) => return Ok(Answer { method: Method::Proof { judged: 0 }, wider: Some(*wider) }),
         Proof::Impossible(reason) => Some(reason),
     };
-    let spaces: Vec<Space> = items.iter().map(|item| Space::new(item, config, &constants)).collect();
+    let spaces: Vec<Space> = world.items.iter().map(|item| Space::new(item, world.config, &constants)).collect();
     let shows_progress = std::io::stderr().is_terminal();
     let progress = |judged: usize| {
         if shows_progress && judged.is_multiple_of(PROGRESS_EVERY) {

@@ -19,7 +19,7 @@ pub(super) enum Proof {
 }
 
 /// The calls that there can be.
-#[expect(dead_code, reason = "only a solver reads it")]
+#[cfg_attr(not(feature = "prove"), expect(dead_code, reason = "only a solver reads all of it"))]
 pub(super) struct World<'a> {
     pub(super) config: &'a Config,
     pub(super) items: &'a [Arc<Item>],

@@ -44,8 +44,9 @@ pub(super) async fn search(judge: &Judge, spaces: &[Space], most: usize, progres
             found.judged += 1;
             progress(found.judged);
             let Some(view) = space.view(&choice) else { continue };
-            if judge.wider(&view).await.is_some() {
-                found.wider = simplified(judge, space, choice).await;
+            if let Some((old, new)) = judge.wider(&view).await {
+                let as_found = Wider { view, old, new };
+                found.wider = Some(simplified(judge, space, choice).await.unwrap_or(as_found));
                 return found;
             }
         }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cedar_policy::{Effect, Policy, PolicySet, RequestEnv, Schema};
+use cedar_policy::{Effect, Policy, PolicySet, RequestEnv, Schema, SchemaFragment};
 use cedar_policy_symcc::solver::LocalSolver;
 use cedar_policy_symcc::{CedarSymCompiler, CompiledPolicy, CompiledPolicySet};
 use portcullis::call::{Call, CallView, Phase, Risk};
@@ -21,6 +21,7 @@ use portcullis::item::Item;
 use super::judge::Judge;
 use super::possible::Possible;
 use super::search::Wider;
+use super::undeclared::undeclared;
 use super::{example, sample};
 
 /// The annotation on a permit that makes `builtin:cedar` ask.
@@ -77,6 +78,14 @@ fn changed_policies(old: &[PluginConfig], new: &[PluginConfig]) -> Result<(Strin
     if changed.next().is_some() || old.len() != new.len() || before.plugin != cedar || after.plugin != cedar {
         return Err(only_cedar());
     }
+    let without_policies = |policy: &PluginConfig| {
+        let mut policy = policy.clone();
+        policy.settings.as_object_mut().and_then(|settings| settings.remove("policies"));
+        policy
+    };
+    if without_policies(before) != without_policies(after) {
+        return Err(only_cedar());
+    }
     let text = |policy: &PluginConfig| {
         policy.settings.get("policies").and_then(|text| text.as_str()).map(str::to_owned).ok_or_else(only_cedar)
     };
@@ -88,6 +97,8 @@ async fn implications(old: &str, new: &str, world: &World<'_>, judge: &Judge) ->
     let parse = |text: &str| text.parse::<PolicySet>().map_err(|error| error.to_string());
     let (old, new) = (parse(old)?, parse(new)?);
     let (schema, _) = Schema::from_cedarschema_str(world.schema).map_err(|error| error.to_string())?;
+    let (types, _) = SchemaFragment::from_cedarschema_str(world.schema).map_err(|error| error.to_string())?;
+    let types = types.to_json_value().map_err(|error| error.to_string())?;
     let solver = LocalSolver::cvc5_with_args([QUESTION]).map_err(|_| {
         "the solver cvc5 is not installed; with it in PATH, or named by the variable CVC5, there would be a proof"
             .to_owned()
@@ -98,6 +109,12 @@ async fn implications(old: &str, new: &str, world: &World<'_>, judge: &Judge) ->
     for environment in schema.request_envs() {
         let Some(only_possible) = possible.calls_of(environment.action()) else { continue };
         let only_possible = only_possible?;
+        if let Some(name) = undeclared(&[&old, &new], environment.action(), &types) {
+            return Err(format!(
+                "a policy asks whether `{name}` is there, which the types of {} do not name and a caller may send",
+                environment.action()
+            ));
+        }
         let compile = |policies: &PolicySet| {
             CompiledPolicySet::compile(policies, &environment, &schema).map_err(|error| ill_typed(&error, &environment))
         };

@@ -1,0 +1,121 @@
+//! Arguments that policies test for and that the input schema does not name. A caller may send them all the same, but for the
+//! solver there are none: a policy that depends on them would be taken for one that never applies.
+
+use cedar_policy::{ActionConstraint, EntityUid, Policy, PolicySet};
+use serde_json::{Map, Value};
+
+/// Returns the name of a member that a policy tests for in calls with this action, and that these types of the calls do not
+/// have. `schema` is Cedar's schema as JSON.
+pub(super) fn undeclared(policies: &[&PolicySet], action: &EntityUid, schema: &Value) -> Option<String> {
+    let context = context_of(action, schema);
+    let of_action = policies.iter().flat_map(|set| set.policies()).filter(|policy| applies(policy, action));
+    of_action.filter_map(|policy| policy.to_json().ok()).find_map(|policy| first_undeclared(&policy, context))
+}
+
+fn applies(policy: &Policy, action: &EntityUid) -> bool {
+    match policy.action_constraint() {
+        ActionConstraint::Eq(only) => only == *action,
+        // An action may be in a group.
+        ActionConstraint::Any | ActionConstraint::In(_) => true,
+    }
+}
+
+/// Returns the type of the context of an action.
+fn context_of<'a>(action: &EntityUid, schema: &'a Value) -> Option<&'a Value> {
+    let namespaces = schema.as_object()?.values();
+    let mut actions = namespaces.filter_map(|namespace| namespace.get("actions")?.get(action.id().unescaped()));
+    actions.next()?.get("appliesTo")?.get("context")
+}
+
+/// Looks for a `has` anywhere in an expression.
+fn first_undeclared(expression: &Value, context: Option<&Value>) -> Option<String> {
+    match expression {
+        Value::Array(parts) => parts.iter().find_map(|part| first_undeclared(part, context)),
+        Value::Object(parts) => {
+            let tested = parts.get("has").and_then(Value::as_object).and_then(|has| not_declared(has, context));
+            tested.or_else(|| parts.values().find_map(|part| first_undeclared(part, context)))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the member that this `has` tests for, unless the types declare it.
+fn not_declared(has: &Map<String, Value>, context: Option<&Value>) -> Option<String> {
+    let name = has.get("attr")?.as_str()?;
+    let declared = match path(has.get("left")?) {
+        Path::Elsewhere => true,
+        Path::InContext(keys) => {
+            keys.iter().chain([&name]).try_fold(context?, |record, key| member(record, key)).is_some()
+        }
+        Path::Unknown => false,
+    };
+    (!declared).then(|| name.to_owned())
+}
+
+fn member<'a>(record: &'a Value, key: &str) -> Option<&'a Value> {
+    record.get("attributes")?.get(key)
+}
+
+/// Where a value comes from.
+enum Path<'a> {
+    /// A member of the context, by its keys.
+    InContext(Vec<&'a str>),
+    /// The caller, the item or the action, whose attributes are all known.
+    Elsewhere,
+    /// Something that was calculated.
+    Unknown,
+}
+
+fn path(expression: &Value) -> Path<'_> {
+    if let Some(variable) = expression.get("Var").and_then(Value::as_str) {
+        return if variable == "context" { Path::InContext(Vec::new()) } else { Path::Elsewhere };
+    }
+    let Some(access) = expression.get(".") else { return Path::Unknown };
+    let (Some(of), Some(key)) = (access.get("left"), access.get("attr").and_then(Value::as_str)) else {
+        return Path::Unknown;
+    };
+    match path(of) {
+        Path::InContext(mut keys) => {
+            keys.push(key);
+            Path::InContext(keys)
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use cedar_policy::SchemaFragment;
+
+    use super::*;
+
+    const SCHEMA: &str = "entity Client; entity Tool; action pay, other appliesTo { principal: Client, resource: Tool, \
+        context: { method: String, input: { amount: Long, opt?: { on?: Bool } } } };";
+
+    fn found(condition: &str) -> Option<String> {
+        let schema = SchemaFragment::from_cedarschema_str(SCHEMA).unwrap().0.to_json_value().unwrap();
+        let policies = format!("forbid (principal, action == Action::\"pay\", resource) when {{ {condition} }};");
+        let policies: PolicySet = policies.parse().unwrap();
+        let of = |action: &str| undeclared(&[&policies], &format!("Action::\"{action}\"").parse().unwrap(), &schema);
+        assert_eq!(of("other"), None, "the policy is about another action");
+        of("pay")
+    }
+
+    #[test]
+    fn a_test_for_an_argument_that_no_schema_names_is_found_at_any_depth() {
+        assert_eq!(found("context.input has force"), Some("force".to_owned()));
+        assert_eq!(found("true && !(context.input has opt && context.input.opt has force)"), Some("force".to_owned()));
+        assert_eq!(found("context.input has opt.force"), Some("force".to_owned()));
+        assert_eq!(
+            found("(if context.input.amount > 1 then context.input else context.input) has amount"),
+            Some("amount".to_owned())
+        );
+        for known in
+            ["context.input has opt", "context.input has opt.on", "principal has a", "context.input.amount > 1"]
+        {
+            assert_eq!(found(known), None, "{known}");
+        }
+    }
+}
