@@ -91,8 +91,8 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &[
                 "sync",
                 "name",
-                "principal",
                 "escape",
+                "principal",
                 "protocol",
                 "digest",
                 "private",
@@ -189,7 +189,19 @@ fn modules_named_in(text: &str) -> BTreeSet<String> {
 }
 
 /// Types that share a name on purpose: the arguments of each command, and a type that another build replaces.
-const SHARED_NAMES: [&str; 6] = ["Args", "ControlGroup", "Exporter", "LogExporter", "MetricsExporter", "MetricsSender"];
+const SHARED_NAMES: [&str; 11] = [
+    "Args",
+    "Bearer",
+    "ControlGroup",
+    "Exporter",
+    "JwtVerifier",
+    "KnownCalls",
+    "LogExporter",
+    "MetricsExporter",
+    "MetricsSender",
+    "Proof",
+    "TokenDenial",
+];
 
 #[test]
 fn no_two_types_that_a_module_shows_share_a_name() {

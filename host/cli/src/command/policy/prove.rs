@@ -27,9 +27,9 @@ use portcullis::config::PluginConfig;
 use portcullis::item::{Item, ItemKind};
 
 use self::judge::Judge;
-use self::report::{Answer, Method};
+use self::report::{FoundBy, ProveReport};
 use self::sample::{Constants, Space};
-use self::symbolic::{Proof, World};
+use self::symbolic::{KnownCalls, Proof};
 use crate::cli::GlobalArgs;
 use crate::command::replay::candidate;
 use crate::output::{self, escape_hidden};
@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         return Ok(ExitCode::from(2));
     }
     let schema = Broker::policy_schema(&found);
-    let world = World { config: &config, items: &items, schema: &schema };
+    let world = KnownCalls { config: &config, items: &items, schema: &schema };
     let answer = runtime::block_on(answer(args, &world, (&old, &new), not_judged))?;
     answer.print(global.json)?;
     Ok(match answer.wider {
@@ -115,21 +115,21 @@ fn judging_calls(policies: Vec<PluginConfig>) -> (Vec<PluginConfig>, Vec<PluginC
 
 async fn answer(
     args: &Args,
-    world: &World<'_>,
+    world: &KnownCalls<'_>,
     (old, new): (&[PluginConfig], &[PluginConfig]),
     not_judged: Option<String>,
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<ProveReport> {
     let judge = Judge::load(old, new).await?;
     let constants = Constants::of(&old.iter().chain(new).collect::<Vec<_>>());
     let proof = match not_judged {
-        None if old == new => return Ok(Answer { method: Method::Same, wider: None }),
+        None if old == new => return Ok(ProveReport { method: FoundBy::Same, wider: None }),
         Some(reason) => Proof::Impossible(reason),
         None if args.search => Proof::Impossible("a search was asked for".to_owned()),
         None => symbolic::prove(old, new, world, &judge).await,
     };
     let no_proof = match proof {
         Proof::NeverWider => None,
-        Proof::Wider(wider) => return Ok(Answer { method: Method::Proof { judged: 0 }, wider: Some(*wider) }),
+        Proof::Wider(wider) => return Ok(ProveReport { method: FoundBy::Proof { judged: 0 }, wider: Some(*wider) }),
         Proof::Impossible(reason) => Some(reason),
     };
     let spaces: Vec<Space> = world.items.iter().map(|item| Space::new(item, world.config, &constants)).collect();
@@ -144,8 +144,8 @@ async fn answer(
         output::status_line("");
     }
     let method = match no_proof {
-        None if searched.wider.is_none() => Method::Proof { judged: searched.judged },
-        no_proof => Method::Search {
+        None if searched.wider.is_none() => FoundBy::Proof { judged: searched.judged },
+        no_proof => FoundBy::Search {
             judged: searched.judged,
             sample: searched.sample,
             is_exhaustive: searched.is_exhaustive,
@@ -154,5 +154,5 @@ async fn answer(
             }),
         },
     };
-    Ok(Answer { method, wider: searched.wider })
+    Ok(ProveReport { method, wider: searched.wider })
 }

@@ -15,7 +15,7 @@ pub(super) struct Judge {
 
 /// What a set of policies says about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Judgement {
+pub(super) struct PolicyJudgement {
     pub(super) joint: JointVerdict,
     /// What each policy says that does not let the call pass.
     pub(super) reasons: Vec<String>,
@@ -39,7 +39,7 @@ impl Judge {
     }
 
     /// Returns what both say, if the new policies let the call go further than the old ones.
-    pub(super) async fn wider(&self, view: &CallView) -> Option<(Judgement, Judgement)> {
+    pub(super) async fn wider(&self, view: &CallView) -> Option<(PolicyJudgement, PolicyJudgement)> {
         let old = judge(&self.old, view).await;
         if old.joint == JointVerdict::Pass {
             return None;
@@ -50,8 +50,8 @@ impl Judge {
 }
 
 /// Returns what policies decide together. As at the gate, a policy that fails denies.
-async fn judge(policies: &[Policy], view: &CallView) -> Judgement {
-    let mut found = Judgement { joint: JointVerdict::Pass, reasons: Vec::new() };
+async fn judge(policies: &[Policy], view: &CallView) -> PolicyJudgement {
+    let mut found = PolicyJudgement { joint: JointVerdict::Pass, reasons: Vec::new() };
     for policy in policies.iter().filter(|policy| policy.on(Phase::Call)) {
         let (verdict, reason) = match policy.check(view).await {
             Ok(Verdict::Pass) => continue,

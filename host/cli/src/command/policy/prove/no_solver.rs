@@ -20,7 +20,7 @@ pub(super) enum Proof {
 
 /// The calls that there can be.
 #[cfg_attr(not(feature = "prove"), expect(dead_code, reason = "only a solver reads all of it"))]
-pub(super) struct World<'a> {
+pub(super) struct KnownCalls<'a> {
     pub(super) config: &'a Config,
     pub(super) items: &'a [Arc<Item>],
     /// The types of the calls, in Cedar's syntax.
@@ -28,6 +28,6 @@ pub(super) struct World<'a> {
 }
 
 /// Says that this program proves nothing.
-pub(super) async fn prove(_: &[PluginConfig], _: &[PluginConfig], _: &World<'_>, _: &Judge) -> Proof {
+pub(super) async fn prove(_: &[PluginConfig], _: &[PluginConfig], _: &KnownCalls<'_>, _: &Judge) -> Proof {
     Proof::Impossible("this program is built without the feature `prove`".to_owned())
 }

@@ -8,14 +8,14 @@ use cedar_policy::{EntityUid, Policy, PolicyId, PolicySet};
 use portcullis::item::{Item, ItemKind};
 use portcullis::name::ProfileName;
 
-use super::symbolic::World;
+use super::symbolic::KnownCalls;
 
 /// A profile that no policy names.
 const OTHER_PROFILE: &str = "another-profile";
 
 /// What is known of the calls.
 pub(super) struct Possible<'a> {
-    world: &'a World<'a>,
+    world: &'a KnownCalls<'a>,
     /// The sources, with their tags.
     sources: BTreeMap<String, Vec<String>>,
     /// These, and those that only policies name.
@@ -25,7 +25,7 @@ pub(super) struct Possible<'a> {
 
 impl<'a> Possible<'a> {
     /// Takes in the sources and profiles that are configured, and those that policies name.
-    pub(super) fn new(world: &'a World<'a>, policies: &[&PolicySet]) -> Self {
+    pub(super) fn new(world: &'a KnownCalls<'a>, policies: &[&PolicySet]) -> Self {
         let literals = policies.iter().flat_map(|set| set.policies()).flat_map(Policy::entity_literals);
         let literals: Vec<EntityUid> = literals.collect();
         let named = |kind: &str| -> BTreeSet<String> {
@@ -47,7 +47,7 @@ impl<'a> Possible<'a> {
     /// It is no policy: a name cannot be written in Cedar.
     pub(super) fn calls_of(&self, action: &EntityUid) -> Option<Result<Policy, String>> {
         let resource = match action.id().unescaped() {
-            "get_prompt" => self.any(ItemKind::Prompt, "Prompt", "prompts/get"),
+            "get_prompt" => self.any(ItemKind::Prompt, "Prompt"),
             "read_resource" => self.resources(),
             "use_method" => self.sources_themselves(),
             tool => {
@@ -72,10 +72,11 @@ impl<'a> Possible<'a> {
     }
 
     /// Says that the resource is one of the items of a kind.
-    fn any(&self, kind: ItemKind, entity: &str, method: &str) -> Option<String> {
+    fn any(&self, kind: ItemKind, entity: &str) -> Option<String> {
         let items = self.world.items.iter().filter(|item| item.kind == kind);
         let items: Vec<String> = items.map(|item| format!("({})", self.item(item, entity))).collect();
-        (!items.is_empty()).then(|| format!("context.method == \"{method}\" && ({})", items.join(" || ")))
+        let method = kind.use_method();
+        (!items.is_empty()).then(|| format!("context.method == \"{}\" && ({})", method.as_str(), items.join(" || ")))
     }
 
     /// Says that the resource is this item.

@@ -4,12 +4,12 @@ use portcullis::call::CallView;
 use portcullis::item::ItemKind;
 use serde_json::{Value, json};
 
-use super::judge::Judgement;
+use super::judge::PolicyJudgement;
 use super::search::Wider;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 
 /// How the answer was found.
-pub(super) enum Method {
+pub(super) enum FoundBy {
     /// There is nothing to find: the policies are the same.
     Same,
     /// By a solver: it is about all calls whose arguments agree with the tools' input schemas. This many others were judged.
@@ -19,12 +19,12 @@ pub(super) enum Method {
 }
 
 /// The answer to whether the new policies are wider.
-pub(super) struct Answer {
-    pub(super) method: Method,
+pub(super) struct ProveReport {
+    pub(super) method: FoundBy,
     pub(super) wider: Option<Wider>,
 }
 
-impl Answer {
+impl ProveReport {
     pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {
         if json {
             return output::json(&self.to_json());
@@ -42,12 +42,12 @@ impl Answer {
             }
         }
         match (&self.wider, &self.method) {
-            (None, Method::Same) => output::text(&format!("{BOLD}never wider{BOLD:#}\nthe policies are the same\n")),
-            (None, Method::Proof { judged }) => output::text(&format!(
+            (None, FoundBy::Same) => output::text(&format!("{BOLD}never wider{BOLD:#}\nthe policies are the same\n")),
+            (None, FoundBy::Proof { judged }) => output::text(&format!(
                 "{BOLD}never wider{BOLD:#}\nproved by cvc5, for every call whose arguments agree with the input schemas of the tools \
                  and whose numbers are whole; of {judged} tried calls, also with other arguments, none goes further\n"
             )),
-            (None, Method::Search { judged, sample, is_exhaustive, no_proof }) => {
+            (None, FoundBy::Search { judged, sample, is_exhaustive, no_proof }) => {
                 let all = if *is_exhaustive {
                     format!("searched: all {judged} calls of a sample were judged")
                 } else {
@@ -58,7 +58,7 @@ impl Answer {
                     escape_hidden(no_proof)
                 ))
             }
-            (Some(_), Method::Search { judged, .. }) => {
+            (Some(_), FoundBy::Search { judged, .. }) => {
                 output::text(&format!("found by a search, after {judged} calls\n"))
             }
             (Some(_), _) => output::text("found by cvc5\n"),
@@ -76,9 +76,9 @@ impl Answer {
             })
         });
         let (method, judged, sample, no_proof) = match &self.method {
-            Method::Same => ("same", 0, None, None),
-            Method::Proof { judged } => ("proof", *judged, None, None),
-            Method::Search { judged, sample, is_exhaustive, no_proof } => {
+            FoundBy::Same => ("same", 0, None, None),
+            FoundBy::Proof { judged } => ("proof", *judged, None, None),
+            FoundBy::Search { judged, sample, is_exhaustive, no_proof } => {
                 let method = if *is_exhaustive { "exhaustive-search" } else { "random-search" };
                 (method, *judged, Some(sample), Some(no_proof))
             }
@@ -90,7 +90,7 @@ impl Answer {
     }
 }
 
-fn judgement(judgement: &Judgement) -> Value {
+fn judgement(judgement: &PolicyJudgement) -> Value {
     json!({ "verdict": judgement.joint.word(), "reasons": judgement.reasons })
 }
 

@@ -3,7 +3,7 @@
 
 use portcullis::call::CallView;
 
-use super::judge::{Judge, Judgement};
+use super::judge::{Judge, PolicyJudgement};
 use super::sample::{Choice, Space};
 
 /// The seed of the random choice. It is fixed, so that the same policies get the same answer.
@@ -23,8 +23,8 @@ pub(super) struct Searched {
 /// A call that goes further, with what the old and the new policies say.
 pub(super) struct Wider {
     pub(super) view: CallView,
-    pub(super) old: Judgement,
-    pub(super) new: Judgement,
+    pub(super) old: PolicyJudgement,
+    pub(super) new: PolicyJudgement,
 }
 
 /// Searches the spaces, and judges at most about `most` calls.

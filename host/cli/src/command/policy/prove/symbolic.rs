@@ -42,7 +42,7 @@ pub(super) enum Proof {
 }
 
 /// The calls that there can be.
-pub(super) struct World<'a> {
+pub(super) struct KnownCalls<'a> {
     pub(super) config: &'a Config,
     pub(super) items: &'a [Arc<Item>],
     /// The types of the calls, in Cedar's syntax.
@@ -53,7 +53,7 @@ pub(super) struct World<'a> {
 type Failed = String;
 
 /// Proves that the new policies are never wider.
-pub(super) async fn prove(old: &[PluginConfig], new: &[PluginConfig], world: &World<'_>, judge: &Judge) -> Proof {
+pub(super) async fn prove(old: &[PluginConfig], new: &[PluginConfig], world: &KnownCalls<'_>, judge: &Judge) -> Proof {
     let proof = async {
         let (old, new) = changed_policies(old, new)?;
         match implications(&old, &new, world, judge).await? {
@@ -93,7 +93,7 @@ fn changed_policies(old: &[PluginConfig], new: &[PluginConfig]) -> Result<(Strin
 }
 
 /// Proves both implications for each action, and returns a call for which one does not hold.
-async fn implications(old: &str, new: &str, world: &World<'_>, judge: &Judge) -> Result<Option<Wider>, Failed> {
+async fn implications(old: &str, new: &str, world: &KnownCalls<'_>, judge: &Judge) -> Result<Option<Wider>, Failed> {
     let parse = |text: &str| text.parse::<PolicySet>().map_err(|error| error.to_string());
     let (old, new) = (parse(old)?, parse(new)?);
     let (schema, _) = Schema::from_cedarschema_str(world.schema).map_err(|error| error.to_string())?;
@@ -139,7 +139,7 @@ async fn implications(old: &str, new: &str, world: &World<'_>, judge: &Judge) ->
 }
 
 /// Returns the call as an ordinary caller would make it, if it goes further then too: the solver takes any caller.
-async fn ordinary(view: CallView, world: &World<'_>, judge: &Judge) -> CallView {
+async fn ordinary(view: CallView, world: &KnownCalls<'_>, judge: &Judge) -> CallView {
     for (name, trust) in sample::profiles(world.config) {
         let Some(caller) = sample::caller("local", name, trust) else { continue };
         let call = Call { caller, risk: Risk::Risky, ..Call::clone(&view.call) };
