@@ -209,3 +209,39 @@ fn what_cannot_be_compared_is_refused_with_the_way_out() {
     let ran = dir.run(&["policy", "prove", "list.toml", "builtin:rules"]);
     assert!(ran.code != Some(0), "{}{}", ran.out, ran.err);
 }
+
+#[test]
+fn nothing_is_proved_about_what_the_solver_does_not_see() {
+    let Some(solver) = solver() else { return };
+    let dir = TestDir::new(CALCULATOR);
+    // A caller may send an argument that the schema of `add` does not name.
+    let force = "@id(\"no-force\") forbid (principal, action == Action::\"calc__add\", resource) when { context.input has force };";
+    fs::write(dir.path("old.cedar"), cedar(force)).unwrap();
+    fs::write(dir.path("new.cedar"), cedar("")).unwrap();
+    let (_, found) = prove(&dir, &solver, &["old.cedar", "new.cedar"]);
+    assert_eq!(found["proved"], false, "{found:#}");
+    assert!(found["notProved"].as_str().unwrap().contains("`force`"), "{found:#}");
+
+    // Policies that are asked about results are no part of it.
+    let with = |on: &str| {
+        format!(
+            "{CALCULATOR}[[policies]]\nplugin = \"builtin:cedar\"\non = {on}\nsettings = {{ policies = \"permit (principal, action, resource);\" }}\n"
+        )
+    };
+    fs::write(dir.path("old.toml"), with(r#"["call", "result"]"#)).unwrap();
+    fs::write(dir.path("new.toml"), with(r#"["call"]"#)).unwrap();
+    let (_, found) = prove(&dir, &solver, &["--calls", "20", "old.toml", "new.toml"]);
+    assert_eq!(found["proved"], false, "{found:#}");
+    assert!(found["notProved"].as_str().unwrap().contains("results"), "{found:#}");
+
+    // Nothing is known of the calls of a source that is missing.
+    let dir = TestDir::new(&format!("{CALCULATOR}[sources.gone]\ncommand = [\"/bin/false\"]\n"));
+    fs::write(
+        dir.path("old.cedar"),
+        cedar("forbid (principal, action, resource) when { resource in Source::\"gone\" };"),
+    )
+    .unwrap();
+    fs::write(dir.path("new.cedar"), cedar("")).unwrap();
+    let (code, found) = prove(&dir, &solver, &["--calls", "20", "old.cedar", "new.cedar"]);
+    assert_eq!((code, &found["proved"]), (Some(2), &json!(false)), "{found:#}");
+}

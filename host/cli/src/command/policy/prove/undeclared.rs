@@ -41,15 +41,20 @@ fn first_undeclared(expression: &Value, context: Option<&Value>) -> Option<Strin
 
 /// Returns the member that this `has` tests for, unless the types declare it.
 fn not_declared(has: &Map<String, Value>, context: Option<&Value>) -> Option<String> {
-    let name = has.get("attr")?.as_str()?;
-    let declared = match path(has.get("left")?) {
+    // `has a.b` names several, each within the one before.
+    let names: Vec<&str> = match has.get("attr") {
+        Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
+        name => name.and_then(Value::as_str).into_iter().collect(),
+    };
+    let declared = match has.get("left").map_or(Path::Unknown, path) {
         Path::Elsewhere => true,
         Path::InContext(keys) => {
-            keys.iter().chain([&name]).try_fold(context?, |record, key| member(record, key)).is_some()
+            !names.is_empty()
+                && keys.iter().chain(&names).try_fold(context, |record, key| member(record?, key).map(Some)).is_some()
         }
         Path::Unknown => false,
     };
-    (!declared).then(|| name.to_owned())
+    (!declared).then(|| names.join("."))
 }
 
 fn member<'a>(record: &'a Value, key: &str) -> Option<&'a Value> {
@@ -107,7 +112,7 @@ mod tests {
     fn a_test_for_an_argument_that_no_schema_names_is_found_at_any_depth() {
         assert_eq!(found("context.input has force"), Some("force".to_owned()));
         assert_eq!(found("true && !(context.input has opt && context.input.opt has force)"), Some("force".to_owned()));
-        assert_eq!(found("context.input has opt.force"), Some("force".to_owned()));
+        assert_eq!(found("context.input has opt.force"), Some("opt.force".to_owned()));
         assert_eq!(
             found("(if context.input.amount > 1 then context.input else context.input) has amount"),
             Some("amount".to_owned())
