@@ -63,7 +63,7 @@
 //!   needed there as well.
 //!
 //! On an edge host all of them may be off: `portcullis = { version = "…", default-features = false }`. The API is the same,
-//! without `main_if_asked` and without what concerns packages and the cells of processes.
+//! without `main_if_asked`, `HttpFront` and what concerns packages and the cells of processes.
 
 mod context;
 mod provenance;
@@ -76,6 +76,7 @@ pub use broker::{
 pub use front::http::{FrontError, HttpFront, HttpService};
 pub use front::stdio::{connect, serve_stdio};
 pub use gate::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, InboxError, Question, QuestionEvent};
+
 // Items of the crates below this one. Their examples are here, where they have the names that programs use.
 
 /// # Example

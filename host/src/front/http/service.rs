@@ -21,6 +21,7 @@ use super::{FrontError, FrontSettings, FrontShared, HttpFront, handle};
 use crate::broker::Broker;
 use crate::name::ProfileName;
 
+/// The refusal where no token is asked for and nobody knows that the caller is local.
 const NOT_LOCAL: &str = "without a token only programs on this machine may call; if this one is, the server has to say so: serve with \
                          `into_make_service_with_connect_info::<SocketAddr>()`";
 

@@ -75,13 +75,11 @@ pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let mut items: Vec<Arc<Item>> = Vec::new();
     let mut not_judged = (old_elsewhere != new_elsewhere)
         .then(|| "OLD and NEW differ in what they do with results or lists, which is not judged".to_owned());
-    let mut is_complete = true;
     for (source, offered) in &found {
         match offered {
             Ok(offered) => items.extend(offered.items.iter().filter(|item| item.kind != ItemKind::Source).cloned()),
             Err(error) => {
                 output::message(&format!("source `{source}` is missing: {}", escape_hidden(&error.to_string())));
-                is_complete = false;
                 not_judged = Some(format!("the source `{source}` is missing, so no call of it was judged"));
             }
         }
@@ -96,7 +94,7 @@ pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     answer.print(global.json)?;
     Ok(match answer.wider {
         Some(_) => ExitCode::FAILURE,
-        None if is_complete => ExitCode::SUCCESS,
+        None if found.values().all(Result::is_ok) => ExitCode::SUCCESS,
         None => ExitCode::from(2),
     })
 }

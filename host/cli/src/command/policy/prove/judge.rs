@@ -13,11 +13,11 @@ pub(super) struct Judge {
     new: Vec<Policy>,
 }
 
-/// What a set of policies says about a call.
+/// The joint verdict of a set of policies about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PolicyJudgement {
     pub(super) joint: JointVerdict,
-    /// What each policy says that does not let the call pass.
+    /// The reason of each policy that does not let the call pass.
     pub(super) reasons: Vec<String>,
 }
 

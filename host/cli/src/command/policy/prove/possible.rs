@@ -13,7 +13,7 @@ use super::symbolic::KnownCalls;
 /// A profile that no policy names.
 const OTHER_PROFILE: &str = "another-profile";
 
-/// What is known of the calls.
+/// The calls that there can be, by their sources and profiles.
 pub(super) struct Possible<'a> {
     world: &'a KnownCalls<'a>,
     /// The sources, with their tags.

@@ -1,4 +1,4 @@
-//! What `portcullis policy prove` says: whether a call goes further, how that was found, and the call.
+//! The answer of `portcullis policy prove`: whether a call goes further, how that was found, and the call.
 
 use portcullis::call::CallView;
 use portcullis::item::ItemKind;
@@ -8,7 +8,7 @@ use super::judge::PolicyJudgement;
 use super::search::Wider;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 
-/// How the answer was found.
+/// The way in which the answer was found.
 pub(super) enum FoundBy {
     /// There is nothing to find: the policies are the same.
     Same,

@@ -111,7 +111,7 @@ async fn implications(old: &str, new: &str, world: &KnownCalls<'_>, judge: &Judg
         let only_possible = only_possible?;
         if let Some(name) = undeclared(&[&old, &new], environment.action(), &types) {
             return Err(format!(
-                "a policy asks whether `{name}` is there, which the types of {} do not name and a caller may send",
+                "a policy depends on `{name}`, of which a caller may send more than the types of {} name",
                 environment.action()
             ));
         }

@@ -1,4 +1,4 @@
-//! Arguments that policies test for and that the input schema does not name. A caller may send them all the same, but for the
+//! Arguments on which policies depend and which the input schema does not name. A caller may send them all the same, but for the
 //! solver there are none: a policy that depends on them would be taken for one that never applies.
 
 use cedar_policy::{ActionConstraint, EntityUid, Policy, PolicySet};
@@ -27,16 +27,30 @@ fn context_of<'a>(action: &EntityUid, schema: &'a Value) -> Option<&'a Value> {
     actions.next()?.get("appliesTo")?.get("context")
 }
 
-/// Looks for a `has` anywhere in an expression.
+/// Looks anywhere in an expression for a `has`, and for records that are used as a whole: a caller may send further members.
 fn first_undeclared(expression: &Value, context: Option<&Value>) -> Option<String> {
     match expression {
         Value::Array(parts) => parts.iter().find_map(|part| first_undeclared(part, context)),
         Value::Object(parts) => {
-            let tested = parts.get("has").and_then(Value::as_object).and_then(|has| not_declared(has, context));
-            tested.or_else(|| parts.values().find_map(|part| first_undeclared(part, context)))
+            if let Some(has) = parts.get("has").and_then(Value::as_object) {
+                return not_declared(has, context);
+            }
+            match path(expression) {
+                Path::Elsewhere => None,
+                Path::InContext(keys) => {
+                    let of = keys.iter().try_fold(context, |record, key| member(record?, key).map(Some)).flatten();
+                    of.is_none_or(has_members).then(|| keys.last().copied().unwrap_or("context").to_owned())
+                }
+                Path::Unknown => parts.values().find_map(|part| first_undeclared(part, context)),
+            }
         }
         _ => None,
     }
+}
+
+/// Reports whether a type is a record, or a set of records.
+fn has_members(of: &Value) -> bool {
+    of.get("attributes").is_some() || of.get("element").is_some_and(has_members)
 }
 
 /// Returns the member that this `has` tests for, unless the types declare it.
@@ -61,7 +75,7 @@ fn member<'a>(record: &'a Value, key: &str) -> Option<&'a Value> {
     record.get("attributes")?.get(key)
 }
 
-/// Where a value comes from.
+/// The place that a value comes from.
 enum Path<'a> {
     /// A member of the context, by its keys.
     InContext(Vec<&'a str>),
