@@ -38,8 +38,9 @@ fn first_undeclared(expression: &Value, context: Option<&Value>) -> Option<Strin
             match path(expression) {
                 Path::Elsewhere => None,
                 Path::InContext(keys) => {
+                    // A member that no type has is refused as ill-typed, unless a `has` stands before it.
                     let of = keys.iter().try_fold(context, |record, key| member(record?, key).map(Some)).flatten();
-                    of.is_none_or(has_members).then(|| keys.last().copied().unwrap_or("context").to_owned())
+                    of.is_some_and(has_members).then(|| keys.last().copied().unwrap_or("context").to_owned())
                 }
                 Path::Unknown => parts.values().find_map(|part| first_undeclared(part, context)),
             }
