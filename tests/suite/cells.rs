@@ -1,9 +1,12 @@
 //! Cells, from the configuration to the source, and how they are reported.
 
+use std::fs;
+
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era};
-use crate::test_dir::TestDir;
+use crate::test_dir::{TestDir, signal, until};
 
 const PLAIN: &str = "[broker]\nask-timeout = \"1s\"\n[sources.files]\ncommand = [\"@source@\", \"plain\"]\n";
 
@@ -65,4 +68,26 @@ fn a_grant_that_cannot_be_given_stops_the_start_and_says_why() {
     assert!(ran.out.contains(why) && ran.out.contains("does not exist; create it"), "{}", ran.out);
     assert!(ran.out.contains("none was built, and no code of the source has run"), "{}", ran.out);
     assert!(dir.records_of("source.started").is_empty());
+}
+
+/// Returns the children of a process.
+fn children(process: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+    // A thread may have ended meanwhile.
+    let listed = threads.map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    listed.collect::<String>().split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_launcher_that_was_killed_is_replaced_when_the_next_source_starts() {
+    let dir = TestDir::new(&format!("{PLAIN}lifecycle = \"per-call\"\n"));
+    let mut agent = Agent::start(&dir, Era::Modern);
+    let broker = agent.running.pid();
+    for _ in 0..2 {
+        assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+        until("the launcher alone is left", || children(broker).len() == 1);
+        signal(children(broker)[0], Signal::KILL);
+    }
+    agent.leave();
+    dir.assert_nothing_left();
 }

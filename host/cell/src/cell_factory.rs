@@ -21,6 +21,8 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 
 #[cfg(feature = "process")]
+use super::spawner::on_spawner;
+#[cfg(feature = "process")]
 use super::{AvailableTiers, ProgramSearch, Recording};
 use super::{CellError, CellGrant, Installations};
 
@@ -140,8 +142,8 @@ impl CellFactory {
     pub(crate) async fn tiers(&self) -> &AvailableTiers {
         let probe = || async {
             let launcher = self.launcher.clone();
-            let probe = tokio::task::spawn_blocking(move || portcullis_jail::probe(&launcher)).await;
-            AvailableTiers::new(probe.ok())
+            let probe = on_spawner(move |launchers| launchers.probe(&launcher)).await;
+            AvailableTiers::new(probe.and_then(|probe| probe).ok())
         };
         self.tiers.get_or_init(probe).await
     }

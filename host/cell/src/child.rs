@@ -1,16 +1,16 @@
-//! The life of one cell. It is started by the one thread that lives as long as the broker, always reaped, and killed as
-//! a whole.
+//! The life of one cell: it is always reaped, and killed as a whole.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use portcullis_jail::{BuiltCell, CellControl, CellRefusal, LaunchSpec, Launcher, StartedCell};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::recorder::Recording;
+use super::spawner::{Launchers, on_spawner};
 
 /// A started cell. Dropping it kills every process in the cell.
 pub struct CellProcess {
@@ -56,12 +56,10 @@ impl CellProcess {
         launcher: Launcher,
         recording: Option<Arc<Recording>>,
     ) -> Result<(Self, ChildStreams, BuiltCell), CellStartError> {
-        let (reply, started) = oneshot::channel();
-        let spawner = spawner().ok_or_else(|| io::Error::other("cannot start the thread that starts processes"))?;
-        let gone = || io::Error::other("the thread that starts processes has ended");
-        spawner.send(Order { launch, launcher, recording, reply }).map_err(|_| gone())?;
-        let (child, streams, ready) = started.await.map_err(|_| gone())??;
-        let ready = ready.await.map_err(|_| gone())??;
+        // If the caller has gone away, what was started is dropped with the answer, which kills it.
+        let start = move |launchers: &mut Launchers| Self::watch(launchers.start(&launcher, &launch)?, recording);
+        let (child, streams, ready) = on_spawner(start).await??;
+        let ready = ready.await.map_err(|_| io::Error::other("the thread that watches the process has ended"))??;
         Ok((child, streams, ready))
     }
 
@@ -125,32 +123,6 @@ impl Drop for CellProcess {
 
 /// A cell that was started, and a receiver that later gets whether it was built.
 type Begun = (CellProcess, ChildStreams, oneshot::Receiver<Result<BuiltCell, CellRefusal>>);
-
-struct Order {
-    launch: LaunchSpec,
-    launcher: Launcher,
-    recording: Option<Arc<Recording>>,
-    reply: oneshot::Sender<io::Result<Begun>>,
-}
-
-/// Returns the queue of the one thread that starts all processes, or `None` if it cannot be started. The kernel kills a
-/// source when the thread that started it ends, so this thread must live as long as the broker.
-fn spawner() -> Option<&'static std::sync::mpsc::Sender<Order>> {
-    static SPAWNER: OnceLock<Option<std::sync::mpsc::Sender<Order>>> = OnceLock::new();
-    let start = || {
-        let (orders, queue) = std::sync::mpsc::channel::<Order>();
-        let run = move || {
-            for Order { launch, launcher, recording, reply } in queue {
-                let started = launch.start(&launcher).and_then(|started| CellProcess::watch(started, recording));
-                // If the caller has gone away, the unsent reply drops the child, which kills it.
-                let _ = reply.send(started);
-            }
-        };
-        std::thread::Builder::new().name("portcullis-spawner".to_owned()).spawn(run).ok()?;
-        Some(orders)
-    };
-    SPAWNER.get_or_init(start).as_ref()
-}
 
 fn describe(status: Option<ExitStatus>) -> String {
     match (status.and_then(|status| status.code()), status.and_then(|status| status.signal())) {

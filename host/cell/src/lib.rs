@@ -31,6 +31,8 @@ mod program_search;
 #[cfg(feature = "process")]
 mod recorder;
 mod report;
+#[cfg(feature = "process")]
+mod spawner;
 mod symlinks;
 #[cfg(feature = "process")]
 mod system_mounts;

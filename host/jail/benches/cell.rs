@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis_jail::{CellSpec, LaunchSpec, Launcher, Mount, Tier};
+use portcullis_jail::{CellSpec, LaunchSpec, Launcher, Mount, RunningLauncher, Tier};
 
 /// Runs of each variant of a pair; the two alternate.
 const PAIRS: usize = 21;
@@ -64,9 +64,9 @@ fn plain(launch: &LaunchSpec) -> Duration {
 }
 
 /// Starts a program in a cell. Returns the time until it has answered.
-fn caged(launch: &LaunchSpec, launcher: &Launcher) -> Duration {
+fn caged(launch: &LaunchSpec, launcher: &mut RunningLauncher) -> Duration {
     let begun = Instant::now();
-    let mut started = launch.start(launcher).unwrap();
+    let mut started = launcher.start(launch).unwrap();
     started.control.ready(drop).unwrap();
     ask(&mut started.input, &mut started.output);
     let took = begun.elapsed();
@@ -120,29 +120,30 @@ fn processor_time() -> Duration {
 
 fn cells(criterion: &mut Criterion) {
     let launch = launch("/usr/bin/true", &[], &[]);
+    let mut launcher = own().run().unwrap();
     let mut group = criterion.benchmark_group("start_true");
     group.bench_function("plain", |bench| bench.iter(|| plain(&launch)));
-    group.bench_function("full", |bench| bench.iter(|| caged(&launch, &own())));
+    group.bench_function("full", |bench| bench.iter(|| caged(&launch, &mut launcher)));
     if !rustix::process::geteuid().is_root() {
         let mut reduced = launch.clone();
         (reduced.cell.tier, reduced.cell.home, reduced.directory) = (Tier::Reduced, std::env::temp_dir(), "/".into());
-        group.bench_function("reduced", |bench| bench.iter(|| caged(&reduced, &own())));
+        group.bench_function("reduced", |bench| bench.iter(|| caged(&reduced, &mut launcher)));
     }
     group.finish();
     processor_time_of("plain", || _ = plain(&launch));
-    processor_time_of("full", || _ = caged(&launch, &own()));
+    processor_time_of("full", || _ = caged(&launch, &mut launcher));
     let command_line = target().join("release/portcullis");
     match command_line.exists() {
         true => {
-            let launcher = Launcher::Path(command_line);
-            processor_time_of("full, by the portcullis binary", || _ = caged(&launch, &launcher));
+            let mut launcher = Launcher::Path(command_line).run().unwrap();
+            processor_time_of("full, by the portcullis binary", || _ = caged(&launch, &mut launcher));
         }
         false => println!("NOT MEASURED: the `portcullis` binary as the launcher; cargo build --release --bins"),
     }
 }
 
 /// Measures many runs together, since the clock of processor time is coarse.
-fn processor_time_of(name: &str, run: impl Fn()) {
+fn processor_time_of(name: &str, mut run: impl FnMut()) {
     let (before, begun, mut count) = (processor_time(), Instant::now(), 0);
     while begun.elapsed() < Duration::from_secs(4) {
         run();
@@ -159,8 +160,9 @@ fn median(mut times: Vec<Duration>) -> Duration {
 fn real_servers(_: &mut Criterion) {
     for (name, launch) in servers() {
         // The first run reads files from disk that the others find in memory.
-        caged(&launch, &own());
-        let (without, within) = (0..PAIRS).map(|_| (plain(&launch), caged(&launch, &own()))).unzip();
+        let mut launcher = own().run().unwrap();
+        caged(&launch, &mut launcher);
+        let (without, within) = (0..PAIRS).map(|_| (plain(&launch), caged(&launch, &mut launcher))).unzip();
         let (without, within) = (median(without), median(within));
         let ratio = within.as_secs_f64() / without.as_secs_f64();
         println!(
@@ -173,7 +175,7 @@ fn real_servers(_: &mut Criterion) {
             std::thread::scope(|scope| (0..TOGETHER).for_each(|_| drop(scope.spawn(start))));
             begun.elapsed()
         };
-        let (without, within) = (all(&|| plain(&launch)), all(&|| caged(&launch, &own())));
+        let (without, within) = (all(&|| plain(&launch)), all(&|| caged(&launch, &mut own().run().unwrap())));
         println!("{TOGETHER} × tools/list of {name} at once: plain {without:?}, in a cell {within:?}");
     }
 }
@@ -193,7 +195,7 @@ fn making_files(_: &mut Criterion) {
     launch.cell.mounts.push(Mount::write(folder.path()));
     for names in [Vec::new(), vec!["protected".to_owned()]] {
         launch.cell.protected_names = names.clone();
-        let mut started = launch.start(&own()).unwrap();
+        let mut started = own().run().unwrap().start(&launch).unwrap();
         started.control.ready(drop).unwrap();
         let mut said = String::new();
         started.output.read_to_string(&mut said).unwrap();

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::cell::{CellSpec, Launcher, Network};
 #[cfg(target_os = "linux")]
 use crate::cgroup::ControlGroup;
+use crate::fork_server::ForkServer;
+use crate::outermost::OutermostProcess;
 use crate::report::{CellRefusal, EnforcementReport};
 use crate::wire;
 #[cfg(not(target_os = "linux"))]
@@ -22,15 +24,40 @@ use without_cgroups::ControlGroup;
 /// The first argument that makes the program act as the launcher. It is not meant to be typed.
 pub(crate) const ASK: &str = "__jail";
 
+/// The first argument that makes the program act as the launcher in a cell whose namespaces bubblewrap has made.
+#[cfg(target_os = "linux")]
+pub(crate) const ASK_INSIDE: &str = "__jail-inside";
+
+/// The remedy for a launcher that ends without an answer.
+pub(crate) const IS_LAUNCHER: &str = "does the launcher's `main` call `main_if_asked` first?";
+
 /// The byte that the broker writes to have SIGTERM sent to the source. Closing the connection kills the source instead.
 pub(crate) const TERMINATE: u8 = b'T';
 
 /// The longest time that the launcher may take to build a cell. It takes milliseconds, but a hanging network file
 /// system would take for ever.
-const BUILD_DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const BUILD_DEADLINE: Duration = Duration::from_secs(20);
 
 impl Launcher {
-    pub(crate) fn program(&self) -> OsString {
+    /// Starts the launcher. Returns at once.
+    ///
+    /// The thread that calls this must live as long as the sources that the launcher starts: when it ends, the kernel
+    /// kills them.
+    ///
+    /// # Errors
+    /// If the launcher cannot be executed.
+    pub fn run(&self) -> io::Result<RunningLauncher> {
+        Ok(RunningLauncher { forks: ForkServer::start(self)? })
+    }
+
+    /// Returns the command that runs the launcher with this end of a connection.
+    pub(crate) fn command(&self, connection: UnixStream) -> Command {
+        let mut command = Command::new(self.program());
+        command.arg(ASK).env_clear().stdin(OwnedFd::from(connection)).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    fn program(&self) -> OsString {
         match self {
             // The link, not the path that it shows: it still leads to the running program after that was replaced on
             // disk.
@@ -57,7 +84,7 @@ pub struct LaunchSpec {
     pub cell: CellSpec,
 }
 
-/// The request to the launcher. It is sent over standard input and not on the command line, which others can read.
+/// The request for one cell. It is sent over the control connection and not on the command line, which others can read.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct LaunchRequest {
     /// The broker's process id. If the broker has ended before the launcher is ready, nothing starts.
@@ -66,37 +93,40 @@ pub(crate) struct LaunchRequest {
     pub(crate) rehearsal: bool,
     /// True if a delegated cgroup limits the cell; the file to enter it by is sent along with the streams.
     pub(crate) cgroup: bool,
-    /// True if the namespaces already exist (bubblewrap); the control connection is sent along with the streams.
-    pub(crate) inside: bool,
     pub(crate) launch: LaunchSpec,
 }
 
-impl LaunchSpec {
-    /// Starts the launcher, which builds the cell and becomes the program. Returns at once; [`CellControl::ready`]
-    /// waits until the cell is built.
-    ///
-    /// The thread that calls this must live as long as the source: when it ends, the kernel kills the source.
+/// A launcher that runs, and that starts cells. They go on when it is dropped.
+#[derive(Debug)]
+pub struct RunningLauncher {
+    forks: ForkServer,
+}
+
+impl RunningLauncher {
+    /// Has the launcher build the cell and become the program. Returns at once; [`CellControl::ready`] waits until the
+    /// cell is built.
     ///
     /// # Errors
-    /// If the launcher cannot be executed, the launch does not fit into a message (16 MiB), or a path is not UTF-8.
-    pub fn start(&self, launcher: &Launcher) -> io::Result<StartedCell> {
-        self.ask(launcher, false)
+    /// If the launcher has ended, the launch does not fit into a message (16 MiB), or a path is not UTF-8.
+    pub fn start(&mut self, launch: &LaunchSpec) -> io::Result<StartedCell> {
+        self.ask(launch, false)
     }
 
-    pub(crate) fn ask(&self, launcher: &Launcher, rehearsal: bool) -> io::Result<StartedCell> {
+    /// Reports whether the launcher has ended, so that it can start nothing more.
+    pub fn has_ended(&mut self) -> bool {
+        self.forks.has_ended()
+    }
+
+    pub(crate) fn ask(&mut self, launch: &LaunchSpec, rehearsal: bool) -> io::Result<StartedCell> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(BUILD_DEADLINE))?;
         ours.set_write_timeout(Some(BUILD_DEADLINE))?;
         let ((input, to_input), (from_output, output), (from_error, error)) = (io::pipe()?, io::pipe()?, io::pipe()?);
-        let group = ControlGroup::new(&self.cell.limits)?;
+        let group = ControlGroup::new(&launch.cell.limits)?;
         let open_procs_file = group.as_ref().map(ControlGroup::open_procs_file).transpose()?;
-        let mut command = Command::new(launcher.program());
-        command.arg(ASK).env_clear().stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut process = command.spawn()?;
-        drop(command);
+        let mut process = self.forks.outermost(theirs)?;
         let parent = i32::try_from(std::process::id()).unwrap_or_default();
-        let ask =
-            LaunchRequest { parent, rehearsal, cgroup: open_procs_file.is_some(), inside: false, launch: self.clone() };
+        let ask = LaunchRequest { parent, rehearsal, cgroup: open_procs_file.is_some(), launch: launch.clone() };
         let streams = [input.as_fd(), output.as_fd(), error.as_fd()];
         let passed: Vec<_> = streams.into_iter().chain(open_procs_file.as_ref().map(AsFd::as_fd)).collect();
         let sent = wire::send(&ours, &ask, &passed);
@@ -104,8 +134,9 @@ impl LaunchSpec {
         if let Err(error) =
             sent.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
         {
-            // The process is gone and reaped, whether it ended by itself or was killed here.
-            let _ = process.kill();
+            // It ends when its connection does.
+            drop(ours);
+            // The process is gone and reaped, however it ended.
             let _ = process.wait();
             return Err(error);
         }
@@ -116,8 +147,8 @@ impl LaunchSpec {
             error: OwnedFd::from(from_error).into(),
             control: CellControl {
                 socket: ours,
-                listeners: self.cell.network.listeners(),
-                recorded: self.cell.recorded,
+                listeners: launch.cell.network.listeners(),
+                recorded: launch.cell.recorded,
                 _group: group,
             },
         })
@@ -141,12 +172,12 @@ impl Network {
     }
 }
 
-/// A launcher that was started, and that becomes the source.
+/// A cell that the launcher builds, and whose last process becomes the source.
 #[derive(Debug)]
 pub struct StartedCell {
     /// The outermost process. It ends after all others of the cell, with the source's exit status or by the same
     /// signal. The owner must wait for it, or it stays as a zombie.
-    pub process: Child,
+    pub process: OutermostProcess,
     /// The source's standard input.
     pub input: ChildStdin,
     /// The source's standard output.
@@ -235,13 +266,7 @@ impl CellControl {
 
 /// Returns the refusal for a launcher that did not answer as it should.
 fn lost(cause: String) -> CellRefusal {
-    CellRefusal {
-        step: "launcher".to_owned(),
-        cause,
-        errno: None,
-        setting: None,
-        remedy: Some("does the launcher's `main` call `main_if_asked` first?".to_owned()),
-    }
+    CellRefusal { step: "launcher".to_owned(), cause, errno: None, setting: None, remedy: Some(IS_LAUNCHER.to_owned()) }
 }
 
 /// Cgroups exist on Linux only; elsewhere no cell has a group.

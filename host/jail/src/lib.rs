@@ -1,9 +1,10 @@
 //! The launcher that becomes a source's process, and the cell around it.
 //!
 //! The broker never starts a source itself. It starts this launcher, a fresh and single-threaded process, which drops
-//! everything that it could have inherited, builds the cell, and then becomes the source by `exec`. [`LaunchSpec`] is the
-//! broker's side: what is to be started, in which [`CellSpec`]. [`main_if_asked`] is the launcher's side. [`CellControl`]
-//! is the connection between them: when it closes, everything in the cell is killed.
+//! everything that it could have inherited. A copy of it builds the cell, and then becomes the source by `exec`.
+//! [`Launcher::run`] and [`LaunchSpec`] are the broker's side: what is to be started, in which [`CellSpec`].
+//! [`main_if_asked`] is the launcher's side. [`CellControl`] is the connection between the broker and one cell: when it
+//! closes, everything in the cell is killed.
 //!
 //! Without the feature `launch` nothing can be started; only the types that describe cells are left.
 #![cfg_attr(feature = "launch", expect(clippy::disallowed_methods, reason = "this is where processes are started"))]
@@ -12,7 +13,12 @@ mod cell;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 mod cgroup;
 #[cfg(feature = "launch")]
+#[cfg_attr(not(target_os = "linux"), path = "without_fork_server.rs")]
+mod fork_server;
+#[cfg(feature = "launch")]
 mod launch;
+#[cfg(feature = "launch")]
+mod outermost;
 #[cfg(feature = "launch")]
 mod probe;
 mod report;
@@ -34,7 +40,7 @@ pub use cell::{CellLimits, CellSpec, Launcher, Listener, Mount, MountAccess, Net
 #[cfg(all(feature = "launch", not(any(target_os = "linux", target_os = "macos"))))]
 use elsewhere::run;
 #[cfg(feature = "launch")]
-pub use launch::{BuiltCell, CellControl, LaunchSpec, StartedCell, SyscallListenerHandle};
+pub use launch::{BuiltCell, CellControl, LaunchSpec, RunningLauncher, StartedCell, SyscallListenerHandle};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 use linux::run;
 #[cfg(all(feature = "launch", target_os = "linux"))]
@@ -42,7 +48,7 @@ pub use linux::{Operation, RecordedSyscall, Syscall, SyscallListener, denied_cal
 #[cfg(all(feature = "launch", target_os = "macos"))]
 use macos::run;
 #[cfg(feature = "launch")]
-pub use probe::probe;
+pub use outermost::OutermostProcess;
 pub use report::{CellRefusal, EnforcementReport, ProbeReport};
 
 /// Becomes the source if the program was started as the launcher, and then never returns. Otherwise does nothing.
@@ -51,7 +57,13 @@ pub use report::{CellRefusal, EnforcementReport, ProbeReport};
 /// reported to the broker; the process then ends with status 126.
 #[cfg(feature = "launch")]
 pub fn main_if_asked() {
-    if std::env::args_os().nth(1).as_deref() == Some(std::ffi::OsStr::new(launch::ASK)) {
+    let asked = std::env::args_os().nth(1);
+    let is_asked = |word: &str| asked.as_deref() == Some(std::ffi::OsStr::new(word));
+    if is_asked(launch::ASK) {
         std::process::exit(run());
+    }
+    #[cfg(target_os = "linux")]
+    if is_asked(launch::ASK_INSIDE) {
+        std::process::exit(linux::run_inside());
     }
 }

@@ -2,19 +2,21 @@
 
 use std::path::PathBuf;
 
-use crate::cell::{CellSpec, Launcher, Mount, Tier};
-use crate::launch::LaunchSpec;
+use crate::cell::{CellSpec, Mount, Tier};
+use crate::launch::{LaunchSpec, RunningLauncher};
 use crate::report::{CellRefusal, EnforcementReport, ProbeReport};
 
-/// Tries the tiers, the strongest first, until one can be built. Executes no program in them. Blocks for some
-/// milliseconds, or for as long as [`CellControl::ready`](crate::CellControl::ready) does.
-#[must_use]
-pub fn probe(launcher: &Launcher) -> ProbeReport {
-    let full = rehearse(launcher, Tier::Full);
-    let bwrap = if full.is_ok() { Err(not_tried(Tier::Full)) } else { rehearse(launcher, Tier::FullViaBwrap) };
-    let better = if full.is_ok() { Some(Tier::Full) } else { bwrap.is_ok().then_some(Tier::FullViaBwrap) };
-    let reduced = better.map_or_else(|| rehearse(launcher, Tier::Reduced), |better| Err(not_tried(better)));
-    ProbeReport { full, bwrap, reduced }
+impl RunningLauncher {
+    /// Tries the tiers, the strongest first, until one can be built. Executes no program in them. Blocks for some
+    /// milliseconds, or for as long as [`CellControl::ready`](crate::CellControl::ready) does.
+    #[must_use]
+    pub fn probe(&mut self) -> ProbeReport {
+        let full = rehearse(self, Tier::Full);
+        let bwrap = if full.is_ok() { Err(not_tried(Tier::Full)) } else { rehearse(self, Tier::FullViaBwrap) };
+        let better = if full.is_ok() { Some(Tier::Full) } else { bwrap.is_ok().then_some(Tier::FullViaBwrap) };
+        let reduced = better.map_or_else(|| rehearse(self, Tier::Reduced), |better| Err(not_tried(better)));
+        ProbeReport { full, bwrap, reduced }
+    }
 }
 
 fn not_tried(better: Tier) -> CellRefusal {
@@ -22,7 +24,7 @@ fn not_tried(better: Tier) -> CellRefusal {
     CellRefusal { step: "probe".to_owned(), cause, errno: None, setting: None, remedy: None }
 }
 
-fn rehearse(launcher: &Launcher, tier: Tier) -> Result<EnforcementReport, CellRefusal> {
+fn rehearse(launcher: &mut RunningLauncher, tier: Tier) -> Result<EnforcementReport, CellRefusal> {
     let home = if tier == Tier::Reduced { std::env::temp_dir() } else { CellSpec::default().home };
     // The tier that executes the launcher again needs the launcher's libraries in the cell.
     let (links, mounts) = if tier == Tier::FullViaBwrap { system() } else { Default::default() };
@@ -42,12 +44,12 @@ fn rehearse(launcher: &Launcher, tier: Tier) -> Result<EnforcementReport, CellRe
     };
     let failed = |error: std::io::Error| CellRefusal {
         step: "launcher".to_owned(),
-        cause: format!("{launcher:?} cannot be started: {error}"),
+        cause: error.to_string(),
         errno: error.raw_os_error(),
         setting: None,
         remedy: None,
     };
-    let mut started = launch.ask(launcher, true).map_err(failed)?;
+    let mut started = launcher.ask(&launch, true).map_err(failed)?;
     let ready = started.control.ready(drop);
     drop(started.control);
     // It ends by itself, and its status says nothing more.

@@ -102,7 +102,8 @@ mod linux {
             directory: cell.home.clone(),
             cell,
         };
-        let mut started = launch.start(&Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into())).unwrap();
+        let launcher = Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into());
+        let mut started = launcher.run().unwrap().start(&launch).unwrap();
         let ready = started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
         assert!(ready.enforced.cgroup, "the cgroup is there, and used");
         assert_eq!(started.process.wait().unwrap().signal(), Some(9), "killed together");

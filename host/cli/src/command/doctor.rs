@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use miette::Diagnostic as _;
 use portcullis::config::{ConfigCandidate, ConfigError, TrustStatus, user_data_dir, user_state_dir};
 use portcullis::control::{self, ControlRequest};
@@ -67,7 +68,7 @@ impl Finding {
 
 pub(crate) fn run(_: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let mut findings = vec![Finding::good("version", format!("portcullis {}", env!("CARGO_PKG_VERSION")))];
-    findings.extend(cells(&portcullis_jail::probe(&Launcher::SelfExec)));
+    findings.extend(cells(&Launcher::SelfExec.run().context("cannot start the launcher")?.probe()));
     findings.push(state_folder());
     let data_dir = match ConfigCandidate::load(global.config.as_deref()) {
         Ok(found) => {

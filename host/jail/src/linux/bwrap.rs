@@ -20,9 +20,9 @@ use super::reduced::kill_descendants;
 use super::root::{DEVICE_LINKS, DEVICES, limit_the_kernel, masked};
 use super::source::SourceStreams;
 use super::sys::{Fork, fork};
-use super::{FAILED, network, refuse};
+use super::{network, refuse};
 use crate::cell::{CellSpec, MountAccess};
-use crate::launch::{ASK, LaunchRequest};
+use crate::launch::{ASK_INSIDE, LaunchRequest};
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 use crate::wire;
@@ -52,8 +52,8 @@ pub(super) fn run(ask: &LaunchRequest, control: &UnixStream, streams: SourceStre
     let first = match fork().step("fork")? {
         Fork::Child => {
             let Err(error) = execute(program, &arguments, &opened, theirs, stderr);
-            refuse(control, refused("bubblewrap", format_args!("{}: {error}", program.display()), "reinstall it"));
-            std::process::exit(FAILED)
+            let refusal = refused("bubblewrap", format_args!("{}: {error}", program.display()), "reinstall it");
+            std::process::exit(refuse(control, refusal))
         }
         Fork::Parent(first) => first,
     };
@@ -76,8 +76,7 @@ fn hand_over(
 ) -> Result<(), CellRefusal> {
     let passed = [input.as_fd(), output.as_fd(), error.as_fd(), control.as_fd()];
     let mut word = [0];
-    let ask = LaunchRequest { inside: true, launch: ask.launch.clone(), ..*ask };
-    let sent = wire::send(line, &ask, &passed).and_then(|()| line.read_exact(&mut word));
+    let sent = wire::send(line, ask, &passed).and_then(|()| line.read_exact(&mut word));
     if sent.is_ok() && word == [INSIDE] {
         return Ok(());
     }
@@ -101,7 +100,7 @@ fn execute(
         rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())?;
     }
     let mut command = Command::new(program);
-    command.args(arguments).arg("--").args([SELF, ASK]).env_clear();
+    command.args(arguments).arg("--").args([SELF, ASK_INSIDE]).env_clear();
     command.stdin(OwnedFd::from(line)).stdout(std::process::Stdio::null()).stderr(stderr);
     Err(command.exec())
 }

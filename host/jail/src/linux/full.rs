@@ -26,7 +26,7 @@ use super::source::{SourceStreams, StartReport, become_source, drop_capabilities
 use super::supervisor::{MemoryLimit, supervise};
 use super::sys::{Fork, child_ends, fork, unshare};
 use super::syscall_listener::SyscallListener;
-use super::{FAILED, die_with_parent, network, root};
+use super::{die_with_parent, network, root};
 use crate::cell::{Tier, USER};
 use crate::launch::LaunchRequest;
 use crate::report::{CellRefusal, EnforcementReport};
@@ -43,7 +43,7 @@ const NAMESPACES: UnshareFlags = UnshareFlags::NEWUSER
     .union(UnshareFlags::NEWCGROUP);
 
 /// Builds the cell and waits for its end.
-pub(super) fn run(ask: &LaunchRequest, control: UnixStream, streams: SourceStreams) -> Result<i32, CellRefusal> {
+pub(super) fn run(ask: &LaunchRequest, control: &UnixStream, streams: SourceStreams) -> Result<i32, CellRefusal> {
     let opened = if geteuid().is_root() { Some(open_and_step_down(ask, &streams)?) } else { None };
     let (user, group) = (geteuid(), getegid());
     unshare(NAMESPACES).step("namespaces")?;
@@ -52,13 +52,13 @@ pub(super) fn run(ask: &LaunchRequest, control: UnixStream, streams: SourceStrea
     match fork().step("fork")? {
         Fork::Child => {
             drop(ended);
-            first_process(ask, opened, &control, streams, tell, user)
+            first_process(ask, opened, control, streams, tell, user)
         }
         Fork::Parent(first) => {
             // While this process holds them, the broker does not see the end of the streams.
             drop((opened, streams, tell));
             set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide memory")?;
-            watch(first, &control).step("watch the cell")?;
+            watch(first, control).step("watch the cell")?;
             Ok(end_as(wait_for(first, ended)))
         }
     }
@@ -141,10 +141,7 @@ fn first_process(
 ) -> ! {
     let status = match build_and_keep(ask, opened, control, streams, tell, user) {
         Ok(()) => 0,
-        Err(refusal) => {
-            super::refuse(control, refusal);
-            FAILED
-        }
+        Err(refusal) => super::refuse(control, refusal),
     };
     std::process::exit(status)
 }

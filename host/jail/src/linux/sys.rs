@@ -26,6 +26,22 @@ pub(super) fn fork() -> io::Result<Fork> {
     }
 }
 
+/// Makes a copy of this process that is a child of this process's parent.
+///
+/// The C library is not told, so it has a wrong idea of the copy's thread id; with that it could raise no signal for
+/// itself (`raise`, `abort`). The copy's own copies by [`fork`] are right again.
+pub(super) fn fork_sibling() -> io::Result<Fork> {
+    let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+    // SAFETY: without a stack and without CLONE_VM the copy continues here with memory of its own, as after `fork`, and
+    // the kernel reads no pointer. The launcher is single-threaded, so no thread that the copy lacks can hold a lock.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    if pid == 0 {
+        return Ok(Fork::Child);
+    }
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|pid| pid.as_raw_nonzero().get() > 0);
+    pid.map(Fork::Parent).ok_or_else(io::Error::last_os_error)
+}
+
 /// Moves this process into fresh namespaces of the named kinds, or with FS gives this thread a umask of its own.
 pub(super) fn unshare(namespaces: UnshareFlags) -> rustix::io::Result<()> {
     // SAFETY: this is unsound only with FILES, which would separate threads from their descriptors; no caller names

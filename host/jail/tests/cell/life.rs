@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-use portcullis_jail::{Launcher, Tier, probe};
+use portcullis_jail::{Launcher, StartedCell, Tier};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::{STUBBORN, assert_gone, beneath, each, launcher, output, refusal, says, shell, standing, start};
 
@@ -71,17 +72,76 @@ fn a_broker_that_is_stopped_and_continued_keeps_waiting() {
     fs::set_permissions(&source, fs::Permissions::from_mode(0o755)).unwrap();
     assert!(Command::new("cp").arg(&source).arg(&path).status().unwrap().success());
     symlink(env!("CARGO_BIN_EXE_portcullis-jail"), folder.path().join("launcher.jail")).unwrap();
-    let mut started = shell("exit 7").start(&Launcher::Path(path)).unwrap();
+    let mut started = Launcher::Path(path).run().unwrap().start(&shell("exit 7")).unwrap();
     started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
     assert_eq!(started.process.wait().unwrap().code(), Some(7));
 }
 
 #[test]
 fn a_program_that_is_no_launcher_is_refused_with_the_reason() {
-    let mut started = shell("").start(&Launcher::Path("/usr/bin/true".into())).unwrap();
-    let why = started.control.ready(drop).unwrap_err().to_string();
+    let mut running = Launcher::Path("/usr/bin/true".into()).run().unwrap();
+    let why = running.start(&shell("")).unwrap_err().to_string();
     assert!(why.contains("main_if_asked"), "{why}");
-    started.process.wait().unwrap();
+}
+
+/// Returns the fork server: the child of this thread that is not the outermost process of the cell.
+fn fork_server(started: &StartedCell) -> i32 {
+    let children = fs::read_to_string("/proc/thread-self/children").unwrap();
+    let mut children = children.split_whitespace().map(|child| child.parse().unwrap());
+    children.find(|&child: &i32| child.unsigned_abs() != started.process.id()).unwrap()
+}
+
+/// Reports whether a process has a text in memory that it can change.
+fn remembers(process: &str, text: &[u8]) -> bool {
+    let memory = fs::File::open(format!("/proc/{process}/mem")).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    maps.lines().filter(|line| line.contains(" rw")).any(|line| {
+        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let [from, to] = [from, to].map(|address| u64::from_str_radix(address, 16).unwrap());
+        let mut bytes = vec![0; usize::try_from(to - from).unwrap()];
+        // A few regions cannot be read.
+        memory.read_exact_at(&mut bytes, from).is_ok() && bytes.windows(text.len()).any(|window| window == text)
+    })
+}
+
+#[test]
+fn one_launcher_starts_many_cells_which_outlive_it_and_it_learns_nothing_of_them() {
+    const SECRET: &str = "a secret of the first source";
+    let mut running = launcher().run().unwrap();
+    let mut launch = shell("read line; exit 3");
+    launch.environment.push(("KEY".to_owned(), SECRET.into()));
+    let mut first = running.start(&launch).unwrap();
+    first.control.ready(drop).unwrap();
+    assert!(remembers("self", SECRET.as_bytes()));
+    assert!(!remembers(&fork_server(&first).to_string(), SECRET.as_bytes()));
+    let mut second = running.start(&shell("read line; exit 4")).unwrap();
+    second.control.ready(drop).unwrap();
+    // The outermost processes are children of this process, so that it sees their ends.
+    for outermost in [first.process.id(), second.process.id()] {
+        let status = fs::read_to_string(format!("/proc/{outermost}/status")).unwrap();
+        assert!(status.contains(&format!("PPid:\t{}\n", std::process::id())), "{status}");
+    }
+    drop(running);
+    drop(first.input);
+    assert_eq!(first.process.wait().unwrap().code(), Some(3));
+    drop(second.input);
+    assert_eq!(second.process.wait().unwrap().code(), Some(4));
+}
+
+#[test]
+fn a_launcher_that_was_killed_starts_nothing_more_and_its_cells_go_on() {
+    let mut running = launcher().run().unwrap();
+    let mut started = running.start(&shell("read line; exit 5")).unwrap();
+    started.control.ready(drop).unwrap();
+    assert!(!running.has_ended());
+    let server = Pid::from_raw(fork_server(&started)).unwrap();
+    kill_process(server, Signal::KILL).unwrap();
+    waitid(WaitId::Pid(server), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+    let why = running.start(&shell("")).unwrap_err().to_string();
+    assert!(why.contains("the launcher ended"), "{why}");
+    assert!(running.has_ended());
+    drop(started.input);
+    assert_eq!(started.process.wait().unwrap().code(), Some(5));
 }
 
 #[test]
@@ -100,7 +160,7 @@ fn a_program_or_folder_that_is_not_in_the_cell_is_named() {
 
 #[test]
 fn the_probe_says_which_tier_this_machine_gives() {
-    let found = probe(&launcher());
+    let found = launcher().run().unwrap().probe();
     assert_eq!(found.best(), Some(Tier::Full), "{found:?}");
     let user = rustix::process::geteuid();
     assert_eq!(found.full.unwrap().user, if user.is_root() { 65_533 } else { user.as_raw() });
@@ -114,7 +174,7 @@ fn where_namespaces_are_denied_the_probe_names_the_setting_and_offers_less() {
     {
         symlink(program, folder.path().join(name)).unwrap();
     }
-    let found = probe(&Launcher::Path(folder.path().join("launcher")));
+    let found = Launcher::Path(folder.path().join("launcher")).run().unwrap().probe();
     let full = found.full.clone().unwrap_err();
     assert_eq!((full.step.as_str(), full.errno), ("namespaces", Some(28)), "{full}");
     assert_eq!(full.setting.as_deref(), Some("user.max_user_namespaces"));

@@ -88,7 +88,7 @@ fn launcher() -> Launcher {
 }
 
 fn start(launch: &LaunchSpec) -> StartedCell {
-    launch.start(&launcher()).unwrap()
+    launcher().run().unwrap().start(launch).unwrap()
 }
 
 /// Returns what a program wrote, and how it ended.
