@@ -7,8 +7,6 @@ use std::thread::Thread;
 use portcullis_core::limits;
 use wasmtime::{Engine, EngineWeak};
 
-use super::error::PluginError;
-
 /// The ticks without a running guest after which the clock stops. Starting it again wakes a thread, which costs more
 /// than a few ticks.
 const IDLE_TICKS: u32 = 50;
@@ -24,11 +22,11 @@ pub(crate) struct ClockGuard(Arc<EpochClock>);
 
 impl EpochClock {
     /// Starts the clock's thread for an engine. The thread ends when the clock is dropped.
-    pub(crate) fn start(engine: &Engine) -> Result<Arc<Self>, PluginError> {
+    pub(crate) fn start(engine: &Engine) -> Result<Arc<Self>, String> {
         let running = Arc::new(AtomicUsize::new(0));
         let (engine, count) = (engine.weak(), Arc::downgrade(&running));
         let thread = std::thread::Builder::new().name("plugin-clock".into()).spawn(move || tick(&engine, &count));
-        let thread = thread.map_err(|error| PluginError::Engine(format!("no thread for the clock: {error}")))?;
+        let thread = thread.map_err(|error| format!("no thread for the clock: {error}"))?;
         Ok(Arc::new(Self { running, thread: thread.thread().clone() }))
     }
 

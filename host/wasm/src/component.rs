@@ -49,9 +49,10 @@ impl Component {
         mut access: ComponentAccess,
     ) -> Result<Self, PluginError> {
         let wasm = plugins.reader.read(plugin).await?;
-        let host = Arc::clone(&plugins.host);
+        let host = plugins.host()?;
+        let reader = Arc::clone(host);
         let scan = move || {
-            let manifest = ComponentInterface::read(&host, &wasm)?;
+            let manifest = ComponentInterface::read(&reader, &wasm)?;
             Ok((wasm, manifest))
         };
         let (wasm, manifest) = blocking(scan).await?;
@@ -70,17 +71,17 @@ impl Component {
         let has_store = access.key_value.is_some();
         let offers_resources = ToolsWorld::offers_resources(&manifest.exports);
         let imports = access::opened(&manifest.imports, &access);
-        let confinement = Arc::new(EnforcedAccess::new(access, &manifest.imports, &plugins.host.descriptors));
+        let confinement = Arc::new(EnforcedAccess::new(access, &manifest.imports, &host.descriptors));
         let allowed = AllowedImports { grant: grant.to_vec(), confinement: Some(Arc::clone(&confinement)) };
         let kind = match shape {
             DetectedKind::Tools => {
                 let (identity, instance_pool) =
-                    plugins.load::<ToolsWorld>(wasm, settings, allowed, &plugins.host.tools).await?;
+                    plugins.load::<ToolsWorld>(wasm, settings, allowed, &host.tools).await?;
                 ComponentKind::Tools(ToolsComponent::start(identity, instance_pool, offers_resources).await?)
             }
             DetectedKind::Command | DetectedKind::Functions => {
                 let settings = no_settings(&wasm, settings)?;
-                let host = Arc::clone(&plugins.host);
+                let host = Arc::clone(host);
                 let identity = PluginIdentity::new(&wasm, &settings);
                 let load = move || match shape {
                     DetectedKind::Functions => {

@@ -13,8 +13,11 @@ use super::error::PluginError;
 const ADDRESSABLE: usize = 1 << 32;
 
 /// Starts an engine, and the clock that ticks for it.
-pub(crate) fn start() -> Result<(Engine, Arc<EpochClock>), PluginError> {
-    let failed = |error: wasmtime::Error| PluginError::Engine(format!("{error:#}"));
+///
+/// # Errors
+/// Why they cannot start.
+pub(crate) fn start() -> Result<(Engine, Arc<EpochClock>), String> {
+    let failed = |error: wasmtime::Error| format!("{error:#}");
     let mut config = config().map_err(failed)?;
     let pooling = InstanceAllocationStrategy::Pooling(pool());
     let engine = Engine::new(config.allocation_strategy(pooling)).or_else(|error| {

@@ -13,7 +13,7 @@
 //! plugin unusable is a [`PluginError`], which keeps the broker from starting.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use portcullis_config::{PluginConfig, PluginRef};
 use portcullis_core::digest::Digest;
@@ -80,10 +80,10 @@ use load::{AllowedImports, LoadedCode, PluginBytes};
 use v0_1::World;
 
 /// The plugin host: one engine with its clock, the loaded code, the cache of compiled code, and the slots for
-/// instances. Clones are cheap and share the host.
+/// instances. The engine starts with the first plugin. Clones are cheap and share the host.
 #[derive(Clone)]
 pub struct PluginHost {
-    host: Arc<Host>,
+    shared: Arc<SharedHost>,
     reader: Arc<PluginReader>,
     natives: Arc<NativePlugins>,
 }
@@ -94,13 +94,21 @@ impl std::fmt::Debug for PluginHost {
     }
 }
 
+/// What all clones of a plugin host share.
+struct SharedHost {
+    #[cfg(feature = "compiler")]
+    compiled: Option<Arc<Cache>>,
+    /// The host, or why its engine cannot start. A broker without plugins and components never needs it.
+    started: OnceLock<Result<Arc<Host>, String>>,
+}
+
 struct Host {
     engine: Engine,
     clock: Arc<EpochClock>,
     loaded: LoadedCode,
     descriptors: Descriptors,
     #[cfg(feature = "compiler")]
-    compiled: Option<Cache>,
+    compiled: Option<Arc<Cache>>,
     decisions: InstanceSlots,
     tools: InstanceSlots,
     commands: Arc<Semaphore>,
@@ -118,38 +126,51 @@ pub struct PluginIdentity {
 }
 
 impl PluginHost {
-    /// Starts the engine and its clock. Compiled code is kept in `cache_dir`, which is created for this user alone; an
-    /// existing folder must belong to this user alone. Without a folder every load compiles.
+    /// Returns a host. Compiled code is kept in `cache_dir`, which is created for this user alone; an existing folder must
+    /// belong to this user alone. Without a folder every load compiles.
     ///
     /// # Errors
-    /// [`PluginError::Engine`], and [`PluginError::Cache`] for a folder that does not belong to this user alone.
+    /// [`PluginError::Cache`] for a folder that does not belong to this user alone.
     pub fn new(cache_dir: Option<&Path>) -> Result<Self, PluginError> {
         Self::with_reader(cache_dir, PluginReader::default())
     }
 
-    /// Starts the engine and its clock, as [`PluginHost::new`] does. The host reads plugins through `reader`, and loads
-    /// only those that match its pins.
+    /// Returns a host, as [`PluginHost::new`] does, which reads plugins through `reader`, and loads only those that match
+    /// its pins.
     ///
     /// # Errors
     /// The errors of [`PluginHost::new`].
     pub fn with_reader(cache_dir: Option<&Path>, reader: PluginReader) -> Result<Self, PluginError> {
-        #[cfg(feature = "compiler")]
-        let compiled = cache_dir.map(cache).transpose()?;
         #[cfg(not(feature = "compiler"))]
         let _ = cache_dir;
-        let (engine, clock) = engine::start()?;
-        let host = Host {
-            engine,
-            clock,
-            loaded: LoadedCode::default(),
-            descriptors: Descriptors::of_this_process(),
+        let shared = SharedHost {
             #[cfg(feature = "compiler")]
-            compiled,
-            decisions: InstanceSlots::new(limits::DECISION_SLOTS),
-            tools: InstanceSlots::new(limits::TOOL_SLOTS),
-            commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
+            compiled: cache_dir.map(cache).transpose()?.map(Arc::new),
+            started: OnceLock::new(),
         };
-        Ok(Self { host: Arc::new(host), reader: Arc::new(reader), natives: Arc::default() })
+        Ok(Self { shared: Arc::new(shared), reader: Arc::new(reader), natives: Arc::default() })
+    }
+
+    /// Returns the host, whose engine and clock start now if they have not. That takes some milliseconds.
+    ///
+    /// # Errors
+    /// [`PluginError::Engine`].
+    fn host(&self) -> Result<&Arc<Host>, PluginError> {
+        let started = self.shared.started.get_or_init(|| {
+            let (engine, clock) = engine::start()?;
+            Ok(Arc::new(Host {
+                engine,
+                clock,
+                loaded: LoadedCode::default(),
+                descriptors: Descriptors::of_this_process(),
+                #[cfg(feature = "compiler")]
+                compiled: self.shared.compiled.clone(),
+                decisions: InstanceSlots::new(limits::DECISION_SLOTS),
+                tools: InstanceSlots::new(limits::TOOL_SLOTS),
+                commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
+            }))
+        });
+        started.as_ref().map_err(|reason| PluginError::Engine(reason.clone()))
     }
 
     /// Returns this host with the policies and sinks of the program that embeds the broker.
@@ -238,7 +259,7 @@ impl PluginHost {
     /// [`PluginError`] if the plugin cannot be read, or is not a component.
     pub async fn inspect(&self, plugin: &PluginRef) -> Result<Inspection, PluginError> {
         let wasm = self.reader.read(plugin).await?;
-        let host = self.host.clone();
+        let host = Arc::clone(self.host()?);
         blocking(move || {
             let component = load::compile(&host, &wasm)?;
             Ok(inspect::inspect(&host.engine, &wasm, &component))
@@ -265,7 +286,7 @@ impl PluginHost {
     ) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
         let wasm = self.reader.read(&config.plugin).await?;
         let allowed = AllowedImports { grant: config.grant.clone(), confinement: None };
-        self.load(wasm, &config.settings, allowed, &self.host.decisions).await
+        self.load(wasm, &config.settings, allowed, &self.host()?.decisions).await
     }
 
     async fn load<W: World>(
@@ -275,12 +296,12 @@ impl PluginHost {
         allowed: AllowedImports,
         slots: &InstanceSlots,
     ) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
-        let host = self.host.clone();
+        let host = Arc::clone(self.host()?);
+        let (engine, clock) = (host.engine.clone(), Arc::clone(&host.clock));
         let settings = Json::of(settings);
         let identity = PluginIdentity::new(&wasm, &settings);
         let text = settings.as_str().to_owned();
         let linked = blocking(move || load::prepare::<W>(&host, &wasm, &allowed, text)).await?;
-        let (engine, clock) = (self.host.engine.clone(), self.host.clock.clone());
         let pool = InstancePool::start(engine, clock, linked, slots.clone()).await?;
         Ok((identity, pool))
     }

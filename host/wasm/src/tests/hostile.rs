@@ -145,7 +145,9 @@ async fn dropping_a_call_frees_its_slot() {
     }
     drop(call);
     let only_the_stock_is_held = async {
-        while host.host.tools.free.available_permits() != limits::TOOL_SLOTS as usize - limits::READY_INSTANCES {
+        while host.host().unwrap().tools.free.available_permits()
+            != limits::TOOL_SLOTS as usize - limits::READY_INSTANCES
+        {
             tokio::task::yield_now().await;
         }
     };

@@ -114,8 +114,8 @@ async fn refused_settings_name_the_plugin_and_the_field() {
 #[tokio::test]
 async fn a_plugin_is_configured_once_for_all_or_else_in_each_instance() {
     let linked = async |settings: serde_json::Value| {
-        let PluginHost { host, reader, natives: _ } = plugins().clone();
-        let wasm = reader.read(&PluginRef::Path(guest("plain"))).await.unwrap();
+        let host = Arc::clone(plugins().host().unwrap());
+        let wasm = plugins().reader.read(&PluginRef::Path(guest("plain"))).await.unwrap();
         let prepare =
             move || load::prepare::<v0_1::PolicyWorld>(&host, &wasm, &AllowedImports::default(), settings.to_string());
         blocking(prepare).await.unwrap()
@@ -267,4 +267,12 @@ async fn more_sources_than_there_are_slots_start_and_answer() {
     for source in &sources {
         assert_eq!(source.definitions().await.unwrap().len(), 4);
     }
+}
+
+#[tokio::test]
+async fn the_engine_starts_with_the_first_plugin() {
+    let host = PluginHost::new(None).unwrap();
+    assert!(host.shared.started.get().is_none());
+    host.policy(&entry("plain", json!({}))).await.unwrap();
+    assert!(host.clone().shared.started.get().is_some(), "a clone shares it");
 }
