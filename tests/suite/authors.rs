@@ -105,12 +105,11 @@ fn a_test_has_the_limits_and_permissions_of_production() {
         let tested = dir.run(&["plugin", "test", &file]);
         assert_eq!(tested.code, Some(0), "{name}: {}{}", tested.out, tested.err);
     }
-    // What is not granted is refused, as a broker refuses it.
-    let log = guest("needs-log");
+    // What a broker does not give a plugin is refused.
     let case = format!("{}expect = \"pass\"", call(""));
-    let refused = dir.run(&["plugin", "test", &fixture(&dir, &log, "", &case)]);
-    assert!(refused.code == Some(1) && refused.err.contains("add `grant = [\"log\"]`"), "{}", refused.err);
-    let granted = dir.run(&["plugin", "test", &fixture(&dir, &log, "grant = [\"log\"]", &case)]);
+    let refused = dir.run(&["plugin", "test", &fixture(&dir, &guest("wasi-env"), "", &case)]);
+    assert!(refused.code == Some(1) && refused.err.contains("no grant exists for it"), "{}", refused.err);
+    let granted = dir.run(&["plugin", "test", &fixture(&dir, &guest("logger"), "", &case)]);
     assert_eq!(granted.code, Some(0), "{}{}", granted.out, granted.err);
 }
 
@@ -119,7 +118,7 @@ fn a_test_decides_in_each_phase_as_the_gate_does() {
     let dir = TestDir::new("");
     let table = "settings = { ask = \"odd\" }";
     for (case, expected) in [
-        ("call = { tool = \"read\", arguments = { a = \"odd\" } }", "expect = \"ask\""),
+        ("call = { tool = \"read\", arguments = { a = \"odd\" } }", "expect = \"ask\"\ncode = \"odd\""),
         // Nobody is asked about the result of a call that has been made.
         (
             "call = { tool = \"read\", arguments = { a = \"odd\" }, outcome = { content = [] } }",

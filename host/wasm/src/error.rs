@@ -169,7 +169,9 @@ pub enum PluginError {
         imports: String,
     },
     /// The configuration grants a capability that does not exist.
-    #[error("`{grant}` in the grants of {plugin} is not a capability; there is `log`, and `key-value` for sources")]
+    #[error(
+        "`{grant}` in the grants of {plugin} is not a capability; there is only `key-value`, for sources, and `log` needs no grant"
+    )]
     UnknownGrant {
         /// The plugin.
         plugin: String,

@@ -68,7 +68,9 @@ pub use observe::{DecisionUsage, ObservedDecision};
 pub use plugin_reader::PluginReader;
 pub use sink::Sink;
 pub use tools::{ToolFailure, ToolsComponent};
-pub use verdict::{AnswerScope, AskFacts, Denial, GrantFacts, Offer, Settlement, TransformDecision, Vault, Verdict};
+pub use verdict::{
+    AnswerScope, AskFacts, Concern, Denial, GrantFacts, Offer, Settlement, TransformDecision, Vault, Verdict,
+};
 
 use clock::EpochClock;
 #[cfg(feature = "compiler")]

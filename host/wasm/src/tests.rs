@@ -8,6 +8,8 @@ mod loading;
 mod precompiled;
 #[cfg(feature = "compiler")]
 mod redact;
+#[cfg(feature = "compiler")]
+mod released;
 mod worlds;
 
 use portcullis_config::{PluginConfig, PluginRef};

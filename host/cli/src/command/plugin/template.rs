@@ -161,13 +161,8 @@ impl Template {
         if Path::new(path).starts_with("wit") {
             return text.to_owned();
         }
-        // The engines of these languages import everything that their world offers.
-        let grant = if self.language == Language::Rust { "" } else { "\ngrant    = [\"log\"]" };
         let wasm = self.component(name);
-        text.replace("{wasm}", &wasm)
-            .replace("{name}", name)
-            .replace("{kind}", self.kind_word())
-            .replace("{grant}", grant)
+        text.replace("{wasm}", &wasm).replace("{name}", name).replace("{kind}", self.kind_word())
     }
 
     fn kind_word(&self) -> &'static str {
