@@ -140,6 +140,36 @@ fn a_test_decides_in_each_phase_as_the_gate_does() {
 }
 
 #[test]
+fn a_description_is_written_into_a_plugin_shown_and_enforced() {
+    let dir = TestDir::new("");
+    fs::copy(guest("plain"), dir.path("plain.wasm")).unwrap();
+    let settings = json!({ "properties": { "refuse": { "type": "string" } }, "additionalProperties": false });
+    let description = json!({ "name": "plain", "version": "1.0.0", "settings": settings });
+    fs::write(dir.path("plain.json"), description.to_string()).unwrap();
+    let described = dir.run(&["plugin", "describe", "plain.wasm", "plain.json"]);
+    assert!(described.code == Some(0) && described.out.contains("sha256:"), "{}{}", described.out, described.err);
+    let shown: Value = serde_json::from_str(&dir.run(&["plugin", "inspect", "./plain.wasm", "--json"]).out).unwrap();
+    assert_eq!(shown["description"], description);
+    let shown = dir.run(&["plugin", "inspect", "./plain.wasm"]).out;
+    assert!(shown.contains("version   1.0.0") && shown.contains("\"additionalProperties\": false"), "{shown}");
+    let checked = dir.run(&["plugin", "check", "./plain.wasm"]);
+    assert!(checked.out.contains("is plain 1.0.0 by its own description"), "{}{}", checked.out, checked.err);
+    let refused = dir.run(&["plugin", "check", "./plain.wasm", "--settings", r#"{"refuse":7}"#]);
+    assert!(refused.code == Some(1) && refused.err.contains("`settings.refuse`: 7 is not of type"), "{}", refused.err);
+    let refused = dir.run(&["plugin", "describe", "plain.json", "plain.json"]);
+    assert!(refused.code == Some(1) && refused.err.contains("does not begin as WebAssembly"), "{}", refused.err);
+}
+
+#[test]
+fn the_text_and_place_of_a_panic_reach_the_operator() {
+    let dir = TestDir::new("");
+    let settings = r#"{"trap":["files__read"]}"#;
+    let ran = dir.run(&["plugin", "run", "builtin:saboteur", "files__read", "--settings", settings]);
+    assert!(ran.out.contains("deny (plugin-trap)"), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("src/lib.rs:") && ran.err.contains("told to panic"), "{}{}", ran.out, ran.err);
+}
+
+#[test]
 fn a_case_that_differs_fails_the_test_and_says_how() {
     let dir = TestDir::new("");
     let table = "settings = { refuse = \"evil\", ask = \"odd\" }";
@@ -185,12 +215,19 @@ fn one_decision_is_shown_with_what_the_plugin_asked_for() {
         from_file.err
     );
 
-    let measured = dir.run(&["plugin", "bench", &plain, "files__read", "--settings", settings, "--json"]);
-    let figures: Value = serde_json::from_str(&measured.out).unwrap();
+    let measured = |arguments: &str| -> Value {
+        let command = ["plugin", "bench", &plain, "files__read", arguments, "--settings", settings, "--json"];
+        serde_json::from_str(&dir.run(&command).out).unwrap()
+    };
+    let figures = measured("{}");
     assert!(
         figures["decisions"].as_u64().unwrap() >= 20 && figures["host_calls"] == 1 && figures["verdict"] == "pass",
         "{figures}"
     );
+    // The number of instructions depends on nothing but the call.
+    let (few, many) = (figures["instructions"].as_u64().unwrap(), json!({ "a": "x".repeat(10_000) }).to_string());
+    assert_eq!(measured("{}")["instructions"], few);
+    assert!(few > 100 && measured(&many)["instructions"].as_u64().unwrap() > few + 1000, "{figures}");
 
     let sink = guest("scribe").display().to_string();
     let refused = dir.run(&["plugin", "run", &sink, "files__read"]);

@@ -150,6 +150,28 @@ pub enum PluginError {
         /// The component.
         plugin: String,
     },
+    /// The plugin's description of itself cannot be used.
+    #[error(
+        "{plugin} describes itself in a way that cannot be used: {reason}; `portcullis plugin describe` writes a description"
+    )]
+    Description {
+        /// The plugin.
+        plugin: String,
+        /// The fault of the description.
+        reason: String,
+    },
+    /// The settings do not fit the schema in the plugin's description.
+    #[error(
+        "{plugin} describes other settings: `{setting}`: {reason}; `portcullis plugin inspect {plugin}` shows which it takes"
+    )]
+    OtherSettings {
+        /// The plugin.
+        plugin: String,
+        /// The setting, with its place.
+        setting: String,
+        /// The reason why the setting does not fit.
+        reason: String,
+    },
     /// The plugin was built against another track of the contract.
     #[error("{plugin} is built for {package}; this host serves {served}: build it again with the current contract")]
     OtherTrack {

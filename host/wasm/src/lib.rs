@@ -34,6 +34,7 @@ mod compiled;
 mod component;
 mod component_cell;
 mod decide;
+mod description;
 mod descriptors;
 mod engine;
 mod error;
@@ -60,6 +61,9 @@ pub use command::{CommandStreams, RunningCommand};
 pub use component::{Component, ComponentKind};
 pub use component_cell::ComponentCell;
 pub use decide::{Approval, Policy, Transform};
+pub use description::PluginDescription;
+#[cfg(feature = "compiler")]
+pub use description::with_description;
 pub use error::{FailureCode, PluginError, PluginFailure};
 pub use functions::FunctionsComponent;
 pub use inspect::{Import, Inspection};
@@ -108,6 +112,23 @@ struct Host {
     commands: Arc<Semaphore>,
 }
 
+impl Host {
+    fn start(counts: bool, #[cfg(feature = "compiler")] compiled: Option<Cache>) -> Result<Self, PluginError> {
+        let (engine, clock) = engine::start(counts)?;
+        Ok(Self {
+            engine,
+            clock,
+            loaded: LoadedCode::default(),
+            descriptors: Descriptors::of_this_process(),
+            #[cfg(feature = "compiler")]
+            compiled,
+            decisions: InstanceSlots::new(limits::DECISION_SLOTS),
+            tools: InstanceSlots::new(limits::TOOL_SLOTS),
+            commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
+        })
+    }
+}
+
 /// The identity of a plugin, as the ledger records it with each decision. A replay needs all three fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginIdentity {
@@ -139,19 +160,22 @@ impl PluginHost {
         let compiled = cache_dir.map(cache).transpose()?;
         #[cfg(not(feature = "compiler"))]
         let _ = cache_dir;
-        let (engine, clock) = engine::start()?;
-        let host = Host {
-            engine,
-            clock,
-            loaded: LoadedCode::default(),
-            descriptors: Descriptors::of_this_process(),
+        let host = Host::start(
+            false,
             #[cfg(feature = "compiler")]
             compiled,
-            decisions: InstanceSlots::new(limits::DECISION_SLOTS),
-            tools: InstanceSlots::new(limits::TOOL_SLOTS),
-            commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
-        };
+        )?;
         Ok(Self { host: Arc::new(host), reader: Arc::new(reader), natives: Arc::default() })
+    }
+
+    /// Returns a host with the same plugins whose engine counts instructions: [`DecisionUsage`] then has their number. Its
+    /// guests are slower, and its compiled code is not kept.
+    ///
+    /// # Errors
+    /// [`PluginError::Engine`].
+    #[cfg(feature = "compiler")]
+    pub fn counting(&self) -> Result<Self, PluginError> {
+        Ok(Self { host: Arc::new(Host::start(true, None)?), ..self.clone() })
     }
 
     /// Returns this host with the policies and sinks of the program that embeds the broker.
@@ -243,7 +267,7 @@ impl PluginHost {
         let host = self.host.clone();
         blocking(move || {
             let component = load::compile(&host, &wasm)?;
-            Ok(inspect::inspect(&host.engine, &wasm, &component))
+            inspect::inspect(&host.engine, &wasm, &component)
         })
         .await
     }
@@ -281,7 +305,12 @@ impl PluginHost {
         let settings = Json::of(settings);
         let identity = PluginIdentity::new(&wasm, &settings);
         let text = settings.as_str().to_owned();
-        let linked = blocking(move || load::prepare::<W>(&host, &wasm, &allowed, text)).await?;
+        let linked = blocking(move || {
+            #[cfg(feature = "compiler")]
+            description::check_settings(&wasm, &settings.to_value())?;
+            load::prepare::<W>(&host, &wasm, &allowed, text)
+        })
+        .await?;
         let (engine, clock) = (self.host.engine.clone(), self.host.clock.clone());
         let pool = InstancePool::start(engine, clock, linked, slots.clone()).await?;
         Ok((identity, pool))

@@ -3,6 +3,8 @@
 
 #[cfg(feature = "compiler")]
 mod conditions;
+#[cfg(feature = "compiler")]
+mod description;
 mod hostile;
 mod loading;
 mod precompiled;

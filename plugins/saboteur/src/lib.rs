@@ -64,6 +64,7 @@ impl Policy for Saboteur {
 }
 
 portcullis_plugin::export_policy!(Saboteur);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests {

@@ -36,6 +36,7 @@ mod audit;
 #[doc(hidden)]
 pub mod bindings;
 mod call;
+mod describe;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod fake;
 mod flow;
@@ -55,6 +56,8 @@ pub use audit::HostLines;
 pub use audit::{Audit, Lines};
 pub use bindings::portcullis::plugin::types::{Concern, Denial};
 pub use call::{Call, Phase, Risk, Trust};
+#[doc(hidden)]
+pub use describe::__bytes;
 pub use flow::{Flow, FlowPolicy, Origin, PRIVATE, UNTRUSTED};
 pub use glob::{Glob, NameGlob};
 #[doc(hidden)]
