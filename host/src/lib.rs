@@ -385,7 +385,7 @@ pub use portcullis_core::{
 #[doc(hidden)]
 pub use portcullis_ledger as ledger;
 #[doc(hidden)]
-pub use portcullis_net::{egress, oci};
+pub use portcullis_net::{egress, oci, signature};
 #[doc(hidden)]
 pub use portcullis_scan as scan;
 #[doc(hidden)]

@@ -232,3 +232,48 @@ fn one_decision_is_shown_with_what_the_plugin_asked_for() {
     let refused = dir.run(&["plugin", "run", &sink, "files__read"]);
     assert!(refused.err.contains("a plugin of the kind `audit`"), "{}", refused.err);
 }
+
+/// Makes a key in `dir`: `NAME.pem`, and `NAME.pub` with its public part.
+fn new_key(dir: &TestDir, name: &str) {
+    let pair = rcgen::KeyPair::generate().unwrap();
+    fs::write(dir.path(&format!("{name}.pem")), pair.serialize_pem()).unwrap();
+    fs::write(dir.path(&format!("{name}.pub")), pair.public_key_pem()).unwrap();
+}
+
+#[test]
+fn a_plugin_is_loaded_only_with_a_signature_of_a_configured_key() {
+    let config = "[broker]\nplugin-keys = [\"team.pub\"]\n[sources.calc]\ncomponent = \"builtin:calculator\"\n\
+        [[policies]]\nplugin = \"./plain.wasm\"\n";
+    let dir = TestDir::new(config);
+    for key in ["team", "stranger"] {
+        new_key(&dir, key);
+    }
+    fs::copy(guest("plain"), dir.path("plain.wasm")).unwrap();
+    let (file, signature) = (dir.path("plain.wasm"), dir.path("plain.wasm.sig"));
+    let refused = |why: &str| {
+        let checked = dir.run(&["tools"]);
+        let parts = [&*file.display().to_string(), "team.pub", "portcullis plugin sign", why];
+        assert!(checked.code == Some(1) && parts.iter().all(|part| checked.err.contains(part)), "{}", checked.err);
+    };
+    refused("plain.wasm.sig: No such file");
+    let sign = |key: &str| {
+        let signed = dir.run(&["plugin", "sign", "./plain.wasm", "--key", key]);
+        assert!(signed.code == Some(0) && signed.out.contains("plain.wasm.sig"), "{}{}", signed.out, signed.err);
+    };
+    sign("stranger.pem");
+    refused("is not a signature of these bytes by them");
+    fs::write(&signature, "not base64!").unwrap();
+    refused("plain.wasm.sig is not base64");
+    sign("team.pem");
+    let accepted = dir.run(&["tools"]);
+    assert!(accepted.code == Some(0) && accepted.out.contains("calc__add"), "{}{}", accepted.out, accepted.err);
+    // The signature is one of these bytes.
+    fs::copy(guest("loop"), &file).unwrap();
+    refused("is not a signature of these bytes by them");
+
+    let no_key = dir.run(&["plugin", "sign", "./plain.wasm", "--key", "team.pub"]);
+    assert!(no_key.code == Some(1) && no_key.err.contains("team.pub: it is no private key"), "{}", no_key.err);
+    fs::copy(dir.path("team.pem"), dir.path("team.pub")).unwrap();
+    let no_key = dir.run(&["tools"]);
+    assert!(no_key.code == Some(1) && no_key.err.contains("team.pub of `plugin-keys`"), "{}", no_key.err);
+}

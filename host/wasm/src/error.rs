@@ -78,6 +78,27 @@ pub enum PluginError {
         /// The advice for a change that is wanted.
         hint: &'static str,
     },
+    /// A key that signs plugins cannot be used.
+    #[error("the key {file} of `plugin-keys` cannot be used: {reason}")]
+    Key {
+        /// The file of the key.
+        file: String,
+        /// The reason why the key cannot be used.
+        reason: String,
+    },
+    /// None of the configured keys has signed the plugin.
+    #[error(
+        "{plugin} is not signed by a key of `plugin-keys` ({keys}): {reason}; if it is to be trusted, sign it with \
+         `portcullis plugin sign {plugin} --key FILE`"
+    )]
+    Unsigned {
+        /// The plugin.
+        plugin: String,
+        /// The fault of the signature, or that there is none.
+        reason: String,
+        /// The files of the keys.
+        keys: String,
+    },
     /// The plugin is WebAssembly, and this program has no compiler.
     #[error(
         "{plugin} is not compiled, and this program has no compiler: run `portcullis plugin compile {plugin} FILE.cwasm` where \

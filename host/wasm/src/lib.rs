@@ -272,6 +272,16 @@ impl PluginHost {
         .await
     }
 
+    /// Returns the bytes of a plugin as a component, also of a core module that cargo built.
+    ///
+    /// # Errors
+    /// [`PluginError`] if the plugin cannot be read, or is not a component.
+    #[cfg(feature = "compiler")]
+    pub async fn component_bytes(&self, plugin: &PluginRef) -> Result<Vec<u8>, PluginError> {
+        let wasm = self.reader.read(plugin).await?;
+        blocking(move || compile::component_bytes(&wasm)).await
+    }
+
     /// Compiles a plugin for hosts of the same version that have no compiler: for this processor, or for `target`, such
     /// as `pulley64`, whose interpreter runs on any 64-bit processor. The configuration names the resulting file as
     /// `FILE.cwasm@DIGEST`.

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use portcullis::config::PluginRef;
 use portcullis::digest::Digest;
+use portcullis::oci::ComponentReference;
 use portcullis::plugin::{PluginHost, with_description};
 use serde_json::json;
 
@@ -19,7 +20,9 @@ mod call_facts;
 mod decision;
 mod fixture;
 mod new;
+mod registry;
 mod rehearsal;
+mod sign;
 mod template;
 mod testing;
 
@@ -86,6 +89,40 @@ enum Action {
         #[arg(value_name = "DESCRIPTION.json")]
         description: PathBuf,
     },
+    /// Push a plugin to a registry, and print the name for configurations, with its digest
+    ///
+    /// The account at the registry is that of Docker's config.json, which `docker login` writes.
+    Push {
+        /// A .wasm file or builtin:NAME
+        #[arg(add = completion::plugins())]
+        plugin: String,
+
+        /// The reference, with a tag: oci://REGISTRY/NAME:TAG
+        #[arg(value_name = "REFERENCE")]
+        to: ComponentReference,
+    },
+    /// Sign a plugin with a key, for brokers whose configuration has `plugin-keys`
+    ///
+    /// The signature is one of cosign with a key: beside a file FILE it is written to FILE.sig, as `cosign sign-blob` does, and
+    /// in a registry it is an artifact beside the component, as `cosign sign` makes it.
+    Sign {
+        /// A file, or oci://REGISTRY/NAME:TAG or oci://REGISTRY/NAME@sha256:…
+        plugin: String,
+
+        /// The file with the private key: ECDSA over P-256 in PEM (PKCS #8), without a password
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+    },
+    /// Fetch a plugin from a registry into a file, with the account of Docker's config.json
+    Pull {
+        /// The reference: oci://REGISTRY/NAME:TAG or oci://REGISTRY/NAME@sha256:…
+        #[arg(value_name = "REFERENCE")]
+        from: ComponentReference,
+
+        /// The file to write
+        #[arg(value_name = "FILE.wasm")]
+        file: PathBuf,
+    },
     /// Compile a plugin for a program without a compiler, and print the name for that program's configuration
     ///
     /// The name contains a digest. Only a program with the same version of Portcullis loads the file, and only with
@@ -114,6 +151,9 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         Action::Bench(args) => rehearsal::bench(args, global.json),
         Action::Check(args) => rehearsal::check(args, global.json),
         Action::Describe { file, description } => describe(file, description, global.json),
+        Action::Push { plugin, to } => registry::push(&named(plugin)?, to, global.json),
+        Action::Pull { from, file } => registry::pull(from, file, global.json),
+        Action::Sign { plugin, key } => sign::run(&named(plugin)?, key, global.json),
         Action::Inspect { plugin } => inspect(&named(plugin)?, global.json),
         Action::Compile { plugin, file, target } => compile(&named(plugin)?, file, target.as_deref(), global.json),
     }
