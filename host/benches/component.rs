@@ -43,8 +43,7 @@ fn component(criterion: &mut Criterion) {
     for (name, plugin, tool, arguments) in components {
         let load = |plugins: &PluginHost| {
             let begin = Instant::now();
-            let granted = ["log".to_owned()];
-            let loaded = runtime.block_on(plugins.component(&plugin, &json!({}), &granted, ComponentAccess::default()));
+            let loaded = runtime.block_on(plugins.component(&plugin, &json!({}), &[], ComponentAccess::default()));
             (loaded.unwrap(), begin.elapsed())
         };
         let ((loaded, compiled), (_, again)) = (load(&plugins), load(&plugins));

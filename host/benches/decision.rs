@@ -52,7 +52,7 @@ fn decision(criterion: &mut Criterion) {
     criterion.bench_function("decision/native", |bencher| {
         bencher.iter(|| {
             let arguments = black_box(&view).call.arguments.as_str().to_owned();
-            if arguments.contains(black_box("evil")) { Verdict::Ask(arguments) } else { Verdict::Pass }
+            if arguments.contains(black_box("evil")) { Verdict::ask("evil", arguments) } else { Verdict::Pass }
         });
     });
 }

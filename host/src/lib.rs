@@ -114,12 +114,12 @@ pub use portcullis_config::ConfigError;
 pub use portcullis_config::{PluginTable, ProfileTable, SourceTable};
 /// # Example
 /// ```
-/// # use portcullis::{CallView, Denial, Verdict};
+/// # use portcullis::{CallView, Verdict};
 /// fn only_reads(call: &CallView) -> Verdict {
 ///     if call.tool().starts_with("files__read") {
 ///         return Verdict::Pass;
 ///     }
-///     Verdict::Ask(format!("{} wants to use {}", call.principal(), call.tool()))
+///     Verdict::ask("not-a-read", format!("{} wants to use {}", call.principal(), call.tool()))
 /// }
 /// ```
 #[doc(inline)]
@@ -274,8 +274,17 @@ pub use portcullis_ledger::Verification;
 pub use portcullis_ledger::verify as verify_ledger;
 /// # Example
 /// ```
+/// use portcullis::{Concern, Verdict};
+/// let concern = Concern { code: "out-of-hours".to_owned(), message: "it is night".to_owned() };
+/// assert_eq!(Verdict::ask("out-of-hours", "it is night"), Verdict::Ask(concern));
+/// ```
+#[doc(inline)]
+pub use portcullis_wasm::Concern;
+/// # Example
+/// ```
 /// use portcullis::{Denial, Verdict};
-/// let verdict = Verdict::Deny(Denial { code: "off-duty".to_owned(), message: "ada is not on duty".to_owned() });
+/// let denial = Denial { code: "off-duty".to_owned(), message: "ada is not on duty".to_owned() };
+/// assert_eq!(Verdict::deny("off-duty", "ada is not on duty"), Verdict::Deny(denial));
 /// ```
 #[doc(inline)]
 pub use portcullis_wasm::Denial;
@@ -300,7 +309,7 @@ pub use portcullis_wasm::NativeError;
 ///     }
 ///
 ///     async fn check(&self, call: &CallView) -> Result<Verdict, NativeError> {
-///         Ok(Verdict::Ask(format!("{} is called outside working hours", call.tool())))
+///         Ok(Verdict::ask("out-of-hours", format!("{} is called outside working hours", call.tool())))
 ///     }
 /// }
 /// ```
@@ -326,7 +335,7 @@ pub use portcullis_wasm::NativeSink;
 /// ```
 /// use portcullis::Verdict;
 /// # fn judge(amount: u64) -> Verdict {
-/// if amount < 100 { Verdict::Pass } else { Verdict::Ask("more than 100 is spent".to_owned()) }
+/// if amount < 100 { Verdict::Pass } else { Verdict::ask("much-money", "more than 100 is spent") }
 /// # }
 /// ```
 #[doc(inline)]
@@ -376,7 +385,7 @@ pub use portcullis_core::{
 #[doc(hidden)]
 pub use portcullis_ledger as ledger;
 #[doc(hidden)]
-pub use portcullis_net::{egress, oci};
+pub use portcullis_net::{egress, oci, signature};
 #[doc(hidden)]
 pub use portcullis_scan as scan;
 #[doc(hidden)]

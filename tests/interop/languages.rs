@@ -12,16 +12,13 @@ use crate::installed;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_tool_in_every_language_gives_the_same_answers() {
-    let sources: [(&str, PathBuf, &str); 3] = [
-        ("rust", outside("tool-in-rust", "words"), "[]"),
-        ("javascript", installed::tool("javascript"), "[\"log\"]"),
-        ("python", installed::tool("python"), "[\"log\"]"),
+    let sources: [(&str, PathBuf); 3] = [
+        ("rust", outside("tool-in-rust", "words")),
+        ("javascript", installed::tool("javascript")),
+        ("python", installed::tool("python")),
     ];
-    let tables = sources.map(|(name, component, grant)| {
-        format!(
-            "[sources.{name}]\ncomponent = {:?}\ngrant = {grant}\ntimeout = \"120s\"\n",
-            component.display().to_string()
-        )
+    let tables = sources.map(|(name, component)| {
+        format!("[sources.{name}]\ncomponent = {:?}\ntimeout = \"120s\"\n", component.display().to_string())
     });
     let dir = TestDir::bare(&tables.concat());
     // The first start compiles two language runtimes, which takes longer than anything else here.
@@ -44,11 +41,38 @@ async fn run_in(folder: &Path, mut command: Command) -> String {
     text(&ended.stdout)
 }
 
+/// Calls a tool under the configuration of this folder, and returns what was said.
+async fn called(dir: &TestDir, folder: &Path, tool: &str) -> String {
+    let mut call = dir.command(&installed::portcullis());
+    call.arg("--config")
+        .arg(folder.join("portcullis.toml"))
+        .args(["call", tool, r#"{"a":1,"b":2}"#])
+        .current_dir(folder);
+    String::from_utf8_lossy(&output(call).await.stderr).into_owned()
+}
+
+/// Calls a tool about which the approval plugin of this folder lets a person be asked. Nobody answers: a plugin that fails
+/// would refuse the call with another code.
+async fn asks_a_person(dir: &TestDir, folder: &Path) {
+    let file = folder.join("portcullis.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{config}\n[broker]\nask-timeout = \"1s\"\n")).unwrap();
+    let refused = called(dir, folder, "calculator__add").await;
+    assert!(refused.contains("nobody answered in time"), "{refused}");
+}
+
+/// Makes a call that is denied, of which the sink of this folder writes a line.
+async fn writes_denials(dir: &TestDir, folder: &Path) {
+    let denied = called(dir, folder, "calculator__divide").await;
+    let lines = std::fs::read_to_string(folder.join("denied.jsonl")).unwrap_or_default();
+    assert!(lines.contains("calculator__divide") && lines.contains("\"rule\""), "{denied}: {lines}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn new_plugins_in_javascript_and_python_pass_their_fixtures() {
+async fn new_plugins_in_javascript_and_python_work_as_their_readmes_say() {
     let dir = TestDir::bare("");
     for language in ["javascript", "python"] {
-        for kind in ["policy", "transform"] {
+        for kind in ["policy", "transform", "approval", "audit"] {
             let name = format!("{language}-{kind}");
             dir.run(&[
                 "plugin",
@@ -73,8 +97,14 @@ async fn new_plugins_in_javascript_and_python_pass_their_fixtures() {
                 _ => build.args(["-d", "wit", "-w", &world, "componentize", "plugin", "-o", &wasm, "--stub-wasi"]),
             };
             run_in(&folder, build).await;
-            let tested = run_in(&folder, dir.portcullis(&["plugin", "test"])).await;
-            assert!(tested.contains("2 of 2 cases are as expected"), "{name}: {tested}");
+            match kind {
+                "approval" => asks_a_person(&dir, &folder).await,
+                "audit" => writes_denials(&dir, &folder).await,
+                _ => {
+                    let tested = run_in(&folder, dir.portcullis(&["plugin", "test"])).await;
+                    assert!(tested.contains("2 of 2 cases are as expected"), "{name}: {tested}");
+                }
+            }
         }
     }
 }

@@ -51,6 +51,37 @@ async fn a_component_of_a_registry_is_pinned_and_called_and_then_needs_no_regist
     assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot be fetched"), "{refused:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_is_pushed_signed_and_pulled_by_the_command_line() {
+    let Some(program) = installed::registry() else {
+        eprintln!("SKIPPED, AND NOTHING IS TESTED: there is no docker-registry");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (_registry, address) = start(&program, folder.path()).await;
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let dir = TestDir::bare("");
+    std::fs::write(dir.path().join("team.pem"), pair.serialize_pem()).unwrap();
+    std::fs::write(dir.path().join("team.pub"), pair.public_key_pem()).unwrap();
+    let tagged = format!("oci://{address}/team/shapes:1");
+    let pushed = dir.run(&["plugin", "push", &guest("shapes").display().to_string(), &tagged]).await;
+    let pinned = pushed.trim();
+    let file = dir.at("pulled.wasm");
+    dir.run(&["plugin", "pull", pinned, &file]).await;
+    assert_eq!(dir.json(&["plugin", "inspect", &file]).await["world"], "functions");
+
+    let config = format!("[broker]\nplugin-keys = [\"team.pub\"]\n[sources.tagged]\ncomponent = {pinned:?}\n");
+    std::fs::write(dir.path().join("portcullis.toml"), config).unwrap();
+    let refused = output(dir.portcullis(&["tools"])).await;
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("is not signed by a key of `plugin-keys`"),
+        "{refused:?}"
+    );
+    let signed = dir.run(&["plugin", "sign", &tagged, "--key", &dir.at("team.pem")]).await;
+    assert_eq!(signed.trim(), pinned);
+    greets(&dir).await;
+}
+
 async fn greets(dir: &TestDir) {
     let said = dir.run(&["call", "tagged__greet", r#"{"name":"you"}"#]).await;
     assert!(said.contains("hello you"), "{said}");

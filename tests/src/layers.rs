@@ -108,7 +108,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     ),
     ("host/scan/src", &[&["scan"]]),
     ("host/ledger/src", &[&["ledger"]]),
-    ("host/net/src", &[&["egress"], &["oci"]]),
+    ("host/net/src", &[&["egress"], &["signature"], &["oci"]]),
     ("host/osv/src", &[&["osv"]]),
     ("host/config/src", &[&["config"]]),
     ("host/cell/src", &[&["cell"]]),

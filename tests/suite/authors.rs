@@ -68,13 +68,12 @@ fn a_new_plugin_of_each_kind_builds_and_works_as_its_readme_says() {
 }
 
 #[test]
-fn a_new_plugin_changes_nothing_that_is_there_and_says_what_there_is_no_template_for() {
+fn a_new_plugin_changes_nothing_that_is_there_and_needs_a_name() {
     let dir = TestDir::new("");
     fs::create_dir(dir.path("mine")).unwrap();
     for (arguments, expected) in [
         (["plugin", "new", "mine", "--kind", "policy", "--lang", "rust"], "exists already"),
         (["plugin", "new", "My Plugin", "--kind", "policy", "--lang", "rust"], "lower-case letters"),
-        (["plugin", "new", "sink", "--kind", "audit", "--lang", "python"], "use `--lang rust`"),
     ] {
         let refused = dir.run(&arguments);
         assert!(refused.code == Some(1) && refused.err.contains(expected), "{}", refused.err);
@@ -105,12 +104,11 @@ fn a_test_has_the_limits_and_permissions_of_production() {
         let tested = dir.run(&["plugin", "test", &file]);
         assert_eq!(tested.code, Some(0), "{name}: {}{}", tested.out, tested.err);
     }
-    // What is not granted is refused, as a broker refuses it.
-    let log = guest("needs-log");
+    // What a broker does not give a plugin is refused.
     let case = format!("{}expect = \"pass\"", call(""));
-    let refused = dir.run(&["plugin", "test", &fixture(&dir, &log, "", &case)]);
-    assert!(refused.code == Some(1) && refused.err.contains("add `grant = [\"log\"]`"), "{}", refused.err);
-    let granted = dir.run(&["plugin", "test", &fixture(&dir, &log, "grant = [\"log\"]", &case)]);
+    let refused = dir.run(&["plugin", "test", &fixture(&dir, &guest("wasi-env"), "", &case)]);
+    assert!(refused.code == Some(1) && refused.err.contains("no grant exists for it"), "{}", refused.err);
+    let granted = dir.run(&["plugin", "test", &fixture(&dir, &guest("logger"), "", &case)]);
     assert_eq!(granted.code, Some(0), "{}{}", granted.out, granted.err);
 }
 
@@ -119,7 +117,7 @@ fn a_test_decides_in_each_phase_as_the_gate_does() {
     let dir = TestDir::new("");
     let table = "settings = { ask = \"odd\" }";
     for (case, expected) in [
-        ("call = { tool = \"read\", arguments = { a = \"odd\" } }", "expect = \"ask\""),
+        ("call = { tool = \"read\", arguments = { a = \"odd\" } }", "expect = \"ask\"\ncode = \"odd\""),
         // Nobody is asked about the result of a call that has been made.
         (
             "call = { tool = \"read\", arguments = { a = \"odd\" }, outcome = { content = [] } }",
@@ -138,6 +136,36 @@ fn a_test_decides_in_each_phase_as_the_gate_does() {
         let tested = dir.run(&["plugin", "test", &file]);
         assert_eq!(tested.code, Some(0), "{case}: {}{}", tested.out, tested.err);
     }
+}
+
+#[test]
+fn a_description_is_written_into_a_plugin_shown_and_enforced() {
+    let dir = TestDir::new("");
+    fs::copy(guest("plain"), dir.path("plain.wasm")).unwrap();
+    let settings = json!({ "properties": { "refuse": { "type": "string" } }, "additionalProperties": false });
+    let description = json!({ "name": "plain", "version": "1.0.0", "settings": settings });
+    fs::write(dir.path("plain.json"), description.to_string()).unwrap();
+    let described = dir.run(&["plugin", "describe", "plain.wasm", "plain.json"]);
+    assert!(described.code == Some(0) && described.out.contains("sha256:"), "{}{}", described.out, described.err);
+    let shown: Value = serde_json::from_str(&dir.run(&["plugin", "inspect", "./plain.wasm", "--json"]).out).unwrap();
+    assert_eq!(shown["description"], description);
+    let shown = dir.run(&["plugin", "inspect", "./plain.wasm"]).out;
+    assert!(shown.contains("version   1.0.0") && shown.contains("\"additionalProperties\": false"), "{shown}");
+    let checked = dir.run(&["plugin", "check", "./plain.wasm"]);
+    assert!(checked.out.contains("is plain 1.0.0 by its own description"), "{}{}", checked.out, checked.err);
+    let refused = dir.run(&["plugin", "check", "./plain.wasm", "--settings", r#"{"refuse":7}"#]);
+    assert!(refused.code == Some(1) && refused.err.contains("`settings.refuse`: 7 is not of type"), "{}", refused.err);
+    let refused = dir.run(&["plugin", "describe", "plain.json", "plain.json"]);
+    assert!(refused.code == Some(1) && refused.err.contains("does not begin as WebAssembly"), "{}", refused.err);
+}
+
+#[test]
+fn the_text_and_place_of_a_panic_reach_the_operator() {
+    let dir = TestDir::new("");
+    let settings = r#"{"trap":["files__read"]}"#;
+    let ran = dir.run(&["plugin", "run", "builtin:saboteur", "files__read", "--settings", settings]);
+    assert!(ran.out.contains("deny (plugin-trap)"), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("src/lib.rs:") && ran.err.contains("told to panic"), "{}{}", ran.out, ran.err);
 }
 
 #[test]
@@ -186,14 +214,66 @@ fn one_decision_is_shown_with_what_the_plugin_asked_for() {
         from_file.err
     );
 
-    let measured = dir.run(&["plugin", "bench", &plain, "files__read", "--settings", settings, "--json"]);
-    let figures: Value = serde_json::from_str(&measured.out).unwrap();
+    let measured = |arguments: &str| -> Value {
+        let command = ["plugin", "bench", &plain, "files__read", arguments, "--settings", settings, "--json"];
+        serde_json::from_str(&dir.run(&command).out).unwrap()
+    };
+    let figures = measured("{}");
     assert!(
         figures["decisions"].as_u64().unwrap() >= 20 && figures["host_calls"] == 1 && figures["verdict"] == "pass",
         "{figures}"
     );
+    // The number of instructions depends on nothing but the call.
+    let (few, many) = (figures["instructions"].as_u64().unwrap(), json!({ "a": "x".repeat(10_000) }).to_string());
+    assert_eq!(measured("{}")["instructions"], few);
+    assert!(few > 100 && measured(&many)["instructions"].as_u64().unwrap() > few + 1000, "{figures}");
 
     let sink = guest("scribe").display().to_string();
     let refused = dir.run(&["plugin", "run", &sink, "files__read"]);
     assert!(refused.err.contains("a plugin of the kind `audit`"), "{}", refused.err);
+}
+
+/// Makes a key in `dir`: `NAME.pem`, and `NAME.pub` with its public part.
+fn new_key(dir: &TestDir, name: &str) {
+    let pair = rcgen::KeyPair::generate().unwrap();
+    fs::write(dir.path(&format!("{name}.pem")), pair.serialize_pem()).unwrap();
+    fs::write(dir.path(&format!("{name}.pub")), pair.public_key_pem()).unwrap();
+}
+
+#[test]
+fn a_plugin_is_loaded_only_with_a_signature_of_a_configured_key() {
+    let config = "[broker]\nplugin-keys = [\"team.pub\"]\n[sources.calc]\ncomponent = \"builtin:calculator\"\n\
+        [[policies]]\nplugin = \"./plain.wasm\"\n";
+    let dir = TestDir::new(config);
+    for key in ["team", "stranger"] {
+        new_key(&dir, key);
+    }
+    fs::copy(guest("plain"), dir.path("plain.wasm")).unwrap();
+    let (file, signature) = (dir.path("plain.wasm"), dir.path("plain.wasm.sig"));
+    let refused = |why: &str| {
+        let checked = dir.run(&["tools"]);
+        let parts = [&*file.display().to_string(), "team.pub", "portcullis plugin sign", why];
+        assert!(checked.code == Some(1) && parts.iter().all(|part| checked.err.contains(part)), "{}", checked.err);
+    };
+    refused("plain.wasm.sig: No such file");
+    let sign = |key: &str| {
+        let signed = dir.run(&["plugin", "sign", "./plain.wasm", "--key", key]);
+        assert!(signed.code == Some(0) && signed.out.contains("plain.wasm.sig"), "{}{}", signed.out, signed.err);
+    };
+    sign("stranger.pem");
+    refused("is not a signature of these bytes by them");
+    fs::write(&signature, "not base64!").unwrap();
+    refused("plain.wasm.sig is not base64");
+    sign("team.pem");
+    let accepted = dir.run(&["tools"]);
+    assert!(accepted.code == Some(0) && accepted.out.contains("calc__add"), "{}{}", accepted.out, accepted.err);
+    // The signature is one of these bytes.
+    fs::copy(guest("loop"), &file).unwrap();
+    refused("is not a signature of these bytes by them");
+
+    let no_key = dir.run(&["plugin", "sign", "./plain.wasm", "--key", "team.pub"]);
+    assert!(no_key.code == Some(1) && no_key.err.contains("team.pub: it is no private key"), "{}", no_key.err);
+    fs::copy(dir.path("team.pem"), dir.path("team.pub")).unwrap();
+    let no_key = dir.run(&["tools"]);
+    assert!(no_key.code == Some(1) && no_key.err.contains("team.pub of `plugin-keys`"), "{}", no_key.err);
 }

@@ -36,8 +36,8 @@ fn a_component_from_outside_the_workspace_changes_a_decision_without_a_rebuild()
 }
 
 #[test]
-fn a_plugin_with_the_log_grant_cannot_forge_log_lines() {
-    let dir = TestDir::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:needs-log@\"\ngrant = [\"log\"]\n"));
+fn a_plugin_that_writes_to_the_log_cannot_forge_log_lines() {
+    let dir = TestDir::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:logger@\"\n"));
     let mut agent = Agent::start(&dir, Era::Modern);
     assert!(agent.call("files__echo", &json!({}), None)["ok"].is_string());
     let line = agent.running.says("saw ");

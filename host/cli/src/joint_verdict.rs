@@ -16,7 +16,7 @@ pub(crate) enum JointVerdict {
 pub(crate) struct DecidedBy {
     pub(crate) joint: JointVerdict,
     plugin: String,
-    /// The code of a denial.
+    /// The code of an ask or a denial.
     code: Option<String>,
 }
 
@@ -41,12 +41,14 @@ impl DecidedBy {
     /// Returns the verdict about a result. Nobody is asked about one: it is withheld.
     pub(crate) fn of_result(self) -> Self {
         match self.joint {
-            JointVerdict::Ask => Self { joint: JointVerdict::Deny, ..self },
+            JointVerdict::Ask => {
+                Self { joint: JointVerdict::Deny, code: Some("result-asked".to_owned()), plugin: self.plugin }
+            }
             JointVerdict::Pass | JointVerdict::Deny => self,
         }
     }
 
-    /// Returns the code of a denial, if it is known.
+    /// Returns the code of an ask or a denial, if it is known.
     pub(crate) fn code(&self) -> Option<&str> {
         self.code.as_deref()
     }
@@ -55,7 +57,7 @@ impl DecidedBy {
         let code = self.code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
         match self.joint {
             JointVerdict::Pass => "passed".to_owned(),
-            JointVerdict::Ask => format!("{} asked", self.plugin),
+            JointVerdict::Ask => format!("{} asked{code}", self.plugin),
             JointVerdict::Deny => format!("{} denied{code}", self.plugin),
         }
     }

@@ -197,7 +197,7 @@ fn joint_verdict(verdicts: &[&Value]) -> DecidedBy {
         if verdict.get("deny").is_some() {
             decided.add(JointVerdict::Deny, plugin, verdict["deny"].as_str());
         } else if verdict.get("ask").is_some() {
-            decided.add(JointVerdict::Ask, plugin, None);
+            decided.add(JointVerdict::Ask, plugin, verdict["code"].as_str());
         }
     }
     decided

@@ -74,6 +74,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     let ask_timeout = ask_timeout
         .and_then(|at| faults.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
         .unwrap_or(ASK_TIMEOUT);
+    let plugin_keys = raw.broker.plugin_keys.iter().filter_map(|at| faults.keep(value::path(at, base))).collect();
     let own = cell::BrokerFiles { file: file.as_deref(), data_dir: &data_dir };
     let mut sources = sources(raw, base, &own, &mut faults);
     group::build(raw, &mut sources, &mut faults);
@@ -93,6 +94,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         ask_timeout,
         ledger,
         max_message,
+        plugin_keys,
         policies: policies(raw, base, &mut faults),
         transforms: transforms(raw, base, &mut faults),
         approvals: approvals(raw, base, &mut faults),

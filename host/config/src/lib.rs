@@ -108,6 +108,9 @@ pub struct Config {
     /// The largest message that is read, in bytes. A larger one fails its call, and the error states its size.
     #[doc(hidden)]
     pub max_message: usize,
+    /// The files with the public keys that sign plugins. If there are any, what none of them signed is not loaded.
+    #[doc(hidden)]
+    pub plugin_keys: Vec<PathBuf>,
     /// The sources, in name order.
     #[doc(hidden)]
     pub sources: BTreeMap<SourceName, SourceConfig>,

@@ -129,6 +129,11 @@ pub(super) struct RawBroker {
     /// The largest message that is read, from "1MiB" to "1GiB". A larger one fails its call, and the error states its
     /// size. A result takes at most twice its size in memory. Default: "64MiB".
     pub max_message: Option<Located<String>>,
+    /// The files with the public keys that sign plugins, in PEM, such as "keys/plugins.pub". If there are any, a plugin or
+    /// component of a file or a registry is loaded only if one of them has signed it, by `portcullis plugin sign` or by
+    /// cosign. Default: none, and no signature is asked for.
+    #[serde(default)]
+    pub plugin_keys: Vec<Located<String>>,
 }
 
 /// The ledger, the record of everything that the broker does.

@@ -5,3 +5,4 @@
 
 pub mod egress;
 pub mod oci;
+pub mod signature;

@@ -8,18 +8,24 @@
 //! Downloads are kept by digest in `components` of the data folder, so each is downloaded only once.
 
 mod manifest;
+mod push;
 mod reference;
 mod registry;
+mod signatures;
 mod store;
 
 use std::time::Duration;
 
 use portcullis_core::digest::Digest;
 
+pub use push::{ComponentNames, push};
 pub use reference::{ComponentReference, ReferenceError};
+pub use registry::RegistryLogin;
+pub use signatures::{is_signed, sign};
 pub use store::ComponentStore;
 
 use crate::egress::EgressError;
+use crate::signature::KeyError;
 use manifest::OciManifest;
 use registry::OciRegistry;
 
@@ -46,10 +52,22 @@ pub enum OciError {
         what: &'static str,
     },
     /// The registry requires a login.
-    #[error("`{url}` wants a login, and credentials are not sent to registries in this version; {DOWNLOAD}")]
+    #[error(
+        "`{url}` wants a login, and a broker sends no credentials to registries: run `portcullis plugin pull`, which does, and name the file"
+    )]
     Login {
         /// The URL without its query.
         url: String,
+    },
+    /// The registry does not accept the account, or there is none.
+    #[error(
+        "`{url}` wants an account that may do this: run `docker login {registry}` with one, or another tool that writes Docker's config.json"
+    )]
+    NoAccount {
+        /// The URL without its query.
+        url: String,
+        /// The registry.
+        registry: String,
     },
     /// The registry's response is not what was asked for.
     #[error("`{url}` {what}")]
@@ -85,6 +103,9 @@ pub enum OciError {
         /// The operating system's error.
         error: std::io::Error,
     },
+    /// The component cannot be signed.
+    #[error("it cannot be signed: {0}")]
+    Key(KeyError),
     /// The download took too long.
     #[error("the download did not finish within {} s", DEADLINE.as_secs())]
     TimedOut,
@@ -135,6 +156,21 @@ pub async fn resolve(store: &ComponentStore, reference: &ComponentReference) -> 
     layer(store, reference, Some(registry), &bytes).await?;
     store.put(digest, &bytes).await?;
     Ok(digest)
+}
+
+/// Returns the bytes of the component that the registry has now for a reference, and the digest of its manifest. The
+/// account is used if the registry wants one.
+///
+/// # Errors
+/// See [`OciError`].
+pub async fn pull(reference: &ComponentReference, login: Option<RegistryLogin>) -> Result<(Vec<u8>, Digest), OciError> {
+    let mut registry = OciRegistry::of(reference)?.with_login(login, "pull");
+    within(async {
+        let manifest = registry.manifest(reference.digest()).await?;
+        let layer = OciManifest::parse(&manifest)?.component()?;
+        Ok((registry.layer(&layer).await?, Digest::of(&manifest)))
+    })
+    .await
 }
 
 async fn layer(

@@ -22,7 +22,7 @@ pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&PluginHost
     made.map_err(|error| LedgerError::File { act: "create", path: config.data_dir.clone(), cause: error.to_string() })?;
     private::narrow_folder(&config.data_dir.join("logs"))?;
     apart_from_grants(config, lock)?;
-    let reader = PluginReader::new(&config.data_dir, lock);
+    let reader = PluginReader::new(&config.data_dir, lock).trusting(&config.plugin_keys)?;
     if let Some(host) = host {
         return Ok(host.with_other_pins(reader));
     }
@@ -84,7 +84,8 @@ fn apart_from_grants(config: &Config, lock: &Lockfile) -> Result<(), BuildError>
         }
         RemoteSinkConfig::Syslog(_) | RemoteSinkConfig::Otlp(_) => None,
     });
-    for (what, file, hint) in sinks.chain(plugins).chain(witnesses).chain(sockets) {
+    let keys = config.plugin_keys.iter().map(|file| ("the key", file.clone(), "move the file of `plugin-keys` away"));
+    for (what, file, hint) in keys.chain(sinks).chain(plugins).chain(witnesses).chain(sockets) {
         let names = [real_file(&file), file.canonicalize().unwrap_or_else(|_| file.clone()), file.clone()];
         for source in config.sources.values().filter(|source| !matches!(source.endpoint, Endpoint::Url { .. })) {
             // Of a repository, no part may be written either.

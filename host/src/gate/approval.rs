@@ -17,7 +17,7 @@ use crate::escape::escape_hidden;
 use crate::flow::CallFlow;
 use crate::item::{ItemKind, title_of};
 use crate::ledger::{GrantBinding, GrantUse, Ledger};
-use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
+use crate::plugin::{AnswerScope, Approval, AskFacts, Concern, GrantFacts, Offer, Settlement};
 use crate::protocol::{Answer, Json, Method};
 
 /// The time for which a call is held open for a person when the agent cannot ask one itself. Widely used clients give
@@ -56,9 +56,14 @@ pub(super) struct ApprovalQuestion<'a> {
 }
 
 impl ApprovalQuestion<'_> {
-    /// Returns the reasons as a person and an approval plugin read them.
+    /// Returns the reasons as a person reads them.
     fn texts(&self) -> Vec<String> {
-        self.reasons.iter().map(|reason| reason.text.clone()).collect()
+        self.reasons.iter().map(|reason| reason.concern.message.clone()).collect()
+    }
+
+    /// Returns the reasons as an approval plugin reads them.
+    fn concerns(&self) -> Vec<Concern> {
+        self.reasons.iter().map(|reason| reason.concern.clone()).collect()
     }
 }
 
@@ -142,7 +147,7 @@ impl Approvals {
         let grave = question.call.item.hints.may_do_harm() || question.out_of_band;
         // An earlier answer does not count if its scope would not be offered now, whatever a plugin decides.
         grants.retain(|grant| all_scopes(grave).contains(&reach(grant.scope)));
-        let facts = AskFacts { reasons: question.texts(), grants: grants.iter().map(facts).collect(), grave };
+        let facts = AskFacts { reasons: question.concerns(), grants: grants.iter().map(facts).collect(), grave };
         let mut remembered = Vec::new();
         let mut offer = Offer { scopes: all_scopes(grave), valid_for: MAX_VALIDITY, uses: 0 };
         for plugin in &self.plugins {

@@ -10,7 +10,7 @@ use crate::call::CallView;
 use crate::config::Detail;
 use crate::ledger::{Event, EventBody, EventKind, Ledger};
 use crate::plugin::{
-    Denial, FailureCode, PluginFailure, PluginIdentity, Policy, Transform, TransformDecision, Vault, Verdict,
+    Concern, Denial, FailureCode, PluginFailure, PluginIdentity, Policy, Transform, TransformDecision, Vault, Verdict,
 };
 use crate::provenance::TracedCall;
 
@@ -31,20 +31,20 @@ impl DecisionTrail {
 
 /// A reason for which a person is asked.
 pub(super) struct AskReason {
-    pub(super) text: String,
+    pub(super) concern: Concern,
     /// True if a plugin wrote it, which may repeat something of the call.
     pub(super) quotes: bool,
 }
 
 impl AskReason {
     /// Makes a reason of the broker's own.
-    pub(super) fn ours(text: String) -> Self {
-        Self { text, quotes: false }
+    pub(super) fn ours(concern: Concern) -> Self {
+        Self { concern, quotes: false }
     }
 
     /// Returns the reason as the ledger keeps it.
     pub(super) fn recorded(&self, ledger: &Ledger, record: Detail) -> Value {
-        recorded_text(ledger, &self.text, self.quotes, record)
+        recorded_text(ledger, &self.concern.message, self.quotes, record)
     }
 }
 
@@ -65,9 +65,9 @@ pub(super) async fn judge(
         let entry = entry(policy.identity(), view, policy.shadow());
         trail.entries.push(match &verdict {
             Verdict::Pass => entry.with("verdict", "pass"),
-            Verdict::Ask(reason) => {
-                let reason = recorded_text(ledger, reason, true, trail.record);
-                entry.with("verdict", EventBody::new().with("ask", reason))
+            Verdict::Ask(Concern { code, message }) => {
+                let message = recorded_text(ledger, message, true, trail.record);
+                entry.with("verdict", EventBody::new().with("ask", message).with("code", code))
             }
             Verdict::Deny(denial) => entry.with("verdict", EventBody::new().with("deny", &denial.code)),
         });
@@ -76,7 +76,7 @@ pub(super) async fn judge(
         }
         match verdict {
             Verdict::Pass => {}
-            Verdict::Ask(reason) => asks.push(AskReason { text: reason, quotes: true }),
+            Verdict::Ask(concern) => asks.push(AskReason { concern, quotes: true }),
             Verdict::Deny(denial) => return Err(CallRefusal::by_plugin(denial)),
         }
     }

@@ -308,7 +308,7 @@ impl Gate {
             None => Ok(()),
             Some(reason) => Err(CallRefusal::quoting(
                 "result-asked",
-                format!("a policy has doubts about the result: {}", reason.text),
+                format!("a policy has doubts about the result: {}", reason.concern.message),
             )),
         }
     }

@@ -7,6 +7,7 @@ use crate::config::{Approve, Durability, SourceConfig};
 use crate::item::{Item, ItemKind};
 use crate::ledger::IntentDurability;
 use crate::lockfile::Acceptance;
+use crate::plugin::Concern;
 
 /// Returns the risk of an item's calls. It comes from the cell: the calls of a source that is `sealed`, which can
 /// neither write nor reach a network, are harmless. Others are risky, unless a person accepted the tool or trusts this
@@ -62,19 +63,22 @@ pub(super) fn lock_settles(input: &GateInput<'_>) -> bool {
     input.approve != Approve::Always
 }
 
-/// Returns why a person must be asked although no policy says so.
-pub(super) fn reason(call: &Call, input: &GateInput<'_>) -> Option<String> {
+/// Returns why a person must be asked although no policy says so. Approval plugins get the code with it.
+pub(super) fn reason(call: &Call, input: &GateInput<'_>) -> Option<Concern> {
+    let concern = |code: &str, message: String| Concern { code: code.to_owned(), message };
     // A pinned definition that changed asks whatever the profile says: `approve = "never"` was meant for the old one.
     if let Acceptance::Changed(changes) = input.acceptance {
         let changes = changes.join("; ");
-        return Some(format!("the {} is not the one that was accepted: {changes}", call.item.kind.as_str()));
+        let message = format!("the {} is not the one that was accepted: {changes}", call.item.kind.as_str());
+        return Some(concern("definition-changed", message));
     }
     match input.approve {
         Approve::Never => None,
-        Approve::Always => Some("the profile asks before every call".to_owned()),
+        Approve::Always => Some(concern("every-call", "the profile asks before every call".to_owned())),
         Approve::Risky => (call.risk == Risk::Risky).then(|| {
-            "its source may write or reach a network, and nobody accepted the tool with `portcullis lock accept`"
-                .to_owned()
+            let message =
+                "its source may write or reach a network, and nobody accepted the tool with `portcullis lock accept`";
+            concern("risky", message.to_owned())
         }),
     }
 }

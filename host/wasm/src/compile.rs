@@ -81,6 +81,17 @@ pub(super) fn component(host: &Host, wasm: &PluginBytes, bytes: &[u8]) -> Result
     Ok(component)
 }
 
+/// Returns the bytes of a plugin as a component.
+pub(super) fn component_bytes(wasm: &PluginBytes) -> Result<Vec<u8>, PluginError> {
+    match &wasm.form {
+        PluginCode::Wasm(bytes) => encoded(&wasm.plugin, bytes).map(Cow::into_owned),
+        PluginCode::Precompiled(_) => {
+            let reason = "it is compiled code; name the .wasm file that it was made from".into();
+            Err(PluginError::NotAComponent { plugin: wasm.plugin.clone(), reason })
+        }
+    }
+}
+
 /// Compiles a plugin for hosts without a compiler: for this processor, or for the named target.
 pub(super) fn precompiled(wasm: &PluginBytes, target: Option<&str>) -> Result<Vec<u8>, PluginError> {
     let refuse = |reason: String| PluginError::NotAComponent { plugin: wasm.plugin.clone(), reason };

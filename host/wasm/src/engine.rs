@@ -12,13 +12,15 @@ use super::error::PluginError;
 /// an instance may use.
 const ADDRESSABLE: usize = 1 << 32;
 
-/// Starts an engine, and the clock that ticks for it.
+/// Starts an engine, and the clock that ticks for it. If the engine `counts`, it keeps the number of instructions that
+/// each guest runs, which makes guests slower.
 ///
 /// # Errors
 /// Why they cannot start.
-pub(crate) fn start() -> Result<(Engine, Arc<EpochClock>), String> {
+pub(crate) fn start(counts: bool) -> Result<(Engine, Arc<EpochClock>), String> {
     let failed = |error: wasmtime::Error| format!("{error:#}");
     let mut config = config().map_err(failed)?;
+    config.consume_fuel(counts);
     let pooling = InstanceAllocationStrategy::Pooling(pool());
     let engine = Engine::new(config.allocation_strategy(pooling)).or_else(|error| {
         // The pool reserves terabytes of address space, which a small `ulimit -v` forbids.

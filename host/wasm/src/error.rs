@@ -78,6 +78,27 @@ pub enum PluginError {
         /// The advice for a change that is wanted.
         hint: &'static str,
     },
+    /// A key that signs plugins cannot be used.
+    #[error("the key {file} of `plugin-keys` cannot be used: {reason}")]
+    Key {
+        /// The file of the key.
+        file: String,
+        /// The reason why the key cannot be used.
+        reason: String,
+    },
+    /// None of the configured keys has signed the plugin.
+    #[error(
+        "{plugin} is not signed by a key of `plugin-keys` ({keys}): {reason}; if it is to be trusted, sign it with \
+         `portcullis plugin sign {plugin} --key FILE`"
+    )]
+    Unsigned {
+        /// The plugin.
+        plugin: String,
+        /// The fault of the signature, or that there is none.
+        reason: String,
+        /// The files of the keys.
+        keys: String,
+    },
     /// The plugin is WebAssembly, and this program has no compiler.
     #[error(
         "{plugin} is not compiled, and this program has no compiler: run `portcullis plugin compile {plugin} FILE.cwasm` where \
@@ -150,6 +171,28 @@ pub enum PluginError {
         /// The component.
         plugin: String,
     },
+    /// The plugin's description of itself cannot be used.
+    #[error(
+        "{plugin} describes itself in a way that cannot be used: {reason}; `portcullis plugin describe` writes a description"
+    )]
+    Description {
+        /// The plugin.
+        plugin: String,
+        /// The fault of the description.
+        reason: String,
+    },
+    /// The settings do not fit the schema in the plugin's description.
+    #[error(
+        "{plugin} describes other settings: `{setting}`: {reason}; `portcullis plugin inspect {plugin}` shows which it takes"
+    )]
+    OtherSettings {
+        /// The plugin.
+        plugin: String,
+        /// The setting, with its place.
+        setting: String,
+        /// The reason why the setting does not fit.
+        reason: String,
+    },
     /// The plugin was built against another track of the contract.
     #[error("{plugin} is built for {package}; this host serves {served}: build it again with the current contract")]
     OtherTrack {
@@ -169,7 +212,9 @@ pub enum PluginError {
         imports: String,
     },
     /// The configuration grants a capability that does not exist.
-    #[error("`{grant}` in the grants of {plugin} is not a capability; there is `log`, and `key-value` for sources")]
+    #[error(
+        "`{grant}` in the grants of {plugin} is not a capability; there is only `key-value`, for sources, and `log` needs no grant"
+    )]
     UnknownGrant {
         /// The plugin.
         plugin: String,

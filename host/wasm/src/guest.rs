@@ -70,6 +70,8 @@ impl GuestState {
             configured: false,
         };
         let mut store = Store::new(engine, state);
+        // Fails where the engine does not count instructions: then none are kept.
+        let _ = store.set_fuel(u64::MAX);
         store.limiter(|state| state);
         store.epoch_deadline_callback(|mut context| {
             let state = context.data_mut();

@@ -6,6 +6,8 @@ use wasmtime::component::Component;
 
 use super::access::{self, ComponentAccess};
 use super::component::DetectedKind;
+use super::description::PluginDescription;
+use super::error::PluginError;
 use super::load::{ComponentInterface, GRANTS, PluginBytes, interface, remedy};
 use super::v0_1::{ApprovalWorld, PolicyWorld, SinkWorld, ToolsWorld, TransformWorld, World};
 
@@ -25,6 +27,9 @@ pub struct Inspection {
     pub imports: Vec<Import>,
     /// The names of its exports.
     pub exports: Vec<String>,
+    /// The plugin's description of itself, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<PluginDescription>,
 }
 
 /// An interface that a plugin imports from its host.
@@ -38,13 +43,15 @@ pub struct Import {
     pub refused: Option<String>,
 }
 
-pub(super) fn inspect(engine: &Engine, wasm: &PluginBytes, component: &Component) -> Inspection {
+pub(super) fn inspect(engine: &Engine, wasm: &PluginBytes, component: &Component) -> Result<Inspection, PluginError> {
     let ComponentInterface { imports, exports, .. } = ComponentInterface::of(engine, component);
     let source = DetectedKind::found(&exports);
-    let (world, free) = world(&exports).unwrap_or((source.map_or("none", DetectedKind::as_str), &[]));
+    let (world, free) = world(&exports).unwrap_or((source.map_or("none", DetectedKind::as_str), &["log"]));
     let access = source.map(|_| ComponentAccess::default());
     let imports = imports.into_iter().map(|name| import(name, free, access.as_ref())).collect();
-    Inspection { plugin: wasm.plugin.clone(), digest: wasm.digest, size: wasm.size(), world, imports, exports }
+    let (plugin, digest, size) = (wasm.plugin.clone(), wasm.digest, wasm.size());
+    let description = PluginDescription::of(wasm)?;
+    Ok(Inspection { plugin, digest, size, world, imports, exports, description })
 }
 
 fn world(exports: &[String]) -> Option<(&'static str, &'static [&'static str])> {

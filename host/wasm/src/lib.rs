@@ -34,6 +34,7 @@ mod compiled;
 mod component;
 mod component_cell;
 mod decide;
+mod description;
 mod descriptors;
 mod engine;
 mod error;
@@ -60,6 +61,9 @@ pub use command::{CommandStreams, RunningCommand};
 pub use component::{Component, ComponentKind};
 pub use component_cell::ComponentCell;
 pub use decide::{Approval, Policy, Transform};
+pub use description::PluginDescription;
+#[cfg(feature = "compiler")]
+pub use description::with_description;
 pub use error::{FailureCode, PluginError, PluginFailure};
 pub use functions::FunctionsComponent;
 pub use inspect::{Import, Inspection};
@@ -68,7 +72,9 @@ pub use observe::{DecisionUsage, ObservedDecision};
 pub use plugin_reader::PluginReader;
 pub use sink::Sink;
 pub use tools::{ToolFailure, ToolsComponent};
-pub use verdict::{AnswerScope, AskFacts, Denial, GrantFacts, Offer, Settlement, TransformDecision, Vault, Verdict};
+pub use verdict::{
+    AnswerScope, AskFacts, Concern, Denial, GrantFacts, Offer, Settlement, TransformDecision, Vault, Verdict,
+};
 
 use clock::EpochClock;
 #[cfg(feature = "compiler")]
@@ -96,6 +102,8 @@ impl std::fmt::Debug for PluginHost {
 
 /// What all clones of a plugin host share.
 struct SharedHost {
+    /// True if the engine counts the instructions that guests run.
+    counts: bool,
     #[cfg(feature = "compiler")]
     compiled: Option<Arc<Cache>>,
     /// The host, or why its engine cannot start. A broker without plugins and components never needs it.
@@ -112,6 +120,23 @@ struct Host {
     decisions: InstanceSlots,
     tools: InstanceSlots,
     commands: Arc<Semaphore>,
+}
+
+impl Host {
+    fn start(shared: &SharedHost) -> Result<Self, String> {
+        let (engine, clock) = engine::start(shared.counts)?;
+        Ok(Self {
+            engine,
+            clock,
+            loaded: LoadedCode::default(),
+            descriptors: Descriptors::of_this_process(),
+            #[cfg(feature = "compiler")]
+            compiled: shared.compiled.clone(),
+            decisions: InstanceSlots::new(limits::DECISION_SLOTS),
+            tools: InstanceSlots::new(limits::TOOL_SLOTS),
+            commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
+        })
+    }
 }
 
 /// The identity of a plugin, as the ledger records it with each decision. A replay needs all three fields.
@@ -144,6 +169,7 @@ impl PluginHost {
         #[cfg(not(feature = "compiler"))]
         let _ = cache_dir;
         let shared = SharedHost {
+            counts: false,
             #[cfg(feature = "compiler")]
             compiled: cache_dir.map(cache).transpose()?.map(Arc::new),
             started: OnceLock::new(),
@@ -151,25 +177,21 @@ impl PluginHost {
         Ok(Self { shared: Arc::new(shared), reader: Arc::new(reader), natives: Arc::default() })
     }
 
+    /// Returns a host with the same plugins whose engine counts instructions: [`DecisionUsage`] then has their number. Its
+    /// guests are slower, and its compiled code is not kept.
+    #[cfg(feature = "compiler")]
+    #[must_use]
+    pub fn counting(&self) -> Self {
+        let shared = SharedHost { counts: true, compiled: None, started: OnceLock::new() };
+        Self { shared: Arc::new(shared), ..self.clone() }
+    }
+
     /// Returns the host, whose engine and clock start now if they have not. That takes some milliseconds.
     ///
     /// # Errors
     /// [`PluginError::Engine`].
     fn host(&self) -> Result<&Arc<Host>, PluginError> {
-        let started = self.shared.started.get_or_init(|| {
-            let (engine, clock) = engine::start()?;
-            Ok(Arc::new(Host {
-                engine,
-                clock,
-                loaded: LoadedCode::default(),
-                descriptors: Descriptors::of_this_process(),
-                #[cfg(feature = "compiler")]
-                compiled: self.shared.compiled.clone(),
-                decisions: InstanceSlots::new(limits::DECISION_SLOTS),
-                tools: InstanceSlots::new(limits::TOOL_SLOTS),
-                commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
-            }))
-        });
+        let started = self.shared.started.get_or_init(|| Host::start(&self.shared).map(Arc::new));
         started.as_ref().map_err(|reason| PluginError::Engine(reason.clone()))
     }
 
@@ -262,9 +284,19 @@ impl PluginHost {
         let host = Arc::clone(self.host()?);
         blocking(move || {
             let component = load::compile(&host, &wasm)?;
-            Ok(inspect::inspect(&host.engine, &wasm, &component))
+            inspect::inspect(&host.engine, &wasm, &component)
         })
         .await
+    }
+
+    /// Returns the bytes of a plugin as a component, also of a core module that cargo built.
+    ///
+    /// # Errors
+    /// [`PluginError`] if the plugin cannot be read, or is not a component.
+    #[cfg(feature = "compiler")]
+    pub async fn component_bytes(&self, plugin: &PluginRef) -> Result<Vec<u8>, PluginError> {
+        let wasm = self.reader.read(plugin).await?;
+        blocking(move || compile::component_bytes(&wasm)).await
     }
 
     /// Compiles a plugin for hosts of the same version that have no compiler: for this processor, or for `target`, such
@@ -301,7 +333,12 @@ impl PluginHost {
         let settings = Json::of(settings);
         let identity = PluginIdentity::new(&wasm, &settings);
         let text = settings.as_str().to_owned();
-        let linked = blocking(move || load::prepare::<W>(&host, &wasm, &allowed, text)).await?;
+        let linked = blocking(move || {
+            #[cfg(feature = "compiler")]
+            description::check_settings(&wasm, &settings.to_value())?;
+            load::prepare::<W>(&host, &wasm, &allowed, text)
+        })
+        .await?;
         let pool = InstancePool::start(engine, clock, linked, slots.clone()).await?;
         Ok((identity, pool))
     }

@@ -20,7 +20,7 @@ use super::v0_1::{self, PACKAGE, TRACK, World};
 use super::{Host, limits};
 
 /// The capabilities that a configuration may grant. Each is also the name of the interface behind it.
-pub(crate) const GRANTS: [&str; 2] = ["log", KEY_VALUE];
+pub(crate) const GRANTS: [&str; 1] = [KEY_VALUE];
 
 /// A plugin's bytes as they were read.
 pub(crate) struct PluginBytes {
@@ -311,7 +311,7 @@ pub(crate) fn foreign<T>(
     allowed: &AllowedImports,
     check: impl FnOnce(InstancePre<GuestState>) -> wasmtime::Result<T>,
 ) -> Result<(T, u32), PluginError> {
-    let linker = linker(&host.engine, &wasm.plugin, &manifest.imports, &[], allowed)?;
+    let linker = linker(&host.engine, &wasm.plugin, &manifest.imports, &["log"], allowed)?;
     bind(&linker, &wasm.plugin, &compile(host, wasm)?, check)
 }
 

@@ -29,7 +29,7 @@ pub type NativeError = Box<dyn Error + Send + Sync>;
 ///
 /// # Example
 /// ```
-/// use portcullis_wasm::{Denial, NativeError, NativePolicy, Verdict};
+/// use portcullis_wasm::{NativeError, NativePolicy, Verdict};
 /// use portcullis_core::call::CallView;
 ///
 /// /// Denies the calls of everybody who is not on duty.
@@ -46,7 +46,7 @@ pub type NativeError = Box<dyn Error + Send + Sync>;
 ///         if self.0.iter().any(|person| person == caller) {
 ///             return Ok(Verdict::Pass);
 ///         }
-///         Ok(Verdict::Deny(Denial { code: "off-duty".into(), message: format!("{caller} is not on duty") }))
+///         Ok(Verdict::deny("off-duty", format!("{caller} is not on duty")))
 ///     }
 /// }
 /// ```
@@ -130,11 +130,7 @@ pub(super) fn identity(name: &str, version: &str) -> PluginIdentity {
 
 /// Asks a native policy.
 pub(super) async fn check(policy: &dyn NativePolicy, view: &CallView) -> Result<Verdict, PluginFailure> {
-    let verdict = contained(CallLimits::DECISION, async { policy.check(view).await }).await?;
-    match verdict {
-        Verdict::Deny(denial) => Ok(Verdict::Deny(denial.checked()?)),
-        verdict => Ok(verdict),
-    }
+    contained(CallLimits::DECISION, async { policy.check(view).await }).await?.checked()
 }
 
 /// Hands records to a native sink.

@@ -16,6 +16,8 @@ pub struct DecisionUsage {
     pub asked: Vec<&'static str>,
     /// The memory of its instance at the end, in bytes.
     pub memory: usize,
+    /// The number of instructions that it ran, if the host counts them. It is the same for the same call on every machine.
+    pub instructions: Option<u64>,
 }
 
 /// A decision with what it needed.
@@ -41,9 +43,9 @@ impl Policy {
             }
         };
         let mut live = instance_pool.take().await?;
-        begin(&mut live, view);
+        let fuel = begin(&mut live, view);
         let decision = live.check().await;
-        Ok(ObservedDecision { decision, usage: usage(&mut live) })
+        Ok(ObservedDecision { decision, usage: usage(&mut live, fuel) })
     }
 }
 
@@ -58,19 +60,26 @@ impl Transform {
         vault: Arc<dyn Vault>,
     ) -> Result<ObservedDecision<TransformDecision>, PluginFailure> {
         let mut live = self.code.take().await?;
-        begin(&mut live, view);
+        let fuel = begin(&mut live, view);
         live.store.data_mut().facts.vault = Some(vault);
         let decision = live.rewrite().await;
-        Ok(ObservedDecision { decision, usage: usage(&mut live) })
+        Ok(ObservedDecision { decision, usage: usage(&mut live, fuel) })
     }
 }
 
-fn begin<W>(live: &mut ReadyInstance<W>, view: &CallView) {
+/// Prepares an instance for an observed decision, and returns the fuel that it has, if the engine counts instructions.
+fn begin<W>(live: &mut ReadyInstance<W>, view: &CallView) -> Option<u64> {
     let facts = &mut live.store.data_mut().facts;
     (facts.view, facts.asked) = (Some(view.clone()), Some(Vec::new()));
+    live.store.get_fuel().ok()
 }
 
-fn usage<W>(live: &mut ReadyInstance<W>) -> DecisionUsage {
+fn usage<W>(live: &mut ReadyInstance<W>, fuel: Option<u64>) -> DecisionUsage {
+    let left = live.store.get_fuel().ok();
     let state = live.store.data_mut();
-    DecisionUsage { asked: state.facts.asked.take().unwrap_or_default(), memory: state.memory() }
+    DecisionUsage {
+        asked: state.facts.asked.take().unwrap_or_default(),
+        memory: state.memory(),
+        instructions: fuel.zip(left).map(|(fuel, left)| fuel.saturating_sub(left)),
+    }
 }

@@ -6,12 +6,15 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use portcullis_config::PluginRef;
 use portcullis_core::digest::Digest;
 use portcullis_core::lockfile::Lockfile;
-use portcullis_net::oci::{self, ComponentStore, OciError};
+use portcullis_net::oci::{self, ComponentReference, ComponentStore, OciError};
+use portcullis_net::signature::TrustedKey;
 
 use super::compiled::{self, Precompiled, PrecompiledMismatch};
 use super::load::PluginBytes;
@@ -25,6 +28,8 @@ pub struct PluginReader {
     pins: BTreeMap<String, Digest>,
     /// The components that were fetched from registries.
     store: ComponentStore,
+    /// The keys that sign plugins, with their files. If there are any, each plugin needs a signature of one of them.
+    keys: Vec<(PathBuf, TrustedKey)>,
 }
 
 impl PluginReader {
@@ -32,7 +37,20 @@ impl PluginReader {
     #[must_use]
     pub fn new(data_dir: &Path, lock: &Lockfile) -> Self {
         let pins = lock.components().iter().map(|entry| (entry.component.clone(), entry.digest));
-        Self { pins: pins.collect(), store: ComponentStore::new(data_dir) }
+        Self { pins: pins.collect(), store: ComponentStore::new(data_dir), keys: Vec::new() }
+    }
+
+    /// Loads only what one of the keys in these files has signed, beside what comes with the broker or its program.
+    ///
+    /// # Errors
+    /// [`PluginError::Key`] if a file has no public key.
+    pub fn trusting(self, files: &[PathBuf]) -> Result<Self, PluginError> {
+        let read = |file: &PathBuf| {
+            let refuse = |reason: String| PluginError::Key { file: file.display().to_string(), reason };
+            let text = std::fs::read_to_string(file).map_err(|error| refuse(error.to_string()))?;
+            Ok((file.clone(), TrustedKey::from_pem(&text).map_err(|error| refuse(error.to_string()))?))
+        };
+        Ok(Self { keys: files.iter().map(read).collect::<Result<_, _>>()?, ..self })
     }
 
     /// Returns a plugin's current digest, whatever the lock file pins: that of a file, or of the manifest that a
@@ -79,7 +97,7 @@ impl PluginReader {
             }
             PluginRef::Oci(reference) => {
                 let fetched = match reference.digest().or_else(|| self.pins.get(&name).copied()) {
-                    Some(digest) => oci::fetch(&self.store, reference, digest).await,
+                    Some(digest) => self.fetch_signed(&name, reference, digest).await?,
                     None => Err(OciError::Unpinned),
                 };
                 return match fetched {
@@ -97,14 +115,66 @@ impl PluginReader {
                 (path, pin)
             }
         };
-        let path = path.clone();
-        blocking(move || match pin {
-            Some(pin) => pin.open(&path),
-            None if is_compiled(&path) => Err(PluginError::Unpinned { plugin: name }),
-            None => Ok(PluginBytes::new(name, file(&path)?)),
+        let (path, keys) = (path.clone(), self.keys.clone());
+        blocking(move || {
+            if pin.is_none() && is_compiled(&path) {
+                return Err(PluginError::Unpinned { plugin: name });
+            }
+            let bytes = file(&path)?;
+            signed(&path, &bytes, &keys)?;
+            match pin {
+                Some(pin) => pin.open(&path, bytes),
+                None => Ok(PluginBytes::new(name, bytes)),
+            }
         })
         .await
     }
+
+    /// Fetches a component from a registry. The outer error says that it has no signature that counts.
+    async fn fetch_signed(
+        &self,
+        name: &str,
+        reference: &ComponentReference,
+        digest: Digest,
+    ) -> Result<Result<Vec<u8>, OciError>, PluginError> {
+        if !self.keys.is_empty() {
+            let keys: Vec<_> = self.keys.iter().map(|(_, key)| key.clone()).collect();
+            match oci::is_signed(&self.store, reference, digest, &keys).await {
+                Ok(true) => {}
+                Ok(false) => return Err(unsigned(name, "the registry has no signature of it by them", &self.keys)),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(oci::fetch(&self.store, reference, digest).await)
+    }
+}
+
+/// The largest file with a signature, in bytes; a signature has about 100.
+const MAX_SIGNATURE_BYTES: u64 = 4 << 10;
+
+/// Checks that one of the keys, if there are any, signed a plugin: beside `FILE` there is `FILE.sig`, with the signature of
+/// the file's bytes in base64.
+fn signed(path: &Path, bytes: &[u8], keys: &[(PathBuf, TrustedKey)]) -> Result<(), PluginError> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let refuse = |reason: &str| unsigned(&path.display().to_string(), reason, keys);
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".sig");
+    let beside = PathBuf::from(beside);
+    let mut text = String::new();
+    let read = File::open(&beside).and_then(|file| file.take(MAX_SIGNATURE_BYTES).read_to_string(&mut text));
+    read.map_err(|error| refuse(&format!("{}: {error}", beside.display())))?;
+    let signature = STANDARD.decode(text.trim()).map_err(|_| refuse(&format!("{} is not base64", beside.display())))?;
+    match keys.iter().any(|(_, key)| key.made(&signature, bytes)) {
+        true => Ok(()),
+        false => Err(refuse(&format!("{} is not a signature of these bytes by them", beside.display()))),
+    }
+}
+
+fn unsigned(plugin: &str, reason: &str, keys: &[(PathBuf, TrustedKey)]) -> PluginError {
+    let keys: Vec<_> = keys.iter().map(|(file, _)| file.display().to_string()).collect();
+    PluginError::Unsigned { plugin: plugin.to_owned(), reason: reason.to_owned(), keys: keys.join(", ") }
 }
 
 /// The digest that a file must have.
@@ -116,9 +186,9 @@ struct Pin {
 }
 
 impl Pin {
-    fn open(self, path: &Path) -> Result<PluginBytes, PluginError> {
+    fn open(self, path: &Path, bytes: Vec<u8>) -> Result<PluginBytes, PluginError> {
         let Self { digest: pinned, by, hint } = self;
-        let (plugin, bytes) = (path.display().to_string(), file(path)?);
+        let plugin = path.display().to_string();
         let found = if is_compiled(path) {
             match Precompiled::open(bytes, pinned) {
                 Ok(code) => return Ok(PluginBytes::precompiled(plugin, code)),

@@ -3,11 +3,15 @@
 
 #[cfg(feature = "compiler")]
 mod conditions;
+#[cfg(feature = "compiler")]
+mod description;
 mod hostile;
 mod loading;
 mod precompiled;
 #[cfg(feature = "compiler")]
 mod redact;
+#[cfg(feature = "compiler")]
+mod released;
 mod worlds;
 
 use portcullis_config::{PluginConfig, PluginRef};

@@ -10,10 +10,41 @@ use super::error::{FailureCode, PluginFailure};
 pub enum Verdict {
     /// The policy has no objection.
     Pass,
-    /// A person must agree; the text says why.
-    Ask(String),
+    /// A person must agree, for this reason.
+    Ask(Concern),
     /// The call is refused.
     Deny(Denial),
+}
+
+impl Verdict {
+    /// Asks a person, with a code for machines and a message for the person.
+    #[must_use]
+    pub fn ask(code: &str, message: impl Into<String>) -> Self {
+        Self::Ask(Concern { code: code.to_owned(), message: message.into() })
+    }
+
+    /// Denies the call, with a code for machines and a message for people.
+    #[must_use]
+    pub fn deny(code: &str, message: impl Into<String>) -> Self {
+        Self::Deny(Denial { code: code.to_owned(), message: message.into() })
+    }
+
+    /// Returns the verdict if its code is one that programs can rely on.
+    pub(super) fn checked(self) -> Result<Self, PluginFailure> {
+        if let Self::Ask(Concern { code, .. }) | Self::Deny(Denial { code, .. }) = &self {
+            check_code(code)?;
+        }
+        Ok(self)
+    }
+}
+
+/// The reason why a policy wants a person to agree to a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Concern {
+    /// The code, for machines: up to 64 lower-case letters, digits and dashes.
+    pub code: String,
+    /// The message, for the person who is asked.
+    pub message: String,
 }
 
 /// The reason why a plugin refuses a call.
@@ -28,15 +59,18 @@ pub struct Denial {
 impl Denial {
     /// Returns the denial if its code is one that programs can rely on.
     pub(super) fn checked(self) -> Result<Self, PluginFailure> {
-        let code = &self.code;
-        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        if code.is_empty() || code.len() > CODE_BYTES || !code.bytes().all(plain) {
-            let code: String = code.chars().take(CODE_BYTES).collect();
-            let detail = format!("its code {code:?} is not up to {CODE_BYTES} lower-case letters, digits and dashes");
-            return Err(PluginFailure::new(FailureCode::Output, detail));
-        }
-        Ok(self)
+        check_code(&self.code).map(|()| self)
     }
+}
+
+fn check_code(code: &str) -> Result<(), PluginFailure> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if code.is_empty() || code.len() > CODE_BYTES || !code.bytes().all(plain) {
+        let code: String = code.chars().take(CODE_BYTES).collect();
+        let detail = format!("its code {code:?} is not up to {CODE_BYTES} lower-case letters, digits and dashes");
+        return Err(PluginFailure::new(FailureCode::Output, detail));
+    }
+    Ok(())
 }
 
 /// The decision of a transform about the arguments or the outcome of a call.
@@ -62,7 +96,7 @@ pub trait Vault: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskFacts {
     /// The reasons to ask: one for each policy that asks, and one if the call's risk requires it.
-    pub reasons: Vec<String>,
+    pub reasons: Vec<Concern>,
     /// The earlier answers that would cover the call.
     pub grants: Vec<GrantFacts>,
     /// True if the tool may be destructive or may reach an open world.

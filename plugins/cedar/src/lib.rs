@@ -86,7 +86,7 @@ impl Cedar {
             return not_permitted(call);
         }
         let approvals: Vec<String> = decided.iter().filter_map(|policy| policy.approval()).collect();
-        if approvals.is_empty() { Verdict::Pass } else { Verdict::Ask(approvals.join("; ")) }
+        if approvals.is_empty() { Verdict::Pass } else { Verdict::ask("approval-required", approvals.join("; ")) }
     }
 
     /// Returns the verdict on an item that is listed. The arguments are unknown, so Cedar evaluates the policies as far as

@@ -26,7 +26,7 @@ fn word(policies: &str, call: &FakeCall) -> String {
 fn message(policies: &str, call: &FakeCall) -> String {
     match check(policies, call) {
         Verdict::Pass => panic!("it passes"),
-        Verdict::Ask(reason) => reason,
+        Verdict::Ask(concern) => concern.message,
         Verdict::Deny(denial) => denial.message,
     }
 }
@@ -70,7 +70,7 @@ fn a_permit_with_require_approval_asks_even_if_another_one_permits() {
     let asks = format!(
         r#"{ALL} @id("writes") @requireApproval("it writes") permit (principal, action, resource in Source::"files");"#
     );
-    assert_eq!(check(&asks, &write()), Verdict::Ask("it writes (policy `writes`)".into()));
+    assert_eq!(check(&asks, &write()), Verdict::ask("approval-required", "it writes (policy `writes`)"));
     assert_eq!(word(&asks, &FakeCall::new("git", "log")), "pass");
     assert_eq!(
         message("@requireApproval permit (principal, action, resource);", &write()),

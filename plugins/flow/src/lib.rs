@@ -98,8 +98,14 @@ impl FlowPolicy for FlowRules {
             source: call.source(),
             seen,
         };
-        let reasons: Vec<String> = [self.untrusted(&judged), self.private(&judged)].into_iter().flatten().collect();
-        if reasons.is_empty() { Ok(Verdict::Pass) } else { Ok(Verdict::Ask(reasons.join("; and "))) }
+        Ok(match (self.untrusted(&judged), self.private(&judged)) {
+            (None, None) => Verdict::Pass,
+            (Some(untrusted), None) => Verdict::ask("untrusted", untrusted),
+            (None, Some(private)) => Verdict::ask("private", private),
+            (Some(untrusted), Some(private)) => {
+                Verdict::ask("untrusted-and-private", format!("{untrusted}; and {private}"))
+            }
+        })
     }
 }
 

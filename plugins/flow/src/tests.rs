@@ -10,7 +10,7 @@ fn check(settings: &str, flow: &FakeFlow) -> Option<String> {
     let rules = FlowRules::configure(settings).unwrap();
     match rules.check(&FakeCall::new("mail", "send"), flow).unwrap() {
         Verdict::Pass => None,
-        Verdict::Ask(reason) => Some(reason),
+        Verdict::Ask(concern) => Some(concern.message),
         other => panic!("{other:?}"),
     }
 }

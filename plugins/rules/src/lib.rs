@@ -93,8 +93,10 @@ impl Rules {
         for rule in &self.ask {
             match rule.matches(&subject, Reading::Against) {
                 Ok(false) => {}
-                Ok(true) => return Ok(Verdict::Ask(rule.message("asked for"))),
-                Err(failure) => return Ok(Verdict::Ask(unevaluated(rule, "asked for", &failure))),
+                Ok(true) => return Ok(Verdict::ask("rule", rule.message("asked for"))),
+                Err(failure) => {
+                    return Ok(Verdict::ask("condition-error", unevaluated(rule, "asked for", &failure)));
+                }
             }
         }
         if self.allow.iter().any(|rule| rule.matches(&subject, Reading::For) == Ok(true)) {
@@ -102,7 +104,7 @@ impl Rules {
         }
         Ok(match self.default {
             Rest::Pass => Verdict::Pass,
-            Rest::Ask => Verdict::Ask(format!("no rule covers {}", call.exposed_name())),
+            Rest::Ask => Verdict::ask("no-rule", format!("no rule covers {}", call.exposed_name())),
             Rest::Deny => not_allowed(call),
         })
     }

@@ -176,7 +176,7 @@ fn arguments_that_no_rule_looks_at_are_not_read() {
     let cut = write().with_arguments(r#"{"path":"#);
     let reads = r#"{"tool":"git__*","arguments":{"path":"/etc"}}"#;
     for settings in [r#"{"ask":["files__*"]}"#.to_owned(), format!(r#"{{"deny":[{reads}],"ask":["files__*"]}}"#)] {
-        assert_eq!(rules(&settings).check(&cut), Ok(Verdict::Ask("asked for by the rule `files__*`".to_owned())));
+        assert_eq!(rules(&settings).check(&cut), Ok(Verdict::ask("rule", "asked for by the rule `files__*`")));
     }
 }
 
@@ -264,10 +264,11 @@ fn a_condition_that_cannot_be_evaluated_is_said_beside_the_message_of_the_rule()
     let expected =
         "too many (its condition cannot be evaluated for this call: there is no `n`; test for it with `has`)";
     assert_eq!(denial.message, expected);
-    let Verdict::Ask(reason) = check(&when("ask", "arguments.n > 5"), &write()) else { panic!("a question") };
+    let Verdict::Ask(concern) = check(&when("ask", "arguments.n > 5"), &write()) else { panic!("a question") };
+    assert_eq!(concern.code, "condition-error");
     assert!(
-        reason.starts_with("asked for by the rule `source = \"*\", when = arguments.n > 5` (its condition"),
-        "{reason}"
+        concern.message.starts_with("asked for by the rule `source = \"*\", when = arguments.n > 5` (its condition"),
+        "{concern:?}"
     );
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! loop = ["calc__multiply"]   # globs over the exposed name; for these calls it never answers
-//! trap = ["calc__divide"]     # for these it crashes
+//! trap = ["calc__divide"]     # for these it panics
 //! fail = ["*__delete_*"]      # for these it returns an error
 //! ```
 //!
@@ -56,13 +56,15 @@ impl Policy for Saboteur {
             Sabotage::Loop => loop {
                 std::hint::spin_loop();
             },
-            Sabotage::Trap => std::process::abort(),
+            #[expect(clippy::panic, reason = "this is what a drill asks for")]
+            Sabotage::Trap => panic!("told to panic"),
             Sabotage::Fail => Err("told to fail".to_owned()),
         }
     }
 }
 
 portcullis_plugin::export_policy!(Saboteur);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 pub use crate::bindings::approval::exports::portcullis::plugin::approval::{Offer, Settlement};
 use crate::bindings::portcullis::plugin::asks;
 pub use crate::bindings::portcullis::plugin::asks::Scope;
-use crate::{Call, Denial};
+use crate::{Call, Concern, Denial};
 
 /// A plugin that decides how an ask is settled. It can reuse an earlier yes of a person, but cannot give one itself.
 pub trait Approval: Sized + 'static {
@@ -23,7 +23,7 @@ pub trait Approval: Sized + 'static {
 /// One ask: a call that needs the agreement of a person.
 pub trait Ask {
     /// Returns the reasons to ask: one for each policy that asks, and one if the call's risk requires it.
-    fn reasons(&self) -> Vec<String>;
+    fn reasons(&self) -> Vec<Concern>;
     /// Returns the earlier answers that would cover this call. The broker has checked each of them.
     fn grants(&self) -> Vec<Grant>;
     /// Reports whether the tool may be destructive or may reach an open world. True when in doubt.
@@ -50,7 +50,7 @@ impl Settlement {
 }
 
 impl Ask for asks::Ask {
-    fn reasons(&self) -> Vec<String> {
+    fn reasons(&self) -> Vec<Concern> {
         asks::Ask::reasons(self)
     }
 

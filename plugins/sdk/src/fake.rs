@@ -10,7 +10,7 @@
 
 use std::cell::RefCell;
 
-use crate::{Ask, Call, Flow, Grant, Lines, Origin, Phase, Risk, Scope, Trust, Vault};
+use crate::{Ask, Call, Concern, Flow, Grant, Lines, Origin, Phase, Risk, Scope, Trust, Vault};
 
 /// A call whose facts the test sets. A new one is in the call phase, risky, of medium trust, and has no arguments.
 #[derive(Debug, Clone)]
@@ -296,7 +296,7 @@ impl Flow for FakeFlow {
 #[derive(Debug, Clone, Default)]
 pub struct FakeAsk {
     /// The reasons to ask.
-    pub reasons: Vec<String>,
+    pub reasons: Vec<Concern>,
     /// The earlier answers that would cover the call.
     pub grants: Vec<Grant>,
     /// True if the tool may be destructive or may reach an open world.
@@ -313,7 +313,7 @@ impl FakeAsk {
 }
 
 impl Ask for FakeAsk {
-    fn reasons(&self) -> Vec<String> {
+    fn reasons(&self) -> Vec<Concern> {
         self.reasons.clone()
     }
 

@@ -28,14 +28,15 @@
 //! Such a component imports only what it uses: no files, no clock, no environment. On any other target the same code is
 //! an ordinary library, and the [`fake`] module stands in for the broker in its tests.
 //!
-//! An error or a panic in a policy, a transform or an approval plugin denies the call. A panic carries no text that the
-//! broker could report, so prefer an error.
+//! An error or a panic in a policy, a transform or an approval plugin denies the call. The text and place of a panic are
+//! written to the operator's log; prefer an error, whose text the ledger can keep.
 
 mod approval;
 mod audit;
 #[doc(hidden)]
 pub mod bindings;
 mod call;
+mod describe;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod fake;
 mod flow;
@@ -53,12 +54,17 @@ pub use approval::{Approval, Ask, Grant, Offer, Scope, Settlement};
 #[doc(hidden)]
 pub use audit::HostLines;
 pub use audit::{Audit, Lines};
-pub use bindings::portcullis::plugin::types::Denial;
+pub use bindings::portcullis::plugin::types::{Concern, Denial};
 pub use call::{Call, Phase, Risk, Trust};
+#[doc(hidden)]
+pub use describe::__bytes;
 pub use flow::{Flow, FlowPolicy, Origin, PRIVATE, UNTRUSTED};
 pub use glob::{Glob, NameGlob};
 #[doc(hidden)]
 pub use instance::{Instance, Opened};
+#[cfg(target_arch = "wasm32")]
+#[doc(hidden)]
+pub use log::log_panics;
 pub use log::{Level, log};
 pub use policy::{Policy, Verdict};
 pub use tools::{Effect, Failure, Resources, Tools, arguments, text_result, tool};
@@ -69,6 +75,15 @@ pub use transform::{Change, Transform, Vault};
 impl Denial {
     /// Creates a denial. `code` is for machines: 1 to 64 lower-case letters, digits and dashes.
     /// `message` is for people.
+    #[must_use]
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_string(), message: message.into() }
+    }
+}
+
+impl Concern {
+    /// Creates a reason to ask a person. `code` is for machines: 1 to 64 lower-case letters, digits and dashes.
+    /// `message` is for the person who is asked.
     #[must_use]
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_string(), message: message.into() }

@@ -1,7 +1,7 @@
 //! Policies: plugins that judge calls.
 
 pub use crate::bindings::policy::exports::portcullis::plugin::policy::Verdict;
-use crate::{Call, Denial};
+use crate::{Call, Concern, Denial};
 
 /// A plugin that decides whether a call may go on. It must be pure: the same call and settings give the same verdict,
 /// so that history can be replayed.
@@ -21,6 +21,12 @@ pub trait Policy: Sized + 'static {
 }
 
 impl Verdict {
+    /// Asks a person, with a code for machines and a message for the person.
+    #[must_use]
+    pub fn ask(code: &str, message: impl Into<String>) -> Self {
+        Self::Ask(Concern::new(code, message))
+    }
+
     /// Denies the call, with a code for machines and a message for people.
     #[must_use]
     pub fn deny(code: &str, message: impl Into<String>) -> Self {
@@ -58,6 +64,7 @@ macro_rules! __component {
 
             impl $crate::bindings::$world::exports::portcullis::plugin::$world::Guest for Exported {
                 fn configure(settings: ::std::string::String) -> ::std::result::Result<(), ::std::string::String> {
+                    $crate::log_panics();
                     PLUGIN.with(|plugin| plugin.configure(<$plugin as $crate::$trait>::configure(&settings)))
                 }
 

@@ -7,7 +7,8 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use portcullis::config::PluginRef;
 use portcullis::digest::Digest;
-use portcullis::plugin::PluginHost;
+use portcullis::oci::ComponentReference;
+use portcullis::plugin::{PluginHost, with_description};
 use serde_json::json;
 
 use crate::cli::GlobalArgs;
@@ -19,7 +20,9 @@ mod call_facts;
 mod decision;
 mod fixture;
 mod new;
+mod registry;
 mod rehearsal;
+mod sign;
 mod template;
 mod testing;
 
@@ -73,6 +76,53 @@ enum Action {
         #[arg(add = completion::plugins())]
         plugin: String,
     },
+    /// Write a plugin's description of itself into its file, for `inspect`, `check` and editors
+    ///
+    /// The description is a JSON object with `name`, `version`, `phases`, and `settings`, a JSON Schema without `$ref`. A
+    /// plugin with a schema is loaded only with settings that fit it.
+    Describe {
+        /// The .wasm file, which is changed
+        #[arg(value_name = "FILE.wasm")]
+        file: PathBuf,
+
+        /// The file with the description
+        #[arg(value_name = "DESCRIPTION.json")]
+        description: PathBuf,
+    },
+    /// Push a plugin to a registry, and print the name for configurations, with its digest
+    ///
+    /// The account at the registry is that of Docker's config.json, which `docker login` writes.
+    Push {
+        /// A .wasm file or builtin:NAME
+        #[arg(add = completion::plugins())]
+        plugin: String,
+
+        /// The reference, with a tag: oci://REGISTRY/NAME:TAG
+        #[arg(value_name = "REFERENCE")]
+        to: ComponentReference,
+    },
+    /// Sign a plugin with a key, for brokers whose configuration has `plugin-keys`
+    ///
+    /// The signature is one of cosign with a key: beside a file FILE it is written to FILE.sig, as `cosign sign-blob` does, and
+    /// in a registry it is an artifact beside the component, as `cosign sign` makes it.
+    Sign {
+        /// A file, or oci://REGISTRY/NAME:TAG or oci://REGISTRY/NAME@sha256:…
+        plugin: String,
+
+        /// The file with the private key: ECDSA over P-256 in PEM (PKCS #8), without a password
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+    },
+    /// Fetch a plugin from a registry into a file, with the account of Docker's config.json
+    Pull {
+        /// The reference: oci://REGISTRY/NAME:TAG or oci://REGISTRY/NAME@sha256:…
+        #[arg(value_name = "REFERENCE")]
+        from: ComponentReference,
+
+        /// The file to write
+        #[arg(value_name = "FILE.wasm")]
+        file: PathBuf,
+    },
     /// Compile a plugin for a program without a compiler, and print the name for that program's configuration
     ///
     /// The name contains a digest. Only a program with the same version of Portcullis loads the file, and only with
@@ -100,6 +150,10 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         Action::Run(args) => rehearsal::run(args, global.json),
         Action::Bench(args) => rehearsal::bench(args, global.json),
         Action::Check(args) => rehearsal::check(args, global.json),
+        Action::Describe { file, description } => describe(file, description, global.json),
+        Action::Push { plugin, to } => registry::push(&named(plugin)?, to, global.json),
+        Action::Pull { from, file } => registry::pull(from, file, global.json),
+        Action::Sign { plugin, key } => sign::run(&named(plugin)?, key, global.json),
         Action::Inspect { plugin } => inspect(&named(plugin)?, global.json),
         Action::Compile { plugin, file, target } => compile(&named(plugin)?, file, target.as_deref(), global.json),
     }
@@ -129,6 +183,25 @@ fn compile(plugin: &PluginRef, file: &Path, target: Option<&str>, json: bool) ->
     Ok(ExitCode::SUCCESS)
 }
 
+fn describe(file: &Path, description: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let wasm = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let text = std::fs::read_to_string(description);
+    let text = text.with_context(|| format!("{} cannot be read", description.display()))?;
+    let described = with_description(&file.display().to_string(), wasm, &text)
+        .with_context(|| format!("{} is no description", description.display()))?;
+    std::fs::write(file, &described).with_context(|| format!("cannot write {}", file.display()))?;
+    let digest = Digest::of(&described);
+    if json {
+        output::json(&json!({ "file": file, "digest": digest, "size": described.len() }))?;
+    } else {
+        output::text(&format!(
+            "{} is described, and has the digest {digest}\n",
+            escape_hidden(&file.to_string_lossy())
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn inspect(plugin: &PluginRef, json: bool) -> anyhow::Result<ExitCode> {
     let inspection = runtime::block_on(async { Ok(PluginHost::new(None)?.inspect(plugin).await?) })?;
     let value = serde_json::to_value(&inspection)?;
@@ -143,6 +216,16 @@ fn inspect(plugin: &PluginRef, json: bool) -> anyhow::Result<ExitCode> {
                 for item in items {
                     let line = item.as_str().map_or_else(|| import(item), str::to_owned);
                     output::text(&format!("  {}\n", escape_hidden(&line)))?;
+                }
+            }
+            serde_json::Value::Object(members) => {
+                output::text(&format!("{BOLD}{key}{BOLD:#}\n"))?;
+                for (member, value) in members {
+                    let text = value
+                        .as_str()
+                        .map_or_else(|| serde_json::to_string_pretty(value), |text| Ok(text.to_owned()))?;
+                    let lines: Vec<_> = text.lines().map(escape_hidden).collect();
+                    output::text(&format!("  {member:8}  {}\n", lines.join("\n            ")))?;
                 }
             }
             value => {

@@ -6,12 +6,15 @@ use serde::Deserialize;
 
 use super::OciError;
 
+/// The media type of a manifest that is pushed.
+pub(super) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+
 /// The accepted media types of a manifest: WebAssembly artifacts have the first, and older tools push the second.
 pub(super) const MEDIA_TYPES: &str =
     "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
 
 /// The media types of a layer that is a component: the CNCF's for WebAssembly artifacts, and wasm-to-oci's before it.
-const COMPONENT_TYPES: [&str; 2] = ["application/wasm", "application/vnd.wasm.content.layer.v1+wasm"];
+pub(super) const COMPONENT_TYPES: [&str; 2] = ["application/wasm", "application/vnd.wasm.content.layer.v1+wasm"];
 
 /// The part of a manifest that leads to the component.
 #[derive(Debug, Deserialize)]

@@ -36,6 +36,18 @@ impl ComponentReference {
         self.digest
     }
 
+    /// Returns the registry: a host, with a port if it is written.
+    #[must_use]
+    pub fn registry(&self) -> &str {
+        &self.registry
+    }
+
+    /// Returns the reference with this digest beside its tag.
+    #[must_use]
+    pub fn pinned_to(self, digest: Digest) -> Self {
+        Self { digest: Some(digest), ..self }
+    }
+
     pub(super) fn name(&self) -> &str {
         &self.name
     }

@@ -42,6 +42,23 @@ impl ComponentStore {
         self.work(digest, move |path| write(&path, &bytes).map_err(|error| (path, error))).await.map(drop)
     }
 
+    /// Returns the signatures that are kept of the component whose manifest has this digest. They are to be checked again.
+    pub(super) async fn signatures(&self, digest: Digest) -> Result<Option<Vec<u8>>, OciError> {
+        self.work(digest, |path| match read(&signatures_of(&path)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err((signatures_of(&path), error)),
+        })
+        .await
+        .map(Option::flatten)
+    }
+
+    /// Keeps the signatures of the component whose manifest has this digest.
+    pub(super) async fn put_signatures(&self, digest: Digest, bytes: Vec<u8>) -> Result<(), OciError> {
+        let write = move |path: PathBuf| write(&signatures_of(&path), &bytes).map_err(|error| (path, error));
+        self.work(digest, write).await.map(drop)
+    }
+
     /// Runs file operations on a blocking thread; returns `None` if the store has no folder.
     async fn work<T: Send + 'static>(
         &self,
@@ -55,6 +72,11 @@ impl ComponentStore {
         let done = done.unwrap_or_else(|error| Err((failed, io::Error::other(error))));
         done.map(Some).map_err(|(path, error)| OciError::Io { path, error })
     }
+}
+
+/// Returns the file of the signatures of a manifest.
+fn signatures_of(manifest: &Path) -> PathBuf {
+    manifest.with_extension("sig")
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

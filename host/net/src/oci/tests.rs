@@ -18,6 +18,8 @@ use tokio::task::JoinHandle;
 
 use super::{ComponentReference, ComponentStore, MAX_MANIFEST_BYTES, fetch, resolve};
 
+mod push;
+
 const COMPONENT: &[u8] = b"\0asm, as far as a registry knows";
 
 type Instead = dyn Fn(&str, Option<&str>) -> Option<Response> + Send + Sync;

@@ -14,7 +14,7 @@ use tokio::io::DuplexStream;
 use super::*;
 use crate::broker::BrokerBuilder;
 use crate::call::CallView;
-use crate::plugin::{Denial, NativeError, NativePolicy, NativeSink, Verdict};
+use crate::plugin::{NativeError, NativePolicy, NativeSink, Verdict};
 use crate::source::NativeSource;
 use crate::sync::Mutex;
 
@@ -28,11 +28,12 @@ impl NativePolicy for Obedient {
     }
 
     async fn check(&self, view: &CallView) -> Result<Verdict, NativeError> {
-        let deny = |code: &str| Ok(Verdict::Deny(Denial { code: code.to_owned(), message: "as told".to_owned() }));
+        let deny = |code: &str| Ok(Verdict::deny(code, "as told"));
         match view.call.arguments.get_str("say").as_deref() {
             Some("deny") => deny("told-so"),
             Some("bad code") => deny("Not A Code"),
-            Some("ask") => Ok(Verdict::Ask("as told".to_owned())),
+            Some("ask badly") => Ok(Verdict::ask("Not A Code", "as told")),
+            Some("ask") => Ok(Verdict::ask("told-to-ask", "as told")),
             Some("fail") => Err("the database is away".into()),
             Some("panic") => panic!("as told"),
             _ => Ok(Verdict::Pass),
@@ -169,6 +170,7 @@ async fn a_native_policy_decides_and_the_ledger_names_it() {
         ("nothing", "ok"),
         ("deny", "told-so"),
         ("ask", "approval-expired"),
+        ("ask badly", "plugin-output"),
         ("fail", "plugin-error"),
         ("panic", "plugin-trap"),
         ("bad code", "plugin-output"),
@@ -184,7 +186,7 @@ async fn a_native_policy_decides_and_the_ledger_names_it() {
     assert_eq!((&decision["plugin"], &decision["verdict"]), (&json!(OBEDIENT), &json!("pass")), "{intents:?}");
     assert!(decision["digest"].as_str().unwrap().starts_with("sha256:"));
     let failures: Vec<_> = records(&broker, "plugin.failed").into_iter().map(|body| body["code"].clone()).collect();
-    assert_eq!(failures, ["plugin-error", "plugin-trap", "plugin-output"]);
+    assert_eq!(failures, ["plugin-output", "plugin-error", "plugin-trap", "plugin-output"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -91,18 +91,21 @@ async fn another_track_is_refused() {
 async fn an_import_without_a_grant_is_refused_by_name() {
     let text = refusal(&entry("wasi-env", json!({}))).await;
     assert!(text.contains("wasi:cli/environment@0.2") && text.contains("no grant exists"), "{text}");
-    let text = refusal(&entry("needs-log", json!({}))).await;
-    assert!(text.contains("portcullis:plugin/log@0.1.0") && text.contains(r#"grant = ["log"]"#), "{text}");
+    let memory = tools(plugins(), &PluginRef::Builtin("memory".into()), &json!({})).await;
+    let text = memory.unwrap_err().to_string();
+    assert!(text.contains("portcullis:plugin/key-value@0.1.0") && text.contains(r#"grant = ["key-value"]"#), "{text}");
 }
 
 #[tokio::test]
-async fn a_grant_gives_the_import_and_an_unknown_one_is_refused() {
-    let mut config = entry("needs-log", json!({}));
-    config.grant = vec!["log".into()];
+async fn the_log_needs_no_grant_and_an_unknown_grant_is_refused() {
+    let mut config = entry("logger", json!({}));
     let policy = plugins().policy(&config).await.unwrap();
     assert_eq!(policy.check(&view("{}")).await, Ok(Verdict::Pass));
-    config.grant = vec!["network".into()];
-    assert!(refusal(&config).await.contains("`network`"));
+    for word in ["network", "log", "key-value"] {
+        config.grant = vec![word.into()];
+        let text = refusal(&config).await;
+        assert!(text.contains(&format!("`{word}` in the grants")) && text.contains("`log` needs no grant"), "{text}");
+    }
 }
 
 #[tokio::test]
@@ -141,11 +144,11 @@ async fn a_plugin_is_configured_once_for_all_or_else_in_each_instance() {
 #[tokio::test]
 async fn inspection_shows_what_a_plugin_wants() {
     let inspect = async |name| plugins().inspect(&PluginRef::Path(guest(name))).await.unwrap();
-    let log = inspect("needs-log").await;
+    let log = inspect("logger").await;
     assert_eq!(log.world, "policy");
-    assert_eq!(log.size as u64, fs::metadata(guest("needs-log")).unwrap().len());
+    assert_eq!(log.size as u64, fs::metadata(guest("logger")).unwrap().len());
     let import = log.imports.iter().find(|import| import.name.contains("/log@")).unwrap();
-    assert_eq!((import.grant, &import.refused), (Some("log"), &None));
+    assert_eq!((import.grant, &import.refused), (None, &None));
     let wasi = inspect("wasi-env").await;
     let import = wasi.imports.iter().find(|import| import.name.starts_with("wasi:cli/environment")).unwrap();
     assert!(import.grant.is_none() && import.refused.is_some());

@@ -17,7 +17,7 @@ async fn a_policy_sees_the_call_and_its_verdict_arrives() {
     let config = entry("plain", json!({ "refuse": "evil", "ask": "odd" }));
     let policy = plugins().policy(&config).await.unwrap();
     assert_eq!(policy.check(&view(r#"{"a":"fine"}"#)).await, Ok(Verdict::Pass));
-    assert_eq!(policy.check(&view(r#"{"a":"odd"}"#)).await, Ok(Verdict::Ask("read of files holds \"odd\"".into())));
+    assert_eq!(policy.check(&view(r#"{"a":"odd"}"#)).await, Ok(Verdict::ask("odd", "read of files holds \"odd\"")));
     let message = "files__read holds \"evil\" in phase call".to_owned();
     let denial = Denial { code: "plain-refused".into(), message };
     assert_eq!(policy.check(&view(r#"{"a":"evil"}"#)).await, Ok(Verdict::Deny(denial)));
@@ -57,7 +57,9 @@ async fn a_transform_rewrites_and_its_secrets_reach_the_vault() {
 #[tokio::test]
 async fn an_approval_plugin_settles() {
     let approval = plugins().approval(&entry("settle", json!({}))).await.unwrap();
-    let facts = |grants, grave| AskFacts { reasons: vec!["one".into(), "two".into()], grants, grave };
+    let concern = |code: &str, message: &str| Concern { code: code.into(), message: message.into() };
+    let reasons = vec![concern("first", "one"), concern("second", "two")];
+    let facts = |grants, grave| AskFacts { reasons: reasons.clone(), grants, grave };
     let offer = Offer { scopes: vec![AnswerScope::Once, AnswerScope::Session], valid_for: 900, uses: 3 };
     let harmless = approval.settle(&view("{}"), facts(vec![], false)).await;
     assert_eq!(harmless, Ok(Settlement::Question(offer)));
@@ -65,7 +67,10 @@ async fn an_approval_plugin_settles() {
     let young = approval.settle(&view("{}"), facts(vec![grant(5)], true)).await;
     assert_eq!(young, Ok(Settlement::Remembered("g1".into())));
     let grave = approval.settle(&view(r#"{"a":"rm"}"#), facts(vec![grant(60)], true)).await;
-    assert_eq!(grave, Ok(Settlement::Refuse(Denial { code: "grave".into(), message: "one; two".into() })));
+    assert_eq!(
+        grave,
+        Ok(Settlement::Refuse(Denial { code: "grave".into(), message: "first: one; second: two".into() }))
+    );
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use portcullis_core::protocol::Json;
 use serde_json::value::RawValue;
 
 use super::super::{
-    AnswerScope, Denial, FailureCode, Offer, PluginFailure, Settlement, ToolFailure, TransformDecision, Verdict,
+    AnswerScope, Concern, Denial, FailureCode, Offer, PluginFailure, Settlement, ToolFailure, TransformDecision,
+    Verdict,
 };
 use super::host::imports::portcullis::plugin::{asks, types};
 use super::tools::world as tools;
@@ -14,11 +15,12 @@ type Converted<T> = Result<T, PluginFailure>;
 
 pub(super) fn verdict(verdict: policy::exports::portcullis::plugin::policy::Verdict) -> Converted<Verdict> {
     use policy::exports::portcullis::plugin::policy::Verdict as WitVerdict;
-    Ok(match verdict {
+    let verdict = match verdict {
         WitVerdict::Pass => Verdict::Pass,
-        WitVerdict::Ask(reason) => Verdict::Ask(reason),
-        WitVerdict::Deny(why) => Verdict::Deny(denial(why)?),
-    })
+        WitVerdict::Ask(types::Concern { code, message }) => Verdict::Ask(Concern { code, message }),
+        WitVerdict::Deny(types::Denial { code, message }) => Verdict::Deny(Denial { code, message }),
+    };
+    verdict.checked()
 }
 
 pub(super) fn change(
@@ -63,6 +65,11 @@ fn our_scope(scope: asks::Scope) -> AnswerScope {
         asks::Scope::Session => AnswerScope::Session,
         asks::Scope::Principal => AnswerScope::Principal,
     }
+}
+
+pub(super) fn their_concern(concern: Concern) -> types::Concern {
+    let Concern { code, message } = concern;
+    types::Concern { code, message }
 }
 
 pub(super) fn their_scope(scope: AnswerScope) -> asks::Scope {

@@ -277,8 +277,8 @@ impl calls::HostOrigin for GuestState {
 }
 
 impl asks::HostAsk for GuestState {
-    fn reasons(&mut self, _: Resource<AskHandle>) -> Result<Vec<String>> {
-        Ok(self.ask()?.reasons.clone())
+    fn reasons(&mut self, _: Resource<AskHandle>) -> Result<Vec<types::Concern>> {
+        Ok(self.ask()?.reasons.iter().cloned().map(convert::their_concern).collect())
     }
 
     fn grants(&mut self, _: Resource<AskHandle>) -> Result<Vec<Resource<GrantHandle>>> {

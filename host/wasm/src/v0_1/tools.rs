@@ -62,7 +62,7 @@ impl ToolsWorld {
 impl World for ToolsWorld {
     const NAME: &'static str = "tools";
     const EXPORT: &'static str = "tools";
-    const IMPORTS: &'static [&'static str] = &["types"];
+    const IMPORTS: &'static [&'static str] = &["types", "log"];
     type Prepared = ToolsPre;
 
     fn check(pre: InstancePre<GuestState>) -> wasmtime::Result<ToolsPre> {

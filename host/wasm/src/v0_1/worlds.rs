@@ -59,7 +59,7 @@ macro_rules! world {
 world! {
     /// An instance of `policy-plugin`.
     PolicyWorld, policy, PolicyPlugin, PolicyPluginPre, "policy-plugin", "policy", portcullis_plugin_policy,
-    imports: ["types", "calls"],
+    imports: ["types", "calls", "log"],
     with: {
         "portcullis:plugin/types": types, "portcullis:plugin/calls": calls, "portcullis:plugin/log": log
     }
@@ -69,7 +69,7 @@ world! {
     /// An instance of `transform-plugin`.
     TransformWorld, transform, TransformPlugin, TransformPluginPre, "transform-plugin", "transform",
     portcullis_plugin_transform,
-    imports: ["types", "calls", "vault"],
+    imports: ["types", "calls", "log", "vault"],
     with: {
         "portcullis:plugin/types": types, "portcullis:plugin/calls": calls, "portcullis:plugin/log": log,
         "portcullis:plugin/vault": vault
@@ -80,7 +80,7 @@ world! {
     /// An instance of `approval-plugin`.
     ApprovalWorld, approval, ApprovalPlugin, ApprovalPluginPre, "approval-plugin", "approval",
     portcullis_plugin_approval,
-    imports: ["types", "calls", "asks"],
+    imports: ["types", "calls", "log", "asks"],
     with: {
         "portcullis:plugin/types": types, "portcullis:plugin/calls": calls, "portcullis:plugin/log": log,
         "portcullis:plugin/asks": asks
@@ -90,7 +90,7 @@ world! {
 world! {
     /// An instance of `audit-plugin`.
     SinkWorld, audit, AuditPlugin, AuditPluginPre, "audit-plugin", "audit", portcullis_plugin_audit,
-    imports: ["types", "lines"],
+    imports: ["types", "log", "lines"],
     with: {
         "portcullis:plugin/types": types, "portcullis:plugin/log": log, "portcullis:plugin/lines": lines
     }

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
 
-use exports::portcullis::plugin::policy::{Call, Denial, Guest, Verdict};
+use exports::portcullis::plugin::policy::{Call, Concern, Denial, Guest, Verdict};
 
 thread_local!(static SETTINGS: RefCell<String> = const { RefCell::new(String::new()) });
 
@@ -41,7 +41,8 @@ impl Guest for Plain {
                 return Ok(Verdict::Deny(Denial { code: "plain-refused".into(), message }));
             }
             if let Some(text) = value(settings, "ask").filter(|text| arguments.contains(text)) {
-                return Ok(Verdict::Ask(format!("{} of {} holds {text:?}", call.tool(), call.source())));
+                let message = format!("{} of {} holds {text:?}", call.tool(), call.source());
+                return Ok(Verdict::Ask(Concern { code: "odd".into(), message }));
             }
             if arguments.contains("please fail") {
                 return Err("cannot read the arguments".into());

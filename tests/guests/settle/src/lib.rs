@@ -17,7 +17,8 @@ impl Guest for Settle {
             return Ok(Settlement::Remembered(grant.id()));
         }
         if ask.grave() && call.arguments().contains("rm") {
-            return Ok(Settlement::Refuse(Denial { code: "grave".into(), message: ask.reasons().join("; ") }));
+            let reasons: Vec<_> = ask.reasons().into_iter().map(|why| format!("{}: {}", why.code, why.message)).collect();
+            return Ok(Settlement::Refuse(Denial { code: "grave".into(), message: reasons.join("; ") }));
         }
         Ok(Settlement::Question(Offer { scopes: vec![Scope::Once, Scope::Session], valid_for: 900, uses: 3 }))
     }

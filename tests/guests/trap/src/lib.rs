@@ -2,7 +2,7 @@
 
 wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
 
-use exports::portcullis::plugin::policy::{Call, Guest, Verdict};
+use exports::portcullis::plugin::policy::{Call, Concern, Guest, Verdict};
 
 struct Trap;
 
@@ -17,7 +17,7 @@ impl Guest for Trap {
             panic!("told to");
         }
         if arguments.contains("recurse") {
-            return Ok(if descend(1) == 0 { Verdict::Pass } else { Verdict::Ask("deep".into()) });
+            return Ok(if descend(1) == 0 { Verdict::Pass } else { Verdict::Ask(Concern { code: "deep".into(), message: String::new() }) });
         }
         if arguments.contains("chatter") {
             loop {

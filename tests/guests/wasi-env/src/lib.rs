@@ -2,7 +2,7 @@
 
 wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
 
-use exports::portcullis::plugin::policy::{Call, Guest, Verdict};
+use exports::portcullis::plugin::policy::{Call, Concern, Guest, Verdict};
 
 struct WasiEnv;
 
@@ -12,7 +12,7 @@ impl Guest for WasiEnv {
     }
 
     fn check(_: Call) -> Result<Verdict, String> {
-        Ok(Verdict::Ask(std::env::var("HOME").unwrap_or_default()))
+        Ok(Verdict::Ask(Concern { code: "home".into(), message: std::env::var("HOME").unwrap_or_default() }))
     }
 }
 

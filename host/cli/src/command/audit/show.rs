@@ -172,6 +172,9 @@ fn decision(body: &Value) -> anyhow::Result<()> {
 fn verdicts(body: &Value) -> anyhow::Result<()> {
     for entry in items(&body["verdicts"]) {
         let verdict = match &entry["verdict"] {
+            Value::Object(members) if members.contains_key("ask") && members.contains_key("code") => {
+                format!("ask ({}): {}", plain_text(&members["code"]), payload(&members["ask"]))
+            }
             Value::Object(members) => {
                 let words = members.iter().map(|(word, why)| format!("{} ({})", escape_hidden(word), payload(why)));
                 words.collect::<Vec<_>>().join(", ")

@@ -94,7 +94,8 @@ fn written(target: &str) -> anyhow::Result<String> {
 
 async fn inspect(config: &Config) -> anyhow::Result<Inspection> {
     let lock = Lockfile::load(&config.data_dir)?;
-    let plugins = PluginHost::with_reader(None, PluginReader::new(&config.data_dir, &lock))?;
+    let plugins =
+        PluginHost::with_reader(None, PluginReader::new(&config.data_dir, &lock).trusting(&config.plugin_keys)?)?;
     Ok(plugins.inspect(component(config)?).await?)
 }
 

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use portcullis::call::{CallView, Phase};
 use portcullis::config::{Config, PluginConfig};
 use portcullis::digest::Digest;
-use portcullis::plugin::{Denial, PluginFailure, PluginHost, Policy, Transform, TransformDecision, Vault, Verdict};
+use portcullis::plugin::{
+    Concern, Denial, PluginFailure, PluginHost, Policy, Transform, TransformDecision, Vault, Verdict,
+};
 use portcullis::protocol::Json;
 
 /// The plugins that decide about calls, loaded and configured.
@@ -30,17 +32,18 @@ pub(super) struct Decision {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DecidedVerdict {
     Pass,
-    Ask,
+    /// The code of the first plugin that asks.
+    Ask(String),
     /// The code of the denial; of a plugin that failed, the code of its failure.
     Deny(String),
 }
 
 impl DecidedVerdict {
-    /// Returns the code of a denial.
+    /// Returns the code of an ask or a denial.
     pub(super) fn code(&self) -> Option<&str> {
         match self {
-            Self::Pass | Self::Ask => None,
-            Self::Deny(code) => Some(code),
+            Self::Pass => None,
+            Self::Ask(code) | Self::Deny(code) => Some(code),
         }
     }
 
@@ -48,7 +51,7 @@ impl DecidedVerdict {
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Pass => "pass",
-            Self::Ask => "ask",
+            Self::Ask(_) => "ask",
             Self::Deny(_) => "deny",
         }
     }
@@ -100,28 +103,29 @@ impl DecidingPlugins {
             }
             asks = self.judge(&view).await?;
         }
-        let plugin = asks.first().map(|(plugin, _)| plugin.clone());
-        let verdict = match phase {
+        let first = asks.first().map(|(plugin, concern)| (plugin.clone(), concern.code.clone()));
+        let (plugin, code) = first.unzip();
+        let verdict = match (phase, code) {
             // What is asked about when it is listed is shown, and asked about when it is called.
-            _ if asks.is_empty() => DecidedVerdict::Pass,
-            Phase::List => DecidedVerdict::Pass,
-            Phase::Call => DecidedVerdict::Ask,
+            (_, None) | (Phase::List, _) => DecidedVerdict::Pass,
+            (Phase::Call, Some(code)) => DecidedVerdict::Ask(code),
             // The source has acted, so nobody is asked.
-            Phase::Result => DecidedVerdict::Deny("result-asked".to_owned()),
+            (Phase::Result, Some(_)) => DecidedVerdict::Deny("result-asked".to_owned()),
         };
-        Ok(Decision { verdict, plugin, reasons: asks.into_iter().map(|(_, reason)| reason).collect(), replaced })
+        let reasons = asks.into_iter().map(|(_, concern)| concern.message).collect();
+        Ok(Decision { verdict, plugin, reasons, replaced })
     }
 
     /// Returns the policies that ask, with their reasons, or the denial of the first that denies.
-    async fn judge(&self, view: &CallView) -> Result<Vec<(String, String)>, Decision> {
+    async fn judge(&self, view: &CallView) -> Result<Vec<(String, Concern)>, Decision> {
         let mut asks = Vec::new();
         for policy in self.policies.iter().filter(|policy| policy.on(view.phase)) {
             let name = &policy.identity().name;
-            let decision = Decision::of_policy(name, policy.check(view).await);
-            if let DecidedVerdict::Deny(_) = decision.verdict {
-                return Err(decision);
+            match policy.check(view).await {
+                Ok(Verdict::Pass) => {}
+                Ok(Verdict::Ask(concern)) => asks.push((name.clone(), concern)),
+                decided => return Err(Decision::of_policy(name, decided)),
             }
-            asks.extend(decision.reasons.into_iter().map(|reason| (name.clone(), reason)));
         }
         Ok(asks)
     }
@@ -139,7 +143,7 @@ impl Decision {
     pub(super) fn of_policy(name: &str, verdict: Result<Verdict, PluginFailure>) -> Self {
         let (verdict, reasons) = match verdict {
             Ok(Verdict::Pass) => (DecidedVerdict::Pass, Vec::new()),
-            Ok(Verdict::Ask(reason)) => (DecidedVerdict::Ask, vec![reason]),
+            Ok(Verdict::Ask(concern)) => (DecidedVerdict::Ask(concern.code), vec![concern.message]),
             Ok(Verdict::Deny(denial)) => return denied(name, denial),
             Err(failure) => return failed(name, failure),
         };

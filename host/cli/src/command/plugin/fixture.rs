@@ -71,8 +71,11 @@ impl Fixture {
         if cases.is_empty() {
             bail!("it has no case: add `[[cases]]` with `name`, `call` and `expect`");
         }
-        if let Some(case) = cases.iter().find(|case| case.code.is_some() && case.expect != ExpectedVerdict::Deny) {
-            bail!("the case {:?} has a `code`, which only a denial has: write `expect = \"deny\"`", case.name);
+        if let Some(case) = cases.iter().find(|case| case.code.is_some() && case.expect == ExpectedVerdict::Pass) {
+            bail!(
+                "the case {:?} has a `code`, which a call that passes has not: write `expect = \"deny\"` or `\"ask\"`",
+                case.name
+            );
         }
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let builder = policies.into_iter().fold(Config::builder(folder), |builder, table| builder.policy(table));
@@ -88,7 +91,7 @@ impl Case {
         let (expected, decided) = (self.expect.word(), decision.verdict.word());
         if expected != decided {
             lines.push(format!("expected {expected}, and {}", decision.described()));
-        } else if let (Some(expected), DecidedVerdict::Deny(code)) = (&self.code, &decision.verdict)
+        } else if let (Some(expected), Some(code)) = (&self.code, decision.verdict.code())
             && expected != code
         {
             lines.push(format!("expected the code {expected:?}, and {}", decision.described()));
@@ -126,7 +129,7 @@ impl Decision {
         let reasons = self.reasons.join("; ");
         match &self.verdict {
             DecidedVerdict::Pass => "every plugin passed it".to_owned(),
-            DecidedVerdict::Ask => format!("{plugin} asked: {reasons}"),
+            DecidedVerdict::Ask(code) => format!("{plugin} asked ({code}): {reasons}"),
             DecidedVerdict::Deny(code) => format!("{plugin} denied it ({code}): {reasons}"),
         }
     }
@@ -162,8 +165,8 @@ mod tests {
                 "unknown field `tol`",
             ),
             (
-                &format!("{POLICY}[[cases]]\nname = 'a'\ncall = {{ tool = 'read' }}\nexpect = 'ask'\ncode = 'x'\n"),
-                "only a denial has",
+                &format!("{POLICY}[[cases]]\nname = 'a'\ncall = {{ tool = 'read' }}\nexpect = 'pass'\ncode = 'x'\n"),
+                "which a call that passes has not",
             ),
             ("[[policies]]\nplugin = 'rules'\n", "it has no case"),
         ] {
@@ -187,6 +190,9 @@ mod tests {
         assert_eq!(fits("expect = 'deny'\ncode = 'inside'", &denied).len(), 1);
         assert_eq!(fits("expect = 'deny'\nmessage = 'inside'", &denied).len(), 1);
         assert_eq!(fits("expect = 'deny'\nbecomes = { a = 1 }", &denied).len(), 1);
+        let asked = decision(DecidedVerdict::Ask("odd".to_owned()), &["it is odd"], None);
+        assert!(fits("expect = 'ask'\ncode = 'odd'", &asked).is_empty());
+        assert_eq!(fits("expect = 'ask'\ncode = 'even'", &asked).len(), 1);
         let replaced = decision(DecidedVerdict::Pass, &[], Some(r#"{"a":1}"#));
         assert!(fits("expect = 'pass'\nbecomes = { a = 1 }", &replaced).is_empty());
         assert_eq!(fits("expect = 'pass'\nbecomes = { a = 2 }", &replaced).len(), 1);

@@ -42,12 +42,7 @@ pub(super) fn run(folder: &Path, language: Language, kind: Kind, json: bool) -> 
     if fs::symlink_metadata(folder).is_ok() {
         bail!("{} exists already: name a folder that does not", folder.display());
     }
-    let Some(template) = Template::of(language, kind) else {
-        let languages = Language::value_variants().iter().filter(|other| Template::of(**other, kind).is_some());
-        let names: Vec<_> = languages.filter_map(|language| language.to_possible_value()).collect();
-        let names: Vec<_> = names.iter().map(|value| format!("`--lang {}`", value.get_name())).collect();
-        bail!("there is no template for a plugin of this kind in this language: use {}", names.join(" or "));
-    };
+    let template = Template::of(language, kind);
     let files = template.files(&name);
     for (path, text) in &files {
         let file = folder.join(path);

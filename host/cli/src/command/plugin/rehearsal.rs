@@ -10,7 +10,7 @@ use portcullis::broker::user_plugin_host;
 use portcullis::call::{CallView, Phase};
 use portcullis::config::PluginConfig;
 use portcullis::limits;
-use portcullis::plugin::{DecisionUsage, Policy, Transform};
+use portcullis::plugin::{DecisionUsage, PluginHost, Policy, Transform};
 use serde_json::{Value, json};
 
 use super::call_facts::CallFacts;
@@ -71,7 +71,7 @@ enum Decider {
 pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
     let view = view(args)?;
     let (decision, usage, took) = runtime::block_on(async {
-        let decider = Decider::load(&args.plugin).await?;
+        let decider = Decider::load(&user_plugin_host()?, &args.plugin).await?;
         let begun = Instant::now();
         let (decision, usage) = decider.observed(&view).await?;
         anyhow::Ok((decision, usage, begun.elapsed()))
@@ -107,9 +107,10 @@ pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
     let view = view(args)?;
     let (mut times, decision, usage, started) = runtime::block_on(async {
         let begun = Instant::now();
-        let decider = Decider::load(&args.plugin).await?;
+        let host = user_plugin_host()?;
+        let decider = Decider::load(&host, &args.plugin).await?;
         let started = begun.elapsed();
-        let (decision, usage) = decider.observed(&view).await?;
+        let (decision, usage) = Decider::load(&host.counting(), &args.plugin).await?.observed(&view).await?;
         let (begun, mut times) = (Instant::now(), Vec::new());
         while begun.elapsed() < BENCH || times.len() < LEAST {
             let before = Instant::now();
@@ -130,6 +131,7 @@ pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
             "p99_microseconds": most.as_micros(),
             "start_milliseconds": started.as_millis(),
             "memory": usage.memory,
+            "instructions": usage.instructions,
             "host_calls": usage.asked.len(),
         }))?;
         return Ok(ExitCode::SUCCESS);
@@ -141,6 +143,9 @@ pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
         "time",
         &format!("p50 {}, p99 {} of at most {most_time} ({} decisions)", millis(half), millis(most), times.len()),
     )?;
+    // A native policy, which has none, cannot be named here.
+    let instructions = usage.instructions.unwrap_or_default();
+    line("work", &format!("{instructions} instructions, on any machine"))?;
     line("memory", &memory(&usage))?;
     line("asked", &format!("the host {} times of at most {}", usage.asked.len(), limits::HOST_CALLS))?;
     Ok(ExitCode::SUCCESS)
@@ -148,10 +153,10 @@ pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
 
 /// Loads the plugin.
 pub(super) fn check(args: &PluginArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let world = runtime::block_on(async {
+    let inspection = runtime::block_on(async {
         let (host, config) = (user_plugin_host()?, args.config()?);
-        let world = host.inspect(&config.plugin).await?.world;
-        match world {
+        let inspection = host.inspect(&config.plugin).await?;
+        match inspection.world {
             "policy" => drop(host.policy(&config).await?),
             "transform" => drop(host.transform(&config).await?),
             "approval" => drop(host.approval(&config).await?),
@@ -164,12 +169,16 @@ pub(super) fn check(args: &PluginArgs, json: bool) -> anyhow::Result<ExitCode> {
             }
             _ => drop(host.component(&config.plugin, &config.settings, &config.grant, Default::default()).await?),
         }
-        anyhow::Ok(world)
+        anyhow::Ok(inspection)
     })?;
+    let (world, description) = (inspection.world, inspection.description.unwrap_or_default());
     if json {
-        output::json(&json!({ "plugin": args.plugin, "world": world, "ok": true }))?;
+        output::json(&json!({ "plugin": args.plugin, "world": world, "ok": true, "description": description }))?;
     } else {
-        output::text(&format!("{} starts as a plugin of the kind `{world}`\n", escape_hidden(&args.plugin)))?;
+        let named = [description.name, description.version].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let named = if named.is_empty() { named } else { format!(", and is {named} by its own description") };
+        output::text(&escape_hidden(&format!("{} starts as a plugin of the kind `{world}`{named}", args.plugin)))?;
+        output::text("\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -196,8 +205,8 @@ impl PluginArgs {
 }
 
 impl Decider {
-    async fn load(args: &PluginArgs) -> anyhow::Result<Self> {
-        let (host, config) = (user_plugin_host()?, args.config()?);
+    async fn load(host: &PluginHost, args: &PluginArgs) -> anyhow::Result<Self> {
+        let config = args.config()?;
         match host.inspect(&config.plugin).await?.world {
             "policy" => Ok(Self::Policy(host.policy(&config).await?)),
             "transform" => Ok(Self::Transform(host.transform(&config).await?)),

@@ -43,8 +43,8 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// Returns the template for this language and kind, if there is one.
-    pub(super) fn of(language: Language, kind: Kind) -> Option<Self> {
+    /// Returns the template for this language and kind.
+    pub(super) fn of(language: Language, kind: Kind) -> Self {
         let sources: &[_] = match (language, kind) {
             (Language::Rust, Kind::Policy) => &[("src/lib.rs", template!("rust/policy.rs.txt"))],
             (Language::Rust, Kind::Transform) => &[("src/lib.rs", template!("rust/transform.rs.txt"))],
@@ -53,16 +53,19 @@ impl Template {
             (Language::Rust, Kind::Tools) => &[("src/lib.rs", template!("rust/tools.rs.txt"))],
             (Language::JavaScript, Kind::Policy) => &[("plugin.js", template!("javascript/policy.js.txt"))],
             (Language::JavaScript, Kind::Transform) => &[("plugin.js", template!("javascript/transform.js.txt"))],
+            (Language::JavaScript, Kind::Approval) => &[("plugin.js", template!("javascript/approval.js.txt"))],
+            (Language::JavaScript, Kind::Audit) => &[("plugin.js", template!("javascript/audit.js.txt"))],
             (Language::JavaScript, Kind::Tools) => &[("plugin.js", template!("javascript/tools.js.txt"))],
             (Language::Python, Kind::Policy) => &[("plugin.py", template!("python/policy.py.txt"))],
             (Language::Python, Kind::Transform) => &[("plugin.py", template!("python/transform.py.txt"))],
+            (Language::Python, Kind::Approval) => &[("plugin.py", template!("python/approval.py.txt"))],
+            (Language::Python, Kind::Audit) => &[("plugin.py", template!("python/audit.py.txt"))],
             (Language::Python, Kind::Tools) => &[
                 ("plugin.py", template!("python/tools.py.txt")),
                 ("tools.py", template!("python/tools_session.py.txt")),
             ],
-            (_, Kind::Approval | Kind::Audit) => return None,
         };
-        Some(Self { language, kind, sources })
+        Self { language, kind, sources }
     }
 
     /// Returns the path of the file that an author edits first.
@@ -161,13 +164,8 @@ impl Template {
         if Path::new(path).starts_with("wit") {
             return text.to_owned();
         }
-        // The engines of these languages import everything that their world offers.
-        let grant = if self.language == Language::Rust { "" } else { "\ngrant    = [\"log\"]" };
         let wasm = self.component(name);
-        text.replace("{wasm}", &wasm)
-            .replace("{name}", name)
-            .replace("{kind}", self.kind_word())
-            .replace("{grant}", grant)
+        text.replace("{wasm}", &wasm).replace("{name}", name).replace("{kind}", self.kind_word())
     }
 
     fn kind_word(&self) -> &'static str {

@@ -110,7 +110,7 @@ async fn explain(
     let (now, reason) = match (decision.unknown.among(&observed.usage.asked), observed.decision) {
         (Some(missing), _) => ("not judged".to_owned(), Some(missing.in_words().to_owned())),
         (None, Ok(Verdict::Pass)) => ("pass".to_owned(), None),
-        (None, Ok(Verdict::Ask(reason))) => ("ask".to_owned(), Some(reason)),
+        (None, Ok(Verdict::Ask(concern))) => (format!("ask ({})", concern.code), Some(concern.message)),
         (None, Ok(Verdict::Deny(denial))) => (format!("deny ({})", denial.code), Some(denial.message)),
         (None, Err(failure)) => (format!("deny ({})", failure.code.as_str()), Some(failure.detail)),
     };
@@ -123,5 +123,10 @@ fn recorded(verdict: &Value) -> String {
     if let Some(code) = verdict["deny"].as_str() {
         return format!("deny ({code})");
     }
-    if verdict.get("ask").is_some() { "ask".to_owned() } else { "pass".to_owned() }
+    match (verdict.get("ask"), verdict["code"].as_str()) {
+        (None, _) => "pass".to_owned(),
+        (Some(_), Some(code)) => format!("ask ({code})"),
+        // Recorded by a version in which an ask had no code.
+        (Some(_), None) => "ask".to_owned(),
+    }
 }

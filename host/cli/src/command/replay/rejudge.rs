@@ -129,7 +129,7 @@ async fn decide(policies: &[Policy], decision: &RecordedDecision) -> Result<Deci
         };
         match judged {
             Ok(Verdict::Pass) => {}
-            Ok(Verdict::Ask(_)) => decided.add(JointVerdict::Ask, name, None),
+            Ok(Verdict::Ask(concern)) => decided.add(JointVerdict::Ask, name, Some(&concern.code)),
             Ok(Verdict::Deny(denial)) => decided.add(JointVerdict::Deny, name, Some(&denial.code)),
             Err(failure) => decided.add(JointVerdict::Deny, name, Some(failure.code.as_str())),
         }

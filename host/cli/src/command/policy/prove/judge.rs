@@ -55,7 +55,7 @@ async fn judge(policies: &[Policy], view: &CallView) -> PolicyJudgement {
     for policy in policies.iter().filter(|policy| policy.on(Phase::Call)) {
         let (verdict, reason) = match policy.check(view).await {
             Ok(Verdict::Pass) => continue,
-            Ok(Verdict::Ask(reason)) => (JointVerdict::Ask, reason),
+            Ok(Verdict::Ask(concern)) => (JointVerdict::Ask, concern.message),
             Ok(Verdict::Deny(denial)) => (JointVerdict::Deny, denial.message),
             Err(failure) => (JointVerdict::Deny, failure.detail),
         };

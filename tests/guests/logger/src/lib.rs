@@ -1,13 +1,13 @@
-//! A policy that writes to the operator's log, which needs a grant.
+//! A policy that writes to the operator's log.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
 
 use exports::portcullis::plugin::policy::{Call, Guest, Verdict};
 use portcullis::plugin::log::{Level, write};
 
-struct NeedsLog;
+struct Logger;
 
-impl Guest for NeedsLog {
+impl Guest for Logger {
     fn configure(_: String) -> Result<(), String> {
         Ok(())
     }
@@ -19,4 +19,4 @@ impl Guest for NeedsLog {
     }
 }
 
-export!(NeedsLog);
+export!(Logger);

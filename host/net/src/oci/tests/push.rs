@@ -1,0 +1,186 @@
+//! A registry on loopback that takes what is pushed, and wants an account for it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse as _, Response};
+use portcullis_core::digest::Digest;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::super::{
+    ComponentNames, ComponentReference, ComponentStore, OciError, RegistryLogin, is_signed, pull, push, sign,
+};
+use crate::signature::tests::key_pair;
+use crate::signature::{SigningKey, TrustedKey};
+
+const COMPONENT: &[u8] = b"\0asm, as far as a registry knows";
+
+/// How the registry wants people to log in.
+#[derive(Clone, Copy, PartialEq)]
+enum Wants {
+    Nothing,
+    Basic,
+    Token,
+}
+
+#[derive(Clone, Default)]
+struct Content {
+    /// The blobs by digest, and the manifests by tag and by digest.
+    parts: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+/// `ada:secret`
+const BASIC: &str = "Basic YWRhOnNlY3JldA==";
+
+impl Content {
+    fn answer(
+        &self,
+        wants: Wants,
+        address: SocketAddr,
+        (method, uri, headers): (Method, Uri, HeaderMap),
+        body: &Bytes,
+    ) -> Response {
+        self.asked.lock().unwrap().push(format!("{method} {uri}"));
+        let sent = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap());
+        let query = uri.query().unwrap_or_default();
+        if uri.path() == "/token" {
+            let token = match (sent == Some(BASIC), query.contains("pull%2Cpush")) {
+                (true, true) => "may-push",
+                (true, false) => "may-pull",
+                (false, _) => "nothing",
+            };
+            return json!({ "token": token }).to_string().into_response();
+        }
+        let reads = method == Method::GET;
+        let (enough, challenge) = match wants {
+            Wants::Nothing => (true, String::new()),
+            Wants::Basic => (sent == Some(BASIC), "Basic realm=\"here\"".to_owned()),
+            Wants::Token => (
+                sent == Some("Bearer may-push") || (reads && sent == Some("Bearer may-pull")),
+                format!("Bearer realm=\"http://{address}/token\",service=\"here\""),
+            ),
+        };
+        if !enough {
+            return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, challenge)]).into_response();
+        }
+        let path = uri.path().strip_prefix("/v2/team/calc/").unwrap();
+        let (kind, name) = path.split_once('/').unwrap();
+        let mut parts = self.parts.lock().unwrap();
+        match (method, kind, name) {
+            (Method::POST, "blobs", "uploads/") => {
+                (StatusCode::ACCEPTED, [(header::LOCATION, "/v2/team/calc/upload/1?state=x")]).into_response()
+            }
+            (Method::PUT, "upload", "1") => {
+                let digest = Digest::of(body).to_string();
+                assert_eq!(query, format!("state=x&digest={}", digest.replace(':', "%3A")));
+                parts.insert(digest, body.to_vec());
+                StatusCode::CREATED.into_response()
+            }
+            (Method::PUT, "manifests", tag) => {
+                assert_eq!(headers[header::CONTENT_TYPE], "application/vnd.oci.image.manifest.v1+json");
+                parts.insert(Digest::of(body).to_string(), body.to_vec());
+                parts.insert(tag.to_owned(), body.to_vec());
+                StatusCode::CREATED.into_response()
+            }
+            (Method::GET | Method::HEAD, _, name) => match parts.get(name) {
+                Some(part) => part.clone().into_response(),
+                None => StatusCode::NOT_FOUND.into_response(),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn registry(wants: Wants) -> (ComponentReference, Content) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, content) = (listener.local_addr().unwrap(), Content::default());
+    let served = content.clone();
+    let app = Router::new().fallback(move |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
+        let answer = served.answer(wants, address, (method, uri, headers), &body);
+        async move { answer }
+    });
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    (format!("oci://{address}/team/calc:1").parse().unwrap(), content)
+}
+
+fn ada() -> Option<RegistryLogin> {
+    Some(RegistryLogin { username: "ada".to_owned(), password: "secret".to_owned() })
+}
+
+async fn pushed(reference: &ComponentReference, login: Option<RegistryLogin>) -> Result<Digest, OciError> {
+    let names = ComponentNames { imports: &["a:b/c@1.0.0".to_owned()], exports: &[] };
+    push(reference, login, COMPONENT, names).await
+}
+
+#[tokio::test]
+async fn what_is_pushed_is_an_artifact_that_pull_reads() {
+    for (wants, login) in [(Wants::Nothing, None), (Wants::Basic, ada()), (Wants::Token, ada())] {
+        let (reference, content) = registry(wants).await;
+        let digest = pushed(&reference, login.clone()).await.unwrap();
+        let parts = content.parts.lock().unwrap().clone();
+        let manifest: Value = serde_json::from_slice(&parts["1"]).unwrap();
+        assert_eq!(Digest::of(&parts["1"]), digest);
+        assert_eq!(manifest["layers"][0]["mediaType"], "application/wasm");
+        assert_eq!(manifest["config"]["mediaType"], "application/vnd.wasm.config.v0+json");
+        let config: Value = serde_json::from_slice(&parts[manifest["config"]["digest"].as_str().unwrap()]).unwrap();
+        assert_eq!(
+            (&config["architecture"], &config["component"]["imports"]),
+            (&json!("wasm"), &json!(["a:b/c@1.0.0"]))
+        );
+        assert_eq!(config["layerDigests"], json!([Digest::of(COMPONENT)]));
+
+        let (component, found) = pull(&reference, login.clone()).await.unwrap();
+        assert_eq!((component.as_slice(), found), (COMPONENT, digest));
+        // The same component has the same digest, and is not uploaded again.
+        content.asked.lock().unwrap().clear();
+        assert_eq!(pushed(&reference, login).await.unwrap(), digest);
+        assert!(!content.asked.lock().unwrap().iter().any(|asked| asked.starts_with("POST")));
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_push_is_told_to_log_in() {
+    let stranger = || Some(RegistryLogin { username: "eve".to_owned(), password: "guess".to_owned() });
+    for (wants, login) in
+        [(Wants::Basic, None), (Wants::Token, None), (Wants::Basic, stranger()), (Wants::Token, stranger())]
+    {
+        let (reference, content) = registry(wants).await;
+        let error = pushed(&reference, login).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("docker login {}", reference.registry())), "{error}");
+        assert!(!error.contains("guess") && content.parts.lock().unwrap().is_empty(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_signature_counts_for_one_digest_and_one_key_and_then_needs_no_registry() {
+    let (reference, content) = registry(Wants::Nothing).await;
+    let digest = pushed(&reference, None).await.unwrap();
+    let [(ours, trusted), (theirs, strange)] = [key_pair(), key_pair()]
+        .map(|(private, public)| (SigningKey::from_pem(&private).unwrap(), TrustedKey::from_pem(&public).unwrap()));
+    let folder = tempfile::tempdir().unwrap();
+    let store = ComponentStore::new(folder.path());
+    let signed =
+        async |key: &TrustedKey, digest| is_signed(&store, &reference, digest, std::slice::from_ref(key)).await;
+    assert!(!signed(&trusted, digest).await.unwrap(), "there is no signature yet");
+    assert_eq!(sign(&reference, None, &theirs).await.unwrap(), digest);
+    assert!(!signed(&trusted, digest).await.unwrap(), "another key");
+    assert_eq!(sign(&reference, None, &ours).await.unwrap(), digest);
+    assert!(signed(&trusted, digest).await.unwrap());
+    assert!(signed(&strange, digest).await.unwrap(), "the earlier signature stays");
+
+    // The payload is signed for one digest: under the tag of another it does not count.
+    let other = Digest::of(b"another manifest");
+    let tag = |digest: Digest| format!("{}.sig", digest.to_string().replace(':', "-"));
+    let copied = content.parts.lock().unwrap()[&tag(digest)].clone();
+    content.parts.lock().unwrap().insert(tag(other), copied);
+    assert!(!signed(&trusted, other).await.unwrap());
+
+    content.parts.lock().unwrap().clear();
+    assert!(signed(&strange, digest).await.unwrap(), "it is in the store");
+}

@@ -1,0 +1,181 @@
+//! The description that a plugin may carry of itself: JSON in a custom section, which is read without running the plugin.
+//! `plugin describe` writes it into any component; the SDK for Rust has a macro for it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::error::PluginError;
+use super::load::PluginBytes;
+
+/// A plugin's description of itself. It is a claim of the author, and grants nothing. Members that this version does not
+/// know are ignored.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PluginDescription {
+    /// The plugin's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The plugin's version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The phases of a call in which the plugin has something to decide.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<String>,
+    /// The JSON Schema of the settings. A plugin is loaded only with settings that fit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Value>,
+}
+
+#[cfg(feature = "compiler")]
+mod section {
+    use jsonschema::{PatternOptions, Validator};
+    use wasmparser::{BinaryReaderError, Parser, Payload};
+
+    use super::{PluginBytes, PluginDescription, PluginError, Value};
+    use crate::load::PluginCode;
+
+    /// The name of the custom section.
+    const NAME: &str = "portcullis:description";
+
+    /// The largest description, in bytes: room for a schema of hundreds of settings.
+    const MAX_BYTES: usize = 64 << 10;
+
+    impl PluginDescription {
+        /// Returns the description in a plugin's bytes. Where there are several, the last one counts: it was added to the
+        /// finished component.
+        ///
+        /// # Errors
+        /// [`PluginError::Description`] if the description cannot be used.
+        pub(crate) fn of(wasm: &PluginBytes) -> Result<Option<Self>, PluginError> {
+            let PluginCode::Wasm(bytes) = &wasm.form else { return Ok(None) };
+            // Most plugins have none, and looking for the name is faster than parsing.
+            if memchr::memmem::find(bytes, NAME.as_bytes()).is_none() {
+                return Ok(None);
+            }
+            let refuse = |reason| PluginError::Description { plugin: wasm.plugin.clone(), reason };
+            let not_wasm = |error: BinaryReaderError| PluginError::NotAComponent {
+                plugin: wasm.plugin.clone(),
+                reason: error.to_string(),
+            };
+            match find(bytes).map_err(not_wasm)? {
+                Some(json) => Self::parse(json).map(Some).map_err(refuse),
+                None => Ok(None),
+            }
+        }
+
+        /// Parses a description and checks that its schema can be used.
+        fn parse(json: &[u8]) -> Result<Self, String> {
+            if json.len() > MAX_BYTES {
+                return Err(format!("it has {} bytes; at most {MAX_BYTES} are read", json.len()));
+            }
+            let description: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+            description.validator()?;
+            Ok(description)
+        }
+
+        /// Returns the validator of settings, if the description has a schema. References are refused: a circle of them
+        /// would never end.
+        fn validator(&self) -> Result<Option<Validator>, String> {
+            let Some(schema) = &self.settings else { return Ok(None) };
+            if has_references(schema) {
+                return Err(
+                    "`settings`: a schema of settings must not use `$ref`; write the subschema in its place".into()
+                );
+            }
+            let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
+            options.build(schema).map(Some).map_err(|error| format!("`settings` is no JSON Schema: {error}"))
+        }
+
+        /// Checks settings against the schema, if the description has one.
+        fn check(&self, plugin: &str, settings: &Value) -> Result<(), PluginError> {
+            let refuse = |reason| PluginError::Description { plugin: plugin.to_owned(), reason };
+            let Some(validator) = self.validator().map_err(refuse)? else { return Ok(()) };
+            let Err(error) = validator.validate(settings) else { return Ok(()) };
+            let place = error.instance_path().to_string().replace('/', ".");
+            let reason = error.to_string();
+            Err(PluginError::OtherSettings { plugin: plugin.to_owned(), setting: format!("settings{place}"), reason })
+        }
+    }
+
+    /// Checks the settings of a plugin against its description, if it has one.
+    pub(crate) fn check_settings(wasm: &PluginBytes, settings: &Value) -> Result<(), PluginError> {
+        PluginDescription::of(wasm)?.map_or(Ok(()), |description| description.check(&wasm.plugin, settings))
+    }
+
+    /// Returns a component or core module with this description, in the place of one that was added before.
+    ///
+    /// # Errors
+    /// [`PluginError::NotAComponent`], or [`PluginError::Description`] if the JSON is no description.
+    pub fn with_description(plugin: &str, mut wasm: Vec<u8>, json: &str) -> Result<Vec<u8>, PluginError> {
+        let not_wasm = |reason: String| PluginError::NotAComponent { plugin: plugin.to_owned(), reason };
+        if !wasm.starts_with(b"\0asm") {
+            return Err(not_wasm("it does not begin as WebAssembly does".into()));
+        }
+        PluginDescription::parse(json.as_bytes())
+            .map_err(|reason| PluginError::Description { plugin: plugin.to_owned(), reason })?;
+        let earlier = find(&wasm).map_err(|error| not_wasm(error.to_string()))?.map(encoded);
+        if let Some(rest) = earlier.and_then(|earlier| Some(wasm.strip_suffix(earlier.as_slice())?.len())) {
+            wasm.truncate(rest);
+        }
+        wasm.extend(encoded(json.as_bytes()));
+        Ok(wasm)
+    }
+
+    /// Returns the content of the last section with a description.
+    fn find(bytes: &[u8]) -> Result<Option<&[u8]>, BinaryReaderError> {
+        let mut found = None;
+        for payload in Parser::new(0).parse_all(bytes) {
+            if let Payload::CustomSection(section) = payload?
+                && section.name() == NAME
+            {
+                found = Some(section.data());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns a custom section with this content.
+    fn encoded(content: &[u8]) -> Vec<u8> {
+        let mut body = leb128(NAME.len());
+        body.extend(NAME.as_bytes());
+        body.extend(content);
+        [&[0], leb128(body.len()).as_slice(), &body].concat()
+    }
+
+    /// Encodes a length as WebAssembly does: seven bits a byte, the lowest first.
+    fn leb128(mut length: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        loop {
+            let low = u8::try_from(length & 0x7f).unwrap_or_default();
+            length >>= 7;
+            if length == 0 {
+                bytes.push(low);
+                return bytes;
+            }
+            bytes.push(low | 0x80);
+        }
+    }
+
+    fn has_references(schema: &Value) -> bool {
+        match schema {
+            Value::Object(members) => members.iter().any(|(key, value)| {
+                ["$ref", "$dynamicRef", "$recursiveRef"].contains(&key.as_str()) || has_references(value)
+            }),
+            Value::Array(items) => items.iter().any(has_references),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(feature = "compiler")]
+pub(crate) use section::check_settings;
+#[cfg(feature = "compiler")]
+pub use section::with_description;
+
+#[cfg(not(feature = "compiler"))]
+impl PluginDescription {
+    /// Returns `None`: compiled code carries no description.
+    pub(crate) fn of(_: &PluginBytes) -> Result<Option<Self>, PluginError> {
+        Ok(None)
+    }
+}
