@@ -259,13 +259,11 @@ impl<'a> Values<'a> {
 
     /// Returns objects that differ from a first one, which has the declared members, in at most one member.
     fn objects(&self, schema: &Value, named: &'a NamedMembers, depth: usize) -> Vec<Value> {
-        let members = self.members(schema, named).into_iter();
-        let members: Vec<(Member<'a>, Vec<Value>)> = members
-            .map(|member| {
-                let values = self.of(&member.schema, member.named, depth + 1);
-                (member, values)
-            })
-            .collect();
+        let of_member = |member: Member<'a>| {
+            let values = self.of(&member.schema, member.named, depth + 1);
+            (member, values)
+        };
+        let members: Vec<_> = self.members(schema, named).into_iter().map(of_member).collect();
         let declared = members.iter().filter(|(member, _)| member.is_declared);
         let first: Map<String, Value> =
             declared.filter_map(|(member, values)| Some((member.name.clone(), values.first()?.clone()))).collect();
