@@ -30,6 +30,7 @@ pub use error::BuildError;
 pub(crate) use failure_hints::CallCountGuard;
 pub use flagged::{FlagState, FlaggedDefinition};
 pub(crate) use repairs::RepairedTool;
+pub(crate) use scan_cache::scanner;
 pub use state::{BrokerState, SourceHealth};
 pub(crate) use stored_description::announced_names;
 use upstream::SourceBuilder;

@@ -33,6 +33,7 @@ mod crash;
 mod custom_methods;
 mod deferred;
 mod destructive;
+mod disarmed;
 mod edits;
 mod endurance;
 mod eras;

@@ -30,6 +30,18 @@ pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Shows why the command could not judge, for a command whose exit code 1 is a judgement.
+///
+/// # Errors
+/// Nobody reads the output any more.
+pub(crate) fn not_judged(error: anyhow::Error, json: bool) -> anyhow::Result<ExitCode> {
+    if error.is::<ReaderGone>() {
+        return Err(error);
+    }
+    failure(&error, json);
+    Ok(ExitCode::from(2))
+}
+
 /// Returns the error and its causes joined by colons, without characters that act on the terminal.
 fn message(error: &anyhow::Error) -> String {
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();

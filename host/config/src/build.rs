@@ -378,6 +378,8 @@ fn profile(
         schemas: raw.schemas.unwrap_or_default(),
         images: raw.images.unwrap_or_default(),
         structured_content: raw.structured_content.unwrap_or_default(),
+        links: raw.links.unwrap_or_default(),
+        instructions: raw.instructions.unwrap_or_default(),
         max_result: raw.max_result.as_ref().and_then(|at| max_result(at, faults)),
         approve,
         destructive: raw.destructive.unwrap_or(destructive),

@@ -65,6 +65,7 @@ pub use oauth::OAuthConfig;
 pub use other_configs::PossibleWriter;
 pub use plugin::{PluginConfig, PluginRef};
 pub use profile::{Approve, Destructive, Detail, Exposure, Images, ProfileConfig, Schemas, StructuredContent};
+pub use profile::{Instructions, Links};
 pub use questions::{QuestionsConfig, WebhookConfig};
 pub use quota::{BudgetConfig, ConcurrencyConfig, Rate};
 pub use scan::ScanMode;
@@ -228,6 +229,8 @@ pub struct SourceConfig {
     pub tags: Vec<String>,
     /// The labels of the source's results, or `None` for those that follow from its cell.
     pub labels: Option<Vec<String>>,
+    /// Hosts to which links in the source's results may lead, beside its own and those of its cell.
+    pub link_hosts: Vec<String>,
     /// The group under whose name the source's tools are offered.
     pub group: Option<Membership>,
     /// The source's rank in its group, 0 to 100: members with a higher priority are called first.

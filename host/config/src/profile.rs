@@ -23,6 +23,10 @@ pub struct ProfileConfig {
     pub images: Images,
     /// The form in which a model gets structured content.
     pub structured_content: StructuredContent,
+    /// The treatment of links in what a model gets.
+    pub links: Links,
+    /// The treatment of instructions in what a model gets.
+    pub instructions: Instructions,
     /// The largest result of a tool that an agent gets at once, in bytes, or `None` for no limit but that of a message.
     pub max_result: Option<usize>,
     /// The calls before which a person is asked although no policy asks.
@@ -81,6 +85,28 @@ pub enum StructuredContent {
     AsIs,
     /// As a text too, unless a text of the result says the same.
     Text,
+}
+
+/// The treatment of links in what a model gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Links {
+    /// They pass unchanged.
+    #[default]
+    Keep,
+    /// Those to hosts that the source did not declare are shown as text.
+    Text,
+}
+
+/// The treatment of instructions in what a model gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Instructions {
+    /// They pass unchanged.
+    #[default]
+    Keep,
+    /// A note stands before text that reads like an instruction to a model.
+    Mark,
 }
 
 /// The calls before which a person is asked although no policy asks.

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::raw::Located;
-use super::{Approve, Destructive, Detail, Exposure, Images, Schemas, StructuredContent};
+use super::{Approve, Destructive, Detail, Exposure, Images, Instructions, Links, Schemas, StructuredContent};
 
 /// The rules under which a caller calls: which sources and tools it sees, and when a person is asked.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -35,6 +35,13 @@ pub(super) struct RawProfile {
     /// "text": structured content of a result is added to it as a text, for clients that do not read it, unless a text of
     /// the result says the same. Default: "as-is".
     pub structured_content: Option<StructuredContent>,
+    /// The treatment of links in results, prompts and resources. "text": those to hosts that the source did not declare are
+    /// shown as text, so that no client opens or fetches them. Declared are the host of its `url`, those of its cell's
+    /// `network`, and its `link-hosts`. Default: "keep".
+    pub links: Option<Links>,
+    /// The treatment of text in results, prompts and resources that reads like an instruction to a model. "mark": a note
+    /// stands before it that says which source it comes from, and that it is data. Default: "keep".
+    pub instructions: Option<Instructions>,
     /// The largest result of a tool that an agent gets at once, from "8KiB" to "16MiB". Of a larger one it gets the
     /// beginning, and the whole as a resource that it can read in parts for an hour. Default: no limit but that of a
     /// message.

@@ -67,6 +67,7 @@ pub(super) fn build(
         priority: quota::priority(raw, faults),
         tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
         labels: raw.labels.as_ref().map(|list| list.iter().filter_map(|at| faults.keep(value::label(at))).collect()),
+        link_hosts: raw.link_hosts.iter().filter_map(|at| faults.keep(value::link_host(at))).collect(),
         enabled: raw.enabled.unwrap_or(true),
         required: raw.required.unwrap_or(false),
         eager: raw.start == Some(RawStart::Eager),

@@ -187,6 +187,16 @@ pub(super) fn label(at: &Located<String>) -> Result<String, UnlocatedProblem> {
     })
 }
 
+/// Validates a host to which links may lead, or all names below a domain, and returns it in lower case.
+pub(super) fn link_host(at: &Located<String>) -> Result<String, UnlocatedProblem> {
+    let name = at.strip_prefix("*.").unwrap_or(at);
+    let is_name = is_host(name) && !name.starts_with('[');
+    is_name.then(|| at.to_ascii_lowercase()).ok_or_else(|| {
+        UnlocatedProblem::new(at.span(), format!("{:?} in `link-hosts` is no host", at.as_str()))
+            .help("write a name without scheme, port and path, such as \"docs.example.com\" or \"*.example.com\"")
+    })
+}
+
 /// Validates a key of `_meta` that is passed to the source, or the name of a part of `deps`.
 pub(super) fn meta_key(at: &Located<String>) -> Result<String, UnlocatedProblem> {
     let refuse = |why: &str, help: &str| {

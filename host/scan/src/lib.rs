@@ -8,6 +8,7 @@
 mod broken;
 mod decode;
 mod hidden;
+mod instruction;
 mod parameter;
 mod rules;
 mod strings;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 pub use decode::leading_escape;
+pub use instruction::Instruction;
 pub use rules::Rule;
 use rules::{Compiled, ENCODED, HIDDEN, MIXED, PARAMETER};
 use strings::ScannedString;
@@ -86,6 +88,8 @@ impl<'de> Deserialize<'de> for Finding {
 #[derive(Debug)]
 pub struct Scanner {
     rules: Vec<Compiled>,
+    /// The rules that concern what tools return, beside those above.
+    for_results: Vec<Compiled>,
 }
 
 impl Default for Scanner {
@@ -98,7 +102,7 @@ impl Scanner {
     /// Compiles the rules.
     #[must_use]
     pub fn new() -> Self {
-        Self { rules: rules::compile() }
+        Self { rules: rules::compile(), for_results: rules::compiled(rules::RESULTS.iter()) }
     }
 
     /// Returns all rules.

@@ -65,21 +65,21 @@ impl PreparedConfig {
         let earlier = before_plugins.as_ref();
         let gate = GatePlugins {
             policies: all(
-                &config.policies,
+                (&config, "`[[policies]]`", &config.policies),
                 earlier.map(|(config, gate)| (&config.policies[..], &gate.policies[..])),
                 |policy| policy.identity(),
                 |config| plugins.policy(config),
             )
             .await?,
             transforms: all(
-                &config.transforms,
+                (&config, "`[[transforms]]`", &config.transforms),
                 earlier.map(|(config, gate)| (&config.transforms[..], &gate.transforms[..])),
                 |transform| transform.identity(),
                 |config| plugins.transform(config),
             )
             .await?,
             approvals: all(
-                &config.approvals,
+                (&config, "`[[approvals]]`", &config.approvals),
                 earlier.map(|(config, gate)| (&config.approvals[..], &gate.approvals[..])),
                 |approval| approval.identity(),
                 |config| plugins.approval(config),
@@ -162,23 +162,23 @@ fn record_unguarded(profiles: &BTreeMap<ProfileName, Profile>, ledger: &Ledger) 
     }
 }
 
-/// Loads the plugins of one role. One that was loaded before with the same configuration and the same content is
+/// Loads the plugins of one role, which the configuration has in this list. One that was loaded before with the same configuration and the same content is
 /// taken over.
 async fn all<'a, T: Clone, F>(
-    configs: &'a [PluginConfig],
+    (config, list, configs): (&Config, &str, &'a [PluginConfig]),
     before: Option<(&[PluginConfig], &[T])>,
     identity: impl Fn(&T) -> &PluginIdentity,
     load: impl Fn(&'a PluginConfig) -> F,
-) -> Result<Vec<T>, PluginError>
+) -> Result<Vec<T>, BuildError>
 where
     F: Future<Output = Result<T, PluginError>>,
 {
     let mut loaded = Vec::with_capacity(configs.len());
-    for config in configs {
-        let now = load(config).await?;
+    for (position, plugin) in configs.iter().enumerate() {
+        let now = load(plugin).await.map_err(|error| BuildError::of_listed(config, list, position, error))?;
         let (configs, plugins) = before.unwrap_or_default();
         let mut earlier = configs.iter().zip(plugins);
-        let same = earlier.find(|(before, plugin)| *before == config && identity(plugin) == identity(&now));
+        let same = earlier.find(|(before, loaded)| *before == plugin && identity(loaded) == identity(&now));
         loaded.push(same.map_or(now, |(_, plugin)| plugin.clone()));
     }
     Ok(loaded)

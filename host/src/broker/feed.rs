@@ -58,7 +58,9 @@ pub(super) async fn load(
     let data_dir = config.data_dir.canonicalize().unwrap_or_else(|_| config.data_dir.clone());
     for (index, sink) in config.sinks.iter().enumerate() {
         let file = default_sink_file(&data_dir, index);
-        let sink = plugins.sink(sink, &file).await?;
+        let sink = plugins.sink(sink, &file).await;
+        // The others are servers, and in a list of their own.
+        let sink = sink.map_err(|error| BuildError::of_listed(config, "`[[sinks]]` with a `plugin`", index, error))?;
         receivers.push((format!("sink-{}", index + 1), RecordReceiver::Plugin(sink)));
     }
     for (index, sink) in config.remote_sinks.iter().enumerate() {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::problems::Discovered;
-use super::{Broker, ServingProblem};
+use super::{Broker, BuildError, ServingProblem};
 use crate::config::PluginRef;
 use crate::item::ItemKind;
 use crate::plugin::PluginError;
@@ -45,7 +45,7 @@ impl Broker {
     pub async fn ill_typed_policies(&self, schema: &str) -> Result<Vec<ServingProblem>, PluginError> {
         let context = self.inner.context();
         let mut problems = Vec::new();
-        for policy in &context.config.policies {
+        for (position, policy) in context.config.policies.iter().enumerate() {
             let mut policy = policy.clone();
             let Value::Object(settings) = &mut policy.settings else { continue };
             if policy.plugin != PluginRef::Builtin(CEDAR.to_owned()) || settings.contains_key(SETTING) {
@@ -54,10 +54,11 @@ impl Broker {
             settings.insert(SETTING.to_owned(), schema.into());
             match context.plugins.policy(&policy).await {
                 Ok(_) => {}
-                Err(error @ PluginError::Settings { .. }) => problems.push(ServingProblem {
-                    fatal: true,
-                    message: format!("{error}; `portcullis policy schema` shows the types of the arguments"),
-                }),
+                Err(error @ PluginError::Settings { .. }) => {
+                    let error = BuildError::of_listed(&context.config, "`[[policies]]`", position, error);
+                    let message = format!("{error}; `portcullis policy schema` shows the types of the arguments");
+                    problems.push(ServingProblem { fatal: true, message });
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -16,6 +16,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         names,
         tags: vec![],
         labels: None,
+        link_hosts: Vec::new(),
         group: None,
         priority: 50,
         enabled: true,

@@ -18,6 +18,8 @@ fn profile(trust: TrustLevel) -> ProfileConfig {
         schemas: crate::config::Schemas::AsIs,
         images: crate::config::Images::Keep,
         structured_content: crate::config::StructuredContent::AsIs,
+        links: crate::config::Links::Keep,
+        instructions: crate::config::Instructions::Keep,
         max_result: None,
         approve: Approve::Risky,
         destructive: crate::config::Destructive::Ask,

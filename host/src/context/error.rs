@@ -1,6 +1,7 @@
 //! The errors with which building a broker fails.
 
 use crate::catalog::FilterError;
+use crate::config::Config;
 use crate::ledger::LedgerError;
 use crate::lockfile::LockError;
 use crate::name::SourceName;
@@ -33,9 +34,17 @@ pub enum BuildError {
         "every configured source has `enabled = false`, so there is nothing to serve: run `portcullis enable NAME`"
     )]
     AllDisabled,
-    /// A plugin cannot be loaded, or rejects its settings.
+    /// The plugins cannot be run.
     #[error(transparent)]
     Plugin(#[from] PluginError),
+    /// A plugin of the configuration cannot be loaded, or rejects its settings.
+    #[error("{place}: {error}")]
+    PluginAt {
+        /// The entry of the configuration: the file, if there is one, and the list and the position in it, or the source.
+        place: String,
+        /// The error of the plugin.
+        error: PluginError,
+    },
     /// The program added two of the same role under one name.
     #[error("the program adds two of the role {role} under the name `{name}`: give each a name of its own")]
     NativeTwice {
@@ -116,4 +125,16 @@ pub enum BuildError {
         /// The reason why the socket cannot be opened.
         error: String,
     },
+}
+
+impl BuildError {
+    /// Returns the error of the plugin at this position of a list of the configuration, such as "`[[policies]]`".
+    pub(crate) fn of_listed(config: &Config, list: &str, position: usize, error: PluginError) -> Self {
+        let entry = format!("{list} number {}", position + 1);
+        let place = match &config.file {
+            Some(file) => format!("{}, {entry}", file.display()),
+            None => entry,
+        };
+        Self::PluginAt { place, error }
+    }
 }

@@ -23,6 +23,11 @@ const MAX_KEPT: usize = 8;
 
 static SCANNER: LazyLock<Scanner> = LazyLock::new(Scanner::new);
 
+/// Returns the scanner, whose rules are compiled when it is used for the first time.
+pub(crate) fn scanner() -> &'static Scanner {
+    &SCANNER
+}
+
 /// Compiles the scanner's rules on another thread. It takes as long as a source takes to start, and the first list waits
 /// for both.
 pub(super) fn prepare_scanner() {

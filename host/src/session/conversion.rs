@@ -1,15 +1,23 @@
-//! Brings a released answer into the form that the profile wants for its model: without images, with structured content
-//! as text, and no larger than the profile says. The gate and the ledger had the whole answer before.
+//! Brings a released answer into the form that the profile wants for its model: without links to undeclared hosts, with
+//! notes before instructions, without images, with structured content as text, and no larger than the profile says. The gate
+//! and the ledger had the whole answer before.
 
+mod instructions;
+mod links;
+mod strings;
+
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use serde_json::json;
 
+use self::instructions::Marking;
+use self::links::DeclaredHosts;
 use super::configured::ConfiguredSession;
 use super::kept_results::uri_of;
 use super::listing::VisibleItem;
 use crate::call::CallId;
-use crate::config::{Images, StructuredContent};
+use crate::config::{Images, Instructions, Links, StructuredContent};
 use crate::ledger::{Event, EventBody, EventKind};
 use crate::protocol::{Answer, Json, Method};
 
@@ -19,6 +27,9 @@ const MAX_LINKS: usize = 16;
 /// What was changed in one answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changes {
+    links: usize,
+    /// The rules that found instructions.
+    instructions: BTreeSet<&'static str>,
     images: usize,
     structured: bool,
     /// The bytes of a result that was too large, and whether it is kept.
@@ -28,8 +39,20 @@ struct Changes {
 impl ConfiguredSession {
     /// Returns the answer to a call as the profile wants it, and records what was changed.
     pub(super) fn converted(&self, method: &Method, call: &CallId, target: &VisibleItem, answer: Answer) -> Answer {
-        let Answer::Result(result) = answer else { return answer };
         let mut changes = Changes::default();
+        let result = match answer {
+            Answer::Result(result) => result,
+            Answer::Error(error) => {
+                let error = self.disarmed(error, target, &mut changes);
+                self.record_changes(&changes, call, target);
+                return Answer::Error(error);
+            }
+        };
+        let is_content = matches!(
+            method,
+            Method::ToolsCall | Method::TasksResult | Method::TasksGet | Method::PromptsGet | Method::ResourcesRead
+        );
+        let result = if is_content { self.disarmed(result, target, &mut changes) } else { result };
         let converted = match method {
             Method::ToolsCall | Method::TasksResult => self.tool_result(result, &mut changes),
             Method::TasksGet => match result.get("result") {
@@ -50,6 +73,12 @@ impl ConfiguredSession {
         }
         let item = &target.item;
         let mut body = EventBody::new().with("source", item.source.as_str()).with(item.kind.as_str(), &*item.exposed);
+        if changes.links > 0 {
+            body.set("links", changes.links);
+        }
+        if !changes.instructions.is_empty() {
+            body.set("instructions", changes.instructions.iter().collect::<Vec<_>>());
+        }
         if changes.images > 0 {
             body.set("images", changes.images);
         }
@@ -61,6 +90,32 @@ impl ConfiguredSession {
         }
         let run = Some(self.caller.session.clone());
         self.context.ledger.record(Event { kind: EventKind::ResultConverted, run, call: Some(call.clone()), body });
+    }
+
+    /// Returns an answer whose links to undeclared hosts are text, and whose instructions are marked, if the profile wants it.
+    fn disarmed(&self, answer: Json, target: &VisibleItem, changes: &mut Changes) -> Json {
+        let (links, marks) = (self.profile.links == Links::Text, self.profile.instructions == Instructions::Mark);
+        if !links && !marks {
+            return answer;
+        }
+        let config = &target.upstream.config;
+        let (hosts, mut marking) = (DeclaredHosts::of(config), Marking::of(&config.name));
+        let rewritten = strings::rewritten(&answer, |string| {
+            if string.is_icon {
+                let icon = links::icon(string.text, &hosts).filter(|_| links)?;
+                changes.links += 1;
+                return Some(icon);
+            }
+            let shown = if links { links::as_text(string.text, &hosts) } else { None };
+            let shown = shown.map(|(text, count)| {
+                changes.links += count;
+                text
+            });
+            let marked = if marks { marking.marked(shown.as_deref().unwrap_or(string.text)) } else { None };
+            marked.or(shown)
+        });
+        changes.instructions = marking.rules();
+        rewritten.unwrap_or(answer)
     }
 
     fn tool_result(&self, result: Json, changes: &mut Changes) -> Json {

@@ -49,8 +49,12 @@ impl Settings {
             Kind::ALL.iter().any(|kind| kind.name() == name) || self.patterns.iter().any(|pattern| pattern.kind == name)
         };
         let mut places = Vec::new();
-        for open in memchr::memmem::find_iter(text.as_bytes(), b"[[") {
-            let rest = text.as_bytes().get(open + 2..).unwrap_or_default();
+        for open in memchr::memchr_iter(b'[', text.as_bytes()) {
+            // Of `[[[`, the placeholder begins with the second bracket.
+            let Some([b'[', rest @ ..]) = text.as_bytes().get(open + 1..) else { continue };
+            if rest.first() == Some(&b'[') {
+                continue;
+            }
             let rest = rest.get(..LONGEST).unwrap_or(rest);
             let Some(length) = memchr::memmem::find(rest, b"]]") else { continue };
             let Some((kind, nonce)) = text.get(open + 2..open + 2 + length).and_then(|inside| inside.split_once(':'))

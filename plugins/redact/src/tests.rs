@@ -91,6 +91,52 @@ fn text_that_only_resembles_a_secret_stays() {
     }
 }
 
+/// Each was missed before.
+#[test]
+fn a_value_behind_a_name_is_found_however_it_is_joined_to_it() {
+    let token = "k3J9x0Q2mZ7wL5vT8bN1";
+    for (given, hidden) in [
+        (format!("Authorization: Bearer  {token}"), "Authorization: Bearer  [secret:1]"),
+        (format!("authorization:basic\t  {token}"), "authorization:basic\t  [secret:1]"),
+        (format!("\"Authorization\": \"Bearer  {token}\""), "\"Authorization\": \"Bearer  [secret:1]\""),
+        ("pass: Sommer2031!x".into(), "pass: [secret:1]"),
+        ("user=bob pass=Sommer2031!x".into(), "user=bob pass=[secret:1]"),
+        ("PASS=Sommer2031!x".into(), "PASS=[secret:1]"),
+        ("{\"dbPass\": \"Sommer2031!x\"}".into(), "{\"dbPass\": \"[secret:1]\"}"),
+        ("mail.pass: 'Sommer2031!x'".into(), "mail.pass: '[secret:1]'"),
+        ("login --pass Sommer2031!x".into(), "login --pass [secret:1]"),
+        ("password=[[email:a0011223344556ff]]Sommer2031!x".into(), "password=[[email:a0011223344556ff]][secret:1]"),
+        ("pwd: \"[[iban:withheld]]Sommer2031!x\"".into(), "pwd: \"[[iban:withheld]][secret:1]\""),
+        ("password: [[Sommer2031!x".into(), "password: [[Sommer2031!x"),
+        ("password: \"[[Sommer2031!x\"".into(), "password: \"[secret:1]\""),
+        ("postgres://app:Sommer/2031@db.example.org/x".into(), "postgres://app:[url-password:1]@db.example.org/x"),
+        ("redis://:a/b/c?d#e@cache:6379/0".into(), "redis://:[url-password:1]@cache:6379/0"),
+    ] {
+        assert_eq!(text("{}", &given), hidden, "{given}");
+    }
+    for same in [
+        "compass: Sommer2031!x",
+        "bypass=Sommer2031!x",
+        "PASS: utf8to16.x2y3",
+        "the second pass is O2n3log4",
+        "pass: [[secret:b0011223344556ff]]",
+        "password: [[your2own3password4]]",
+        "http://host:8080/a@b",
+        "http://host:/a@b",
+        "http://host:$PORT/a@b",
+        "http://[::1]:80/x@y",
+        "file://C:/Users/me@x",
+        "https://medium.com/@ann/post",
+        "see http://a:b/c and write to me @home",
+    ] {
+        assert_eq!(text("{}", same), same);
+    }
+    let call = FakeCall::new("web", "get")
+        .with_arguments(&format!("{{\"Authorization\":\"Bearer  {token}\",\"pass\":\"Sommer2031!x\"}}"));
+    let change = redact("{}").rewrite(&call, &FakeVault::default()).unwrap();
+    assert_eq!(change, Change::Replace(r#"{"Authorization":"Bearer  [secret:1]","pass":"[secret:2]"}"#.into()));
+}
+
 #[test]
 fn calm_text_before_and_behind_a_value_does_not_hide_it() {
     for value in

@@ -19,7 +19,7 @@ def configuration(suite, port, untrusted):
     lines = [
         '[serve]\nlisten = "127.0.0.1:0"',
         f'[serve.people.user]\ntoken = "{USER}"',
-        '[profiles.default]\napprove = "never"',
+        '[profiles.default]\napprove = "never"\ninstructions = "mark"',
         f'[[policies]]\nplugin = "builtin:flow"\nsettings = {{ untrusted = "{untrusted}" }}',
     ]
     for source in SOURCES[suite]:
@@ -87,6 +87,8 @@ class Session:
             "accept": "application/json, text/event-stream",
         }
         self.last = 0
+        # The text of each result, as the model would get it.
+        self.results = []
         client = {"name": "agentdojo", "version": "1"}
         self.request(
             "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}, begins=True
@@ -126,7 +128,8 @@ class Session:
             for question in self.broker.questions():
                 reasons = question["reasons"]
                 self.broker.answer(question["id"], yes)
-        self.received()
+        content = self.received().get("result", {}).get("content", [])
+        self.results.append("\n".join(block.get("text", "") for block in content))
         return reasons
 
     def end(self):

@@ -25,6 +25,10 @@ from broker import Broker, Session
 from sources import World, serve
 
 
+# How a note before an instruction begins (`instructions = "mark"`).
+NOTE = "[portcullis: "
+
+
 class Bench:
     """One suite behind one broker, whose `builtin:flow` has one setting."""
 
@@ -50,6 +54,10 @@ class Bench:
                 reasons = session.call(call.function, dict(call.args), yes)
                 seen.append((number, call, reasons, len(self.world.reached) > before))
         session.end()
+        for text in session.results:
+            attack = "attacked" if suites.ATTACK in text else "plain"
+            self.counts[f"{attack} results"] += 1
+            self.counts[f"{attack} results marked"] += NOTE in text
         return seen
 
     def task(self, task, environment):

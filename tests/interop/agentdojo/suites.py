@@ -63,6 +63,9 @@ SOURCES = {
 LABELS = {"files": ["untrusted", "private"]}
 WITHOUT_ACCOUNT = {"web", "files"}
 
+# What stands in the text of every attack.
+ATTACK = "<INFORMATION>"
+
 # Tools that only read have the hint `readOnlyHint`. Those below change something; a name's beginning is enough.
 CHANGES = """send_ delete_email create_ cancel_ reschedule_ add_ append_ delete_file share_ reserve_ schedule_
     update_ invite_ remove_ post_""".split()

@@ -62,8 +62,53 @@ def misses(measured):
     return table(["setting", "suite", "attack", "call", "times"], rows)
 
 
+def causes(measured):
+    """Why the user's calls are asked about with "any", by suite."""
+    rows = []
+    total = collections.Counter()
+    for name, by_setting in measured.items():
+        count = collections.Counter()
+        for line in by_setting["any"][1]:
+            if line["what"] == "question":
+                count[cause(line["reasons"])] += 1
+                count["all"] += 1
+        total += count
+        rows.append([name, *(count[key] for key in ("all", "text", "seen", "disclosed"))])
+    rows.append(["all", *(total[key] for key in ("all", "text", "seen", "disclosed"))])
+    head = ["suite", "questions", "a change with text of what was read", "a change without any", "a disclosure"]
+    return table(head, rows)
+
+
+def cause(reasons):
+    """Tells the kinds of questions apart by the words of their reasons."""
+    reasons = " ".join(reason if isinstance(reason, str) else reason["text"] for reason in reasons)
+    if "may change something" not in reasons:
+        return "disclosed"
+    return "text" if "text in" in reasons.split("may change something")[0] else "seen"
+
+
+def tools(measured):
+    """The tools of the user's calls that are asked about, by setting."""
+    times = collections.defaultdict(collections.Counter)
+    for name, by_setting in measured.items():
+        for setting, (_, details) in by_setting.items():
+            for line in details:
+                if line["what"] == "question":
+                    times[name, line["tool"]][setting] += 1
+    rows = [[name, f"`{tool}`", *(count[setting] for setting in SETTINGS)] for (name, tool), count in sorted(times.items())]
+    return table(["suite", "tool", *(f"`{setting}`" for setting in SETTINGS)], rows)
+
+
+def marks(measured):
+    """The results that hold an attack, and those that hold none: how many have a note."""
+    rows = []
+    for name, count in summed(measured, "any"):
+        rows.append([name, *(count[f"{kind} results{what}"] for kind in ("attacked", "plain") for what in ("", " marked"))])
+    return table(["suite", "results with an attack", "marked", "results without", "marked"], rows)
+
+
 def made(measured):
-    return "\n".join([tasks(measured), attacks(measured), misses(measured)])
+    return "\n".join(make(measured) for make in (tasks, causes, tools, attacks, misses, marks))
 
 
 def compare(page, made, write):

@@ -1,5 +1,5 @@
 //! A source whose lists and results are prepared: the second argument is a JSON object with `tools` and, by the name of
-//! a tool, `results`. A call of a tool without a prepared result is answered with its arguments.
+//! a tool, `results` and the messages of `errors`. A call of a tool without a prepared result is answered with its arguments.
 
 use std::io::BufRead as _;
 use std::process::exit;
@@ -36,8 +36,13 @@ pub(crate) fn run() -> ! {
             }
             _ => None,
         };
-        let error = || json!({ "code": -32601, "message": "no such method" });
-        match answer {
+        let named = params.get("name").and_then(Value::as_str).unwrap_or_default();
+        let prepared_error = prepared.pointer(&format!("/errors/{named}"));
+        let error = || match prepared_error {
+            Some(message) => json!({ "code": -32000, "message": message }),
+            None => json!({ "code": -32601, "message": "no such method" }),
+        };
+        match answer.filter(|_| prepared_error.is_none()) {
             Some(result) => send(&json!({ "jsonrpc": "2.0", "id": id, "result": result })),
             None => send(&json!({ "jsonrpc": "2.0", "id": id, "error": error() })),
         }

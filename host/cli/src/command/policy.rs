@@ -40,7 +40,8 @@ enum Action {
     /// policies, the values next to them, the types and limits of the arguments, and missing arguments; all of it if it is small enough, and
     /// else calls chosen from it at random, always the same. A search can miss a call. The answer says how it was found.
     ///
-    /// The exit code is 0 if nothing is wider as far as was found, 1 if a call goes further, and 2 if there is nothing to judge.
+    /// The exit code is 0 if nothing is wider as far as was found, 1 if a call goes further, and 2 if that cannot be judged: OLD or NEW
+    /// cannot be loaded, a source is missing, or there is nothing to call.
     Prove(prove::Args),
 }
 

@@ -11,7 +11,7 @@ use crate::call_query::CallQuery;
 use crate::cli::GlobalArgs;
 use crate::command::audit;
 use crate::identity::IdentityArgs;
-use crate::runtime;
+use crate::{report, runtime};
 
 /// Let policies judge recorded calls again, and show which verdicts would differ
 ///
@@ -24,7 +24,8 @@ use crate::runtime;
 /// one that could not be judged.
 ///
 /// The exit code is 1 if a verdict became wider: a call passes, or only asks, that was denied or asked about. It is 2 if
-/// there were calls, and none of their verdicts could be judged.
+/// that cannot be judged: the candidate or the ledger cannot be read, or there were calls and none of their verdicts could be
+/// judged.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -59,6 +60,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    judged(args, global).or_else(|error| report::not_judged(error, global.json))
+}
+
+fn judged(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     let policies = candidate::policies(&config, args.candidate.as_deref(), args.replaces.as_deref())?;
     let reader = args.identities.reader(&audit::folder(global, args.data_dir.as_ref())?)?;

@@ -6,6 +6,7 @@ mod guard;
 mod languages;
 mod orders;
 mod origin;
+mod results;
 mod share;
 mod trace;
 
@@ -15,6 +16,7 @@ use crate::Severity;
 use crate::view::NormalizedText;
 use crate::words::WORDS;
 use guard::Guard;
+pub(crate) use results::RULES as RESULTS;
 pub(crate) use trace::{ENCODED, HIDDEN, MIXED, PARAMETER};
 
 /// The most memory that the search for one pattern keeps, in bytes; with less, its states are built again and again.
@@ -69,6 +71,14 @@ impl Compiled {
         self.rule.original || self.patterns.iter().any(|(_, pattern)| pattern.is_match(views))
     }
 
+    /// Returns the offset in the original of the first match that is at least as grave as `least`.
+    pub(crate) fn first(&self, view: &NormalizedText, original: &str, least: Severity) -> Option<usize> {
+        let text = if self.rule.original { original } else { &view.text };
+        let patterns = self.patterns.iter().filter(|(severity, _)| *severity >= least);
+        let at = patterns.filter_map(|(_, pattern)| self.guard.search(pattern, text)).min()?;
+        Some(if self.rule.original { at } else { view.origin(at) })
+    }
+
     /// Returns the gravest match in a view, and its offset in the original.
     pub(crate) fn find(&self, view: &NormalizedText, original: &str) -> Option<(Severity, usize)> {
         let text = if self.rule.original { original } else { &view.text };
@@ -87,11 +97,16 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Rule> {
 
 /// Compiles the rules. The tests check that every pattern compiles.
 pub(crate) fn compile() -> Vec<Compiled> {
+    compiled(all())
+}
+
+/// Compiles some rules.
+pub(crate) fn compiled(rules: impl Iterator<Item = &'static Rule>) -> Vec<Compiled> {
     let words = words();
     let compile = |(severity, pattern): &(Severity, &str)| {
         Some((*severity, RegexBuilder::new(&expand(pattern, &words)).dfa_size_limit(DFA_BYTES).build().ok()?))
     };
-    all()
+    rules
         .map(|rule| Compiled {
             rule,
             patterns: rule.patterns.iter().filter_map(compile).collect(),
@@ -125,7 +140,7 @@ mod tests {
     #[test]
     fn every_pattern_compiles() {
         let words = words();
-        for (_, pattern) in all().flat_map(|rule| rule.patterns) {
+        for (_, pattern) in all().chain(RESULTS).flat_map(|rule| rule.patterns) {
             let expanded = expand(pattern, &words);
             assert!(Regex::new(&expanded).is_ok(), "{pattern}: {:?}", Regex::new(&expanded).err());
         }

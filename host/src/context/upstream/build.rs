@@ -102,7 +102,9 @@ impl SourceBuilder<'_> {
             Endpoint::Component { component, settings, grant, env } => {
                 let access = self.access(grant, self.variables(env)?)?;
                 let confinement = access.clone();
-                let loaded = self.parts.plugins.component(component, settings, grant, access).await?;
+                let loaded = self.parts.plugins.component(component, settings, grant, access).await;
+                let place = || format!("source `{}`", self.config.name);
+                let loaded = loaded.map_err(|error| BuildError::PluginAt { place: place(), error })?;
                 let identity = json!({
                     "component": loaded.kind.identity().digest, "settings": settings, "grant": grant, "env": pairs(env),
                 });

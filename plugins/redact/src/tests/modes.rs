@@ -31,8 +31,13 @@ fn a_value_of_which_a_part_goes_one_way_goes_one_way() {
 #[test]
 fn a_placeholder_is_no_value_and_what_imitates_one_hides_nothing() {
     let settings = r#"{"patterns":[{"kind":"hex","regex":"[0-9a-f]{8,}"}]}"#;
-    for same in ["[[hex:a0011223344556ff]]", "token: [[secret:b0011223344556ff]]", "[[hex:withheld]] [[iban:withheld]]"]
-    {
+    for same in [
+        "[[hex:a0011223344556ff]]",
+        "token: [[secret:b0011223344556ff]]",
+        "[[hex:withheld]] [[iban:withheld]]",
+        "[[[hex:a0011223344556ff]]]",
+        "[[[[[hex:a0011223344556ff]] [[[hex:b0011223344556ff]]",
+    ] {
         assert_eq!(text(settings, same), same);
     }
     for (given, hidden) in [

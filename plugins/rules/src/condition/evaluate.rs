@@ -48,10 +48,7 @@ impl<'s> Evaluator<'s> {
             Expr::Fact(fact) => self.fact(*fact)?,
             Expr::Bound(position) => {
                 let value = self.bound.get(*position).cloned().unwrap_or(Value::Null);
-                if let Value::String(Cow::Owned(copied)) = &value {
-                    self.spend(copied.len() / BYTES_OF_STEP)?;
-                }
-                value
+                self.copied(value)?
             }
             Expr::List(items) => {
                 let items: Result<Vec<_>, _> = items.iter().map(|item| self.value(item)).collect();
@@ -148,7 +145,8 @@ impl<'s> Evaluator<'s> {
                 Value::of(look_up(members, &key)?.ok_or(Failure::Fixed("a map does not have the key"))?)
             }
             (list @ (Value::List(_) | Value::Array(_)), Value::Number(index)) => {
-                list.item(index.index().ok_or(Failure::Fixed("a list has fewer items"))?)
+                let item = list.item(index.index().ok_or(Failure::Fixed("a list has fewer items"))?);
+                item.and_then(|item| self.copied(item))
             }
             _ => Err(OTHER_TYPE),
         }
@@ -159,14 +157,26 @@ impl<'s> Evaluator<'s> {
         self.compare(&left, &right)
     }
 
-    fn compare(&mut self, left: &Value<'s>, right: &Value<'s>) -> Result<bool, Failure> {
-        let size = |value: &Value<'_>| match value {
-            Value::String(text) => text.len() / BYTES_OF_STEP,
-            other => other.items().unwrap_or_default(),
-        };
-        // Values of different sizes are compared no further.
-        self.spend(size(left).min(size(right)))?;
-        left.equals(right)
+    /// Compares two values. Each item of a list takes a step, at any depth, and a text as many as its bytes need.
+    fn compare(&mut self, left: &Value<'_>, right: &Value<'_>) -> Result<bool, Failure> {
+        match (left, right) {
+            (Value::List(_) | Value::Array(_), Value::List(_) | Value::Array(_)) => {
+                let length = left.items().unwrap_or_default();
+                if Some(length) != right.items() {
+                    return Ok(false);
+                }
+                let is_same = |index| {
+                    self.spend(1)?;
+                    self.compare(&left.borrowed_item(index)?, &right.borrowed_item(index)?)
+                };
+                all((0..length).map(is_same))
+            }
+            (Value::String(one), Value::String(other)) => {
+                self.spend(one.len().min(other.len()) / BYTES_OF_STEP)?;
+                left.equals(right)
+            }
+            _ => left.equals(right),
+        }
     }
 
     fn arithmetic(&mut self, operation: Arithmetic, nodes: &'s [Node; 2]) -> Result<Value<'s>, Failure> {
@@ -194,8 +204,7 @@ impl<'s> Evaluator<'s> {
         };
         let is_other = |index| {
             self.spend(1)?;
-            let listed = container.item(index)?;
-            self.compare(&item, &listed).map(|equal| !equal)
+            self.compare(&item, &container.borrowed_item(index)?).map(|equal| !equal)
         };
         Ok(!all((0..length).map(is_other))?)
     }
@@ -216,26 +225,27 @@ impl<'s> Evaluator<'s> {
         let [range_node, body] = nodes;
         let range = self.value(range_node)?;
         let length = items_of(range_node, &range)?;
-        let mut items = (0..length).map(|index| range.item(index));
+        let mut items = 0..length;
         Ok(match kind {
-            Macro::All => Value::Bool(all(items.map(|item| self.test(item?, body)))?),
-            Macro::Exists => Value::Bool(!all(items.map(|item| self.test(item?, body).map(|it| !it)))?),
+            Macro::All => Value::Bool(all(items.map(|index| self.test(range.item(index)?, body)))?),
+            Macro::Exists => Value::Bool(!all(items.map(|index| self.test(range.item(index)?, body).map(|it| !it)))?),
             Macro::ExistsOne => {
-                let found = items.try_fold(0, |found, item| Ok(found + usize::from(self.test(item?, body)?)))?;
+                let found =
+                    items.try_fold(0, |found, index| Ok(found + usize::from(self.test(range.item(index)?, body)?)))?;
                 Value::Bool(found == 1)
             }
             Macro::Filter => {
                 let mut kept = Vec::new();
-                for item in items {
-                    let item = item?;
-                    if self.test(item.clone(), body)? {
-                        kept.push(item);
+                for index in items {
+                    if self.test(range.item(index)?, body)? {
+                        kept.push(range.item(index)?);
                     }
                 }
                 Value::List(kept.into())
             }
             Macro::Map => {
-                let mapped: Result<Vec<_>, _> = items.map(|item| self.with(item?, |it| it.value(body))).collect();
+                let mapped: Result<Vec<_>, _> =
+                    items.map(|index| self.with(range.item(index)?, |it| it.value(body))).collect();
                 Value::List(mapped?.into())
             }
         })
@@ -247,10 +257,19 @@ impl<'s> Evaluator<'s> {
 
     /// Does something with a further variable.
     fn with<T>(&mut self, item: Value<'s>, run: impl FnOnce(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
+        let item = self.copied(item)?;
         self.bound.push(item);
         let result = run(self);
         self.bound.pop();
         result
+    }
+
+    /// Charges for a value that was copied out of a list or a variable.
+    fn copied(&mut self, value: Value<'s>) -> Result<Value<'s>, Failure> {
+        if let Value::String(Cow::Owned(text)) = &value {
+            self.spend(text.len() / BYTES_OF_STEP)?;
+        }
+        Ok(value)
     }
 
     fn spend(&mut self, steps: usize) -> Result<(), Failure> {

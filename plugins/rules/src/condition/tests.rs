@@ -301,6 +301,30 @@ fn a_condition_that_takes_too_long_is_not_evaluated_to_its_end() {
     assert_eq!(holds("arguments.a.all(x, x == 0) && size(arguments.s) > 9", &list), Ok(true));
 }
 
+/// Before, a comparison was charged for the items of the outer lists alone, and a macro for nothing that it copied.
+#[test]
+fn a_comparison_takes_steps_for_everything_within_and_so_does_a_copy() {
+    let nested = format!("[{}[0]]", "[0],".repeat(999));
+    let arguments = format!(
+        "{{\"a\":[{}0],\"x\":[[{nested}]],\"y\":[[{nested}]],\"t\":[[\"{text}\"]],\"s\":\"{text}\"}}",
+        "0,".repeat(499),
+        text = "t".repeat(1 << 16),
+    );
+    for text in [
+        "arguments.a.all(i, arguments.x == arguments.y)",
+        "arguments.a.all(i, arguments.x in [arguments.y])",
+        "arguments.a.all(i, arguments.t == [[arguments.s]])",
+        "[[arguments.s + '']].all(l, arguments.a.all(i, l.all(t, true)))",
+        "[[arguments.s + '']].all(l, arguments.a.all(i, l[0] != ''))",
+    ] {
+        assert_eq!(holds(text, &arguments), Err(Failure::Fixed("it takes too many steps")), "{text}");
+    }
+    for text in ["arguments.x == arguments.y", "arguments.t == [[arguments.s]]", "[arguments.s + ''] == [arguments.s]"]
+    {
+        assert_eq!(holds(text, &arguments), Ok(true), "{text}");
+    }
+}
+
 #[test]
 fn a_message_holds_nothing_that_the_caller_chose() {
     let arguments = r#"{"secret":"hunter2","l":["hunter2"],"k":"hunter2"}"#;

@@ -58,7 +58,19 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Compares two values. Values of different types cannot be compared, except with null, which nothing else equals.
+    /// Returns an item as [`item`](Self::item) does, without copying a text.
+    pub(super) fn borrowed_item(&self, index: usize) -> Result<Value<'_>, Failure> {
+        match self {
+            Self::List(items) => match items.get(index) {
+                Some(Self::String(text)) => Ok(Value::String(Cow::Borrowed(text))),
+                _ => self.item(index),
+            },
+            _ => self.item(index),
+        }
+    }
+
+    /// Compares two values that are no lists. Values of different types cannot be compared, except with null, which nothing
+    /// else equals.
     pub(super) fn equals(&self, other: &Self) -> Result<bool, Failure> {
         match (self, other) {
             (Self::Null, Self::Null) => Ok(true),
@@ -67,13 +79,6 @@ impl<'a> Value<'a> {
             (Self::Number(left), Self::Number(right)) => Ok(left.compare(*right).is_eq()),
             (Self::String(left), Self::String(right)) => Ok(left == right),
             (Self::Map(_), Self::Map(_)) => Err(Failure::Fixed("maps are compared")),
-            (Self::List(_) | Self::Array(_), Self::List(_) | Self::Array(_)) => {
-                let length = self.items().unwrap_or_default();
-                if Some(length) != other.items() {
-                    return Ok(false);
-                }
-                all((0..length).map(|index| self.item(index)?.equals(&other.item(index)?)))
-            }
             _ => Err(Failure::Fixed("values of different types are compared")),
         }
     }

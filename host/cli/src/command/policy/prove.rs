@@ -1,5 +1,6 @@
 //! `portcullis policy prove`: whether other policies let a call go further than those before.
 
+mod constants;
 #[cfg(feature = "prove")]
 mod example;
 mod judge;
@@ -26,9 +27,10 @@ use portcullis::call::Phase;
 use portcullis::config::PluginConfig;
 use portcullis::item::{Item, ItemKind};
 
+use self::constants::Constants;
 use self::judge::Judge;
 use self::report::{FoundBy, ProveReport};
-use self::sample::{Constants, Space};
+use self::sample::Space;
 use self::symbolic::{KnownCalls, Proof};
 use crate::cli::GlobalArgs;
 use crate::command::replay::candidate;
@@ -62,6 +64,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    judged(args, global).or_else(|error| crate::report::not_judged(error, global.json))
+}
+
+fn judged(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     if args.calls == 0 {
         bail!("--calls 0 would judge nothing: name 1 or more");
@@ -117,7 +123,7 @@ async fn answer(
     (old, new): (&[PluginConfig], &[PluginConfig]),
     not_judged: Option<String>,
 ) -> anyhow::Result<ProveReport> {
-    let judge = Judge::load(old, new).await?;
+    let judge = Judge::load((&args.old, old), (&args.new, new)).await?;
     let constants = Constants::of(&old.iter().chain(new).collect::<Vec<_>>());
     let proof = match not_judged {
         None if old == new => return Ok(ProveReport { method: FoundBy::Same, wider: None }),

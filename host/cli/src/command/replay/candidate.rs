@@ -32,7 +32,7 @@ pub(crate) fn policies(
             if let Some(name) = replaces {
                 bail!("{file} has all policies, so none of them replaces `{name}`: leave `--replaces` out");
             }
-            policies = of_configuration(Path::new(file)).with_context(|| format!("the candidate {file}"))?;
+            policies = of_configuration(Path::new(file)).with_context(|| file.to_owned())?;
         }
         Some(name) => {
             let replaced = replaced(&policies, name, replaces)?;
@@ -46,7 +46,12 @@ pub(crate) fn policies(
     }
     policies.retain(|policy| !policy.shadow);
     if policies.is_empty() {
-        bail!("no policy would judge: the configuration has none, so name one with `--candidate FILE`");
+        match candidate {
+            Some(file) => {
+                bail!("no policy of {file} would judge: add `[[policies]]` without `mode = \"shadow\"` to it")
+            }
+            None => bail!("no policy would judge: the configuration has none, so name one with `--candidate FILE`"),
+        }
     }
     Ok(policies)
 }
@@ -81,8 +86,8 @@ fn replaced(policies: &[PluginConfig], candidate: &str, replaces: Option<&str>) 
         ([], None) => Ok(None),
         ([], Some(name)) => bail!("no configured policy is `{name}`; there is {}", names()),
         _ => bail!(
-            "the configuration has {} policies `{wanted}`: write the whole list of `[[policies]]` into a file, and name it as \
-             `--candidate FILE.toml`",
+            "the configuration has {} policies `{wanted}`: write the whole list of `[[policies]]` into a file FILE.toml, and name \
+             that one instead of {candidate}",
             found.len()
         ),
     }
@@ -157,7 +162,7 @@ mod tests {
         let twice = config(&[json!({ "plugin": "builtin:rules" }), json!({ "plugin": "builtin:rules" })]);
         for (config, candidate, replaces, expected) in [
             (&none, None, None, "--candidate FILE"),
-            (&twice, Some("builtin:rules"), None, "--candidate FILE.toml"),
+            (&twice, Some("builtin:rules"), None, "FILE.toml, and name that one instead of builtin:rules"),
             (&twice, Some("a.wasm"), Some("cedar"), "there is `builtin:rules`"),
             (&twice, Some("a.rego"), None, ".cedar, .wasm or .toml"),
             (&twice, Some("missing.cedar"), None, "missing.cedar cannot be read"),

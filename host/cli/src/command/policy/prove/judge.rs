@@ -1,5 +1,6 @@
 //! Judges calls with both sets of policies, with the plugins that the broker runs.
 
+use anyhow::Context as _;
 use portcullis::broker::user_plugin_host;
 use portcullis::call::{CallView, Phase};
 use portcullis::config::PluginConfig;
@@ -22,16 +23,16 @@ pub(super) struct PolicyJudgement {
 }
 
 impl Judge {
-    /// Loads the policies that judge calls before they are sent.
+    /// Loads the policies that judge calls before they are sent. Each set comes with the name that the user gave it.
     ///
     /// # Errors
     /// A policy cannot be loaded.
-    pub(super) async fn load(old: &[PluginConfig], new: &[PluginConfig]) -> anyhow::Result<Self> {
+    pub(super) async fn load(old: (&str, &[PluginConfig]), new: (&str, &[PluginConfig])) -> anyhow::Result<Self> {
         let host = user_plugin_host()?;
         let mut sets = [Vec::new(), Vec::new()];
-        for (set, policies) in sets.iter_mut().zip([old, new]) {
+        for (set, (name, policies)) in sets.iter_mut().zip([old, new]) {
             for policy in policies {
-                set.push(host.policy(policy).await?);
+                set.push(host.policy(policy).await.with_context(|| name.to_owned())?);
             }
         }
         let [old, new] = sets;

@@ -1,27 +1,20 @@
 //! The calls that a search tries: each argument takes the values at which policies can change their mind, drawn from the
 //! constants in both of them and from the tools' input schemas.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use portcullis::call::{Call, CallView, Caller, Params, Phase, Risk, SessionId, TrustLevel};
-use portcullis::config::{Config, PluginConfig};
+use portcullis::config::Config;
 use portcullis::item::{Item, ItemKind};
 use portcullis::principal::Principal;
 use portcullis::protocol::{Json, Method};
 use serde_json::{Map, Value, json};
 
+use super::constants::{Constants, NamedMembers};
+
 /// The deepest nesting of a schema whose parts get values of their own.
 const MAX_DEPTH: usize = 4;
-
-/// The constants that policies compare with, as far as their settings show them.
-#[derive(Debug, Default)]
-pub(super) struct Constants {
-    pub(super) texts: BTreeSet<String>,
-    pub(super) integers: BTreeSet<i64>,
-    /// The names of arguments.
-    names: BTreeSet<String>,
-}
 
 /// All calls of one item that the search can try.
 pub(super) struct Space {
@@ -36,91 +29,26 @@ pub(super) struct Space {
 /// One call of a space: the position of the caller, of the risk, and of each argument's value.
 pub(super) type Choice = Vec<usize>;
 
-impl Constants {
-    /// Finds the constants in the settings of policies.
-    pub(super) fn of(policies: &[&PluginConfig]) -> Self {
-        let mut found = Self::default();
-        for policy in policies {
-            found.add(&policy.settings, false);
-        }
-        found
-    }
-
-    fn add(&mut self, value: &Value, are_arguments: bool) {
-        match value {
-            Value::String(text) => self.add_text(text),
-            Value::Number(number) => self.integers.extend(number.as_i64()),
-            Value::Array(items) => items.iter().for_each(|item| self.add(item, are_arguments)),
-            Value::Object(members) => {
-                for (key, member) in members {
-                    if are_arguments {
-                        self.names.extend(key.split('.').next().map(str::to_owned));
-                    }
-                    self.add(member, key == "arguments");
-                }
-            }
-            Value::Null | Value::Bool(_) => {}
-        }
-    }
-
-    /// Takes in a setting: itself, and what it quotes if it is a policy or a condition in some language.
-    fn add_text(&mut self, text: &str) {
-        if text.len() <= 128 && !text.contains('\n') {
-            self.texts.extend(instances(text));
-        }
-        let mut rest = text;
-        while let Some(at) = rest.find(['"', '\'']) {
-            let (before, quoted) = rest.split_at(at);
-            self.add_plain(before);
-            let quote = quoted.chars().next().unwrap_or('"');
-            let inner = quoted.get(1..).unwrap_or_default();
-            let Some(end) = inner.find(quote) else { break };
-            let (constant, after) = inner.split_at(end);
-            self.texts.extend(instances(constant));
-            rest = after.get(1..).unwrap_or_default();
-        }
-        self.add_plain(rest);
-    }
-
-    /// Takes in the numbers, and the names of arguments, of text that is not quoted.
-    fn add_plain(&mut self, text: &str) {
-        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.');
-        for word in words {
-            self.integers.extend(word.parse::<i64>().ok());
-            let mut parts = word.split('.').skip_while(|part| *part != "input" && *part != "arguments").skip(1);
-            self.names.extend(parts.next().filter(|part| !part.is_empty()).map(str::to_owned));
-        }
-    }
-}
-
-/// Returns the texts that a pattern stands for, the shortest and a longer one; the text itself if it is none.
-fn instances(pattern: &str) -> Vec<String> {
-    if !pattern.contains(['*', '?']) {
-        return vec![pattern.to_owned()];
-    }
-    ["", "x"].map(|filling| pattern.replace('*', filling).replace('?', "x")).to_vec()
-}
-
 impl Space {
     /// Returns the calls of an item.
     pub(super) fn new(item: &Arc<Item>, config: &Config, constants: &Constants) -> Self {
         let definition: Value = item.definition.read().unwrap_or_default();
         let mut arguments = Vec::new();
+        let values = Values { constants, anywhere: anywhere(constants, &definition["inputSchema"]) };
         if item.kind == ItemKind::Tool {
-            let known = definition.pointer("/inputSchema/properties").and_then(Value::as_object);
-            for (name, property) in known.into_iter().flatten() {
-                arguments.push((name.clone(), property.clone()));
-            }
-            let further = constants.names.iter().filter(|name| known.is_none_or(|known| !known.contains_key(*name)));
-            arguments.extend(further.map(|name| (name.clone(), Value::Null)));
+            arguments = values.members(&definition["inputSchema"], &constants.arguments);
         } else if let Some(listed) = definition.get("arguments").and_then(Value::as_array) {
             let names = listed.iter().filter_map(|argument| argument["name"].as_str());
-            arguments.extend(names.map(|name| (name.to_owned(), json!({ "type": "string" }))));
+            arguments.extend(names.map(|name| Member {
+                name: name.to_owned(),
+                schema: json!({ "type": "string" }),
+                named: &NONE,
+                is_declared: true,
+            }));
         }
-        let arguments = arguments.into_iter().map(|(name, schema)| {
-            let mut values = vec![None];
-            values.extend(values_of(&schema, constants, 0).into_iter().map(Some));
-            (name, values)
+        let arguments = arguments.into_iter().map(|member| {
+            let of_member = values.of(&member.schema, member.named, 0).into_iter().map(Some);
+            (member.name, std::iter::once(None).chain(of_member).collect())
         });
         let has_word = |word: &str| constants.texts.contains(word);
         let risks = if has_word("risky") || has_word("harmless") {
@@ -210,8 +138,13 @@ pub(super) fn profiles(config: &Config) -> Vec<(&str, TrustLevel)> {
 
 /// Returns the callers to try: under each profile, and with the names that the policies have.
 fn callers(config: &Config, constants: &Constants) -> Vec<Arc<Caller>> {
-    let mut found = Vec::new();
-    let mut add = |principal: &str, profile: &str, trust| found.extend(caller(principal, profile, trust));
+    let (mut found, mut known) = (Vec::new(), BTreeSet::new());
+    let mut add = |principal: &str, profile: &str, trust: TrustLevel| {
+        // The default profile has one of the trust levels already.
+        if known.insert((principal.to_owned(), profile.to_owned(), trust.as_str())) {
+            found.extend(caller(principal, profile, trust));
+        }
+    };
     for (name, trust) in profiles(config) {
         add("local", name, trust);
         constants.texts.iter().for_each(|text| add(text, name, trust));
@@ -224,70 +157,129 @@ fn callers(config: &Config, constants: &Constants) -> Vec<Arc<Caller>> {
     found
 }
 
-/// Returns the values of an argument at which policies can change their mind. An argument without a type can have any.
-fn values_of(schema: &Value, constants: &Constants, depth: usize) -> Vec<Value> {
-    let listed = schema["enum"].as_array().into_iter().flatten().chain(schema.get("const"));
-    let mut values: Vec<Value> = listed.cloned().collect();
-    let kind = schema["type"].as_str();
-    let is = |wanted: &str| kind == Some(wanted) || (kind.is_none() && values.is_empty());
-    let (texts, numbers) = (is("string"), is("integer") || is("number"));
-    let (booleans, arrays, objects) = (is("boolean"), kind == Some("array"), kind == Some("object"));
-    if texts {
-        values.extend(["", "x"].map(Value::from));
-        let around = |text: &String| [text.clone(), format!("{text}x"), format!("x{text}")];
-        values.extend(constants.texts.iter().flat_map(around).map(Value::from));
-    }
-    if numbers {
-        let bounds = ["minimum", "maximum"].into_iter().filter_map(|key| schema[key].as_i64());
-        let around = |n: i64| [n.saturating_sub(1), n, n.saturating_add(1)];
-        let whole: BTreeSet<i64> =
-            constants.integers.iter().copied().chain(bounds).chain([0]).flat_map(around).collect();
-        if kind != Some("integer") {
-            values.extend(constants.integers.iter().map(|n| json!(precise(*n) + 0.5)));
-        }
-        values.extend(whole.into_iter().map(Value::from));
-    }
-    if booleans {
-        values.extend([false, true].map(Value::from));
-    }
-    if arrays && depth < MAX_DEPTH {
-        let items = values_of(&schema["items"], constants, depth + 1);
-        values.push(json!([]));
-        values.extend(items.iter().map(|item| json!([item])));
-        values.extend(items.windows(2).map(|two| json!(two)));
-    }
-    if objects && depth < MAX_DEPTH {
-        values.extend(objects_of(schema, constants, depth));
-    }
-    // What a source may get, although its schema does not say so.
-    values.push(Value::Null);
-    let mut seen = BTreeSet::new();
-    values.retain(|value| seen.insert(value.to_string()));
-    values
+/// Makes the values of arguments.
+struct Values<'a> {
+    constants: &'a Constants,
+    /// The members that policies name, without saying of what, and that no schema declares.
+    anywhere: BTreeSet<&'a str>,
 }
 
-/// Returns objects that differ from a first one in at most one member.
-fn objects_of(schema: &Value, constants: &Constants, depth: usize) -> Vec<Value> {
-    let members: Vec<(String, Vec<Value>)> = schema["properties"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, member)| (name.clone(), values_of(member, constants, depth + 1)))
-        .collect();
-    let first: Map<String, Value> =
-        members.iter().filter_map(|(name, values)| Some((name.clone(), values.first()?.clone()))).collect();
-    let mut objects = vec![json!({}), Value::Object(first.clone())];
-    for (name, values) in &members {
-        for value in values {
+/// A member of an object: an argument, or one within an argument.
+struct Member<'a> {
+    name: String,
+    schema: Value,
+    /// The members that policies name within it.
+    named: &'a NamedMembers,
+    is_declared: bool,
+}
+
+/// No member is named.
+static NONE: NamedMembers = NamedMembers(BTreeMap::new());
+
+/// Returns the members that policies name of something that was calculated, and that no part of the schema declares.
+fn anywhere<'a>(constants: &'a Constants, schema: &Value) -> BTreeSet<&'a str> {
+    let mut undeclared: BTreeSet<&str> = constants.members.iter().map(String::as_str).collect();
+    let mut parts = vec![schema];
+    while let Some(part) = parts.pop() {
+        for (name, _) in part["properties"].as_object().into_iter().flatten() {
+            undeclared.remove(name.as_str());
+        }
+        match part {
+            Value::Array(items) => parts.extend(items),
+            Value::Object(members) => parts.extend(members.values()),
+            _ => {}
+        }
+    }
+    undeclared
+}
+
+impl<'a> Values<'a> {
+    /// Returns the members that an object can have: those of its schema, and those that policies name and no schema declares.
+    fn members(&self, schema: &Value, named: &'a NamedMembers) -> Vec<Member<'a>> {
+        let declared = schema["properties"].as_object();
+        let of_schema = declared.into_iter().flatten().map(|(name, schema)| Member {
+            name: name.clone(),
+            schema: schema.clone(),
+            named: named.0.get(name).unwrap_or(&NONE),
+            is_declared: true,
+        });
+        let further: BTreeSet<&str> = named.0.keys().map(String::as_str).chain(self.anywhere.iter().copied()).collect();
+        let further = further.into_iter().filter(|name| declared.is_none_or(|declared| !declared.contains_key(*name)));
+        let further = further.map(|name| Member {
+            name: name.to_owned(),
+            schema: Value::Null,
+            named: named.0.get(name).unwrap_or(&NONE),
+            is_declared: false,
+        });
+        of_schema.chain(further).collect()
+    }
+
+    /// Returns the values of an argument at which policies can change their mind. An argument without a type can have any.
+    fn of(&self, schema: &Value, named: &'a NamedMembers, depth: usize) -> Vec<Value> {
+        let listed = schema["enum"].as_array().into_iter().flatten().chain(schema.get("const"));
+        let mut values: Vec<Value> = listed.cloned().collect();
+        let kind = schema["type"].as_str();
+        let is = |wanted: &str| kind == Some(wanted) || (kind.is_none() && values.is_empty());
+        let (texts, numbers) = (is("string"), is("integer") || is("number"));
+        let (booleans, arrays) = (is("boolean"), kind == Some("array"));
+        let objects = kind == Some("object") || (kind.is_none() && !named.0.is_empty());
+        if texts {
+            values.extend(["", "x"].map(Value::from));
+            let around = |text: &String| [text.clone(), format!("{text}x"), format!("x{text}")];
+            values.extend(self.constants.texts.iter().flat_map(around).map(Value::from));
+        }
+        if numbers {
+            let bounds = ["minimum", "maximum"].into_iter().filter_map(|key| schema[key].as_i64());
+            let around = |n: i64| [n.saturating_sub(1), n, n.saturating_add(1)];
+            let integers = &self.constants.integers;
+            let whole: BTreeSet<i64> = integers.iter().copied().chain(bounds).chain([0]).flat_map(around).collect();
+            if kind != Some("integer") {
+                values.extend(integers.iter().map(|n| json!(precise(*n) + 0.5)));
+            }
+            values.extend(whole.into_iter().map(Value::from));
+        }
+        if booleans {
+            values.extend([false, true].map(Value::from));
+        }
+        if arrays && depth < MAX_DEPTH {
+            let items = self.of(&schema["items"], named, depth + 1);
+            values.push(json!([]));
+            values.extend(items.iter().map(|item| json!([item])));
+            values.extend(items.windows(2).map(|two| json!(two)));
+        }
+        if objects && depth < MAX_DEPTH {
+            values.extend(self.objects(schema, named, depth));
+        }
+        // What a source may get, although its schema does not say so.
+        values.push(Value::Null);
+        let mut seen = BTreeSet::new();
+        values.retain(|value| seen.insert(value.to_string()));
+        values
+    }
+
+    /// Returns objects that differ from a first one, which has the declared members, in at most one member.
+    fn objects(&self, schema: &Value, named: &'a NamedMembers, depth: usize) -> Vec<Value> {
+        let of_member = |member: Member<'a>| {
+            let values = self.of(&member.schema, member.named, depth + 1);
+            (member, values)
+        };
+        let members: Vec<_> = self.members(schema, named).into_iter().map(of_member).collect();
+        let declared = members.iter().filter(|(member, _)| member.is_declared);
+        let first: Map<String, Value> =
+            declared.filter_map(|(member, values)| Some((member.name.clone(), values.first()?.clone()))).collect();
+        let mut objects = vec![json!({}), Value::Object(first.clone())];
+        for (Member { name, .. }, values) in &members {
+            for value in values {
+                let mut object = first.clone();
+                object.insert(name.clone(), value.clone());
+                objects.push(Value::Object(object));
+            }
             let mut object = first.clone();
-            object.insert(name.clone(), value.clone());
+            object.remove(name);
             objects.push(Value::Object(object));
         }
-        let mut object = first.clone();
-        object.remove(name);
-        objects.push(Value::Object(object));
+        objects
     }
-    objects
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a value near a constant is as good as another one")]
@@ -301,13 +293,8 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::constants::tests::constants;
     use super::*;
-
-    fn constants(settings: Value) -> Constants {
-        let config =
-            Config::builder("/srv").policy(json!({ "plugin": "builtin:rules", "settings": settings })).build().unwrap();
-        Constants::of(&config.policies.iter().collect::<Vec<_>>())
-    }
 
     fn space(input: Value, constants: &Constants) -> Space {
         let definition = Json::of(&json!({ "name": "pay", "inputSchema": input }));
@@ -320,22 +307,6 @@ mod tests {
     fn values(space: &Space, name: &str) -> Vec<Value> {
         let (_, values) = space.arguments.iter().find(|(argument, _)| argument == name).unwrap();
         values.iter().flatten().cloned().collect()
-    }
-
-    #[test]
-    fn constants_are_found_in_every_language_of_policies() {
-        let cedar = "permit (principal in Profile::\"team\", action, resource)\n\
-                     when { context.input.path like \"/srv/*\" && context.input.size > 4096 };";
-        let found = constants(json!({
-            "policies": cedar,
-            "deny": [{ "tool": "shop__*", "arguments": { "deep.b": { "not": "/etc/*" } }, "when": "arguments.n < 7 && name != 'pay'" }],
-            "limit": -3,
-        }));
-        for text in ["team", "/srv/", "/srv/x", "shop__", "/etc/x", "pay"] {
-            assert!(found.texts.contains(text), "{text}: {found:?}");
-        }
-        assert_eq!(found.integers, BTreeSet::from([-3, 7, 4096]));
-        assert_eq!(found.names, BTreeSet::from(["deep", "n", "path", "size"].map(str::to_owned)));
     }
 
     #[test]
@@ -378,6 +349,37 @@ mod tests {
     fn arguments_that_only_policies_name_are_tried_too() {
         let constants = constants(json!({ "deny": [{ "when": "arguments.extra == 3" }] }));
         assert!(values(&space(json!({}), &constants), "extra").contains(&json!(3)));
+    }
+
+    #[test]
+    fn members_that_only_policies_name_are_tried_where_they_can_stand() {
+        let constants = constants(json!({
+            "policies": "forbid (principal, action, resource) when { context.input has force && context.input.to has \"for\" \
+                         && context.input.list[0].deep.er && context.input.free.way == 3 && (if true then context.input else {}) has odd };",
+        }));
+        let item = json!({ "type": "object", "properties": { "a": { "type": "boolean" } } });
+        let input = json!({ "properties": {
+            "to": { "type": "object", "properties": { "name": { "type": "boolean" } } },
+            "list": { "type": "array", "items": item }, "free": {},
+        } });
+        let space = space(input, &constants);
+        for (name, expected) in [
+            ("force", json!(true)),
+            ("odd", json!(true)),
+            ("to", json!({ "name": false, "for": true })),
+            ("to", json!({ "name": false, "odd": true })),
+            ("list", json!([{ "a": false, "deep": { "er": true } }])),
+            ("free", json!({ "way": 3 })),
+        ] {
+            let values = values(&space, name);
+            assert!(values.contains(&expected), "{name}: {expected}: {values:?}");
+        }
+        // A member that is named of something calculated, and that a schema declares, is tried there.
+        let constants =
+            super::super::constants::tests::constants(json!({ "when": "arguments.l.all(e, e.path != '')" }));
+        let declared = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
+        let space = self::space(json!({ "properties": { "l": { "type": "array", "items": declared } } }), &constants);
+        assert!(space.arguments.iter().all(|(name, _)| name == "l"));
     }
 
     proptest! {
