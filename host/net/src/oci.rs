@@ -53,7 +53,8 @@ pub enum OciError {
     },
     /// The registry requires a login.
     #[error(
-        "`{url}` wants a login, and a broker sends no credentials to registries: run `portcullis plugin pull`, which does, and name the file"
+        "`{url}` wants a login, and a broker sends no credentials to registries: run `portcullis plugin pull`, which does, \
+         and name the file"
     )]
     Login {
         /// The URL without its query.
@@ -61,7 +62,8 @@ pub enum OciError {
     },
     /// The registry does not accept the account, or there is none.
     #[error(
-        "`{url}` wants an account that may do this: run `docker login {registry}` with one, or another tool that writes Docker's config.json"
+        "`{url}` wants an account that may do this: run `docker login {registry}` with one, or another tool that writes \
+         Docker's config.json"
     )]
     NoAccount {
         /// The URL without its query.

@@ -40,9 +40,9 @@ impl SignedPayload {
     /// Reports whether one of these keys signed that the component has this digest.
     fn vouches(&self, digest: Digest, keys: &[TrustedKey]) -> bool {
         let says = serde_json::from_str::<Value>(&self.payload).unwrap_or_default();
-        let named = &says["critical"]["image"]["docker-manifest-digest"];
+        let named = says.pointer("/critical/image/docker-manifest-digest").and_then(Value::as_str);
         let signature = STANDARD.decode(&self.signature).unwrap_or_default();
-        *named == digest.to_string() && keys.iter().any(|key| key.made(&signature, self.payload.as_bytes()))
+        named == Some(&*digest.to_string()) && keys.iter().any(|key| key.made(&signature, self.payload.as_bytes()))
     }
 }
 
@@ -110,7 +110,7 @@ pub async fn sign(
             "size": payload.len(),
             "annotations": { ANNOTATION: signature },
         }));
-        let digests: Vec<_> = layers.iter().map(|layer| layer["digest"].clone()).collect();
+        let digests: Vec<_> = layers.iter().filter_map(|layer| layer.get("digest").cloned()).collect();
         let config = json!({
             "architecture": "", "os": "", "config": {}, "rootfs": { "type": "layers", "diff_ids": digests },
         })
@@ -136,17 +136,17 @@ fn tag(digest: Digest) -> String {
 
 fn all_layers(manifest: Option<&[u8]>) -> Vec<Value> {
     let manifest = manifest.and_then(|manifest| serde_json::from_slice::<Value>(manifest).ok());
-    manifest.and_then(|manifest| manifest["layers"].as_array().cloned()).unwrap_or_default()
+    manifest.and_then(|manifest| manifest.get("layers")?.as_array().cloned()).unwrap_or_default()
 }
 
 /// Returns the layers of a manifest that are signed texts, each with its signature. What is malformed is left out: it is no
 /// signature.
 fn layers(manifest: Option<Vec<u8>>) -> Vec<(ComponentLayer, String)> {
     let signed = all_layers(manifest.as_deref()).into_iter().filter_map(|layer| {
-        let digest = layer["digest"].as_str()?.parse().ok()?;
-        let size = layer["size"].as_u64().filter(|size| *size <= MAX_PAYLOAD_BYTES)?;
-        let signature = layer["annotations"][ANNOTATION].as_str()?.to_owned();
-        (layer["mediaType"] == PAYLOAD_TYPE).then_some((ComponentLayer { digest, size }, signature))
+        let digest = layer.get("digest")?.as_str()?.parse().ok()?;
+        let size = layer.get("size")?.as_u64().filter(|size| *size <= MAX_PAYLOAD_BYTES)?;
+        let signature = layer.get("annotations")?.get(ANNOTATION)?.as_str()?.to_owned();
+        (layer.get("mediaType")? == PAYLOAD_TYPE).then_some((ComponentLayer { digest, size }, signature))
     });
     signed.take(MAX_SIGNATURES).collect()
 }
