@@ -43,7 +43,7 @@ pub enum BuildError {
         /// The entry of the configuration: the file, if there is one, and the list and the position in it, or the source.
         place: String,
         /// The error of the plugin.
-        error: PluginError,
+        error: Box<PluginError>,
     },
     /// The program added two of the same role under one name.
     #[error("the program adds two of the role {role} under the name `{name}`: give each a name of its own")]
@@ -135,6 +135,6 @@ impl BuildError {
             Some(file) => format!("{}, {entry}", file.display()),
             None => entry,
         };
-        Self::PluginAt { place, error }
+        Self::PluginAt { place, error: error.into() }
     }
 }

@@ -104,7 +104,7 @@ impl SourceBuilder<'_> {
                 let confinement = access.clone();
                 let loaded = self.parts.plugins.component(component, settings, grant, access).await;
                 let place = || format!("source `{}`", self.config.name);
-                let loaded = loaded.map_err(|error| BuildError::PluginAt { place: place(), error })?;
+                let loaded = loaded.map_err(|error| BuildError::PluginAt { place: place(), error: error.into() })?;
                 let identity = json!({
                     "component": loaded.kind.identity().digest, "settings": settings, "grant": grant, "env": pairs(env),
                 });
