@@ -71,7 +71,7 @@ fn a_candidate_that_lets_more_pass_is_wider_and_named_with_examples() {
     assert_eq!(differences(&found), ["deny → pass: 1", "deny → ask: 1"], "{found:#}");
     let example = &found["differences"][1]["examples"][0];
     assert_eq!((&example["item"], &example["then"]["code"]), (&json!("calc__divide"), &json!("rule")), "{found:#}");
-    assert_eq!(example["now"], json!({ "verdict": "ask", "plugin": "builtin:rules", "code": null }));
+    assert_eq!(example["now"], json!({ "verdict": "ask", "plugin": "builtin:rules", "code": "rule" }));
     assert!(dir.run(&["audit", "show", example["call"].as_str().unwrap()]).out.contains("\"b\":0"), "{found:#}");
 
     fs::write(dir.path("narrower.toml"), rules("deny = [\"calc__*\"]")).unwrap();

@@ -101,6 +101,12 @@ pub(crate) struct ControlGroup {
 }
 
 impl ControlGroup {
+    /// Takes the delegated cgroup, if there is one. To be called before the first process is started: this process must be
+    /// alone in it.
+    pub(crate) fn prepare() {
+        delegated();
+    }
+
     /// Makes the group of a new cell. Returns `None` if no cgroup was delegated.
     pub(crate) fn new(limits: &CellLimits) -> io::Result<Option<Self>> {
         delegated().map(|delegated| delegated.group(limits)).transpose()

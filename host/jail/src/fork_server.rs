@@ -37,6 +37,9 @@ impl ForkServer {
         let answered = sent.and_then(|()| wire::receive::<Forked>(&self.connection));
         let (forked, _) = answered.map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
+                // It has closed its end, so it is ending if it has not ended. `has_ended` is to know it from here on.
+                let _ = self.process.kill();
+                let _ = self.process.wait();
                 io::Error::other(format!("the launcher ended without an answer: {IS_LAUNCHER}"))
             }
             _ => error,

@@ -47,6 +47,8 @@ impl Launcher {
     /// # Errors
     /// If the launcher cannot be executed.
     pub fn run(&self) -> io::Result<RunningLauncher> {
+        // A delegated group is taken while this process is alone in it.
+        ControlGroup::prepare();
         Ok(RunningLauncher { forks: ForkServer::start(self)? })
     }
 
@@ -281,6 +283,8 @@ mod without_cgroups {
     pub(super) enum ControlGroup {}
 
     impl ControlGroup {
+        pub(super) fn prepare() {}
+
         pub(super) fn new(_: &CellLimits) -> io::Result<Option<Self>> {
             Ok(None)
         }

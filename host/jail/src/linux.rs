@@ -109,6 +109,7 @@ fn build(CellRequest { ask, streams, passed }: CellRequest, control: &UnixStream
 
 /// Takes the connection from standard input, which becomes `/dev/null`.
 fn take_connection() -> io::Result<UnixStream> {
+    sys::notice_ends_of_children();
     sys::close_from(3)?;
     let connection = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     rustix::stdio::dup2_stdin(rustix::stdio::stdout())?;

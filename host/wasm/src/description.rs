@@ -28,7 +28,7 @@ pub struct PluginDescription {
 
 #[cfg(feature = "compiler")]
 mod section {
-    use jsonschema::{PatternOptions, Validator};
+    use jsonschema::Validator;
     use wasmparser::{BinaryReaderError, Parser, Payload};
 
     use super::{PluginBytes, PluginDescription, PluginError, Value};
@@ -39,6 +39,45 @@ mod section {
 
     /// The largest description, in bytes: room for a schema of hundreds of settings.
     const MAX_BYTES: usize = 64 << 10;
+
+    /// The way out for a schema with another keyword.
+    const WITH: &str = "references are to be written in their place, and the plugin itself can check the rest";
+
+    /// The keywords of a schema that have no schemas in them.
+    const SIMPLE: [&str; 25] = [
+        "$comment",
+        "$schema",
+        "const",
+        "default",
+        "deprecated",
+        "description",
+        "enum",
+        "examples",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "format",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "readOnly",
+        "required",
+        "title",
+        "type",
+        "uniqueItems",
+    ];
+
+    /// The keywords whose value is a schema.
+    const OF_ONE_SCHEMA: [&str; 8] =
+        ["additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"];
+
+    /// The keywords whose value is a list of schemas, or schemas by name.
+    const OF_MANY_SCHEMAS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "properties"];
 
     impl PluginDescription {
         /// Returns the description in a plugin's bytes. Where there are several, the last one counts: it was added to the
@@ -73,17 +112,15 @@ mod section {
             Ok(description)
         }
 
-        /// Returns the validator of settings, if the description has a schema. References are refused: a circle of them
-        /// would never end.
+        /// Returns the validator of settings, if the description has a schema.
         fn validator(&self) -> Result<Option<Validator>, String> {
             let Some(schema) = &self.settings else { return Ok(None) };
-            if has_references(schema) {
-                return Err(
-                    "`settings`: a schema of settings must not use `$ref`; write the subschema in its place".into()
-                );
+            if let Some(keyword) = refused_keyword(schema) {
+                return Err(format!("`settings`: a schema of settings must not use `{keyword}`; {WITH}"));
             }
-            let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
-            options.build(schema).map(Some).map_err(|error| format!("`settings` is no JSON Schema: {error}"))
+            jsonschema::validator_for(schema)
+                .map(Some)
+                .map_err(|error| format!("`settings` is no JSON Schema: {error}"))
         }
 
         /// Checks settings against the schema, if the description has one.
@@ -156,14 +193,19 @@ mod section {
         }
     }
 
-    fn has_references(schema: &Value) -> bool {
-        match schema {
-            Value::Object(members) => members.iter().any(|(key, value)| {
-                ["$ref", "$dynamicRef", "$recursiveRef"].contains(&key.as_str()) || has_references(value)
-            }),
-            Value::Array(items) => items.iter().any(has_references),
-            _ => false,
-        }
+    /// Returns a keyword of a schema that may make a check take time or memory out of proportion to the schema's size:
+    /// references, patterns, and what depends on which parts of the settings other keywords have looked at.
+    fn refused_keyword(schema: &Value) -> Option<&str> {
+        schema.as_object()?.iter().find_map(|(keyword, value)| match keyword.as_str() {
+            known if SIMPLE.contains(&known) => None,
+            known if OF_ONE_SCHEMA.contains(&known) => refused_keyword(value),
+            known if OF_MANY_SCHEMAS.contains(&known) => match value {
+                Value::Array(schemas) => schemas.iter().find_map(refused_keyword),
+                Value::Object(schemas) => schemas.values().find_map(refused_keyword),
+                _ => None,
+            },
+            other => Some(other),
+        })
     }
 }
 

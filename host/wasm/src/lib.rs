@@ -13,7 +13,7 @@
 //! plugin unusable is a [`PluginError`], which keeps the broker from starting.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use portcullis_config::{PluginConfig, PluginRef};
 use portcullis_core::digest::Digest;
@@ -106,8 +106,10 @@ struct SharedHost {
     counts: bool,
     #[cfg(feature = "compiler")]
     compiled: Option<Arc<Cache>>,
-    /// The host, or why its engine cannot start. A broker without plugins and components never needs it.
-    started: OnceLock<Result<Arc<Host>, String>>,
+    /// The host, once its engine has started. A broker without plugins and components never needs it.
+    started: OnceLock<Arc<Host>>,
+    /// Held while the engine starts, so that it starts once.
+    starting: Mutex<()>,
 }
 
 struct Host {
@@ -173,6 +175,7 @@ impl PluginHost {
             #[cfg(feature = "compiler")]
             compiled: cache_dir.map(cache).transpose()?.map(Arc::new),
             started: OnceLock::new(),
+            starting: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared), reader: Arc::new(reader), natives: Arc::default() })
     }
@@ -182,7 +185,7 @@ impl PluginHost {
     #[cfg(feature = "compiler")]
     #[must_use]
     pub fn counting(&self) -> Self {
-        let shared = SharedHost { counts: true, compiled: None, started: OnceLock::new() };
+        let shared = SharedHost { counts: true, compiled: None, started: OnceLock::new(), starting: Mutex::default() };
         Self { shared: Arc::new(shared), ..self.clone() }
     }
 
@@ -191,8 +194,16 @@ impl PluginHost {
     /// # Errors
     /// [`PluginError::Engine`].
     fn host(&self) -> Result<&Arc<Host>, PluginError> {
-        let started = self.shared.started.get_or_init(|| Host::start(&self.shared).map(Arc::new));
-        started.as_ref().map_err(|reason| PluginError::Engine(reason.clone()))
+        if let Some(host) = self.shared.started.get() {
+            return Ok(host);
+        }
+        let _starting = self.shared.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.started.get().is_none() {
+            let host = Host::start(&self.shared).map_err(PluginError::Engine)?;
+            // No other thread can have set it while this one holds the lock.
+            let _ = self.shared.started.set(Arc::new(host));
+        }
+        self.shared.started.get().ok_or_else(|| PluginError::Engine("it has not started".into()))
     }
 
     /// Returns this host with the policies and sinks of the program that embeds the broker.

@@ -74,16 +74,21 @@ impl PluginReader {
         }
     }
 
-    /// Returns a digest that changes with the content of a plugin. See [`PluginHost::content`](super::PluginHost::content).
+    /// Returns a digest that changes with the content of a plugin, and with the keys that must have signed it. See
+    /// [`PluginHost::content_digest`](super::PluginHost::content_digest).
     pub(super) async fn content(&self, plugin: &PluginRef) -> Option<Digest> {
-        match plugin {
+        let content = match plugin {
             PluginRef::Path(path) | PluginRef::Pinned(path, _) => {
                 let path = path.clone();
                 blocking(move || Ok(Digest::of(&file(&path)?))).await.ok()
             }
             PluginRef::Oci(reference) => reference.digest().or_else(|| self.pins.get(&plugin.to_string()).copied()),
             PluginRef::Builtin(_) | PluginRef::Native(_) => None,
+        };
+        if self.keys.is_empty() {
+            return content;
         }
+        content.map(|content| Digest::of(format!("{content} {:?}", self.keys).as_bytes()))
     }
 
     /// Reads a plugin and checks it against its pin.

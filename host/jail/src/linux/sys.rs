@@ -31,10 +31,11 @@ pub(super) fn fork() -> io::Result<Fork> {
 /// The C library is not told, so it has a wrong idea of the copy's thread id; with that it could raise no signal for
 /// itself (`raise`, `abort`). The copy's own copies by [`fork`] are right again.
 pub(super) fn fork_sibling() -> io::Result<Fork> {
-    let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+    const NONE: libc::c_ulong = 0;
+    let flags = libc::c_ulong::from((libc::CLONE_PARENT | libc::SIGCHLD).unsigned_abs());
     // SAFETY: without a stack and without CLONE_VM the copy continues here with memory of its own, as after `fork`, and
     // the kernel reads no pointer. The launcher is single-threaded, so no thread that the copy lacks can hold a lock.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, NONE, NONE, NONE, NONE) };
     if pid == 0 {
         return Ok(Fork::Child);
     }
@@ -113,6 +114,16 @@ pub(super) fn default_signals() {
     unsafe {
         libc::sigemptyset(none.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// Resets the action for the end of a child. If the broker's program ignores such ends, so would this process, and then
+/// nobody could learn how a source has ended.
+pub(super) fn notice_ends_of_children() {
+    // SAFETY: this sets the default action and installs no handler, so no code of ours runs in signal context. It cannot
+    // fail for this signal.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
     }
 }
 

@@ -168,7 +168,9 @@ impl OciRegistry {
     async fn send(&mut self, request: OutgoingRequest) -> Result<Response, OciError> {
         let again = request.again();
         let response = self.ask(request).await?;
-        if response.status() != StatusCode::UNAUTHORIZED || self.authorization.is_some() {
+        // Only the registry may ask for the account, not a host to which it has led.
+        let is_registry = response.url().origin() == self.base.origin();
+        if response.status() != StatusCode::UNAUTHORIZED || self.authorization.is_some() || !is_registry {
             return Ok(response);
         }
         let basic = response.headers().get_all(WWW_AUTHENTICATE).iter().any(is_basic);

@@ -34,9 +34,10 @@ impl Space {
     pub(super) fn new(item: &Arc<Item>, config: &Config, constants: &Constants) -> Self {
         let definition: Value = item.definition.read().unwrap_or_default();
         let mut arguments = Vec::new();
-        let values = Values { constants, anywhere: anywhere(constants, &definition["inputSchema"]) };
+        let schema = definition.get("inputSchema").unwrap_or(&Value::Null);
+        let values = Values { constants, anywhere: anywhere(constants, schema) };
         if item.kind == ItemKind::Tool {
-            arguments = values.members(&definition["inputSchema"], &constants.arguments);
+            arguments = values.members(schema, &constants.arguments);
         } else if let Some(listed) = definition.get("arguments").and_then(Value::as_array) {
             let names = listed.iter().filter_map(|argument| argument["name"].as_str());
             arguments.extend(names.map(|name| Member {
