@@ -111,7 +111,8 @@ impl ConfiguredSession {
                 changes.links += count;
                 text
             });
-            let marked = if marks { marking.marked(shown.as_deref().unwrap_or(string.text)) } else { None };
+            let text = shown.as_deref().unwrap_or(string.text);
+            let marked = if marks { marking.marked(text, string.is_block_text) } else { None };
             marked.or(shown)
         });
         changes.instructions = marking.rules();

@@ -2,8 +2,9 @@
 //! from a result, and fetches an image by itself: whoever wrote the result then learns what the model put into the address.
 //!
 //! Nothing is parsed as a whole. What makes a link is taken apart wherever it stands: `](`, `]:`, `<scheme:`, and the
-//! attributes and elements of HTML that load something. So brackets that do not match, or a text that another one goes on
-//! with, hide nothing. The time is linear in the length of the text. An address that is no link stays as it is.
+//! attributes and elements of HTML that load something. So brackets that do not match hide nothing, nor does a second text
+//! that goes on with the brackets of the first; an element of HTML is only known within one text. The time is linear in the
+//! length of the text. An address that is no link stays as it is.
 
 use crate::config::{Endpoint, SourceConfig};
 
@@ -33,7 +34,7 @@ const ADDRESSES: [&str; 12] = [
 ];
 
 /// The attributes that may hold addresses among other things. Any value with a sign of an address counts.
-const MIXED: [&str; 6] = ["srcset", "imagesrcset", "style", "srcdoc", "content", "ping"];
+const MIXED: [&str; 7] = ["srcset", "imagesrcset", "attributionsrc", "style", "srcdoc", "content", "ping"];
 
 /// The elements whose content or attributes can load something in more ways than an attribute shows.
 const ELEMENTS: [&str; 10] = ["script", "style", "base", "meta", "iframe", "frame", "object", "embed", "link", "svg"];
@@ -70,16 +71,23 @@ impl<'a> DeclaredHosts<'a> {
 pub(super) fn as_text(text: &str, hosts: &DeclaredHosts<'_>) -> Option<(String, usize)> {
     let mut rewriting = Rewriting { text, hosts, out: String::new(), copied: 0, count: 0 };
     // The text before this one may end with the bracket.
-    let mut at = if text.starts_with(['(', ':']) { rewriting.bracket(0) } else { 0 };
+    let mut at = if text.starts_with(['(', ':']) { rewriting.bracket(0, false) } else { 0 };
     let (mut in_tag, mut has_quote) = (false, false);
     while let Some(b) = text.as_bytes().get(at) {
         at = match b {
-            b']' => rewriting.bracket(at + 1),
+            b']' => rewriting.bracket(at + 1, in_tag),
             b'<' => {
-                let begins = text.as_bytes().get(at + 1).is_some_and(u8::is_ascii_alphabetic);
+                let next = rewriting.angle(at, in_tag);
+                // What is quoted as a whole begins no element.
+                let begins = next == at + 1 && text.as_bytes().get(next).is_some_and(u8::is_ascii_alphabetic);
                 // Behind a tag with quotation marks, one of them may be open still.
                 (in_tag, has_quote) = (in_tag || begins, has_quote && in_tag);
-                rewriting.angle(at)
+                next
+            }
+            // At the beginning of a line, this sign may be that of a quoted block, and end nothing.
+            b'\n' | b'\r' => {
+                let signs = text.bytes().skip(at + 1).take_while(|b| matches!(b, b' ' | b'\t' | b'>')).count();
+                at + 1 + signs
             }
             b'"' | b'\'' => {
                 has_quote = true;
@@ -99,7 +107,7 @@ pub(super) fn as_text(text: &str, hosts: &DeclaredHosts<'_>) -> Option<(String, 
 /// Returns the address of an icon so that nobody fetches it, unless it leads to a declared host or holds the icon itself.
 pub(super) fn icon(address: &str, hosts: &DeclaredHosts<'_>) -> Option<String> {
     let holds_it = address.get(..11).is_some_and(|start| start.eq_ignore_ascii_case("data:image/"));
-    (!holds_it && leads_elsewhere(address, Ending::Value, hosts)).then(|| format!("not-fetched:{address}"))
+    (!holds_it && leads_elsewhere(address, Ending::Whole, hosts)).then(|| format!("not-fetched:{address}"))
 }
 
 struct Rewriting<'a> {
@@ -113,36 +121,40 @@ struct Rewriting<'a> {
 
 impl Rewriting<'_> {
     /// Looks at what is behind a bracket: the address of a link or an image, or of a definition. Returns where to go on.
-    fn bracket(&mut self, at: usize) -> usize {
+    fn bracket(&mut self, at: usize, in_tag: bool) -> usize {
         let sign = self.text.as_bytes().get(at);
         let rest = self.from(at + 1);
-        let blank = rest.len() - rest.trim_ascii_start().len();
-        let address = rest.get(blank..).unwrap_or_default();
+        let address = rest.trim_start_matches(is_passed_over);
+        let blank = rest.len() - address.len();
         let (new, elsewhere) = match sign {
             Some(b'(') => {
                 // What does not end may go on in another text.
                 let goes_on = address.len() < HEAD && !address.contains([')', ' ', '\n']);
-                (" (", goes_on || leads_elsewhere(address, Ending::Blank, self.hosts))
+                (" (", goes_on || leads_elsewhere(address, Ending::Bracket, self.hosts))
             }
-            Some(b':') => (" :", is_address(address) && leads_elsewhere(address, Ending::Blank, self.hosts)),
+            Some(b':') => {
+                let is_one = address.is_empty() || is_address(address);
+                (" :", is_one && leads_elsewhere(address, Ending::Blank, self.hosts))
+            }
             _ => return at,
         };
         if !elsewhere {
             return at + 1;
         }
         self.put(at, new, 1);
-        self.quote(at + 1 + blank)
+        // A part of an address may be an attribute within an element.
+        if in_tag { at + 1 } else { self.quote(at + 1 + blank) }
     }
 
     /// Looks at an angle bracket: the beginning of an address or of an element.
-    fn angle(&mut self, at: usize) -> usize {
+    fn angle(&mut self, at: usize, in_tag: bool) -> usize {
         let rest = self.from(at + 1);
         let length = rest.bytes().take(HEAD).take_while(u8::is_ascii_alphabetic).count();
         let (name, behind) = rest.split_at(length);
         let is_one_of = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
-        if behind.starts_with(':') && is_one_of(&SCHEMES) && leads_elsewhere(rest, Ending::Value, self.hosts) {
+        if behind.starts_with(':') && is_one_of(&SCHEMES) && leads_elsewhere(rest, Ending::Angle, self.hosts) {
             let length = extent(rest);
-            if rest.get(length..).is_some_and(|rest| rest.starts_with('>')) && length <= MAX_QUOTED {
+            if !in_tag && rest.get(length..).is_some_and(|rest| rest.starts_with('>')) && length <= MAX_QUOTED {
                 let quoted = format!("`{}`", rest.get(..length).unwrap_or_default());
                 self.put(at, &quoted, length + 2);
                 return at + length + 2;
@@ -156,16 +168,20 @@ impl Rewriting<'_> {
 
     /// Looks at the sign between the name and the value of an attribute, and makes it an attribute of another name.
     fn attribute(&mut self, at: usize) -> usize {
-        let before = self.text.get(..at).unwrap_or_default().trim_ascii_end();
+        let before = self.text.get(..at).unwrap_or_default().trim_end_matches(is_passed_over);
         let length = before.bytes().rev().take(HEAD).take_while(u8::is_ascii_alphabetic).count();
         let name = before.get(before.len() - length..).unwrap_or_default();
         let is_one_of = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
-        let value = self.from(at + 1).trim_start_matches(|c: char| c <= ' ' || c == '"' || c == '\'');
-        let elsewhere = if is_one_of(&MIXED) {
-            let head = || value.bytes().take(HEAD).take_while(|b| !matches!(b, b'"' | b'\'' | b'>'));
+        let rest = self.from(at + 1);
+        let value = rest.trim_start_matches(|c| is_passed_over(c) || matches!(c, '"' | '\''));
+        let quote = rest.bytes().take(rest.len() - value.len()).find(|b| matches!(b, b'"' | b'\''));
+        let ending = quote.map_or(Ending::Unquoted, Ending::Quote);
+        let is_script = name.len() > 4 && name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("on"));
+        let elsewhere = if is_script || is_one_of(&MIXED) {
+            let head = || value.bytes().take(HEAD).take_while(|b| !ending.is_at(*b));
             head().count() == HEAD || head().any(|b| matches!(b, b'(' | b':' | b'/' | b'\\' | b'&'))
         } else {
-            is_one_of(&ADDRESSES) && leads_elsewhere(value, Ending::Value, self.hosts)
+            is_one_of(&ADDRESSES) && leads_elsewhere(value, ending, self.hosts)
         };
         if elsewhere {
             self.put(at, "-=", 1);
@@ -213,10 +229,51 @@ impl Rewriting<'_> {
 /// What an address ends with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// Any blank.
+    /// The bracket of a link, or a blank.
+    Bracket,
+    /// A blank, or the end of the text.
     Blank,
-    /// The end of a value in which control characters are passed over.
-    Value,
+    /// The angle bracket of an address that stands alone.
+    Angle,
+    /// The angle bracket of an address in a link or a definition. Not every client takes the first one.
+    InnerAngle,
+    /// A quotation mark.
+    Quote(u8),
+    /// The end of an attribute without quotation marks.
+    Unquoted,
+    /// Only the end of the text.
+    Whole,
+}
+
+impl Ending {
+    fn is_at(self, b: u8) -> bool {
+        let is_blank = matches!(b, b' ' | b'\t' | b'\n' | b'\r');
+        match self {
+            Self::Bracket => is_blank || b == b')',
+            Self::Blank => is_blank,
+            Self::Angle | Self::InnerAngle => b == b'>',
+            Self::Quote(quote) => b == quote,
+            Self::Unquoted => is_blank || b == b'>',
+            Self::Whole => false,
+        }
+    }
+
+    /// Reports whether an address may end with the text. Others may go on in another text.
+    fn is_at_end(self) -> bool {
+        matches!(self, Self::Blank | Self::Whole)
+    }
+}
+
+/// Reports whether a character is none of an address that it stands before: a blank in the eyes of any client, or the sign
+/// of a quoted block.
+fn is_passed_over(c: char) -> bool {
+    c == '>' || is_blank(c)
+}
+
+fn is_blank(c: char) -> bool {
+    let is_invisible =
+        matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
+    c.is_whitespace() || c.is_control() || is_invisible
 }
 
 /// Returns the length of the address at the beginning: it ends at a blank, and at what would end code or begin another link.
@@ -242,11 +299,11 @@ fn is_address(text: &str) -> bool {
 /// Reports whether the address at the beginning of a text leads to a host that is not declared, or may do so: what is neither
 /// a plain relative address nor one of a declared host does.
 fn leads_elsewhere(address: &str, ending: Ending, hosts: &DeclaredHosts<'_>) -> bool {
+    let address = address.trim_start_matches(is_passed_over);
     // In angle brackets, blanks are a part of it.
-    let (address, ending) = address.strip_prefix('<').map_or((address, ending), |inner| (inner, Ending::Value));
-    let ends = |b: u8| match ending {
-        Ending::Blank => b <= b' ',
-        Ending::Value => b == b' ',
+    let (address, ending) = match address.strip_prefix('<') {
+        Some(inner) => (inner.trim_start_matches(is_passed_over), Ending::InnerAngle),
+        None => (address, ending),
     };
     for scheme in ["https://", "http://"] {
         if address.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)) {
@@ -257,23 +314,33 @@ fn leads_elsewhere(address: &str, ending: Ending, hosts: &DeclaredHosts<'_>) -> 
             let port = rest
                 .strip_prefix(':')
                 .map_or(0, |rest| 1 + rest.bytes().take(5).take_while(u8::is_ascii_digit).count());
-            let is_over = rest.as_bytes().get(port).is_none_or(|b| ends(*b) || b"/?#)>\"'".contains(b));
+            // With any other sign, all this may be the name of a user at another host.
+            let is_over = match rest.as_bytes().get(port) {
+                Some(b) => b"/?#".contains(b) || ending != Ending::InnerAngle && ending.is_at(*b),
+                None => ending.is_at_end(),
+            };
             return !(is_over && hosts.include(host));
         }
     }
-    for (at, b) in address.bytes().take(HEAD).enumerate() {
-        match b {
-            b'/' => {
+    let mut in_path = false;
+    for (at, c) in address.char_indices().take_while(|(at, _)| *at < HEAD) {
+        match c {
+            '?' | '#' => return false,
+            '/' => {
+                // Clients do not agree on what may stand before or between two of these.
                 let next = address.as_bytes().get(at + 1);
-                return at == 0 && next.is_some_and(|next| matches!(next, b'/' | b'\\' | 0..b' '));
+                if next.is_none_or(|next| matches!(next, b'/' | b'\\' | b'&' | 0..b' ')) {
+                    return true;
+                }
+                in_path = true;
             }
-            b'?' | b'#' | b')' | b'>' | b'"' | b'\'' => return false,
-            b if ends(b) => return false,
-            b':' | b'\\' | b'&' | b'`' | b']' | 0..b' ' => return true,
+            c if u8::try_from(c).is_ok_and(|b| ending.is_at(b)) => return false,
+            ':' | '\\' | '&' | '`' | ']' if !in_path => return true,
+            c if c != ' ' && is_blank(c) => return true,
             _ => {}
         }
     }
-    address.len() >= HEAD
+    !in_path && (address.len() >= HEAD || !ending.is_at_end())
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ fn a_description_that_cannot_be_used_is_refused_with_the_reason() {
         (r#"{"name":3}"#, "expected a string"),
         (r##"{"settings":{"$ref":"#"}}"##, "`$ref`"),
         (r#"{"settings":{"properties":{"a":{"items":{"pattern":"(a{1000}){1000}"}}}}}"#, "`pattern`"),
-        (r#"{"settings":{"patternProperties":{"\p{L}{100}N":{}}}}"#, "`patternProperties`"),
+        (r#"{"settings":{"patternProperties":{"\\p{L}{100}N":{}}}}"#, "`patternProperties`"),
         (r#"{"settings":{"allOf":[{"if":{"unevaluatedProperties":false}}]}}"#, "`unevaluatedProperties`"),
         (r#"{"settings":{"type":"text"}}"#, "no JSON Schema"),
         (long.as_str(), "at most 65536 are read"),

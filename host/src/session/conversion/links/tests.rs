@@ -33,6 +33,12 @@ fn a_link_to_another_host_is_text_and_one_to_a_declared_host_stays() {
         ("<META http-equiv=refresh>", "&lt;META http-equiv=refresh>"),
         ("[a](javascript:alert)", "[a] (`javascript:alert`)"),
         ("[a](mailto:a@b.example)", "[a] (`mailto:a@b.example`)"),
+        ("> ![x](\n> https://evil.example)", "> ![x] (\n> `https://evil.example`)"),
+        ("> [r]:\n>> https://evil.example/x", "> [r] :\n>> `https://evil.example/x`"),
+        ("> <img src=\"\n> https://evil.example\">", "> <img src-=\"\n> https://evil.example\">"),
+        ("<img attributionsrc=\"https://evil.example\">", "<img attributionsrc-=\"https://evil.example\">"),
+        ("<img onerror=\"fetch(a)\">", "<img onerror-=\"fetch(a)\">"),
+        ("<https://evil.example> [x](//evil.example)", "`https://evil.example` [x] (`//evil.example`)"),
     ] {
         assert_eq!(shown(link), text);
         assert_eq!(shown(text), text, "a text that was shown stays");
@@ -44,6 +50,9 @@ fn a_link_to_another_host_is_text_and_one_to_a_declared_host_stays() {
         "<https://ok.example/x> <img src=\"a.png\"> <a href='/x'>y</a> <a href=https://ok.example>",
         "[INFO]: ready\n[12]: 10:30\n[note]: this: that\nlist[0](x) map[a]: b",
         "an address: https://evil.example/x, src=\"https://evil.example\" and a < b > c",
+        "[x](docs/a.md:12) ![y](a/b&c 'title') [z](\u{e9}/x.md) <img src='a b.png' srcset='a.png'> [r](/)",
+        "<a href='https://ok.example'>x</a> <a href=\"https://own.example\"> <https://ok.example> [x](\u{a0}a.md)",
+        "[r]: https://ok.example\n[x](https://ok.example 'title') > [x](\n> https://ok.example/a)\n[s]: https://own.example",
         "<xs:element name=\"a\"/> Vec<Option<u8>> {\"url\":\"https://evil.example\"} x = https://evil.example",
     ] {
         assert_eq!(shown(same), same);
@@ -82,6 +91,44 @@ fn no_spelling_of_an_address_is_taken_for_a_declared_one() {
         "<svg><image xlink:href='https://evil.example'/></svg>",
         "<img/src=https://evil.example>",
         "<img src                                                   =https://evil.example>",
+        "![x](/&#47;evil.example/x)",
+        "![x](/&bsol;evil.example/x)",
+        "![x](/&#47evil.example/x)",
+        "<img src=\"/&#47;evil.example/x\">",
+        "<img src='/&bsol;evil.example/x'>",
+        "> ![x](\n> //evil.example/x)",
+        "![x][r]\n\n>[r]:\n>//evil.example/x",
+        "> > [r]:\n> > https://evil.example/x",
+        "> <img src=\n> \"https://evil.example/x\">",
+        "> <img src\n> =\n> \"https://evil.example/x\">",
+        "> <img\n> alt=x src=\"\n> https://evil.example/x\">",
+        "> <img src=\"/\n> /evil.example/x\">",
+        "![x](https://ok.example\"@evil.example/x)",
+        "![x](https://ok.example'@evil.example/x)",
+        "![x](https://ok.example>@evil.example/x)",
+        "![x](<https://ok.example)@evil.example/x>)",
+        "![x](<https://ok.example>@evil.example/x>)",
+        "![x](<https://ok.example @evil.example/x>)",
+        "[r]: https://ok.example)@evil.example/x",
+        "[r]: <https://ok.example> \"a@evil.example/x>",
+        "<img src=\"https://ok.example)@evil.example/x\">",
+        "<img src=\"https://ok.example'@evil.example/x\">",
+        "<img src='https://ok.example\"@evil.example/x'>",
+        "<img src=\"https://ok.example>@evil.example/x\">",
+        "<img src=\"https://ok.example @evil.example/x\">",
+        "<img src=https://ok.example'@evil.example/x>",
+        "<img srcset=\"x' 1x, //evil.example 2x\">",
+        "![x](\u{a0}//evil.example/x)",
+        "![x](\u{2003}/\\evil.example/x)",
+        "![x](\u{feff}https://evil.example/x)",
+        "![x](\u{b}https://evil.example/x)",
+        "![x](\u{c}//evil.example/x)",
+        "![x](/\u{a0}/evil.example/x)",
+        "![x](.//evil.example/x)",
+        "[r]:\u{a0}//evil.example/x",
+        "[r]:\u{b}https://evil.example/x",
+        "<img src=\"https://ok.exam",
+        "<img src=\"/",
     ] {
         assert_ne!(shown(link), link);
     }
@@ -99,6 +146,20 @@ fn a_link_that_begins_in_one_text_and_ends_in_another_is_taken_apart() {
     assert_eq!(shown("(in brackets) see"), "(in brackets) see");
 }
 
+/// Whatever is quoted in front of it, the address of an element is seen.
+#[test]
+fn an_address_in_an_element_hides_no_attribute() {
+    for hidden in [
+        "<img x](https://e.example/?a=' > ' src=\"//evil.example/x\">",
+        "<img x](https://e.example/src=//evil.example/x >",
+        "<img <https://e.example/ src=//evil.example/x>",
+        "<img <https://e.example/src=//evil.example/x>",
+        "<img x](\n> https://e.example/' > ' src=//evil.example/x>",
+    ] {
+        assert!(shown(hidden).contains("src-="), "{hidden}: {}", shown(hidden));
+    }
+}
+
 #[test]
 fn an_icon_is_fetched_from_declared_hosts_alone() {
     let named = NAMED.map(str::to_owned);
@@ -107,7 +168,12 @@ fn an_icon_is_fetched_from_declared_hosts_alone() {
     for same in ["https://ok.example/i.png", "data:image/png;base64,AAAA"] {
         assert_eq!(icon(same, &hosts), None);
     }
-    assert!(icon("data:text/html,x", &hosts).is_some());
+    for other in
+        ["data:text/html,x", " //evil.example/i", "https://ok.example\"@evil.example/i", "https://ok.example)@e"]
+    {
+        assert!(icon(other, &hosts).is_some(), "{other}");
+    }
+    assert_eq!(icon("https://ok.example", &hosts), None);
 }
 
 /// If the time grew with the square of the length, each of these would take minutes, and all take seconds.
@@ -133,6 +199,12 @@ fn a_mebibyte_of_brackets_is_shown_in_linear_time() {
         "[a]:<",
         "<https:",
         "](<",
+        "](\n>",
+        "](>",
+        "<a\n>",
+        "<a >= >",
+        "<a src=\"'",
+        "\u{a0}](\u{a0}",
     ] {
         let text = part.repeat((1 << 20) / part.len());
         assert!(shown(&text).len() >= text.len() - 2, "{part}");
