@@ -6,6 +6,7 @@ use portcullis_core::limits;
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use super::clock::EpochClock;
+#[cfg(feature = "compiler")]
 use super::error::PluginError;
 
 /// The bytes that a memory can address. A slot reserves this much anyway; the store limits how much of it
