@@ -33,7 +33,7 @@ pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
 /// Shows why the command could not judge, for a command whose exit code 1 is a judgement.
 ///
 /// # Errors
-/// Nobody reads the output any more.
+/// The error of an output that nobody reads any more.
 pub(crate) fn not_judged(error: anyhow::Error, json: bool) -> anyhow::Result<ExitCode> {
     if error.is::<ReaderGone>() {
         return Err(error);

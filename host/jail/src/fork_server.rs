@@ -18,7 +18,7 @@ pub(crate) struct ForkServer {
     connection: UnixStream,
 }
 
-/// What the fork server answers: the id of the copy, or the error number of the kernel.
+/// The fork server's answer: the id of the copy, or the error number of the kernel.
 pub(crate) type Forked = Result<i32, i32>;
 
 impl ForkServer {

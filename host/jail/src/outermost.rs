@@ -11,7 +11,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 #[derive(Debug)]
 pub struct OutermostProcess {
     pid: Pid,
-    /// How it ended, if that is known. Its id may since belong to another process.
+    /// The exit status, once it is known. The id may since belong to another process.
     status: Option<ExitStatus>,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct OciRegistry {
     reference: ComponentReference,
     /// The account to log in with, if there is one. Without it, only a token for anyone is requested.
     login: Option<RegistryLogin>,
-    /// What the client may do with a token: `pull`, or `pull,push`.
+    /// The actions that a token is requested for: `pull`, or `pull,push`.
     actions: &'static str,
     /// The token that the registry's authorization server issued, or the account itself.
     authorization: Option<HeaderValue>,

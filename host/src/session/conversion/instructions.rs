@@ -9,7 +9,7 @@ use crate::name::SourceName;
 /// The text of one result that is searched, in bytes. It takes some 15 ms.
 const MAX_SEARCHED: usize = 256 * 1024;
 
-/// What the search of one text counts at least, in bytes: a short one takes longer than its length tells.
+/// The least number of bytes that the search of one text counts: a short one takes longer than its length tells.
 const MIN_SEARCHED: usize = 64;
 
 /// The fewest blanks in a text that can be an instruction.

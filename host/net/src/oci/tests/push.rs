@@ -20,7 +20,7 @@ use crate::signature::{SigningKey, TrustedKey};
 
 const COMPONENT: &[u8] = b"\0asm, as far as a registry knows";
 
-/// How the registry wants people to log in.
+/// The way in which the registry wants people to log in.
 #[derive(Clone, Copy, PartialEq)]
 enum Wants {
     Nothing,
