@@ -33,24 +33,21 @@ impl Launchers {
         launcher: &Launcher,
         mut act: impl FnMut(&mut RunningLauncher) -> io::Result<T>,
     ) -> io::Result<T> {
-        let done = act(self.running(launcher)?);
-        let Err(error) = done else { return done };
-        // After an error its connection may be in any state.
-        let at = self.running.iter().position(|(known, _)| known == launcher);
-        let had_ended = at.is_some_and(|at| self.running.swap_remove(at).1.has_ended());
-        if had_ended { act(self.running(launcher)?) } else { Err(error) }
-    }
-
-    fn running(&mut self, launcher: &Launcher) -> io::Result<&mut RunningLauncher> {
-        let at = self.running.iter().position(|(known, _)| known == launcher);
-        let at = match at {
-            Some(at) => at,
-            None => {
-                self.running.push((launcher.clone(), launcher.run()?));
-                self.running.len() - 1
-            }
+        let known = self.running.iter().position(|(known, _)| known == launcher);
+        let mut running = match known {
+            Some(at) => self.running.swap_remove(at).1,
+            None => launcher.run()?,
         };
-        self.running.get_mut(at).map(|(_, running)| running).ok_or_else(|| io::ErrorKind::NotFound.into())
+        let mut done = act(&mut running);
+        if done.is_err() && running.has_ended() {
+            running = launcher.run()?;
+            done = act(&mut running);
+        }
+        // After an error its connection may be in any state.
+        if done.is_ok() {
+            self.running.push((launcher.clone(), running));
+        }
+        done
     }
 }
 
