@@ -36,11 +36,11 @@ impl Launchers {
         let known = self.running.iter().position(|(known, _)| known == launcher);
         let mut running = match known {
             Some(at) => self.running.swap_remove(at).1,
-            None => launcher.run()?,
+            None => RunningLauncher::new(launcher)?,
         };
         let mut done = act(&mut running);
         if done.is_err() && running.has_ended() {
-            running = launcher.run()?;
+            running = RunningLauncher::new(launcher)?;
             done = act(&mut running);
         }
         // After an error its connection may be in any state.

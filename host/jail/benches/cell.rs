@@ -120,7 +120,7 @@ fn processor_time() -> Duration {
 
 fn cells(criterion: &mut Criterion) {
     let launch = launch("/usr/bin/true", &[], &[]);
-    let mut launcher = own().run().unwrap();
+    let mut launcher = RunningLauncher::new(&own()).unwrap();
     let mut group = criterion.benchmark_group("start_true");
     group.bench_function("plain", |bench| bench.iter(|| plain(&launch)));
     group.bench_function("full", |bench| bench.iter(|| caged(&launch, &mut launcher)));
@@ -135,7 +135,7 @@ fn cells(criterion: &mut Criterion) {
     let command_line = target().join("release/portcullis");
     match command_line.exists() {
         true => {
-            let mut launcher = Launcher::Path(command_line).run().unwrap();
+            let mut launcher = RunningLauncher::new(&Launcher::Path(command_line)).unwrap();
             processor_time_of("full, by the portcullis binary", || _ = caged(&launch, &mut launcher));
         }
         false => println!("NOT MEASURED: the `portcullis` binary as the launcher; cargo build --release --bins"),
@@ -160,7 +160,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 fn real_servers(_: &mut Criterion) {
     for (name, launch) in servers() {
         // The first run reads files from disk that the others find in memory.
-        let mut launcher = own().run().unwrap();
+        let mut launcher = RunningLauncher::new(&own()).unwrap();
         caged(&launch, &mut launcher);
         let (without, within) = (0..PAIRS).map(|_| (plain(&launch), caged(&launch, &mut launcher))).unzip();
         let (without, within) = (median(without), median(within));
@@ -175,7 +175,8 @@ fn real_servers(_: &mut Criterion) {
             std::thread::scope(|scope| (0..TOGETHER).for_each(|_| drop(scope.spawn(start))));
             begun.elapsed()
         };
-        let (without, within) = (all(&|| plain(&launch)), all(&|| caged(&launch, &mut own().run().unwrap())));
+        let (without, within) =
+            (all(&|| plain(&launch)), all(&|| caged(&launch, &mut RunningLauncher::new(&own()).unwrap())));
         println!("{TOGETHER} × tools/list of {name} at once: plain {without:?}, in a cell {within:?}");
     }
 }
@@ -195,7 +196,7 @@ fn making_files(_: &mut Criterion) {
     launch.cell.mounts.push(Mount::write(folder.path()));
     for names in [Vec::new(), vec!["protected".to_owned()]] {
         launch.cell.protected_names = names.clone();
-        let mut started = own().run().unwrap().start(&launch).unwrap();
+        let mut started = RunningLauncher::new(&own()).unwrap().start(&launch).unwrap();
         started.control.ready(drop).unwrap();
         let mut said = String::new();
         started.output.read_to_string(&mut said).unwrap();

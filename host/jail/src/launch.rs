@@ -39,19 +39,6 @@ pub(crate) const TERMINATE: u8 = b'T';
 pub(crate) const BUILD_DEADLINE: Duration = Duration::from_secs(20);
 
 impl Launcher {
-    /// Starts the launcher. Returns at once.
-    ///
-    /// The thread that calls this must live as long as the sources that the launcher starts: when it ends, the kernel
-    /// kills them.
-    ///
-    /// # Errors
-    /// If the launcher cannot be executed.
-    pub fn run(&self) -> io::Result<RunningLauncher> {
-        // A delegated group is taken while this process is alone in it.
-        ControlGroup::prepare();
-        Ok(RunningLauncher { forks: ForkServer::start(self)? })
-    }
-
     /// Returns the command that runs the launcher with this end of a connection.
     pub(crate) fn command(&self, connection: UnixStream) -> Command {
         let mut command = Command::new(self.program());
@@ -105,6 +92,19 @@ pub struct RunningLauncher {
 }
 
 impl RunningLauncher {
+    /// Starts the launcher. Returns at once.
+    ///
+    /// The thread that calls this must live as long as the sources that the launcher starts: when it ends, the kernel
+    /// kills them.
+    ///
+    /// # Errors
+    /// If the launcher cannot be executed.
+    pub fn new(launcher: &Launcher) -> io::Result<Self> {
+        // A delegated group is taken while this process is alone in it.
+        ControlGroup::prepare();
+        Ok(Self { forks: ForkServer::start(launcher)? })
+    }
+
     /// Has the launcher build the cell and become the program. Returns at once; [`CellControl::ready`] waits until the
     /// cell is built.
     ///

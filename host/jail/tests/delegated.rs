@@ -23,7 +23,7 @@ mod linux {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    use portcullis_jail::{CellSpec, LaunchSpec, Launcher, Mount};
+    use portcullis_jail::{CellSpec, LaunchSpec, Launcher, Mount, RunningLauncher};
     use rustix::mount::{MountFlags, mount};
     use rustix::system::RebootCommand;
 
@@ -103,7 +103,7 @@ mod linux {
             cell,
         };
         let launcher = Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into());
-        let mut started = launcher.run().unwrap().start(&launch).unwrap();
+        let mut started = RunningLauncher::new(&launcher).unwrap().start(&launch).unwrap();
         let ready = started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
         assert!(ready.enforced.cgroup, "the cgroup is there, and used");
         assert_eq!(started.process.wait().unwrap().signal(), Some(9), "killed together");

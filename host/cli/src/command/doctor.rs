@@ -9,7 +9,7 @@ use miette::Diagnostic as _;
 use portcullis::config::{ConfigCandidate, ConfigError, TrustStatus, user_data_dir, user_state_dir};
 use portcullis::control::{self, ControlRequest};
 use portcullis::ledger::{self, ChainStatus, LedgerError};
-use portcullis_jail::{CellRefusal, Launcher, ProbeReport, Tier};
+use portcullis_jail::{CellRefusal, Launcher, ProbeReport, RunningLauncher, Tier};
 use serde_json::json;
 
 use crate::cli::GlobalArgs;
@@ -68,7 +68,7 @@ impl Finding {
 
 pub(crate) fn run(_: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let mut findings = vec![Finding::good("version", format!("portcullis {}", env!("CARGO_PKG_VERSION")))];
-    findings.extend(cells(&Launcher::SelfExec.run().context("cannot start the launcher")?.probe()));
+    findings.extend(cells(&RunningLauncher::new(&Launcher::SelfExec).context("cannot start the launcher")?.probe()));
     findings.push(state_folder());
     let data_dir = match ConfigCandidate::load(global.config.as_deref()) {
         Ok(found) => {

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-use portcullis_jail::{Launcher, StartedCell, Tier};
+use portcullis_jail::{Launcher, RunningLauncher, StartedCell, Tier};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::{STUBBORN, assert_gone, beneath, each, launcher, output, refusal, says, shell, standing, start};
@@ -54,32 +54,49 @@ fn every_process_ends_with_the_source_and_sigterm_reaches_it() {
     });
 }
 
+/// Returns a launcher that runs this script first. The script finds the launcher proper as `$0.jail`.
+fn launcher_behind(script: &str, folder: &Path) -> Launcher {
+    let path = folder.join("launcher");
+    // A process of another test that is forked while this one has the file open for writing would keep it from being
+    // executed, so another process writes it.
+    let source = folder.join("launcher.sh");
+    fs::write(&source, script).unwrap();
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(Command::new("cp").arg(&source).arg(&path).status().unwrap().success());
+    symlink(env!("CARGO_BIN_EXE_portcullis-jail"), folder.join("launcher.jail")).unwrap();
+    Launcher::Path(path)
+}
+
 /// Stopping a process interrupts it while it waits on a socket with a timeout, as suspending the machine does.
 #[test]
 fn a_broker_that_is_stopped_and_continued_keeps_waiting() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("launcher");
     let script = "#!/bin/sh
         sleep 0.1
         kill -STOP $PPID
         until grep -q 'State:.T' /proc/$PPID/status; do :; done
         kill -CONT $PPID
         exec \"$0.jail\" \"$@\"\n";
-    // A process of another test that is forked while this one has the file open for writing would keep it from being
-    // executed, so another process writes it.
-    let source = folder.path().join("launcher.sh");
-    fs::write(&source, script).unwrap();
-    fs::set_permissions(&source, fs::Permissions::from_mode(0o755)).unwrap();
-    assert!(Command::new("cp").arg(&source).arg(&path).status().unwrap().success());
-    symlink(env!("CARGO_BIN_EXE_portcullis-jail"), folder.path().join("launcher.jail")).unwrap();
-    let mut started = Launcher::Path(path).run().unwrap().start(&shell("exit 7")).unwrap();
+    let mut running = RunningLauncher::new(&launcher_behind(script, folder.path())).unwrap();
+    let mut started = running.start(&shell("exit 7")).unwrap();
+    started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
+    assert_eq!(started.process.wait().unwrap().code(), Some(7));
+}
+
+/// A program that ignores SIGCHLD passes that on to what it executes, whose children then leave no status.
+#[test]
+fn a_broker_whose_parent_ignored_the_ends_of_children_learns_the_status_of_a_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "#!/bin/sh\nexec /usr/bin/env --ignore-signal=CHLD \"$0.jail\" \"$@\"\n";
+    let mut running = RunningLauncher::new(&launcher_behind(script, folder.path())).unwrap();
+    let mut started = running.start(&shell("exit 7")).unwrap();
     started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
     assert_eq!(started.process.wait().unwrap().code(), Some(7));
 }
 
 #[test]
 fn a_program_that_is_no_launcher_is_refused_with_the_reason() {
-    let mut running = Launcher::Path("/usr/bin/true".into()).run().unwrap();
+    let mut running = RunningLauncher::new(&Launcher::Path("/usr/bin/true".into())).unwrap();
     let why = running.start(&shell("")).unwrap_err().to_string();
     assert!(why.contains("main_if_asked"), "{why}");
 }
@@ -107,7 +124,7 @@ fn remembers(process: &str, text: &[u8]) -> bool {
 #[test]
 fn one_launcher_starts_many_cells_which_outlive_it_and_it_learns_nothing_of_them() {
     const SECRET: &str = "a secret of the first source";
-    let mut running = launcher().run().unwrap();
+    let mut running = RunningLauncher::new(&launcher()).unwrap();
     let mut launch = shell("read line; exit 3");
     launch.environment.push(("KEY".to_owned(), SECRET.into()));
     let mut first = running.start(&launch).unwrap();
@@ -130,7 +147,7 @@ fn one_launcher_starts_many_cells_which_outlive_it_and_it_learns_nothing_of_them
 
 #[test]
 fn a_launcher_that_was_killed_starts_nothing_more_and_its_cells_go_on() {
-    let mut running = launcher().run().unwrap();
+    let mut running = RunningLauncher::new(&launcher()).unwrap();
     let mut started = running.start(&shell("read line; exit 5")).unwrap();
     started.control.ready(drop).unwrap();
     assert!(!running.has_ended());
@@ -160,7 +177,7 @@ fn a_program_or_folder_that_is_not_in_the_cell_is_named() {
 
 #[test]
 fn the_probe_says_which_tier_this_machine_gives() {
-    let found = launcher().run().unwrap().probe();
+    let found = RunningLauncher::new(&launcher()).unwrap().probe();
     assert_eq!(found.best(), Some(Tier::Full), "{found:?}");
     let user = rustix::process::geteuid();
     assert_eq!(found.full.unwrap().user, if user.is_root() { 65_533 } else { user.as_raw() });
@@ -174,7 +191,7 @@ fn where_namespaces_are_denied_the_probe_names_the_setting_and_offers_less() {
     {
         symlink(program, folder.path().join(name)).unwrap();
     }
-    let found = Launcher::Path(folder.path().join("launcher")).run().unwrap().probe();
+    let found = RunningLauncher::new(&Launcher::Path(folder.path().join("launcher"))).unwrap().probe();
     let full = found.full.clone().unwrap_err();
     assert_eq!((full.step.as_str(), full.errno), ("namespaces", Some(28)), "{full}");
     assert_eq!(full.setting.as_deref(), Some("user.max_user_namespaces"));

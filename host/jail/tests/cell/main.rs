@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-use portcullis_jail::{CellRefusal, CellSpec, LaunchSpec, Launcher, Mount, StartedCell};
+use portcullis_jail::{CellRefusal, CellSpec, LaunchSpec, Launcher, Mount, RunningLauncher, StartedCell};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use tempfile::TempDir;
 
@@ -88,7 +88,7 @@ fn launcher() -> Launcher {
 }
 
 fn start(launch: &LaunchSpec) -> StartedCell {
-    launcher().run().unwrap().start(launch).unwrap()
+    RunningLauncher::new(&launcher()).unwrap().start(launch).unwrap()
 }
 
 /// Returns what a program wrote, and how it ended.
