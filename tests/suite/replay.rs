@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use portcullis_test_support::guest;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era};
@@ -229,6 +230,15 @@ fn each_policy_explains_a_recorded_call_by_what_it_said_and_says_now() {
     let explained: Value = serde_json::from_str(&dir.run(&["policy", "explain", call, "--json"]).out).unwrap();
     let policy = &explained["policies"][0];
     assert_eq!((&policy["then"], &policy["now"]), (&json!("pass"), &json!("deny (rule)")), "{explained:#}");
+
+    // A policy that the broker would not load explains nothing.
+    fs::copy(guest("plain"), dir.path("plain.wasm")).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap().public_key_pem();
+    fs::write(dir.path("team.pub"), key).unwrap();
+    let keys = "[broker]\nplugin-keys = [\"team.pub\"]\n".to_owned();
+    dir.configure(&(keys + &whole("[[policies]]\nplugin = \"./plain.wasm\"\n")));
+    let unsigned = dir.run(&["policy", "explain", call]);
+    assert!(unsigned.code == Some(1) && unsigned.err.contains("portcullis plugin sign"), "{}", unsigned.err);
 
     let unknown = dir.run(&["policy", "explain", "01ARZ3NDEKTSV4RRFFQ69G5FAV"]);
     assert!(unknown.code != Some(0) && unknown.err.contains("portcullis audit"), "{}", unknown.err);

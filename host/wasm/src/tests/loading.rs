@@ -75,6 +75,32 @@ async fn what_is_not_what_it_was_pinned_to_is_refused_with_both_digests_and_the_
     }
 }
 
+/// A source that runs is not kept after a reload that configures other keys, so that its signature is checked again.
+#[tokio::test]
+async fn the_digest_of_a_plugins_content_changes_with_the_keys_that_must_have_signed_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.wasm");
+    fs::copy(guest("plain"), &path).unwrap();
+    let plugin = PluginRef::Path(path);
+    let keys = [
+        "LilRozz6BkNaI9gPT5v3YPIFl7kG\nd0DPmldKpdDNsOjViSpAyiEUdYTWb24SoU9hRYgCpTYfjFsOyXCMc3qHdA==",
+        "Ro8NtHkoP+JhujWXE2jso1zOfG6r\nytPksSe/4ipqPHJHyX23Ka7e1kZM3XhJlpHRyyHdIgucav7elcuMrI53Zg==",
+    ];
+    let file = folder.path().join("team.pub");
+    let mut digests = vec![PluginReader::default().content(&plugin).await];
+    for key in keys {
+        let pem = format!(
+            "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE{key}\n-----END PUBLIC KEY-----\n"
+        );
+        fs::write(&file, pem).unwrap();
+        digests.push(PluginReader::default().trusting(std::slice::from_ref(&file)).unwrap().content(&plugin).await);
+    }
+    assert!(digests.iter().all(Option::is_some), "{digests:?}");
+    digests.sort_by_key(|digest| digest.as_ref().map(ToString::to_string));
+    digests.dedup();
+    assert_eq!(digests.len(), 3, "{digests:?}");
+}
+
 #[tokio::test]
 async fn the_wrong_world_is_refused() {
     let text = refusal(&entry("counter", json!({}))).await;

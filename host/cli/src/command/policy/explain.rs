@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use portcullis::broker::user_plugin_host;
 use portcullis::ledger::PositionedRecord;
+use portcullis::lockfile::Lockfile;
 use portcullis::plugin::{PluginReader, Policy, Verdict};
 use serde_json::{Value, json};
 
@@ -56,8 +57,9 @@ pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     };
     let decisions = decisions(&entry, &records, &Definitions::read(&reader)?);
     let explained = runtime::block_on(async {
-        let signed = PluginReader::default().trusting(&config.plugin_keys)?;
-        let host = user_plugin_host()?.with_other_pins(signed);
+        let lock = Lockfile::load(&config.data_dir)?;
+        let reader = PluginReader::new(&config.data_dir, &lock).trusting(&config.plugin_keys)?;
+        let host = user_plugin_host()?.with_other_pins(reader);
         let mut explained = Vec::new();
         for config in &config.policies {
             let policy = host.policy(config).await?;
