@@ -4,36 +4,28 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use hmac::{Hmac, KeyInit as _, Mac as _};
-use portcullis_core::digest::hex;
 use portcullis_core::private;
-use sha2::Sha256;
 
 use super::LedgerError;
 use super::files::create;
 
-/// The length of the key in bytes: that of the hash, as RFC 2104 recommends.
+/// The length of a key in bytes.
 const KEY_BYTES: usize = 32;
 
 /// The largest part of the file that is read, in bytes: enough for the error about a wrong file to name its size.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The key from `<data-dir>/ledger.key`, ready to use.
-pub(super) struct FingerprintKey(Hmac<Sha256>);
+/// The key from `<data-dir>/ledger.key`.
+pub(super) struct FingerprintKey([u8; KEY_BYTES]);
 
 impl FingerprintKey {
     /// Reads the key, or creates one. Brokers that start at the same time get the same key.
     pub(super) fn open(data_dir: &Path) -> Result<Self, LedgerError> {
-        let bytes = secret_file(data_dir, "ledger.key", "lose the link between old and new fingerprints")?;
-        let path = data_dir.join("ledger.key");
-        let mac = Hmac::new_from_slice(&bytes).map_err(|error| LedgerError::file("use", &path, error))?;
-        Ok(Self(mac))
+        Ok(Self(secret_file(data_dir, "ledger.key", "lose the link between old and new fingerprints")?))
     }
 
     pub(super) fn fingerprint(&self, bytes: &[u8]) -> String {
-        let mut mac = self.0.clone();
-        mac.update(bytes);
-        format!("hmac-sha256:{}", hex(&mac.finalize().into_bytes()))
+        format!("blake3:{}", blake3::keyed_hash(&self.0, bytes).to_hex())
     }
 }
 

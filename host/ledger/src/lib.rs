@@ -308,7 +308,7 @@ impl Ledger {
         self.state(move |conn| grant::matching(conn, &binding)).await
     }
 
-    /// Returns the keyed hash of a payload: `hmac-sha256:` and 64 hexadecimal digits. Equal payloads have equal
+    /// Returns the keyed BLAKE3 hash of a payload: `blake3:` and 64 hexadecimal digits. Equal payloads have equal
     /// fingerprints, and guesses cannot be tested without the key in the data folder.
     #[must_use]
     pub fn fingerprint(&self, bytes: &[u8]) -> String {
