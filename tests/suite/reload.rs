@@ -96,6 +96,22 @@ fn a_plugin_whose_file_changes_is_put_in_force_and_a_broken_one_is_not() {
 }
 
 #[test]
+fn a_reload_says_what_changes_at_the_next_start_alone_and_that_keys_do_not_reach_a_sink_that_runs() {
+    let rest = format!("{NEVER}{CALC}[[sinks]]\nplugin = \"./scribe.wasm\"\n");
+    let dir = TestDir::new("");
+    fs::copy(guest("scribe"), dir.path("scribe.wasm")).unwrap();
+    fs::write(dir.path("team.pub"), rcgen::KeyPair::generate().unwrap().public_key_pem()).unwrap();
+    dir.configure(&rest);
+    let mut agent = unwatched(&dir, Era::Modern);
+    agent.list();
+    let said = reload(&dir, &agent.running, &format!("[telemetry]\notlp = \"http://127.0.0.1:4318\"\n{rest}"));
+    assert!(said.ends_with("at the next start: [telemetry]"), "{said}");
+    let said = reload(&dir, &agent.running, &format!("[broker]\nplugin-keys = [\"team.pub\"]\n{rest}"));
+    assert!(said.ends_with("at the next start: sinks"), "{said}");
+    agent.leave();
+}
+
+#[test]
 fn a_file_with_an_error_is_refused_and_the_one_before_stays() {
     let dir = TestDir::new(&format!("{NEVER}{CALC}"));
     let mut agent = Agent::start(&dir, Era::Modern);

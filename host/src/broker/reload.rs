@@ -202,6 +202,8 @@ fn as_started(config: Config, started: &Config) -> Result<(Config, Vec<&'static 
         (
             "sinks",
             config.sinks != started.sinks
+                // They were loaded when the broker started, and no signature of them is checked now.
+                || (!config.sinks.is_empty() && config.plugin_keys != started.plugin_keys)
                 || format!("{:?}", config.remote_sinks) != format!("{:?}", started.remote_sinks),
         ),
         ("`witnesses` of [ledger]", config.ledger.witnesses != started.ledger.witnesses),
