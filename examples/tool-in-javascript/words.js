@@ -8,6 +8,10 @@ const definition = {
 };
 
 class Session {
+  static open() {
+    return new Session();
+  }
+
   call(tool, json) {
     if (tool !== "count") throw { tag: "unknown-tool" };
     const { text } = JSON.parse(json);

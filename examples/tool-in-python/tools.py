@@ -7,6 +7,10 @@ from wit_world.exports.tools import Failure_InvalidArguments, Failure_UnknownToo
 
 
 class Session:
+    @classmethod
+    def open(cls) -> "Session":
+        return cls()
+
     def call(self, tool: str, arguments: str) -> str:
         if tool != "count":
             raise Err(Failure_UnknownTool())

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a bench")]
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -18,13 +19,13 @@ fn component(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let cache = tempfile::tempdir().unwrap();
     let plugins = PluginHost::new(Some(&cache.path().join("compiled"))).unwrap();
-    let caller = Caller {
+    let caller = Arc::new(Caller {
         principal: Principal::established("bench"),
         profile: "default".parse().unwrap(),
         trust: TrustLevel::Medium,
         session: SessionId::new(),
         client: "bench/1".into(),
-    };
+    });
     let sum = Json::of(&json!({ "a": 20, "b": 22 }));
     let nothing = Json::empty_object();
     let text = Json::of(&json!({ "text": "one two three" }));
@@ -53,7 +54,7 @@ fn component(criterion: &mut Criterion) {
             bencher.iter(|| match &loaded.kind {
                 ComponentKind::Tools(tools) => runtime.block_on(tools.call(&caller, tool, arguments)).unwrap().unwrap(),
                 ComponentKind::Functions(functions) => {
-                    runtime.block_on(functions.call(&caller.profile, tool, arguments)).unwrap().unwrap()
+                    runtime.block_on(functions.call(&caller, tool, arguments)).unwrap().unwrap()
                 }
                 ComponentKind::Command(_) => panic!("{name} is called"),
             });

@@ -54,6 +54,7 @@ fn a_change_that_breaks_old_plugins_fails_the_check() {
         ("code: string }", "code: string, message: string }"),
         ("variant verdict { pass, ", "variant verdict { pass, ask(string), "),
         ("check: func", "explain: func() -> string; check: func"),
+        ("check: func", "check: async func"),
         ("tool: func() -> string;", ""),
         ("tool: func() -> string;", "tool: func() -> option<string>;"),
         ("scopes: func() -> list<scope>;", "scopes: func() -> list<string>;"),

@@ -173,3 +173,57 @@ fn the_broker_raises_its_descriptor_limit_to_what_the_system_allows() {
     assert!(now == most && now != "300", "{line}");
     agent.leave();
 }
+
+#[test]
+fn a_source_that_cannot_list_its_tools_is_unavailable_and_says_why() {
+    let dir = TestDir::new(
+        "[sources.counter]\ncomponent = \"@guest:counter@\"\nsettings = { down = true }\n\
+         [sources.calc]\ncomponent = \"builtin:calculator\"\n",
+    );
+    let ran = dir.run(&["check"]);
+    assert!(ran.out.contains("1 of 2 sources: counter"), "{}", ran.out);
+    assert!(ran.out.contains("lists no tools: plugin-error: the exchange is closed"), "{}", ran.out);
+    let mut agent = Agent::start(&dir, ERAS[0]);
+    let answer = agent.call("calc__add", &json!({ "a": 20, "b": 22 }), None);
+    assert_eq!(answer["ok"], "42", "{answer}");
+    agent.leave();
+}
+
+#[test]
+fn a_session_that_a_component_cannot_open_is_a_failed_call_and_the_next_call_opens_it() {
+    let dir = TestDir::new(
+        "[sources.explorer]\ncomponent = \"@guest:explorer@\"\nenv = { NEEDS = \"@dir@/open/needed\" }\n\
+         cell = { read = [\"open\"] }\n",
+    );
+    for era in ERAS {
+        let mut agent = Agent::start(&dir, era);
+        let answer = agent.call("explorer__look", &json!({}), None);
+        let why = answer["failed"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert!(why.starts_with("the session could not be opened: ") && why.contains("os error"), "{why}");
+        std::fs::write(dir.path("open/needed"), "").unwrap();
+        let answer = agent.call("explorer__look", &json!({}), None);
+        assert!(answer["ok"].as_str().is_some_and(|text| text.contains("\"calls\":1")), "{answer}");
+        agent.leave();
+        std::fs::remove_file(dir.path("open/needed")).unwrap();
+    }
+}
+
+#[test]
+fn a_component_learns_who_calls_only_if_the_configuration_grants_it() {
+    let thief = |more: &str| TestDir::new(&format!("[sources.thief]\ncomponent = \"@guest:thief@\"\n{more}"));
+    let ran = thief("").run(&["check"]);
+    assert!(ran.code != Some(0) && ran.out.contains("add `grant = [\"caller\"]`"), "{}", ran.out);
+    let dir = thief("grant = [\"caller\"]\nscan = \"off\"\n");
+    let said = dir.run(&["check", "--details"]).out;
+    assert!(said.contains("the caller's name, profile and session"), "{said}");
+    for era in ERAS {
+        let mut agent = Agent::start(&dir, era);
+        let answer = agent.call("thief__meet", &json!({ "path": "" }), None);
+        let learnt = answer["ok"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert!(learnt.contains(r#""principal":"local""#), "{learnt}");
+        assert!(learnt.contains(r#""profile":"default""#), "{learnt}");
+        agent.leave();
+    }
+    let dir = TestDir::new("[sources.greeter]\ncomponent = \"@guest:greeter@\"\ngrant = [\"caller\"]\n");
+    assert_eq!(dir.run(&["call", "greeter__greet", "{}"]).out.trim(), "hello cli");
+}

@@ -20,12 +20,14 @@ impl Tools for Words {
         Ok(Self)
     }
 
-    fn definitions(&self) -> String {
+    fn definitions(&self) -> Result<String, String> {
         let properties = json!({ "text": { "type": "string" } });
-        json!([tool("count", "Counts the words of a text.", properties, &["text"], Effect::Reads)]).to_string()
+        Ok(json!([tool("count", "Counts the words of a text.", properties, &["text"], Effect::Reads)]).to_string())
     }
 
-    fn open(&self) {}
+    fn open(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     fn call(&self, (): &mut (), tool: &str, arguments: &str) -> Result<String, Failure> {
         if tool != "count" {

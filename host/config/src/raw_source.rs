@@ -42,7 +42,8 @@ pub(super) struct RawSource {
     /// For a `component` of the `tools` world: settings that it receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub settings: Option<Located<toml::Table>>,
-    /// For `component`: names of the capabilities that it may import.
+    /// For `component`: the capabilities that it may import: "key-value", a durable store for each profile, and "caller",
+    /// which tells it the principal, profile and session of each call.
     pub grant: Option<Located<Vec<Located<String>>>>,
     /// For `command` and `component`: what the source may touch. What is not named here does not exist for it.
     pub cell: Option<Located<RawCell>>,
@@ -55,7 +56,7 @@ pub(super) struct RawSource {
     pub tags: Vec<Located<String>>,
     /// The labels of the source's results, for policies about information flow: "untrusted" if strangers may have written
     /// them, "private" if strangers must not read them, and others of your own. Default: "untrusted" if the source
-    /// reaches a network or is on one, and "private" if it is granted files, secrets or an account.
+    /// reaches a network or is on one, and "private" if it is granted files, secrets, a capability or an account.
     pub labels: Option<Vec<Located<String>>>,
     /// Hosts to which links in the source's results may lead under a profile with `links = "text"`, beside the host of its
     /// `url` and those of its cell: names such as "docs.example.com", and "*.example.com" for all names below one.

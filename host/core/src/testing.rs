@@ -10,8 +10,8 @@ use crate::principal::Principal;
 use crate::protocol::{Json, Method};
 
 /// Returns a caller in this session.
-pub fn caller(session: &SessionId) -> Caller {
-    Caller { session: session.clone(), ..Caller::clone(&view("{}").call.caller) }
+pub fn caller(session: &SessionId) -> Arc<Caller> {
+    Arc::new(Caller { session: session.clone(), ..Caller::clone(&view("{}").call.caller) })
 }
 
 /// Returns a call of `files__read` with these arguments.

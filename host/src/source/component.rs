@@ -13,11 +13,10 @@ use super::{
     CallEventSender, ConcurrencyLimit, ConnectionHealth, Discovery, ListedDefinitions, Source, SourceClient,
     SourceError, SourceStatus,
 };
-use crate::call::{Cause, Outcome, SessionId};
+use crate::call::{Caller, Cause, Outcome, SessionId};
 use crate::config::SourceConfig;
 use crate::gate::Permit;
 use crate::item::ItemKind;
-use crate::name::ProfileName;
 use crate::plugin::{FunctionsComponent, PluginFailure, ToolFailure, ToolsComponent};
 use crate::protocol::{Answer, Json, Method, RpcError};
 
@@ -67,9 +66,9 @@ impl ComponentSource {
         Self { tools: Callee::Functions(functions), timeout: config.timeout, concurrency, sealed }
     }
 
-    async fn read(&self, tools: &ToolsComponent, profile: &ProfileName, params: &Json, deadline: Instant) -> Outcome {
+    async fn read(&self, tools: &ToolsComponent, caller: &Arc<Caller>, params: &Json, deadline: Instant) -> Outcome {
         let uri = params.get_str("uri").unwrap_or_default();
-        let Ok(read) = timeout_at(deadline, tools.read(profile, &uri)).await else {
+        let Ok(read) = timeout_at(deadline, tools.read(caller, &uri)).await else {
             return error(RpcError::INTERNAL, self.late());
         };
         match read {
@@ -149,7 +148,7 @@ impl Source for ComponentSource {
             Err(busy) => return Outcome::NotSent(busy),
         };
         if let (Method::ResourcesRead, Callee::Tools(tools)) = (permit.method(), &self.tools) {
-            return self.read(tools, &caller.profile, permit.source_params(), deadline).await;
+            return self.read(tools, caller, permit.source_params(), deadline).await;
         }
         if permit.method() != Method::ToolsCall {
             let text = format!("a component has no method `{}`", permit.method());
@@ -163,7 +162,7 @@ impl Source for ComponentSource {
         let called = async {
             match &self.tools {
                 Callee::Tools(tools) => tools.call(caller, &tool, &arguments).await,
-                Callee::Functions(functions) => functions.call(&caller.profile, &tool, &arguments).await,
+                Callee::Functions(functions) => functions.call(caller, &tool, &arguments).await,
             }
         };
         // Dropping the call ends the guest.

@@ -35,6 +35,9 @@ use network::InstanceNetwork;
 /// The interface of key-value stores, which is also the word for it in `grant`.
 pub const KEY_VALUE: &str = "key-value";
 
+/// The interface that says who calls, which is also the word for it in `grant`.
+pub(crate) const CALLER: &str = "caller";
+
 /// The WASI release that this host serves.
 const SERVED: &str = "0.2";
 
@@ -269,16 +272,26 @@ pub(crate) fn opened(imports: &[String], access: &ComponentAccess) -> Vec<Grante
                 Ok(behind) => (format!("wasi:{package}@{SERVED}"), interface, behind),
                 Err(_) => continue,
             },
-            (None, Some("log")) => (format!("{PACKAGE}/log@{TRACK}"), "log", "the operator's log".to_owned()),
-            (None, Some(KEY_VALUE)) => {
-                (format!("{PACKAGE}/{KEY_VALUE}@{TRACK}"), KEY_VALUE, "a store for each profile".to_owned())
-            }
-            _ => continue,
+            (None, Some(ours)) => match own(ours) {
+                Some(behind) => (format!("{PACKAGE}/{ours}@{TRACK}"), ours, behind.to_owned()),
+                None => continue,
+            },
+            (None, None) => continue,
         };
         let fresh = || GrantedImports { package: package.clone(), interfaces: Vec::new(), behind };
         packages.entry(package.clone()).or_insert_with(fresh).interfaces.push(interface.to_owned());
     }
     packages.into_values().collect()
+}
+
+/// Returns what a component of a source gets from an interface of our package.
+fn own(interface: &str) -> Option<&'static str> {
+    match interface {
+        "log" => Some("the operator's log"),
+        KEY_VALUE => Some("a store for each profile"),
+        CALLER => Some("the caller's name, profile and session"),
+        _ => None,
+    }
 }
 
 /// Returns package and interface if the name belongs to the WASI release that is served: `cli` and `run` for

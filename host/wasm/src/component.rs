@@ -6,7 +6,7 @@ use portcullis_config::PluginRef;
 use portcullis_core::protocol::Json;
 
 use super::access::{self, ComponentAccess, EnforcedAccess, GrantedImports, KEY_VALUE};
-use super::load::{AllowedImports, ComponentInterface, PluginBytes, comma_separated, interface};
+use super::load::{AllowedImports, ComponentInterface, GRANTS, PluginBytes, comma_separated, interface};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
 use super::{CommandComponent, FunctionsComponent, PluginError, PluginHost, PluginIdentity, ToolsComponent, blocking};
 
@@ -58,14 +58,13 @@ impl Component {
         let (wasm, manifest) = blocking(scan).await?;
         let shape = DetectedKind::of(&wasm, &manifest)?;
         check_grants_are_used(&wasm, &manifest, &access)?;
-        if let Some(import) = manifest.imports.iter().find(|name| interface(name) == Some(KEY_VALUE)) {
-            if shape == DetectedKind::Command {
-                let imports = format!(
-                    "{import}, which a component that is an MCP server cannot have: it serves all profiles at once"
-                );
-                return Err(PluginError::NotGranted { plugin: wasm.plugin, imports });
-            }
-        } else {
+        let capability = |name: &&String| interface(name).is_some_and(|interface| GRANTS.contains(&interface));
+        if let Some(import) = manifest.imports.iter().find(capability).filter(|_| shape == DetectedKind::Command) {
+            let imports =
+                format!("{import}, which a component that is an MCP server cannot have: it serves all callers at once");
+            return Err(PluginError::NotGranted { plugin: wasm.plugin, imports });
+        }
+        if !manifest.imports.iter().any(|name| interface(name) == Some(KEY_VALUE)) {
             access.key_value = None;
         }
         let has_store = access.key_value.is_some();

@@ -213,7 +213,7 @@ pub enum PluginError {
     },
     /// The configuration grants a capability that does not exist.
     #[error(
-        "`{grant}` in the grants of {plugin} is not a capability; there is only `key-value`, for sources, and `log` needs no grant"
+        "`{grant}` in the grants of {plugin} is not a capability; there are `key-value` and `caller`, for sources, and `log` needs no grant"
     )]
     UnknownGrant {
         /// The plugin.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use portcullis_core::call::Caller;
 use portcullis_core::limits::{self, CallLimits};
-use portcullis_core::name::ProfileName;
 use portcullis_core::protocol::Json;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -115,7 +115,7 @@ impl FunctionsComponent {
     /// The outer error is a failure of the component itself; the inner one concerns the arguments.
     pub async fn call(
         &self,
-        profile: &ProfileName,
+        caller: &Arc<Caller>,
         tool: &str,
         arguments: &Json,
     ) -> Result<Result<Json, ToolFailure>, PluginFailure> {
@@ -131,8 +131,9 @@ impl FunctionsComponent {
             return Err(PluginFailure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
         };
         let LoadedCode { host, identity, pre, confinement, .. } = &*self.0;
-        let kept = confinement.access.key_value.as_ref().map(|stores| stores.of(profile));
-        let facts = GuestFacts { plugin: identity.name.as_str().into(), kept, ..GuestFacts::default() };
+        let kept = confinement.access.key_value.as_ref().map(|stores| stores.of(&caller.profile));
+        let (plugin, caller) = (identity.name.as_str().into(), Some(Arc::clone(caller)));
+        let facts = GuestFacts { plugin, kept, caller, ..GuestFacts::default() };
         let share = confinement.share().await?;
         let mut store = GuestState::confined(&host.engine, &host.clock, facts, confinement)?;
         store.data_mut().descriptors = share;

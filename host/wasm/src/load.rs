@@ -10,7 +10,7 @@ use wasmtime::Engine;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre, Linker};
 
-use super::access::{self, EnforcedAccess, KEY_VALUE};
+use super::access::{self, CALLER, EnforcedAccess, KEY_VALUE};
 #[cfg(feature = "compiler")]
 use super::compile;
 use super::compiled::Precompiled;
@@ -19,8 +19,8 @@ use super::guest::GuestState;
 use super::v0_1::{self, PACKAGE, TRACK, World};
 use super::{Host, limits};
 
-/// The capabilities that a configuration may grant. Each is also the name of the interface behind it.
-pub(crate) const GRANTS: [&str; 1] = [KEY_VALUE];
+/// The capabilities that a configuration may grant to a source. Each is also the name of the interface behind it.
+pub(crate) const GRANTS: [&str; 2] = [KEY_VALUE, CALLER];
 
 /// A plugin's bytes as they were read.
 pub(crate) struct PluginBytes {
@@ -192,8 +192,7 @@ fn linker(
 ) -> Result<Linker<GuestState>, PluginError> {
     let AllowedImports { grant, confinement } = allowed;
     let plugin = plugin.to_owned();
-    let of_sources = |word: &str| word == KEY_VALUE && confinement.is_none();
-    if let Some(grant) = grant.iter().find(|word| !GRANTS.contains(&word.as_str()) || of_sources(word)) {
+    if let Some(grant) = grant.iter().find(|word| confinement.is_none() || !GRANTS.contains(&word.as_str())) {
         return Err(PluginError::UnknownGrant { plugin, grant: grant.clone() });
     }
     let refused: Vec<(&str, String)> = imports.iter().filter_map(|name| refusal(name, free, allowed)).collect();

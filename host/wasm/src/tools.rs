@@ -50,9 +50,12 @@ struct Session {
     used: u64,
 }
 
-/// The instance of one session; empty before its first call, and after one that trapped, exceeded a limit or was
-/// cancelled.
-type SessionInstance = Arc<tokio::sync::Mutex<Option<(ReadyInstance<ToolsWorld>, ToolSession)>>>;
+/// An instance with the session that is open in it.
+type OpenSession = (ReadyInstance<ToolsWorld>, ToolSession);
+
+/// The instance of one session; empty before its first call, and after one that did not open it, trapped, exceeded a limit
+/// or was cancelled.
+type SessionInstance = Arc<tokio::sync::Mutex<Option<OpenSession>>>;
 
 impl ToolsComponent {
     pub(super) async fn start(
@@ -93,10 +96,11 @@ impl ToolsComponent {
     /// Returns the tools, as MCP `Tool` objects. Cancellation safe.
     ///
     /// # Errors
-    /// [`FailureCode::Output`] if they are not an array of objects; otherwise as for any call.
+    /// [`FailureCode::Error`] with the component's own text; [`FailureCode::Output`] if they are not an array of objects;
+    /// otherwise as for any call.
     pub async fn definitions(&self) -> Result<Vec<Json>, PluginFailure> {
         let _permit = self.instance_permit().await?;
-        array("definitions", self.instance_pool.take().await?.definitions().await?)
+        array("definitions", component_error(self.instance_pool.take().await?.definitions().await?)?)
     }
 
     /// Reports whether the component offers resources.
@@ -109,7 +113,7 @@ impl ToolsComponent {
     /// none. Cancellation safe.
     ///
     /// # Errors
-    /// The errors of [`ToolsComponent::definitions`]; [`FailureCode::Error`] with the component's own text.
+    /// The errors of [`ToolsComponent::definitions`].
     pub async fn resources(&self, profile: Option<&ProfileName>) -> Result<Vec<Json>, PluginFailure> {
         let _permit = self.instance_permit().await?;
         match self.take(profile).await?.list_resources().await? {
@@ -123,9 +127,9 @@ impl ToolsComponent {
     ///
     /// # Errors
     /// The errors of [`ToolsComponent::resources`].
-    pub async fn read(&self, profile: &ProfileName, uri: &str) -> Result<Option<Json>, PluginFailure> {
+    pub async fn read(&self, caller: &Arc<Caller>, uri: &str) -> Result<Option<Json>, PluginFailure> {
         let _permit = self.instance_permit().await?;
-        let Some(text) = component_error(self.take(Some(profile)).await?.read_resource(uri).await?)? else {
+        let Some(text) = component_error(self.take_for(caller).await?.read_resource(uri).await?)? else {
             return Ok(None);
         };
         let contents: Vec<_> = array("contents", text)?.iter().map(Json::to_value).collect();
@@ -133,22 +137,25 @@ impl ToolsComponent {
     }
 
     /// Runs a tool. If the component keeps state, calls of one session run one after the other. If the
-    /// component traps or exceeds a limit, the session's state is lost; an error of the tool keeps it. Dropping the future
-    /// stops the guest and discards the session's state.
+    /// component traps or exceeds a limit, the session's state is lost; an error of the tool keeps it. A session that the
+    /// component cannot open is a failure of this call, and the next one opens it again. Dropping the future stops the guest
+    /// and discards the session's state.
     ///
     /// # Errors
     /// The outer error is a failure of the component itself; the inner one is its answer.
     pub async fn call(
         &self,
-        caller: &Caller,
+        caller: &Arc<Caller>,
         tool: &str,
         arguments: &Json,
     ) -> Result<Result<Json, ToolFailure>, PluginFailure> {
         let arguments = arguments.as_str().to_owned();
         if !self.keeps_state {
             let _permit = self.instance_permit().await?;
-            let (mut live, open) = self.open(caller).await?;
-            return answer(live.call(open, tool, &arguments).await?);
+            return match self.open(caller).await? {
+                Ok((mut live, session)) => answer(live.call(session, tool, &arguments).await?),
+                Err(failure) => Ok(Err(failure)),
+            };
         }
         let instance = self.session_instance(&caller.session);
         let Ok(mut instance) = tokio::time::timeout(SESSION_WAIT, instance.lock()).await else {
@@ -156,12 +163,17 @@ impl ToolsComponent {
         };
         let _permit = self.instance_permit().await?;
         // Taken out during the call, so that an instance that trapped or was cancelled is not used again.
-        let (mut live, open) = match instance.take() {
-            Some(kept) => kept,
+        let opened = match instance.take() {
+            Some(kept) => Ok(kept),
             None => self.open(caller).await?,
         };
-        let result = live.call(open, tool, &arguments).await?;
-        *instance = Some((live, open));
+        let (mut live, session) = match opened {
+            Ok(opened) => opened,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        live.store.data_mut().facts.caller = Some(Arc::clone(caller));
+        let result = live.call(session, tool, &arguments).await?;
+        *instance = Some((live, session));
         answer(result)
     }
 
@@ -190,10 +202,20 @@ impl ToolsComponent {
         Ok(live)
     }
 
-    async fn open(&self, caller: &Caller) -> Result<(ReadyInstance<ToolsWorld>, ToolSession), PluginFailure> {
+    /// Returns an instance for a call: with the store of the caller's profile, and the caller.
+    async fn take_for(&self, caller: &Arc<Caller>) -> Result<ReadyInstance<ToolsWorld>, PluginFailure> {
         let mut live = self.take(Some(&caller.profile)).await?;
-        let session = live.open().await?;
-        Ok((live, session))
+        live.store.data_mut().facts.caller = Some(Arc::clone(caller));
+        Ok(live)
+    }
+
+    /// Opens a session in a fresh instance, on behalf of this caller.
+    async fn open(&self, caller: &Arc<Caller>) -> Result<Result<OpenSession, ToolFailure>, PluginFailure> {
+        let mut live = self.take_for(caller).await?;
+        Ok(match live.open().await? {
+            Ok(session) => Ok((live, session)),
+            Err(text) => Err(ToolFailure::Failed(format!("the session could not be opened: {text}"))),
+        })
     }
 
     fn session_instance(&self, id: &SessionId) -> SessionInstance {

@@ -25,11 +25,13 @@ impl Tools for Calculator {
         settings::none(settings).map(|()| Self)
     }
 
-    fn definitions(&self) -> String {
-        format!("[{}]", TOOLS.map(|(name, description)| definition(name, description)).join(","))
+    fn definitions(&self) -> Result<String, String> {
+        Ok(format!("[{}]", TOOLS.map(|(name, description)| definition(name, description)).join(",")))
     }
 
-    fn open(&self) {}
+    fn open(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     fn call(&self, (): &mut (), tool: &str, arguments: &str) -> Result<String, Failure> {
         if !TOOLS.iter().any(|(name, _)| *name == tool) {
@@ -213,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_definitions_are_tools_with_schemas_and_hints() {
-        let definitions = Calculator::configure("{}").unwrap().definitions();
+        let definitions = Calculator::configure("{}").unwrap().definitions().unwrap();
         let definitions: Vec<serde_json::Value> = serde_json::from_str(&definitions).unwrap();
         assert_eq!(
             definitions.iter().map(|tool| &tool["name"]).collect::<Vec<_>>(),

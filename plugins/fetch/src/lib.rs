@@ -54,9 +54,9 @@ impl Tools for Fetch {
         settings::none(settings).map(|()| Self)
     }
 
-    fn definitions(&self) -> String {
+    fn definitions(&self) -> Result<String, String> {
         let number = |text| json!({ "type": "integer", "minimum": 0, "description": text });
-        json!([{
+        let tools = json!([{
             "name": "fetch",
             "description": "Gets a page over HTTP or HTTPS, from a host that this source is granted. HTML becomes plain text.",
             "inputSchema": {
@@ -73,11 +73,13 @@ impl Tools for Fetch {
             "annotations": {
                 "readOnlyHint": true, "destructiveHint": false, "idempotentHint": true, "openWorldHint": true,
             },
-        }])
-        .to_string()
+        }]);
+        Ok(tools.to_string())
     }
 
-    fn open(&self) {}
+    fn open(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     fn call(&self, (): &mut (), tool: &str, arguments: &str) -> Result<String, Failure> {
         if tool != "fetch" {

@@ -54,7 +54,7 @@ fn what_cannot_be_read_says_what_it_is() {
 #[test]
 fn the_tool_says_what_it_does_and_takes_nothing_else() {
     let fetch = Fetch::configure("{}").unwrap();
-    let definitions: serde_json::Value = serde_json::from_str(&fetch.definitions()).unwrap();
+    let definitions: serde_json::Value = serde_json::from_str(&fetch.definitions().unwrap()).unwrap();
     assert_eq!(
         (&definitions[0]["name"], &definitions[0]["annotations"]["openWorldHint"]),
         (&json!("fetch"), &json!(true))

@@ -54,10 +54,10 @@ impl Tools for Filesystem {
         settings::none(settings).map(|()| Self { folders: granted() })
     }
 
-    fn definitions(&self) -> String {
+    fn definitions(&self) -> Result<String, String> {
         let path = json!({ "type": "string", "description": "An absolute path, within a granted folder." });
         let number = |text| json!({ "type": "integer", "minimum": 0, "description": text });
-        json!([
+        let tools = json!([
             tool(
                 "list",
                 "Lists a folder; without a path, the granted folders.",
@@ -95,11 +95,13 @@ impl Tools for Filesystem {
                 &[],
                 Effect::Reads,
             ),
-        ])
-        .to_string()
+        ]);
+        Ok(tools.to_string())
     }
 
-    fn open(&self) {}
+    fn open(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     fn call(&self, (): &mut (), tool: &str, arguments: &str) -> Result<String, Failure> {
         let said = match tool {

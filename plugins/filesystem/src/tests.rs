@@ -92,7 +92,7 @@ fn names_and_lines_are_found_and_links_are_not_followed() {
 #[test]
 fn the_definitions_are_true_of_the_tools() {
     let (_dir, filesystem) = folder();
-    let definitions: Vec<serde_json::Value> = serde_json::from_str(&filesystem.definitions()).unwrap();
+    let definitions: Vec<serde_json::Value> = serde_json::from_str(&filesystem.definitions().unwrap()).unwrap();
     let writes: Vec<_> = definitions.iter().filter(|tool| tool["annotations"]["readOnlyHint"] == false).collect();
     assert_eq!(
         (writes.len(), &writes[0]["name"], &writes[0]["annotations"]["destructiveHint"]),

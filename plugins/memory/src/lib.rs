@@ -65,11 +65,11 @@ impl Tools for Memory {
         settings::none(settings).map(|()| Self)
     }
 
-    fn definitions(&self) -> String {
+    fn definitions(&self) -> Result<String, String> {
         let text = |description: &str| json!({ "type": "string", "description": description });
         let name = text("The name of an entity, such as \"Ada Lovelace\".");
         let list = json!({ "type": "array", "items": { "type": "string" }, "description": "Facts, each a sentence of its own." });
-        json!([
+        let tools = json!([
             tool(
                 "remember",
                 "Remembers facts about an entity, beside those that are known already.",
@@ -101,11 +101,13 @@ impl Tools for Memory {
                 &["entity"],
                 Effect::Overwrites,
             ),
-        ])
-        .to_string()
+        ]);
+        Ok(tools.to_string())
     }
 
-    fn open(&self) {}
+    fn open(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     fn call(&self, (): &mut (), tool: &str, arguments: &str) -> Result<String, Failure> {
         let said = match tool {

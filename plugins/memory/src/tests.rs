@@ -110,7 +110,8 @@ fn each_entity_is_a_resource() {
 
 #[test]
 fn the_definitions_are_true_of_the_tools() {
-    let definitions: Vec<Value> = serde_json::from_str(&Memory::configure("{}").unwrap().definitions()).unwrap();
+    let definitions: Vec<Value> =
+        serde_json::from_str(&Memory::configure("{}").unwrap().definitions().unwrap()).unwrap();
     let hints = |name: &str| definitions.iter().find(|tool| tool["name"] == name).unwrap()["annotations"].clone();
     assert_eq!((&hints("recall")["readOnlyHint"], &hints("forget")["destructiveHint"]), (&json!(true), &json!(true)));
     assert_eq!(

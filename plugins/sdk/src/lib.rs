@@ -36,6 +36,7 @@ mod audit;
 #[doc(hidden)]
 pub mod bindings;
 mod call;
+pub mod caller;
 mod describe;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod fake;
@@ -61,7 +62,7 @@ pub use describe::__bytes;
 pub use flow::{Flow, FlowPolicy, Origin, PRIVATE, UNTRUSTED};
 pub use glob::{Glob, NameGlob};
 #[doc(hidden)]
-pub use instance::{Instance, Opened};
+pub use instance::Instance;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub use log::log_panics;

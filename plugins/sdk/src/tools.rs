@@ -20,10 +20,16 @@ pub trait Tools: Sized + 'static {
     fn configure(settings: &str) -> Result<Self, String>;
 
     /// Returns the tools: a JSON array of MCP `Tool` objects, the same on every call.
-    fn definitions(&self) -> String;
+    ///
+    /// # Errors
+    /// Says why the source has no tools now; the source is unavailable, and the operator is shown the text.
+    fn definitions(&self) -> Result<String, String>;
 
-    /// Opens a session.
-    fn open(&self) -> Self::Session;
+    /// Opens a session, in the call that needs it.
+    ///
+    /// # Errors
+    /// Says why the session cannot be opened; that is the answer to the call, and the next call tries again.
+    fn open(&self) -> Result<Self::Session, String>;
 
     /// Runs a tool and returns an MCP `CallToolResult` as JSON.
     ///
@@ -133,9 +139,8 @@ macro_rules! __tools {
         $crate::__component! { $plugin: Tools, tools, export_tools_world, {
             type Session = Session;
 
-            fn definitions() -> ::std::string::String {
-                // There are no tools before `configure`.
-                PLUGIN.with(|plugin| plugin.get().map_or_else(|_| "[]".into(), $crate::Tools::definitions))
+            fn definitions() -> ::std::result::Result<::std::string::String, ::std::string::String> {
+                PLUGIN.with(|plugin| $crate::Tools::definitions(plugin.get()?))
             }
 
             fn keeps_state() -> bool {
@@ -144,11 +149,16 @@ macro_rules! __tools {
         } {
             $($more)*
 
-            struct Session($crate::Opened<<$plugin as $crate::Tools>::Session>);
+            struct Session(::std::cell::RefCell<<$plugin as $crate::Tools>::Session>);
 
             impl $crate::bindings::tools::exports::portcullis::plugin::tools::GuestSession for Session {
-                fn new() -> Self {
-                    Self($crate::Opened::new())
+                fn open() -> ::std::result::Result<
+                    $crate::bindings::tools::exports::portcullis::plugin::tools::Session,
+                    ::std::string::String,
+                > {
+                    let state = PLUGIN.with(|plugin| $crate::Tools::open(plugin.get()?))?;
+                    let session = Self(::std::cell::RefCell::new(state));
+                    Ok($crate::bindings::tools::exports::portcullis::plugin::tools::Session::new(session))
                 }
 
                 fn call(
@@ -158,8 +168,9 @@ macro_rules! __tools {
                 ) -> ::std::result::Result<::std::string::String, $crate::Failure> {
                     PLUGIN.with(|plugin| {
                         let plugin = plugin.get().map_err($crate::Failure::Failed)?;
-                        let call = |session: &mut _| $crate::Tools::call(plugin, session, &tool, &arguments);
-                        self.0.with(|| $crate::Tools::open(plugin), call)
+                        let in_a_call = |_| $crate::Failure::Failed("the session is in a call".into());
+                        let mut session = self.0.try_borrow_mut().map_err(in_a_call)?;
+                        $crate::Tools::call(plugin, &mut *session, &tool, &arguments)
                     })
                 }
             }

@@ -27,6 +27,7 @@ fn a_hostile_component_is_found_and_honest_ones_are_not_called_malicious() {
     assert!(condition("changed-definition").contains("there was nothing to find"), "{hostile:#}");
     let about = hostile["about"].to_string();
     assert!(about.contains("wasi:filesystem (") && about.contains("cell = { read"), "{about}");
+    assert!(about.contains("portcullis:plugin (caller") && about.contains(r#"grant = [\"caller\"]"#), "{about}");
     assert_eq!(crate::test_dir::files(&dir.path("")), before, "no ledger, no lock");
 
     for honest in ["builtin:calculator", "builtin:filesystem", "builtin:memory"] {

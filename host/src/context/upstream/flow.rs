@@ -88,7 +88,8 @@ fn is_in_a_cell(config: &SourceConfig) -> bool {
     matches!(config.endpoint, Endpoint::Command { .. } | Endpoint::Component { .. })
 }
 
-/// Reports whether the source is granted files, or values that are secret.
+/// Reports whether the source is granted files, values that are secret, or a capability: a store holds what callers said,
+/// and a caller's name is that of a person.
 fn is_granted_private(config: &SourceConfig) -> bool {
     let secret = |(name, value): (&String, &ConfigValue)| match value {
         ConfigValue::Secret(_) => true,
@@ -99,10 +100,35 @@ fn is_granted_private(config: &SourceConfig) -> bool {
         || match &config.endpoint {
             Endpoint::Command { argv, env, .. } => env.iter().any(secret) || !secret_arguments(argv).is_empty(),
             Endpoint::Url { headers, .. } => headers.iter().any(secret),
-            Endpoint::Component { grant, env, .. } => {
-                env.iter().any(secret) || grant.iter().any(|word| word == crate::plugin::KEY_VALUE)
-            }
+            Endpoint::Component { grant, env, .. } => env.iter().any(secret) || !grant.is_empty(),
             // It may have all that its program has.
             Endpoint::Native { .. } => true,
         }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::catalog::testing::source;
+    use crate::config::{Naming, PluginRef};
+
+    #[test]
+    fn results_of_a_component_that_is_granted_a_capability_are_private() {
+        let labels = |grant: &[&str]| {
+            let endpoint = Endpoint::Component {
+                component: PluginRef::Builtin("memory".into()),
+                settings: serde_json::json!({}),
+                grant: grant.iter().map(|&word| word.to_owned()).collect(),
+                env: BTreeMap::new(),
+            };
+            let config = SourceConfig { endpoint, ..source("test", Naming::Source) };
+            SourceLabels::of(&config).without_account.to_vec()
+        };
+        assert_eq!(labels(&[]), [""; 0]);
+        for capability in ["key-value", "caller"] {
+            assert_eq!(labels(&[capability]), [PRIVATE], "{capability}");
+        }
+    }
 }

@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use portcullis_config::PluginRef;
+use portcullis_core::call::SessionId;
+use portcullis_core::testing::caller;
 use portcullis_test_support::guest;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -27,7 +29,7 @@ fn definition(functions: &FunctionsComponent, tool: &str) -> Value {
 
 async fn call(functions: &FunctionsComponent, tool: &str, arguments: Value) -> Result<Value, ToolFailure> {
     functions
-        .call(&"default".parse().unwrap(), tool, &Json::of(&arguments))
+        .call(&caller(&SessionId::new()), tool, &Json::of(&arguments))
         .await
         .unwrap()
         .map(|answer| answer.read().unwrap())
@@ -54,15 +56,15 @@ async fn no_more_calls_work_at_once_than_the_source_may_have() {
     let access =
         ComponentAccess { instances: 1, timeout: std::time::Duration::from_millis(50), ..ComponentAccess::default() };
     let ComponentKind::Functions(functions) = load(access).await.unwrap().kind else { panic!() };
-    let (profile, nothing) = ("default".parse().unwrap(), Json::empty_object());
+    let (caller, nothing) = (caller(&SessionId::new()), Json::empty_object());
     let refused = tokio::select! {
         biased;
-        spun = functions.call(&profile, "spin", &nothing) => panic!("{spun:?}"),
-        refused = functions.call(&profile, "nothing", &nothing) => refused.unwrap_err(),
+        spun = functions.call(&caller, "spin", &nothing) => panic!("{spun:?}"),
+        refused = functions.call(&caller, "nothing", &nothing) => refused.unwrap_err(),
     };
     assert_eq!(refused.code, FailureCode::Busy);
     assert!(refused.detail.contains("write `cell = { instances = 2 }`"), "{refused}");
-    assert!(functions.call(&profile, "nothing", &nothing).await.is_ok());
+    assert!(functions.call(&caller, "nothing", &nothing).await.is_ok());
 }
 
 #[tokio::test]
@@ -141,7 +143,7 @@ async fn a_limit_that_is_met_is_named_and_the_next_call_works() {
     for (tool, code, named) in
         [("spin", FailureCode::Deadline, "5 s of processor time"), ("grow", FailureCode::Memory, "more than 64 MiB")]
     {
-        let failure = functions.call(&"default".parse().unwrap(), tool, &Json::empty_object()).await.unwrap_err();
+        let failure = functions.call(&caller(&SessionId::new()), tool, &Json::empty_object()).await.unwrap_err();
         assert!(failure.code == code && failure.detail.contains(named), "{failure}");
     }
     assert!(call(&functions, "nothing", json!({})).await.is_ok());
@@ -246,4 +248,17 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+#[tokio::test]
+async fn a_function_learns_who_calls_if_the_component_is_granted_it() {
+    let load = async |grant: &[String]| {
+        let plugin = PluginRef::Path(guest("greeter"));
+        plugins().component(&plugin, &json!({}), grant, ComponentAccess::default()).await
+    };
+    let refused = load(&[]).await.unwrap_err().to_string();
+    assert!(refused.contains("add `grant = [\"caller\"]`"), "{refused}");
+    let ComponentKind::Functions(functions) = load(&["caller".to_owned()]).await.unwrap().kind else { panic!() };
+    let answer = call(&functions, "greet", json!({})).await.unwrap();
+    assert_eq!(answer["structuredContent"]["result"], "hello local", "{answer}");
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex};
 
-use portcullis_core::call::{Phase, SessionId};
+use portcullis_core::call::{Caller, Phase, SessionId};
 use portcullis_test_support::guest;
 use serde_json::json;
 
@@ -176,5 +176,84 @@ async fn beyond_the_limit_the_least_recently_used_session_ends() {
         assert_eq!(count(&tools, &SessionId::new()).await, "1");
         assert_eq!(count(&tools, &sessions[0]).await, "3");
         assert_eq!(count(&tools, &sessions[1]).await, "1");
+    }
+}
+
+#[tokio::test]
+async fn tools_that_cannot_be_listed_are_a_failure_in_the_components_own_words() {
+    let tools = tools(plugins(), &PluginRef::Path(guest("counter")), &json!({ "down": true })).await.unwrap();
+    let failure = tools.definitions().await.unwrap_err();
+    assert_eq!(failure, PluginFailure::new(FailureCode::Error, "the exchange is closed"));
+}
+
+async fn granted(name: &str, grant: &[&str], access: ComponentAccess) -> Result<ToolsComponent, PluginError> {
+    let grant: Vec<_> = grant.iter().map(|&word| word.to_owned()).collect();
+    match plugins().component(&PluginRef::Path(guest(name)), &json!({}), &grant, access).await?.kind {
+        ComponentKind::Tools(tools) => Ok(tools),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns the JSON that a tool answered as text.
+fn told(answer: Result<Json, ToolFailure>) -> serde_json::Value {
+    let answer: serde_json::Value = answer.unwrap().read().unwrap();
+    serde_json::from_str(answer["content"][0]["text"].as_str().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_opened_fails_its_call_and_the_next_call_opens_it() {
+    for state in [false, true] {
+        let settings = json!({ "state": state, "down": true });
+        let tools = tools(plugins(), &PluginRef::Path(guest("counter")), &settings).await.unwrap();
+        let answer = tools.call(&caller(&SessionId::new()), "count", &Json::empty_object()).await.unwrap();
+        let why = "the session could not be opened: the exchange is closed";
+        assert_eq!(answer, Err(ToolFailure::Failed(why.into())), "{state}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let needed = folder.path().join("needed");
+    let mut access =
+        ComponentAccess { env: vec![("NEEDS".into(), needed.display().to_string())], ..ComponentAccess::default() };
+    access.grant.read.push(folder.path().to_owned());
+    let tools = granted("explorer", &[], access).await.unwrap();
+    let caller = caller(&SessionId::new());
+    let look = async || tools.call(&caller, "look", &Json::empty_object()).await.unwrap();
+    for _ in 0..2 {
+        let answer = look().await;
+        assert!(matches!(&answer, Err(ToolFailure::Failed(why)) if why.contains("needed: ")), "{answer:?}");
+    }
+    std::fs::write(&needed, "").unwrap();
+    for calls in 1..=2 {
+        assert_eq!(told(look().await)["calls"], calls);
+    }
+}
+
+#[tokio::test]
+async fn who_calls_is_refused_without_a_grant_and_the_error_names_the_line_to_add() {
+    let refused = granted("thief", &[], ComponentAccess::default()).await.unwrap_err().to_string();
+    let line = "portcullis:plugin/caller@0.1.0, which it is not granted: add `grant = [\"caller\"]` to its table";
+    assert!(refused.contains(line), "{refused}");
+}
+
+#[tokio::test]
+async fn a_granted_component_learns_who_calls_while_a_call_runs_and_at_no_other_time() {
+    let access = ComponentAccess { env: vec![("PATIENT".into(), String::new())], ..ComponentAccess::default() };
+    let tools = granted("thief", &["caller"], access).await.unwrap();
+    assert!(tools.keeps_state());
+    let nobody = "the caller is known only while a call is running";
+    let definitions = tools.definitions().await.unwrap();
+    let met = definitions.iter().find(|tool| tool.get_str("name").as_deref() == Some("meet")).unwrap();
+    assert_eq!(met.get_str("description").unwrap(), format!("Meets {nobody}."));
+
+    let session = SessionId::new();
+    for (principal, profile) in [("user:ada", "work"), ("user:bob", "home")] {
+        let one = Caller {
+            principal: principal.parse().unwrap(),
+            profile: profile.parse().unwrap(),
+            ..Caller::clone(&caller(&session))
+        };
+        let answer = told(tools.call(&Arc::new(one), "meet", &Json::empty_object()).await.unwrap());
+        assert_eq!((&answer["configured"], &answer["opened"]), (&json!(nobody), &json!("user:ada")));
+        let learnt = (&answer["principal"], &answer["profile"], &answer["session"]);
+        assert_eq!(learnt, (&json!(principal), &json!(profile), &json!(session.as_str())));
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use portcullis_core::call::CallView;
+use portcullis_core::call::{CallView, Caller};
 use portcullis_core::escape::escape_hidden;
 use portcullis_core::flow::{CallFlow, Origin, StatedFlow};
 use portcullis_core::limits;
@@ -16,6 +16,7 @@ use super::super::{AskFacts, GrantFacts, Vault};
 use super::convert;
 use crate::key_value::KeyValueStore;
 
+mod caller;
 pub(super) mod key_value;
 
 pub(super) mod imports {
@@ -30,6 +31,7 @@ pub(super) mod imports {
                 import portcullis:plugin/log@0.1.0;
                 import portcullis:plugin/vault@0.1.0;
                 import portcullis:plugin/lines@0.1.0;
+                import portcullis:plugin/caller@0.1.0;
             }
         ",
         world: "portcullis:host/everything",
@@ -80,6 +82,8 @@ pub(crate) struct GuestFacts {
     pub lines: String,
     /// The store of the caller's profile, if the source has one.
     pub kept: Option<KeyValueStore>,
+    /// The caller of the running call, if the component of a source serves one.
+    pub caller: Option<Arc<Caller>>,
     /// The number of further lines that the log accepts in this call.
     pub(crate) log_lines_left: u32,
 }
@@ -95,6 +99,7 @@ pub(crate) fn link(linker: &mut Linker<GuestState>, interface: &str) -> Result<(
         "log" => log::add_to_linker::<_, This>(linker, |state| state),
         "vault" => vault::add_to_linker::<_, This>(linker, |state| state),
         "key-value" => key_value::key_value::add_to_linker::<_, This>(linker, |state| state),
+        "caller" => imports::portcullis::plugin::caller::add_to_linker::<_, This>(linker, |state| state),
         "lines" => lines::add_to_linker::<_, This>(linker, |state| state),
         _ => bail!("no interface {interface}"),
     }

@@ -100,8 +100,8 @@ impl ReadyInstance<ToolsWorld> {
         arm(&mut self.store, limits)
     }
 
-    /// Returns the definitions as JSON text.
-    pub(crate) async fn definitions(&mut self) -> Result<String, PluginFailure> {
+    /// Returns the definitions as JSON text, or the component's error.
+    pub(crate) async fn definitions(&mut self) -> Result<Result<String, String>, PluginFailure> {
         let armed = self.arm();
         let guest = self.world.tools.portcullis_plugin_tools();
         guard(armed, guest.call_definitions(&mut self.store)).await
@@ -114,11 +114,11 @@ impl ReadyInstance<ToolsWorld> {
         guard(armed, guest.call_keeps_state(&mut self.store)).await
     }
 
-    /// Opens a session.
-    pub(crate) async fn open(&mut self) -> Result<ToolSession, PluginFailure> {
+    /// Opens a session, or returns the component's error.
+    pub(crate) async fn open(&mut self) -> Result<Result<ToolSession, String>, PluginFailure> {
         let armed = self.arm();
         let guest = self.world.tools.portcullis_plugin_tools().session();
-        guard(armed, guest.call_constructor(&mut self.store)).await.map(ToolSession)
+        Ok(guard(armed, guest.call_open(&mut self.store)).await?.map(ToolSession))
     }
 
     /// Runs a tool.

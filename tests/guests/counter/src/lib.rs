@@ -1,12 +1,16 @@
-//! A tool source. With `{"state": true}` each session counts its own calls; without it, every call is the first.
+//! A tool source. With `{"state": true}` each session counts its own calls; without it, every call is the first. With
+//! `{"down": true}` it neither lists its tools nor opens a session.
 
 use std::cell::Cell;
 
 wit_bindgen::generate!({ path: "../../../wit", world: "tools-plugin" });
 
-use exports::portcullis::plugin::tools::{Failure, Guest, GuestSession};
+use exports::portcullis::plugin::tools::{self, Failure, Guest, GuestSession};
 
-thread_local!(static STATE: Cell<bool> = const { Cell::new(false) });
+thread_local! {
+    static STATE: Cell<bool> = const { Cell::new(false) };
+    static DOWN: Cell<bool> = const { Cell::new(false) };
+}
 
 struct Counter;
 
@@ -15,13 +19,17 @@ impl Guest for Counter {
 
     fn configure(settings: String) -> Result<(), String> {
         STATE.set(settings.contains("\"state\":true"));
+        DOWN.set(settings.contains("\"down\":true"));
         Ok(())
     }
 
-    fn definitions() -> String {
+    fn definitions() -> Result<String, String> {
+        if DOWN.get() {
+            return Err("the exchange is closed".into());
+        }
         let tools = ["count", "spin", "panic", "lie", "fail"]
             .map(|name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#));
-        format!("[{}]", tools.join(","))
+        Ok(format!("[{}]", tools.join(",")))
     }
 
     fn keeps_state() -> bool {
@@ -34,8 +42,11 @@ struct Session {
 }
 
 impl GuestSession for Session {
-    fn new() -> Self {
-        Self { calls: Cell::new(0) }
+    fn open() -> Result<tools::Session, String> {
+        if DOWN.get() {
+            return Err("the exchange is closed".into());
+        }
+        Ok(tools::Session::new(Self { calls: Cell::new(0) }))
     }
 
     fn call(&self, tool: String, arguments: String) -> Result<String, Failure> {

@@ -1,9 +1,11 @@
 //! A tool source on the standard library, built for wasm32-wasip2: it looks around, and breaks its limits when asked
-//! to.
+//! to. With a variable `NEEDS` it keeps state, and opens a session only if there is a file of that name.
+
+use std::cell::Cell;
 
 wit_bindgen::generate!({ path: "../../../wit", world: "tools-plugin" });
 
-use exports::portcullis::plugin::tools::{Failure, Guest, GuestSession};
+use exports::portcullis::plugin::tools::{self, Failure, Guest, GuestSession};
 use serde_json::{Value, json};
 
 const TOOLS: [&str; 9] = ["look", "read", "write", "sleep", "spin", "grow", "recurse", "flood", "hoard"];
@@ -17,31 +19,39 @@ impl Guest for Explorer {
         Ok(())
     }
 
-    fn definitions() -> String {
+    fn definitions() -> Result<String, String> {
         if std::env::var_os("SLOW").is_some() {
             std::thread::sleep(std::time::Duration::from_secs(3600));
         }
-        json!(TOOLS.map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }))).to_string()
+        Ok(json!(TOOLS.map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }))).to_string())
     }
 
     fn keeps_state() -> bool {
-        false
+        std::env::var_os("NEEDS").is_some()
     }
 }
 
-struct Session;
+#[derive(Default)]
+struct Session {
+    calls: Cell<u32>,
+}
 
 impl GuestSession for Session {
-    fn new() -> Self {
-        Self
+    fn open() -> Result<tools::Session, String> {
+        if let Ok(file) = std::env::var("NEEDS") {
+            std::fs::metadata(&file).map_err(|error| format!("{file}: {error}"))?;
+        }
+        Ok(tools::Session::new(Self::default()))
     }
 
     fn call(&self, tool: String, arguments: String) -> Result<String, Failure> {
+        self.calls.set(self.calls.get() + 1);
         let arguments: Value = serde_json::from_str(&arguments).unwrap_or_default();
         let text = |key: &str| arguments[key].as_str().unwrap_or_default();
         let said = |error: std::io::Error| Failure::Failed(error.to_string());
         let answer = match tool.as_str() {
             "look" => json!({
+                "calls": self.calls.get(),
                 "arguments": std::env::args().collect::<Vec<_>>(),
                 "environment": std::env::vars().collect::<std::collections::BTreeMap<_, _>>(),
                 "time": std::time::SystemTime::UNIX_EPOCH.elapsed().map(|time| time.as_secs()).unwrap_or_default(),

@@ -112,13 +112,15 @@ const SHOWN_CHARS: usize = 300;
 
 /// Says what the component is, what it imports, and what each import needs in the source's configuration.
 fn about(inspection: &Inspection) -> Vec<String> {
+    let grants = inspection.imports.iter().filter_map(|import| import.grant).map(|grant| format!("\"{grant}\""));
+    let grants = grants.collect::<Vec<_>>().join(", ");
     let mut packages: BTreeMap<&str, (Vec<&str>, String)> = BTreeMap::new();
     for import in &inspection.imports {
         let (package, interface) = import.name.split_once('/').unwrap_or((&import.name, ""));
         let entry = packages.entry(package).or_default();
         entry.0.push(interface.split('@').next().unwrap_or_default());
         entry.1 = match (import.grant, &import.refused) {
-            (Some(grant), _) => format!("; it needs `grant = [\"{grant}\"]`"),
+            (Some(_), _) => format!("; it needs `grant = [{grants}]`"),
             _ if begins(&import.name, FILES) => {
                 "; it sees the folders that `cell = { read = [\"…\"] }` names".to_owned()
             }

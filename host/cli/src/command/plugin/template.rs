@@ -20,9 +20,10 @@ macro_rules! wit {
 }
 
 /// The contract, as a guest needs it.
-const WIT: [(&str, &str); 8] = wit!(
+const WIT: [(&str, &str); 9] = wit!(
     "approval.wit",
     "audit.wit",
+    "caller.wit",
     "calls.wit",
     "key-value.wit",
     "policy.wit",
