@@ -27,6 +27,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
 /// It has a thread for every second processor, because its sources run on the same machine, and because waking a further
 /// thread for a call costs more than that thread brings. A guest gives way to other calls every millisecond, so that one
 /// thread is enough to serve them all. The variable `TOKIO_WORKER_THREADS` sets another number.
+#[expect(clippy::disallowed_methods, reason = "the runtime reads this variable by itself, if it is not told a number")]
 pub(crate) fn serve<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let mut builder = Builder::new_multi_thread();
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
