@@ -95,7 +95,7 @@ impl ComponentEgress {
         let asked = timeout(CONNECT_TIMEOUT, resolver::addresses(&*self.egress.lookup, to.host(), 0, self.reach)).await;
         let cause = || format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
         let asked = asked.unwrap_or_else(|_| Err(EgressError::Dns { host: to.host().to_owned(), cause: cause() }));
-        let addresses = asked.inspect_err(|error| self.blame(EgressService::Dns, &to, error))?;
+        let addresses = asked.inspect_err(|error| self.journal.not_made(EgressService::Dns, &to, error))?;
         let addresses: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).take(MAX_ADDRESSES).collect();
         found.lock().insert(to.host().to_owned(), addresses.clone());
         Ok(addresses)
@@ -117,7 +117,7 @@ impl ComponentEgress {
             return false;
         };
         if let Some(objection) = AddressClass::of(address).objection(self.reach) {
-            self.blame(via, &meant, &EgressError::refused(meant.host(), Some(address), objection));
+            self.journal.not_made(via, &meant, &EgressError::refused(meant.host(), Some(address), objection));
             return false;
         }
         self.journal.allowed(via, &meant);
@@ -137,10 +137,13 @@ impl ComponentEgress {
             self.journal.refused(via, host, port, &EgressRefusal::NotDeclared);
             return Err(EgressError::refused(host, None, NOT_DECLARED));
         };
-        let sent = async { self.client(&url)?.one_hop(request).await };
-        let response = sent.await.inspect_err(|error| self.blame(via, &to, error))?;
-        self.journal.allowed(via, &to);
-        Ok(response)
+        let attempt = self.journal.begin(via, &to);
+        let answered = async { self.client(&url)?.one_hop(request).await }.await;
+        attempt.end(|journal| match &answered {
+            Ok(_) => journal.allowed(via, &to),
+            Err(error) => journal.not_made(via, &to, error),
+        });
+        answered
     }
 
     fn client(&self, url: &url::Url) -> Result<HttpClient, EgressError> {
@@ -149,15 +152,6 @@ impl ComponentEgress {
         }
         let made = self.egress.client_for(url, self.reach)?;
         Ok(self.client.get_or_init(|| made).clone())
-    }
-
-    fn blame(&self, via: EgressService, to: &Destination, error: &EgressError) {
-        match error {
-            EgressError::Refused { .. } => {
-                self.journal.refused(via, to.host(), to.port(), &EgressRefusal::Address(error.clone()));
-            }
-            _ => self.journal.failed(via, to, error),
-        }
     }
 }
 

@@ -190,6 +190,8 @@ impl fmt::Debug for EgressProxy {
 impl Drop for EgressProxy {
     fn drop(&mut self) {
         self.shared.stop.cancel();
+        // The tasks may end only after the ledger has.
+        self.shared.journal.give_up();
         self.shared.journal.report();
     }
 }

@@ -134,3 +134,19 @@ async fn a_request_goes_to_a_declared_host_and_its_redirect_is_the_answer() {
     assert!(error.contains("(127.0.0.1) is refused: it is a loopback address"), "{error}");
     assert!(closed.reasons().iter().any(|told| told.contains("a loopback address")), "{:?}", closed.reasons());
 }
+
+/// A component whose time is over may have sent something out already.
+#[tokio::test]
+async fn a_request_that_arrived_is_recorded_although_nobody_waited_for_its_answer() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let bench = Bench::new(&[&format!("near.test:{port}")], Reach::Private, &[("near.test", &["127.0.0.1"])]);
+    let request = Request::new(Method::GET, format!("http://near.test:{port}/").parse().unwrap());
+    tokio::select! {
+        answer = bench.egress.send(request) => panic!("{:?}", answer.map(|answer| answer.status())),
+        arrived = listener.accept() => drop(arrived.unwrap()),
+    }
+    let told = bench.told.lock();
+    let told: Vec<_> = told.iter().map(|body| (body["host"].as_str(), body["error"].as_str())).collect();
+    assert_eq!(told, [(Some("near.test"), Some("given up before it was known whether it arrived"))]);
+}

@@ -1,10 +1,12 @@
 //! The ledger's records of a source's egress attempts. The first attempt of a kind is recorded at once, and its repeats
 //! later as a count, so that a flood of attempts takes few records with large numbers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::name::SourceName;
+use portcullis_core::sync::Mutex;
 use portcullis_ledger::repeats::{self, RepeatCounter};
 use portcullis_ledger::{Event, EventKind};
 use serde_json::json;
@@ -73,12 +75,54 @@ pub(in crate::egress) enum EgressRefusal {
     Address(EgressError),
 }
 
-/// Records a source's egress attempts.
+/// What is recorded of an attempt that was given up: the other side may have seen it.
+const GIVEN_UP: &str = "given up before it was known whether it arrived";
+
+/// Records a source's egress attempts. Dropping it reports what is still counted.
 pub(in crate::egress) struct EgressLog {
     source: SourceName,
     record: Box<dyn Fn(Event) + Send + Sync>,
     repeats: RepeatCounter<Attempt>,
     refused: Arc<RefusedHosts>,
+    open: Mutex<OpenAttempts>,
+}
+
+/// The attempts that have begun and of which nothing is recorded yet, and the number of all that have begun.
+#[derive(Default)]
+struct OpenAttempts {
+    attempts: BTreeMap<u64, Attempt>,
+    begun: u64,
+}
+
+/// An attempt whose outcome is not known yet. If it is dropped, it is recorded as given up.
+#[must_use = "what is dropped is recorded as given up"]
+pub(in crate::egress) struct OpenAttempt<'a> {
+    log: &'a EgressLog,
+    number: u64,
+}
+
+impl OpenAttempt<'_> {
+    /// Notes the outcome, unless the attempt was recorded as given up before.
+    pub(in crate::egress) fn end(self, note: impl FnOnce(&EgressLog)) {
+        if self.log.open.lock().attempts.remove(&self.number).is_some() {
+            note(self.log);
+        }
+    }
+}
+
+impl Drop for OpenAttempt<'_> {
+    fn drop(&mut self) {
+        let given_up = self.log.open.lock().attempts.remove(&self.number);
+        if let Some(attempt) = given_up {
+            self.log.record_once(&attempt);
+        }
+    }
+}
+
+impl Drop for EgressLog {
+    fn drop(&mut self) {
+        self.report();
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -92,13 +136,36 @@ struct Attempt {
 
 impl EgressLog {
     pub(in crate::egress) fn new(source: &SourceName, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
-        let refused = Arc::default();
-        Self { source: source.clone(), record: Box::new(record), repeats: RepeatCounter::default(), refused }
+        Self {
+            source: source.clone(),
+            record: Box::new(record),
+            repeats: RepeatCounter::default(),
+            refused: Arc::default(),
+            open: Mutex::default(),
+        }
     }
 
     /// Notes the hosts that are not declared in `refused`, too.
-    pub(in crate::egress) fn with_refused(self, refused: Arc<RefusedHosts>) -> Self {
-        Self { refused, ..self }
+    pub(in crate::egress) fn with_refused(mut self, refused: Arc<RefusedHosts>) -> Self {
+        self.refused = refused;
+        self
+    }
+
+    /// Begins an attempt that may arrive although nobody waits for its outcome any more.
+    pub(in crate::egress) fn begin(&self, via: EgressService, to: &Destination) -> OpenAttempt<'_> {
+        let (host, port) = (to.host().to_owned(), to.port());
+        let attempt = Attempt { allowed: true, via, host, port, why: Some(GIVEN_UP.to_owned()) };
+        let mut open = self.open.lock();
+        open.begun += 1;
+        let number = open.begun;
+        open.attempts.insert(number, attempt);
+        OpenAttempt { log: self, number }
+    }
+
+    /// Records all attempts whose outcome is not known as given up.
+    pub(in crate::egress) fn give_up(&self) {
+        let open = std::mem::take(&mut self.open.lock().attempts);
+        open.values().for_each(|attempt| self.record_once(attempt));
     }
 
     /// Notes that a connection was made.
@@ -106,8 +173,11 @@ impl EgressLog {
         self.record_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why: None });
     }
 
-    /// Notes that a connection was allowed but could not be made.
-    pub(in crate::egress) fn failed(&self, via: EgressService, to: &Destination, error: &EgressError) {
+    /// Notes that a connection to a declared destination was not made: its address was refused, or it failed.
+    pub(in crate::egress) fn not_made(&self, via: EgressService, to: &Destination, error: &EgressError) {
+        if let EgressError::Refused { .. } = error {
+            return self.refused(via, to.host(), to.port(), &EgressRefusal::Address(error.clone()));
+        }
         let why = Some(error.to_string());
         self.record_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why });
     }

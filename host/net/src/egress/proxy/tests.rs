@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::super::{Egress, NameResolver, Reach};
-use super::journal::EgressLog;
+use super::journal::{EgressLog, EgressService};
 use super::{AllowedDestinations, EgressProxy, ProxyListeners};
 
 /// A proxy on loopback. The ports that the source sees are mapped to ports that the system chooses.

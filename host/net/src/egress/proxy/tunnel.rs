@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::super::EgressError;
-use super::journal::{EgressRefusal, EgressService};
+use super::journal::EgressService;
 use super::{Destination, Shared, hello, http};
 
 /// The size of the buffer for each direction of a connection, in bytes.
@@ -74,20 +74,12 @@ impl Shared {
             return Ok(stream);
         }
         let reach = self.declared.reach(to, self.reach);
-        match self.egress.connect(to.host(), to.port(), reach).await {
-            Ok(stream) => {
-                self.journal.allowed(via, to);
-                Ok(stream)
-            }
-            Err(error) => {
-                match &error {
-                    EgressError::Refused { .. } => {
-                        self.journal.refused(via, to.host(), to.port(), &EgressRefusal::Address(error.clone()));
-                    }
-                    _ => self.journal.failed(via, to, &error),
-                }
-                Err(error)
-            }
-        }
+        let attempt = self.journal.begin(via, to);
+        let connected = self.egress.connect(to.host(), to.port(), reach).await;
+        attempt.end(|journal| match &connected {
+            Ok(_) => journal.allowed(via, to),
+            Err(error) => journal.not_made(via, to, error),
+        });
+        connected
     }
 }

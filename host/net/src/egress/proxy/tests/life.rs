@@ -48,6 +48,28 @@ async fn a_dropped_proxy_ends_its_connections_and_records_what_it_counted() {
     assert_eq!(counts, [1, 1], "the second as a repeat");
 }
 
+/// A connection may arrive while the source ends, before its task has heard of it.
+#[tokio::test]
+async fn what_is_being_connected_when_the_source_ends_is_recorded() {
+    let server = Server::echo().await;
+    let world = World::of(&[("db.test:7000", server.address)]);
+    let cell = Cell::open(&["db.test:7000"], &world, Reach::Private);
+    let _open = tunnel(&cell).await;
+    // Each of them has begun, and none has been polled again since.
+    let to = "db.test:7000".parse().unwrap();
+    let shared = Arc::clone(&cell.proxy.shared);
+    let begun: Vec<_> = (0..3).map(|_| shared.journal.begin(EgressService::Tcp, &to)).collect();
+    let Cell { proxy, events, .. } = cell;
+    drop(proxy);
+    for attempt in begun {
+        attempt.end(|journal| journal.allowed(EgressService::Tcp, &to));
+    }
+    let counted: Vec<_> =
+        events.lock().unwrap().iter().map(|event| (event["count"].clone(), event["error"].clone())).collect();
+    let given_up = "given up before it was known whether it arrived";
+    assert_eq!(counted, [(1.into(), Value::Null), (1.into(), given_up.into()), (2.into(), given_up.into())]);
+}
+
 #[tokio::test]
 async fn connections_beyond_the_limit_are_refused() {
     let server = Server::echo().await;
