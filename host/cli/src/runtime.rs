@@ -11,7 +11,6 @@ use portcullis::control::{self, ControlError, ControlRequest};
 use portcullis::name::{ProfileName, SourceName};
 use portcullis_jail::Launcher;
 use serde_json::Value;
-use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::GlobalArgs;
@@ -19,26 +18,8 @@ use crate::output::{self, escape_hidden};
 
 /// Runs a future to its end on a runtime of its own.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    run(Builder::new_multi_thread(), future)
-}
-
-/// Runs a broker that serves agents to its end.
-///
-/// It has a thread for every second processor, because its sources run on the same machine, and because waking a further
-/// thread for a call costs more than that thread brings. A guest gives way to other calls every millisecond, so that one
-/// thread is enough to serve them all. The variable `TOKIO_WORKER_THREADS` sets another number.
-#[expect(clippy::disallowed_methods, reason = "the runtime reads this variable by itself, if it is not told a number")]
-pub(crate) fn serve<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let mut builder = Builder::new_multi_thread();
-    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        builder.worker_threads(processors.div_ceil(2));
-    }
-    run(builder, future)
-}
-
-fn run<T>(mut builder: Builder, future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = builder.enable_all().build().context("the runtime cannot be started")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.context("the runtime cannot be started")?;
     let done = runtime.block_on(future);
     // A read of standard input cannot be cancelled: if this waited for it, a signal would not end the program until the
     // agent left, too.

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import pathlib
 import select
 import signal
@@ -44,8 +43,6 @@ class Broker:
         file.chmod(0o644)
         command = [program, "--config", file, "serve"]
         environment = {"HOME": str(folder), "PATH": "/usr/bin:/bin"}
-        # A debug build is slow at what it does beside a call, so it gets every processor.
-        environment = {"TOKIO_WORKER_THREADS": str(os.cpu_count()), **environment}
         self.process = subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )

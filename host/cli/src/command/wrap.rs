@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args, _: &GlobalArgs) -> anyhow::Result<ExitCode> {
             output::message(&lack.switches());
         }
     }
-    runtime::serve(async {
+    runtime::block_on(async {
         // There is no file that could be reloaded.
         let mut hangups = runtime::hangups()?;
         tokio::spawn(async move { while hangups.recv().await.is_some() {} });
