@@ -163,15 +163,16 @@ impl ToolsComponent {
         };
         let _permit = self.instance_permit().await?;
         // Taken out during the call, so that an instance that trapped or was cancelled is not used again.
-        let opened = match instance.take() {
-            Some(kept) => Ok(kept),
-            None => self.open(caller).await?,
+        let (mut live, session) = match instance.take() {
+            Some((mut live, session)) => {
+                live.store.data_mut().facts.caller = Some(Arc::clone(caller));
+                (live, session)
+            }
+            None => match self.open(caller).await? {
+                Ok(opened) => opened,
+                Err(failure) => return Ok(Err(failure)),
+            },
         };
-        let (mut live, session) = match opened {
-            Ok(opened) => opened,
-            Err(failure) => return Ok(Err(failure)),
-        };
-        live.store.data_mut().facts.caller = Some(Arc::clone(caller));
         let result = live.call(session, tool, &arguments).await?;
         *instance = Some((live, session));
         answer(result)

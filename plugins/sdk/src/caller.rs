@@ -1,4 +1,4 @@
-//! Who calls a tool source.
+//! The caller of a tool source.
 //!
 //! A component that calls these functions imports `caller` and needs `grant = ["caller"]`. The caller is known only while
 //! a call runs. Outside a component it is the same for every test: `local`, under the profile `default`.

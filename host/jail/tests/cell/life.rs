@@ -54,44 +54,40 @@ fn every_process_ends_with_the_source_and_sigterm_reaches_it() {
     });
 }
 
-/// Returns a launcher that runs this script first. The script finds the launcher proper as `$0.jail`.
-fn launcher_behind(script: &str, folder: &Path) -> Launcher {
-    let path = folder.join("launcher");
+/// Starts a source through a launcher that runs this script first, and checks that the status of the source arrives. The
+/// script finds the launcher proper as `$0.jail`.
+fn assert_status_arrives_behind(script: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("launcher");
     // A process of another test that is forked while this one has the file open for writing would keep it from being
     // executed, so another process writes it.
-    let source = folder.join("launcher.sh");
+    let source = folder.path().join("launcher.sh");
     fs::write(&source, script).unwrap();
     fs::set_permissions(&source, fs::Permissions::from_mode(0o755)).unwrap();
     assert!(Command::new("cp").arg(&source).arg(&path).status().unwrap().success());
-    symlink(env!("CARGO_BIN_EXE_portcullis-jail"), folder.join("launcher.jail")).unwrap();
-    Launcher::Path(path)
+    symlink(env!("CARGO_BIN_EXE_portcullis-jail"), folder.path().join("launcher.jail")).unwrap();
+    let mut started = RunningLauncher::new(&Launcher::Path(path)).unwrap().start(&shell("exit 7")).unwrap();
+    started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
+    assert_eq!(started.process.wait().unwrap().code(), Some(7));
 }
 
 /// Stopping a process interrupts it while it waits on a socket with a timeout, as suspending the machine does.
 #[test]
 fn a_broker_that_is_stopped_and_continued_keeps_waiting() {
-    let folder = tempfile::tempdir().unwrap();
-    let script = "#!/bin/sh
+    assert_status_arrives_behind(
+        "#!/bin/sh
         sleep 0.1
         kill -STOP $PPID
         until grep -q 'State:.T' /proc/$PPID/status; do :; done
         kill -CONT $PPID
-        exec \"$0.jail\" \"$@\"\n";
-    let mut running = RunningLauncher::new(&launcher_behind(script, folder.path())).unwrap();
-    let mut started = running.start(&shell("exit 7")).unwrap();
-    started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
-    assert_eq!(started.process.wait().unwrap().code(), Some(7));
+        exec \"$0.jail\" \"$@\"\n",
+    );
 }
 
 /// A program that ignores SIGCHLD passes that on to what it executes, whose children then leave no status.
 #[test]
 fn a_broker_whose_parent_ignored_the_ends_of_children_learns_the_status_of_a_source() {
-    let folder = tempfile::tempdir().unwrap();
-    let script = "#!/bin/sh\nexec /usr/bin/env --ignore-signal=CHLD \"$0.jail\" \"$@\"\n";
-    let mut running = RunningLauncher::new(&launcher_behind(script, folder.path())).unwrap();
-    let mut started = running.start(&shell("exit 7")).unwrap();
-    started.control.ready(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
-    assert_eq!(started.process.wait().unwrap().code(), Some(7));
+    assert_status_arrives_behind("#!/bin/sh\nexec /usr/bin/env --ignore-signal=CHLD \"$0.jail\" \"$@\"\n");
 }
 
 #[test]

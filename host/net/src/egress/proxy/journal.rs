@@ -75,7 +75,7 @@ pub(in crate::egress) enum EgressRefusal {
     Address(EgressError),
 }
 
-/// What is recorded of an attempt that was given up: the other side may have seen it.
+/// The error that is recorded for an attempt that was given up: the other side may have seen it.
 const GIVEN_UP: &str = "given up before it was known whether it arrived";
 
 /// Records a source's egress attempts. Dropping it reports what is still counted.
