@@ -32,7 +32,7 @@ impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         let out = lines(child.stdout.take().unwrap());
-        let err = lines(child.stderr.take().unwrap());
+        let err = child.stderr.take().map_or_else(|| mpsc::channel().1, lines);
         let stdin = child.stdin.take();
         Self { child, stdin, out, err }
     }

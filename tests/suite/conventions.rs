@@ -4,9 +4,10 @@ use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
 
-use serde_json::Value;
+use portcullis_test_support::source_program;
+use serde_json::{Value, json};
 
-use crate::agent::Running;
+use crate::agent::{Agent, Era, Running};
 use crate::terminal::Terminal;
 use crate::test_dir::{Ran, TestDir, finish};
 
@@ -112,6 +113,23 @@ fn a_command_whose_reader_went_away_ends_quietly() {
     drop(reader);
     let ran = command.output().unwrap();
     assert_eq!((ran.status.code(), &*String::from_utf8_lossy(&ran.stderr)), (Some(141), ""));
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_stops_neither_calls_nor_the_end() {
+    let dir = TestDir::new(&format!("{CONFIG}[profiles.default]\napprove = \"always\"\n"));
+    let source = source_program("portcullis-test-source").display().to_string();
+    let wrap = ["wrap", "--approve", "always", "--", &source, "plain"];
+    for (arguments, tool) in [(&["serve", "--stdio"][..], "calc__add"), (&wrap, "add")] {
+        let (_unread, mut error) = std::io::pipe().unwrap();
+        let room = rustix::pipe::fcntl_setpipe_size(&error, 4096).unwrap();
+        error.write_all(&vec![b'\n'; room]).unwrap();
+        let mut command = dir.command(arguments);
+        command.env("PORTCULLIS_LOG", "portcullis=trace").stderr(error);
+        let mut agent = Agent::of(command, Era::Modern, json!({ "elicitation": {} }));
+        assert_eq!(agent.call(tool, &json!({ "a": 40, "b": 2 }), Some("once")), json!({ "ok": "42" }));
+        agent.leave();
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod reload;
 mod report;
 mod running;
 mod runtime;
+mod standard_error;
 #[cfg(test)]
 mod tests;
 mod thief;
@@ -45,10 +46,12 @@ fn main() -> ExitCode {
     cli.global.config = cli.global.config.take().or_else(portcullis::config::named_by_environment);
     output::log(cli.command.log_level());
     let json = cli.global.json;
-    match command::run(cli) {
+    let code = match command::run(cli) {
         Ok(code) => code,
         Err(error) => report::failure(&error, json),
-    }
+    };
+    standard_error::finish();
+    code
 }
 
 /// Raises the limit on open descriptors to its maximum: agents, sources and the files of components need more than many

@@ -7,6 +7,8 @@ use anstyle::{Color, Style};
 
 pub(crate) use portcullis::escape::{escape_hidden, escape_hidden_json};
 
+use crate::standard_error::StandardError;
+
 /// The style of headings.
 pub(crate) const BOLD: Style = Style::new().bold();
 /// The style of errors and weaknesses.
@@ -22,10 +24,15 @@ pub(crate) fn log(level: &str) {
         Ok(off) => filter.add_directive(off),
         Err(_) => filter,
     };
-    let colours = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
+    let colours = error_colours() != anstream::ColorChoice::Never;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
     // If standard error is gone, as with a closed terminal, reporting a failed write to it would panic.
-    log.with_writer(std::io::stderr).with_target(false).log_internal_errors(false).init();
+    log.with_writer(|| StandardError).with_target(false).log_internal_errors(false).init();
+}
+
+/// Returns whether colours are wanted on standard error.
+fn error_colours() -> anstream::ColorChoice {
+    anstream::AutoStream::choice(&std::io::stderr())
 }
 
 /// Prints data as indented JSON on standard output.
@@ -86,13 +93,14 @@ pub(crate) fn clear() -> anyhow::Result<()> {
 
 /// Replaces the present line of the terminal on standard error.
 pub(crate) fn status_line(line: &str) {
-    let mut err = std::io::stderr();
+    let text = format!("\r\x1b[K{line}");
     // If this fails, there is nowhere left to report it.
-    let _ = write!(err, "\r\x1b[K{line}").and_then(|()| err.flush());
+    let _ = StandardError.write_all(text.as_bytes()).and_then(|()| StandardError.flush());
 }
 
 /// Prints a line for people on standard error. Text from elsewhere must have passed [`visible`].
 pub(crate) fn message(line: &str) {
+    let mut shown = anstream::AutoStream::new(Vec::new(), error_colours());
     // If this fails, there is nowhere left to report it.
-    let _ = writeln!(anstream::stderr(), "{line}");
+    let _ = writeln!(shown, "{line}").and_then(|()| StandardError.write_all(&shown.into_inner()));
 }

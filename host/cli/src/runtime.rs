@@ -15,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::GlobalArgs;
 use crate::output::{self, escape_hidden};
+use crate::standard_error;
 
 /// Runs a future to its end on a runtime of its own.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -25,6 +26,13 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
     // agent left, too.
     runtime.shutdown_background();
     done
+}
+
+/// Runs a future that serves agents to its end on a runtime of its own. A standard error that nobody reads stops none of its
+/// threads.
+pub(crate) fn serve<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    standard_error::write_in_background().context("the thread for standard error cannot be started")?;
+    block_on(future)
 }
 
 /// Builds a broker that launches process sources through this very program.

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         let known: Vec<_> = config.profiles.keys().map(ProfileName::as_str).collect();
         bail!("--profile {profile}: no such profile is configured; the configuration has {}", known.join(", "));
     }
-    runtime::block_on(async {
+    runtime::serve(async {
         let hangups = runtime::hangups()?;
         let broker = runtime::broker(config).await?;
         isolation::banner(&broker).await;

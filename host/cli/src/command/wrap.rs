@@ -131,14 +131,12 @@ pub(crate) fn run(args: &Args, _: &GlobalArgs) -> anyhow::Result<ExitCode> {
         base: std::env::current_dir().context("the working directory is gone")?,
     };
     let mut config = Config::for_wrap(&wrap)?;
-    let own = config.own_files();
-    for source in config.sources.values_mut() {
-        source.cell.recorded = args.learn;
-        if let Some(lack) = UnmetNeeds::of(source, &own) {
+    config.sources.values_mut().for_each(|source| source.cell.recorded = args.learn);
+    runtime::serve(async {
+        let own = config.own_files();
+        for lack in config.sources.values().filter_map(|source| UnmetNeeds::of(source, &own)) {
             output::message(&lack.switches());
         }
-    }
-    runtime::block_on(async {
         // There is no file that could be reloaded.
         let mut hangups = runtime::hangups()?;
         tokio::spawn(async move { while hangups.recv().await.is_some() {} });
