@@ -71,11 +71,12 @@ fn world(exports: &[String]) -> Option<(&'static str, &'static [&'static str])> 
 
 fn import(name: String, free: &[&str], access: Option<&ComponentAccess>) -> Import {
     let ours = interface(&name);
-    let grant = GRANTS.into_iter().find(|grant| ours == Some(grant));
-    let refused = match ours {
-        Some(interface) if free.contains(&interface) || grant.is_some() => None,
-        Some(_) => Some(remedy(&name)),
-        None => access.map_or_else(|| Some(remedy(&name)), |access| access::refusal(&name, access)),
+    let grants = access.map_or(&[][..], |_| &GRANTS);
+    let grant = grants.iter().copied().find(|grant| ours == Some(grant));
+    let refused = match (ours, access) {
+        (Some(interface), _) if free.contains(&interface) || grant.is_some() => None,
+        (None, Some(access)) => access::refusal(&name, access),
+        _ => Some(remedy(&name, access.is_some())),
     };
     Import { name, grant, refused }
 }

@@ -219,7 +219,7 @@ fn refusal<'a>(
     let remedy = match (interface(import), confinement) {
         (Some(name), _) if free.contains(&name) || grant.iter().any(|word| word == name) => return None,
         (None, Some(confinement)) => access::refusal(import, &confinement.access)?,
-        _ => remedy(import),
+        _ => remedy(import, confinement.is_some()),
     };
     Some((import, remedy))
 }
@@ -280,10 +280,10 @@ pub(crate) fn interface(name: &str) -> Option<&str> {
     Some(rest.split_once('@').map_or(rest, |(interface, _)| interface))
 }
 
-/// Returns what to write so that a plugin gets this import, or that nothing helps.
-pub(crate) fn remedy(import: &str) -> String {
+/// Returns what to write so that a plugin gets this import, or that nothing helps. Only a source can be granted something.
+pub(crate) fn remedy(import: &str, is_source: bool) -> String {
     match interface(import) {
-        Some(name) if GRANTS.contains(&name) => format!("add `grant = [\"{name}\"]` to its table"),
+        Some(name) if is_source && GRANTS.contains(&name) => format!("add `grant = [\"{name}\"]` to its table"),
         Some(_) => "it belongs to another kind of plugin".into(),
         None => {
             "no grant exists for it; a Rust plugin built for wasm32-unknown-unknown imports nothing of the kind".into()

@@ -122,6 +122,15 @@ async fn an_import_without_a_grant_is_refused_by_name() {
     assert!(text.contains("portcullis:plugin/key-value@0.1.0") && text.contains(r#"grant = ["key-value"]"#), "{text}");
 }
 
+#[test]
+fn what_only_a_source_can_be_granted_is_not_offered_to_a_policy() {
+    for interface in ["caller", "key-value"] {
+        let import = format!("portcullis:plugin/{interface}@0.1.0");
+        assert_eq!(load::remedy(&import, true), format!("add `grant = [\"{interface}\"]` to its table"));
+        assert_eq!(load::remedy(&import, false), "it belongs to another kind of plugin");
+    }
+}
+
 #[tokio::test]
 async fn the_log_needs_no_grant_and_an_unknown_grant_is_refused() {
     let mut config = entry("logger", json!({}));
