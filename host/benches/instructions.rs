@@ -1,4 +1,4 @@
-//! Counts the instructions of a message and of the records of a call with valgrind, and fails above the recorded budget and 5 %.
+//! Counts the instructions of a message, of the records of a call and of a whole call with valgrind, and fails above the recorded budget and 5 %.
 //! Counts repeat where times do not, so that CI can compare them:
 //!
 //! ```sh
@@ -20,12 +20,22 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use bytes::Bytes;
-use portcullis::call::{CallId, SessionId};
+use portcullis::agent::NoAgent;
+use portcullis::broker::Broker;
+use portcullis::call::{CallId, CallView, SessionId};
+use portcullis::config::Config;
 use portcullis::digest::Digest;
 use portcullis::ledger::{ChainStart, Event, EventKind, IntentDurability, Ledger};
-use portcullis::protocol::Message;
-use serde_json::json;
+use portcullis::plugin::{NativeError, NativePolicy, Verdict};
+use portcullis::protocol::{Answer, Json, Message};
+use portcullis::source::NativeSource;
+use portcullis_jail::Launcher;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 
 const BUDGETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.json");
 
@@ -38,7 +48,7 @@ const TOLERANCE: f64 = 1.05;
 /// Work by its name, which does a number of rounds.
 type Work = (&'static str, fn(u64));
 
-const WORKS: [Work; 2] = [("append", append), ("envelope", envelope)];
+const WORKS: [Work; 3] = [("append", append), ("envelope", envelope), ("gate", gate)];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -124,4 +134,81 @@ fn append(rounds: u64) {
         }
         ledger.close().await;
     });
+}
+
+/// Calls a tool of a server in this process through a session: a policy judges the call, and the ledger records it.
+fn gate(rounds: u64) {
+    const CONFIG: &str = r#"
+[profiles.default]
+approve = "never"
+[[policies]]
+plugin = "native:pass"
+[sources.near]
+native = "echo"
+"#;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config::parse(CONFIG, &dir.path().join("portcullis.toml")).unwrap();
+    runtime.block_on(async {
+        let broker = Broker::builder(config, Launcher::SelfExec).policy("pass", Pass).source("echo", Echo);
+        let broker = broker.build().await.unwrap();
+        let profile = "default".parse().unwrap();
+        let session = broker.open_session(&profile, &"bench".parse().unwrap(), "bench/1").await.unwrap();
+        for _ in 0..rounds {
+            let params = Json::parse(r#"{"name":"near__echo","arguments":{"a":"hello"}}"#).unwrap();
+            match session.request("tools/call", params, Arc::new(NoAgent)).await {
+                Answer::Result(result) => drop(black_box(result)),
+                Answer::Error(error) => panic!("the call was not let through: {}", error.as_str()),
+            }
+        }
+        broker.shutdown().await;
+    });
+}
+
+struct Pass;
+
+#[async_trait]
+impl NativePolicy for Pass {
+    fn version(&self) -> &str {
+        "1"
+    }
+
+    async fn check(&self, _: &CallView) -> Result<Verdict, NativeError> {
+        Ok(Verdict::Pass)
+    }
+}
+
+/// A server that gives each call the same result.
+struct Echo;
+
+#[async_trait]
+impl NativeSource for Echo {
+    fn version(&self) -> &str {
+        "1"
+    }
+
+    async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
+        let (input, mut output) = tokio::io::split(stream);
+        let mut lines = BufReader::new(input).lines();
+        while let Some(line) = lines.next_line().await? {
+            let message: Value = serde_json::from_str(&line)?;
+            let Some(id) = message.get("id") else { continue };
+            let mut answer = match message["method"].as_str() {
+                Some("initialize") => json!({ "result": {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": { "tools": {} },
+                    "serverInfo": { "name": "echo", "version": "1" },
+                }}),
+                Some("tools/list") => {
+                    json!({ "result": { "tools": [{ "name": "echo", "inputSchema": { "type": "object" } }] } })
+                }
+                Some("tools/call") => json!({ "result": { "content": [{ "type": "text", "text": "hello" }] } }),
+                _ => json!({ "error": { "code": -32601, "message": "there is no such method" } }),
+            };
+            answer["jsonrpc"] = json!("2.0");
+            answer["id"] = id.clone();
+            output.write_all(format!("{answer}\n").as_bytes()).await?;
+        }
+        Ok(())
+    }
 }
