@@ -193,20 +193,21 @@ impl NativeSource for Echo {
         while let Some(line) = lines.next_line().await? {
             let message: Value = serde_json::from_str(&line)?;
             let Some(id) = message.get("id") else { continue };
-            let mut answer = match message["method"].as_str() {
-                Some("initialize") => json!({ "result": {
-                    "protocolVersion": "2025-11-25",
-                    "capabilities": { "tools": {} },
-                    "serverInfo": { "name": "echo", "version": "1" },
-                }}),
-                Some("tools/list") => {
-                    json!({ "result": { "tools": [{ "name": "echo", "inputSchema": { "type": "object" } }] } })
+            let (key, body) = match message.get("method").and_then(Value::as_str) {
+                Some("initialize") => {
+                    let server = json!({ "name": "echo", "version": "1" });
+                    let capabilities = json!({ "tools": {} });
+                    let hello =
+                        json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": server });
+                    ("result", hello)
                 }
-                Some("tools/call") => json!({ "result": { "content": [{ "type": "text", "text": "hello" }] } }),
-                _ => json!({ "error": { "code": -32601, "message": "there is no such method" } }),
+                Some("tools/list") => {
+                    ("result", json!({ "tools": [{ "name": "echo", "inputSchema": { "type": "object" } }] }))
+                }
+                Some("tools/call") => ("result", json!({ "content": [{ "type": "text", "text": "hello" }] })),
+                _ => ("error", json!({ "code": -32601, "message": "there is no such method" })),
             };
-            answer["jsonrpc"] = json!("2.0");
-            answer["id"] = id.clone();
+            let answer = json!({ "jsonrpc": "2.0", "id": id, key: body });
             output.write_all(format!("{answer}\n").as_bytes()).await?;
         }
         Ok(())

@@ -15,6 +15,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::compiled_plugins;
+
 /// The timeout of every wait. It is longer than anything takes on a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -31,6 +33,12 @@ pub(crate) fn tests_folder() -> PathBuf {
 
 pub(crate) struct TestDir {
     dir: TempDir,
+}
+
+impl Drop for TestDir {
+    fn drop(&mut self) {
+        compiled_plugins::take(&self.compiled());
+    }
 }
 
 /// The exit code and output of a command that has ended.
@@ -51,10 +59,12 @@ impl TestDir {
     /// of `tests/guests`, `@outside@` the policy from outside the workspace, `@dir@` the folder itself, and `@cell@` a
     /// cell that may write the folder `open`.
     pub(crate) fn new(config: &str) -> Self {
-        Self::beneath(&std::env::temp_dir(), config)
+        let dir = Self::beneath(&std::env::temp_dir(), config);
+        compiled_plugins::give(&dir.compiled());
+        dir
     }
 
-    /// Creates one below this folder.
+    /// Creates one below this folder, for a user who has compiled no plugin yet.
     pub(crate) fn beneath(folder: &Path, config: &str) -> Self {
         let dir = Self { dir: tempfile::Builder::new().prefix("portcullis-suite-").tempdir_in(folder).unwrap() };
         for folder in ["home", "open"] {
@@ -91,6 +101,10 @@ impl TestDir {
     /// Returns the state folder of the user of this folder.
     pub(crate) fn state(&self) -> PathBuf {
         self.path("home/.local/state/portcullis")
+    }
+
+    fn compiled(&self) -> PathBuf {
+        self.state().join("compiled")
     }
 
     fn filled(&self, text: &str) -> String {

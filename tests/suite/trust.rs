@@ -206,7 +206,7 @@ fn nothing_beside_a_configuration_is_loaded_as_code() {
     // All data folders of a user share one cache.
     let before = names(&own);
     assert!(before.len() > 1, "the key and what was compiled");
-    let other = TestDir::new(CALC);
+    let other = TestDir::beneath(&std::env::temp_dir(), CALC);
     let mut command = other.command(&["--config", "portcullis.toml", "tools"]);
     command.env("HOME", dir.path("home"));
     works(&finish(command));

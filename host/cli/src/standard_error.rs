@@ -142,6 +142,8 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
     use super::*;

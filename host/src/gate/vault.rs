@@ -62,9 +62,12 @@ impl SessionVault {
     ///
     /// Only values are restored, never keys: a policy has decided by the keys that it saw.
     pub(super) fn restore(&self, call: &Call) -> Option<Json> {
+        let kept = self.kept.lock();
+        if kept.by_placeholder.is_empty() {
+            return None;
+        }
         let text = call.arguments.as_str();
         memchr::memmem::find(text.as_bytes(), OPEN.as_bytes())?;
-        let kept = self.kept.lock();
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = rest.find('"') {

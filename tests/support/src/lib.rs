@@ -126,14 +126,16 @@ pub fn source_program(name: &str) -> PathBuf {
 /// If it cannot be built, with the output of cargo.
 #[must_use]
 pub fn edge_host(features: &[&str]) -> PathBuf {
-    // A target folder of its own: in the workspace's, the other packages that are built would decide the features.
-    let target = root().join("target/edge-host");
+    // The test is TARGET/PROFILE/deps/TEST-HASH. Most dependencies are in TARGET already, and cargo holds no lock while tests run.
+    let test = std::env::current_exe().unwrap_or_default();
+    let target = test.ancestors().nth(3).unwrap_or(&test);
     let mut command = clean(Command::new("cargo"));
     command.args(["build", "--quiet", "--locked", "--package", "portcullis-edge-host", "--features"]);
-    command.arg(features.join(",")).arg("--target-dir").arg(&target).current_dir(root());
+    command.arg(features.join(",")).arg("--target-dir").arg(target).current_dir(root());
     run(command, "the edge host");
-    let program = target.join(["portcullis-edge-host", features.join("-").as_str()].join("-"));
-    let copied = std::fs::copy(target.join("debug/portcullis-edge-host"), &program);
+    let built = target.join("debug/portcullis-edge-host");
+    let program = built.with_file_name(["portcullis-edge-host-of-test", features.join("-").as_str()].join("-"));
+    let copied = std::fs::copy(built, &program);
     copied.unwrap_or_else(|error| panic!("{} cannot be written: {error}", program.display()));
     program
 }
