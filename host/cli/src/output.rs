@@ -98,7 +98,7 @@ pub(crate) fn status_line(line: &str) {
     let _ = StandardError.write_all(text.as_bytes()).and_then(|()| StandardError.flush());
 }
 
-/// Prints a line for people on standard error. Text from elsewhere must have passed [`visible`].
+/// Prints a line for people on standard error. Text from elsewhere must have passed [`escape_hidden`].
 pub(crate) fn message(line: &str) {
     let mut shown = anstream::AutoStream::new(Vec::new(), error_colours());
     // If this fails, there is nowhere left to report it.
