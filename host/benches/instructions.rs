@@ -1,5 +1,5 @@
-//! Counts the instructions of a message, of the records of a call and of a whole call with valgrind, and fails above the recorded budget and 5 %.
-//! Counts repeat where times do not, so that CI can compare them:
+//! Counts the instructions of a message, of the records of a call and of a whole call with valgrind, and fails above the
+//! recorded budget and 5 %. Counts repeat where times do not, so that CI can compare them:
 //!
 //! ```sh
 //! cargo bench --profile dev --bench instructions      # UPDATE_GOLDEN=1 records what it counts as the budget
@@ -19,7 +19,6 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
-
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -168,6 +167,7 @@ required = true
     });
 }
 
+/// A policy that lets each call pass.
 struct Pass;
 
 #[async_trait]

@@ -46,12 +46,12 @@ fn main() -> ExitCode {
     cli.global.config = cli.global.config.take().or_else(portcullis::config::named_by_environment);
     output::log(cli.command.log_level());
     let json = cli.global.json;
-    let code = match command::run(cli) {
+    // Also what a panic says is written.
+    let _finish = standard_error::FinishOnDrop;
+    match command::run(cli) {
         Ok(code) => code,
         Err(error) => report::failure(&error, json),
-    };
-    standard_error::finish();
-    code
+    }
 }
 
 /// Raises the limit on open descriptors to its maximum: agents, sources and the files of components need more than many

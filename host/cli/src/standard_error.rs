@@ -31,10 +31,14 @@ pub(crate) fn write_in_background() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until everything is written, for one second at most: nobody may be reading.
-pub(crate) fn finish() {
-    if let Some(queue) = BACKGROUND.get() {
-        queue.finish(LAST_WAIT);
+/// A guard that, when it is dropped, waits until everything is written, for one second at most: nobody may be reading.
+pub(crate) struct FinishOnDrop;
+
+impl Drop for FinishOnDrop {
+    fn drop(&mut self) {
+        if let Some(queue) = BACKGROUND.get() {
+            queue.finish(LAST_WAIT);
+        }
     }
 }
 
@@ -79,7 +83,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     waiting: Vec<u8>,
-    /// How many writes were dropped since the last one that had room.
+    /// The number of writes that found no room behind the text that waits.
     dropped: u64,
     is_writing: bool,
 }
