@@ -50,9 +50,15 @@ pub struct CellFactory {
 }
 
 impl CellFactory {
-    /// Returns a factory whose cells are not [recorded](Self::recorded_by). `own` are files that no source gets, `trust` is
-    /// what the user has trusted.
-    pub fn new(launcher: Launcher, data_dir: &Path, own: Vec<PathBuf>, trust: Option<TrustStore>) -> Self {
+    /// Returns a host. `own` are files that no source gets, `trust` is what the user has trusted, and `record` writes
+    /// events to the ledger.
+    pub fn new(
+        launcher: Launcher,
+        data_dir: &Path,
+        own: Vec<PathBuf>,
+        trust: Option<TrustStore>,
+        record: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Self {
         #[cfg(not(feature = "process"))]
         let _ = launcher;
         Self {
@@ -61,7 +67,7 @@ impl CellFactory {
             data_dir: data_dir.to_owned(),
             own,
             trust,
-            record: Arc::new(drop),
+            record: Arc::new(record),
             installations: Installations::default(),
             #[cfg(feature = "process")]
             osv: None,
@@ -70,7 +76,7 @@ impl CellFactory {
         }
     }
 
-    /// Returns the same factory with another function that writes events to the ledger.
+    /// Returns the same host with another function that writes events to the ledger.
     #[must_use]
     pub fn recorded_by(&self, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
         Self { record: Arc::new(record), ..self.clone() }
@@ -142,18 +148,6 @@ impl CellFactory {
         self.tiers.get_or_init(probe).await
     }
 
-    /// Begins to find out which cells this machine can build, which takes some milliseconds that the first source then need not
-    /// wait for.
-    ///
-    /// # Panics
-    /// Outside of a runtime of tokio.
-    pub fn probe_ahead(&self) {
-        let factory = self.clone();
-        tokio::spawn(async move {
-            factory.tiers().await;
-        });
-    }
-
     /// Describes this machine as programs find it, without the files that no source is given.
     pub fn programs(&self) -> ProgramSearch {
         ProgramSearch::of_this_machine(&self.own)
@@ -190,6 +184,6 @@ impl CellFactory {
 
 impl std::fmt::Debug for CellFactory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CellFactory").field("data_dir", &self.data_dir).finish_non_exhaustive()
+        f.debug_struct("CellHost").field("data_dir", &self.data_dir).finish_non_exhaustive()
     }
 }

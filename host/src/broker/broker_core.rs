@@ -10,9 +10,9 @@ use tokio_util::task::TaskTracker;
 use super::native_parts::NativeParts;
 use super::{BuildError, loading};
 use crate::cell::{CellFactory, Installations};
-use crate::config::{Approve, Config, PluginConfig, user_trust};
 #[cfg(feature = "process")]
-use crate::config::{Endpoint, user_state_dir};
+use crate::config::user_state_dir;
+use crate::config::{Approve, Config, PluginConfig, user_trust};
 use crate::context::{self, Context, Profile, SourceParts};
 use crate::gate::{Gate, GatePlugins, Inbox};
 use crate::ledger::{Event, EventKind, Ledger};
@@ -94,11 +94,16 @@ impl PreparedConfig {
 
 impl BrokerCore {
     pub(super) fn new(
-        (cells, natives): (CellFactory, NativeParts),
-        config: &Config,
+        (launcher, natives): (Launcher, NativeParts),
+        first: &PreparedConfig,
         ledger: Ledger,
         telemetry: Option<Telemetry>,
     ) -> Self {
+        let (config, notes) = (&first.config, ledger.clone());
+        let record = move |event| notes.record(event);
+        let cells = CellFactory::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
+        #[cfg(feature = "process")]
+        let cells = cells.with_osv(user_state_dir().map(|folder| portcullis_osv::file_in(&folder)));
         let session_durations = Arc::new(Histogram::new(OPERATION));
         let inbox = Arc::new(Inbox::with_lock_file(config.data_dir.clone()));
         Self { ledger, inbox, telemetry, closing: TaskTracker::new(), cells, natives, session_durations }
@@ -146,18 +151,6 @@ impl BrokerCore {
     pub(super) fn installations(&self) -> &Installations {
         self.cells.installations()
     }
-}
-
-/// Returns the factory of the cells. If a source is a program, it begins to find out which cells this machine can build.
-pub(super) fn cells(launcher: Launcher, config: &Config) -> CellFactory {
-    let cells = CellFactory::new(launcher, &config.data_dir, config.own_files(), user_trust().ok());
-    #[cfg(feature = "process")]
-    let cells = cells.with_osv(user_state_dir().map(|folder| portcullis_osv::file_in(&folder)));
-    #[cfg(feature = "process")]
-    if config.sources.values().any(|source| matches!(source.endpoint, Endpoint::Command { .. })) {
-        cells.probe_ahead();
-    }
-    cells
 }
 
 /// Logs and records the profiles under which no person is asked.

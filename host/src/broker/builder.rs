@@ -6,7 +6,7 @@ use std::time::Instant;
 use portcullis_jail::Launcher;
 use tokio::sync::watch;
 
-use super::broker_core::{self, BrokerCore, PreparedConfig};
+use super::broker_core::{BrokerCore, PreparedConfig};
 use super::native_parts::NativeParts;
 use super::question_notifier::QuestionNotifier;
 use super::rejected::{self, RejectionRecorder};
@@ -118,7 +118,6 @@ impl BrokerBuilder {
             return Err(BuildError::NativeTwice { role, name });
         }
         let prepared = PreparedConfig::of(config, None, &natives, None).await?;
-        let cells = broker_core::cells(launcher, &prepared.config);
         let sinks = feed::load(&prepared.plugins, &prepared.config, &prepared.secrets).await?;
         let telemetry = prepared.config.telemetry.as_ref();
         let telemetry = telemetry.map(|config| Telemetry::start(config, &prepared.secrets)).transpose();
@@ -126,7 +125,7 @@ impl BrokerBuilder {
         let metrics = metrics::collector(&prepared)?;
 
         let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
-        let lasting = BrokerCore::new((cells, natives), &prepared.config, ledger, telemetry);
+        let lasting = BrokerCore::new((launcher, natives), &prepared, ledger, telemetry);
         let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
         let question_notifier =
             QuestionNotifier::start(questions, secrets, &lasting.inbox).map_err(BuildError::Questions);

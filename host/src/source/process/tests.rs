@@ -66,8 +66,8 @@ impl Bench {
         };
         std::fs::create_dir(dir.path().join("open")).unwrap();
         let launcher = Launcher::Path(test_source().to_owned());
-        let data = dir.path().join("data");
-        let cells = Arc::new(CellFactory::new(launcher, &data, vec![data.clone()], None));
+        let cells =
+            Arc::new(CellFactory::new(launcher, &dir.path().join("data"), vec![dir.path().join("data")], None, |_| {}));
         let process_cell = Arc::new(ProcessCell::new(cells, &config));
         Self { source: ProcessSource::new(&config, process_cell, values).unwrap(), dir }
     }

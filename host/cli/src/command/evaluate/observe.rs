@@ -63,8 +63,8 @@ pub(super) async fn prepare(
 impl Candidate {
     /// Returns the cell of the source as it is configured now.
     fn cell(&self, source: &SourceConfig) -> ProcessCell {
-        let cells = CellFactory::new(Launcher::SelfExec, &self.data_dir, self.own.clone(), None);
-        let cells = cells.with_osv(self.osv.clone());
+        let cells = CellFactory::new(Launcher::SelfExec, &self.data_dir, self.own.clone(), None, |_| {})
+            .with_osv(self.osv.clone());
         ProcessCell::new(Arc::new(cells), source)
     }
 }
