@@ -28,13 +28,13 @@ pub(crate) enum BakeError {
     Unable(wasmtime::Error),
 }
 
-/// Configures the component `wasm` in `store` and returns a component that starts configured. `link` prepares
-/// it for instantiation.
+/// Configures the component `wasm` in `store` and returns a component that starts configured. `prepare` compiles and
+/// links the component that it is given: `wasm`, with functions that read its state.
 pub(crate) async fn bake<W: World>(
     mut store: Store<GuestState>,
     wasm: &[u8],
     settings: &String,
-    link: impl FnOnce(&Component) -> wasmtime::Result<W::Prepared>,
+    prepare: impl FnOnce(&[u8]) -> wasmtime::Result<W::Prepared>,
 ) -> Result<Component, BakeError> {
     if shares_memory(wasm)? {
         // Wizer would panic, or produce something that is not a component.
@@ -44,7 +44,7 @@ pub(crate) async fn bake<W: World>(
     let mut wizer = Wizer::new();
     wizer.keep_init_func(true);
     let (context, readable) = wizer.instrument_component(wasm)?;
-    let pre = link(&Component::from_binary(&engine, &readable)?)?;
+    let pre = prepare(&readable)?;
 
     let armed = arm(&mut store, CallLimits::START);
     let configured = async {

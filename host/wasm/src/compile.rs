@@ -41,13 +41,12 @@ pub(super) fn configured<W: World>(
         Some(confinement) => GuestState::confined(&host.engine, &host.clock, facts, confinement)
             .map_err(|failure| InstantiateError::Failed(failure).of(&wasm.plugin))?,
     };
-    let baked =
-        bake::<W>(
-            store,
-            &bytes,
-            settings,
-            |component| Ok(link::<W>(&host.engine, wasm, component, allowed, None)?.pre),
-        );
+    // What reads the settings is the same for all settings, so a change of them compiles one component and not two.
+    let prepare = |readable: &[u8]| {
+        let component = compiled(host, &wasm.plugin, &Digest::of(readable), readable)?;
+        Ok(link::<W>(&host.engine, wasm, &component, allowed, None)?.pre)
+    };
+    let baked = bake::<W>(store, &bytes, settings, prepare);
     match tokio::runtime::Handle::current().block_on(baked) {
         Ok(component) => {
             keep(host, &wasm.plugin, &digest, &component);
@@ -101,6 +100,16 @@ pub(super) fn precompiled(wasm: &PluginBytes, target: Option<&str>) -> Result<Ve
     let code =
         engine.precompile_component(&encoded(&wasm.plugin, bytes)?).map_err(|error| refuse(format!("{error:#}")))?;
     Ok(Precompiled::file(wasm.digest, manifest.docs.as_deref(), &code))
+}
+
+/// Compiles a component, or loads it from the cache, where it has the digest as its name.
+fn compiled(host: &Host, plugin: &str, digest: &Digest, bytes: &[u8]) -> wasmtime::Result<Component> {
+    if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, digest)) {
+        return Ok(component);
+    }
+    let component = Component::from_binary(&host.engine, bytes)?;
+    keep(host, plugin, digest, &component);
+    Ok(component)
 }
 
 fn keep(host: &Host, plugin: &str, digest: &Digest, component: &Component) {

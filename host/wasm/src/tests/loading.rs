@@ -1,7 +1,7 @@
 //! Tests of what is refused at load and with which message, and of what the cache of compiled code withstands.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use portcullis_test_support::guest;
@@ -201,6 +201,29 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     all.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm")).collect()
 }
 
+/// Returns the entries that a plugin with settings has made: what reads the settings, then the configured plugin.
+fn oldest_first<const N: usize>(folder: &Path) -> [PathBuf; N] {
+    let mut all = entries(folder);
+    all.sort_by_key(|path| fs::metadata(path).unwrap().modified().unwrap());
+    all.try_into().unwrap()
+}
+
+#[tokio::test]
+async fn other_settings_compile_a_plugin_once_and_not_twice() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("compiled");
+    let load = async |settings| {
+        PluginHost::new(Some(&folder)).unwrap().policy(&entry("plain", settings)).await.unwrap();
+    };
+    load(json!({ "first": 1 })).await;
+    let [reads_settings, configured] = oldest_first(&folder);
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    let before = [&reads_settings, &configured].map(|path| inode(path));
+    load(json!({ "second": 2 })).await;
+    assert_eq!([&reads_settings, &configured].map(|path| inode(path)), before, "an entry was written again");
+    assert_eq!(entries(&folder).len(), 3);
+}
+
 #[tokio::test]
 async fn compiled_code_is_private_and_an_altered_entry_is_made_again() {
     let parent = tempfile::tempdir().unwrap();
@@ -209,7 +232,7 @@ async fn compiled_code_is_private_and_an_altered_entry_is_made_again() {
     load().await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&folder), mode(&folder.join("key"))), (0o700, 0o600));
-    let [path] = entries(&folder).try_into().unwrap();
+    let [_, path] = oldest_first(&folder);
     let good = fs::read(&path).unwrap();
 
     // An unaltered entry is loaded, not compiled: the file stays the same.
@@ -236,12 +259,12 @@ async fn equal_plugins_share_their_compiled_code() {
     let host = PluginHost::new(Some(&folder)).unwrap();
     let policy = async |settings| drop(host.policy(&entry("plain", settings)).await.unwrap());
     policy(json!({})).await;
-    let [path] = entries(&folder).try_into().unwrap();
-    fs::remove_file(&path).unwrap();
+    let [_, configured] = oldest_first(&folder);
+    fs::remove_file(&configured).unwrap();
     policy(json!({})).await;
-    assert!(entries(&folder).is_empty(), "it was loaded or compiled again");
+    assert_eq!(entries(&folder).len(), 1, "it was loaded or compiled again");
     policy(json!({ "other": 1 })).await;
-    assert_eq!(entries(&folder).len(), 1, "settings are part of what is loaded");
+    assert_eq!(entries(&folder).len(), 2, "settings are part of what is loaded");
 }
 
 #[tokio::test]
@@ -250,10 +273,9 @@ async fn an_entry_under_another_name_is_not_loaded() {
     let folder = parent.path().join("compiled");
     let host = PluginHost::new(Some(&folder)).unwrap();
     host.policy(&entry("plain", json!({}))).await.unwrap();
-    let [plain] = entries(&folder).try_into().unwrap();
     host.policy(&entry("loop", json!({}))).await.unwrap();
-    let other = entries(&folder).into_iter().find(|path| *path != plain).unwrap();
-    fs::copy(&plain, &other).unwrap();
+    let [_, plain, _, endless] = oldest_first(&folder);
+    fs::copy(&plain, &endless).unwrap();
     let policy = host.policy(&entry("loop", json!({}))).await.unwrap();
     assert_eq!(policy.check(&view("{}")).await.unwrap_err().code, FailureCode::Deadline);
 }
