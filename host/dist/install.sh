@@ -95,16 +95,22 @@ install_program() {
     has sha256sum || has shasum ||
         fail "neither sha256sum nor shasum is there, so what comes cannot be verified; install coreutils or perl"
     has tar || fail "tar is not there to unpack the program; install it"
-    archive=$name-$(target).tar.gz || exit 1
+    stem=$name-$(target) || exit 1
     temporary=$(mktemp -d) || fail "there is no folder for temporary files"
     trap 'rm -rf "$temporary"' EXIT
     trap 'exit 1' HUP INT TERM
 
-    say "fetching $archive from $base"
+    say "fetching $stem from $base"
     fetch SHA256SUMS "$temporary/SHA256SUMS"
+    # A third smaller, for machines that can unpack it.
+    if has xz && grep -q "[ *]$stem.tar.xz\$" "$temporary/SHA256SUMS"; then
+        archive=$stem.tar.xz unpack=-xJf
+    else
+        archive=$stem.tar.gz unpack=-xzf
+    fi
     fetch "$archive" "$temporary/$archive"
     verify "$archive"
-    tar -xzf "$temporary/$archive" -C "$temporary" "$name" || fail "$archive cannot be unpacked; nothing was installed"
+    tar "$unpack" "$temporary/$archive" -C "$temporary" "$name" || fail "$archive cannot be unpacked; nothing was installed"
     version=$("$temporary/$name" --version) || fail "the program does not run on this machine; nothing was installed"
 
     mkdir -p "$to" || fail "$to cannot be created; name another folder with --to DIR"

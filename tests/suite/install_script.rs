@@ -17,7 +17,8 @@ use tempfile::TempDir;
 use crate::test_dir::{Ran, files, finish, tests_folder};
 
 /// What the script runs besides the shell. `sha256sum`, `curl` and `wget` are added by the tests that need them.
-const TOOLS: [&str; 12] = ["awk", "chmod", "cp", "gzip", "mkdir", "mktemp", "mv", "rm", "sh", "tar", "uname", "cat"];
+const TOOLS: [&str; 13] =
+    ["awk", "chmod", "cp", "grep", "gzip", "mkdir", "mktemp", "mv", "rm", "sh", "tar", "uname", "cat"];
 
 /// A home in which the script is run, and the files of a release.
 struct Installation {
@@ -186,6 +187,28 @@ fn the_installation_script_installs_what_it_verified_and_uninstalls_it_again() {
     fs::write(elsewhere.join("portcullis"), "#!/bin/sh\necho something else\n").unwrap();
     let ran = installation.run(&["--uninstall", "--to", "some where"]);
     assert!(ran.code == Some(1) && elsewhere.join("portcullis").exists(), "another program stays: {}", ran.err);
+}
+
+/// The smaller archive is taken where there is a program that unpacks it, and nothing else is then fetched.
+#[test]
+fn the_installation_script_takes_the_smaller_archive_if_it_can_unpack_it() {
+    let mut installation = Installation::new();
+    let smaller = archive_name().replace(".gz", ".xz");
+    let bytes = installation.release.remove(&archive_name()).unwrap();
+    let sum = checksum(&bytes);
+    installation.sums().extend(format!("{sum}  {smaller}\n").into_bytes());
+    installation.release.insert(smaller, bytes);
+    let server = ReleaseServer::start(&installation.release, None);
+    let run = || installation.run(&["--base", &server.base]);
+    installation.assert_refused(&run(), &archive_name());
+
+    // The archive of this test is one of gzip.
+    let xz = installation.path("tools/xz");
+    fs::write(&xz, "#!/bin/sh\nexec gzip \"$@\"\n").unwrap();
+    fs::set_permissions(&xz, Permissions::from_mode(0o755)).unwrap();
+    let ran = run();
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    assert!(installation.path("home/.local/bin/portcullis").exists());
 }
 
 #[test]
