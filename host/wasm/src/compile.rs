@@ -31,7 +31,7 @@ pub(super) fn configured<W: World>(
     if let Some(component) = host.loaded.get(code) {
         return Ok(Some(component));
     }
-    if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, &digest)) {
+    if let Some(component) = kept(host, &digest) {
         return Ok(Some(host.loaded.keep(code, component)));
     }
     let bytes = encoded(&wasm.plugin, bytes)?;
@@ -43,7 +43,7 @@ pub(super) fn configured<W: World>(
     };
     // What reads the settings is the same for all settings, so a change of them compiles one component and not two.
     let prepare = |readable: &[u8]| {
-        let component = compiled(host, &wasm.plugin, &Digest::of(readable), readable)?;
+        let component = compiled(host, &wasm.plugin, readable)?;
         Ok(link::<W>(&host.engine, wasm, &component, allowed, None)?.pre)
     };
     let baked = bake::<W>(store, &bytes, settings, prepare);
@@ -62,7 +62,7 @@ pub(super) fn configured<W: World>(
 
 /// Compiles a plugin, or loads it from the cache.
 pub(super) fn component(host: &Host, wasm: &PluginBytes, bytes: &[u8]) -> Result<Component, PluginError> {
-    if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, &wasm.digest)) {
+    if let Some(component) = kept(host, &wasm.digest) {
         return Ok(component);
     }
     let bytes = encoded(&wasm.plugin, bytes)?;
@@ -102,14 +102,20 @@ pub(super) fn precompiled(wasm: &PluginBytes, target: Option<&str>) -> Result<Ve
     Ok(Precompiled::file(wasm.digest, manifest.docs.as_deref(), &code))
 }
 
-/// Compiles a component, or loads it from the cache, where it has the digest as its name.
-fn compiled(host: &Host, plugin: &str, digest: &Digest, bytes: &[u8]) -> wasmtime::Result<Component> {
-    if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, digest)) {
+/// Compiles a component that was derived from a plugin, or loads it from the cache.
+fn compiled(host: &Host, plugin: &str, bytes: &[u8]) -> wasmtime::Result<Component> {
+    let digest = Digest::of(bytes);
+    if let Some(component) = kept(host, &digest) {
         return Ok(component);
     }
     let component = Component::from_binary(&host.engine, bytes)?;
-    keep(host, plugin, digest, &component);
+    keep(host, plugin, &digest, &component);
     Ok(component)
+}
+
+/// Returns what was compiled before and kept under this digest.
+fn kept(host: &Host, digest: &Digest) -> Option<Component> {
+    host.compiled.as_ref()?.load(&host.engine, digest)
 }
 
 fn keep(host: &Host, plugin: &str, digest: &Digest, component: &Component) {
