@@ -1,5 +1,6 @@
 //! Fingerprints of the values in a text: of its words that identify something, of short whole values, and of blocks of
-//! 16 letters and digits; of results also of the pairs of neighbouring words. Case, spacing, punctuation and forms of the same letter make no difference.
+//! 16 letters and digits; of results also of the pairs of neighbouring words. Case, spacing, punctuation and forms of the
+//! same letter make no difference.
 
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -29,9 +30,8 @@ const LONGEST: usize = 64;
 /// whose fingerprints are equal.
 #[derive(Debug)]
 pub(super) struct FlowKey {
-    pub(super) base: u64,
-    /// `base` to the power of [`BLOCK`].
-    power: u64,
+    /// The powers of the base of hashes, for runs that are no longer than [`LONGEST`].
+    powers: [u64; LONGEST + 1],
     seed: u64,
 }
 
@@ -43,16 +43,30 @@ impl FlowKey {
         let (base, seed) = bytes.split_at(8);
         let number = |bytes: &[u8]| bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
         let base = number(base) | 1;
-        Self { base, power: base.wrapping_pow(16), seed: number(seed) }
+        let powers = std::array::from_fn(|index| base.wrapping_pow(u32::try_from(index).unwrap_or_default()));
+        Self { powers, seed: number(seed) }
     }
 
-    /// Returns the fingerprint of two words that follow each other. Ends the second, with which the next pair begins.
-    pub(super) fn end_pair(&self, pair: &mut Run, word: &Run) -> Option<u64> {
-        if word.length == 0 {
+    /// Returns the fingerprint of the pair of words that begins at `pair` and whose second word begins at `word`, if a
+    /// word ends here and another is before it. The next pair begins with the word that ended.
+    pub(super) fn end_pair(&self, pair: &mut Position, word: Position, now: Position) -> Option<u64> {
+        if word.letters == now.letters {
             return None;
         }
-        let ended = std::mem::replace(pair, word.clone());
-        (ended.length > word.length).then(|| self.finish(ended.hash, 2))
+        let began = std::mem::replace(pair, word);
+        (began.letters < word.letters).then(|| self.finish(self.hash(began, now), 2))
+    }
+
+    /// Returns the hash of the letters and digits between two positions.
+    fn hash(&self, from: Position, to: Position) -> u64 {
+        let length = to.letters - from.letters;
+        let power = self.powers.get(length).copied();
+        let power = power.unwrap_or_else(|| self.base().wrapping_pow(u32::try_from(length).unwrap_or(u32::MAX)));
+        to.hash.wrapping_sub(from.hash.wrapping_mul(power))
+    }
+
+    fn base(&self) -> u64 {
+        self.powers[1]
     }
 
     fn finish(&self, hash: u64, kind: u64) -> u64 {
@@ -95,110 +109,97 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
     }
 
     fn scan(&mut self, text: impl Iterator<Item = char>) {
-        let base = self.key.base;
+        let mut now = Position::default();
+        let (mut line, mut value, mut word, mut pair) = (now, None, now, now);
+        let (mut name, mut digits) = (Run::from(now), None::<Run>);
         let mut blocks = Blocks::default();
-        let (mut whole, mut line, mut value) = (Run::default(), Run::default(), None::<Run>);
-        let (mut word, mut name, mut digits) = (Run::default(), Run::default(), Run::default());
-        let mut pair = Run::default();
         let mut before = ' ';
         for c in text {
             if c.is_alphanumeric() {
-                let code = code(c);
-                for run in [&mut whole, &mut line, &mut word, &mut name, &mut pair] {
-                    run.push(base, code, c);
-                }
-                if let Some(value) = &mut value {
-                    value.push(base, code, c);
-                }
                 if c.is_ascii_digit() {
-                    digits.push(base, code, c);
+                    digits.get_or_insert(Run::from(now));
                 } else {
-                    self.end_digits(&mut digits);
+                    self.end_digits(&mut digits, now);
                 }
-                self.block(&mut blocks, code);
+                now.push(self.key, c);
+                self.block(&mut blocks, now);
             } else {
-                self.end_word(&mut word, &mut pair);
+                self.end_word(&mut word, &mut pair, now);
                 match c {
-                    '.' | '_' | '-' | '@' | '+' => name.join(c),
-                    _ => self.end_name(&mut name),
+                    '.' | '_' | '-' | '@' | '+' => name.join(c, now),
+                    _ => self.end_name(&mut name, now),
                 }
-                match c {
-                    ' ' | '-' if before.is_ascii_digit() => digits.join(c),
-                    _ => self.end_digits(&mut digits),
+                match (c, &mut digits) {
+                    (' ' | '-', Some(digits)) if before.is_ascii_digit() => digits.join(c, now),
+                    _ => self.end_digits(&mut digits, now),
                 }
                 if matches!(c, '\n' | '\r' | '\t' | '|' | ':' | '=' | '&' | ',' | ';') {
-                    self.end_value(value.take());
-                    value = matches!(c, '\t' | '|' | ':' | '=').then(Run::default);
+                    self.end_value(value.take(), now);
+                    value = matches!(c, '\t' | '|' | ':' | '=').then_some(now);
                 }
                 if c == '\n' {
-                    self.end_value(Some(std::mem::take(&mut line)));
+                    self.end_value(Some(line), now);
+                    line = now;
                 }
             }
             before = c;
         }
-        self.end_word(&mut word, &mut pair);
-        self.end_name(&mut name);
-        self.end_digits(&mut digits);
-        self.end_value(value);
-        self.end_value(Some(line));
-        self.end_value(Some(whole));
+        self.end_word(&mut word, &mut pair, now);
+        self.end_name(&mut name, now);
+        self.end_digits(&mut digits, now);
+        self.end_value(value, now);
+        self.end_value(Some(line), now);
+        self.end_value(Some(Position::default()), now);
     }
 
-    fn block(&mut self, blocks: &mut Blocks, code: u64) {
-        let FlowKey { base, power, .. } = *self.key;
-        let hash = match self.positions {
-            Positions::Every => blocks.rolling(base, power, code),
-            Positions::Every8th => blocks.stepping(base, code),
-        };
-        if let Some(hash) = hash {
-            (self.found)(self.key.finish(hash, 1));
+    fn block(&mut self, blocks: &mut Blocks, now: Position) {
+        let begin = blocks.push(now);
+        let wanted = self.positions == Positions::Every || now.letters.is_multiple_of(STEP);
+        if now.letters >= BLOCK && wanted {
+            (self.found)(self.key.finish(self.key.hash(begin, now), 1));
         }
     }
 
-    fn end_word(&mut self, word: &mut Run, pair: &mut Run) {
-        let word = std::mem::take(word);
-        if let Some(pair) = self.key.end_pair(pair, &word).filter(|_| self.positions == Positions::Every8th) {
+    fn end_word(&mut self, word: &mut Position, pair: &mut Position, now: Position) {
+        let begin = std::mem::replace(word, now);
+        if let Some(pair) = self.key.end_pair(pair, begin, now).filter(|_| self.positions == Positions::Every8th) {
             (self.found)(pair);
         }
-        if word.length >= WORD && word.digits > 0 {
-            self.emit(&word);
+        if now.letters - begin.letters >= WORD && now.digits > begin.digits {
+            self.emit(begin, now);
         }
     }
 
-    fn end_name(&mut self, name: &mut Run) {
-        let name = std::mem::take(name);
-        if !name.joined || name.is_date() {
+    fn end_name(&mut self, name: &mut Run, now: Position) {
+        let name = std::mem::replace(name, Run::from(now));
+        if !name.joined || name.is_date(now) {
             return;
         }
-        let identifies = name.digits > 0 || name.address;
-        if name.length >= if identifies { NAME } else { LETTERS } {
-            self.emit(&name);
+        let identifies = now.digits > name.begin.digits || name.address;
+        if now.letters - name.begin.letters >= if identifies { NAME } else { LETTERS } {
+            self.emit(name.begin, now);
         }
     }
 
-    fn end_digits(&mut self, digits: &mut Run) {
-        let digits = std::mem::take(digits);
-        if digits.joined && digits.length >= DIGITS {
-            self.emit(&digits);
+    fn end_digits(&mut self, digits: &mut Option<Run>, now: Position) {
+        if let Some(digits) = digits.take().filter(|digits| digits.joined)
+            && now.letters - digits.begin.letters >= DIGITS
+        {
+            self.emit(digits.begin, now);
         }
     }
 
-    fn end_value(&mut self, value: Option<Run>) {
-        if let Some(value) = value.filter(|value| value.length >= VALUE && !value.is_date()) {
-            self.emit(&value);
+    fn end_value(&mut self, begin: Option<Position>, now: Position) {
+        if let Some(begin) = begin.filter(|begin| now.letters - begin.letters >= VALUE) {
+            self.emit(begin, now);
         }
     }
 
-    fn emit(&mut self, run: &Run) {
-        if run.length <= LONGEST {
-            (self.found)(self.key.finish(run.hash, 0));
+    fn emit(&mut self, begin: Position, now: Position) {
+        if now.letters - begin.letters <= LONGEST {
+            (self.found)(self.key.finish(self.key.hash(begin, now), 0));
         }
     }
-}
-
-/// Returns the number of a letter or digit in hashes.
-pub(super) fn code(c: char) -> u64 {
-    u64::from(u32::from(c)) + 1
 }
 
 /// Returns the letters of a text without their form: no capitals, no wide letters, nothing that is not seen.
@@ -206,29 +207,40 @@ pub(super) fn normalized(text: &str) -> impl Iterator<Item = char> {
     text.nfkc().filter(|c| !is_hidden(*c)).flat_map(char::to_lowercase)
 }
 
-/// The letters and digits since the beginning of a word, a pair of words, a name or a value.
-#[derive(Default, Clone)]
-pub(super) struct Run {
+/// A position in a text: how many letters and digits are before it, and their hash.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Position {
     hash: u64,
-    length: usize,
+    pub(super) letters: usize,
     digits: usize,
+}
+
+impl Position {
+    /// Moves behind a letter or digit.
+    pub(super) fn push(&mut self, key: &FlowKey, c: char) {
+        self.hash = self.hash.wrapping_mul(key.base()).wrapping_add(u64::from(u32::from(c)) + 1);
+        self.letters += 1;
+        self.digits += usize::from(c.is_ascii_digit());
+    }
+}
+
+/// A name or a number whose parts signs may join.
+struct Run {
+    begin: Position,
     dashes: usize,
-    /// True if it has an `@` or a dot between letters or digits.
+    /// True if it has an `@` or a dot behind a letter or digit.
     address: bool,
     /// True if it has parts that a sign joins.
     joined: bool,
 }
 
 impl Run {
-    /// Adds a letter or digit.
-    pub(super) fn push(&mut self, base: u64, code: u64, c: char) {
-        self.hash = self.hash.wrapping_mul(base).wrapping_add(code);
-        self.length += 1;
-        self.digits += usize::from(c.is_ascii_digit());
+    fn from(begin: Position) -> Self {
+        Self { begin, dashes: 0, address: false, joined: false }
     }
 
-    fn join(&mut self, c: char) {
-        if self.length > 0 {
+    fn join(&mut self, c: char, now: Position) {
+        if self.begin.letters < now.letters {
             self.joined = true;
             self.address |= matches!(c, '@' | '.');
             self.dashes += usize::from(c == '-');
@@ -236,42 +248,21 @@ impl Run {
     }
 
     /// Reports whether it is a day, or a day and an hour, as ISO 8601 writes them. Every calendar has those.
-    fn is_date(&self) -> bool {
-        self.dashes == 2 && (self.length == 8 && self.digits == 8 || self.length == 11 && self.digits == 10)
+    fn is_date(&self, now: Position) -> bool {
+        let of_date = [(8, 8), (11, 10)];
+        self.dashes == 2 && of_date.contains(&(now.letters - self.begin.letters, now.digits - self.begin.digits))
     }
 }
 
-/// The last letters and digits, as blocks.
+/// The positions before each of the last [`BLOCK`] letters and digits.
 #[derive(Default)]
 struct Blocks {
-    /// The codes of the last letters, each at its count modulo [`BLOCK`].
-    last: [u64; BLOCK],
-    hash: u64,
-    /// The block that began half a block later.
-    later: u64,
-    count: usize,
+    last: [Position; BLOCK],
 }
 
 impl Blocks {
-    /// Returns the hash of the block that ends here.
-    fn rolling(&mut self, base: u64, power: u64, code: u64) -> Option<u64> {
-        // Before the block is full, nothing is gone: the code is zero.
-        let gone = self.last.get_mut(self.count % BLOCK).map_or(0, |place| std::mem::replace(place, code));
-        self.hash = self.hash.wrapping_mul(base).wrapping_add(code).wrapping_sub(gone.wrapping_mul(power));
-        self.count += 1;
-        (self.count >= BLOCK).then_some(self.hash)
-    }
-
-    /// Returns the hash of the block that ends here, if it began at a multiple of [`STEP`].
-    fn stepping(&mut self, base: u64, code: u64) -> Option<u64> {
-        self.hash = self.hash.wrapping_mul(base).wrapping_add(code);
-        self.later = self.later.wrapping_mul(base).wrapping_add(code);
-        self.count += 1;
-        if !self.count.is_multiple_of(STEP) {
-            return None;
-        }
-        let ended = std::mem::replace(&mut self.hash, self.later);
-        self.later = 0;
-        (self.count >= BLOCK).then_some(ended)
+    /// Returns the position where the block began that ends here.
+    fn push(&mut self, now: Position) -> Position {
+        self.last.get_mut(now.letters % BLOCK).map_or(now, |place| std::mem::replace(place, now))
     }
 }

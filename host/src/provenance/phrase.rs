@@ -1,7 +1,7 @@
 //! Short values of several words, such as a name or a title. Nothing else in them identifies them, so they are found by
 //! their words: in the result, each word of the value must follow the one before it as well.
 
-use super::fingerprint::{BLOCK, FlowKey, Run, STEP, code, normalized};
+use super::fingerprint::{BLOCK, FlowKey, Position, STEP, normalized};
 
 /// The fewest letters, without digits, of a value that is found by its words. Shorter ones and dates occur everywhere.
 const LETTERS: usize = 8;
@@ -15,20 +15,18 @@ pub(super) fn pairs(key: &FlowKey, value: &str) -> Vec<u64> {
     if value.len() > LONGEST {
         return pairs;
     }
-    let (mut pair, mut word) = (Run::default(), Run::default());
-    let (mut letters, mut all) = (0, 0);
+    let (mut now, mut word, mut pair) = (Position::default(), Position::default(), Position::default());
+    let mut letters = 0;
     for c in normalized(value).chain([' ']) {
         if c.is_alphanumeric() {
             letters += usize::from(c.is_alphabetic());
-            all += 1;
-            pair.push(key.base, code(c), c);
-            word.push(key.base, code(c), c);
+            now.push(key, c);
         } else {
-            pairs.extend(key.end_pair(&mut pair, &std::mem::take(&mut word)));
+            pairs.extend(key.end_pair(&mut pair, std::mem::replace(&mut word, now), now));
         }
     }
     // A longer value has a block.
-    if letters < LETTERS || all >= BLOCK + STEP {
+    if letters < LETTERS || now.letters >= BLOCK + STEP {
         pairs.clear();
     }
     pairs
