@@ -62,7 +62,7 @@ pub use package::{InstallReport, PackageUpdate, Provenance, package_name};
 pub use plan::{AvailableTiers, Plan};
 #[cfg(feature = "process")]
 use portcullis_core::escape::escape_hidden;
-pub use portcullis_jail::{CellLimits, Tier};
+pub use portcullis_jail::{CellLimits, Tier, folded_name};
 #[cfg(feature = "process")]
 pub use process_cell::ProcessCell;
 #[cfg(feature = "process")]

@@ -17,6 +17,7 @@ mod cgroup;
 mod fork_server;
 #[cfg(feature = "launch")]
 mod launch;
+mod names;
 #[cfg(feature = "launch")]
 mod outermost;
 #[cfg(feature = "launch")]
@@ -47,6 +48,7 @@ use linux::run;
 pub use linux::{Operation, RecordedSyscall, Syscall, SyscallListener, denied_call, recorded_call};
 #[cfg(all(feature = "launch", target_os = "macos"))]
 use macos::run;
+pub use names::folded_name;
 #[cfg(feature = "launch")]
 pub use outermost::OutermostProcess;
 pub use report::{CellRefusal, EnforcementReport, ProbeReport};

@@ -29,6 +29,7 @@ use crate::key_value::KeyValue;
 
 mod files;
 mod network;
+mod place;
 
 use network::InstanceNetwork;
 

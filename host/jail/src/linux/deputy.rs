@@ -31,6 +31,7 @@ use super::performed::{FileRequest, PathArgument};
 use super::sys;
 use super::syscall_listener::{ForwardedCall, Syscall, SyscallAnswer, SyscallListener};
 use crate::cell::{CellSpec, Tier};
+use crate::names::folded_name;
 use crate::report::CellRefusal;
 use crate::step::StepExt;
 use crate::wire;
@@ -51,7 +52,7 @@ const MAX_ATTEMPTS: u32 = 64;
 pub(super) struct Deputy {
     /// The folders in which the source changes nothing by itself.
     guarded: Vec<PathBuf>,
-    /// The protected names, as [`folded`] returns them.
+    /// The protected names, as [`folded_name`] returns them.
     names: Vec<Vec<u8>>,
     /// The largest file that the source may have, in bytes.
     file_size: u64,
@@ -109,7 +110,7 @@ impl Deputy {
         }
         Ok(Some(Self {
             guarded: landlock::guarded(cell).into_iter().map(Path::to_owned).collect(),
-            names: cell.protected_names.iter().map(|name| folded(name.as_bytes())).collect(),
+            names: cell.protected_names.iter().map(|name| folded_name(name.as_bytes())).collect(),
             file_size: cell.limits.file_size,
         }))
     }
@@ -352,7 +353,7 @@ impl Deputy {
         let within = self.guarded.iter().filter_map(|folder| path.strip_prefix(folder).ok());
         // The innermost of the folders.
         let Some(below) = within.min_by_key(|below| below.components().count()) else { return Standing::Outside };
-        let is_protected = below.iter().any(|name| self.names.contains(&folded(name.as_bytes())));
+        let is_protected = below.iter().any(|name| self.names.contains(&folded_name(name.as_bytes())));
         if is_protected { Standing::Protected } else { Standing::Free }
     }
 }
@@ -369,15 +370,6 @@ impl CallSource {
             }
         }
     }
-}
-
-/// Returns a name as file systems compare it that know no case: in small letters, and without what some of them leave
-/// out. More names become equal than on any one file system.
-fn folded(name: &[u8]) -> Vec<u8> {
-    // The long s is the only other character that folds to a letter of an ASCII name (besides the sign for kelvin).
-    let text = String::from_utf8_lossy(name).replace('\u{17f}', "s").replace('\u{212a}', "k");
-    let kept = text.chars().filter(char::is_ascii).map(|letter| letter.to_ascii_lowercase()).collect::<String>();
-    kept.trim_end_matches(['.', ' ']).as_bytes().to_vec()
 }
 
 /// Reports whether the machine lets no process read the memory of another, not even of its descendants (Yama).

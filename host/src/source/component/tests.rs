@@ -168,6 +168,22 @@ async fn a_component_neither_makes_nor_changes_a_configuration_in_what_it_may_wr
         assert!(!dir.path().join(path).exists() || path == "inner/portcullis.toml", "{path}");
     }
     assert_eq!(call("read", "inner/portcullis.toml").await, (false, "as it was".into()));
+    // A link came with a repository, or a program makes it meanwhile.
+    std::fs::write(dir.path().join("inner/.portcullis/secrets.json"), "a secret").unwrap();
+    for (target, link) in [(".portcullis", "inner/data"), ("inner/portcullis.toml", "conf"), ("inner", "other")] {
+        std::os::unix::fs::symlink(target, dir.path().join(link)).unwrap();
+    }
+    for path in ["inner/data/lock", "other/data/lock", "conf", "other/portcullis.toml", "portculli\u{17f}.toml"] {
+        let (is_error, said) = call("write", path).await;
+        assert!(is_error && said.contains("os error 63"), "{path}: {said}");
+    }
+    for path in ["inner/.portcullis/secrets.json", "inner/data/secrets.json", "other/data/secrets.json"] {
+        let (is_error, said) = call("read", path).await;
+        assert!(is_error && said.contains("os error 63"), "{path}: {said}");
+    }
+    assert_eq!(call("read", "conf").await, (false, "as it was".into()));
+    assert_eq!(call("write", "other/new.txt").await, (false, "written".into()), "other links are followed");
+    assert!(!dir.path().join("inner/.portcullis/lock").exists());
     assert_eq!(call("write", "portcullis.txt").await, (false, "written".into()));
 }
 
