@@ -28,6 +28,9 @@ const MAX_TASKS: usize = 1024;
 /// ends is faulty.
 const MAX_PAGES: usize = 64;
 
+/// The most bytes of all pages of tasks that one request collects.
+const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
+
 /// The largest number of questions of one task that may be open. A person answers one at a time.
 const MAX_QUESTIONS: usize = 16;
 
@@ -207,7 +210,7 @@ impl SessionRequest<'_> {
             return self.execute().await;
         }
         let params = self.params.as_json();
-        let mut all = Vec::new();
+        let (mut all, mut listed) = (Vec::new(), 0);
         for source in several {
             let mut page = params.without("cursor");
             for _ in 0..MAX_PAGES {
@@ -215,6 +218,12 @@ impl SessionRequest<'_> {
                     Answer::Result(result) => result,
                     refused @ Answer::Error(_) => return Ok(refused),
                 };
+                listed += result.as_bytes().len();
+                if listed > MAX_LIST_BYTES {
+                    let message =
+                        format!("the sources list tasks with more than {MAX_LIST_BYTES} bytes; name one source");
+                    return Err(RpcError::new(RpcError::INTERNAL, message));
+                }
                 all.extend(result.get("tasks").and_then(|tasks| tasks.items()).unwrap_or_default());
                 let Some(cursor) = result.get("nextCursor").filter(|cursor| *cursor != Json::null()) else { break };
                 page = params.with("cursor", &cursor).unwrap_or_else(|| params.clone());

@@ -39,6 +39,18 @@ pub struct Json {
     members: MemberTable,
 }
 
+/// Bytes, and what is to be released with them.
+struct BytesWith<T> {
+    bytes: Bytes,
+    _held: T,
+}
+
+impl<T> AsRef<[u8]> for BytesWith<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// The content of a long string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LongString {
@@ -109,6 +121,27 @@ impl Json {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.as_str().as_bytes()
+    }
+
+    /// Returns the value in a buffer of its own, which holds nothing else.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        let text = FastStr::from_string(self.as_str().to_owned());
+        let findings = TextFacts { paired: self.surrogates_are_paired(), ..TextFacts::default() };
+        Self::new(text, 0..self.range.len(), findings)
+    }
+
+    /// Makes the buffer keep something until it is released: after the last value that shares it, and after the bytes of
+    /// the last message that was made of it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn held_with(self, held: impl Send + Sync + 'static) -> Self {
+        let Self { text, range, findings, members } = self;
+        let bytes = Bytes::from_owner(BytesWith { bytes: text.into_bytes(), _held: held });
+        // The same bytes are still text.
+        let text = FastStr::from_bytes(bytes).unwrap_or_default();
+        Self { text, range, findings, members }
     }
 
     /// Returns the buffer that holds the JSON text.
@@ -277,4 +310,35 @@ pub(super) fn check_nesting(text: &[u8]) -> Result<(), MessageError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::protocol::{Answer, Id, Message, Response};
+
+    #[test]
+    fn what_is_held_is_released_with_the_last_bytes_and_a_detached_part_keeps_nothing() {
+        let text = serde_json::json!({ "part": "p".repeat(100), "rest": "x".repeat(100_000) }).to_string();
+        let holding = || {
+            let held = Arc::new(());
+            (Arc::downgrade(&held), Json::parse(text.clone()).unwrap().held_with(held))
+        };
+        let (held, json) = holding();
+        assert_eq!(json.as_str(), text);
+        let part = json.get("part").unwrap();
+        let own = part.detached();
+        drop(json);
+        assert!(held.upgrade().is_some(), "the part shares the buffer");
+        drop(part);
+        assert!(held.upgrade().is_none());
+        assert_eq!(own.as_str(), format!("\"{}\"", "p".repeat(100)));
+
+        let (held, json) = holding();
+        let chunks = Message::Response(Response { id: Some(Id::number(1)), answer: Answer::Result(json) }).to_chunks();
+        assert!(held.upgrade().is_some(), "it is still to be written");
+        drop(chunks);
+        assert!(held.upgrade().is_none());
+    }
 }

@@ -11,7 +11,7 @@ use super::meta::{RequestFacts, client_info, with_facts};
 use super::pending::{McpConnectionState, NoResponse};
 use crate::call::Cause;
 use crate::item::ItemKind;
-use crate::limits::{MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
+use crate::limits::{MAX_DEFINITION_BYTES, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
 use crate::protocol::meta::SERVER_INFO;
 use crate::protocol::revision::{LEGACY, MODERN};
 use crate::protocol::{Answer, Era, Json, Message, Method, Notification, RpcError};
@@ -20,6 +20,9 @@ use crate::source::{ListedDefinitions, SourceError};
 
 /// The most pages of one list. A source may list one tool a page, up to this.
 const MAX_PAGES: usize = 500;
+
+/// The largest list of one kind, in bytes of all its pages together.
+const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
 /// The cause that the ledger records for a source that requires a login.
 const LOGIN_WANTED: &str = "a person must log in to the source first";
@@ -266,7 +269,7 @@ pub(super) async fn list(
         return Ok(ListedDefinitions::default());
     }
     let (mut items, mut ttl_ms, mut public, mut other_members) = (Vec::new(), u64::MAX, true, None);
-    let (mut cursors, nothing) = (HashSet::new(), Json::of(&[(); 0]));
+    let (mut cursors, nothing, mut listed) = (HashSet::new(), Json::of(&[(); 0]), 0_usize);
     let mut params = Json::empty_object();
     for _ in 0..MAX_PAGES {
         let with_facts = |_| with_facts(&params, &RequestFacts::of_broker(agreed.era), None);
@@ -278,8 +281,16 @@ pub(super) async fn list(
             Ok(Answer::Error(error)) => return Err(refused(&method, &error)),
             Err(lost) => return Err(explain(&method, deadline, lost)),
         };
-        items.extend(items_of(kind, &page)?);
-        other_members = other_members.or_else(|| page.edited(&[(kind.member(), Some(&nothing)), ("nextCursor", None)]));
+        listed = listed.saturating_add(page.as_bytes().len());
+        if listed > MAX_LIST_BYTES {
+            let why = format!("the source's list of {} has more than {MAX_LIST_BYTES} bytes", kind.member());
+            return Err(SourceError::Protocol(Cause::own(why)));
+        }
+        // What is kept of a page must not keep the rest of it. What is too large is not kept, and named.
+        let kept = |item: Json| if item.as_bytes().len() > MAX_DEFINITION_BYTES { item } else { item.detached() };
+        items.extend(items_of(kind, &page)?.into_iter().map(kept));
+        let others = || page.edited(&[(kind.member(), Some(&nothing)), ("nextCursor", None)]);
+        other_members = other_members.or_else(|| others().filter(|all| all.as_bytes().len() <= MAX_DEFINITION_BYTES));
         public &= page.get_str("cacheScope").as_deref() == Some("public");
         ttl_ms = ttl_ms.min(page.get("ttlMs").and_then(|ttl| ttl.read().ok()).unwrap_or(0));
         if items.len() > limit {

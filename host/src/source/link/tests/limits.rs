@@ -5,6 +5,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::call::SessionId;
 use crate::protocol::{Request, RpcError};
+use crate::source::CallEvent;
 
 /// Opens a link that one session owns, so that the source may send requests.
 async fn owned(client: &Arc<dyn SourceClient>) -> (McpConnection, Far) {
@@ -166,4 +167,49 @@ async fn a_log_level_that_is_not_answered_delays_one_call_by_half_its_time_and_n
         .call(&crate::protocol::Method::ToolsCall, &params, &no_client(), silent(), CallDeadline::of(Duration::ZERO))
         .await;
     assert!(matches!(over, Outcome::NotSent(why) if why.contains("nothing was sent")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_has_a_limit_in_bytes_whatever_its_pages_hold() {
+    let (link, mut far) = linked().await;
+    let serve = async {
+        for page in 0.. {
+            let list = far.hear("tools/list").await;
+            let filler = "x".repeat(33 << 20);
+            far.answer(&list, json!({ "tools": [{ "name": "a" }], "filler": filler, "nextCursor": page })).await;
+        }
+    };
+    let refused = tokio::select! {
+        listed = link.discover() => listed.unwrap_err(),
+        () = serve => panic!("the list is read for ever"),
+    };
+    assert!(refused.to_string().contains("list of tools has more than 67108864 bytes"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_notifications_of_a_call_wait_for_room_and_huge_ones_are_dropped() {
+    let (link, mut far) = linked().await;
+    let (out, mut said) = mpsc::channel(64);
+    let events = CallEventSender::new(None, out);
+    let (shared, client) = (Arc::clone(&link), RecordingClient::new().client());
+    let params = Json::parse(r#"{"name":"a"}"#).unwrap();
+    let waiting = tokio::spawn(async move {
+        let deadline = CallDeadline::of(Duration::from_secs(60));
+        shared.call(&Method::ToolsCall, &params, &client, events, deadline).await
+    });
+    let request = far.hear("tools/call").await;
+    let log = |bytes: usize| json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "data": "x".repeat(bytes) } });
+    far.say(log(1 << 20)).await;
+    for _ in 0..4 {
+        far.say(log(300 << 10)).await;
+    }
+    far.say(json!({ "jsonrpc": "2.0", "id": "sync", "method": "ping" })).await;
+    while far.heard.recv().await.unwrap()["id"] != "sync" {}
+    let mut taken = Vec::new();
+    while let Ok(CallEvent::Notification(notification)) = said.try_recv() {
+        taken.push(notification.params.unwrap().as_bytes().len());
+    }
+    assert!(taken.len() == 3 && taken.iter().all(|size| *size < 400 << 10), "{taken:?}");
+    far.answer(&request, json!({})).await;
+    assert!(matches!(waiting.await.unwrap(), Outcome::Answered(_)));
 }
