@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::call::{Outcome, SessionId};
 use crate::gate::Permit;
@@ -307,6 +307,33 @@ pub struct CallEventSender {
     pub token: Option<Json>,
     /// The channel to the caller. A full channel slows the source down, not the broker.
     pub out: mpsc::Sender<CallEvent>,
+    /// The bytes of large notifications that may still be put into the channel.
+    room: Arc<Semaphore>,
+}
+
+impl CallEventSender {
+    /// The size in bytes above which a notification counts. The places in the channel bound smaller ones.
+    const SMALL_BYTES: usize = 16 * 1024;
+
+    /// The bytes that all large notifications of one call may have together until the caller takes them.
+    const ROOM_BYTES: usize = 1024 * 1024;
+
+    /// Returns the destination behind this channel, for a caller with this `progressToken`.
+    #[must_use]
+    pub fn new(token: Option<Json>, out: mpsc::Sender<CallEvent>) -> Self {
+        Self { token, out, room: Arc::new(Semaphore::new(Self::ROOM_BYTES)) }
+    }
+
+    /// Passes a notification on, and waits until there is room for it. Returns false if the caller has gone. Cancellation
+    /// safe: the notification is then dropped.
+    pub(crate) async fn notify(&self, mut notification: Notification) -> bool {
+        if let Some(params) = notification.params.take_if(|params| params.as_bytes().len() > Self::SMALL_BYTES) {
+            let size = params.as_bytes().len().min(Self::ROOM_BYTES);
+            let room = Arc::clone(&self.room).acquire_many_owned(u32::try_from(size).unwrap_or(u32::MAX)).await;
+            notification.params = room.ok().map(|room| params.held_with(room));
+        }
+        self.out.send(CallEvent::Notification(notification)).await.is_ok()
+    }
 }
 
 /// A message that a source sends during a call.

@@ -21,7 +21,6 @@ mod reply;
 mod self_wakes;
 mod service;
 mod sessions;
-mod shared_limit;
 mod streams;
 pub mod token;
 
@@ -39,7 +38,7 @@ use axum::response::{IntoResponse as _, Response};
 use tokio::net::TcpListener;
 
 use self::activity::{AnswerBody, RequestInProgress};
-use self::admission::Admission;
+use self::admission::{Admission, AdmittedCaller};
 pub use self::approvals::APPROVALS_PATH;
 use self::body::BodyBudget;
 use self::guard::RequestGuard;
@@ -47,10 +46,11 @@ use self::jwt::JwtVerifier;
 use self::reply::HttpRefusal;
 pub use self::service::HttpService;
 use self::sessions::Sessions;
-use self::shared_limit::SharedLimit;
 use self::token::{AccessTokens, TokenError};
 use super::backend::Backend;
+use super::outgoing::OutgoingRoom;
 use super::protocol::OpenCalls;
+use super::shared_limit::SharedLimit;
 use crate::broker::Broker;
 use crate::config::ServeConfig;
 use crate::egress::EgressError;
@@ -157,6 +157,7 @@ pub(crate) struct FrontShared {
     requests: Arc<SharedLimit>,
     streams: Arc<SharedLimit>,
     bodies: BodyBudget,
+    unread: Arc<SharedLimit>,
     /// The open calls of the modern era. Those of the legacy era belong to their session.
     calls: OpenCalls,
 }
@@ -289,8 +290,16 @@ impl PreparedFront {
             requests: SharedLimit::new(MAX_REQUESTS),
             streams: SharedLimit::new(MAX_STREAMS),
             bodies: BodyBudget::new(self.max_body),
+            unread: OutgoingRoom::limit(self.max_body),
             calls: OpenCalls::default(),
         }
+    }
+}
+
+impl FrontShared {
+    /// Returns the room for what a caller has not read yet.
+    fn room(&self, caller: &AdmittedCaller) -> OutgoingRoom {
+        OutgoingRoom::new(&self.unread, &caller.principal)
     }
 }
 
@@ -367,7 +376,7 @@ async fn route(
             headers::check_accept_stream(&parts.headers)?;
             let session = shared.sessions.legacy(&caller, &parts.headers)?;
             let last_event = headers::single(&parts.headers, header::LAST_EVENT_ID)?;
-            let reader = last_event.map_or_else(|| session.listen(), |id| session.resume(id))?;
+            let reader = last_event.map_or_else(|| session.listen(shared.room(&caller)), |id| session.resume(id))?;
             let starts_with_id = last_event.is_none() && session.resumable().starts_with_id;
             Ok(events::resumable(reader, starts_with_id, session))
         }

@@ -18,11 +18,11 @@ use std::time::Duration;
 
 pub(crate) use open_calls::{CallWork, OpenCalls};
 
-use self::agent_channel::MessageSender;
 use self::client::ClientInfo;
 use self::legacy::LegacyConversation;
 use self::session_handle::SessionHandle;
 use super::backend::Backend;
+use super::outgoing::MessageSender;
 use crate::agent::{self, TransportKind};
 use crate::name::ProfileName;
 use crate::principal::Principal;

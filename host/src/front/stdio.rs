@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use self::lines::{AgentLine, AgentLines};
 use super::backend::Backend;
-use super::protocol::agent_channel::{MessageSender, OUT_QUEUE};
+use super::outgoing::{MessageSender, OutgoingRoom};
 use super::protocol::{AgentConnection, NextStep, parse_error};
 use super::{CUT_ANSWER_TIMEOUT, DRAIN};
 use crate::broker::Broker;
@@ -147,7 +147,8 @@ async fn serve_as(
     output: impl AsyncWrite + Unpin + Send + 'static,
     max_line: usize,
 ) -> io::Result<()> {
-    let (out, queue) = mpsc::channel(OUT_QUEUE);
+    let room = OutgoingRoom::new(&OutgoingRoom::limit(max_line), &principal);
+    let (out, queue) = MessageSender::queue(room);
     let mut writer = JoinSet::new();
     writer.spawn(write(queue, output));
 
@@ -227,13 +228,13 @@ async fn converse<R: AsyncRead + Unpin>(
         match step {
             NextStep::Silence => {}
             NextStep::Answer(response) => {
-                let _ = out.send(Message::Response(response)).await;
+                out.send(Message::Response(response)).await;
             }
             NextStep::Work(work) => {
                 let out = out.clone();
                 calls.spawn(async move {
                     if let Some(response) = work.run().await {
-                        let _ = out.send(Message::Response(response)).await;
+                        out.send(Message::Response(response)).await;
                     }
                 });
             }

@@ -57,7 +57,7 @@ impl InFlightCall {
         };
         let (out, events) = mpsc::channel(RELAY_QUEUE);
         let (owned, about) = (Arc::clone(upstream), permit.shared_call());
-        let call = Box::pin(async move { owned.source.call(permit, &client, CallEventSender { token, out }).await });
+        let call = Box::pin(async move { owned.source.call(permit, &client, CallEventSender::new(token, out)).await });
         Self { upstream: Arc::clone(upstream), about, call, span, events, open: upstream.open_calls.open() }
     }
 

@@ -22,7 +22,7 @@ pub(crate) fn no_client() -> Arc<dyn SourceClient> {
 }
 
 pub(crate) fn silent() -> CallEventSender {
-    CallEventSender { token: None, out: tokio::sync::mpsc::channel(1).0 }
+    CallEventSender::new(None, tokio::sync::mpsc::channel(1).0)
 }
 
 /// A session that declares no capabilities and records the methods of the notifications that it receives.

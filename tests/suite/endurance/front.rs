@@ -331,3 +331,19 @@ fn sighup_reloads_and_does_not_end_a_broker() {
     assert_eq!(agent.call("far__echo", &json!({ "a": 1 }), None)["ok"], json!({ "a": 1 }).to_string());
     agent.leave();
 }
+
+#[test]
+fn answers_that_a_caller_does_not_read_have_a_limit_and_do_not_affect_other_callers() {
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
+    let endpoint = &server.endpoint;
+    let big = || endpoint.send_modern("tools/call", json!({ "name": "far__big", "arguments": { "bytes": 16 << 20 } }));
+    // The head of an answer is read once its call has ended, and nothing of the rest.
+    let unread: Vec<_> = (0..24).map(|_| big().unwrap()).collect();
+    echo(&endpoint.with_token("the-token-of-ci"));
+    let read: Vec<_> = unread.into_iter().map(|mut reply| outcome(&reply.answer().unwrap())).collect();
+    let dropped = read.iter().filter(|answer| answer["refused"] == "answer-dropped").count();
+    let whole = read.iter().filter(|answer| answer["ok"].as_str().is_some_and(|text| text.len() == 16 << 20)).count();
+    assert_eq!((whole, dropped), (15, 9), "as many are kept as fit into 256 MiB");
+    assert!(outcome(&big().unwrap().answer().unwrap())["ok"].is_string(), "what was read leaves room");
+}

@@ -10,7 +10,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::reply::HttpRefusal;
-use super::shared_limit::{LimitShare, SharedLimit};
+use crate::front::shared_limit::{LimitShare, SharedLimit};
 use crate::principal::Principal;
 
 /// A clock that the accept loop advances, so that a request need not read the system's clock. It counts ticks.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 
 use super::reply::HttpRefusal;
-use super::shared_limit::{LimitShare, SharedLimit};
+use crate::front::shared_limit::{LimitShare, SharedLimit};
 use crate::principal::Principal;
 use crate::protocol::{MessageBuffer, MessageError, RpcError};
 

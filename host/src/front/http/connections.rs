@@ -157,8 +157,8 @@ fn network(peer: IpAddr) -> IpAddr {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::super::activity::RequestInProgress;
-    use super::super::shared_limit::SharedLimit;
     use super::*;
+    use crate::front::shared_limit::SharedLimit;
     use crate::principal::Principal;
 
     /// Opens a connection that stays open, and returns its activity.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::OnceCell;
 
 use super::admission::AdmittedCaller;
 use super::reply::{self, HttpRefusal};
 use super::{FrontShared, headers, params};
 use crate::agent::{Agent, TransportKind};
-use crate::front::protocol::agent_channel::OUT_QUEUE;
+use crate::front::outgoing::MessageSender;
 use crate::front::protocol::client::{self, ClientInfo};
 use crate::front::protocol::legacy::LegacyConversation;
 use crate::front::protocol::session_handle::SessionHandle;
@@ -120,7 +120,7 @@ async fn modern_request(
         let agree = params::check(headers, &tools, params);
         agree.map_err(|why| bad_request(&RpcError::new(RpcError::HEADER_MISMATCH, why)).because("mismatch"))?;
     }
-    let (out, messages) = mpsc::channel(OUT_QUEUE);
+    let (out, messages) = MessageSender::queue(shared.room(caller));
     // Ids need to be unique only among the requests of one stream, and this request has a stream of its own.
     match modern::serve(&handle, &client, request, &out, &shared.calls.stream()) {
         NextStep::Work(work) => Ok(reply::work(work, out, messages, None, session).await),
@@ -144,7 +144,7 @@ async fn legacy_message(
     };
     let session = shared.sessions.legacy(caller, headers).map_err(|refusal| named(refusal, &message))?;
     headers::check_legacy_version(headers).map_err(|refusal| named(refusal, &message))?;
-    let (out, messages) = mpsc::channel(OUT_QUEUE);
+    let (out, messages) = MessageSender::queue(shared.room(caller));
     let resumable = session.resumable();
     match session.agent.accept(message, &out) {
         NextStep::Work(work) => Ok(reply::work(work, out, messages, Some(&resumable), session).await),

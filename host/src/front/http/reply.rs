@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::events;
 use super::streams::SessionStreams;
-use crate::front::protocol::agent_channel::MessageSender;
+use crate::front::outgoing::MessageSender;
 use crate::front::protocol::{self, CallWork};
 use crate::protocol::{Answer, Id, Message, MessageError, Response as JsonRpcResponse, RpcError};
 
@@ -151,7 +151,7 @@ pub(crate) async fn work(
 ) -> Response {
     let call = async move {
         if let Some(response) = work.run().await {
-            let _ = out.send(Message::Response(response)).await;
+            out.send(Message::Response(response)).await;
         }
         drop(used);
     };

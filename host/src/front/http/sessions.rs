@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::OnceCell;
 
 use super::admission::AdmittedCaller;
 use super::expiring_table::{EntryInUse, ExpiringTable, SessionEntry};
@@ -15,7 +15,7 @@ use super::reply::{HttpRefusal, Resumable};
 use super::streams::{EventId, SessionStreams, StreamReader};
 use crate::agent::Agent;
 use crate::front::DRAIN;
-use crate::front::protocol::agent_channel::{MessageSender, OUT_QUEUE};
+use crate::front::outgoing::{MessageSender, OutgoingRoom};
 use crate::front::protocol::legacy::LegacyConversation;
 use crate::front::protocol::session_handle::SessionHandle;
 use crate::protocol::{Json, RpcError, header};
@@ -162,7 +162,7 @@ pub(crate) struct LegacySession {
 
 impl LegacySession {
     /// Opens the stream for messages that belong to no request. A session has one at a time.
-    pub(crate) fn listen(&self) -> Result<StreamReader, HttpRefusal> {
+    pub(crate) fn listen(&self, room: OutgoingRoom) -> Result<StreamReader, HttpRefusal> {
         let mut listening = self.listening();
         if let Some((open, out)) = &*listening
             && !out.is_closed()
@@ -173,7 +173,7 @@ impl LegacySession {
             }
             self.streams.forget(*open);
         }
-        let (out, messages) = mpsc::channel(OUT_QUEUE);
+        let (out, messages) = MessageSender::queue(room);
         self.agent.attach(out.clone());
         let reader = self.streams.open(None, messages);
         *listening = Some((reader.position(), out));

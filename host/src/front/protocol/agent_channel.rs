@@ -5,20 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::agent::{AgentPeer, Elicitation};
 use crate::protocol::{Answer, Era, Id, Json, Message, Method, Notification, Request, Response, RpcError};
 use crate::sync::Mutex;
 
 use super::client::ClientInfo;
-
-/// The sender of messages to the agent that belong to one request, over the connection (stdio) or the response's stream
-/// (HTTP).
-pub(crate) type MessageSender = mpsc::Sender<Message>;
-
-/// The number of messages that may wait for a slow agent before their sender waits too.
-pub(crate) const OUT_QUEUE: usize = 64;
+use crate::front::outgoing::MessageSender;
 
 /// The largest number of questions that may be open at one agent. Each holds a call open, and a person answers one at a
 /// time.
@@ -51,8 +45,9 @@ impl AgentChannel {
 #[async_trait]
 impl AgentPeer for AgentChannel {
     async fn notify(&self, notification: Notification) {
-        // An agent that has disconnected needs no progress.
-        let _ = self.out.send(Message::Notification(notification)).await;
+        if !self.out.send(Message::Notification(notification)).await {
+            tracing::debug!("an agent does not read, or has gone; a notification of a call was dropped");
+        }
     }
 
     fn request_id(&self) -> Option<Json> {
@@ -68,7 +63,7 @@ impl AgentPeer for AgentChannel {
     }
 
     fn offer(&self, notification: Notification) {
-        if self.out.try_send(Message::Notification(notification)).is_err() {
+        if !self.out.try_send(Message::Notification(notification)) {
             tracing::debug!("an agent does not read; a notification that belongs to no call was dropped");
         }
     }
@@ -82,7 +77,7 @@ impl AgentPeer for AgentChannel {
             Err(error) => return Answer::Error(Json::of(&error)),
         };
         let request = Request { id: ask.id.clone(), method: method.to_owned(), params };
-        if self.out.send(Message::Request(request)).await.is_err() {
+        if !self.out.send(Message::Request(request)).await {
             return lost();
         }
         tokio::select! {
@@ -176,6 +171,6 @@ impl Drop for Ask {
         let params = Json::of(&serde_json::json!({ "requestId": self.number }));
         let withdrawn = Notification { method: Method::NotificationsCancelled.to_owned(), params: Some(params) };
         // Best effort: an agent that is too slow to be told keeps the question, and its answer is dropped.
-        let _ = self.out.try_send(Message::Notification(withdrawn));
+        self.out.try_send(Message::Notification(withdrawn));
     }
 }

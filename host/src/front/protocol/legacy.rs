@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::agent_channel::{AgentChannel, MessageSender, OpenQuestions};
+use super::agent_channel::{AgentChannel, OpenQuestions};
 use super::client::ClientInfo;
 use super::open_calls::OpenCalls;
 use super::session_handle::SessionHandle;
 use super::{NextStep, instructions, method_not_found, server_info};
 use crate::agent::{NoAgent, TransportKind};
 use crate::front::backend::Backend;
+use crate::front::outgoing::MessageSender;
 use crate::name::ProfileName;
 use crate::principal::Principal;
 use crate::protocol::{Era, Id, Json, Message, Method, Notification, Request, Response, RpcError, revision};

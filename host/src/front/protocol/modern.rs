@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::agent_channel::{AgentChannel, MessageSender, OpenQuestions};
+use super::agent_channel::{AgentChannel, OpenQuestions};
 use super::client::ClientInfo;
 use super::open_calls::OpenCalls;
 use super::session_handle::SessionHandle;
 use super::{NextStep, instructions, method_not_found, server_info};
+use crate::front::outgoing::MessageSender;
 use crate::protocol::{Answer, Era, Json, Method, Request, RpcError, meta, revision};
 
 /// Answers `server/discover`.

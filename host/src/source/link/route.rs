@@ -18,6 +18,9 @@ use crate::source::{CallEvent, CallEventSender, SourceClient, SourceRequest, nob
 /// that it gets no more.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The largest notification, in bytes. Each may wait at several places for an agent that does not read.
+const MAX_NOTIFICATION_BYTES: usize = 1024 * 1024;
+
 /// The largest number of requests of the source that may be open on a connection. A person answers one at a time; a
 /// source that sends more is out of control.
 pub(super) const MAX_SOURCE_REQUESTS: usize = 16;
@@ -103,6 +106,9 @@ fn fail_pending(shared: &McpConnectionState, why: &Cause) {
 
 async fn notify(shared: &McpConnectionState, notification: Notification, stream_of: Option<&Id>) {
     let params = notification.params.as_ref();
+    if params.is_some_and(|params| params.as_bytes().len() > MAX_NOTIFICATION_BYTES) {
+        return tracing::warn!(source = %shared.config.source, "a notification of more than 1 MiB was dropped");
+    }
     match &notification.method {
         Method::NotificationsProgress => {
             let id = params.and_then(|params| params.get("progressToken")).and_then(|token| number(&token));
@@ -297,8 +303,8 @@ impl McpConnectionState {
 
     /// Passes a notification to the caller of a request. A caller that does not take it in time gets no more.
     async fn relay(&self, id: u64, events: &CallEventSender, notification: Notification) {
-        let sent = events.out.send(CallEvent::Notification(notification));
-        if !matches!(tokio::time::timeout(RELAY_TIMEOUT, sent).await, Ok(Ok(())))
+        let passed = tokio::time::timeout(RELAY_TIMEOUT, events.notify(notification)).await;
+        if !passed.unwrap_or(false)
             && let Some(entry) = self.pending().requests.get_mut(&id)
         {
             entry.caller = None;

@@ -291,7 +291,7 @@ async fn a_notification_without_a_call_on_a_shared_connection_goes_to_the_only_s
     let (out, mut said) = mpsc::channel(4);
     let params = Json::parse(r#"{"name":"a"}"#).unwrap();
     let (shared, client) = (Arc::clone(&link), Arc::clone(&two));
-    let events = CallEventSender { token: None, out };
+    let events = CallEventSender::new(None, out);
     let waiting = tokio::spawn(async move {
         shared
             .call(
