@@ -1,6 +1,7 @@
 //! The parts that all cells of one broker share: the launcher, the files that no source gets, and what the machine
 //! offers.
 
+use std::collections::BTreeMap;
 #[cfg(feature = "process")]
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,12 +9,13 @@ use std::sync::Arc;
 
 use portcullis_config::{CellConfig, SourceConfig};
 use portcullis_core::name::SourceName;
+use portcullis_core::sync::Mutex;
 use portcullis_core::trust::TrustStore;
 #[cfg(feature = "process")]
 use portcullis_jail::BuiltCell;
 use portcullis_jail::Launcher;
 use portcullis_ledger::{Event, EventCallback, EventKind};
-use portcullis_net::egress::{AllowedDestinations, ComponentEgress};
+use portcullis_net::egress::{AllowedDestinations, ComponentEgress, Egress};
 #[cfg(feature = "process")]
 use portcullis_net::egress::{EgressProxy, ProxyListeners, Reach, RefusedHosts};
 use serde_json::json;
@@ -41,6 +43,9 @@ pub struct CellFactory {
     trust: Option<TrustStore>,
     record: EventCallback,
     installations: Installations,
+    /// The egress of each source. It outlives the processes of a source, since a lookup of a name may do so: a source that
+    /// is started again and again gets no more lookups at once.
+    egresses: Arc<Mutex<BTreeMap<SourceName, Egress>>>,
     /// The user's database of malicious packages and known vulnerabilities, which need not exist.
     #[cfg(feature = "process")]
     osv: Option<PathBuf>,
@@ -69,6 +74,7 @@ impl CellFactory {
             trust,
             record: Arc::new(record),
             installations: Installations::default(),
+            egresses: Arc::default(),
             #[cfg(feature = "process")]
             osv: None,
             #[cfg(feature = "process")]
@@ -119,9 +125,14 @@ impl CellFactory {
     /// Opens the network of a component. Returns `None` if the component may reach nothing.
     pub fn egress(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<ComponentEgress>> {
         let declared = AllowedDestinations::of_entries(&cell.network);
-        let record = Arc::clone(&self.record);
-        let open = || ComponentEgress::open(source, declared.clone(), cell.reach(), move |event| record(event));
+        let (egress, record) = (self.egress_of(source), Arc::clone(&self.record));
+        let open = || ComponentEgress::open(egress, source, declared.clone(), cell.reach(), move |event| record(event));
         (!declared.is_empty()).then(open)
+    }
+
+    /// Returns the egress of a source, which all its processes and instances share.
+    fn egress_of(&self, source: &SourceName) -> Egress {
+        self.egresses.lock().entry(source.clone()).or_default().clone()
     }
 }
 
@@ -178,7 +189,7 @@ impl CellFactory {
             }
             record(event);
         };
-        EgressProxy::open(source, listeners, declared, reach, refused, note).map(Some)
+        EgressProxy::open(self.egress_of(source), source, listeners, declared, reach, refused, note).map(Some)
     }
 }
 
