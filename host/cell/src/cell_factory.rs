@@ -43,8 +43,8 @@ pub struct CellFactory {
     trust: Option<TrustStore>,
     record: EventCallback,
     installations: Installations,
-    /// The egress of each source. It outlives the processes of a source, since a lookup of a name may do so: a source that
-    /// is started again and again gets no more lookups at once.
+    /// The egress of each source. It outlives the processes of a source, since a lookup of a name may do so: a source
+    /// that is started again and again gets no more lookups at once.
     egresses: Arc<Mutex<BTreeMap<SourceName, Egress>>>,
     /// The user's database of malicious packages and known vulnerabilities, which need not exist.
     #[cfg(feature = "process")]
@@ -101,7 +101,21 @@ impl CellFactory {
     pub fn grant(&self, source: &SourceConfig) -> Result<CellGrant, CellError> {
         let known = self.trust.as_ref().map(|trust| trust.overlapping(&source.cell.write)).transpose();
         let known = known.map_err(|error| CellError::Trust(error.to_string()))?;
-        CellGrant::of(source, &self.own, &known.unwrap_or_default())
+        let mut grant = CellGrant::of(source, &self.own, &known.unwrap_or_default())?;
+        let granted: Vec<PathBuf> = grant.read.iter().chain(&grant.write).cloned().collect();
+        self.hide_data_folders(&mut grant, &granted)?;
+        Ok(grant)
+    }
+
+    /// Hides the data folders of brokers that are in `folders` now.
+    ///
+    /// # Errors
+    /// If the broker cannot find out what the user trusts.
+    pub(crate) fn hide_data_folders(&self, grant: &mut CellGrant, folders: &[PathBuf]) -> Result<(), CellError> {
+        let known = self.trust.as_ref().map(|trust| trust.data_folders_in(folders)).transpose();
+        let known = known.map_err(|error| CellError::Trust(error.to_string()))?;
+        grant.hide_data_folders(folders, &known.unwrap_or_default());
+        Ok(())
     }
 
     /// Returns the function that records events about sources in the ledger.
