@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use portcullis::egress::{AllowedDestinations, Destination, EgressProxy, ProxyListeners, Reach};
+use portcullis::egress::{AllowedDestinations, Destination, Egress, EgressProxy, ProxyListeners, Reach};
 use portcullis_jail::SocketProtocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -43,9 +43,16 @@ async fn place() -> (EgressProxy, [(&'static str, SocketAddr); 2]) {
         }
     });
     let listeners = ProxyListeners::bound(&declared, bound.collect()).unwrap();
-    let proxy =
-        EgressProxy::open(&"bench".parse().unwrap(), listeners, declared, Reach::Private, Default::default(), drop)
-            .unwrap();
+    let proxy = EgressProxy::open(
+        Egress::new(),
+        &"bench".parse().unwrap(),
+        listeners,
+        declared,
+        Reach::Private,
+        Default::default(),
+        drop,
+    )
+    .unwrap();
     (proxy, [("direct", direct), ("proxy", through)])
 }
 

@@ -1,6 +1,7 @@
 //! The parts that all cells of one broker share: the launcher, the files that no source gets, and what the machine
 //! offers.
 
+use std::collections::BTreeMap;
 #[cfg(feature = "process")]
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,12 +9,13 @@ use std::sync::Arc;
 
 use portcullis_config::{CellConfig, SourceConfig};
 use portcullis_core::name::SourceName;
+use portcullis_core::sync::Mutex;
 use portcullis_core::trust::TrustStore;
 #[cfg(feature = "process")]
 use portcullis_jail::BuiltCell;
 use portcullis_jail::Launcher;
 use portcullis_ledger::{Event, EventCallback, EventKind};
-use portcullis_net::egress::{AllowedDestinations, ComponentEgress};
+use portcullis_net::egress::{AllowedDestinations, ComponentEgress, Egress};
 #[cfg(feature = "process")]
 use portcullis_net::egress::{EgressProxy, ProxyListeners, Reach, RefusedHosts};
 use serde_json::json;
@@ -41,6 +43,9 @@ pub struct CellFactory {
     trust: Option<TrustStore>,
     record: EventCallback,
     installations: Installations,
+    /// The egress of each source. It outlives the processes of a source, since a lookup of a name may do so: a source
+    /// that is started again and again gets no more lookups at once.
+    egresses: Arc<Mutex<BTreeMap<SourceName, Egress>>>,
     /// The user's database of malicious packages and known vulnerabilities, which need not exist.
     #[cfg(feature = "process")]
     osv: Option<PathBuf>,
@@ -69,6 +74,7 @@ impl CellFactory {
             trust,
             record: Arc::new(record),
             installations: Installations::default(),
+            egresses: Arc::default(),
             #[cfg(feature = "process")]
             osv: None,
             #[cfg(feature = "process")]
@@ -95,7 +101,21 @@ impl CellFactory {
     pub fn grant(&self, source: &SourceConfig) -> Result<CellGrant, CellError> {
         let known = self.trust.as_ref().map(|trust| trust.overlapping(&source.cell.write)).transpose();
         let known = known.map_err(|error| CellError::Trust(error.to_string()))?;
-        CellGrant::of(source, &self.own, &known.unwrap_or_default())
+        let mut grant = CellGrant::of(source, &self.own, &known.unwrap_or_default())?;
+        let granted: Vec<PathBuf> = grant.read.iter().chain(&grant.write).cloned().collect();
+        self.hide_data_folders(&mut grant, &granted)?;
+        Ok(grant)
+    }
+
+    /// Hides the data folders of brokers that are in `folders` now.
+    ///
+    /// # Errors
+    /// If the broker cannot find out what the user trusts.
+    pub(crate) fn hide_data_folders(&self, grant: &mut CellGrant, folders: &[PathBuf]) -> Result<(), CellError> {
+        let known = self.trust.as_ref().map(|trust| trust.data_folders_in(folders)).transpose();
+        let known = known.map_err(|error| CellError::Trust(error.to_string()))?;
+        grant.hide_data_folders(folders, &known.unwrap_or_default());
+        Ok(())
     }
 
     /// Returns the function that records events about sources in the ledger.
@@ -119,9 +139,14 @@ impl CellFactory {
     /// Opens the network of a component. Returns `None` if the component may reach nothing.
     pub fn egress(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<ComponentEgress>> {
         let declared = AllowedDestinations::of_entries(&cell.network);
-        let record = Arc::clone(&self.record);
-        let open = || ComponentEgress::open(source, declared.clone(), cell.reach(), move |event| record(event));
+        let (egress, record) = (self.egress_of(source), Arc::clone(&self.record));
+        let open = || ComponentEgress::open(egress, source, declared.clone(), cell.reach(), move |event| record(event));
         (!declared.is_empty()).then(open)
+    }
+
+    /// Returns the egress of a source, which all its processes and instances share.
+    fn egress_of(&self, source: &SourceName) -> Egress {
+        self.egresses.lock().entry(source.clone()).or_default().clone()
     }
 }
 
@@ -178,7 +203,7 @@ impl CellFactory {
             }
             record(event);
         };
-        EgressProxy::open(source, listeners, declared, reach, refused, note).map(Some)
+        EgressProxy::open(self.egress_of(source), source, listeners, declared, reach, refused, note).map(Some)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use portcullis_core::trust::DATA_FOLDER;
+
 /// Files and folders of a home that hold credentials. A person may grant one; nothing proposes it, and nothing proposes
 /// a folder that contains one.
 const CREDENTIALS: [&str; 39] = [
@@ -97,7 +99,7 @@ const KEYS: [&str; 8] =
     ["id_rsa", "id_ed25519", "id_ecdsa", "id_dsa", "credentials.json", "token.json", "secrets.json", ".env"];
 
 /// Reports whether a path holds credentials or decides which programs start, or contains such a path: below the user's
-/// home, and below any other.
+/// home, and below any other. The data folder of a broker holds credentials wherever it is.
 #[must_use]
 pub fn is_credential(path: &Path, home: Option<&Path>) -> bool {
     let mut parts = path.components().skip(1);
@@ -114,7 +116,7 @@ pub fn is_credential(path: &Path, home: Option<&Path>) -> bool {
                     .chain(&STARTERS)
                     .any(|known| below.starts_with(known) || Path::new(known).starts_with(below))
         });
-    named || is_key_file(path)
+    named || is_key_file(path) || path.components().any(|part| part.as_os_str() == DATA_FOLDER)
 }
 
 /// Reports whether a path below this home decides which programs start later.
@@ -132,4 +134,21 @@ pub fn is_key_file(path: &Path) -> bool {
     });
     let kinds = ["pem", "key", "p12", "pfx", "kdbx", "jks"];
     named || path.extension().is_some_and(|kind| kinds.iter().any(|known| kind == *known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_folder_of_a_broker_and_what_is_in_it_are_recommended_nowhere() {
+        for path in
+            ["/srv/code/.portcullis", "/srv/code/.portcullis/portcullis.lock", "/home/me/code/.portcullis/ledger"]
+        {
+            assert!(is_credential(Path::new(path), None), "{path}");
+        }
+        for path in ["/srv/code", "/srv/code/portcullis.toml", "/srv/code/.portcullis-notes"] {
+            assert!(!is_credential(Path::new(path), None), "{path}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use portcullis_config::{CellConfig, Endpoint, SourceConfig};
 use portcullis_core::limits::SOURCE_MEMORY_BYTES;
-use portcullis_core::trust::KEPT_NAMES;
+use portcullis_core::trust::{DATA_FOLDER, KEPT_NAMES};
 use portcullis_jail::CellLimits;
 
 use super::CellError;
@@ -29,6 +29,9 @@ pub struct CellGrant {
     /// Configurations and data folders of brokers that lie in the writable folders. The source may read them, but not
     /// change them.
     pub protected: Vec<PathBuf>,
+    /// Data folders of brokers in what the source may read or write, or in what its program needs. In a full cell the
+    /// source finds them empty.
+    pub hidden: Vec<PathBuf>,
     /// The destinations that the source may reach, as `host:port`.
     pub network: Vec<String>,
     /// The working directory of the source, or `None` for its private home.
@@ -47,6 +50,7 @@ impl CellGrant {
             read: Vec::new(),
             write: Vec::new(),
             protected: Vec::new(),
+            hidden: Vec::new(),
             network: Vec::new(),
             directory: None,
             limits: CellLimits::default(),
@@ -89,6 +93,7 @@ impl CellGrant {
             read: read.clone(),
             write: write.clone(),
             protected: write.iter().map(|path| protected_in(path, known)).collect::<Result<Vec<_>, _>>()?.concat(),
+            hidden: Vec::new(),
             network: network.clone(),
             directory: None,
             limits: CellLimits {
@@ -122,14 +127,29 @@ impl CellGrant {
         })
     }
 
+    /// Hides the data folders in `folders`: the one at the top of each, also behind a link, and those of `known` at any
+    /// depth. A folder of `folders` that is a data folder itself, or lies in one, was named by the user and stays what
+    /// it is.
+    pub(crate) fn hide_data_folders(&mut self, folders: &[PathBuf], known: &[PathBuf]) {
+        let at_top = folders.iter().filter_map(|folder| folder.join(DATA_FOLDER).canonicalize().ok());
+        let at_top = at_top.filter(|path| path.is_dir());
+        let within = |path: &PathBuf| folders.iter().any(|folder| path != folder && path.starts_with(folder));
+        self.hidden.extend(at_top.chain(known.iter().cloned()).filter(within));
+        self.hidden.sort();
+        // In this order a folder comes after those that contain it.
+        self.hidden.dedup_by(|path, around| path.starts_with(around));
+    }
+
     /// Makes `cwd` the source's working directory if its cell has that folder: one within what is granted or what the
-    /// program needs, or one above such a path, which then contains nothing else. Otherwise the source starts in its
-    /// private home.
+    /// program needs, or one above such a path, which then contains nothing else. Otherwise, and if the folder lies in
+    /// a hidden one, the source starts in its private home.
     #[cfg(feature = "process")]
     pub(crate) fn start_in(&mut self, cwd: &Path, needs: &ProgramNeeds) {
         let cwd = real(cwd);
         let mut there = self.read.iter().chain(&self.write).chain(&needs.read);
-        self.directory = there.any(|path| cwd.starts_with(path) || path.starts_with(&cwd)).then_some(cwd);
+        let is_there = there.any(|path| cwd.starts_with(path) || path.starts_with(&cwd));
+        let is_hidden = self.hidden.iter().any(|folder| cwd.starts_with(folder));
+        self.directory = (is_there && !is_hidden).then_some(cwd);
     }
 
     /// Reports whether the source can neither write anything nor reach a network.

@@ -127,6 +127,7 @@ impl Plan {
         let cell = CellSpec {
             tier,
             mounts,
+            hidden: grant.hidden.clone(),
             links: if own_root { links } else { Vec::new() },
             files: if own_root { files } else { Vec::new() },
             home: home.clone(),
@@ -162,7 +163,9 @@ fn mounts(grant: &CellGrant, needs: &ProgramNeeds) -> (Vec<Mount>, Vec<(PathBuf,
             mounts.push(Mount { path: path.clone(), access });
         }
     }
+    let is_hidden = |path: &Path| grant.hidden.iter().any(|folder| path.starts_with(folder));
     mounts.extend(grant.protected.iter().map(Mount::read));
+    mounts.retain(|mount| !is_hidden(&mount.path));
     links.extend(needs.links.clone());
     links.retain(|(link, _)| !mounts.iter().any(|mount| link.starts_with(&mount.path)));
     (mounts, links)

@@ -78,6 +78,7 @@ impl PreparedSource {
             "read": paths_as_text(&grant.read),
             "write": paths_as_text(&grant.write),
             "kept": paths_as_text(&grant.protected),
+            "hidden": paths_as_text(&grant.hidden),
             "network": grant.network,
             "directory": grant.directory.as_deref().map(Path::to_string_lossy),
             "limits": grant.limits,
@@ -189,6 +190,8 @@ impl ProcessCell {
             }
         };
         let needs = ProgramNeeds::of(&argv, cwd.as_deref(), &programs)?;
+        let needed: Vec<PathBuf> = needs.read.iter().cloned().collect();
+        self.cells.hide_data_folders(&mut grant, &needed)?;
         if let Some(cwd) = cwd {
             grant.start_in(cwd, &needs);
         }

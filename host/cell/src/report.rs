@@ -115,7 +115,14 @@ fn files(grant: &CellGrant, tier: Tier, enforced: &EnforcementReport) -> Isolati
         (_, true) => format!(", but not under the names {}", KEPT_NAMES.join(" and ")),
         (_, false) => format!(", also under the names {}, as far as there is no such file", KEPT_NAMES.join(" and ")),
     };
-    aspect("files", Strength::Enforced, format!("{mechanism}; {read} granted to read, {write} to write{names}"))
+    // Landlock cannot exempt a folder within a granted one; mounts and Seatbelt can.
+    let hides = is_full(tier) || cfg!(target_os = "macos");
+    let hidden = match (grant.hidden.len(), hides) {
+        (0, _) => String::new(),
+        (count, true) => format!("; data folders of brokers in them: {count}, hidden"),
+        (count, false) => format!("; data folders of brokers in them: {count}, which can be read"),
+    };
+    aspect("files", Strength::Enforced, format!("{mechanism}; {read} granted to read, {write} to write{names}{hidden}"))
 }
 
 fn network(grant: &CellGrant, tier: Tier) -> IsolationAspect {
@@ -270,6 +277,18 @@ mod tests {
         };
         assert!(says(&enforced(false)).ends_with("but not under the names portcullis.toml and .portcullis"));
         assert!(says(&old).contains("also under the names"), "{}", says(&old));
+    }
+
+    #[test]
+    fn a_report_says_whether_data_folders_of_brokers_are_hidden() {
+        let mut grant = CellGrant { read: vec!["/code".into()], ..CellGrant::nothing() };
+        let says =
+            |grant: &CellGrant, tier| IsolationReport::of(grant, tier, &enforced(false)).aspects[2].mechanism.clone();
+        assert!(says(&grant, Tier::Full).ends_with("1 granted to read, 0 to write"));
+        grant.hidden = vec!["/code/.portcullis".into()];
+        assert!(says(&grant, Tier::Full).ends_with("; data folders of brokers in them: 1, hidden"));
+        let reduced = if cfg!(target_os = "macos") { "1, hidden" } else { "1, which can be read" };
+        assert!(says(&grant, Tier::Reduced).ends_with(reduced), "{}", says(&grant, Tier::Reduced));
     }
 
     #[test]

@@ -180,6 +180,26 @@ impl TrustStore {
         Ok(known)
     }
 
+    /// Returns the data folders of trusted configurations that are inside one of `folders`: absolute paths without
+    /// links. No record changes, whatever is in the place of a folder: a source that may only read there has put
+    /// nothing there.
+    ///
+    /// # Errors
+    /// If the state folder cannot be used.
+    pub fn data_folders_in(&self, folders: &[PathBuf]) -> Result<Vec<PathBuf>, TrustError> {
+        let records = if folders.is_empty() { All::new() } else { self.read()? };
+        let is_inside = |path: &PathBuf| folders.iter().any(|folder| path != folder && path.starts_with(folder));
+        let is_there = |path: &PathBuf| path.is_dir() && path.canonicalize().is_ok_and(|real| real == *path);
+        let named = records.into_values().flat_map(|TrustRecord { path, data, .. }| {
+            let beside = Path::new(&path).with_file_name(DATA_FOLDER);
+            std::iter::once(beside).chain(data.map(|data| PathBuf::from(data.path)))
+        });
+        let mut found: Vec<PathBuf> = named.filter(|path| is_inside(path) && is_there(path)).collect();
+        found.sort();
+        found.dedup();
+        Ok(found)
+    }
+
     /// Trusts a file no longer. Returns whether it was trusted.
     ///
     /// # Errors
@@ -276,6 +296,24 @@ mod tests {
         fs::write(state.join(FILE), "{").unwrap();
         let error = trust.list().unwrap_err().to_string();
         assert!(error.contains("is damaged") && error.contains("rm "), "{error}");
+    }
+
+    #[test]
+    fn data_folders_are_found_in_a_folder_and_no_record_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let trust = TrustStore::new(&dir.path().join("state"));
+        let at = |name: &str| dir.path().join(name);
+        let (file, other) = (at("code/repo/portcullis.toml"), at("code/other/portcullis.toml"));
+        let data = DataFolder::make(&at("code/repo/.portcullis")).unwrap();
+        trust.record(&file, Digest::of(b""), Vec::new(), data).unwrap();
+        trust.record(&other, Digest::of(b""), Vec::new(), DataFolder::make(&at("code/kept")).unwrap()).unwrap();
+        let found = |folder: &str| trust.data_folders_in(&[at(folder)]).unwrap();
+        assert_eq!(found("code"), [at("code/kept"), at("code/repo/.portcullis")]);
+        assert_eq!(found("code/repo"), [at("code/repo/.portcullis")]);
+        assert!(found("code/kept").is_empty() && found("elsewhere").is_empty(), "a data folder that is granted itself");
+        fs::rename(at("code/kept"), at("code/moved")).unwrap();
+        assert_eq!(found("code"), [at("code/repo/.portcullis")]);
+        assert!(trust.get(&other).unwrap().unwrap().data.is_some(), "only a writable folder makes a record doubtful");
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct CellSpec {
     /// Files and folders of the machine that are visible, under the same path as outside. One may lie within another.
     /// An entry with a symbolic link in its path is refused.
     pub mounts: Vec<Mount>,
+    /// Folders within the mounts that the source finds empty and cannot change, whatever they contain outside. No mount
+    /// may lie within one. They need mounts or Seatbelt, so [`Tier::Reduced`] ignores them on Linux.
+    pub hidden: Vec<PathBuf>,
     /// Symbolic links, each with its path and its target. They need a root of the cell's own, so [`Tier::Reduced`]
     /// ignores them.
     pub links: Vec<(PathBuf, PathBuf)>,
@@ -54,6 +57,7 @@ impl Default for CellSpec {
         Self {
             tier: Tier::Full,
             mounts: Vec::new(),
+            hidden: Vec::new(),
             links: Vec::new(),
             files: Vec::new(),
             home: "/home/source".into(),

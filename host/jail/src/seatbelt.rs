@@ -31,6 +31,9 @@ pub(crate) fn profile(cell: &CellSpec, program: &Path) -> String {
     for name in &cell.protected_names {
         let _ = writeln!(profile, "(deny file-write* (regex #\"/{}(/|$)\"))", in_any_case(name));
     }
+    for path in &cell.hidden {
+        let _ = writeln!(profile, "(deny process-exec file-read* file-write* (subpath {}))", quoted(path));
+    }
     profile
 }
 
@@ -82,6 +85,18 @@ mod tests {
         let profile = profile(&cell, Path::new("/usr/bin/true"));
         let denied = "(deny file-write* (regex #\"/[aA][.][tT][oO][mM][lL](/|$)\"))\n\
                       (deny file-write* (regex #\"/[bB].[cC](/|$)\"))\n";
+        assert!(profile.ends_with(denied), "{profile}");
+    }
+
+    #[test]
+    fn a_profile_denies_hidden_folders_after_everything_that_it_allows() {
+        let mounts = vec![Mount::read("/code"), Mount::write("/code/out")];
+        let hidden = vec!["/code/.kept".into(), "/code/out/a\"b".into()];
+        let protected_names = vec!["a".to_owned()];
+        let cell = CellSpec { mounts, hidden, protected_names, home: "/private".into(), ..CellSpec::default() };
+        let profile = profile(&cell, Path::new("/usr/bin/true"));
+        let denied = "(deny process-exec file-read* file-write* (subpath \"/code/.kept\"))\n\
+                      (deny process-exec file-read* file-write* (subpath \"/code/out/a\\\"b\"))\n";
         assert!(profile.ends_with(denied), "{profile}");
     }
 }

@@ -24,6 +24,7 @@ mod proxy;
 mod request;
 mod resolver;
 mod stream;
+mod system_resolver;
 mod target;
 
 use std::sync::Arc;
@@ -70,7 +71,8 @@ pub enum Reach {
     Private,
 }
 
-/// A factory for HTTP clients.
+/// A factory for HTTP clients and connections. Clones share a resolver, which looks up a few names at once: what one
+/// party has made the broker look up must not hold up another, so each source has an egress of its own.
 #[derive(Clone)]
 pub struct Egress {
     lookup: Arc<dyn NameResolver>,
@@ -83,9 +85,9 @@ impl Default for Egress {
 }
 
 impl Egress {
-    /// Creates an egress that uses the system's resolver.
+    /// Creates an egress that uses the system's resolver, with places of its own for lookups.
     pub fn new() -> Self {
-        Self::with_lookup(Arc::new(resolver::SystemResolver))
+        Self::with_lookup(Arc::new(system_resolver::SystemResolver::new()))
     }
 
     /// Creates an egress that uses another resolver, whose answers are checked in the same way.

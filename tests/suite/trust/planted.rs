@@ -108,6 +108,46 @@ fn a_source_cannot_change_a_trusted_configuration_at_any_depth_of_a_folder_that_
 }
 
 #[test]
+fn a_source_finds_the_data_folders_of_brokers_empty_in_what_it_may_read_or_write() {
+    let dir = TestDir::new("");
+    let folders = ["code", "code/repo", "open", "open/repo"];
+    for folder in folders {
+        let data_dir = dir.path(folder).join(".portcullis");
+        if folder.ends_with("repo") {
+            let config = dir.path(folder).join("portcullis.toml");
+            fs::create_dir(dir.path(folder)).unwrap();
+            fs::write(&config, CALC).unwrap();
+            fs::set_permissions(&config, Permissions::from_mode(0o644)).unwrap();
+            dir.trust(&config);
+        } else {
+            fs::create_dir_all(&data_dir).unwrap();
+        }
+        fs::write(data_dir.join("secrets.json"), "a secret of another broker").unwrap();
+    }
+    dir.configure(
+        "[sources.files]\n\
+         command = [\"/bin/sh\", \"-c\", \"for at in code code/repo open open/repo; do cd @dir@/$at; \
+         cat portcullis.toml .portcullis/secrets.json; ls -A .portcullis; echo new > .portcullis/new; \
+         done > @dir@/open/seen 2>&1; exec @source@ plain\"]\n\
+         cell = { read = [\"@source@\", \"code\"], write = [\"open\"] }\n",
+    );
+    let ran = dir.run(&["check", "--json"]);
+    works(&ran);
+    let seen = fs::read_to_string(dir.path("open/seen")).unwrap();
+    assert!(!seen.contains("a secret"), "{seen}");
+    assert_eq!(seen.matches("builtin:calculator").count(), 2, "configurations can be read: {seen}");
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let cell = &report["sources"][0]["cell"];
+    let data_dirs = folders.map(|folder| dir.path(folder).join(".portcullis"));
+    assert_eq!(cell["hidden"], serde_json::json!(data_dirs.each_ref().map(|path| path.display().to_string())));
+    assert!(cell["isolation"]["aspects"][2]["mechanism"].as_str().unwrap().ends_with("4, hidden"), "{cell}");
+    for data_dir in data_dirs {
+        assert_eq!(fs::read_to_string(data_dir.join("secrets.json")).unwrap(), "a secret of another broker");
+        assert!(!data_dir.join("new").exists());
+    }
+}
+
+#[test]
 fn a_data_folder_other_than_the_trusted_one_is_refused() {
     let dir = TestDir::new("");
     let kept = trusted_below(&dir);

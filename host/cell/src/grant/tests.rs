@@ -115,6 +115,31 @@ fn what_brokers_trust_is_protected_at_any_depth_of_a_writable_folder() {
 }
 
 #[test]
+fn data_folders_within_what_is_granted_are_hidden_and_one_that_is_granted_itself_is_not() {
+    let place = Place::new();
+    for folder in ["docs/.portcullis/run", "docs/deep/state", "docs/deep/.portcullis", "out/.portcullis"] {
+        std::fs::create_dir_all(place.at(folder)).unwrap();
+    }
+    std::fs::write(place.at("docs/portcullis.toml"), "").unwrap();
+    symlink("data", place.at("own/.portcullis")).unwrap();
+    symlink("../data", place.at("own/data/.portcullis")).unwrap();
+    let known = ["docs/.portcullis/run", "docs/deep/state", "out/.portcullis", "elsewhere"].map(|name| place.at(name));
+    let hidden = |folders: &[&str]| {
+        let folders: Vec<PathBuf> = folders.iter().map(|name| place.at(name)).collect();
+        let mut grant = CellGrant::nothing();
+        grant.hide_data_folders(&folders, &known);
+        grant.hidden
+    };
+    let places = |names: &[&str]| names.iter().map(|name| place.at(name)).collect::<Vec<_>>();
+    let all = ["docs/.portcullis", "docs/deep/state", "out/.portcullis"];
+    assert_eq!(hidden(&["docs", "out"]), places(&all), "what holds another is enough");
+    assert_eq!(hidden(&["docs/deep"]), places(&["docs/deep/.portcullis", "docs/deep/state"]));
+    assert_eq!(hidden(&["docs/.portcullis"]), places(&["docs/.portcullis/run"]), "a data folder within one");
+    assert!(hidden(&["out/.portcullis", "docs/deep/state", "docs/note", "own/data", "absent"]).is_empty());
+    assert_eq!(hidden(&["own"]), places(&["own/data"]), "a link to it");
+}
+
+#[test]
 fn a_component_gets_no_folder_with_a_data_folder_that_only_a_mount_could_protect() {
     let mut place = Place::new();
     std::fs::create_dir_all(place.at("out/a/.portcullis")).unwrap();
@@ -173,5 +198,9 @@ fn the_working_directory_is_in_the_cell_or_the_private_home() {
     assert_eq!(directory("docs", "cell.read = [\"docs/deep\"]", None), Some(place.at("docs")), "it holds a grant");
     assert_eq!(directory("out", "", Some("out")), Some(place.at("out")), "the program itself stands there");
     assert_eq!(directory("out", "cell.read = [\"docs\"]", None), None);
+    let mut grant = place.grant("cell.read = [\"docs\"]").unwrap();
+    grant.hidden = vec![place.at("docs/deep")];
+    grant.start_in(&place.at("docs/deep"), &needs);
+    assert_eq!(grant.directory, None, "a hidden folder");
     place.refused("cwd = \"absent\"", "is not a folder", "create it");
 }

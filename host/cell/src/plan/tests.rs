@@ -92,6 +92,23 @@ fn a_configuration_in_a_folder_that_may_be_written_is_mounted_to_be_read() {
 }
 
 #[test]
+fn a_data_folder_in_what_is_granted_is_hidden_and_nothing_in_it_is_mounted() {
+    let mut grant = CellGrant::nothing();
+    (grant.read, grant.write) = (vec!["/srv/code".into()], vec!["/srv/work".into()]);
+    grant.protected = ["/srv/work/.portcullis", "/srv/work/portcullis.toml"].map(PathBuf::from).into();
+    grant.hidden =
+        ["/srv/code/repo/.portcullis", "/srv/tool/.portcullis", "/srv/work/.portcullis"].map(PathBuf::from).into();
+    let plan = plan(&grant, &needs(&["/srv/tool", "/srv/tool/.portcullis/lib"]), Tier::Full);
+    assert_eq!(plan.launch.cell.hidden, grant.hidden);
+    for mounted in ["/srv/code", "/srv/tool", "/srv/work/portcullis.toml"] {
+        assert_eq!(access(&plan, mounted), Some(MountAccess::Read), "{mounted}");
+    }
+    for hidden in ["/srv/work/.portcullis", "/srv/tool/.portcullis/lib"] {
+        assert_eq!(access(&plan, hidden), None, "{hidden}");
+    }
+}
+
+#[test]
 fn a_reduced_cell_is_given_no_folder_with_a_configuration_in_it() {
     let mut grant = CellGrant::nothing();
     (grant.write, grant.dangerous_allow_reduced) = (vec!["/srv/work".into()], true);

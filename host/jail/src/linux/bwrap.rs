@@ -139,6 +139,12 @@ fn arguments(cell: &CellSpec) -> Result<(Vec<OsString>, Vec<OwnedFd>), CellRefus
     for mount in mounts {
         bind(open_path(&mount.path)?, mount.path.as_os_str(), mount.access, &mut say);
     }
+    for path in &cell.hidden {
+        // Bubblewrap would make a folder that is missing.
+        open_path(path)?;
+        say(&["--perms".as_ref(), "0555".as_ref(), "--tmpfs".as_ref(), path.as_os_str()]);
+        say(&["--remount-ro".as_ref(), path.as_os_str()]);
+    }
     for (path, content) in &cell.files {
         let file = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC)
             .map_err(io::Error::from)

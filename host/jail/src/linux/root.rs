@@ -63,6 +63,10 @@ const MASKED: [&str; 9] = [
     "vmallocinfo",
 ];
 
+/// Moves an opened tree onto an opened folder or file.
+const ONTO_OPENED: MoveMountFlags =
+    MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH.union(MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH);
+
 const NO_SURPRISES: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 
 /// Makes the root and moves into it. To be called by the first process of its namespaces.
@@ -74,6 +78,8 @@ pub(super) fn build(cell: &CellSpec, grants: Vec<DetachedMount>) -> Result<(), C
         let tree = tmpfs(cell.limits.tmp, mode).step(format_args!("mount {}", path.display()))?;
         pieces.push(Piece { path: path.to_owned(), tree, is_folder: true });
     }
+    let hide = |path: &PathBuf| empty_folder().step(format_args!("hide {}", path.display()));
+    let covers = cell.hidden.iter().map(hide).collect::<Result<Vec<_>, _>>()?;
     for name in DEVICES {
         pieces.push(device(name).step(format_args!("mount /dev/{name}"))?);
     }
@@ -91,6 +97,9 @@ pub(super) fn build(cell: &CellSpec, grants: Vec<DetachedMount>) -> Result<(), C
     move_mount(&root, "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).step("attach the root")?;
     for piece in pieces {
         attach(&root, &piece)?;
+    }
+    for (path, cover) in cell.hidden.iter().zip(&covers) {
+        attach_cover(&root, path, cover).step(format_args!("hide {}", path.display()))?;
     }
     for (path, content) in &cell.files {
         write(&root, path, content).step(format_args!("make {}", path.display()))?;
@@ -132,6 +141,12 @@ fn file_system(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags)
 fn tmpfs(bytes: u64, mode: &str) -> rustix::io::Result<OwnedFd> {
     let (size, files) = (bytes.to_string(), MAX_FILES.to_string());
     file_system("tmpfs", &[("size", &size), ("mode", mode), ("nr_inodes", &files)], NO_SURPRISES)
+}
+
+/// Makes a folder in which there is nothing, and in which nothing can be made.
+fn empty_folder() -> rustix::io::Result<OwnedFd> {
+    let closed = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    file_system("tmpfs", &[("mode", "0555")], NO_SURPRISES | closed)
 }
 
 fn device(name: &str) -> std::io::Result<Piece> {
@@ -177,8 +192,14 @@ fn attach(root: &OwnedFd, Piece { path, tree, is_folder }: &Piece) -> Result<(),
             "grant the folders that are needed",
         ));
     }
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(tree, "", target, "", flags).step(format_args!("attach {shown}"))
+    move_mount(tree, "", target, "", ONTO_OPENED).step(format_args!("attach {shown}"))
+}
+
+/// Attaches an empty folder over one that exists in the mounts. Makes nothing: it could be made in a granted folder.
+fn attach_cover(root: &OwnedFd, path: &Path, cover: &OwnedFd) -> rustix::io::Result<()> {
+    let below = path.strip_prefix("/").map_err(|_| Errno::INVAL)?;
+    let target = beneath(root, below.as_os_str(), OFlags::DIRECTORY)?;
+    move_mount(cover, "", target, "", ONTO_OPENED)
 }
 
 fn write(root: &OwnedFd, path: &Path, content: &[u8]) -> std::io::Result<()> {

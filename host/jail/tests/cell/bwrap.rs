@@ -8,6 +8,7 @@ use std::path::Path;
 
 use portcullis_jail::{LaunchSpec, Listener, Mount, Network, Tier};
 
+use crate::sight::check_hidden_folders;
 use crate::{As, STUBBORN, assert_gone, each, output, refusal, shell, standing, start};
 
 /// Runs a test as an ordinary user, since only those can use this tier.
@@ -53,6 +54,11 @@ fn bubblewrap_confines_a_source_as_the_full_tier_does() {
             assert!(said.contains(refused), "{refused}: {said}");
         }
     });
+}
+
+#[test]
+fn a_hidden_folder_is_empty_in_bubblewrap() {
+    as_ordinary(|who| check_hidden_folders(who, Tier::FullViaBwrap));
 }
 
 #[test]

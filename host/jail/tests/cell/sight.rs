@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 
-use portcullis_jail::{LaunchSpec, Listener, Mount, Network};
+use portcullis_jail::{LaunchSpec, Listener, Mount, Network, Tier};
 
 use crate::{As, each, output, refusal, says, shell, start};
 
@@ -146,6 +146,42 @@ fn a_read_only_path_in_a_writable_folder_cannot_be_changed_moved_or_removed() {
         assert!(left.iter().all(|name| ["kept", "kept.toml", "new"].iter().any(|known| name == known)), "{left:?}");
         assert!(!at("kept/new").exists());
     });
+}
+
+#[test]
+fn a_hidden_folder_is_empty_and_stays_so_in_what_may_be_read_and_written() {
+    each(|who| check_hidden_folders(who, Tier::Full));
+}
+
+/// Checks what a source finds in hidden folders, and that one that is missing is not made.
+pub(crate) fn check_hidden_folders(who: As, tier: Tier) {
+    let folder = who.folder();
+    let at = |name: &str| folder.path().join(name);
+    let hidden = ["read/deep/kept", "write/kept", "write/inner/kept"];
+    for name in hidden {
+        fs::create_dir_all(at(name)).unwrap();
+        fs::write(at(name).join("secret"), "what the source must not see").unwrap();
+        fs::set_permissions(at(name), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::write(at(name).with_file_name("beside"), "seen ").unwrap();
+    }
+    let mut launch = shell(
+        "cd \"$0\"; for at in read/deep write write/inner; do cat $at/beside $at/kept/secret; ls -A $at/kept; \
+         echo no > $at/kept/new; mkdir $at/kept/new; chmod 777 $at/kept; rmdir $at/kept; mv $at/kept $at/moved; done; \
+         mv write/inner write/moved; cat write/moved/beside write/moved/kept/secret",
+    );
+    launch.arguments.push(folder.path().into());
+    launch.cell.tier = tier;
+    launch.cell.mounts.extend([Mount::read(at("read")), Mount::write(at("write"))]);
+    launch.cell.hidden = hidden.map(at).into();
+    let (said, _) = output(&launch);
+    assert_eq!((said.matches("seen ").count(), said.contains("must not see")), (4, false), "{said}");
+    for name in ["read/deep/kept", "write/kept", "write/moved/kept"] {
+        let left: Vec<_> = fs::read_dir(at(name)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["secret"], "{name}: {said}");
+    }
+    launch.cell.hidden = vec![at("write/missing")];
+    let refused = refusal(&launch).to_string();
+    assert!(refused.contains("write/missing") && !at("write/missing").exists(), "{refused}");
 }
 
 #[test]

@@ -45,21 +45,12 @@ pub struct ComponentEgress {
 pub struct LookedUpNames(Mutex<BTreeMap<String, Vec<IpAddr>>>);
 
 impl ComponentEgress {
-    /// Opens the egress. Each attempt, allowed or refused, goes to `record`; repeats are counted and reported later.
+    /// Opens the network of a component through the egress of its source. Each attempt, allowed or refused, goes to
+    /// `record`; repeats are counted and reported later.
     ///
     /// # Panics
     /// Outside a tokio runtime.
     pub fn open(
-        source: &SourceName,
-        declared: AllowedDestinations,
-        reach: Reach,
-        record: impl Fn(Event) + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        Self::by(Egress::new(), source, declared, reach, record)
-    }
-
-    /// Opens the egress with another resolver.
-    pub fn by(
         egress: Egress,
         source: &SourceName,
         declared: AllowedDestinations,

@@ -125,9 +125,10 @@ struct Shared {
 }
 
 impl EgressProxy {
-    /// Serves the listeners of a source's cell. The proxy reaches the declared destinations and nothing else, and those
-    /// only at public addresses, unless `reach` allows nearby ones. Each attempt, allowed or refused, goes to `record`;
-    /// repeats are counted and reported later. Hosts that are not declared are also noted in `refused`.
+    /// Serves the listeners of a source's cell. `egress` belongs to the source, whose processes share it. The proxy
+    /// reaches the declared destinations and nothing else, and those only at public addresses, unless `reach` allows
+    /// nearby ones. Each attempt, allowed or refused, goes to `record`; repeats are counted and reported later. Hosts
+    /// that are not declared are also noted in `refused`.
     ///
     /// # Errors
     /// If a listener cannot be used.
@@ -135,6 +136,7 @@ impl EgressProxy {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn open(
+        egress: Egress,
         source: &SourceName,
         listeners: ProxyListeners,
         declared: AllowedDestinations,
@@ -143,7 +145,7 @@ impl EgressProxy {
         record: impl Fn(Event) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let journal = EgressLog::new(source, record).with_refused(refused);
-        Self::serve(Egress::new(), journal, listeners, declared, reach)
+        Self::serve(egress, journal, listeners, declared, reach)
     }
 
     fn serve(

@@ -18,16 +18,6 @@ pub(crate) trait NameResolver: Send + Sync {
     async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
 }
 
-/// The system's resolver: `/etc/hosts`, DNS, and whatever else the machine is configured with.
-pub(super) struct SystemResolver;
-
-#[async_trait]
-impl NameResolver for SystemResolver {
-    async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        Ok(tokio::net::lookup_host((name, port)).await?.collect())
-    }
-}
-
 /// The resolver that the HTTP client asks before it connects. The client connects to exactly the addresses that this
 /// returns, so a name that resolves differently afterwards (DNS rebinding) changes nothing.
 pub(super) struct GuardedResolver {

@@ -27,7 +27,7 @@ impl Bench {
         let told = Arc::new(Mutex::new(Vec::new()));
         let copy = Arc::clone(&told);
         let record = move |event: Event| copy.lock().push(event.body.into());
-        Self { egress: ComponentEgress::by(egress, &"far".parse().unwrap(), declared, reach, record), names, told }
+        Self { egress: ComponentEgress::open(egress, &"far".parse().unwrap(), declared, reach, record), names, told }
     }
 
     fn reasons(&self) -> Vec<String> {

@@ -265,7 +265,8 @@ async fn a_command_reaches_what_is_granted_and_is_told_that_the_rest_is_denied()
         let declared = crate::egress::AllowedDestinations::of_entries(&network);
         let mut access = ComponentAccess::default();
         access.grant.network = network.clone();
-        access.egress = Some(crate::egress::ComponentEgress::open(&"test".parse().unwrap(), declared, reach, |_| {}));
+        let (egress, source) = (crate::egress::Egress::new(), "test".parse().unwrap());
+        access.egress = Some(crate::egress::ComponentEgress::open(egress, &source, declared, reach, |_| {}));
         source_of(load("dialer", access).await.unwrap(), folder.path())
     };
     let call = async |source: &CommandSource, tool: &str, arguments| {
