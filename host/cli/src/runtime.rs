@@ -113,6 +113,38 @@ pub(crate) fn profile(name: Option<&str>) -> anyhow::Result<ProfileName> {
     Ok(name.unwrap_or("default").parse()?)
 }
 
+/// An error that says that the user has ended the command, with Ctrl-C or another signal, and how far it got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Interrupted(pub(crate) &'static str);
+
+impl Interrupted {
+    /// The exit code of an interrupted command, which other programs get from SIGINT.
+    pub(crate) const EXIT_CODE: u8 = 128 + 2;
+}
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Runs `work` until it is done or a command is asked to end. Work that is given up is dropped, so what must be ended in
+/// order, such as a broker, is ended by the caller.
+///
+/// # Errors
+/// [`Interrupted`], or the error of `work`. From the first call on, a signal ends nothing that does not listen for it.
+pub(crate) async fn until_interrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::select! {
+        done = work => done,
+        ended = shutdown_signal() => {
+            ended.context("cannot listen for signals")?;
+            Err(Interrupted("interrupted").into())
+        }
+    }
+}
+
 /// Completes when a command is asked to end: by Ctrl-C, SIGTERM, or the terminal closing.
 pub(crate) async fn shutdown_signal() -> std::io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -127,7 +127,8 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         }
         Action::Accept { components: true, .. } => components(&config, json),
         _ => runtime::with_broker(config, async |broker| {
-            act(args, &Brokers::started(broker, args.kind()).await?, json).await
+            runtime::until_interrupted(async { act(args, &Brokers::started(broker, args.kind()).await?, json).await })
+                .await
         }),
     }
 }
