@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era, Running};
 use crate::terminal::Terminal;
-use crate::test_dir::{Ran, TestDir, finish};
+use crate::test_dir::{Ran, TestDir, finish, until};
 
 const CONFIG: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 
@@ -183,6 +183,21 @@ fn check_of_forty_sources_fits_on_one_screen_and_says_meanwhile_which_are_waited
     assert!(rows.iter().all(|row| row.trim_end().chars().count() <= COLUMNS.into()), "{plain}");
     let row = rows.last().unwrap().trim_end();
     assert!(row.contains("1 tools") && row.ends_with('…'), "{row}");
+    assert_eq!(terminal.ended(), Some(0));
+}
+
+#[test]
+fn a_terminal_that_can_only_append_gets_no_control_sequences() {
+    let slow = "[sources.slow]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/slow\"]\n@cell@\n";
+    let dir = TestDir::new(slow);
+    fs::write(dir.path("open/slow"), "waits").unwrap();
+    let mut command = dir.command(&["check"]);
+    command.env("TERM", "dumb");
+    let mut terminal = Terminal::run(command);
+    until("the source is asked", || dir.processes().iter().any(|process| process.contains(" faulty")));
+    fs::write(dir.path("open/slow.go"), "").unwrap();
+    let shown = terminal.shows("slow             ");
+    assert!(shown.starts_with("configuration") && !shown.contains('\u{1b}'), "{shown:?}");
     assert_eq!(terminal.ended(), Some(0));
 }
 

@@ -86,16 +86,25 @@ pub(crate) fn truncate_to_terminal(line: &str) -> String {
     }
 }
 
-/// Clears the screen, if standard output is a terminal.
+/// Clears the screen, if standard output is a terminal that can.
 pub(crate) fn clear() -> anyhow::Result<()> {
-    if std::io::IsTerminal::is_terminal(&std::io::stdout()) { text("\x1b[2J\x1b[H") } else { Ok(()) }
+    let can_clear = std::io::IsTerminal::is_terminal(&std::io::stdout()) && !is_dumb();
+    if can_clear { text("\x1b[2J\x1b[H") } else { Ok(()) }
 }
 
-/// Replaces the present line of the terminal on standard error.
+/// Replaces the present line of the terminal on standard error. Writes nothing on one that can only append.
 pub(crate) fn status_line(line: &str) {
+    if is_dumb() {
+        return;
+    }
     let text = format!("\r\x1b[K{line}");
     // If this fails, there is nowhere left to report it.
     let _ = StandardError.write_all(text.as_bytes()).and_then(|()| StandardError.flush());
+}
+
+/// Reports whether the terminal understands no sequences that move the cursor, as some editors have it.
+fn is_dumb() -> bool {
+    portcullis::config::environment_variable("TERM").is_some_and(|terminal| terminal == "dumb")
 }
 
 /// Prints a line for people on standard error. Text from elsewhere must have passed [`escape_hidden`].

@@ -244,7 +244,8 @@ impl Decider {
 
 fn view(args: &Args) -> anyhow::Result<CallView> {
     if let Some(file) = &args.call {
-        let facts: CallFacts = serde_json::from_str(&read(file)?).with_context(|| format!("{file} is not a valid call"))?;
+        let facts: CallFacts =
+            serde_json::from_str(&read(file)?).with_context(|| format!("{file} is not a valid call"))?;
         return facts.view();
     }
     let arguments = args.arguments.as_deref().unwrap_or("{}");
