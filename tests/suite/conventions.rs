@@ -156,6 +156,13 @@ fn doctor_names_what_is_not_well_and_the_command_that_mends_it() {
     let text = dir.run(&["doctor"]).out;
     assert!(text.contains("bad") && text.contains("portcullis trust"), "{text}");
 
+    // A state folder that cannot be made is seen by writing.
+    let mut command = dir.command(&["doctor", "--json"]);
+    command.env("HOME", "/proc");
+    let state = about(&findings(&finish(command)), "state folder");
+    assert_eq!(state["finding"], "warning", "{state}");
+    assert!(state["message"].as_str().unwrap().contains("/proc/.local/state/portcullis cannot be written"), "{state}");
+
     // A broker that runs is seen.
     dir.configure(CONFIG);
     let broker = Running::start(dir.command(&["serve", "--listen", "127.0.0.1:0"]));

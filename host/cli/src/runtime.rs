@@ -38,7 +38,8 @@ pub(crate) fn serve<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyho
 /// Builds a broker that launches process sources through this very program.
 pub(crate) async fn broker(config: Config) -> anyhow::Result<Broker> {
     if config.state_dir.is_none() {
-        tracing::warn!("no home is known, so compiled plugins are not kept: set HOME or XDG_STATE_HOME");
+        let why = config::no_home();
+        tracing::warn!("{why}, so compiled plugins are not kept: set HOME or XDG_STATE_HOME");
     }
     let broker = Broker::build(config, Launcher::SelfExec).await?;
     tokio::spawn(print_installations(broker.installations()));

@@ -69,7 +69,7 @@ pub use profile::{Instructions, Links};
 pub use questions::{QuestionsConfig, WebhookConfig};
 pub use quota::{BudgetConfig, ConcurrencyConfig, Rate};
 pub use scan::ScanMode;
-pub use search::{environment_variable, named_by_environment, user_config_dir, user_data_dir, user_state_dir};
+pub use search::{environment_variable, named_by_environment, no_home, user_config_dir, user_data_dir, user_state_dir};
 pub use secret_values::{looks_secret, secret_arguments};
 pub use sink::RemoteSinkConfig;
 pub use source::{OWN_HEADERS, TIMEOUT};

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use miette::Diagnostic as _;
-use portcullis::config::{ConfigCandidate, ConfigError, TrustStatus, user_data_dir, user_state_dir};
+use portcullis::config::{ConfigCandidate, ConfigError, TrustStatus, no_home, user_data_dir, user_state_dir};
 use portcullis::control::{self, ControlRequest};
 use portcullis::ledger::{self, ChainStatus, LedgerError};
 use portcullis_jail::{CellRefusal, Launcher, ProbeReport, RunningLauncher, Tier};
@@ -161,13 +161,29 @@ fn cause(refusal: &CellRefusal) -> String {
 
 fn state_folder() -> Finding {
     match user_state_dir() {
-        Some(folder) => Finding::good("state folder", folder.display().to_string()),
+        Some(folder) => match probe_write(&folder) {
+            Ok(()) => Finding::good("state folder", folder.display().to_string()),
+            Err(error) => Finding::warning(
+                "state folder",
+                format!(
+                    "{} cannot be written, so nothing can be trusted, and plugins are compiled at each start: {error}",
+                    folder.display()
+                ),
+                "set HOME or XDG_STATE_HOME to a folder that you may write, or name a configuration with `--config FILE`",
+            ),
+        },
         None => Finding::warning(
             "state folder",
-            "no home folder is known, so nothing is trusted, and plugins are compiled at each start",
+            format!("{}, so nothing is trusted, and plugins are compiled at each start", no_home()),
             "set HOME or XDG_STATE_HOME",
         ),
     }
+}
+
+/// Makes and removes a file in a folder, or where the folder would be made.
+fn probe_write(folder: &Path) -> std::io::Result<()> {
+    let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(folder);
+    tempfile::tempfile_in(existing).map(drop)
 }
 
 /// Returns whether the configuration is used.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum as _;
-use portcullis::config::{environment_variable, user_config_dir};
+use portcullis::config::{environment_variable, no_home, user_config_dir};
 
 /// An MCP client with a file of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -68,7 +68,7 @@ impl Client {
             return Ok(Path::new(&folder).join(file));
         }
         let home = std::env::home_dir().filter(|home| home.is_absolute()).with_context(|| {
-            format!("there is no home folder, so it is not known where {} keeps its servers: set HOME", self.name())
+            format!("{}, so it is not known where {} keeps its servers: set HOME", no_home(), self.name())
         })?;
         let own = user_config_dir();
         let config = own.as_deref().and_then(Path::parent).map_or_else(|| home.join(".config"), Path::to_owned);
