@@ -3,8 +3,8 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
-use portcullis::broker::Broker;
+use anyhow::{Context as _, anyhow, bail};
+use portcullis::broker::{Broker, BuildError};
 use portcullis::cell::{InstallSteps, Installations};
 use portcullis::config::{self, Config};
 use portcullis::control::{self, ControlError, ControlRequest};
@@ -41,7 +41,11 @@ pub(crate) async fn broker(config: Config) -> anyhow::Result<Broker> {
         let why = config::no_home();
         tracing::warn!("{why}, so compiled plugins are not kept: set HOME or XDG_STATE_HOME");
     }
-    let broker = Broker::build(config, Launcher::SelfExec).await?;
+    let file = config.file.clone();
+    let broker = Broker::build(config, Launcher::SelfExec).await.map_err(|error| match (&error, file) {
+        (BuildError::NoSources | BuildError::AllDisabled, Some(file)) => anyhow!("{}: {error}", file.display()),
+        _ => error.into(),
+    })?;
     tokio::spawn(print_installations(broker.installations()));
     Ok(broker)
 }
