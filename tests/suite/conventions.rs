@@ -133,6 +133,25 @@ fn a_standard_error_that_nobody_reads_stops_neither_calls_nor_the_end() {
 }
 
 #[test]
+fn an_error_names_what_it_is_about() {
+    let dir = TestDir::new(CONFIG);
+    fs::write(dir.path("tools.txt"), "no definitions").unwrap();
+    let cases: [(&[&str], &str); 3] = [
+        (&["scan", "tools.txt"], "tools.txt: line 1 cannot be judged"),
+        (&["man", "foo"], "there is no command `portcullis foo`; `portcullis help` lists the commands"),
+        (&["call", "calc__add", "{\"a\":84}"], "error: calc__add: b: missing"),
+    ];
+    for (arguments, expected) in cases {
+        let ran = dir.run(arguments);
+        assert!(ran.code != Some(0) && ran.err.contains(expected), "{}", ran.err);
+    }
+    let mut full = dir.command(&["version"]);
+    full.stdout(fs::File::options().write(true).open("/dev/full").unwrap());
+    let ran = finish(full);
+    assert!(ran.code == Some(1) && ran.err.contains("standard output cannot be written"), "{}", ran.err);
+}
+
+#[test]
 fn doctor_names_what_is_not_well_and_the_command_that_mends_it() {
     let dir = TestDir::new(CONFIG);
     assert_eq!(dir.run(&["tools"]).code, Some(0));

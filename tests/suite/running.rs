@@ -87,3 +87,16 @@ fn a_command_that_the_person_interrupts_ends_its_broker_in_order() {
         }
     }
 }
+
+#[test]
+fn a_second_broker_at_the_same_address_names_the_first() {
+    let dir = TestDir::new(CONFIG);
+    let first = Running::start(dir.command(&["serve", "--listen", "127.0.0.1:0"]));
+    let said = first.says("serving http://");
+    let address = said.split("http://").nth(1).unwrap().trim_end_matches("/mcp").to_owned();
+    let second = dir.run(&["serve", "--listen", &address]);
+    let names = second.err.contains(&format!("pid {}", first.pid())) && second.err.contains("portcullis status");
+    assert!(second.code == Some(1) && names, "{}", second.err);
+    assert_eq!(first.end_by(rustix::process::Signal::TERM).0, Some(0));
+    dir.assert_good();
+}

@@ -4,6 +4,7 @@
 use std::io::Write as _;
 
 use anstyle::{Color, Style};
+use anyhow::Context as _;
 
 pub(crate) use portcullis::escape::{escape_hidden, escape_hidden_json};
 
@@ -70,7 +71,7 @@ impl std::error::Error for ReaderGone {}
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     match anstream::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(ReaderGone.into()),
-        done => Ok(done?),
+        done => done.context("standard output cannot be written"),
     }
 }
 
@@ -84,6 +85,12 @@ pub(crate) fn truncate_to_terminal(line: &str) -> String {
         }
         _ => line.to_owned(),
     }
+}
+
+/// Returns a number of things in words, such as "1 call" or "2 calls", for things whose plural has an `s`.
+pub(crate) fn counted(count: impl TryInto<u64>, thing: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
 /// Clears the screen, if standard output is a terminal that can.

@@ -150,6 +150,9 @@ fn listed_place(config: &Config, list: &str, position: usize) -> String {
     }
 }
 
+/// The end of the system's message for a file that does not exist.
+const NOT_FOUND: &str = "(os error 2)";
+
 /// Returns what to write or to do after an error of a plugin, if that follows from the error.
 fn way_out(error: &PluginError) -> String {
     match error {
@@ -161,6 +164,9 @@ fn way_out(error: &PluginError) -> String {
             Some(folder) if !folder.exists() => format!("; make the folder with `mkdir -p '{}'`", folder.display()),
             _ => String::new(),
         },
+        PluginError::Read { reason, .. } if reason.ends_with(NOT_FOUND) => {
+            "; build it first, or correct the path".to_owned()
+        }
         error => type_hint(&error.to_string()).map(|hint| format!("; {hint}")).unwrap_or_default(),
     }
 }

@@ -24,6 +24,9 @@ use crate::runtime::{self, Interrupted};
 /// The message if the person ends the call.
 const INTERRUPTED: Interrupted = Interrupted("interrupted; `portcullis audit tail` says how far it got");
 
+/// The code of a call of a tool that is off.
+const TOOL_OFF: &str = "tool-off";
+
 /// Call one tool, through policies, approval and the ledger as an agent would
 ///
 /// A broker that runs with this configuration makes the call; if none runs, the command starts its own broker with the
@@ -84,7 +87,11 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         }
         Answer::Error(error) => {
             let message = error.get_str("message").unwrap_or_else(|| error.as_str().to_owned());
-            bail!("{message}{}", suggestion(&args.tool, &tools));
+            let code = error.get("data").and_then(|data| data.get_str("code"));
+            let is_off = code.as_deref() == Some(TOOL_OFF);
+            let suggestion = if is_off { String::new() } else { suggestion(&args.tool, &tools) };
+            let about = if message.contains(&args.tool) { String::new() } else { format!("{}: ", args.tool) };
+            bail!("{about}{message}{suggestion}");
         }
     }
 }
@@ -127,7 +134,7 @@ async fn in_own_broker(
 }
 
 /// Opens a session that has the tool, if any source has it.
-async fn session_with(broker: &Broker, profile: &ProfileName, tool: &str) -> anyhow::Result<Session> {
+async fn session_with(broker: &Broker, profile: &ProfileName, tool: &str) -> anyhow::Result<Arc<Session>> {
     let open =
         async || broker.open_session(profile, &Principal::established("cli"), "portcullis-cli").await.map_err(to_error);
     let session = open().await?;

@@ -194,7 +194,10 @@ fn trust(found: &ConfigCandidate) -> Finding {
     match found.trust_status() {
         Ok(TrustStatus::Usable) => Finding::good(
             "configuration",
-            format!("{file}: {sources} sources, {disabled} disabled; `portcullis check` starts them"),
+            format!(
+                "{file}: {}, {disabled} disabled; `portcullis check` starts them",
+                output::counted(sources, "source")
+            ),
         ),
         Ok(TrustStatus::Unknown) => Finding::bad(
             "configuration",
@@ -252,7 +255,8 @@ fn ledger(folder: &Path) -> Finding {
         Err(error) => Finding::bad("ledger", error.to_string(), "`portcullis audit verify` looks again"),
         Ok(found) => {
             let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
-            let said = format!("{records} records in {} chains", found.chains.len());
+            let (records, chains) = (output::counted(records, "record"), output::counted(found.chains.len(), "chain"));
+            let said = format!("{records} in {chains}");
             let details = "`portcullis audit verify` names each record";
             match found.verdict {
                 ChainStatus::Good => Finding::good("ledger", format!("{said}, every hash as it was written")),

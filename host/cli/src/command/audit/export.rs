@@ -160,7 +160,7 @@ pub(super) fn run_fixtures(folder: &Path, args: &Args, policies: &[PluginConfig]
         Ok(counts)
     };
     let (cases, left_out) = write().inspect_err(|_: &anyhow::Error| drop(fs::remove_file(path)))?;
-    output::message(&format!("{}: wrote {cases} cases", path.display()));
+    output::message(&format!("{}: wrote {}", path.display(), output::counted(cases, "case")));
     if left_out > 0 {
         output::message(&format!(
             "{left_out} decisions are left out, because too little of their calls was recorded: set `record = \"full\"` in \
@@ -255,7 +255,7 @@ struct Written {
 impl Written {
     /// Says what was written; `later` says how the call that is open can be exported.
     fn report(&self, path: &Path, later: &str) {
-        output::message(&format!("{}: wrote {} calls", path.display(), self.calls));
+        output::message(&format!("{}: wrote {}", path.display(), output::counted(self.calls, "call")));
         if let Some(call) = &self.open {
             output::message(&format!("it ends before call {call}, which is still open; {later}"));
         }
