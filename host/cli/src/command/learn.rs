@@ -44,7 +44,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Find out what a server needs, and propose its cell
 ///
 /// Runs the source in its cell as it is configured, records which files, programs and hosts it tries to use, and calls
-/// its tools: those of FILE, or those that its own description calls harmless, with arguments made from their schemas.
+/// its tools with arguments made from their schemas, or makes the calls of FILE. In a cell without `write` and
+/// `network` it calls every tool; in any other, those that say `readOnlyHint: true`, and those that do not say
+/// `destructiveHint: true` and whose names contain no word such as `write`, `delete`, `send` or `run`. A round calls at
+/// most 64 tools, and begins no call after 10 s.
+///
 /// What the cell lacks is proposed with the evidence for each line, and tried in another round if you agree; files that
 /// hold credentials are named and never proposed. In the end the server runs once more without the recorder, every call
 /// is made again, and the lines are written to the configuration if you agree.

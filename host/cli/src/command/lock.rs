@@ -154,7 +154,7 @@ impl Args {
 /// wrapped servers need no configuration.
 fn place(args: &Args, global: &GlobalArgs) -> anyhow::Result<Place> {
     if let Some(named) = &args.data_dir {
-        ensure!(named.is_dir(), "{} is no folder: name the data folder of the wrapped server", named.display());
+        ensure!(named.is_dir(), "{} is not a folder: name the data folder of the wrapped server", named.display());
         return Ok(Place::Folder(named.clone()));
     }
     let user = config::user_data_dir().filter(|folder| folder.is_dir() && global.config.is_none());

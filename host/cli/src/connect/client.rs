@@ -61,7 +61,7 @@ impl Client {
             let Some(folder) = environment_variable(variable).filter(|folder| !folder.is_empty()) else { continue };
             ensure!(
                 Path::new(&folder).is_absolute(),
-                "{variable} is {folder:?} here, which is no absolute path, so where {} keeps its servers depends on the folder in which \
+                "{variable} is {folder:?} here, which is not an absolute path, so where {} keeps its servers depends on the folder in which \
                  it starts: set {variable} to an absolute path, or unset it",
                 self.name()
             );

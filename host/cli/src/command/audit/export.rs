@@ -176,7 +176,7 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
     let reader = LedgerReader::open(folder)?;
     let Some(format) = format.lines() else {
         let Some(path) = output else {
-            anyhow::bail!("a Parquet file is no text: name a new file with `--output FILE`");
+            anyhow::bail!("a Parquet file is not text: name a new file with `--output FILE`");
         };
         return write_parquet(&reader, query, path, *resume);
     };
@@ -322,7 +322,7 @@ fn continued(path: &Path, format: LineFormat) -> anyhow::Result<(File, Option<Ul
         None => None,
         Some(heading) if cut > 0 && format.heading().trim_end() == heading => None,
         Some(line) => Some(format.call(line).with_context(|| {
-            format!("{}: its last line is no call as `--format {}` writes it", path.display(), format.word())
+            format!("{}: its last line is not a call as `--format {}` writes it", path.display(), format.word())
         })?),
     };
     Ok((file, last))
