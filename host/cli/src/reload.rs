@@ -8,9 +8,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::anyhow;
 use portcullis::broker::{Broker, ReloadSummary};
-use portcullis::config::{Config, ConfigCandidate, PluginRef, TrustStatus, user_trust};
+use portcullis::config::{Config, ConfigCandidate, ConfigError, PluginRef, TrustStatus, user_trust};
 use portcullis::lockfile::Lockfile;
 use portcullis::name::SourceName;
 use tokio::signal::unix::Signal;
@@ -119,7 +118,6 @@ async fn reload(broker: &Broker, arguments: &ServeArguments, file: &Path) -> boo
     let (reloaded, is_untrusted) = match read(arguments.named.as_deref(), file) {
         Ok(config) => (broker.reload(arguments.applied(config)).await.map_err(|error| error.to_string()), false),
         Err(Refusal { reason, is_untrusted }) => {
-            let reason = reason.to_string();
             broker.refuse(&reason);
             (Err(reason), is_untrusted)
         }
@@ -133,13 +131,13 @@ async fn reload(broker: &Broker, arguments: &ServeArguments, file: &Path) -> boo
 
 /// The reason why a configuration that was read again is not used.
 struct Refusal {
-    reason: anyhow::Error,
+    reason: String,
     is_untrusted: bool,
 }
 
-impl<E: Into<anyhow::Error>> From<E> for Refusal {
-    fn from(reason: E) -> Self {
-        Self { reason: reason.into(), is_untrusted: false }
+impl From<ConfigError> for Refusal {
+    fn from(error: ConfigError) -> Self {
+        Self { reason: error.to_string(), is_untrusted: false }
     }
 }
 
@@ -147,15 +145,15 @@ impl<E: Into<anyhow::Error>> From<E> for Refusal {
 fn read(named: Option<&Path>, file: &Path) -> Result<Config, Refusal> {
     let candidate = ConfigCandidate::load(named)?;
     let is_untrusted = candidate.trust_status()? != TrustStatus::Usable;
-    let config = candidate.into_usable().map_err(|reason| Refusal { reason: reason.into(), is_untrusted })?;
+    let config = candidate.into_usable().map_err(|error| Refusal { is_untrusted, ..error.into() })?;
     if config.file.as_deref() != Some(file) {
         let found = config.file.unwrap_or_default();
-        return Err(anyhow!(
+        let reason = format!(
             "{} is gone, and the file that is found now is {}: put it back, or start the broker again",
             file.display(),
             found.display()
-        )
-        .into());
+        );
+        return Err(Refusal { reason, is_untrusted: false });
     }
     Ok(config)
 }

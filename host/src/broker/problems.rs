@@ -124,12 +124,12 @@ impl Broker {
         found: &Discovered,
     ) -> Result<Option<String>, BuildError> {
         if profile.config.trust == TrustLevel::Sandbox {
-            return Ok(Some(format!("profile `{name}` sees nothing, as its `trust` is \"sandbox\"")));
+            return Ok(Some(format!("profile `{name}` sees nothing because its `trust` is \"sandbox\"")));
         }
         let context = self.inner.context();
         let mut admitted = context.admitted(name).peekable();
         if admitted.peek().is_none() {
-            return Ok(Some(format!("profile `{name}` sees nothing, as its `sources` name none that is enabled")));
+            return Ok(Some(format!("profile `{name}` sees nothing because its `sources` name none that is enabled")));
         }
         let mut offers = false;
         for (upstream, filter) in admitted {

@@ -74,7 +74,7 @@ pub(super) fn written(learned: &Learned, written: Option<&Path>) {
         Some(file) => output::message(&format!("written to {}", escape_hidden(&file.to_string_lossy()))),
         None if learned.lines.is_empty() => {}
         None if !learned.still_works() => {
-            output::message("nothing was written, as the source does not work with these lines")
+            output::message("nothing was written, because the source does not work with these lines")
         }
         None => output::message("nothing was written: run it with --yes, or add the lines to the `cell` of the source"),
     }
