@@ -190,6 +190,8 @@ fn a_case_that_differs_fails_the_test_and_says_how() {
         "{}",
         refused.err
     );
+    let unbuilt = dir.run(&["plugin", "test", &fixture(&dir, &dir.path("gone.wasm"), "", no_phase)]);
+    assert!(unbuilt.code == Some(1) && unbuilt.err.contains("build the plugin first"), "{}", unbuilt.err);
     let missing = dir.run(&["plugin", "test"]);
     assert!(missing.code == Some(1) && missing.err.contains("the folder `fixtures` cannot be read"), "{}", missing.err);
 }

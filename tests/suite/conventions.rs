@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era, Running};
 use crate::terminal::Terminal;
-use crate::test_dir::{Ran, TestDir, finish};
+use crate::test_dir::{Ran, TestDir, finish, until};
 
 const CONFIG: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 
@@ -133,6 +133,25 @@ fn a_standard_error_that_nobody_reads_stops_neither_calls_nor_the_end() {
 }
 
 #[test]
+fn an_error_names_what_it_is_about() {
+    let dir = TestDir::new(CONFIG);
+    fs::write(dir.path("tools.txt"), "no definitions").unwrap();
+    let cases: [(&[&str], &str); 3] = [
+        (&["scan", "tools.txt"], "tools.txt: line 1 cannot be judged"),
+        (&["man", "foo"], "there is no command `portcullis foo`; `portcullis help` lists the commands"),
+        (&["call", "calc__add", "{\"a\":84}"], "error: calc__add: b: missing"),
+    ];
+    for (arguments, expected) in cases {
+        let ran = dir.run(arguments);
+        assert!(ran.code != Some(0) && ran.err.contains(expected), "{}", ran.err);
+    }
+    let mut full = dir.command(&["version"]);
+    full.stdout(fs::File::options().write(true).open("/dev/full").unwrap());
+    let ran = finish(full);
+    assert!(ran.code == Some(1) && ran.err.contains("standard output cannot be written"), "{}", ran.err);
+}
+
+#[test]
 fn doctor_names_what_is_not_well_and_the_command_that_mends_it() {
     let dir = TestDir::new(CONFIG);
     assert_eq!(dir.run(&["tools"]).code, Some(0));
@@ -155,6 +174,13 @@ fn doctor_names_what_is_not_well_and_the_command_that_mends_it() {
     assert!(configuration["remedy"].as_str().unwrap().contains(&format!("portcullis trust '{}'", file.display())));
     let text = dir.run(&["doctor"]).out;
     assert!(text.contains("bad") && text.contains("portcullis trust"), "{text}");
+
+    // A state folder that cannot be made is seen by writing.
+    let mut command = dir.command(&["doctor", "--json"]);
+    command.env("HOME", "/proc");
+    let state = about(&findings(&finish(command)), "state folder");
+    assert_eq!(state["finding"], "warning", "{state}");
+    assert!(state["message"].as_str().unwrap().contains("/proc/.local/state/portcullis cannot be written"), "{state}");
 
     // A broker that runs is seen.
     dir.configure(CONFIG);
@@ -183,6 +209,21 @@ fn check_of_forty_sources_fits_on_one_screen_and_says_meanwhile_which_are_waited
     assert!(rows.iter().all(|row| row.trim_end().chars().count() <= COLUMNS.into()), "{plain}");
     let row = rows.last().unwrap().trim_end();
     assert!(row.contains("1 tools") && row.ends_with('…'), "{row}");
+    assert_eq!(terminal.ended(), Some(0));
+}
+
+#[test]
+fn a_terminal_that_can_only_append_gets_no_control_sequences() {
+    let slow = "[sources.slow]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/slow\"]\n@cell@\n";
+    let dir = TestDir::new(slow);
+    fs::write(dir.path("open/slow"), "waits").unwrap();
+    let mut command = dir.command(&["check"]);
+    command.env("TERM", "dumb");
+    let mut terminal = Terminal::run(command);
+    until("the source is asked", || dir.processes().iter().any(|process| process.contains(" faulty")));
+    fs::write(dir.path("open/slow.go"), "").unwrap();
+    let shown = terminal.shows("slow             ");
+    assert!(shown.starts_with("configuration") && !shown.contains('\u{1b}'), "{shown:?}");
     assert_eq!(terminal.ended(), Some(0));
 }
 

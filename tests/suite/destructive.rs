@@ -41,7 +41,7 @@ fn a_destructive_tool_is_off_until_a_person_accepts_it() {
         assert!(message.contains("`portcullis lock accept far__erase`"), "{refused}");
         let status = dir.run(&["status"]).out;
         assert!(
-            status.contains("1 tools that the source calls destructive") && status.contains("far__erase"),
+            status.contains("1 tool that the source calls destructive") && status.contains("far__erase"),
             "{status}"
         );
         let check = dir.run(&["check"]);
@@ -74,7 +74,7 @@ fn an_agent_is_told_which_tools_are_off_before_their_source_has_started_again() 
             }
             fs::write(dir.path("open/script"), script).unwrap();
             let told = instructions(&dir, era);
-            let says = told.contains("1 tools that their source calls destructive") && told.contains("`far__erase`");
+            let says = told.contains("1 tool that its source calls destructive") && told.contains("`far__erase`");
             assert_eq!(says, expected, "{script}: {told}");
         }
     }

@@ -114,7 +114,7 @@ fn what_cannot_be_judged_has_an_exit_code_of_its_own() {
     let dir = TestDir::new("");
     let source = source_program("portcullis-test-source").display().to_string();
     for (command, why) in [
-        (vec!["./absent.mcpb"], "absent.mcpb cannot be used"),
+        (vec!["./absent.mcpb"], "absent.mcpb cannot be used: No such file or directory (os error 2)\n"),
         (vec!["/no/such/program"], "/no/such/program"),
         (vec![source.as_str(), "exit-now"], "no \\u{1b}[31mdatabase"),
     ] {

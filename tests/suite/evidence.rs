@@ -208,7 +208,7 @@ fn calls_are_exported_as_parquet_into_a_file_that_is_continued_and_not_printed()
     let written = export(&["-o", "calls.parquet"]);
     assert!(written.code == Some(0) && written.err.contains("wrote 2 calls"), "{}", written.err);
     calls.push(called(&dir));
-    for wrote in ["wrote 1 calls", "wrote 0 calls"] {
+    for wrote in ["wrote 1 call", "wrote 0 calls"] {
         let continued = export(&["-o", "calls.parquet", "--resume"]);
         assert!(continued.code == Some(0) && continued.err.contains(wrote), "{}", continued.err);
         let rows = rows();

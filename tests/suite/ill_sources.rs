@@ -181,6 +181,7 @@ fn no_source_takes_the_name_of_a_tool_of_a_missing_one() {
 
 #[test]
 fn check_warns_of_what_is_probably_a_mistake() {
+    let rules = |settings: &str| format!("{GOOD}[[policies]]\nplugin = \"builtin:rules\"\nsettings.{settings}\n");
     let cases = [
         (format!("{GOOD}deny = [\"delete_*\"]\n"), "`deny` has \"delete_*\""),
         (format!("{GOOD}[profiles.default]\nallow = [\"good__ad\"]\n"), "`allow` has \"good__ad\""),
@@ -190,6 +191,9 @@ fn check_warns_of_what_is_probably_a_mistake() {
             format!("{GOOD}[sources.more]\ncommand = [\"@source@\", \"plain\", \"$HOME/docs\"]\n"),
             "`command` has `$HOME`",
         ),
+        (rules("deny = [\"goof__*\"]"), "`deny` has \"goof__*\", which denies nothing"),
+        (rules("ask = [{ tool = \"ad\", arguments = { a = 1 } }]"), "which asks about nothing"),
+        (rules("allow = [\"good__*\", \"add\"]"), "`allow` has \"add\""),
     ];
     for (config, expected) in cases {
         let (code, said) = check(&config);
@@ -197,6 +201,9 @@ fn check_warns_of_what_is_probably_a_mistake() {
         assert!(said.contains("warning") && said.contains(expected), "{expected}: {said}");
     }
     let (_, said) = check(&format!("{GOOD}deny = [\"add\"]\n[profiles.default]\nallow = [\"good__*\"]\n"));
+    assert!(!said.contains("warning"), "{said}");
+    let (_, said) =
+        check(&rules("deny = [\"*__sub*\", { tool = \"add\", source = \"go?d\" }, { method = \"prompts/get\" }]"));
     assert!(!said.contains("warning"), "{said}");
 }
 

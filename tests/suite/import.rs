@@ -242,6 +242,7 @@ fn a_file_that_cannot_be_imported_is_refused_with_the_reason() {
     symlink("/dev/zero", dir.path("mcp.json")).unwrap();
     refuses(&dir.run(&["import", "mcp.json"]), &["not a regular file"]);
     refuses(&dir.run(&["import", "cursor"]), &["looked for", ".cursor/mcp.json", "name another file"]);
+    refuses(&dir.run(&["import", "curser"]), &["neither a file here nor", "did you mean `cursor`?", "claude-desktop"]);
     refuses(&dir.run(&["import"]), &["name a file"]);
     dir.clients("cursor.json", "home/.cursor/mcp.json");
     refuses(&dir.run(&["import"]), &["`portcullis import cursor`"]);

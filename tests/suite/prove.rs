@@ -212,7 +212,7 @@ fn what_cannot_be_compared_is_refused_with_the_way_out() {
         ("none.toml", "builtin:rules", "no policy of none.toml would judge"),
         ("builtin:rules", "none.toml", "no policy of none.toml would judge"),
         ("list.toml", "builtin:rules", "no policy of list.toml judges calls"),
-        ("a.rego", "builtin:rules", "a.rego is no policy"),
+        ("a.rego", "builtin:rules", "a.rego is not a policy"),
     ] {
         let ran = dir.run(&["policy", "prove", old, new]);
         // A build that refuses what is wider does not take it for that.

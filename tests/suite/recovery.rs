@@ -265,6 +265,7 @@ fn an_idle_source_is_stopped_and_started_again_by_the_next_call() {
 fn status_shows_the_state_of_sources_and_watch_shows_each_change() {
     let dir = TestDir::new(&local(""));
     let mut agent = Agent::alone(&dir, Era::Modern);
+    until("nobody has asked the source yet", || dir.run(&["status"]).out.contains("  tools not listed yet"));
     agent.list();
     let watch = Running::start(dir.command(&["status", "--watch", "--json"]));
     let next = || -> Value {
@@ -281,7 +282,7 @@ fn status_shows_the_state_of_sources_and_watch_shows_each_change() {
     assert!(first[0]["last_discovery"].is_u64() && first[0]["total_tools"] == 1, "{first}");
     let said = dir.run(&["status"]);
     assert_eq!(said.code, Some(0), "{}", said.out);
-    assert!(said.out.contains("files  command  ready  1 tools"), "{}", said.out);
+    assert!(said.out.contains("files  command  ready  1 tool "), "{}", said.out);
 
     // The source stays down, so that the test cannot miss its state.
     script(&dir, "exit-at-start");

@@ -143,16 +143,20 @@ fn a_file_with_an_error_is_refused_and_the_one_before_stays() {
 }
 
 #[test]
-fn a_file_that_was_found_and_is_not_trusted_is_not_put_in_force() {
+fn a_file_that_was_found_is_not_put_in_force_before_it_is_trusted() {
     let dir = TestDir::new(&format!("{NEVER}{CALC}"));
     let mut agent = Agent::start(&dir, Era::Legacy);
     assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 4);
-    dir.write_configuration(&format!("{NEVER}{CALC}{}", scripted("planted")));
+    let changed = dir.write_configuration(&format!("{NEVER}{CALC}{}", scripted("planted")));
+    write(&dir, "planted", "well");
     let said = agent.running.says("the configuration is not reloaded");
     assert!(said.contains("is not what you trusted") && said.contains("portcullis trust"), "{said}");
     assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 4);
+    dir.trust(&changed);
+    assert!(agent.running.says("the configuration is reloaded").ends_with("added planted"));
+    assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 5);
     agent.leave();
-    dir.configure(CALC);
+    assert_eq!(dir.records_of("config.refused").len(), 1, "the change is not refused at each look");
     dir.assert_nothing_left();
 }
 

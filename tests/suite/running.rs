@@ -65,9 +65,38 @@ fn a_call_that_the_person_interrupts_is_withdrawn_in_the_broker_that_runs() {
     let call = Running::start(dir.command(&["call", "files__hang"]));
     until("the call", || !dir.records_of("call.intent").is_empty());
     let (code, said) = call.end_by(rustix::process::Signal::INT);
-    assert!(code == Some(1) && said.contains("interrupted"), "{code:?} {said}");
+    assert!(code == Some(130) && said.contains("interrupted"), "{code:?} {said}");
     until("its outcome", || !dir.records_of("tool.completed").is_empty());
     let took = dir.records_of("tool.completed")[0]["body"]["micros"].as_u64().unwrap();
     assert!(took < 5_000_000, "it was not cut after the time that is left to a caller who only goes away: {took}");
     agent.leave();
+}
+
+#[test]
+fn a_command_that_the_person_interrupts_ends_its_broker_in_order() {
+    let arguments: [&[&str]; 4] = [&["check"], &["learn", "silent", "--yes"], &["tools"], &["call", "silent__echo"]];
+    for arguments in arguments {
+        for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+            let dir = TestDir::new("[sources.silent]\ncommand = [\"@source@\", \"hang\"]\n@cell@\n");
+            let command = Running::start(dir.command(arguments));
+            until("the source runs", || dir.processes().iter().any(|process| process.contains(" hang")));
+            let (code, said) = command.end_by(signal);
+            assert!(code == Some(130) && said.contains("interrupted"), "{arguments:?} {code:?} {said}");
+            dir.await_no_process();
+            dir.assert_good();
+        }
+    }
+}
+
+#[test]
+fn a_second_broker_at_the_same_address_names_the_first() {
+    let dir = TestDir::new(CONFIG);
+    let first = Running::start(dir.command(&["serve", "--listen", "127.0.0.1:0"]));
+    let said = first.says("serving http://");
+    let address = said.split("http://").nth(1).unwrap().trim_end_matches("/mcp").to_owned();
+    let second = dir.run(&["serve", "--listen", &address]);
+    let names = second.err.contains(&format!("pid {}", first.pid())) && second.err.contains("portcullis status");
+    assert!(second.code == Some(1) && names, "{}", second.err);
+    assert_eq!(first.end_by(rustix::process::Signal::TERM).0, Some(0));
+    dir.assert_good();
 }

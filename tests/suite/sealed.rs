@@ -115,5 +115,5 @@ fn a_key_is_made_once_and_a_file_that_is_none_is_named() {
     let useless = dir.run(&["audit", "export", "--identity", "mine"]);
     assert!(useless.code == Some(2) && useless.err.contains("--fixtures"), "{}", useless.err);
     let wrong = dir.run(&["audit", "show", &call, "--identity", "wrong"]);
-    assert!(wrong.code == Some(1) && wrong.err.contains("wrong:1 is no identity of age"), "{}", wrong.err);
+    assert!(wrong.code == Some(1) && wrong.err.contains("wrong:1 is not an identity of age"), "{}", wrong.err);
 }

@@ -135,6 +135,19 @@ fn without_a_home_folder_a_configuration_must_be_named() {
     };
     fails(&without(&["tools"]), &["no home folder", "XDG_STATE_HOME", "--config FILE"]);
     works(&without(&["--config", "portcullis.toml", "tools"]));
+    let mut relative = dir.command(&["tools"]);
+    relative.env("HOME", "home");
+    fails(&finish(relative), &["HOME is not an absolute path", "set HOME"]);
+}
+
+#[test]
+fn a_configuration_that_could_not_be_trusted_is_not_written() {
+    let dir = TestDir::new("");
+    fs::remove_file(dir.path("portcullis.toml")).unwrap();
+    let mut init = dir.command(&["init"]);
+    init.env("HOME", "/proc");
+    fails(&finish(init), &["portcullis.toml is not written", "/proc/.local/state/portcullis", "set HOME"]);
+    assert!(!dir.path("portcullis.toml").exists());
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl ConfigFile {
     pub(crate) fn replace(self, changed: &str) -> anyhow::Result<()> {
         let shown = escape_hidden(&self.path.to_string_lossy()).into_owned();
         Config::parse(changed, &self.path)
-            .with_context(|| format!("{shown} is left as it is, because with the change it would say this"))?;
+            .with_context(|| format!("{shown} is left as it is, because it would not be valid with the change"))?;
         let changed = in_style_of(&self.text, changed);
         // A link stays one, and leads to the new text.
         let real = self.path.canonicalize().with_context(|| format!("{shown} cannot be read"))?;

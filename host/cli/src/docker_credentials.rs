@@ -58,7 +58,7 @@ fn account(file: &Path, registry: &str) -> anyhow::Result<Option<RegistryLogin>>
     };
     let shown = file.display();
     let config: DockerConfig =
-        serde_json::from_str(&text).with_context(|| format!("{shown} is no configuration of Docker"))?;
+        serde_json::from_str(&text).with_context(|| format!("{shown} is not a configuration of Docker"))?;
     let named = |key: &String| host(key) == registry;
     if let Some((_, helper)) = config.cred_helpers.iter().find(|(key, _)| named(key)) {
         return from_helper(helper, registry).with_context(|| format!("{shown}: the helper {helper:?}"));
@@ -111,8 +111,8 @@ fn from_helper(name: &str, registry: &str) -> anyhow::Result<Option<RegistryLogi
         // A helper that knows no account fails as well.
         return Ok(None);
     }
-    let HelperAccount { username, secret: password } =
-        serde_json::from_slice(&output.stdout).with_context(|| format!("the answer of `{program}` is no account"))?;
+    let HelperAccount { username, secret: password } = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("the answer of `{program}` is not an account"))?;
     if username == "<token>" {
         bail!("it keeps an identity token: log in with a password or an access token instead");
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_configuration_that_cannot_be_used_is_named() {
         let error = found("{", "127.0.0.1").unwrap_err();
-        assert!(error.contains("config.json is no configuration of Docker"), "{error}");
+        assert!(error.contains("config.json is not a configuration of Docker"), "{error}");
         let error = found(r#"{"credsStore":"../evil"}"#, "127.0.0.1").unwrap_err();
         assert!(error.contains("config.json: the helper \"../evil\": its name"), "{error}");
         let error = found(r#"{"credHelpers":{"127.0.0.1":"no-such-helper"}}"#, "127.0.0.1").unwrap_err();

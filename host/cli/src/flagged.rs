@@ -31,9 +31,10 @@ pub(crate) fn print_flagged(flagged: &Value, switch: &str) -> anyhow::Result<()>
 pub(crate) fn print_off(off: &Value) -> anyhow::Result<()> {
     let names: Vec<_> = items(off).iter().map(plain_text).collect();
     if !names.is_empty() {
-        let (count, names) = (names.len(), names.join(" "));
+        let (tools, them) = (output::counted(names.len(), "tool"), if names.len() == 1 { "it" } else { "them" });
+        let names = names.join(" ");
         output::text(&format!(
-            "  {BOLD}off{BOLD:#}          {count} tools that the source calls destructive; to turn them on: portcullis lock accept {names}\n"
+            "  {BOLD}off{BOLD:#}          {tools} that the source calls destructive; to turn {them} on: portcullis lock accept {names}\n"
         ))?;
     }
     Ok(())

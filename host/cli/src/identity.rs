@@ -40,7 +40,7 @@ fn identities_in(path: &Path) -> anyhow::Result<Vec<Identity>> {
     File::open(path)
         .and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text))
         .with_context(|| format!("cannot read {}", path.display()))?;
-    let wanted = "is no identity of age: a line is `AGE-SECRET-KEY-1…`, empty, or begins with `#`";
+    let wanted = "is not an identity of age: a line is `AGE-SECRET-KEY-1…`, empty, or begins with `#`";
     let identities = Identity::in_file(&text).map_err(|line| anyhow::anyhow!("{}:{line} {wanted}", path.display()))?;
     if identities.is_empty() {
         anyhow::bail!("{}: it {wanted}", path.display());
@@ -61,7 +61,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("identity");
         for (text, expected) in
-            [("# a comment\nAGE-SECRET-KEY-1WRONG\n", ":2 is no identity"), ("# nothing\n", "is no identity")]
+            [("# a comment\nAGE-SECRET-KEY-1WRONG\n", ":2 is not an identity"), ("# nothing\n", "is not an identity")]
         {
             fs::write(&file, text).unwrap();
             let error = identities_in(&file).unwrap_err().to_string();

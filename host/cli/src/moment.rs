@@ -35,7 +35,7 @@ pub(crate) fn future_moment(text: &str) -> Result<u64, String> {
 fn later_by(duration: &str, now: &Zoned) -> Result<Timestamp, String> {
     let unclear = || match duration.parse::<u64>() {
         Ok(_) => format!("{duration:?} has no unit; did you mean `{duration}m` or `{duration}h`?"),
-        Err(_) => format!("{duration:?} is no duration; write one such as `90m` or `2h`"),
+        Err(_) => format!("{duration:?} is not a duration; write one such as `90m` or `2h`"),
     };
     let span: Span = duration.parse().map_err(|_| unclear())?;
     let then = now.checked_add(span).map_err(|_| unclear())?;
@@ -44,9 +44,7 @@ fn later_by(duration: &str, now: &Zoned) -> Result<Timestamp, String> {
 
 fn ahead(text: &str, now: &Zoned) -> Result<Timestamp, String> {
     let unclear = || {
-        format!(
-            "it is not known which moment {text:?} is; write a time of today such as `18:00`, or `2026-11-22T18:00:00Z`"
-        )
+        format!("cannot understand the time {text:?}; write a time of today such as `18:00`, or `2026-11-22T18:00:00Z`")
     };
     let moment = match text.parse::<Timestamp>() {
         Ok(moment) => moment,
@@ -76,7 +74,7 @@ fn beginning(text: &str, now: &Zoned) -> Result<(Timestamp, bool), String> {
                        moment such as `2026-11-22T14:00:00Z`"
                 .to_owned(),
         };
-        format!("it is not known which moment {text:?} is{hint}")
+        format!("cannot understand the time {text:?}{hint}")
     };
     let day = match text {
         "now" => return Ok((now.timestamp(), false)),
@@ -92,7 +90,7 @@ fn beginning(text: &str, now: &Zoned) -> Result<(Timestamp, bool), String> {
         return Ok((moment, false));
     }
     let age: Span = text.parse().map_err(|_| unclear())?;
-    // An age is a length of time, however it is written: `-2h` is no moment in the future.
+    // An age is a length of time, however it is written: `-2h` is not a moment in the future.
     let ago = now.checked_sub(age.abs()).map_err(|_| unclear())?;
     if age.fieldwise() == 0.seconds() { Err(unclear()) } else { Ok((ago.timestamp(), false)) }
 }

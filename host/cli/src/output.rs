@@ -4,6 +4,7 @@
 use std::io::Write as _;
 
 use anstyle::{Color, Style};
+use anyhow::Context as _;
 
 pub(crate) use portcullis::escape::{escape_hidden, escape_hidden_json};
 
@@ -70,7 +71,7 @@ impl std::error::Error for ReaderGone {}
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     match anstream::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(ReaderGone.into()),
-        done => Ok(done?),
+        done => done.context("standard output cannot be written"),
     }
 }
 
@@ -86,16 +87,31 @@ pub(crate) fn truncate_to_terminal(line: &str) -> String {
     }
 }
 
-/// Clears the screen, if standard output is a terminal.
-pub(crate) fn clear() -> anyhow::Result<()> {
-    if std::io::IsTerminal::is_terminal(&std::io::stdout()) { text("\x1b[2J\x1b[H") } else { Ok(()) }
+/// Returns a number of things in words, such as "1 call" or "2 calls", for things whose plural has an `s`.
+pub(crate) fn counted(count: impl TryInto<u64>, thing: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
-/// Replaces the present line of the terminal on standard error.
+/// Clears the screen, if standard output is a terminal that can.
+pub(crate) fn clear() -> anyhow::Result<()> {
+    let can_clear = std::io::IsTerminal::is_terminal(&std::io::stdout()) && !is_dumb();
+    if can_clear { text("\x1b[2J\x1b[H") } else { Ok(()) }
+}
+
+/// Replaces the present line of the terminal on standard error. Writes nothing on one that can only append.
 pub(crate) fn status_line(line: &str) {
+    if is_dumb() {
+        return;
+    }
     let text = format!("\r\x1b[K{line}");
     // If this fails, there is nowhere left to report it.
     let _ = StandardError.write_all(text.as_bytes()).and_then(|()| StandardError.flush());
+}
+
+/// Reports whether the terminal understands no sequences that move the cursor, as some editors have it.
+fn is_dumb() -> bool {
+    portcullis::config::environment_variable("TERM").is_some_and(|terminal| terminal == "dumb")
 }
 
 /// Prints a line for people on standard error. Text from elsewhere must have passed [`escape_hidden`].

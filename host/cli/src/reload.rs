@@ -1,5 +1,5 @@
-//! Puts a changed configuration in force while a broker serves: on SIGHUP, and when its file changes or that of a plugin or
-//! component that it names. Also a changed lock file.
+//! Puts a changed configuration in force while a broker serves: on SIGHUP, when its file changes or that of a plugin or
+//! component that it names, and when the user trusts a change that was refused. Also a changed lock file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,9 +8,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::bail;
 use portcullis::broker::{Broker, ReloadSummary};
-use portcullis::config::{Config, ConfigCandidate, PluginRef};
+use portcullis::config::{Config, ConfigCandidate, ConfigError, PluginRef, TrustStatus, user_trust};
 use portcullis::lockfile::Lockfile;
 use portcullis::name::SourceName;
 use tokio::signal::unix::Signal;
@@ -82,20 +81,23 @@ pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangup
     let mut looks = looks();
     let mut in_force = FileStates::of(watched(&broker.config(), &file));
     let mut last = in_force.clone();
+    let mut untrusted: Option<UntrustedChange> = None;
     loop {
         tokio::select! {
             Some(()) = hangups.recv() => {}
             _ = looks.tick(), if arguments.watched => {
                 let now = in_force.now();
                 let is_settled = std::mem::replace(&mut last, now.clone()) == now;
-                if now == in_force || !is_settled {
+                let is_changed = now != in_force && is_settled;
+                if !is_changed && !untrusted.as_mut().is_some_and(|change| change.is_trusted_now(&arguments)) {
                     continue;
                 }
             }
         }
         // What changes while the files are read is a change, too.
         in_force = in_force.now();
-        reload(&broker, &arguments, &file).await;
+        let change = UntrustedChange::at_this_time();
+        untrusted = reload(&broker, &arguments, &file).await.then_some(change);
         in_force.watch(watched(&broker.config(), &file));
         last = in_force.clone();
     }
@@ -111,33 +113,69 @@ fn watched(config: &Config, file: &Path) -> Vec<PathBuf> {
     std::iter::once(file.to_owned()).chain(plugins).collect()
 }
 
-async fn reload(broker: &Broker, arguments: &ServeArguments, file: &Path) {
-    let reloaded = match read(arguments.named.as_deref(), file) {
-        Ok(config) => broker.reload(arguments.applied(config)).await.map_err(|error| error.to_string()),
-        Err(error) => {
-            let reason = error.to_string();
+/// Reloads the configuration, and returns whether it was refused because the user does not trust it.
+async fn reload(broker: &Broker, arguments: &ServeArguments, file: &Path) -> bool {
+    let (reloaded, is_untrusted) = match read(arguments.named.as_deref(), file) {
+        Ok(config) => (broker.reload(arguments.applied(config)).await.map_err(|error| error.to_string()), false),
+        Err(Refusal { reason, is_untrusted }) => {
             broker.refuse(&reason);
-            Err(reason)
+            (Err(reason), is_untrusted)
         }
     };
     output::message(&match reloaded {
         Ok(reloaded) => described(&reloaded),
         Err(reason) => format!("the configuration is not reloaded, and the one before stays: {reason}"),
     });
+    is_untrusted
+}
+
+/// The reason why a configuration that was read again is not used.
+struct Refusal {
+    reason: String,
+    is_untrusted: bool,
+}
+
+impl From<ConfigError> for Refusal {
+    fn from(error: ConfigError) -> Self {
+        Self { reason: error.to_string(), is_untrusted: false }
+    }
 }
 
 /// Reads the configuration again. Nobody is asked whether to trust it.
-fn read(named: Option<&Path>, file: &Path) -> anyhow::Result<Config> {
-    let config = ConfigCandidate::load(named)?.into_usable()?;
+fn read(named: Option<&Path>, file: &Path) -> Result<Config, Refusal> {
+    let candidate = ConfigCandidate::load(named)?;
+    let is_untrusted = candidate.trust_status()? != TrustStatus::Usable;
+    let config = candidate.into_usable().map_err(|error| Refusal { is_untrusted, ..error.into() })?;
     if config.file.as_deref() != Some(file) {
         let found = config.file.unwrap_or_default();
-        bail!(
+        let reason = format!(
             "{} is gone, and the file that is found now is {}: put it back, or start the broker again",
             file.display(),
             found.display()
         );
+        return Err(Refusal { reason, is_untrusted: false });
     }
     Ok(config)
+}
+
+/// A change that was refused because the user does not trust it, with the state of the records of trust at that time.
+struct UntrustedChange(Option<FileState>);
+
+impl UntrustedChange {
+    /// Returns a change that was refused with the present records.
+    fn at_this_time() -> Self {
+        Self(user_trust().ok().and_then(|trust| FileState::of(&trust.path())))
+    }
+
+    /// Reports whether the user has trusted the change since the last look. Records that stay the same are not read.
+    fn is_trusted_now(&mut self, arguments: &ServeArguments) -> bool {
+        let now = Self::at_this_time();
+        if std::mem::replace(&mut self.0, now.0) == now.0 {
+            return false;
+        }
+        let candidate = ConfigCandidate::load(arguments.named.as_deref());
+        candidate.and_then(|candidate| candidate.trust_status()).is_ok_and(|status| status == TrustStatus::Usable)
+    }
 }
 
 /// Returns one line that says what a reload changed.

@@ -6,6 +6,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 use portcullis::config::{ConfigError, ConfigProblem};
 
 use crate::output::{self, BAD, ReaderGone, escape_hidden};
+use crate::runtime::Interrupted;
 
 /// Shows why the command failed, on standard error; with `--json`, as one JSON object.
 pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
@@ -27,15 +28,15 @@ pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
         }
         None => output::message(&format!("{BAD}error{BAD:#}: {}", message(error))),
     }
-    ExitCode::FAILURE
+    if error.is::<Interrupted>() { ExitCode::from(Interrupted::EXIT_CODE) } else { ExitCode::FAILURE }
 }
 
 /// Shows why the command could not judge, for a command whose exit code 1 is a judgement.
 ///
 /// # Errors
-/// The error of an output that nobody reads any more.
+/// The error of an output that nobody reads any more, or [`Interrupted`].
 pub(crate) fn not_judged(error: anyhow::Error, json: bool) -> anyhow::Result<ExitCode> {
-    if error.is::<ReaderGone>() {
+    if error.is::<ReaderGone>() || error.is::<Interrupted>() {
         return Err(error);
     }
     failure(&error, json);

@@ -3,8 +3,8 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
-use portcullis::broker::Broker;
+use anyhow::{Context as _, anyhow, bail};
+use portcullis::broker::{Broker, BuildError};
 use portcullis::cell::{InstallSteps, Installations};
 use portcullis::config::{self, Config};
 use portcullis::control::{self, ControlError, ControlRequest};
@@ -38,9 +38,14 @@ pub(crate) fn serve<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyho
 /// Builds a broker that launches process sources through this very program.
 pub(crate) async fn broker(config: Config) -> anyhow::Result<Broker> {
     if config.state_dir.is_none() {
-        tracing::warn!("no home is known, so compiled plugins are not kept: set HOME or XDG_STATE_HOME");
+        let why = config::no_home();
+        tracing::warn!("{why}, so compiled plugins are not kept: set HOME or XDG_STATE_HOME");
     }
-    let broker = Broker::build(config, Launcher::SelfExec).await?;
+    let file = config.file.clone();
+    let broker = Broker::build(config, Launcher::SelfExec).await.map_err(|error| match (&error, file) {
+        (BuildError::NoSources | BuildError::AllDisabled, Some(file)) => anyhow!("{}: {error}", file.display()),
+        _ => error.into(),
+    })?;
     tokio::spawn(print_installations(broker.installations()));
     Ok(broker)
 }
@@ -111,6 +116,38 @@ pub(crate) fn sources(config: &Config, named: &[String]) -> anyhow::Result<Vec<S
 /// Returns the named profile, or `default`.
 pub(crate) fn profile(name: Option<&str>) -> anyhow::Result<ProfileName> {
     Ok(name.unwrap_or("default").parse()?)
+}
+
+/// An error that says that the user has ended the command, with Ctrl-C or another signal, and how far it got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Interrupted(pub(crate) &'static str);
+
+impl Interrupted {
+    /// The exit code of an interrupted command, which other programs get from SIGINT.
+    pub(crate) const EXIT_CODE: u8 = 128 + 2;
+}
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Runs `work` until it is done or a command is asked to end. Work that is given up is dropped, so what must be ended in
+/// order, such as a broker, is ended by the caller.
+///
+/// # Errors
+/// [`Interrupted`], or the error of `work`. From the first call on, a signal ends nothing that does not listen for it.
+pub(crate) async fn until_interrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::select! {
+        done = work => done,
+        ended = shutdown_signal() => {
+            ended.context("cannot listen for signals")?;
+            Err(Interrupted("interrupted").into())
+        }
+    }
 }
 
 /// Completes when a command is asked to end: by Ctrl-C, SIGTERM, or the terminal closing.

@@ -3,7 +3,10 @@
 //! Since this test belongs to the same package as the binary, `cargo test` also builds that, for the suite in `tests/`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
 fn the_tour_tells_its_story_and_leaves_nothing_behind() {
@@ -36,5 +39,20 @@ fn the_tour_tells_its_story_and_leaves_nothing_behind() {
         rest = after;
     }
     assert!(!story.contains('\u{1b}'), "colours in a pipe");
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0, "something was left behind");
+}
+
+#[test]
+fn an_interrupted_tour_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    demo.arg("demo").current_dir(&folder).env("TMPDIR", folder.path()).env("HOME", folder.path());
+    let mut demo = demo.stdout(Stdio::piped()).spawn().unwrap();
+    let mut story = BufReader::new(demo.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(story.any(|line| line.contains("gives it false secrets")), "the tour ended before its last chapter");
+    kill_process(Pid::from_child(&demo), Signal::INT).unwrap();
+    // It writes on until the signal reaches it.
+    story.for_each(drop);
+    assert_eq!(demo.wait().unwrap().code(), Some(130));
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "something was left behind");
 }

@@ -146,9 +146,8 @@ impl UnlocatedProblem {
         let message = escape_hidden(error.message()).replace('\n', ", ");
         let mut quoted = message.split('`').skip(1).step_by(2).map(str::to_owned);
         let Some(word) = quoted.next() else {
-            let switch = message.starts_with("invalid type: string") && message.ends_with("expected a boolean");
-            let fault = Self::new(span, message);
-            return if switch { fault.help("write true or false, without quotes") } else { fault };
+            let help = type_hint(&message);
+            return Self { help, ..Self::new(span, message) };
         };
         let known: Vec<String> = quoted.collect();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -163,11 +162,8 @@ impl UnlocatedProblem {
         } else if message.starts_with("missing field") {
             Self { label: "in this table", ..Self::new(span, format!("missing key `{word}`")) }
         } else {
-            let fault = Self::new(span, message.clone());
-            match of_other_type(&message, &word) {
-                Some(help) => fault.help(help),
-                None => fault,
-            }
+            let help = of_other_type(&message, &word).or_else(|| type_hint(&message));
+            Self { help, ..Self::new(span, message) }
         }
     }
 }
@@ -181,6 +177,22 @@ fn of_other_type(message: &str, value: &str) -> Option<String> {
         ));
     }
     None
+}
+
+/// Returns how a value of the wrong type is written, if a message of serde says which type was expected.
+#[must_use]
+pub fn type_hint(message: &str) -> Option<String> {
+    let (_, types) = message.split_once("invalid type: ")?;
+    let (found, expected) = types.rsplit_once(", expected ")?;
+    match expected {
+        "a boolean" if found.starts_with("string") => Some("write true or false, without quotes".to_owned()),
+        "a sequence" => {
+            let item = found.strip_prefix("string ").unwrap_or("\"…\"");
+            Some(format!("write a list: [{item}]"))
+        }
+        "a map" => Some("write a table, such as { NAME = \"VALUE\" }".to_owned()),
+        _ => None,
+    }
 }
 
 /// Returns the known word that is most similar to `word`, if one is similar enough to have been meant.

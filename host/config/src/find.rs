@@ -202,7 +202,7 @@ pub fn user_trust() -> Result<TrustStore, ConfigError> {
 
 fn trust(state_dir: Option<&Path>) -> Result<TrustStore, ConfigError> {
     let without = || {
-        let message = "there is no home folder, so it is not known which configurations you trust";
+        let message = format!("{}, so it is not known which configurations you trust", search::no_home());
         ConfigError::without_place(message, "set HOME or XDG_STATE_HOME, or name the file with `--config FILE`")
     };
     Ok(TrustStore::new(state_dir.ok_or_else(without)?))

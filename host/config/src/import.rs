@@ -85,8 +85,8 @@ pub const HEAD: &str = "\
 
 /// The last lines of a configuration that an import makes.
 pub const TAIL: &str = "
-# The servers were in use before, so that tools which they call destructive are not turned off; their calls are asked
-# about.
+# The servers were in use before, so the tools that they call destructive stay on, and a person is asked about each call
+# of them.
 [profiles.default]
 destructive = \"ask\"
 

@@ -68,6 +68,15 @@ pub fn user_state_dir() -> Option<PathBuf> {
     user_folder("XDG_STATE_HOME", ".local/state")
 }
 
+/// Returns why the user's own folders are not known, for a message.
+#[must_use]
+pub fn no_home() -> &'static str {
+    match std::env::var_os("HOME").is_some_and(|home| !home.is_empty()) {
+        true => "HOME is not an absolute path",
+        false => "there is no home folder",
+    }
+}
+
 /// Returns a folder of the user. A relative path in these variables is ignored (XDG Base Directory Specification).
 fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
     let absolute = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());

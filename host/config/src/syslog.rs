@@ -59,7 +59,7 @@ impl SyslogAddress {
         match host {
             Some(host) if at.starts_with(TLS) => Ok(Self::Tls { host, port: port.unwrap_or(TLS_PORT) }),
             Some(host) if at.starts_with(TCP) => Ok(Self::Tcp { host, port: port.unwrap_or(TCP_PORT) }),
-            _ => Err(UnlocatedProblem::new(at.span(), "this is no address of a syslog receiver")
+            _ => Err(UnlocatedProblem::new(at.span(), "this is not the address of a syslog receiver")
                 .help(
                     "write it like \"syslog+tls://logs.example.com:6514\", \"syslog+tcp://127.0.0.1:601\" or \
                      \"syslog+unix:/dev/log\"",

@@ -192,7 +192,7 @@ pub(super) fn link_host(at: &Located<String>) -> Result<String, UnlocatedProblem
     let name = at.strip_prefix("*.").unwrap_or(at);
     let is_name = is_host(name) && !name.starts_with('[');
     is_name.then(|| at.to_ascii_lowercase()).ok_or_else(|| {
-        UnlocatedProblem::new(at.span(), format!("{:?} in `link-hosts` is no host", at.as_str()))
+        UnlocatedProblem::new(at.span(), format!("{:?} in `link-hosts` is not a host", at.as_str()))
             .help("write a name without scheme, port and path, such as \"docs.example.com\" or \"*.example.com\"")
     })
 }

@@ -45,7 +45,8 @@ pub struct WrapOptions {
 /// Builds the configuration from the command line, with the same checks as for a file.
 pub(super) fn config(wrap: &WrapOptions) -> Result<Config, ConfigError> {
     let data_dir = wrap.data_dir.clone().or_else(search::user_data_dir).ok_or_else(|| {
-        ConfigError::without_place("there is no home folder to keep the ledger in", "set HOME or XDG_DATA_HOME")
+        let message = format!("{}, so there is no place for the ledger", search::no_home());
+        ConfigError::without_place(message, "set HOME or XDG_DATA_HOME, or name a folder with `--data-dir`")
     })?;
     let texts = |list: &[String]| list.iter().cloned().map(Located::nowhere).collect::<Vec<_>>();
     let name = source_name(&wrap.argv, &wrap.base);

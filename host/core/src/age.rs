@@ -34,7 +34,7 @@ pub enum NotAnAgeKey {
     #[error("only X25519 recipients are supported: `age1` and 58 letters and digits")]
     OtherKind,
     /// It is something else, or was mistyped.
-    #[error("this is no recipient of age (`age1` and 58 letters and digits), or it was mistyped")]
+    #[error("this is not a recipient of age (`age1` and 58 letters and digits), or it was mistyped")]
     Mistyped,
 }
 

@@ -91,6 +91,12 @@ impl TrustStore {
         Self { state_dir: state_dir.to_owned() }
     }
 
+    /// Returns the path of the file that holds the records. Each change puts a new file in its place.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.state_dir.join(FILE)
+    }
+
     /// Returns the user's record of trust in a file. `file` is absolute, with the real name of its folder.
     ///
     /// # Errors
@@ -242,10 +248,6 @@ impl TrustStore {
         let read = file.take(MAX_FILE_BYTES).read_to_end(&mut bytes);
         read.map_err(|error| NotPrivate::Io { path: shown(&path), error })?;
         serde_json::from_slice(&bytes).map_err(|_| TrustError::Damaged(shown(&path)))
-    }
-
-    fn path(&self) -> PathBuf {
-        self.state_dir.join(FILE)
     }
 }
 

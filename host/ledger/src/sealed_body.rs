@@ -110,7 +110,7 @@ impl BodySealer {
         let name = KeyName { chain: self.chain.to_string(), day, number };
         let path = name.path(&self.data_dir);
         let wrapped = age_file::encrypted(&*bytes, recipients).ok_or_else(|| {
-            LedgerError::file("encrypt a key into", &path, "a recipient of `[ledger]` is no usable key")
+            LedgerError::file("encrypt a key into", &path, "a recipient of `[ledger]` is not a usable key")
         })?;
         if !create(&path, &wrapped)? {
             // Nobody could open what is sealed with a key that is nowhere.

@@ -24,12 +24,18 @@ pub enum ArchiveError {
     /// It has more entries than what is read.
     #[error("it has more than {0} entries")]
     Entries(usize),
-    /// It is no archive.
-    #[error("it is no ZIP archive: {0}")]
-    Format(#[from] zip::result::ZipError),
+    /// It is not an archive, for this reason.
+    #[error("it is not a ZIP archive: {0}")]
+    Format(String),
     /// It cannot be read.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] std::io::Error),
+}
+
+impl From<zip::result::ZipError> for ArchiveError {
+    fn from(error: zip::result::ZipError) -> Self {
+        Self::Format(error.to_string())
+    }
 }
 
 /// Opens an archive of at most `max_bytes` and `max_entries`. The entries are counted before any memory is used for

@@ -122,7 +122,7 @@ fn each_record(input: &Path, each: &mut impl FnMut(Record) -> Result<(), OsvErro
     let failed = |why: &dyn std::fmt::Display| OsvError::input(input, why);
     let mut total = 0;
     let mut take = |name: &str, bytes: &mut dyn Read| {
-        let record = parsed(bytes, &mut total).map_err(|why| failed(&format!("{name:?} is no record: {why}")))?;
+        let record = parsed(bytes, &mut total).map_err(|why| failed(&format!("{name:?} is not a record: {why}")))?;
         if total > MAX_TOTAL_BYTES {
             return Err(failed(&format!("its records have more than {MAX_TOTAL_BYTES} bytes together")));
         }
@@ -229,7 +229,7 @@ mod tests {
         for (records, why) in [
             (vec![], "holds no record"),
             (vec![record("GO-1", "Go", "thing")], "holds no record"),
-            (vec![json!([])], "\"0.json\" is no record"),
+            (vec![json!([])], "\"0.json\" is not a record"),
             (vec![json!({ "id": "x".repeat(9 << 20) })], "more than 8388608 bytes"),
         ] {
             for database in built(&records) {

@@ -67,8 +67,8 @@ pub(super) async fn load(
         let receiver = match sink {
             RemoteSinkConfig::Syslog(address) => RecordReceiver::Syslog(SyslogSender::new(address.clone())),
             RemoteSinkConfig::Otlp(collector) => {
-                let made = LogCollector::new(collector, secrets).map_err(BuildError::Sinks);
-                RecordReceiver::Collector(made?)
+                let made = LogCollector::new(collector, secrets);
+                RecordReceiver::Collector(made.map_err(|error| BuildError::of_collector(config, index, &error))?)
             }
         };
         receivers.push((format!("remote-sink-{}", index + 1), receiver));

@@ -1,5 +1,7 @@
 //! Problems that would appear when the broker serves: `check` reports it before an agent meets it.
 
+mod rules;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -30,7 +32,7 @@ pub(super) type Discovered = BTreeMap<SourceName, Result<SourceDefinitions, Sour
 
 impl Broker {
     /// Returns what goes wrong when these definitions are served: names that collide, profiles that see nothing,
-    /// patterns that match nothing, variables that are left literal.
+    /// patterns and rules that match nothing, variables that are left literal.
     ///
     /// # Errors
     /// [`BuildError`] if the lock file is damaged.
@@ -39,7 +41,7 @@ impl Broker {
         let mut problems = Vec::new();
         let warn = |message| ServingProblem { fatal: false, message };
         if !found.is_empty() && found.values().all(Result::is_err) {
-            let message = "no source is there, so that nothing can be served: each says below why".to_owned();
+            let message = "no source is there, so nothing can be served: see below for the reason of each".to_owned();
             problems.push(ServingProblem { fatal: true, message });
         }
         let context = self.inner.context();
@@ -59,6 +61,11 @@ impl Broker {
                      it is matched with names as `portcullis tools` shows them"
                 )));
             }
+        }
+        let offered = context.upstreams.keys().map(|source| complete(found.get(source)?)).collect::<Option<Vec<_>>>();
+        if let Some(offered) = offered {
+            let items: Vec<&Item> = offered.into_iter().flat_map(shown_items).collect();
+            problems.extend(rules::unmatched(&context.config.policies, &items)?.into_iter().map(warn));
         }
         for (name, upstream) in &context.upstreams {
             let folder = context.config.file.as_deref().and_then(Path::parent);
@@ -117,12 +124,12 @@ impl Broker {
         found: &Discovered,
     ) -> Result<Option<String>, BuildError> {
         if profile.config.trust == TrustLevel::Sandbox {
-            return Ok(Some(format!("profile `{name}` sees nothing, as its `trust` is \"sandbox\"")));
+            return Ok(Some(format!("profile `{name}` sees nothing because its `trust` is \"sandbox\"")));
         }
         let context = self.inner.context();
         let mut admitted = context.admitted(name).peekable();
         if admitted.peek().is_none() {
-            return Ok(Some(format!("profile `{name}` sees nothing, as its `sources` name none that is enabled")));
+            return Ok(Some(format!("profile `{name}` sees nothing because its `sources` name none that is enabled")));
         }
         let mut offers = false;
         for (upstream, filter) in admitted {

@@ -1,7 +1,9 @@
 //! The errors with which building a broker fails.
 
+use std::path::Path;
+
 use crate::catalog::FilterError;
-use crate::config::Config;
+use crate::config::{Config, most_similar, type_hint};
 use crate::ledger::LedgerError;
 use crate::lockfile::LockError;
 use crate::name::SourceName;
@@ -38,7 +40,7 @@ pub enum BuildError {
     #[error(transparent)]
     Plugin(#[from] PluginError),
     /// A plugin of the configuration cannot be loaded, or rejects its settings.
-    #[error("{place}: {error}")]
+    #[error("{place}: {error}{}", way_out(error))]
     PluginAt {
         /// The entry of the configuration: the file, if there is one, and the list and the position in it, or the source.
         place: String,
@@ -115,7 +117,7 @@ pub enum BuildError {
     #[error("`[telemetry]`: {0}")]
     Telemetry(String),
     /// Records cannot be sent as configured.
-    #[error("`[[sinks]]`: {0}")]
+    #[error("{0}")]
     Sinks(String),
     /// The socket for the command line cannot be opened.
     #[error("control socket in {folder:?}: {error}")]
@@ -130,11 +132,41 @@ pub enum BuildError {
 impl BuildError {
     /// Returns the error of the plugin at this position of a list of the configuration, such as "`[[policies]]`".
     pub(crate) fn of_listed(config: &Config, list: &str, position: usize, error: PluginError) -> Self {
-        let entry = format!("{list} number {}", position + 1);
-        let place = match &config.file {
-            Some(file) => format!("{}, {entry}", file.display()),
-            None => entry,
-        };
-        Self::PluginAt { place, error: error.into() }
+        Self::PluginAt { place: listed_place(config, list, position), error: error.into() }
+    }
+
+    /// Returns the error of the collector at this position of those sinks that are servers.
+    pub(crate) fn of_collector(config: &Config, position: usize, reason: &str) -> Self {
+        Self::Sinks(format!("{}: {reason}", listed_place(config, "`[[sinks]]` without a `plugin`", position)))
+    }
+}
+
+/// Returns a position in a list of the configuration in words, with the file if there is one.
+fn listed_place(config: &Config, list: &str, position: usize) -> String {
+    let entry = format!("{list} number {}", position + 1);
+    match &config.file {
+        Some(file) => format!("{}, {entry}", file.display()),
+        None => entry,
+    }
+}
+
+/// The end of the system's message for a file that does not exist.
+const NOT_FOUND: &str = "(os error 2)";
+
+/// Returns what to write or to do after an error of a plugin, if that follows from the error.
+fn way_out(error: &PluginError) -> String {
+    match error {
+        PluginError::UnknownBuiltin { name, known } => {
+            let known = known.split('`').filter_map(|word| word.strip_prefix("builtin:"));
+            most_similar(name, known).map(|near| format!("; did you mean `builtin:{near}`?")).unwrap_or_default()
+        }
+        PluginError::File { file, .. } => match Path::new(file).parent() {
+            Some(folder) if !folder.exists() => format!("; make the folder with `mkdir -p '{}'`", folder.display()),
+            _ => String::new(),
+        },
+        PluginError::Read { reason, .. } if reason.ends_with(NOT_FOUND) => {
+            "; build it first, or correct the path".to_owned()
+        }
+        error => type_hint(&error.to_string()).map(|hint| format!("; {hint}")).unwrap_or_default(),
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
     let notice = if cut { " (shortened: `portcullis approvals show` has all of them)" } else { "" };
     // The arguments come last, so that nothing in them can pass for what follows them.
     let message = format!(
-        "Portcullis: may {} of source `{}` run? Reasons: {}. Question {}. Arguments{notice}: {shown}",
+        "Portcullis: May {} of source `{}` run? Reasons: {}. Question {}. Arguments{notice}: {shown}",
         what(&summary),
         summary.source,
         excerpt(&summary.reasons.iter().map(|reason| escape_hidden(reason)).collect::<Vec<_>>().join("; "), MAX_SHOWN),
@@ -60,8 +60,15 @@ pub fn scope_in_words(scope: &str, offered: &[&str]) -> &'static str {
 fn what(summary: &Question) -> String {
     let (method, name) = (excerpt(&escape_hidden(&summary.method), MAX_SHOWN_STRING), escape_hidden(&summary.name));
     let title = summary.title.as_deref().map(|title| excerpt(&escape_hidden(title), MAX_SHOWN_STRING));
-    let title = title.map(|title| format!(", which it titles {title:?}")).unwrap_or_default();
-    if name.is_empty() { format!("method `{method}`") } else { format!("`{name}`{title} (`{method}`)") }
+    let title = title.map(|title| format!(" ({title:?})")).unwrap_or_default();
+    // Most questions are about a tool, and its call is what a person expects.
+    let method =
+        if name.is_empty() || summary.method != "tools/call" { format!("method `{method}`") } else { String::new() };
+    match (name.is_empty(), method.is_empty()) {
+        (true, _) => method,
+        (false, true) => format!("`{name}`{title}"),
+        (false, false) => format!("{method} for `{name}`{title}"),
+    }
 }
 
 /// Returns the arguments as a person is shown them, and whether something was left out. Long strings are cut one by

@@ -67,14 +67,12 @@ pub(super) fn off_sentence(off: &BTreeSet<Arc<str>>) -> Option<String> {
     let named: Vec<_> = off.iter().take(MAX_OFF_NAMED).map(|name| format!("`{name}`")).collect();
     let rest = off.len() - named.len();
     let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-    let count = off.len();
-    (count > 0).then(|| {
-        format!(
-            "{count} tools that their source calls destructive are off until a person accepts them with `portcullis lock accept \
-             NAME`: {}{rest}.",
-            named.join(", ")
-        )
-    })
+    let tools = match off.len() {
+        0 => return None,
+        1 => "1 tool that its source calls destructive is off until a person accepts it".to_owned(),
+        count => format!("{count} tools that their source calls destructive are off until a person accepts them"),
+    };
+    Some(format!("{tools} with `portcullis lock accept NAME`: {}{rest}.", named.join(", ")))
 }
 
 impl VisibleItem {
@@ -143,7 +141,7 @@ impl SessionCatalog {
         self.hidden.contains(exposed)
     }
 
-    /// Reports whether a tool is off until a person accepts it, as its source calls it destructive.
+    /// Reports whether a tool is off until a person accepts it because its source calls it destructive.
     pub(super) fn is_off(&self, exposed: &str) -> bool {
         self.off.contains(exposed)
     }

@@ -136,7 +136,7 @@ impl ConfiguredSession {
         }
         if listing.is_off(&name) {
             let text = format!(
-                "tool `{name}` is off, as its source calls it destructive: a person turns it on with `portcullis lock accept {name}`"
+                "tool `{name}` is off because its source calls it destructive; to turn it on, run `portcullis lock accept {name}`"
             );
             return Err(self.record_rejection("tool-off", kind, &name, &text).with_data(json!({ "code": "tool-off" })));
         }

@@ -21,7 +21,7 @@ pub(crate) struct UnusableSource {
 
 impl UnusableSource {
     pub(crate) fn new(cause: Cause) -> Self {
-        Self { cause: cause.then("; start the broker again when this is corrected") }
+        Self { cause: cause.then("; correct this, then start the broker again") }
     }
 
     fn error(&self) -> SourceError {

@@ -57,7 +57,7 @@ fn what_is_no_source_is_not_judged() {
     for (component, why) in [
         ("absent.wasm".to_owned(), "absent.wasm"),
         ("empty.wasm".to_owned(), "empty.wasm"),
-        ("builtin:rules".to_owned(), "is no source: it is of the kind `policy`"),
+        ("builtin:rules".to_owned(), "is not a source: it is of the kind `policy`"),
         (guest("trap").display().to_string(), "is no source"),
     ] {
         let ran = dir.run(&["evaluate", "--idle", "0", &component]);

@@ -158,7 +158,7 @@ fn of_target(target: &str, args: &Args, file: &Path, settings: &mut Settings) ->
     let is_url = target.starts_with("https://") || target.starts_with("http://");
     if let Some(mut command) = package(target) {
         if command.last().is_some_and(|word| !is_package(word)) {
-            bail!("{shown} is no name of a package");
+            bail!("{shown} is not the name of a package");
         }
         command.extend_from_slice(&args.command);
         let cwd = working_directory(args, &args.command, file)?;

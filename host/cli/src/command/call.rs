@@ -7,21 +7,25 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use portcullis::agent::{AgentPeer, Elicitation};
-use portcullis::broker::ConnectAllError;
+use portcullis::broker::{Broker, ConnectAllError};
 use portcullis::config::{Config, most_similar};
 use portcullis::name::{ProfileName, SourceName};
 use portcullis::principal::Principal;
 use portcullis::protocol::{Answer, Json, Method, Notification, RpcError};
+use portcullis::session::Session;
 use serde_json::json;
 
 use crate::cli::GlobalArgs;
 use crate::completion;
 use crate::output::{self, escape_hidden};
 use crate::running::RunningSession;
-use crate::runtime;
+use crate::runtime::{self, Interrupted};
 
 /// The message if the person ends the call.
-const INTERRUPTED: &str = "interrupted; `portcullis audit tail` says how far it got";
+const INTERRUPTED: Interrupted = Interrupted("interrupted; `portcullis audit tail` says how far it got");
+
+/// The code of a call of a tool that is off.
+const TOOL_OFF: &str = "tool-off";
 
 /// Call one tool, through policies, approval and the ledger as an agent would
 ///
@@ -83,7 +87,11 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         }
         Answer::Error(error) => {
             let message = error.get_str("message").unwrap_or_else(|| error.as_str().to_owned());
-            bail!("{message}{}", suggestion(&args.tool, &tools));
+            let code = error.get("data").and_then(|data| data.get_str("code"));
+            let is_off = code.as_deref() == Some(TOOL_OFF);
+            let suggestion = if is_off { String::new() } else { suggestion(&args.tool, &tools) };
+            let about = if message.contains(&args.tool) { String::new() } else { format!("{}: ", args.tool) };
+            bail!("{about}{message}{suggestion}");
         }
     }
 }
@@ -99,7 +107,7 @@ async fn in_running_broker(mut running: RunningSession, params: Json) -> anyhow:
         Some(answer) => Ok((answer, tools)),
         None => {
             running.cancel().await?;
-            bail!(INTERRUPTED)
+            Err(INTERRUPTED.into())
         }
     }
 }
@@ -113,31 +121,35 @@ async fn in_own_broker(
 ) -> anyhow::Result<(Answer, Vec<Json>)> {
     config.disable_all_without(&args.tool);
     runtime::use_broker(config, async |broker| {
-        let mut session =
-            broker.open_session(profile, &Principal::established("cli"), "portcullis-cli").await.map_err(to_error)?;
-        let offers = |tools: Arc<[Json]>| tools.iter().any(|tool| tool.get_str("name").as_deref() == Some(&*args.tool));
-        if !session.tools().await.is_ok_and(offers) {
-            // A session does not wait long for a slow source, which may have the tool. Here nobody comes back for it.
-            // The call itself fails if the tool is of one of these.
-            let missing = broker.connect_all().await.unwrap_or_else(|ConnectAllError(all)| all);
-            for (source, why) in missing {
-                output::message(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
-            }
-            session.close().await;
-            session = broker
-                .open_session(profile, &Principal::established("cli"), "portcullis-cli")
-                .await
-                .map_err(to_error)?;
-        }
+        let session = runtime::until_interrupted(session_with(&broker, profile, &args.tool)).await?;
         let tools = session.tools().await.unwrap_or_default();
         let answer = tokio::select! {
             answer = session.request(Method::ToolsCall, params, Arc::new(Terminal)) => Ok(answer),
-            _ = runtime::shutdown_signal() => Err(anyhow::anyhow!(INTERRUPTED)),
+            _ = runtime::shutdown_signal() => Err(INTERRUPTED.into()),
         };
         session.close().await;
         answer.map(|answer| (answer, tools.to_vec()))
     })
     .await
+}
+
+/// Opens a session that has the tool, if any source has it.
+async fn session_with(broker: &Broker, profile: &ProfileName, tool: &str) -> anyhow::Result<Arc<Session>> {
+    let open =
+        async || broker.open_session(profile, &Principal::established("cli"), "portcullis-cli").await.map_err(to_error);
+    let session = open().await?;
+    let offers = |tools: Arc<[Json]>| tools.iter().any(|offered| offered.get_str("name").as_deref() == Some(tool));
+    if session.tools().await.is_ok_and(offers) {
+        return Ok(session);
+    }
+    // A session does not wait long for a slow source, which may have the tool. Here nobody comes back for it. The call
+    // itself fails if the tool is of one of these.
+    let missing = broker.connect_all().await.unwrap_or_else(|ConnectAllError(all)| all);
+    for (source, why) in missing {
+        output::message(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
+    }
+    session.close().await;
+    open().await
 }
 
 /// Reads the arguments of the call from where the user wants.

@@ -55,58 +55,62 @@ type Discovered = BTreeMap<SourceName, Result<SourceDefinitions, SourceError>>;
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     runtime::sources(&config, &args.sources)?;
-    let (report, good) = runtime::with_broker(config, async |broker| {
-        let config = broker.config();
-        let mut good = true;
-        let mut sources = Vec::new();
-        let found = progress(&broker, broker.definitions()).await;
-        let lock = Lockfile::load(&config.data_dir)?;
-        let groups = groups(&config, &found);
-        let mut problems = broker.problems(&found)?;
-        problems.extend(broker.ill_typed_policies(&Broker::policy_schema(&found)).await?);
-        good &= problems.iter().all(|problem| !problem.fatal);
-        good &= groups.iter().all(|group| group["tools"] != 0);
-        for (name, found) in found {
-            let Some(source) = config.sources.get(&name) else { continue };
-            good &= found.is_ok() || !source.required;
-            let offered = found.as_ref().ok();
-            sources.push(json!({
-                "name": name,
-                "source": endpoint(source),
-                "environment": environment(source),
-                "cell": cell(&broker, source),
-                "required": source.required,
-                "tools": offered.map(|offered| offered.of_kind(ItemKind::Tool).count()),
-                "flagged": broker.flagged(&name)?,
-                "off": broker.off_tools(&name)?,
-                "changed": offered.map(|offered| changed(&broker, offered, &lock)),
-                "listErrors": offered.map(list_errors),
-                "schemas": offered.map(|offered| schemas(&config, source, offered)),
-                "remarks": broker.remarks(&name).iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "error": found.as_ref().err().map(ToString::to_string),
-                "missing": broker.missing_from_cell(&name),
-            }));
-        }
-        let report = json!({
-            "configuration": config.file.as_deref().map(|file| file.to_string_lossy()),
-            "dataDir": config.data_dir.to_string_lossy(),
-            "plugins": broker.plugins().into_iter().map(|(role, id)| {
-                json!({ "role": role, "plugin": id.name, "digest": id.digest })
-            }).collect::<Vec<_>>(),
-            "problems": problems,
-            "sources": sources,
-            "disabled": config.disabled.keys().collect::<Vec<_>>(),
-            "groups": groups,
-            "profiles": profiles(&config),
-        });
-        Ok((report, good))
-    })?;
+    let (report, good) =
+        runtime::with_broker(config, async |broker| runtime::until_interrupted(examine(&broker)).await)?;
     if global.json {
         output::json(&report)?;
     } else {
         print(&report, |name| args.details || args.sources.iter().any(|source| source == name))?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Asks every source what it offers. Returns the report, and whether this can be served.
+async fn examine(broker: &Broker) -> anyhow::Result<(Value, bool)> {
+    let config = broker.config();
+    let mut good = true;
+    let mut sources = Vec::new();
+    let found = progress(broker, broker.definitions()).await;
+    let lock = Lockfile::load(&config.data_dir)?;
+    let groups = groups(&config, &found);
+    let mut problems = broker.problems(&found)?;
+    problems.extend(broker.ill_typed_policies(&Broker::policy_schema(&found)).await?);
+    good &= problems.iter().all(|problem| !problem.fatal);
+    good &= groups.iter().all(|group| group["tools"] != 0);
+    for (name, found) in found {
+        let Some(source) = config.sources.get(&name) else { continue };
+        good &= found.is_ok() || !source.required;
+        let offered = found.as_ref().ok();
+        sources.push(json!({
+            "name": name,
+            "source": endpoint(source),
+            "environment": environment(source),
+            "cell": cell(broker, source),
+            "required": source.required,
+            "tools": offered.map(|offered| offered.of_kind(ItemKind::Tool).count()),
+            "flagged": broker.flagged(&name)?,
+            "off": broker.off_tools(&name)?,
+            "changed": offered.map(|offered| changed(broker, offered, &lock)),
+            "listErrors": offered.map(list_errors),
+            "schemas": offered.map(|offered| schemas(&config, source, offered)),
+            "remarks": broker.remarks(&name).iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "error": found.as_ref().err().map(ToString::to_string),
+            "missing": broker.missing_from_cell(&name),
+        }));
+    }
+    let report = json!({
+        "configuration": config.file.as_deref().map(|file| file.to_string_lossy()),
+        "dataDir": config.data_dir.to_string_lossy(),
+        "plugins": broker.plugins().into_iter().map(|(role, id)| {
+            json!({ "role": role, "plugin": id.name, "digest": id.digest })
+        }).collect::<Vec<_>>(),
+        "problems": problems,
+        "sources": sources,
+        "disabled": config.disabled.keys().collect::<Vec<_>>(),
+        "groups": groups,
+        "profiles": profiles(&config),
+    });
+    Ok((report, good))
 }
 
 /// Returns each group with its members in the order in which they are called, and with the tools that keep a member

@@ -173,7 +173,7 @@ fn open(args: &Args) -> anyhow::Result<ClientFile> {
 
 /// Shows what changes, and nothing else of the file, and asks unless `--yes` was given.
 fn agree(args: &Args, file: &ClientFile, before: &str, after: &str) -> anyhow::Result<()> {
-    let made = if file.exists() { "" } else { ", which is made" };
+    let made = if file.exists() { "" } else { " (a new file)" };
     output::message(&format!("{}{made}:", file.shown()));
     let parts = changed::parts(before, after);
     for (sign, part) in &parts {
@@ -186,7 +186,7 @@ fn agree(args: &Args, file: &ClientFile, before: &str, after: &str) -> anyhow::R
         }
     }
     if parts.is_empty() {
-        output::message("  only the token is another one");
+        output::message("  only the token changes");
     }
     if args.yes {
         return Ok(());

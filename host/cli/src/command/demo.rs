@@ -52,7 +52,7 @@ pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args, _: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let folder = tempfile::tempdir().context("no temporary folder can be made")?;
-    runtime::block_on(tour(folder.path()))?;
+    runtime::block_on(runtime::until_interrupted(tour(folder.path())))?;
     Ok(ExitCode::SUCCESS)
 }
 

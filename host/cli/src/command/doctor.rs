@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use miette::Diagnostic as _;
-use portcullis::config::{ConfigCandidate, ConfigError, TrustStatus, user_data_dir, user_state_dir};
+use portcullis::config::{ConfigCandidate, ConfigError, TrustStatus, no_home, user_data_dir, user_state_dir};
 use portcullis::control::{self, ControlRequest};
 use portcullis::ledger::{self, ChainStatus, LedgerError};
 use portcullis_jail::{CellRefusal, Launcher, ProbeReport, RunningLauncher, Tier};
@@ -161,13 +161,29 @@ fn cause(refusal: &CellRefusal) -> String {
 
 fn state_folder() -> Finding {
     match user_state_dir() {
-        Some(folder) => Finding::good("state folder", folder.display().to_string()),
+        Some(folder) => match probe_write(&folder) {
+            Ok(()) => Finding::good("state folder", folder.display().to_string()),
+            Err(error) => Finding::warning(
+                "state folder",
+                format!(
+                    "{} cannot be written, so nothing can be trusted, and plugins are compiled at each start: {error}",
+                    folder.display()
+                ),
+                "set HOME or XDG_STATE_HOME to a folder that you may write, or name a configuration with `--config FILE`",
+            ),
+        },
         None => Finding::warning(
             "state folder",
-            "no home folder is known, so nothing is trusted, and plugins are compiled at each start",
+            format!("{}, so nothing is trusted, and plugins are compiled at each start", no_home()),
             "set HOME or XDG_STATE_HOME",
         ),
     }
+}
+
+/// Makes and removes a file in a folder, or where the folder would be made.
+fn probe_write(folder: &Path) -> std::io::Result<()> {
+    let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(folder);
+    tempfile::tempfile_in(existing).map(drop)
 }
 
 /// Returns whether the configuration is used.
@@ -178,7 +194,10 @@ fn trust(found: &ConfigCandidate) -> Finding {
     match found.trust_status() {
         Ok(TrustStatus::Usable) => Finding::good(
             "configuration",
-            format!("{file}: {sources} sources, {disabled} disabled; `portcullis check` starts them"),
+            format!(
+                "{file}: {}, {disabled} disabled; `portcullis check` starts them",
+                output::counted(sources, "source")
+            ),
         ),
         Ok(TrustStatus::Unknown) => Finding::bad(
             "configuration",
@@ -236,7 +255,8 @@ fn ledger(folder: &Path) -> Finding {
         Err(error) => Finding::bad("ledger", error.to_string(), "`portcullis audit verify` looks again"),
         Ok(found) => {
             let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
-            let said = format!("{records} records in {} chains", found.chains.len());
+            let (records, chains) = (output::counted(records, "record"), output::counted(found.chains.len(), "chain"));
+            let said = format!("{records} in {chains}");
             let details = "`portcullis audit verify` names each record";
             match found.verdict {
                 ChainStatus::Good => Finding::good("ledger", format!("{said}, every hash as it was written")),

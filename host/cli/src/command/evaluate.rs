@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use portcullis::cell::CellError;
 use portcullis::config::{Config, Endpoint};
 use portcullis_evaluate::{Condition, Evaluation, EvaluationTarget, Judgement, Observation};
@@ -117,13 +117,11 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let idle = Duration::from_secs(args.idle);
     let command: Vec<String> = args.target.iter().chain(&args.command).cloned().collect();
     let config = global.config.as_deref();
-    let evaluated = runtime::block_on(unless_ended(evaluate(&command, idle, args.osv.as_deref(), config)));
+    let evaluated =
+        runtime::block_on(runtime::until_interrupted(evaluate(&command, idle, args.osv.as_deref(), config)));
     let evaluation = match evaluated {
         Ok(evaluation) => evaluation,
-        Err(error) => {
-            report::failure(&error, global.json);
-            return Ok(ExitCode::from(NOT_JUDGED));
-        }
+        Err(error) => return report::not_judged(error, global.json),
     };
     if global.json {
         output::json(&json!(evaluation))?;
@@ -231,17 +229,6 @@ async fn judged(judge: impl FnOnce() -> Evaluation + Send + 'static) -> anyhow::
     let judge = move || drop(tell.send(judge()));
     std::thread::Builder::new().name("judge".to_owned()).spawn(judge).context("cannot start a thread")?;
     judged.await.context("what was observed cannot be judged")
-}
-
-/// Runs `work` until it is done or the user interrupts it. Everything that was started or created for it is cleaned up.
-async fn unless_ended<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::select! {
-        done = work => done,
-        ended = runtime::shutdown_signal() => match ended {
-            Ok(()) => bail!("it was ended before it was done"),
-            Err(error) => Err(error).context("cannot listen for signals"),
-        },
-    }
 }
 
 /// Returns the folders that the command names as something to work on. The first argument of an interpreter is what it

@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-use portcullis::config::{Config, real_file};
+use anyhow::{Context as _, anyhow};
+use portcullis::config::{Config, real_file, user_trust};
 
 use crate::cli::GlobalArgs;
 use crate::command::{edit, trust};
@@ -58,6 +58,16 @@ pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let named = global.config.as_deref().unwrap_or(Path::new(FILE));
+    if global.config.is_none() {
+        // What is only found counts once it is trusted, and then the user's state folder must be there.
+        drop(user_trust()?.lock_edits().map_err(|error| {
+            let path = named.display();
+            anyhow!(
+                "{path} is not written, because it could not be trusted: {error}; set HOME or XDG_STATE_HOME to a folder \
+                 that you may write, or name the file with `--config {path}` here and where it is used"
+            )
+        })?);
+    }
     let file = make(named, &format!("{HEAD}{BODY}"))?;
     edit::report(global, "a configuration is written to", &file)?;
     if !global.json {

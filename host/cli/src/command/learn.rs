@@ -44,7 +44,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Find out what a server needs, and propose its cell
 ///
 /// Runs the source in its cell as it is configured, records which files, programs and hosts it tries to use, and calls
-/// its tools: those of FILE, or those that its own description calls harmless, with arguments made from their schemas.
+/// its tools with arguments made from their schemas, or makes the calls of FILE. In a cell without `write` and
+/// `network` it calls every tool; in any other, those that say `readOnlyHint: true`, and those that do not say
+/// `destructiveHint: true` and whose names contain no word such as `write`, `delete`, `send` or `run`. A round calls at
+/// most 64 tools, and begins no call after 10 s.
+///
 /// What the cell lacks is proposed with the evidence for each line, and tried in another round if you agree; files that
 /// hold credentials are named and never proposed. In the end the server runs once more without the recorder, every call
 /// is made again, and the lines are written to the configuration if you agree.
@@ -101,12 +105,16 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let script = args.calls.as_deref().map(CallScript::read).transpose()?.unwrap_or(CallScript::Harmless);
     let config = alone(global.load()?, &args.source)?;
     let file = config.file.clone();
-    let learned = runtime::block_on(learn(config, &args.source, &script, args.yes))?;
+    let (learned, agreed) = runtime::block_on(async {
+        let learned = learn(config, &args.source, &script, args.yes).await?;
+        // A person sees what they are asked about, on standard error, in JSON too.
+        show::learned(&learned);
+        // What does not work is not written: the next start would fail.
+        let writable = learned.still_works() && !learned.lines.is_empty() && !learned.open;
+        let agreed = writable && (args.yes || agree("Write these lines?").await?);
+        Ok((learned, agreed))
+    })?;
     let works = learned.still_works();
-    // A person sees what they are asked about, on standard error, in JSON too.
-    show::learned(&learned);
-    // What does not work is not written: the next start would fail.
-    let agreed = works && !learned.lines.is_empty() && !learned.open && (args.yes || agree("Write these lines?")?);
     let written = match &file {
         Some(file) if agreed => {
             write(file, &args.source, &learned)?;
@@ -194,11 +202,13 @@ pub(crate) async fn recorded_run(
         .sources
         .get(name)
         .is_some_and(|source| source.cell.write.is_empty() && source.cell.network.is_empty());
-    let driven = drive::drive(&broker, name, script, sealed, &facts.named).await;
+    let driven = async { Ok(drive::drive(&broker, name, script, sealed, &facts.named).await) };
+    let driven = runtime::until_interrupted(driven).await;
     let facts = SourceFacts { inside: inside(&broker, name), ..facts };
     let recording = broker.recording(name).unwrap_or_default();
     let (attempts, usage) = (recording.attempts(), recording.usage());
     broker.shutdown().await;
+    let driven = driven?;
     let mut proposal = Proposal::of(&attempts, &facts);
     proposal.withhold(&config.own_files());
     Ok(RecordedRun { driven, facts, recording, usage, proposal })
@@ -232,7 +242,7 @@ async fn learn(mut config: Config, name: &SourceName, script: &CallScript, yes: 
             break (driven, proposal.withheld);
         }
         show::round(round, &fresh);
-        if round == MAX_ROUNDS || (!yes && !agree("Run it again with these?")?) {
+        if round == MAX_ROUNDS || (!yes && !agree("Run it again with these?").await?) {
             open = true;
             lines.extend(fresh);
             break (driven, proposal.withheld);
@@ -245,8 +255,9 @@ async fn learn(mut config: Config, name: &SourceName, script: &CallScript, yes: 
     };
     cell(&mut config, name)?.recorded = false;
     let broker = runtime::broker(config.clone()).await?;
-    let enforced = drive::repeat(&broker, name, &recorded).await;
+    let enforced = runtime::until_interrupted(async { Ok(drive::repeat(&broker, name, &recorded).await) }).await;
     broker.shutdown().await;
+    let enforced = enforced?;
     let cell = cell(&mut config, name)?.clone();
     Ok(Learned {
         lines: minimal(lines),
@@ -308,13 +319,17 @@ fn inside(broker: &Broker, name: &SourceName) -> Vec<PathBuf> {
 }
 
 /// Asks at the terminal. Where there is none, the answer is no.
-fn agree(question: &str) -> anyhow::Result<bool> {
+async fn agree(question: &str) -> anyhow::Result<bool> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Ok(false);
     }
     output::message(&format!("{question} Type `yes` or `no`:"));
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
+    let read = || -> std::io::Result<String> {
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = runtime::until_interrupted(async { Ok(tokio::task::spawn_blocking(read).await??) }).await?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 

@@ -127,7 +127,8 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         }
         Action::Accept { components: true, .. } => components(&config, json),
         _ => runtime::with_broker(config, async |broker| {
-            act(args, &Brokers::started(broker, args.kind()).await?, json).await
+            runtime::until_interrupted(async { act(args, &Brokers::started(broker, args.kind()).await?, json).await })
+                .await
         }),
     }
 }
@@ -153,7 +154,7 @@ impl Args {
 /// wrapped servers need no configuration.
 fn place(args: &Args, global: &GlobalArgs) -> anyhow::Result<Place> {
     if let Some(named) = &args.data_dir {
-        ensure!(named.is_dir(), "{} is no folder: name the data folder of the wrapped server", named.display());
+        ensure!(named.is_dir(), "{} is not a folder: name the data folder of the wrapped server", named.display());
         return Ok(Place::Folder(named.clone()));
     }
     let user = config::user_data_dir().filter(|folder| folder.is_dir() && global.config.is_none());

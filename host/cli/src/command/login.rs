@@ -8,7 +8,8 @@ use portcullis::oauth::{self, LogoutOutcome};
 use serde_json::json;
 
 use crate::cli::GlobalArgs;
-use crate::{completion, output, runtime};
+use crate::runtime::{self, Interrupted};
+use crate::{completion, output};
 
 /// Log in to a source that requires OAuth
 ///
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let logged_in = runtime::block_on(async {
         tokio::select! {
             logged_in = login::login(&config, &args.source, args.port, show) => Ok(logged_in?),
-            _ = runtime::shutdown_signal() => anyhow::bail!("interrupted; nothing has changed"),
+            _ = runtime::shutdown_signal() => Err(Interrupted("interrupted; nothing has changed").into()),
         }
     })?;
     if global.json {

@@ -37,8 +37,10 @@ fn print(words: &[String]) -> anyhow::Result<()> {
     let wanted = std::iter::once("portcullis").chain(words.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
     let pages = manual::pages()?;
     let Some(page) = pages.iter().find(|page| page.command == wanted) else {
-        let near = most_similar(&wanted, pages.iter().map(|page| page.command.as_str()));
-        let near = near.map(|near| format!("did you mean `{near}`?"));
+        // The first word is the same in all, and would make every command look similar.
+        let known = pages.iter().filter_map(|page| page.command.strip_prefix("portcullis "));
+        let near = most_similar(&words.join(" "), known);
+        let near = near.map(|near| format!("did you mean `portcullis {near}`?"));
         bail!(
             "there is no command `{}`; {}",
             output::escape_hidden(&wanted),

@@ -188,7 +188,7 @@ fn describe(file: &Path, description: &Path, json: bool) -> anyhow::Result<ExitC
     let text = std::fs::read_to_string(description);
     let text = text.with_context(|| format!("{} cannot be read", description.display()))?;
     let described = with_description(&file.display().to_string(), wasm, &text)
-        .with_context(|| format!("{} is no description", description.display()))?;
+        .with_context(|| format!("{} is not a valid description", description.display()))?;
     std::fs::write(file, &described).with_context(|| format!("cannot write {}", file.display()))?;
     let digest = Digest::of(&described);
     if json {

@@ -54,7 +54,9 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
 }
 
 fn schema(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-    let found = runtime::with_broker(global.load()?, async |broker| Ok(broker.definitions().await))?;
+    let found = runtime::with_broker(global.load()?, async |broker| {
+        runtime::until_interrupted(async { Ok(broker.definitions().await) }).await
+    })?;
     for (source, offered) in &found {
         if let Err(error) = offered {
             output::message(&format!("source `{source}` is missing: {}", escape_hidden(&error.to_string())));

@@ -39,7 +39,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-    let definitions = match read(&args.file).and_then(|text| definitions(&text)) {
+    let shown = if args.file == Path::new("-") { "standard input".into() } else { args.file.to_string_lossy() };
+    let shown = escape_hidden(&shown).into_owned();
+    let read = read(&args.file).and_then(|text| definitions(&text).with_context(|| shown));
+    let definitions = match read {
         Ok(definitions) => definitions,
         Err(error) => {
             report::failure(&error, global.json);
@@ -59,7 +62,10 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         }
     }
     if !global.json {
-        output::message(&format!("{} definitions, {with_findings} with findings", definitions.len()));
+        output::message(&format!(
+            "{}, {with_findings} with findings",
+            output::counted(definitions.len(), "definition")
+        ));
     }
     Ok(if worst >= Some(Severity::Warning) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -1,11 +1,13 @@
 //! `portcullis serve`
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use portcullis::broker::Broker;
-use portcullis::front::http::{HttpFront, MCP_PATH, token};
+use portcullis::control::{self, ControlRequest};
+use portcullis::front::http::{FrontError, HttpFront, MCP_PATH, token};
 use portcullis::front::stdio::{serve_local, serve_stdio};
 use portcullis::name::ProfileName;
 
@@ -82,7 +84,10 @@ pub(super) async fn stdio(broker: Broker, profile: ProfileName) -> anyhow::Resul
 async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     let serve = broker.config().serve.clone();
     let data_dir = broker.config().data_dir.clone();
-    let front = HttpFront::bind(&broker, profile).await?;
+    let front = match HttpFront::bind(&broker, profile).await {
+        Err(FrontError::InUse(address)) => bail!("{}", in_use(address, &data_dir).await),
+        bound => bound?,
+    };
     output::message(&format!("serving http://{}{MCP_PATH}", front.address()));
     if let Some(jwt) = &serve.jwt {
         output::message(&format!("tokens of {} are accepted too", jwt.issuer));
@@ -94,4 +99,18 @@ async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     }
     front.serve(runtime::asked_to_stop()).await;
     Ok(())
+}
+
+/// Says why an address is in use: by a broker with the same data folder, if one runs.
+async fn in_use(address: SocketAddr, data_dir: &Path) -> String {
+    let own = u64::from(std::process::id());
+    let all = control::all(data_dir, &ControlRequest::Status).await.unwrap_or_default();
+    let mut pids = all.iter().filter_map(|(_, answer)| answer.as_ref().ok()?["pid"].as_u64()).filter(|pid| *pid != own);
+    match pids.next() {
+        Some(pid) => format!(
+            "address {address} is in use, and a broker with this data folder runs already (pid {pid}): `portcullis status` \
+             shows it; stop that one, or listen at another address with `--listen`"
+        ),
+        None => FrontError::InUse(address).to_string(),
+    }
 }

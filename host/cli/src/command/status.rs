@@ -107,12 +107,12 @@ fn print(broker: &Value) -> anyhow::Result<()> {
         other => escape_hidden(&other.to_string()).into_owned(),
     };
     output::text(&format!(
-        "{BOLD}broker {}{BOLD:#}  pid {}  up {} s  {} sessions  {} open questions  {}\n",
+        "{BOLD}broker {}{BOLD:#}  pid {}  up {} s  {}  {}  {}\n",
         text(&broker["chain"]),
         broker["pid"],
         broker["uptimeSeconds"],
-        broker["sessions"].as_array().map_or(0, Vec::len),
-        broker["asks"],
+        output::counted(broker["sessions"].as_array().map_or(0, Vec::len), "session"),
+        output::counted(broker["asks"].as_u64().unwrap_or_default(), "open question"),
         text(&broker["config"]),
     ))?;
     if let Some(reason) = broker.pointer("/refusing/reason").and_then(Value::as_str) {
@@ -125,11 +125,11 @@ fn print(broker: &Value) -> anyhow::Result<()> {
     }
     for source in broker["sources"].as_array().into_iter().flatten() {
         let line = format!(
-            "  {}  {}  {}  {} tools{}{}{}  {}{}",
+            "  {}  {}  {}  {}{}{}{}  {}{}",
             text(&source["name"]),
             text(&source["kind"]),
             text(&source["state"]),
-            text(&source["tools_available"]),
+            tools(source),
             source["quarantined"]
                 .as_u64()
                 .filter(|count| *count > 0)
@@ -138,7 +138,7 @@ fn print(broker: &Value) -> anyhow::Result<()> {
             source["error_count"]
                 .as_u64()
                 .filter(|errors| *errors > 0)
-                .map(|errors| format!("  {errors} errors"))
+                .map(|errors| format!("  {}", output::counted(errors, "error")))
                 .unwrap_or_default(),
             source["group"].as_str().map(|group| format!("  group {}", escape_hidden(group))).unwrap_or_default(),
             cell(&source["cell"]),
@@ -158,6 +158,14 @@ fn print(broker: &Value) -> anyhow::Result<()> {
         output::text(&format!("  {}  disabled\n", text(name)))?;
     }
     Ok(())
+}
+
+/// Returns how many tools a source has, or that nobody has asked it yet.
+fn tools(source: &Value) -> String {
+    match source["tools"].is_null() && source["error"].is_null() {
+        true => "tools not listed yet".to_owned(),
+        false => output::counted(source["tools_available"].as_u64().unwrap_or_default(), "tool"),
+    }
 }
 
 /// Returns the tier, and the aspects that the kernel does not enforce for the whole source.

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::item::{ToolAnnotations, title_of};
 use portcullis::name::ProfileName;
@@ -64,16 +65,17 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
 }
 
 async fn in_own_broker(config: Config, profile: &ProfileName) -> anyhow::Result<Vec<Json>> {
-    runtime::use_broker(config, async |broker| {
-        // Here nobody comes back for a source that is slow, so each is waited for until it is there or has failed.
-        for (source, why) in broker.connect_all().await? {
-            output::message(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
-        }
-        let session =
-            broker.open_session(profile, &Principal::established("cli"), "portcullis-cli").await.map_err(to_error)?;
-        let tools = session.tools().await.map_err(to_error);
-        session.close().await;
-        tools.map(|tools| tools.to_vec())
-    })
-    .await
+    runtime::use_broker(config, async |broker| runtime::until_interrupted(list(&broker, profile)).await).await
+}
+
+async fn list(broker: &Broker, profile: &ProfileName) -> anyhow::Result<Vec<Json>> {
+    // Here nobody comes back for a source that is slow, so each is waited for until it is there or has failed.
+    for (source, why) in broker.connect_all().await? {
+        output::message(&format!("source `{source}` is missing: {}", escape_hidden(&why.to_string())));
+    }
+    let session =
+        broker.open_session(profile, &Principal::established("cli"), "portcullis-cli").await.map_err(to_error)?;
+    let tools = session.tools().await.map_err(to_error);
+    session.close().await;
+    tools.map(|tools| tools.to_vec())
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum as _;
-use portcullis::config::{environment_variable, user_config_dir};
+use portcullis::config::{environment_variable, no_home, user_config_dir};
 
 /// An MCP client with a file of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -61,14 +61,14 @@ impl Client {
             let Some(folder) = environment_variable(variable).filter(|folder| !folder.is_empty()) else { continue };
             ensure!(
                 Path::new(&folder).is_absolute(),
-                "{variable} is {folder:?} here, which is no absolute path, so where {} keeps its servers depends on the folder in which \
+                "{variable} is {folder:?} here, which is not an absolute path, so where {} keeps its servers depends on the folder in which \
                  it starts: set {variable} to an absolute path, or unset it",
                 self.name()
             );
             return Ok(Path::new(&folder).join(file));
         }
         let home = std::env::home_dir().filter(|home| home.is_absolute()).with_context(|| {
-            format!("there is no home folder, so it is not known where {} keeps its servers: set HOME", self.name())
+            format!("{}, so it is not known where {} keeps its servers: set HOME", no_home(), self.name())
         })?;
         let own = user_config_dir();
         let config = own.as_deref().and_then(Path::parent).map_or_else(|| home.join(".config"), Path::to_owned);

@@ -112,7 +112,7 @@ fn of_package(
     let version = package.version.as_deref().filter(|version| *version != "latest");
     let pinned = version.map_or_else(|| package.identifier.clone(), |v| format!("{}@{v}", package.identifier));
     if !super::is_package(&pinned) {
-        bail!("{:?} in the description is no name of a package", package.identifier);
+        bail!("{:?} in the description is not the name of a package", package.identifier);
     }
     let command = &mut described.source.command;
     let runner: &[&str] = if package.registry_type == "npm" { &["npx", "-y"] } else { &["uvx"] };

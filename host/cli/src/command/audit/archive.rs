@@ -70,7 +70,7 @@ pub(super) fn restore(path: &Path, folder: &Path, keys: &[PublicKey], json: bool
         };
         if !is_ours || !entry.is_file() {
             anyhow::bail!(
-                "{}: it has {name:?}, which is no file of a ledger; the rest is in {}",
+                "{}: it has {name:?}, which is not a file of a ledger; the rest is in {}",
                 path.display(),
                 folder.display()
             );

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use portcullis::config::user_state_dir;
+use portcullis::config::{no_home, user_state_dir};
 use portcullis::ledger::{
     self, CallOrRun, CheckpointKey, LedgerReader, ProofError, PublicKey, RecordProof, SignedCheckpoint,
     read_checkpoints,
@@ -179,5 +179,6 @@ fn read(file: &Path) -> anyhow::Result<String> {
 }
 
 fn state_dir() -> anyhow::Result<PathBuf> {
-    user_state_dir().context("no home is known, so there is no key to sign with: set HOME or XDG_STATE_HOME")
+    user_state_dir()
+        .with_context(|| format!("{}, so there is no key to sign with: set HOME or XDG_STATE_HOME", no_home()))
 }

@@ -160,7 +160,7 @@ pub(super) fn run_fixtures(folder: &Path, args: &Args, policies: &[PluginConfig]
         Ok(counts)
     };
     let (cases, left_out) = write().inspect_err(|_: &anyhow::Error| drop(fs::remove_file(path)))?;
-    output::message(&format!("{}: wrote {cases} cases", path.display()));
+    output::message(&format!("{}: wrote {}", path.display(), output::counted(cases, "case")));
     if left_out > 0 {
         output::message(&format!(
             "{left_out} decisions are left out, because too little of their calls was recorded: set `record = \"full\"` in \
@@ -176,7 +176,7 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
     let reader = LedgerReader::open(folder)?;
     let Some(format) = format.lines() else {
         let Some(path) = output else {
-            anyhow::bail!("a Parquet file is no text: name a new file with `--output FILE`");
+            anyhow::bail!("a Parquet file is not text: name a new file with `--output FILE`");
         };
         return write_parquet(&reader, query, path, *resume);
     };
@@ -255,7 +255,7 @@ struct Written {
 impl Written {
     /// Says what was written; `later` says how the call that is open can be exported.
     fn report(&self, path: &Path, later: &str) {
-        output::message(&format!("{}: wrote {} calls", path.display(), self.calls));
+        output::message(&format!("{}: wrote {}", path.display(), output::counted(self.calls, "call")));
         if let Some(call) = &self.open {
             output::message(&format!("it ends before call {call}, which is still open; {later}"));
         }
@@ -322,7 +322,7 @@ fn continued(path: &Path, format: LineFormat) -> anyhow::Result<(File, Option<Ul
         None => None,
         Some(heading) if cut > 0 && format.heading().trim_end() == heading => None,
         Some(line) => Some(format.call(line).with_context(|| {
-            format!("{}: its last line is no call as `--format {}` writes it", path.display(), format.word())
+            format!("{}: its last line is not a call as `--format {}` writes it", path.display(), format.word())
         })?),
     };
     Ok((file, last))

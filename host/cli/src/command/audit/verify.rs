@@ -41,10 +41,10 @@ pub(super) fn run(
     let records = left(|chain| chain.records);
     let mut lines: Vec<String> = match &*found.findings {
         [] => {
-            let chains = found.chains.len();
+            let (all, chains) = (output::counted(records, "record"), output::counted(found.chains.len(), "chain"));
             let (kept, given) = (left(|chain| chain.confirmed), left(|chain| chain.confirmed_elsewhere));
             let removed: u64 = found.chains.iter().map(|chain| chain.removed).sum();
-            let mut lines = vec![format!("good: {records} records in {chains} chains, every hash as it was written")];
+            let mut lines = vec![format!("good: {all} in {chains}, every hash as it was written")];
             let before: u64 = found.chains.iter().map(|chain| chain.verified_before).sum();
             if before > 0 {
                 lines.push(format!(

@@ -49,7 +49,7 @@ pub(super) async fn evaluate(target: &str, folder: &Path, idle: Duration) -> any
     let inspection = inspect(&config).await?;
     if !["tools", "command", "functions"].contains(&inspection.world) {
         bail!(
-            "`{target}` is no source: it is of the kind `{}` (`portcullis plugin inspect {target}`)",
+            "`{target}` is not a source: it is of the kind `{}` (`portcullis plugin inspect {target}`)",
             inspection.world
         );
     }

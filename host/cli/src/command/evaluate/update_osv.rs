@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use portcullis::config::user_state_dir;
+use portcullis::config::{no_home, user_state_dir};
 use portcullis_osv::{OsvDatabase, OsvEdition};
 use url::Url;
 
@@ -17,7 +17,8 @@ pub(super) fn file() -> Option<PathBuf> {
 
 /// Replaces the user's database by what is at an address, or in a folder or archive.
 pub(super) fn update(from: &str) -> anyhow::Result<()> {
-    let file = file().context("no home is known, so there is no place for the database: set HOME or XDG_STATE_HOME")?;
+    let file = file()
+        .with_context(|| format!("{}, so there is no place for the database: set HOME or XDG_STATE_HOME", no_home()))?;
     let edition = if Path::new(from).exists() {
         OsvDatabase::build(&file, &inputs(Path::new(from)))?
     } else {

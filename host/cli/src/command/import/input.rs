@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum as _;
+use portcullis::config::most_similar;
 
 use crate::connect::client::Client;
 use crate::connect::client_file::{MAX_BYTES, read};
@@ -40,6 +41,8 @@ pub(super) fn inputs(from: Option<&Path>) -> anyhow::Result<Vec<Input>> {
         }]);
     }
     let Some(client) = from.to_str().and_then(Client::named).filter(|_| !from.is_file()) else {
+        let is_word = from.components().count() == 1 && from.extension().is_none();
+        ensure!(!is_word || from.symlink_metadata().is_ok(), "{}", neither_file_nor_client(&shown(from)));
         return Ok(vec![Input { is_clients: false, ..input(from, &here) }]);
     };
     let files = client.files(&here)?;
@@ -86,6 +89,17 @@ fn which(here: &Path) -> String {
         true => "name a file, as in `portcullis import mcp.json`: no known client has one here".to_owned(),
         false => format!("name a file or a client; there are files for {}", found.join(", ")),
     }
+}
+
+/// Says which client may be meant by a word that no file has as its name.
+fn neither_file_nor_client(word: &str) -> String {
+    let known: Vec<String> = Client::value_variants().iter().map(|client| client.name()).collect();
+    let near = most_similar(word, known.iter().map(String::as_str)).map(|near| format!("; did you mean `{near}`?"));
+    format!(
+        "{word} is neither a file here nor a known client{}; the clients are {}",
+        near.unwrap_or_default(),
+        known.join(", ")
+    )
 }
 
 fn standard_input() -> anyhow::Result<String> {

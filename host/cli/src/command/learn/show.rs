@@ -19,11 +19,15 @@ pub(super) fn round(number: usize, lines: &[CellLine]) {
 
 /// Shows the result.
 pub(super) fn learned(learned: &Learned) {
-    if learned.lines.is_empty() {
-        output::message("the cell lacks nothing that was tried");
-    } else {
+    let failure = learned.enforced.failure.as_ref().or(learned.recorded.failure.as_ref());
+    if let Some(failure) = failure {
+        output::message(&format!("{BAD}it does not start{BAD:#}: {}", escape_hidden(failure)));
+    }
+    if !learned.lines.is_empty() {
         output::message(&format!("{BOLD}the cell{BOLD:#}"));
         learned.lines.iter().for_each(|line| output::message(&described(line)));
+    } else if failure.is_none() {
+        output::message("the cell lacks nothing that was tried");
     }
     if !learned.withheld.is_empty() {
         output::message(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
@@ -47,14 +51,12 @@ pub(super) fn learned(learned: &Learned) {
         ));
     }
     if learned.unrecorded > 0 {
-        output::message(&format!("{} attempts could not be recorded, so that more may be missing", learned.unrecorded));
-    }
-    if let Some(failure) = learned.enforced.failure.as_ref().or(learned.recorded.failure.as_ref()) {
-        output::message(&format!("{BAD}it does not start{BAD:#}: {}", escape_hidden(failure)));
+        let attempts = output::counted(learned.unrecorded, "attempt");
+        output::message(&format!("{attempts} could not be recorded, so more may be missing"));
     }
     let (all, worked) = (learned.recorded.calls.len(), learned.recorded.calls.iter().filter(|call| call.ok).count());
     output::message(&format!(
-        "{all} calls were made, and {worked} were answered without an error; what no call touched was not seen"
+        "calls made: {all}, answered without an error: {worked}; what no call touched was not seen"
     ));
     for call in learned.broken() {
         let text: String = call.text.chars().take(SHOWN_CHARS).collect();
@@ -72,7 +74,7 @@ pub(super) fn written(learned: &Learned, written: Option<&Path>) {
         Some(file) => output::message(&format!("written to {}", escape_hidden(&file.to_string_lossy()))),
         None if learned.lines.is_empty() => {}
         None if !learned.still_works() => {
-            output::message("nothing was written, as the source does not work with these lines")
+            output::message("nothing was written, because the source does not work with these lines")
         }
         None => output::message("nothing was written: run it with --yes, or add the lines to the `cell` of the source"),
     }

@@ -236,7 +236,7 @@ impl CallFacts {
 /// Reads an object that is written as a table, or as a string with its JSON text.
 fn object(what: &str, written: &Value) -> anyhow::Result<Json> {
     let json = match written {
-        Value::String(text) => Json::parse(text.clone()).with_context(|| format!("`{what}` is no JSON"))?,
+        Value::String(text) => Json::parse(text.clone()).with_context(|| format!("`{what}` is not JSON"))?,
         other => Json::of(other),
     };
     if !json.as_str().starts_with('{') {

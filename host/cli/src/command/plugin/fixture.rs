@@ -60,7 +60,7 @@ impl Fixture {
     pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
         let shown = file.display().to_string();
         let text = std::fs::read_to_string(file).with_context(|| format!("{shown} cannot be read"))?;
-        Self::parse(file, &text).with_context(|| format!("{shown} is no fixture"))
+        Self::parse(file, &text).with_context(|| format!("{shown} is not a valid fixture"))
     }
 
     fn parse(file: &Path, text: &str) -> anyhow::Result<Self> {

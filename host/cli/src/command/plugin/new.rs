@@ -74,7 +74,7 @@ fn plugin_name(folder: &Path) -> anyhow::Result<String> {
         && !name.contains("--");
     if !is_name {
         bail!(
-            "{name:?} is no name for a plugin: use lower-case letters, digits and single dashes, such as `no-deletes`"
+            "{name:?} is not a name for a plugin: use lower-case letters, digits and single dashes, such as `no-deletes`"
         );
     }
     Ok(name.to_owned())

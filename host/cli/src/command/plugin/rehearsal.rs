@@ -38,7 +38,7 @@ pub(super) struct PluginArgs {
     #[arg(long, value_name = "JSON", default_value = "{}")]
     settings: String,
 
-    /// A capability that the plugin may import, such as `log`; repeatable
+    /// A capability that a source may import: `key-value` or `caller`; repeatable. Other plugins need none
     #[arg(long, value_name = "WORD")]
     grant: Vec<String>,
 }
@@ -189,7 +189,7 @@ impl PluginArgs {
             Some(file) => std::fs::read_to_string(file).with_context(|| format!("{file} cannot be read"))?,
             None => self.settings.clone(),
         };
-        let settings: Value = serde_json::from_str(&text).context("`--settings` is no JSON")?;
+        let settings: Value = serde_json::from_str(&text).context("`--settings` is not JSON")?;
         if !settings.is_object() {
             bail!("`--settings` is not a JSON object");
         }
@@ -244,7 +244,8 @@ impl Decider {
 
 fn view(args: &Args) -> anyhow::Result<CallView> {
     if let Some(file) = &args.call {
-        let facts: CallFacts = serde_json::from_str(&read(file)?).with_context(|| format!("{file} is no call"))?;
+        let facts: CallFacts =
+            serde_json::from_str(&read(file)?).with_context(|| format!("{file} is not a valid call"))?;
         return facts.view();
     }
     let arguments = args.arguments.as_deref().unwrap_or("{}");

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use portcullis::broker::user_plugin_host;
-use portcullis::plugin::PluginHost;
+use portcullis::plugin::{PluginError, PluginHost};
 use serde_json::json;
 
 use super::decision::DecidingPlugins;
@@ -38,8 +38,9 @@ pub(super) fn run(files: &[PathBuf], json: bool) -> anyhow::Result<ExitCode> {
 
 /// Returns the fixtures of a folder, in the order of their names.
 fn found(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder)
-        .with_context(|| format!("the folder `{}` cannot be read: name the files of fixtures", folder.display()))?;
+    let entries = std::fs::read_dir(folder).map_err(|error| {
+        anyhow!("the folder `{}` cannot be read ({error}), and no file of fixtures is named", folder.display())
+    })?;
     let files: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
     let mut files = files?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
@@ -53,7 +54,12 @@ fn found(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// Runs the cases of one file, and returns how many differ from what they expect.
 async fn tested(host: &PluginHost, fixture: &Fixture, json: bool) -> anyhow::Result<usize> {
     let file = fixture.file.display().to_string();
-    let plugins = DecidingPlugins::load(host, &fixture.config).await.with_context(|| file.clone())?;
+    let plugins = DecidingPlugins::load(host, &fixture.config).await.map_err(|error| {
+        let is_missing =
+            matches!(error.downcast_ref(), Some(PluginError::Read { reason, .. }) if reason.ends_with("(os error 2)"));
+        let way_out = if is_missing { ": build the plugin first, or correct its path" } else { "" };
+        error.context(format!("{file}{way_out}"))
+    })?;
     let mut differing = 0;
     for case in &fixture.cases {
         let view = case.call.view().with_context(|| format!("{file}: the case {:?}", case.name))?;

@@ -116,7 +116,7 @@ fn entry(candidate: &str, replaced: Option<&PluginConfig>) -> anyhow::Result<Plu
     }
     let is_component = [".wasm", ".cwasm"].iter().any(|end| candidate.ends_with(end));
     if !is_component && !["builtin:", "oci:"].iter().any(|start| candidate.starts_with(start)) {
-        bail!("{candidate} is no policy: name a .cedar, .wasm or .toml file, or builtin:NAME");
+        bail!("{candidate} is not a policy: name a .cedar, .wasm or .toml file, or builtin:NAME");
     }
     entry.plugin = plugin::named(candidate)?;
     Ok(entry)

@@ -128,9 +128,9 @@ impl Comparison {
         }
         let differ: u64 = self.differ.values().sum();
         output::text(&format!(
-            "{BOLD}{} calls, {} verdicts judged anew: {} as they were, {differ} differ{BOLD:#}\n",
-            self.calls,
-            self.judged,
+            "{BOLD}{}, {} judged anew: {} as they were, {differ} differ{BOLD:#}\n",
+            output::counted(self.calls, "call"),
+            output::counted(self.judged, "verdict"),
             self.judged - differ
         ))?;
         for (way @ (then, now), count) in &self.differ {
