@@ -6,6 +6,9 @@ use crate::protocol::{Era, Json, RpcError, meta, revision};
 /// The longest `name/version` that is kept of a client, in characters. It goes into the ledger and into messages.
 const MAX_CLIENT_CHARS: usize = 128;
 
+/// The most bytes of a client's capabilities. They are kept for as long as its session.
+const MAX_CAPABILITIES_BYTES: usize = 64 * 1024;
+
 /// A client as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientInfo {
@@ -28,6 +31,7 @@ impl ClientInfo {
         let capabilities = capabilities.filter(|c| c.as_bytes().starts_with(b"{")).unwrap_or_else(Json::empty_object);
         let capabilities =
             if revision::has_elicitation(version) { capabilities } else { capabilities.without("elicitation") };
+        let capabilities = kept(params, capabilities)?;
         let elicits = elicits(&capabilities);
         let elicitation = if elicits { Elicitation::Request } else { Elicitation::None };
         let name = params.and_then(|params| params.get("clientInfo")).map(|info| name(&info)).unwrap_or_default();
@@ -59,6 +63,7 @@ impl ClientInfo {
             .and_then(|meta| meta.get(meta::CLIENT_CAPABILITIES))
             .filter(|capabilities| capabilities.as_bytes().first() == Some(&b'{'))
             .ok_or_else(|| missing(meta::CLIENT_CAPABILITIES))?;
+        let capabilities = kept(params, capabilities)?;
         let elicitation = if elicits(&capabilities) { Elicitation::InputRequired } else { Elicitation::None };
         let name = meta.and_then(|meta| meta.get(meta::CLIENT_INFO)).map(|info| name(&info)).unwrap_or_default();
         let agent = Agent {
@@ -70,6 +75,18 @@ impl ClientInfo {
         };
         Ok(Self { agent, elicitation })
     }
+}
+
+/// Returns the capabilities that are part of a request as they are kept: without the rest of it, if that is large.
+fn kept(request: Option<&Json>, capabilities: Json) -> Result<Json, RpcError> {
+    if request.is_none_or(|request| request.as_bytes().len() <= MAX_CAPABILITIES_BYTES) {
+        return Ok(capabilities);
+    }
+    if capabilities.as_bytes().len() > MAX_CAPABILITIES_BYTES {
+        let message = format!("a client's capabilities may have at most {MAX_CAPABILITIES_BYTES} bytes");
+        return Err(RpcError::new(RpcError::INVALID_PARAMS, message));
+    }
+    Ok(capabilities.detached())
 }
 
 /// Returns the protocol version that a request carries in its `_meta`.
@@ -107,6 +124,26 @@ fn name(info: &Json) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn capabilities_are_kept_without_the_request_that_they_came_with() {
+        let request = |capabilities: &str| {
+            let meta = serde_json::json!({
+                meta::PROTOCOL_VERSION: revision::MODERN,
+                meta::CLIENT_CAPABILITIES: { "vendor": capabilities },
+            });
+            let held = std::sync::Arc::new(());
+            let params = serde_json::json!({ "_meta": meta, "text": "x".repeat(MAX_CAPABILITIES_BYTES) });
+            (std::sync::Arc::downgrade(&held), Json::of(&params).held_with(held))
+        };
+        let (held, params) = request("y");
+        let client = ClientInfo::from_meta(Some(&params), TransportKind::Tcp).unwrap();
+        drop(params);
+        assert_eq!((held.strong_count(), client.agent.capabilities.as_str()), (0, r#"{"vendor":"y"}"#));
+        let (_, params) = request(&"y".repeat(MAX_CAPABILITIES_BYTES));
+        let refused = ClientInfo::from_meta(Some(&params), TransportKind::Tcp).unwrap_err();
+        assert!(refused.message.contains("65536 bytes"), "{refused:?}");
+    }
 
     fn json(value: &serde_json::Value) -> Json {
         Json::of(value)

@@ -25,6 +25,9 @@ const MAX_NOTIFICATION_BYTES: usize = 1024 * 1024;
 /// source that sends more is out of control.
 pub(super) const MAX_SOURCE_REQUESTS: usize = 16;
 
+/// The largest request of the source, in bytes: a prompt with several images.
+pub(super) const MAX_SOURCE_REQUEST_BYTES: usize = 8 * 1024 * 1024;
+
 /// The longest time that an agent may take to answer a request of the source. A person who has not answered by then has
 /// left.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -201,6 +204,10 @@ fn handle_request(shared: &Arc<McpConnectionState>, request: Request, stream_of:
     let refuse = |id, code, why: String| {
         shared.send_soon(Message::Response(Response::error(Some(id), &RpcError::new(code, why))));
     };
+    if request.params.as_ref().is_some_and(|params| params.as_bytes().len() > MAX_SOURCE_REQUEST_BYTES) {
+        let why = format!("a request to the client may have at most {MAX_SOURCE_REQUEST_BYTES} bytes");
+        return refuse(request.id, RpcError::INVALID_PARAMS, why);
+    }
     let Ok(permit) = Arc::clone(&shared.request_permits).try_acquire_owned() else {
         let why = format!("{MAX_SOURCE_REQUESTS} requests of this source are open already");
         return refuse(request.id, RpcError::INTERNAL, why);

@@ -92,6 +92,17 @@ async fn requests_of_a_source_that_reads_no_answers_are_no_longer_put_to_the_age
     assert!(put < 4 * route::MAX_SOURCE_REQUESTS, "{put} of {heard} were put to the agent");
 }
 
+#[tokio::test]
+async fn a_request_of_a_source_has_a_limit_in_bytes() {
+    let agent: Arc<dyn SourceClient> = Arc::new(Thinker(SessionId::new()));
+    let (_link, mut far) = owned(&agent).await;
+    let text = "x".repeat(route::MAX_SOURCE_REQUEST_BYTES);
+    far.say(json!({ "jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": { "text": text } }))
+        .await;
+    let refused = far.heard.recv().await.unwrap();
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("q"), &json!(RpcError::INVALID_PARAMS)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_of_many_slow_pages_times_out_as_a_whole() {
     let (link, mut far) = linked().await;
