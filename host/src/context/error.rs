@@ -34,6 +34,12 @@ pub enum BuildError {
         "every configured source has `enabled = false`, so there is nothing to serve: run `portcullis enable NAME`"
     )]
     AllDisabled,
+    /// The program was started as the launcher of a source, and its `main` has not become that launcher.
+    #[error(
+        "this program was started as the launcher of a source and builds a broker instead: call \
+         `portcullis::main_if_asked()` as the first statement of `main`, or give `Broker::build` a `Launcher::Path`"
+    )]
+    LauncherForgotten,
     /// The plugins cannot be run.
     #[error(transparent)]
     Plugin(#[from] PluginError),
