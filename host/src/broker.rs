@@ -303,6 +303,7 @@ impl Broker {
         };
         join_all(sessions.iter().map(|session| session.interrupt())).await;
         self.inner.close_sources().await;
+        self.inner.lasting.inbox.close();
         self.inner.rejections.report();
         if let Some(feeds) = self.background.feeds.lock().await.take() {
             // The records that end sessions are notes; a sink can read them only once they are flushed.

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use axum::Router;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, split};
 use tokio::net::TcpListener;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -118,7 +119,9 @@ async fn a_program_answers_questions_as_they_arise() {
     let yes = GivenAnswer { approve: true, ..GivenAnswer::default() };
     broker.inbox().answer(&question.id, &yes, "my-program", AnswerRoute::Person).await.unwrap();
     assert_eq!(call.await.unwrap().unwrap().text(), "bread");
+    assert!(matches!(events.recv().await, Ok(QuestionEvent::Answered { approved: true, .. })));
     broker.shutdown().await;
+    assert_eq!(events.recv().await.unwrap_err(), RecvError::Closed, "the stream ends with the broker");
 }
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
