@@ -69,6 +69,17 @@ pub enum BuildError {
         /// The line to add, and where.
         line: String,
     },
+    /// The configuration names a source of the program that the program did not add.
+    #[error(
+        "source `{source_name}`: this program brings no source `{name}`; one that embeds the broker adds it with \
+         `BrokerBuilder::source`"
+    )]
+    NativeMissing {
+        /// The source in the configuration.
+        source_name: SourceName,
+        /// The name under which the program would add it.
+        name: String,
+    },
     /// The ledger cannot be opened.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
