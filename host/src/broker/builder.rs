@@ -25,8 +25,7 @@ use crate::telemetry::Telemetry;
 ///
 /// # Example
 /// ```
-/// use portcullis::plugin::{NativeError, NativeSink};
-/// use portcullis::{Launcher, broker::Broker, config::Config};
+/// use portcullis::{Broker, Config, Launcher, NativeError, NativeSink};
 /// use serde_json::json;
 ///
 /// /// Prints every record.

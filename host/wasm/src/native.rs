@@ -27,30 +27,6 @@ use super::{PluginIdentity, Verdict};
 pub type NativeError = Box<dyn Error + Send + Sync>;
 
 /// A policy that is part of the program. The configuration places it: `plugin = "native:NAME"` in `[[policies]]`.
-///
-/// # Example
-/// ```
-/// use portcullis_wasm::{NativeError, NativePolicy, Verdict};
-/// use portcullis_core::call::CallView;
-///
-/// /// Denies the calls of everybody who is not on duty.
-/// struct OnDuty(Vec<String>);
-///
-/// #[async_trait::async_trait]
-/// impl NativePolicy for OnDuty {
-///     fn version(&self) -> &str {
-///         "1"
-///     }
-///
-///     async fn check(&self, view: &CallView) -> Result<Verdict, NativeError> {
-///         let caller = view.principal().as_str();
-///         if self.0.iter().any(|person| person == caller) {
-///             return Ok(Verdict::Pass);
-///         }
-///         Ok(Verdict::deny("off-duty", format!("{caller} is not on duty")))
-///     }
-/// }
-/// ```
 #[async_trait]
 pub trait NativePolicy: Send + Sync {
     /// Returns the version of what the policy decides. Answers of people are remembered for one version, and records
